@@ -1,0 +1,3 @@
+//! What a front door asks of a store, free of any protocol, and a memory model of each for tests.
+
+pub mod kv;

@@ -1,0 +1,128 @@
+//! What was bought: the limits a provider keeps a volume to, and how it answers below them.
+
+use std::time::Duration;
+
+use crate::units::KIB;
+
+/// The largest I/O most providers count as one operation.
+pub const OP_BYTES_MAX: u64 = 256 * KIB;
+
+/// What a limit counts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Counted {
+    /// I/O operations.
+    Ops,
+    /// Bytes moved.
+    Bytes,
+}
+
+/// One limit: a continuous token bucket that the provider keeps (MECHANISMS 1.2).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limit {
+    /// What one token stands for.
+    pub counts: Counted,
+    /// Tokens earned a second. Not zero.
+    pub rate_per_sec: u64,
+    /// Tokens that can be saved up while idle. Not zero.
+    pub depth: u64,
+}
+
+/// What a request costs at each kind of limit.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Cost {
+    /// Operations: one for each started [`Contract::op_bytes_max`].
+    pub ops: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// The terms of one volume.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contract {
+    /// The name people know it by: `gp3`.
+    pub name: String,
+    /// Every limit that applies, all at once; none means unlimited.
+    pub limits: Vec<Limit>,
+    /// The largest I/O counted as one operation, in bytes.
+    pub op_bytes_max: u64,
+    /// How the volume answers while it is below its limits.
+    pub latency: Latency,
+    /// The mechanics, when the volume is a spinning disk.
+    pub disk: Option<Disk>,
+}
+
+/// Base latency below the contract, for reads and for writes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latency {
+    /// Of reads.
+    pub read: Percentiles,
+    /// Of writes.
+    pub write: Percentiles,
+}
+
+/// A latency distribution by five of its percentiles, ascending.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Percentiles {
+    /// 1 % are faster.
+    pub p1: Duration,
+    /// The median.
+    pub p50: Duration,
+    /// 10 % are slower.
+    pub p90: Duration,
+    /// 1 % are slower.
+    pub p99: Duration,
+    /// One in a thousand is slower.
+    pub p999: Duration,
+}
+
+/// A spinning disk: one arm, one request at a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Disk {
+    /// Bytes it holds.
+    pub capacity: u64,
+    /// Revolutions a minute.
+    pub rpm: u32,
+    /// Moving the arm to the next track.
+    pub seek_track: Duration,
+    /// Moving the arm across the whole disk.
+    pub seek_full: Duration,
+    /// Bytes a second under the head, on average over the disk.
+    pub transfer_per_sec: u64,
+}
+
+impl Contract {
+    /// A contract without limits and without latency: what a volume nobody sells has.
+    #[must_use]
+    pub fn unlimited() -> Self {
+        Self {
+            name: "unlimited".into(),
+            limits: Vec::new(),
+            op_bytes_max: OP_BYTES_MAX,
+            latency: Latency { read: Percentiles::default(), write: Percentiles::default() },
+            disk: None,
+        }
+    }
+
+    /// What one I/O of `len` bytes costs. An I/O of no bytes costs one operation.
+    #[must_use]
+    pub const fn cost(&self, len: u64) -> Cost {
+        let ops = if len == 0 { 1 } else { len.div_ceil(self.op_bytes_max) };
+        Cost { ops, bytes: len }
+    }
+
+    /// The line: paid I/O operations a second, the smallest if several limits count them.
+    #[must_use]
+    pub fn paid_iops(&self) -> Option<u64> {
+        self.smallest(Counted::Ops)
+    }
+
+    /// Paid bytes a second, if they are limited.
+    #[must_use]
+    pub fn paid_bytes_per_sec(&self) -> Option<u64> {
+        self.smallest(Counted::Bytes)
+    }
+
+    fn smallest(&self, counts: Counted) -> Option<u64> {
+        self.limits.iter().filter(|l| l.counts == counts).map(|l| l.rate_per_sec).min()
+    }
+}

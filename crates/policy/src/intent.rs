@@ -1,0 +1,56 @@
+//! What is known about an object before its first byte is written; placement decides on it.
+
+use std::sync::Arc;
+
+/// Smallest and largest key of a table, both inclusive, in the family's key order.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct KeyRange {
+    /// The smallest key.
+    pub first: Box<[u8]>,
+    /// The largest key.
+    pub last: Box<[u8]>,
+}
+
+/// A key space inside which ranges compare: one column family of one database.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Family(pub Arc<str>);
+
+/// What an object is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// A sorted table: written once, then read at random.
+    Table {
+        /// The key space the range belongs to.
+        family: Family,
+        /// The level it was built for, if known.
+        level: Option<u8>,
+        /// The keys it covers, if known.
+        range: Option<KeyRange>,
+    },
+    /// A log: appended through the page cache, paid for when synced.
+    Log,
+    /// Anything else: written and read at any offset.
+    Data,
+}
+
+/// What the creator of an object knows about it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Intent {
+    /// What it is.
+    pub kind: Kind,
+    /// How many bytes it will hold, if known.
+    pub len: Option<u64>,
+}
+
+impl Intent {
+    /// A log of unknown length.
+    pub const LOG: Self = Self { kind: Kind::Log, len: None };
+    /// Data of unknown length.
+    pub const DATA: Self = Self { kind: Kind::Data, len: None };
+
+    /// Whether the object is a log.
+    #[must_use]
+    pub const fn is_log(&self) -> bool {
+        matches!(self.kind, Kind::Log)
+    }
+}

@@ -1,0 +1,12 @@
+//! Every decision Plimsoll makes, as pure functions of (state, event, now).
+//!
+//! Nothing here does I/O, waits, locks, logs, starts a thread or asks the time: state, a request and
+//! an [`time::Instant`] come in, plain data goes out. The shells that act on it live in the crates
+//! above.
+#![forbid(unsafe_code)]
+
+pub mod contract;
+pub mod intent;
+pub mod purpose;
+pub mod time;
+pub mod units;

@@ -1,0 +1,143 @@
+//! Why an I/O happens, and which class that is at a gate.
+//!
+//! Requests carry [`Io`] down from the engine to the device: the *origin* says on whose behalf, the
+//! *step* what this I/O is. What a layer does on behalf of a request keeps the origin's class; only a
+//! pool's own work (copies, scrub) starts a new origin. [`Io::class`] is the one rule for all
+//! (MECHANISMS 2.3 and 7.3).
+
+use crate::time::Instant;
+
+/// On whose behalf an I/O happens.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Origin {
+    /// A user's read: get, multi-get, iterator.
+    UserRead,
+    /// A user's write that waits for its acknowledgement.
+    UserWrite,
+    /// Opening a store: recovery, table footers and indexes.
+    Open,
+    /// A memtable is written out as a table.
+    Flush,
+    /// Tables of `level` are merged into the next level.
+    Compaction {
+        /// The input level.
+        level: u8,
+    },
+    /// The pool copies an object from one volume to another.
+    Copy,
+    /// The pool verifies what is stored.
+    Scrub,
+}
+
+/// What an I/O is, within the work of its origin.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Step {
+    /// Bytes of an object that holds data.
+    Data,
+    /// A log others wait on: write-ahead log, RocksDB's MANIFEST and CURRENT.
+    Log,
+    /// A record of the pool's own manifest, or a volume's header.
+    Manifest,
+}
+
+/// The class of an I/O at a gate, most urgent first: C, H, H-, M, L of MECHANISMS.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Class {
+    /// A user, or everyone, waits for durability.
+    Commit,
+    /// A user waits for data.
+    Foreground,
+    /// Work that makes users wait soon if it is late.
+    Urgent,
+    /// Work that must keep pace on average.
+    Background,
+    /// Work for spare capacity.
+    Idle,
+}
+
+impl Class {
+    /// Every class, most urgent first.
+    pub const ALL: [Self; 5] =
+        [Self::Commit, Self::Foreground, Self::Urgent, Self::Background, Self::Idle];
+
+    /// The position in [`Class::ALL`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name in metrics, logs and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Commit => "commit",
+            Self::Foreground => "foreground",
+            Self::Urgent => "urgent",
+            Self::Background => "background",
+            Self::Idle => "idle",
+        }
+    }
+}
+
+/// Why one I/O happens, and until when it is worth doing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Io {
+    /// On whose behalf.
+    pub origin: Origin,
+    /// What it is.
+    pub step: Step,
+    /// When the caller stops caring; only user reads set one (MECHANISMS 2.6).
+    pub deadline: Option<Instant>,
+}
+
+impl Io {
+    /// An I/O without a deadline.
+    #[must_use]
+    pub const fn new(origin: Origin, step: Step) -> Self {
+        Self { origin, step, deadline: None }
+    }
+
+    /// The class this I/O waits in.
+    ///
+    /// A log or manifest record is `Commit` whoever causes it: RocksDB holds the lock that every
+    /// write needs while it appends to its MANIFEST, so such a record must never queue behind reads.
+    #[must_use]
+    pub const fn class(&self) -> Class {
+        match (self.step, self.origin) {
+            (Step::Log | Step::Manifest, _) | (_, Origin::UserWrite) => Class::Commit,
+            (_, Origin::UserRead) => Class::Foreground,
+            (_, Origin::Open | Origin::Flush | Origin::Compaction { level: 0 }) => Class::Urgent,
+            (_, Origin::Compaction { level: 1 | 2 }) => Class::Background,
+            (_, Origin::Compaction { .. } | Origin::Copy | Origin::Scrub) => Class::Idle,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_level_of_a_compaction_decides_its_class() {
+        let class = |level| Io::new(Origin::Compaction { level }, Step::Data).class();
+        assert_eq!(
+            [0, 1, 2, 3, 6].map(class),
+            [Class::Urgent, Class::Background, Class::Background, Class::Idle, Class::Idle]
+        );
+    }
+
+    #[test]
+    fn a_record_others_wait_for_never_queues_behind_reads() {
+        for step in [Step::Log, Step::Manifest] {
+            assert_eq!(Io::new(Origin::Compaction { level: 6 }, step).class(), Class::Commit);
+        }
+        assert!(Class::Commit < Class::Foreground);
+    }
+
+    #[test]
+    fn index_is_the_position_in_all() {
+        for (position, class) in Class::ALL.into_iter().enumerate() {
+            assert_eq!(class.index(), position);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Buffers that O_DIRECT accepts: page-aligned, with room up to a whole page behind their end.
+//!
+//! This is the only file of the crate with `unsafe`: it allocates with an alignment that `Vec`
+//! cannot give.
+
+use std::alloc::{self, Layout};
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Alignment of every buffer, and the unit direct I/O is done in.
+pub const PAGE: usize = 4096;
+
+/// Zeroed, page-aligned memory of a whole number of pages.
+struct Pages {
+    start: NonNull<u8>,
+    capacity: usize,
+}
+
+// SAFETY: `Pages` owns its memory alone; sharing follows the borrow rules of the types around it.
+unsafe impl Send for Pages {}
+// SAFETY: as above; `&Pages` gives out shared slices only.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    fn zeroed(bytes: usize) -> Self {
+        let capacity = bytes.next_multiple_of(PAGE);
+        if capacity == 0 {
+            return Self { start: NonNull::dangling(), capacity };
+        }
+        let layout = Self::layout(capacity);
+        // SAFETY: the layout has a non-zero size.
+        let start = unsafe { alloc::alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
+        Self { start, capacity }
+    }
+
+    fn layout(capacity: usize) -> Layout {
+        Layout::from_size_align(capacity, PAGE).expect("a buffer is smaller than the address space")
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        // SAFETY: `start` is valid for `capacity` initialised bytes (zeroed at allocation) while
+        // `self` lives.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.capacity) }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as in `as_slice`, and `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.capacity) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        if self.capacity > 0 {
+            // SAFETY: allocated in `zeroed` with this very layout.
+            unsafe { alloc::dealloc(self.start.as_ptr(), Self::layout(self.capacity)) }
+        }
+    }
+}
+
+/// A buffer to fill: for reads to read into and for writers to build in.
+pub struct IoBufMut {
+    pages: Pages,
+    len: usize,
+}
+
+impl IoBufMut {
+    /// `len` zero bytes.
+    #[must_use]
+    pub fn zeroed(len: usize) -> Self {
+        Self { pages: Pages::zeroed(len), len }
+    }
+
+    /// An empty buffer with room for `capacity` bytes.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self { pages: Pages::zeroed(capacity), len: 0 }
+    }
+
+    /// Bytes it can hold without moving: a whole number of pages.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.pages.capacity
+    }
+
+    /// Makes the buffer `len` bytes long; bytes that were never written are zero.
+    pub fn resize(&mut self, len: usize) {
+        if len > self.capacity() {
+            self.grow(len);
+        }
+        self.len = len;
+    }
+
+    /// Appends `bytes`, moving to a larger allocation (at least doubled) if they do not fit.
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+        let start = self.len;
+        let end = start + bytes.len();
+        if end > self.capacity() {
+            self.grow(end.max(2 * self.capacity()));
+        }
+        self.len = end;
+        self[start..].copy_from_slice(bytes);
+    }
+
+    /// The whole allocation, beyond the length too: what direct I/O reads whole pages into.
+    pub fn whole_pages_mut(&mut self) -> &mut [u8] {
+        self.pages.as_mut_slice()
+    }
+
+    /// Makes the bytes read-only and cheap to share.
+    #[must_use]
+    pub fn freeze(self) -> IoBuf {
+        IoBuf { range: 0..self.len, pages: Arc::new(self.pages) }
+    }
+
+    fn grow(&mut self, capacity: usize) {
+        let mut pages = Pages::zeroed(capacity);
+        pages.as_mut_slice()[..self.len].copy_from_slice(self);
+        self.pages = pages;
+    }
+}
+
+impl Deref for IoBufMut {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.pages.as_slice()[..self.len]
+    }
+}
+
+impl DerefMut for IoBufMut {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.pages.as_mut_slice()[..self.len]
+    }
+}
+
+impl From<&[u8]> for IoBufMut {
+    fn from(bytes: &[u8]) -> Self {
+        let mut buf = Self::zeroed(bytes.len());
+        buf.copy_from_slice(bytes);
+        buf
+    }
+}
+
+impl fmt::Debug for IoBufMut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IoBufMut({} bytes)", self.len)
+    }
+}
+
+/// Bytes to write. Clones and slices share the memory.
+#[derive(Clone)]
+pub struct IoBuf {
+    pages: Arc<Pages>,
+    range: Range<usize>,
+}
+
+impl IoBuf {
+    /// The part `range` of these bytes.
+    ///
+    /// # Panics
+    /// When the range is not inside the buffer.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.len());
+        let start = self.range.start + range.start;
+        Self { pages: Arc::clone(&self.pages), range: start..start + range.len() }
+    }
+}
+
+impl Deref for IoBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.pages.as_slice()[self.range.clone()]
+    }
+}
+
+impl From<&[u8]> for IoBuf {
+    fn from(bytes: &[u8]) -> Self {
+        IoBufMut::from(bytes).freeze()
+    }
+}
+
+impl fmt::Debug for IoBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IoBuf({} bytes)", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_page_aligned_and_whole_pages_long() {
+        let mut buf = IoBufMut::zeroed(5000);
+        assert_eq!(buf.as_ptr().align_offset(PAGE), 0);
+        assert_eq!((buf.len(), buf.capacity()), (5000, 8192));
+        assert_eq!(buf.whole_pages_mut().len(), 8192);
+    }
+
+    #[test]
+    fn growing_keeps_the_bytes() {
+        let mut buf = IoBufMut::with_capacity(0);
+        let bytes: Vec<u8> = (0..10_000u32).map(|i| i as u8).collect();
+        for chunk in bytes.chunks(777) {
+            buf.extend_from_slice(chunk);
+        }
+        assert_eq!(&*buf, &bytes[..]);
+        buf.resize(20_000);
+        assert_eq!(&buf[..10_000], &bytes[..]);
+        assert!(buf[10_000..].iter().all(|&b| b == 0));
+    }
+
+    #[test]
+    fn slices_share_and_nest() {
+        let buf = IoBuf::from(&b"0123456789"[..]);
+        assert_eq!(&*buf.slice(2..8).slice(1..3), b"34");
+    }
+}

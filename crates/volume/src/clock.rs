@@ -1,0 +1,326 @@
+//! The one place that asks the time, in a real and a virtual form.
+//!
+//! `now` is monotonic and serves every decision; `wall` serves stored deadlines only (TTL,
+//! retention). Under the virtual clock time moves only when the executor says so, to the next
+//! moment somebody waits for.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::future::Future;
+use std::num::NonZeroU64;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Condvar, Mutex};
+use policy::time::Instant;
+
+use crate::task;
+
+/// A handle to a source of time; clones share it.
+#[derive(Clone)]
+pub struct Clock(Source);
+
+#[derive(Clone)]
+enum Source {
+    Real(Arc<Real>),
+    Virtual(Arc<Virtual>),
+}
+
+struct Real {
+    origin: std::time::Instant,
+    timers: Arc<Timers>,
+}
+
+struct Virtual {
+    state: Mutex<VirtualState>,
+}
+
+struct VirtualState {
+    now: Instant,
+    /// Added to `now` to make the wall clock; a test may make it jump either way.
+    wall_offset: Duration,
+    alarms: Alarms,
+}
+
+impl Clock {
+    /// The machine's time. Its timer thread starts now and ends with the last handle.
+    #[must_use]
+    pub fn real() -> Self {
+        let origin = std::time::Instant::now();
+        let timers = Arc::new(Timers::default());
+        let weak = Arc::downgrade(&timers);
+        std::thread::Builder::new()
+            .name("timer".into())
+            .spawn(move || run_timers(&weak, origin))
+            .expect("the system has room for one more thread");
+        Self(Source::Real(Arc::new(Real { origin, timers })))
+    }
+
+    /// A clock that stands at its origin until [`Clock::advance`] moves it.
+    #[must_use]
+    pub fn simulated() -> Self {
+        let state = VirtualState {
+            now: Instant::ZERO,
+            wall_offset: Duration::from_secs(1_700_000_000),
+            alarms: Alarms::default(),
+        };
+        Self(Source::Virtual(Arc::new(Virtual { state: Mutex::new(state) })))
+    }
+
+    /// The time for every decision: never goes back.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        match &self.0 {
+            Source::Real(real) => instant_after(real.origin),
+            Source::Virtual(v) => v.state.lock().now,
+        }
+    }
+
+    /// Time since the Unix epoch, for stored deadlines only: it may jump both ways.
+    #[must_use]
+    pub fn wall(&self) -> Duration {
+        match &self.0 {
+            Source::Real(_) => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            Source::Virtual(v) => {
+                let state = v.state.lock();
+                state.wall_offset + state.now.since(Instant::ZERO)
+            }
+        }
+    }
+
+    /// Ready at `at`, or at once if that has passed.
+    #[must_use]
+    pub fn sleep_until(&self, at: Instant) -> Sleep {
+        Sleep { clock: self.clone(), at, armed: false }
+    }
+
+    /// Ready after `wait`.
+    #[must_use]
+    pub fn sleep(&self, wait: Duration) -> Sleep {
+        self.sleep_until(self.now() + wait)
+    }
+
+    /// Wakes `waker` once, at `at` or as soon after as the machine can.
+    pub fn wake_at(&self, at: Instant, waker: Waker) {
+        match &self.0 {
+            Source::Real(real) => real.timers.add(at, waker),
+            Source::Virtual(v) => v.state.lock().alarms.add(at, waker),
+        }
+    }
+
+    /// Moves a simulated clock to the next alarm and wakes everyone due; gives the new time, or
+    /// `None` when nobody waits for time.
+    ///
+    /// # Panics
+    /// On a real clock: it moves by itself.
+    pub fn advance(&self) -> Option<Instant> {
+        let Source::Virtual(v) = &self.0 else { panic!("only a simulated clock can be advanced") };
+        let mut state = v.state.lock();
+        let at = state.alarms.next()?;
+        state.now = state.now.max(at);
+        let now = state.now;
+        let due = state.alarms.take_due(now);
+        drop(state);
+        due.into_iter().for_each(Waker::wake);
+        Some(now)
+    }
+
+    /// Sets what a simulated wall clock shows at the origin of `now`.
+    ///
+    /// # Panics
+    /// On a real clock.
+    pub fn set_wall_offset(&self, offset: Duration) {
+        let Source::Virtual(v) = &self.0 else { panic!("only a simulated clock can be set") };
+        v.state.lock().wall_offset = offset;
+    }
+
+    /// The machine instant at which a real clock will show `at`, for a thread that waits by itself.
+    fn machine_time(&self, at: Instant) -> Option<std::time::Instant> {
+        match &self.0 {
+            Source::Real(real) => real.origin.checked_add(at.since(Instant::ZERO)),
+            Source::Virtual(_) => None,
+        }
+    }
+}
+
+fn instant_after(origin: std::time::Instant) -> Instant {
+    Instant::ZERO + origin.elapsed()
+}
+
+/// A wait for a moment; see [`Clock::sleep_until`].
+pub struct Sleep {
+    clock: Clock,
+    at: Instant,
+    armed: bool,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.clock.now() >= self.at {
+            return Poll::Ready(());
+        }
+        if !self.armed {
+            // A thread that may block waits by itself: no hop through the timer thread.
+            let by_itself =
+                self.clock.machine_time(self.at).is_some_and(|at| task::alarm_here(at, cx.waker()));
+            if !by_itself {
+                self.clock.wake_at(self.at, cx.waker().clone());
+            }
+            self.armed = true;
+        }
+        Poll::Pending
+    }
+}
+
+/// Wakers by the time they are due; equal times in the order they came.
+#[derive(Default)]
+struct Alarms {
+    heap: BinaryHeap<Reverse<Alarm>>,
+    sequence: u64,
+}
+
+struct Alarm {
+    at: Instant,
+    sequence: u64,
+    waker: Waker,
+}
+
+impl Alarms {
+    fn add(&mut self, at: Instant, waker: Waker) {
+        self.sequence += 1;
+        self.heap.push(Reverse(Alarm { at, sequence: self.sequence, waker }));
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.heap.peek().map(|alarm| alarm.0.at)
+    }
+
+    fn take_due(&mut self, now: Instant) -> Vec<Waker> {
+        let mut due = Vec::new();
+        while self.next().is_some_and(|at| at <= now) {
+            due.extend(self.heap.pop().map(|alarm| alarm.0.waker));
+        }
+        due
+    }
+}
+
+impl PartialEq for Alarm {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Alarm {}
+impl PartialOrd for Alarm {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Alarm {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+#[derive(Default)]
+struct Timers {
+    alarms: Mutex<Alarms>,
+    changed: Condvar,
+}
+
+impl Timers {
+    fn add(&self, at: Instant, waker: Waker) {
+        let mut alarms = self.alarms.lock();
+        let sooner = alarms.next().is_none_or(|next| at < next);
+        alarms.add(at, waker);
+        drop(alarms);
+        if sooner {
+            self.changed.notify_one();
+        }
+    }
+}
+
+/// How long the timer thread sleeps before it looks whether its clock is still there.
+const TIMER_IDLE: Duration = Duration::from_millis(100);
+
+fn run_timers(timers: &Weak<Timers>, origin: std::time::Instant) {
+    task::sleep_precisely();
+    while let Some(timers) = timers.upgrade() {
+        let mut alarms = timers.alarms.lock();
+        let now = instant_after(origin);
+        let due = alarms.take_due(now);
+        if due.is_empty() {
+            let wait = alarms.next().map_or(TIMER_IDLE, |at| at.since(now).min(TIMER_IDLE));
+            timers.changed.wait_for(&mut alarms, wait);
+            continue;
+        }
+        drop(alarms);
+        due.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The finest timer slack the kernel takes: a sleep ends when it should, not up to 50 us later.
+pub(crate) const FINEST_SLACK: NonZeroU64 = NonZeroU64::MIN;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn simulated_time_moves_only_to_the_next_alarm() {
+        let clock = Clock::simulated();
+        let woken = Arc::new(Count(AtomicUsize::new(0)));
+        let second = Duration::from_secs(1);
+        clock.wake_at(clock.now() + 2 * second, Arc::clone(&woken).into());
+        clock.wake_at(clock.now() + second, Arc::clone(&woken).into());
+        assert_eq!(clock.advance(), Some(Instant::ZERO + second));
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+        assert_eq!(clock.advance(), Some(Instant::ZERO + 2 * second));
+        assert_eq!(woken.0.load(Ordering::SeqCst), 2);
+        assert_eq!(clock.advance(), None);
+    }
+
+    #[test]
+    fn the_wall_clock_may_jump_while_now_stands() {
+        let clock = Clock::simulated();
+        let before = clock.now();
+        clock.set_wall_offset(Duration::from_secs(5));
+        assert_eq!(clock.wall(), Duration::from_secs(5));
+        assert_eq!(clock.now(), before);
+    }
+
+    #[test]
+    fn a_real_sleep_ends_no_earlier_than_asked() {
+        let clock = Clock::real();
+        let at = clock.now() + Duration::from_millis(2);
+        task::block_on(clock.sleep_until(at));
+        assert!(clock.now() >= at);
+    }
+
+    #[test]
+    fn the_timer_thread_wakes_those_that_cannot_wait_by_themselves() {
+        let clock = Clock::real();
+        let (tx, rx) = std::sync::mpsc::channel();
+        struct Tell(std::sync::mpsc::Sender<()>);
+        impl Wake for Tell {
+            fn wake(self: Arc<Self>) {
+                self.0.send(()).expect("the test waits for it");
+            }
+        }
+        clock.wake_at(clock.now() + Duration::from_millis(1), Arc::new(Tell(tx)).into());
+        rx.recv().expect("the timer thread lives as long as the clock");
+    }
+}

@@ -1,0 +1,93 @@
+//! One error type for everything a volume can fail at; a kind for each thing a caller would do.
+
+use std::fmt;
+use std::io;
+
+/// What an operation on a volume ends with.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What the caller should do.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// There is no such object.
+    NotFound,
+    /// There is such an object already.
+    AlreadyExists,
+    /// The object was removed while it was open: let go of it.
+    Gone,
+    /// Try again: a deadline passed or a queue was full; nothing was done.
+    Busy,
+    /// The volume is away or timed out, perhaps after doing it: try again when it is back.
+    Unavailable,
+    /// The volume is full: make room, or write elsewhere.
+    OutOfSpace,
+    /// Stored bytes are not what was written: read a replica, or restore.
+    Corrupt,
+    /// A sync failed: stop writing to this object; probe its volume.
+    Poisoned,
+    /// Another owner holds the volume or has taken it over: stop writing.
+    Fenced,
+    /// The request makes no sense: mend the caller.
+    Invalid,
+    /// The device answered with an error that has no better name.
+    Io,
+}
+
+/// A failed operation: its kind, what failed in words, and the lower error if there was one.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    source: Option<io::Error>,
+}
+
+impl Error {
+    /// An error of `kind`. The message names the thing (volume, object) and the way out.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// An error of the operating system, with `doing` naming the operation and its object.
+    pub fn from_io(doing: impl fmt::Display, source: io::Error) -> Self {
+        let kind = match source.kind() {
+            io::ErrorKind::NotFound => ErrorKind::NotFound,
+            io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::OutOfSpace,
+            io::ErrorKind::TimedOut | io::ErrorKind::StaleNetworkFileHandle => {
+                ErrorKind::Unavailable
+            }
+            _ => ErrorKind::Io,
+        };
+        Self { kind, message: doing.to_string(), source: Some(source) }
+    }
+
+    /// What the caller should do.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The same error seen from a layer above: `what` goes in front of the message.
+    #[must_use]
+    pub fn within(mut self, what: impl fmt::Display) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,128 @@
+//! Effects on one device: a [`Volume`] is a flat space of named [`Object`]s, and everything that
+//! stacks on a device (gate, simulation, faults, crashes, traces) is a volume around a volume.
+//!
+//! Operations are futures tied to no runtime. Waiting is only ever on a gate, on the [`clock`], or
+//! on a leaf; a thread that may block runs them with [`task::block_on`], and a leaf then does its
+//! system call in place.
+
+pub mod buf;
+pub mod clock;
+mod error;
+mod name;
+pub mod task;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+pub use buf::{IoBuf, IoBufMut};
+pub use clock::Clock;
+pub use error::{Error, ErrorKind, Result};
+pub use name::Name;
+pub use policy::intent::Intent;
+pub use policy::purpose::Io;
+
+/// An operation under way. Dropping it gives up waiting; an I/O that reached the device still ends.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// An operation that needed no waiting.
+pub fn ready<'a, T: Send + 'a>(result: Result<T>) -> Pending<'a, T> {
+    Box::pin(std::future::ready(result))
+}
+
+/// A flat space of named objects on one device, or on something that behaves like one.
+///
+/// A log (a name with [`Name::is_log`]) is appended through the page cache: what was written
+/// survives the death of the process at once and the death of the machine after a sync. Every other
+/// object goes to the device with each write.
+pub trait Volume: Send + Sync {
+    /// Makes a new, empty object. It is durable, name and all, after its first sync.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `OutOfSpace`, `Unavailable` or `Poisoned`: create it on another volume.
+    fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>>;
+
+    /// Opens an object for reading and writing.
+    ///
+    /// # Errors
+    /// `NotFound`; `Unavailable`: try again when the volume is back.
+    fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>>;
+
+    /// Removes an object. After a crash it may be there again, whole or in part, until another
+    /// object of the volume was synced after the removal.
+    ///
+    /// Objects that are open stay readable.
+    ///
+    /// # Errors
+    /// `NotFound`; `Unavailable`: try again when the volume is back.
+    fn remove(&self, name: &Name) -> Pending<'_, ()>;
+
+    /// Every object, in no order.
+    ///
+    /// # Errors
+    /// `Unavailable`: try again when the volume is back.
+    fn list(&self) -> Pending<'_, Vec<Listed>>;
+
+    /// How much room there is.
+    ///
+    /// # Errors
+    /// `Unavailable`: try again when the volume is back.
+    fn space(&self) -> Pending<'_, Space>;
+}
+
+/// Random access to one object. Offsets and lengths in bytes.
+pub trait Object: Send + Sync {
+    /// Reads `into.len()` bytes at `offset`; the result is shorter only where the object ends.
+    ///
+    /// # Errors
+    /// `Busy`: the deadline passed or a queue was full; `Unavailable`: later or from a replica;
+    /// `Corrupt`: from a replica.
+    fn read_at(&self, offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut>;
+
+    /// Writes all of `data` at `offset`, extending the object if need be; a gap reads as zeros.
+    ///
+    /// Not durable before a sync. After an error the bytes of the range are unknown.
+    ///
+    /// # Errors
+    /// `OutOfSpace`, `Unavailable`, `Poisoned`: write the object elsewhere.
+    fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()>;
+
+    /// The exact length, also after a crash or a reopening.
+    fn len(&self) -> u64;
+
+    /// Whether the object holds no byte.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Cuts or extends the object; new bytes read as zeros. Durable after a sync.
+    ///
+    /// # Errors
+    /// As for [`Object::write_at`].
+    fn set_len(&self, len: u64) -> Pending<'_, ()>;
+
+    /// Everything written before the call, and the object's name, is durable when it is ready.
+    ///
+    /// # Errors
+    /// `Poisoned`: a sync failed, now or earlier. Nobody knows what is on the device: this object
+    /// fails for ever, the volume takes no new object until it has been probed.
+    fn sync(&self, io: Io) -> Pending<'_, ()>;
+}
+
+/// One object of a listing.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Listed {
+    /// The object's name.
+    pub name: Name,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+/// Room on a volume, in bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Space {
+    /// All there is.
+    pub total: u64,
+    /// What can still be written.
+    pub free: u64,
+}

@@ -1,0 +1,207 @@
+//! Running futures on threads that may block.
+//!
+//! RocksDB's threads, tools and tests call [`block_on`]: it marks the thread as one that may block,
+//! so a leaf volume does its system call in place, without a hop, and a wait for the clock is this
+//! thread's own sleep. Under any other executor a leaf hands its call to the bounded threads of
+//! [`offload`].
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Instant as MachineInstant;
+
+use crate::clock::FINEST_SLACK;
+
+thread_local! {
+    static MAY_BLOCK: Cell<bool> = const { Cell::new(false) };
+    static ALARMS: RefCell<BinaryHeap<Reverse<Alarm>>> = const { RefCell::new(BinaryHeap::new()) };
+}
+
+/// Runs a future to its end on this thread.
+///
+/// # Panics
+/// When called from inside a future that `block_on` runs: that future would stop all others.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let _mark = Mark::set();
+    let parker = Arc::new(Parker { thread: std::thread::current(), woken: AtomicBool::new(false) });
+    let waker = Waker::from(Arc::clone(&parker));
+    let mut cx = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return output;
+        }
+        while !parker.woken.swap(false, Ordering::Acquire) {
+            wait_for_wake_or_alarm();
+        }
+    }
+}
+
+/// Whether the current thread runs under [`block_on`], so that a system call may be made in place.
+#[must_use]
+pub fn may_block() -> bool {
+    MAY_BLOCK.get()
+}
+
+/// Lets sleeps of this thread end when they should; the kernel's default is up to 50 us later.
+pub(crate) fn sleep_precisely() {
+    // Best effort: without it waits are right, only less exact.
+    let _ = rustix::thread::set_current_timer_slack(Some(FINEST_SLACK));
+}
+
+/// Takes over waking `waker` at `at`, if this thread waits by itself.
+pub(crate) fn alarm_here(at: MachineInstant, waker: &Waker) -> bool {
+    let here = may_block();
+    if here {
+        ALARMS.with_borrow_mut(|alarms| alarms.push(Reverse(Alarm { at, waker: waker.clone() })));
+    }
+    here
+}
+
+fn wait_for_wake_or_alarm() {
+    let Some(at) = ALARMS.with_borrow(|alarms| alarms.peek().map(|alarm| alarm.0.at)) else {
+        std::thread::park();
+        return;
+    };
+    let now = MachineInstant::now();
+    if now < at {
+        std::thread::park_timeout(at - now);
+        return;
+    }
+    let due = ALARMS.with_borrow_mut(BinaryHeap::pop);
+    if let Some(Reverse(alarm)) = due {
+        alarm.waker.wake();
+    }
+}
+
+struct Alarm {
+    at: MachineInstant,
+    waker: Waker,
+}
+
+impl PartialEq for Alarm {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+impl Eq for Alarm {}
+impl PartialOrd for Alarm {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Alarm {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.at.cmp(&other.at)
+    }
+}
+
+struct Parker {
+    thread: Thread,
+    woken: AtomicBool,
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.woken.swap(true, Ordering::Release) {
+            self.thread.unpark();
+        }
+    }
+}
+
+/// Marks the thread while it lives; clears the alarms of futures that were given up.
+struct Mark;
+
+impl Mark {
+    fn set() -> Self {
+        assert!(!MAY_BLOCK.replace(true), "block_on inside block_on");
+        thread_local! {
+            static PRECISE: Cell<bool> = const { Cell::new(false) };
+        }
+        if !PRECISE.replace(true) {
+            sleep_precisely();
+        }
+        Self
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        MAY_BLOCK.set(false);
+        ALARMS.with_borrow_mut(BinaryHeap::clear);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::future::join_all;
+
+    use super::*;
+    use crate::Clock;
+
+    #[test]
+    fn runs_a_future_that_is_woken_from_another_thread() {
+        let (tx, rx) = futures_channel();
+        let handle = std::thread::spawn(move || tx.store_and_wake(7));
+        assert_eq!(block_on(rx), 7);
+        handle.join().expect("the sender does not panic");
+    }
+
+    #[test]
+    fn many_sleeps_of_one_thread_end_in_their_order() {
+        let clock = Clock::real();
+        let start = clock.now();
+        let order = parking_lot::Mutex::new(Vec::new());
+        let sleeps = [3u64, 1, 2].map(|ms| {
+            let (clock, order) = (&clock, &order);
+            async move {
+                clock.sleep_until(start + Duration::from_millis(ms)).await;
+                order.lock().push(ms);
+            }
+        });
+        block_on(join_all(sleeps));
+        assert_eq!(*order.lock(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn the_mark_is_gone_when_the_future_ended() {
+        block_on(async { assert!(may_block()) });
+        assert!(!may_block());
+    }
+
+    /// A one-value channel, small enough to see that only the waker connects its ends.
+    fn futures_channel() -> (Sender, impl Future<Output = u32>) {
+        let slot = Arc::new(parking_lot::Mutex::new((None, None::<Waker>)));
+        let receiver = Arc::clone(&slot);
+        let receive = std::future::poll_fn(move |cx| {
+            let mut slot = receiver.lock();
+            slot.1 = Some(cx.waker().clone());
+            slot.0.map_or(Poll::Pending, Poll::Ready)
+        });
+        (Sender(slot), receive)
+    }
+
+    struct Sender(Arc<parking_lot::Mutex<(Option<u32>, Option<Waker>)>>);
+
+    impl Sender {
+        fn store_and_wake(self, value: u32) {
+            let mut slot = self.0.lock();
+            slot.0 = Some(value);
+            if let Some(waker) = slot.1.take() {
+                waker.wake();
+            }
+        }
+    }
+}
