@@ -7,7 +7,10 @@
 
 pub mod buf;
 pub mod clock;
+pub mod conformance;
 mod error;
+pub mod layer;
+pub mod mem;
 mod name;
 pub mod task;
 
@@ -68,6 +71,30 @@ pub trait Volume: Send + Sync {
     /// # Errors
     /// `Unavailable`: try again when the volume is back.
     fn space(&self) -> Pending<'_, Space>;
+}
+
+/// A shared volume is a volume, so that a layer can go around one that others hold too.
+#[deny(clippy::missing_trait_methods)]
+impl<V: Volume + ?Sized> Volume for Arc<V> {
+    fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
+        (**self).create(name, intent)
+    }
+
+    fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
+        (**self).open(name)
+    }
+
+    fn remove(&self, name: &Name) -> Pending<'_, ()> {
+        (**self).remove(name)
+    }
+
+    fn list(&self) -> Pending<'_, Vec<Listed>> {
+        (**self).list()
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        (**self).space()
+    }
 }
 
 /// Random access to one object. Offsets and lengths in bytes.

@@ -1,0 +1,175 @@
+//! One suite that every [`Volume`] passes: leaves, layers and pools alike.
+//!
+//! A test hands [`run`] a way to make a fresh, empty volume:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use volume::conformance::{self, Blocking};
+//! use volume::mem::Mem;
+//!
+//! conformance::run(|| {
+//!     let mem = Mem::new("mem");
+//!     Box::new(Blocking::reopening(move || Arc::new(mem.clone())))
+//! });
+//! ```
+//!
+//! Volumes that wait for virtual time bring a [`Harness`] of their own, which moves the clock.
+
+mod model;
+mod names;
+mod objects;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use policy::purpose::{Origin, Step};
+
+use crate::{ErrorKind, Intent, Io, IoBuf, IoBufMut, Name, Object, Result, Volume, task};
+
+/// A piece of a case, to be run to its end.
+pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// How the suite reaches a volume under test.
+pub trait Harness {
+    /// The volume. The suite lets go of it and of its objects before [`Harness::reopen`].
+    fn volume(&self) -> Arc<dyn Volume>;
+
+    /// Runs `work` to its end.
+    fn run(&mut self, work: Work);
+
+    /// Closes the volume and opens it again; false if this volume has no life beyond one opening.
+    fn reopen(&mut self) -> bool;
+}
+
+/// A harness for volumes that a blocking thread can drive: all that need no virtual time.
+pub struct Blocking {
+    volume: Option<Arc<dyn Volume>>,
+    open: Option<Box<dyn Fn() -> Arc<dyn Volume>>>,
+}
+
+impl Blocking {
+    /// For a volume that cannot be opened twice.
+    pub fn new(volume: impl Volume + 'static) -> Self {
+        Self { volume: Some(Arc::new(volume)), open: None }
+    }
+
+    /// For a volume that `open` opens, now and at each reopening.
+    pub fn reopening(open: impl Fn() -> Arc<dyn Volume> + 'static) -> Self {
+        Self { volume: Some(open()), open: Some(Box::new(open)) }
+    }
+}
+
+impl Harness for Blocking {
+    fn volume(&self) -> Arc<dyn Volume> {
+        Arc::clone(self.volume.as_ref().expect("there is a volume between reopenings"))
+    }
+
+    fn run(&mut self, work: Work) {
+        task::block_on(work);
+    }
+
+    fn reopen(&mut self) -> bool {
+        let Some(open) = &self.open else { return false };
+        // The old one goes first: a volume may insist on being open once.
+        self.volume = None;
+        self.volume = Some(open());
+        true
+    }
+}
+
+/// Runs every case, each on a fresh volume.
+///
+/// # Panics
+/// When the volume does not do what [`Volume`] and [`Object`] promise; the case is named on stderr.
+pub fn run(make: impl Fn() -> Box<dyn Harness>) {
+    for (name, case) in cases() {
+        let _named = NameOnPanic(name);
+        case(&mut *make());
+    }
+}
+
+type Case = fn(&mut dyn Harness);
+
+fn cases() -> impl Iterator<Item = (&'static str, Case)> {
+    [names::CASES, objects::CASES, model::CASES].into_iter().flatten().copied()
+}
+
+struct NameOnPanic(&'static str);
+
+impl Drop for NameOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("conformance case: {}", self.0);
+        }
+    }
+}
+
+/// Runs a part of a case on the volume as it is now, and gives what it ends with.
+fn ask<T, F>(harness: &mut dyn Harness, part: impl FnOnce(Arc<dyn Volume>) -> F) -> T
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let answer = Arc::new(Mutex::new(None));
+    let (work, slot) = (part(harness.volume()), Arc::clone(&answer));
+    harness.run(Box::pin(async move {
+        let output = work.await;
+        *slot.lock() = Some(output);
+    }));
+    answer.lock().take().expect("the harness runs its work to the end")
+}
+
+const IO: Io = Io::new(Origin::UserWrite, Step::Data);
+
+/// An object that goes to the device with each write, and one that goes through the page cache.
+const BOTH: [&str; 2] = ["data", "wal.log"];
+
+fn name(name: &str) -> Name {
+    Name::new(name).expect("the suite uses valid names")
+}
+
+fn intent(name: &Name) -> Intent {
+    if name.is_log() { Intent::LOG } else { Intent::DATA }
+}
+
+async fn create(volume: &dyn Volume, text: &str) -> Arc<dyn Object> {
+    let name = name(text);
+    volume.create(&name, &intent(&name)).await.unwrap_or_else(|e| panic!("create {text}: {e}"))
+}
+
+async fn open(volume: &dyn Volume, text: &str) -> Arc<dyn Object> {
+    volume.open(&name(text)).await.unwrap_or_else(|e| panic!("open {text}: {e}"))
+}
+
+async fn write(object: &dyn Object, offset: u64, bytes: &[u8]) {
+    let written = object.write_at(offset, IoBuf::from(bytes), IO).await;
+    written.unwrap_or_else(|e| panic!("write {} bytes at {offset}: {e}", bytes.len()));
+}
+
+async fn read(object: &dyn Object, offset: u64, len: usize) -> Vec<u8> {
+    let read = object.read_at(offset, IoBufMut::zeroed(len), IO).await;
+    read.unwrap_or_else(|e| panic!("read {len} bytes at {offset}: {e}")).to_vec()
+}
+
+async fn sync(object: &dyn Object) {
+    object.sync(IO).await.unwrap_or_else(|e| panic!("sync: {e}"));
+}
+
+/// Everything an object holds; one page more is asked for, so that a length too short shows.
+async fn content(object: &dyn Object) -> Vec<u8> {
+    let len = usize::try_from(object.len()).expect("objects of the suite fit in memory");
+    let bytes = read(object, 0, len + 4096).await;
+    assert_eq!(bytes.len(), len, "a read over the end gives what there is");
+    bytes
+}
+
+fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
+    result.err().map(|e| e.kind())
+}
+
+/// Bytes that differ from page to page and between seeds.
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i + seed * 31) % 251) as u8).collect()
+}

@@ -1,0 +1,117 @@
+//! The same random operations on the volume and on plain byte vectors; the first difference wins.
+
+use std::collections::BTreeMap;
+
+use rand::{Rng, RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::*;
+
+pub(super) const CASES: &[(&str, Case)] = &[("random operations match byte vectors", random)];
+
+const SEEDS: u64 = 4;
+const ROUNDS: usize = 3;
+const OPERATIONS: usize = 120;
+const NAMES: [&str; 4] = ["a", "b/c", "d.log", "e/f.log"];
+/// Behind this no write begins and no cut extends.
+const LEN_MAX: u64 = 40_000;
+
+fn random(harness: &mut dyn Harness) {
+    for seed in 0..SEEDS {
+        eprintln!("conformance model: seed {seed}");
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut model = Model::new();
+        for _ in 0..ROUNDS {
+            (rng, model) = ask(harness, |volume| round(volume, rng, model));
+            harness.reopen();
+        }
+        ask(harness, |volume| async move {
+            for text in model.into_keys() {
+                volume.remove(&name(text)).await.unwrap_or_else(|e| panic!("remove {text}: {e}"));
+            }
+        });
+    }
+}
+
+type Model = BTreeMap<&'static str, Vec<u8>>;
+
+/// Many operations; ends with everything compared and synced, so that it survives a reopening.
+async fn round(
+    volume: Arc<dyn Volume>,
+    mut rng: Xoshiro256PlusPlus,
+    mut model: Model,
+) -> (Xoshiro256PlusPlus, Model) {
+    let mut handles = BTreeMap::new();
+    for text in model.keys().copied() {
+        handles.insert(text, open(&*volume, text).await);
+    }
+    for _ in 0..OPERATIONS {
+        let text = NAMES[rng.random_range(0..NAMES.len())];
+        match (model.get_mut(text), handles.get(text)) {
+            (Some(bytes), Some(object)) => {
+                if rng.random_ratio(1, 40) {
+                    volume.remove(&name(text)).await.expect("what is there can be removed");
+                    handles.remove(text);
+                    model.remove(text);
+                } else {
+                    step(&**object, bytes, &mut rng).await;
+                }
+            }
+            _ => {
+                assert_eq!(kind(volume.open(&name(text)).await), Some(ErrorKind::NotFound));
+                handles.insert(text, create(&*volume, text).await);
+                model.insert(text, Vec::new());
+            }
+        }
+    }
+    for (text, bytes) in &model {
+        let object = &handles[text];
+        assert_eq!(content(&**object).await, *bytes, "{text}");
+        sync(&**object).await;
+    }
+    assert_eq!(volume.list().await.expect("a volume lists its objects").len(), model.len());
+    (rng, model)
+}
+
+/// One operation on one object and on its model.
+async fn step(object: &dyn Object, bytes: &mut Vec<u8>, rng: &mut (impl Rng + Send)) {
+    let (offset, len) = range(rng);
+    let at = offset as usize;
+    match rng.random_range(0..10) {
+        0..5 => {
+            let mut data = vec![0; len];
+            rng.fill_bytes(&mut data);
+            write(object, offset, &data).await;
+            if len > 0 {
+                bytes.resize(bytes.len().max(at + len), 0);
+                bytes[at..at + len].copy_from_slice(&data);
+            }
+        }
+        5..8 => {
+            let start = at.min(bytes.len());
+            let end = (at + len).min(bytes.len());
+            let got = read(object, offset, len).await;
+            assert!(got == bytes[start..end], "read {len} bytes at {offset} of {}", bytes.len());
+        }
+        8 => {
+            object.set_len(offset).await.unwrap_or_else(|e| panic!("set_len {offset}: {e}"));
+            bytes.resize(at, 0);
+        }
+        _ => sync(object).await,
+    }
+    assert_eq!(object.len(), bytes.len() as u64);
+}
+
+/// An offset and a length; each is a whole number of pages now and then.
+fn range(rng: &mut impl Rng) -> (u64, usize) {
+    let page = 4096;
+    let mut offset = rng.random_range(0..=LEN_MAX);
+    let mut len = rng.random_range(0..=3 * page);
+    if rng.random_ratio(1, 3) {
+        offset -= offset % page;
+    }
+    if rng.random_ratio(1, 3) {
+        len -= len % page;
+    }
+    (offset, len as usize)
+}

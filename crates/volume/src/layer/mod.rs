@@ -1,0 +1,1 @@
+//! Behaviour that stacks: each layer is a volume around a volume.

@@ -1,0 +1,316 @@
+//! A volume in memory: what tests and the simulator run on, and what images of crashes are made of.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::{
+    Error, ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space,
+    Volume, ready,
+};
+
+/// Every object of a volume by name, as plain bytes.
+pub type Image = BTreeMap<Name, Vec<u8>>;
+
+/// What a volume holds at most if nothing else is said, in bytes: 1 TiB.
+const CAPACITY: u64 = 1 << 40;
+
+/// A volume in memory. Clones are handles to the same one, which lives as long as any of them or of
+/// its objects.
+///
+/// A sync has nothing to do: what a machine would lose is the business of
+/// [`crate::layer::crash::Crash`].
+#[derive(Clone)]
+pub struct Mem {
+    label: Arc<str>,
+    objects: Arc<Mutex<BTreeMap<Name, Arc<Bytes>>>>,
+    room: Arc<Room>,
+}
+
+impl Mem {
+    /// An empty volume of 1 TiB; `label` names it in errors.
+    #[must_use]
+    pub fn new(label: &str) -> Self {
+        Self::with_capacity(label, CAPACITY)
+    }
+
+    /// An empty volume with room for `capacity` bytes.
+    #[must_use]
+    pub fn with_capacity(label: &str, capacity: u64) -> Self {
+        let room = Room { capacity, used: AtomicU64::new(0) };
+        Self { label: label.into(), objects: Arc::default(), room: Arc::new(room) }
+    }
+
+    /// A volume of 1 TiB that holds `image`.
+    #[must_use]
+    pub fn from_image(label: &str, image: Image) -> Self {
+        let mem = Self::new(label);
+        for (name, bytes) in image {
+            let object = mem.create_now(&name).expect("the names of an image differ");
+            object.set_len(bytes.len() as u64).expect("an image is smaller than 1 TiB");
+            object.bytes.write().copy_from_slice(&bytes);
+        }
+        mem
+    }
+
+    /// A copy of every object that has a name.
+    #[must_use]
+    pub fn image(&self) -> Image {
+        let objects = self.objects.lock();
+        objects.iter().map(|(name, object)| (name.clone(), object.bytes.read().clone())).collect()
+    }
+
+    /// Changes the byte at `offset` of an object behind everybody's back.
+    ///
+    /// # Panics
+    /// When there is no such object or byte: the test that damages it is wrong.
+    pub fn damage(&self, name: &Name, offset: u64, change: impl FnOnce(&mut u8)) {
+        let object = self.open_now(name).expect("an object to damage");
+        change(&mut object.bytes.write()[index(offset)]);
+    }
+
+    /// What names it in errors.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    pub(crate) fn create_now(&self, name: &Name) -> Result<Arc<Bytes>> {
+        let mut objects = self.objects.lock();
+        if objects.contains_key(name) {
+            return Err(self.error(ErrorKind::AlreadyExists, name, "there is such an object"));
+        }
+        let object = Arc::new(Bytes {
+            what: format!("{}: {name}", self.label),
+            room: Arc::clone(&self.room),
+            bytes: RwLock::default(),
+        });
+        objects.insert(name.clone(), Arc::clone(&object));
+        Ok(object)
+    }
+
+    pub(crate) fn open_now(&self, name: &Name) -> Result<Arc<Bytes>> {
+        self.objects.lock().get(name).cloned().ok_or_else(|| self.not_found(name))
+    }
+
+    pub(crate) fn remove_now(&self, name: &Name) -> Result<()> {
+        match self.objects.lock().remove(name) {
+            Some(_) => Ok(()),
+            None => Err(self.not_found(name)),
+        }
+    }
+
+    pub(crate) fn list_now(&self) -> Vec<Listed> {
+        let objects = self.objects.lock();
+        let listed =
+            |(name, object): (&Name, &Arc<Bytes>)| Listed { name: name.clone(), len: object.len() };
+        objects.iter().map(listed).collect()
+    }
+
+    pub(crate) fn space_now(&self) -> Space {
+        let total = self.room.capacity;
+        Space { total, free: total - self.room.used.load(Ordering::Relaxed) }
+    }
+
+    fn not_found(&self, name: &Name) -> Error {
+        self.error(ErrorKind::NotFound, name, "no such object")
+    }
+
+    fn error(&self, kind: ErrorKind, name: &Name, what: &str) -> Error {
+        Error::new(kind, format!("{}: {name}: {what}", self.label))
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Volume for Mem {
+    fn create(&self, name: &Name, _intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
+        ready(self.create_now(name).map(|object| object as Arc<dyn Object>))
+    }
+
+    fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
+        ready(self.open_now(name).map(|object| object as Arc<dyn Object>))
+    }
+
+    fn remove(&self, name: &Name) -> Pending<'_, ()> {
+        ready(self.remove_now(name))
+    }
+
+    fn list(&self) -> Pending<'_, Vec<Listed>> {
+        ready(Ok(self.list_now()))
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        ready(Ok(self.space_now()))
+    }
+}
+
+/// The bytes all objects of a volume share.
+struct Room {
+    capacity: u64,
+    used: AtomicU64,
+}
+
+impl Room {
+    /// Takes `bytes` more, or nothing if they do not fit.
+    fn take(&self, bytes: u64) -> bool {
+        let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= self.capacity);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// One object. It takes room while it has a name or is open, as a file does.
+pub(crate) struct Bytes {
+    /// Volume and name, for errors.
+    what: String,
+    room: Arc<Room>,
+    bytes: RwLock<Vec<u8>>,
+}
+
+impl Bytes {
+    pub(crate) fn read_at(&self, offset: u64, mut into: IoBufMut) -> IoBufMut {
+        let bytes = self.bytes.read();
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+        let count = into.len().min(bytes.len() - start);
+        into.resize(count);
+        into.copy_from_slice(&bytes[start..start + count]);
+        into
+    }
+
+    pub(crate) fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let mut bytes = self.bytes.write();
+        let end = offset.checked_add(data.len() as u64).ok_or_else(|| {
+            let message = format!("{}: a write ends behind 2^64 bytes", self.what);
+            Error::new(ErrorKind::Invalid, message)
+        })?;
+        if !data.is_empty() {
+            let grown = end.max(len(&bytes));
+            self.resize(&mut bytes, grown)?;
+            bytes[index(offset)..index(end)].copy_from_slice(data);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        len(&self.bytes.read())
+    }
+
+    pub(crate) fn set_len(&self, len: u64) -> Result<()> {
+        self.resize(&mut self.bytes.write(), len)
+    }
+
+    fn resize(&self, bytes: &mut Vec<u8>, len: u64) -> Result<()> {
+        let old = bytes.len() as u64;
+        if len > old && !self.room.take(len - old) {
+            let message = format!(
+                "{}: volume full: {len} bytes wanted where there are {old}, {} in all",
+                self.what, self.room.capacity
+            );
+            return Err(Error::new(ErrorKind::OutOfSpace, message));
+        }
+        bytes.resize(index(len), 0);
+        self.room.give_back(old.saturating_sub(len));
+        Ok(())
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        self.room.give_back(len(self.bytes.get_mut()));
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Object for Bytes {
+    fn read_at(&self, offset: u64, into: IoBufMut, _io: Io) -> Pending<'_, IoBufMut> {
+        ready(Ok(self.read_at(offset, into)))
+    }
+
+    fn write_at(&self, offset: u64, data: IoBuf, _io: Io) -> Pending<'_, ()> {
+        ready(self.write_at(offset, &data))
+    }
+
+    fn len(&self) -> u64 {
+        self.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn set_len(&self, len: u64) -> Pending<'_, ()> {
+        ready(self.set_len(len))
+    }
+
+    fn sync(&self, _io: Io) -> Pending<'_, ()> {
+        ready(Ok(()))
+    }
+}
+
+fn len(bytes: &[u8]) -> u64 {
+    bytes.len() as u64
+}
+
+/// A position in memory.
+fn index(offset: u64) -> usize {
+    usize::try_from(offset).expect("offsets within memory fit an address")
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::purpose::{Origin, Step};
+
+    use super::*;
+    use crate::conformance::{self, Blocking};
+    use crate::task::block_on;
+
+    const IO: Io = Io::new(Origin::UserWrite, Step::Data);
+
+    fn name(name: &str) -> Name {
+        Name::new(name).unwrap()
+    }
+
+    fn data(len: usize) -> IoBuf {
+        IoBufMut::zeroed(len).freeze()
+    }
+
+    #[test]
+    fn conforms() {
+        conformance::run(|| {
+            let mem = Mem::new("mem");
+            Box::new(Blocking::reopening(move || Arc::new(mem.clone())))
+        });
+    }
+
+    #[test]
+    fn a_full_volume_says_so_and_has_room_again_after_a_remove() {
+        let mem = Mem::with_capacity("small", 100);
+        let a = block_on(mem.create(&name("a"), &Intent::DATA)).unwrap();
+        let b = block_on(mem.create(&name("b"), &Intent::DATA)).unwrap();
+        block_on(a.write_at(0, data(60), IO)).unwrap();
+        let full = block_on(b.write_at(0, data(41), IO)).unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::OutOfSpace);
+        assert_eq!(block_on(mem.space()).unwrap(), Space { total: 100, free: 40 });
+        assert_eq!(b.len(), 0);
+        block_on(mem.remove(&name("a"))).unwrap();
+        assert_eq!(block_on(mem.space()).unwrap().free, 40, "an open object keeps its room");
+        drop(a);
+        block_on(b.write_at(0, data(100), IO)).unwrap();
+    }
+
+    #[test]
+    fn an_image_is_a_copy_that_opens_again() {
+        let mem = Mem::new("first");
+        let a = block_on(mem.create(&name("a/b"), &Intent::DATA)).unwrap();
+        block_on(a.write_at(1, IoBuf::from(&b"xy"[..]), IO)).unwrap();
+        let copy = Mem::from_image("second", mem.image());
+        copy.damage(&name("a/b"), 2, |byte| *byte ^= 0x80);
+        assert_eq!(mem.image()[&name("a/b")], b"\0xy");
+        assert_eq!(copy.image()[&name("a/b")], [0, b'x', b'y' ^ 0x80]);
+    }
+}
