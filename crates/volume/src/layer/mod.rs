@@ -1,1 +1,3 @@
 //! Behaviour that stacks: each layer is a volume around a volume.
+
+pub mod crash;
