@@ -7,6 +7,7 @@
 
 pub mod contract;
 pub mod intent;
+pub mod placement;
 pub mod purpose;
 pub mod time;
 pub mod units;

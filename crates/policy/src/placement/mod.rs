@@ -1,0 +1,130 @@
+//! Which volume of a pool an object goes to.
+//!
+//! A policy sees the volumes as they are now and answers with a [`Layout`]; it never learns whether
+//! the pool followed. The four here know nothing of keys and heat: they are what a pool starts with,
+//! and the baselines of the benches (MECHANISMS 3.7).
+
+mod hash;
+mod round_robin;
+mod single;
+mod stripe;
+
+use std::fmt;
+
+pub use hash::Hash;
+pub use round_robin::RoundRobin;
+pub use single::Single;
+pub use stripe::{Chunks, Piece, Stripe};
+
+use crate::intent::Intent;
+use crate::units::GIB;
+
+/// A volume's number in its pool: given when it joins, kept while it stays.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct VolumeId(pub u16);
+
+/// A volume as placement sees it at one moment.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Candidate {
+    /// Which volume.
+    pub volume: VolumeId,
+    /// Bytes that can still be written.
+    pub free: u64,
+    /// Bytes it has in all.
+    pub total: u64,
+    /// Whether it answers and takes writes.
+    pub healthy: bool,
+}
+
+impl Candidate {
+    /// Room that no new object takes: for manifest and logs that grow, and because file systems slow
+    /// down when nearly full. One part in 64, at most 1 GiB.
+    #[must_use]
+    pub const fn reserve(&self) -> u64 {
+        let share = self.total / 64;
+        if share < GIB { share } else { GIB }
+    }
+
+    /// Whether an object of `len` bytes may go here.
+    #[must_use]
+    pub const fn takes(&self, len: u64) -> bool {
+        self.healthy && self.free >= len.saturating_add(self.reserve())
+    }
+}
+
+/// Where the bytes of one object lie.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Layout {
+    /// All on one volume.
+    Whole {
+        /// That volume.
+        volume: VolumeId,
+    },
+    /// Dealt out in turn, chunk by chunk; see [`Chunks`].
+    Striped {
+        /// Bytes of a chunk. Not zero.
+        chunk: u64,
+        /// The volumes in the order of their turns. At least two, none twice.
+        volumes: Vec<VolumeId>,
+    },
+}
+
+impl Layout {
+    /// The volumes that hold a part, in the order of the parts.
+    #[must_use]
+    pub fn volumes(&self) -> &[VolumeId] {
+        match self {
+            Self::Whole { volume } => std::slice::from_ref(volume),
+            Self::Striped { volumes, .. } => volumes,
+        }
+    }
+
+    /// How offsets of the object become offsets of its parts.
+    #[must_use]
+    pub fn chunks(&self) -> Chunks {
+        match self {
+            Self::Whole { .. } => Chunks::WHOLE,
+            Self::Striped { chunk, volumes } => Chunks::new(*chunk, volumes.len() as u64),
+        }
+    }
+}
+
+/// Chooses volumes for new objects.
+pub trait Placement: Send {
+    /// Where `object` shall go: only to volumes among `candidates` that are healthy and have room for
+    /// it beside their reserve. An object of unknown length is taken to be empty.
+    ///
+    /// `None` when no volume will do.
+    fn choose(&mut self, object: u64, intent: &Intent, candidates: &[Candidate]) -> Option<Layout>;
+}
+
+impl fmt::Display for VolumeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole { volume } => write!(f, "whole on {volume}"),
+            Self::Striped { chunk, volumes } => {
+                write!(f, "striped by {} over", crate::units::Bytes(*chunk))?;
+                volumes.iter().try_for_each(|volume| write!(f, " {volume}"))
+            }
+        }
+    }
+}
+
+/// The first candidate that takes `len` bytes, looking from position `from` and around.
+fn first_from(candidates: &[Candidate], from: usize, len: u64) -> Option<usize> {
+    let count = candidates.len();
+    (0..count).map(|step| (from + step) % count).find(|&at| candidates[at].takes(len))
+}
+
+fn whole(candidate: &Candidate) -> Layout {
+    Layout::Whole { volume: candidate.volume }
+}
+
+#[cfg(test)]
+mod tests;
