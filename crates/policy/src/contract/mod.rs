@@ -48,7 +48,7 @@ pub struct Contract {
     /// How the volume answers while it is below its limits.
     pub latency: Latency,
     /// The mechanics, when the volume is a spinning disk.
-    pub disk: Option<Disk>,
+    pub disk: Option<Mechanics>,
 }
 
 /// Base latency below the contract, for reads and for writes.
@@ -75,9 +75,9 @@ pub struct Percentiles {
     pub p999: Duration,
 }
 
-/// A spinning disk: one arm, one request at a time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Disk {
+/// The mechanics of a spinning disk: one arm, one request at a time (see [`crate::disk`]).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Mechanics {
     /// Bytes it holds.
     pub capacity: u64,
     /// Revolutions a minute.
