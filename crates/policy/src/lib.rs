@@ -8,6 +8,7 @@
 pub mod contract;
 pub mod intent;
 pub mod placement;
+pub mod provider;
 pub mod purpose;
 pub mod time;
 pub mod units;

@@ -1,0 +1,120 @@
+//! The provider's throttle: what the other side of a contract does with the requests we send.
+//!
+//! Each limit of a contract is a continuous token bucket that starts full; requests it does not
+//! cover stand in one first-in-first-out queue (MECHANISMS 1.2):
+//!
+//! ```text
+//!                     rate tokens/s
+//!                        ┌──▼──┐ depth
+//!                        │░░░░░│
+//!   request ─► queue ─►  └──┬──┘ ─► leaves when every bucket covers its cost
+//! ```
+//!
+//! Because the queue is first in, first out, nobody who comes later changes when a request leaves:
+//! [`Provider::admit`] says it at once. Accounts are kept in nano-tokens, so that a whole number of
+//! them is earned each nanosecond and no fraction is ever lost.
+
+use std::time::Duration;
+
+use crate::contract::{Contract, Cost, Counted, Limit};
+use crate::time::{Instant, NANOS_PER_SEC};
+
+/// When a request leaves the provider's queue.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[must_use]
+pub struct Admitted {
+    /// When the tokens cover it, after everyone before it.
+    pub at: Instant,
+    /// Whether it had to wait: an overdraft.
+    pub throttled: bool,
+}
+
+/// The throttle of one volume.
+#[derive(Clone, Debug)]
+pub struct Provider {
+    buckets: Vec<Bucket>,
+    /// When the last request left or leaves; the buckets are as they stand then.
+    left_at: Instant,
+}
+
+impl Provider {
+    /// The throttle of a fresh volume: every bucket is full.
+    ///
+    /// # Panics
+    /// When a limit earns nothing or saves nothing: such a contract could never admit anything.
+    #[must_use]
+    pub fn new(contract: &Contract, now: Instant) -> Self {
+        Self { buckets: contract.limits.iter().map(Bucket::full).collect(), left_at: now }
+    }
+
+    /// Queues a request and charges it.
+    ///
+    /// A request that costs more than a bucket holds leaves once its whole cost was earned. Time
+    /// that runs backwards earns nothing.
+    pub fn admit(&mut self, now: Instant, cost: Cost) -> Admitted {
+        let head_at = now.max(self.left_at);
+        let idle = head_at.since(self.left_at);
+        self.buckets.iter_mut().for_each(|bucket| bucket.earn(idle));
+        let wait = self.buckets.iter().map(|b| b.wait(cost)).max().unwrap_or_default();
+        self.buckets.iter_mut().for_each(|bucket| bucket.charge(wait, cost));
+        self.left_at = head_at + wait;
+        Admitted { at: self.left_at, throttled: self.left_at > now }
+    }
+}
+
+/// One limit's account, in nano-tokens.
+#[derive(Clone, Debug)]
+struct Bucket {
+    counts: Counted,
+    /// Nano-tokens a nanosecond, which is tokens a second.
+    rate: u128,
+    depth: u128,
+    saved: u128,
+}
+
+impl Bucket {
+    fn full(limit: &Limit) -> Self {
+        assert!(limit.rate_per_sec > 0 && limit.depth > 0, "a limit of zero admits nothing");
+        let depth = nano_tokens(limit.depth);
+        Self { counts: limit.counts, rate: limit.rate_per_sec.into(), depth, saved: depth }
+    }
+
+    /// Nobody waits: what exceeds the depth is lost.
+    fn earn(&mut self, idle: Duration) {
+        self.saved = self.after(idle).min(self.depth);
+    }
+
+    /// How long until the account covers `cost`.
+    fn wait(&self, cost: Cost) -> Duration {
+        let missing = self.price(cost).saturating_sub(self.saved);
+        Duration::from_nanos(u64::try_from(missing.div_ceil(self.rate)).unwrap_or(u64::MAX))
+    }
+
+    /// The head of the queue waits, then leaves with its tokens.
+    ///
+    /// Meanwhile the bucket holds them even where they are more than its depth, and what it earns
+    /// in the nanosecond that completes them.
+    fn charge(&mut self, wait: Duration, cost: Cost) {
+        let cost = self.price(cost);
+        let holds = self.depth.max(cost + self.rate - 1);
+        self.saved = self.after(wait).min(holds).saturating_sub(cost);
+    }
+
+    fn after(&self, time: Duration) -> u128 {
+        self.saved.saturating_add(time.as_nanos() * self.rate)
+    }
+
+    fn price(&self, cost: Cost) -> u128 {
+        nano_tokens(match self.counts {
+            Counted::Ops => cost.ops,
+            Counted::Bytes => cost.bytes,
+        })
+    }
+}
+
+fn nano_tokens(tokens: u64) -> u128 {
+    u128::from(tokens) * u128::from(NANOS_PER_SEC)
+}
+
+#[cfg(test)]
+mod tests;
