@@ -7,6 +7,7 @@
 
 pub mod contract;
 pub mod intent;
+pub mod latency;
 pub mod placement;
 pub mod provider;
 pub mod purpose;
