@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod contract;
+pub mod disk;
 pub mod intent;
 pub mod latency;
 pub mod placement;
