@@ -5,6 +5,7 @@
 //! above.
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod contract;
 pub mod disk;
 pub mod intent;

@@ -1,0 +1,257 @@
+//! What is left to spend of a contract: our own mirror of the provider's buckets, a little below
+//! them, so that the provider never has a reason to throttle (MECHANISMS 2.5.4).
+//!
+//! ```text
+//!   provider's limit:  rate r ──────► depth b, starts full
+//!   our mirror of it:  rate rho·r ──► depth max(beta·r, 8 operations) ≤ b, starts empty
+//! ```
+//!
+//! Every limit of the contract has its mirror, and a request goes when all of them cover it
+//! (docs/adr/0003-one-bucket-per-limit.md). Ours start empty because after a crash loop a full bucket
+//! of ours would meet the provider's empty one. With rho below 1 the provider's bucket always holds at
+//! least what ours does, whatever the load.
+//!
+//! [`Budget`] never blocks and reads no clock: it says when to come back, and is exact about it. Its
+//! unit is so small that a whole number of them is earned each nanosecond: no fraction is ever lost.
+
+use std::time::Duration;
+
+use crate::contract::{Contract, Cost, Counted, Limit};
+use crate::time::{Instant, NANOS_PER_SEC};
+
+/// The most operations one request may ask for, so that waiting for its tokens never holds up the
+/// queue for long; a larger one is split by whoever submits it (MECHANISMS 2.6).
+pub const REQUEST_OPS_MAX: u64 = 8;
+
+/// The longest time that earns tokens in one step, unless the caller was told to wait longer: a
+/// suspended machine or a jump of the clock is not a burst saved up (MECHANISMS 2.12).
+const ELAPSED_MAX: Duration = Duration::from_secs(1);
+
+const MILLION: u32 = 1_000_000;
+
+/// One token in the unit of the accounts: a nanosecond of a millionth of a token a second.
+const TOKEN: u128 = NANOS_PER_SEC as u128 * MILLION as u128;
+
+/// How much of a contract the budget uses.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Share {
+    rho_ppm: u32,
+    beta_ppm: u32,
+}
+
+/// A share that is not one.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum ShareError {
+    /// The rate would stand still or overdraw the contract.
+    #[error("rho is {0}, but must be above 0 and at most 1")]
+    Rho(f64),
+    /// More than a second's worth would be saved up.
+    #[error("beta is {0}, but must be between 0 and 1")]
+    Beta(f64),
+}
+
+impl Share {
+    /// Uses `rho` of each paid rate (more: closer to the line, less slack for the provider's own
+    /// accounting) and saves up at most `beta` seconds of it while idle (more: longer bursts, and
+    /// less of the provider's own saving kept in hand). Both are rounded to millionths.
+    ///
+    /// # Errors
+    /// When `rho` is not in (0, 1] or `beta` not in [0, 1].
+    pub fn new(rho: f64, beta: f64) -> Result<Self, ShareError> {
+        let ppm = |share: f64| (share * f64::from(MILLION)).round() as u32;
+        if !(rho > 0.0 && rho <= 1.0 && ppm(rho) > 0) {
+            return Err(ShareError::Rho(rho));
+        }
+        if !(0.0..=1.0).contains(&beta) {
+            return Err(ShareError::Beta(beta));
+        }
+        Ok(Self { rho_ppm: ppm(rho), beta_ppm: ppm(beta) })
+    }
+
+    /// The share of each paid rate that is used.
+    #[must_use]
+    pub fn rho(self) -> f64 {
+        f64::from(self.rho_ppm) / f64::from(MILLION)
+    }
+
+    /// The part of a second's tokens that may be saved up.
+    #[must_use]
+    pub fn beta(self) -> f64 {
+        f64::from(self.beta_ppm) / f64::from(MILLION)
+    }
+}
+
+impl Default for Share {
+    /// rho 0.98, beta 0.25.
+    fn default() -> Self {
+        Self { rho_ppm: 980_000, beta_ppm: 250_000 }
+    }
+}
+
+/// May a request go to the volume now?
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[must_use]
+pub enum Admission {
+    /// Go: it is already charged.
+    Now,
+    /// Nothing was charged; at this time, and no earlier, it can go.
+    At(Instant),
+}
+
+/// What is left to spend of one volume's contract.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    share: Share,
+    buckets: Vec<Bucket>,
+    largest: Cost,
+    updated_at: Instant,
+    /// The latest time anyone was told to come back at: until then all time earns.
+    promised_at: Instant,
+}
+
+impl Budget {
+    /// An empty budget for every limit of `contract`.
+    ///
+    /// # Panics
+    /// When a limit is zero: such a contract could never admit anything.
+    #[must_use]
+    pub fn new(contract: &Contract, share: Share, now: Instant) -> Self {
+        let buckets: Vec<_> =
+            contract.limits.iter().map(|limit| Bucket::empty(limit, contract, share)).collect();
+        let most = |counts, most: u64| {
+            buckets.iter().filter(|b| b.counts == counts).map(Bucket::holds).fold(most, u64::min)
+        };
+        let largest = Cost {
+            ops: most(Counted::Ops, REQUEST_OPS_MAX),
+            bytes: most(Counted::Bytes, REQUEST_OPS_MAX * contract.op_bytes_max),
+        };
+        Self { share, buckets, largest, updated_at: now, promised_at: now }
+    }
+
+    /// Charges `cost` if every bucket covers it.
+    ///
+    /// # Panics
+    /// When `cost` exceeds [`Budget::largest`]: it could wait for ever.
+    pub fn admit(&mut self, now: Instant, cost: Cost) -> Admission {
+        assert!(
+            self.covers(cost),
+            "{cost:?} must be split: the most at once is {:?}",
+            self.largest
+        );
+        self.earn(now);
+        let wait = self.buckets.iter().map(|bucket| bucket.wait(cost)).max().unwrap_or_default();
+        if wait.is_zero() {
+            self.buckets.iter_mut().for_each(|bucket| bucket.charge(cost));
+            return Admission::Now;
+        }
+        let at = self.updated_at + wait;
+        self.promised_at = self.promised_at.max(at);
+        Admission::At(at)
+    }
+
+    /// Takes back what was charged and not used. What the buckets cannot hold is lost.
+    pub fn refund(&mut self, cost: Cost) {
+        self.buckets.iter_mut().for_each(|bucket| bucket.refund(cost));
+    }
+
+    /// Goes by new terms from now on. What was saved stays saved, to the last fraction, as far as the
+    /// new depth allows; nothing is given for free: a kind of limit that is new starts empty.
+    pub fn set_contract(&mut self, contract: &Contract, now: Instant) {
+        self.earn(now);
+        let mut changed = Self::new(contract, self.share, self.updated_at);
+        for bucket in &mut changed.buckets {
+            let saved = self.buckets.iter().filter(|old| old.counts == bucket.counts);
+            let saved = saved.map(|old| old.saved).min().unwrap_or_default();
+            bucket.saved = saved.min(bucket.depth);
+        }
+        *self = changed;
+    }
+
+    /// The most one request may cost: eight operations' worth, or less where a bucket holds less.
+    #[must_use]
+    pub const fn largest(&self) -> Cost {
+        self.largest
+    }
+
+    const fn covers(&self, cost: Cost) -> bool {
+        cost.ops <= self.largest.ops && cost.bytes <= self.largest.bytes
+    }
+
+    /// Time that runs backwards earns nothing.
+    fn earn(&mut self, now: Instant) {
+        let counted_from = self.updated_at + ELAPSED_MAX;
+        let earns_until = now.min(counted_from.max(self.promised_at));
+        let elapsed = earns_until.since(self.updated_at);
+        self.buckets.iter_mut().for_each(|bucket| bucket.earn(elapsed));
+        self.updated_at = self.updated_at.max(now);
+    }
+}
+
+/// The mirror of one limit. Amounts are in the unit of [`TOKEN`].
+#[derive(Clone, Debug)]
+struct Bucket {
+    counts: Counted,
+    /// Earned each nanosecond.
+    rate: u128,
+    depth: u128,
+    saved: u128,
+}
+
+impl Bucket {
+    fn empty(limit: &Limit, contract: &Contract, share: Share) -> Self {
+        assert!(limit.rate_per_sec > 0 && limit.depth > 0, "a limit of zero admits nothing");
+        let request_max = match limit.counts {
+            Counted::Ops => REQUEST_OPS_MAX,
+            Counted::Bytes => REQUEST_OPS_MAX * contract.op_bytes_max,
+        };
+        let rate = u128::from(limit.rate_per_sec);
+        let beta_seconds = rate * u128::from(share.beta_ppm) * u128::from(NANOS_PER_SEC);
+        Self {
+            counts: limit.counts,
+            rate: rate * u128::from(share.rho_ppm),
+            depth: beta_seconds.max(tokens(request_max)).min(tokens(limit.depth)),
+            saved: 0,
+        }
+    }
+
+    /// Whole tokens it can save up.
+    fn holds(&self) -> u64 {
+        u64::try_from(self.depth / TOKEN).expect("at most the depth of the limit, which is a u64")
+    }
+
+    fn earn(&mut self, elapsed: Duration) {
+        let earned = elapsed.as_nanos().saturating_mul(self.rate);
+        self.saved = self.saved.saturating_add(earned).min(self.depth);
+    }
+
+    fn wait(&self, cost: Cost) -> Duration {
+        let price = self.price(cost);
+        if price <= self.saved {
+            return Duration::ZERO;
+        }
+        let nanos = (price - self.saved).div_ceil(self.rate);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    fn charge(&mut self, cost: Cost) {
+        self.saved -= self.price(cost);
+    }
+
+    fn refund(&mut self, cost: Cost) {
+        self.saved = (self.saved + self.price(cost)).min(self.depth);
+    }
+
+    fn price(&self, cost: Cost) -> u128 {
+        tokens(match self.counts {
+            Counted::Ops => cost.ops,
+            Counted::Bytes => cost.bytes,
+        })
+    }
+}
+
+fn tokens(tokens: u64) -> u128 {
+    u128::from(tokens) * TOKEN
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::units::{KIB, MIB};
+
+const T0: Instant = Instant::ZERO;
+const ONE_OP: Cost = Cost { ops: 1, bytes: 4 * KIB };
+
+fn ops(rate_per_sec: u64, depth: u64) -> Limit {
+    Limit { counts: Counted::Ops, rate_per_sec, depth }
+}
+
+fn bytes(rate_per_sec: u64, depth: u64) -> Limit {
+    Limit { counts: Counted::Bytes, rate_per_sec, depth }
+}
+
+fn contract(limits: Vec<Limit>) -> Contract {
+    Contract { limits, ..Contract::unlimited() }
+}
+
+fn gp3() -> Contract {
+    contract(vec![ops(3000, 3000), bytes(125 * MIB, 125 * MIB)])
+}
+
+fn nanos(nanos: u64) -> Duration {
+    Duration::from_nanos(nanos)
+}
+
+/// How many operations go at once.
+fn drain(budget: &mut Budget, now: Instant) -> u64 {
+    let mut count = 0;
+    while budget.admit(now, Cost { ops: 1, bytes: 0 }) == Admission::Now {
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn a_share_outside_its_range_is_refused() {
+    assert_eq!(Share::default(), Share::new(0.98, 0.25).unwrap());
+    for rho in [0.0, -0.5, 1.01, f64::NAN, 1e-9] {
+        assert!(matches!(Share::new(rho, 0.25), Err(ShareError::Rho(_))), "{rho}");
+    }
+    for beta in [-0.1, 1.1, f64::INFINITY, f64::NAN] {
+        assert!(matches!(Share::new(0.98, beta), Err(ShareError::Beta(_))), "{beta}");
+    }
+    let error = Share::new(1.5, 0.25).unwrap_err().to_string();
+    assert_eq!(error, "rho is 1.5, but must be above 0 and at most 1");
+}
+
+#[test]
+fn starts_empty_and_saves_a_quarter_of_a_second() {
+    let mut budget = Budget::new(&gp3(), Share::default(), T0);
+    assert_eq!(drain(&mut budget, T0), 0);
+    assert_eq!(drain(&mut budget, T0 + Duration::from_secs(1)), 750);
+}
+
+#[test]
+fn a_small_contract_still_saves_eight_operations_but_never_more_than_its_provider() {
+    let at = T0 + Duration::from_secs(1);
+    let small = |depth| Budget::new(&contract(vec![ops(20, depth)]), Share::default(), T0);
+    assert_eq!(drain(&mut small(1000), at), 8);
+    assert_eq!(drain(&mut small(5), at), 5);
+    assert_eq!(small(5).largest().ops, 5);
+}
+
+#[test]
+fn a_suspended_machine_wakes_up_with_one_second_earned() {
+    let mut budget = Budget::new(&contract(vec![ops(4, 100)]), Share::default(), T0);
+    assert_eq!(drain(&mut budget, T0 + Duration::from_secs(3600)), 3);
+}
+
+#[test]
+fn time_that_runs_backwards_earns_nothing() {
+    let later = T0 + Duration::from_secs(1);
+    let mut budget = Budget::new(&gp3(), Share::default(), later);
+    for step in 0..10 {
+        assert_eq!(drain(&mut budget, T0 + nanos(step * 100_000_000)), 0);
+    }
+    let Admission::At(at) = budget.admit(T0, ONE_OP) else { panic!("nothing was earned") };
+    assert!(at > later);
+    assert_eq!(budget.admit(at, ONE_OP), Admission::Now);
+}
+
+#[test]
+fn an_unlimited_contract_admits_everything() {
+    let mut budget = Budget::new(&Contract::unlimited(), Share::default(), T0);
+    for _ in 0..1000 {
+        let largest = budget.largest();
+        assert_eq!(budget.admit(T0, largest), Admission::Now);
+    }
+}
+
+#[test]
+#[should_panic(expected = "must be split")]
+fn a_cost_that_could_wait_for_ever_is_our_own_mistake() {
+    let mut budget = Budget::new(&gp3(), Share::default(), T0);
+    let _ = budget.admit(T0, Cost { ops: REQUEST_OPS_MAX + 1, bytes: 0 });
+}
+
+#[test]
+fn new_terms_neither_lose_a_fraction_nor_give_a_token() {
+    let terms = |rate| contract(vec![ops(rate, 1000)]);
+    let mut budget = Budget::new(&terms(3), Share::new(1.0, 1.0).unwrap(), T0);
+    // 0.4 operations at 3/s, then 0.6 at 9/s make one.
+    let changed_at = T0 + nanos(133_333_333);
+    budget.set_contract(&terms(9), changed_at);
+    let full_at = changed_at + nanos(66_666_667);
+    assert_eq!(budget.admit(changed_at, ONE_OP), Admission::At(full_at));
+    assert_eq!(budget.admit(full_at, ONE_OP), Admission::Now);
+    assert_eq!(drain(&mut budget, full_at), 0);
+
+    let mut full = Budget::new(&terms(100), Share::default(), T0);
+    let second = T0 + Duration::from_secs(1);
+    full.set_contract(&terms(10_000), second);
+    assert_eq!(drain(&mut full, second), 25, "what was saved, not the new depth");
+    full.set_contract(&contract(vec![ops(10_000, 1000), bytes(MIB, MIB)]), second);
+    let Admission::At(_) = full.admit(second, ONE_OP) else { panic!("a new kind starts empty") };
+}
+
+#[test]
+fn a_smaller_depth_cuts_what_was_saved() {
+    let second = T0 + Duration::from_secs(1);
+    let mut budget = Budget::new(&gp3(), Share::default(), T0);
+    budget.set_contract(&contract(vec![ops(100, 100)]), second);
+    assert_eq!(drain(&mut budget, second), 25);
+}
+
+/// A contract with one to three limits.
+fn any_contract() -> impl Strategy<Value = Contract> {
+    let any_ops = (1u64..20_000, 1u64..40_000).prop_map(|(rate, depth)| ops(rate, depth));
+    let any_bytes = (1u64..400 * MIB, 256 * KIB..400 * MIB).prop_map(|(r, d)| bytes(r, d));
+    vec(prop_oneof![any_ops, any_bytes], 1..=3).prop_map(contract)
+}
+
+fn any_share() -> impl Strategy<Value = Share> {
+    (1u32..=MILLION, 0u32..=MILLION).prop_map(|(rho_ppm, beta_ppm)| Share { rho_ppm, beta_ppm })
+}
+
+/// Steps in time of every size, and what is asked for then: a part of the most there is.
+fn any_requests() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
+    let step = prop_oneof![Just(0), 1u64..1000, 1u64..10_000_000, 1u64..3_000_000_000];
+    vec((step, 0u64..=8, 0u64..=1000), 1..120)
+}
+
+fn part_of(largest: Cost, eighths: u64, thousandths: u64) -> Cost {
+    Cost { ops: largest.ops * eighths / 8, bytes: largest.bytes * thousandths / 1000 }
+}
+
+proptest! {
+    #[test]
+    fn in_every_window_no_more_is_spent_than_the_share_and_the_depth(
+        contract in any_contract(), share in any_share(), requests in any_requests()
+    ) {
+        let mut budget = Budget::new(&contract, share, T0);
+        let mut now = T0;
+        let mut spent: Vec<(Instant, Cost)> = Vec::new();
+        for (step, eighths, thousandths) in requests {
+            now = now + nanos(step);
+            let cost = part_of(budget.largest(), eighths, thousandths);
+            if budget.admit(now, cost) == Admission::Now {
+                spent.push((now, cost));
+            }
+        }
+        for bucket in &budget.buckets {
+            for (first, &(from, _)) in spent.iter().enumerate() {
+                let mut sum = 0;
+                for &(until, cost) in &spent[first..] {
+                    sum += bucket.price(cost);
+                    prop_assert!(sum <= bucket.rate * until.since(from).as_nanos() + bucket.depth);
+                }
+            }
+        }
+    }
+
+    /// The obvious account, in which nothing is ever thrown away but what overflows the depth.
+    #[test]
+    fn what_was_earned_is_spent_or_saved(
+        contract in any_contract(), share in any_share(), requests in any_requests()
+    ) {
+        let mut budget = Budget::new(&contract, share, T0);
+        let mut now = T0;
+        let mut accounts = vec![0u128; budget.buckets.len()];
+        for (step, eighths, thousandths) in requests {
+            let step = step.min(1_000_000_000);
+            now = now + nanos(step);
+            let cost = part_of(budget.largest(), eighths, thousandths);
+            let admitted = budget.admit(now, cost) == Admission::Now;
+            for (account, bucket) in accounts.iter_mut().zip(&budget.buckets) {
+                *account = (*account + bucket.rate * u128::from(step)).min(bucket.depth);
+                if admitted {
+                    *account -= bucket.price(cost);
+                }
+                prop_assert_eq!(*account, bucket.saved);
+            }
+        }
+    }
+
+    #[test]
+    fn admits_exactly_when_it_said(
+        contract in any_contract(), share in any_share(), requests in any_requests()
+    ) {
+        let mut budget = Budget::new(&contract, share, T0);
+        let mut now = T0;
+        for (step, eighths, thousandths) in requests {
+            now = now + nanos(step);
+            let cost = part_of(budget.largest(), eighths, thousandths);
+            if let Admission::At(at) = budget.admit(now, cost) {
+                prop_assert!(at > now);
+                let just_before = Instant::from_nanos(at.as_nanos() - 1);
+                prop_assert_eq!(budget.clone().admit(just_before, cost), Admission::At(at));
+                now = at;
+                prop_assert_eq!(budget.admit(now, cost), Admission::Now);
+            }
+        }
+    }
+
+    #[test]
+    fn no_fraction_is_lost_however_odd_the_steps(
+        rho_ppm in 1u32..=MILLION, steps in vec(1u64..140_000_000, 1..500)
+    ) {
+        let share = Share { rho_ppm, beta_ppm: 0 };
+        let mut budget = Budget::new(&contract(vec![ops(7, 100)]), share, T0);
+        let mut now = T0;
+        let mut spent = 0;
+        for step in steps {
+            now = now + nanos(step);
+            spent += drain(&mut budget, now);
+        }
+        let earned = u128::from(now.as_nanos()) * 7 * u128::from(rho_ppm);
+        prop_assert_eq!(u128::from(spent), earned / TOKEN);
+    }
+
+    #[test]
+    fn a_refund_undoes_a_charge(
+        contract in any_contract(), eighths in 0u64..=8, thousandths in 0u64..=1000
+    ) {
+        let mut budget = Budget::new(&contract, Share::default(), T0);
+        let cost = part_of(budget.largest(), eighths, thousandths);
+        let now = match budget.admit(T0, cost) {
+            Admission::Now => T0,
+            Admission::At(at) => {
+                prop_assert_eq!(budget.admit(at, cost), Admission::Now);
+                at
+            }
+        };
+        budget.refund(cost);
+        prop_assert_eq!(budget.admit(now, cost), Admission::Now);
+        budget.refund(cost);
+        budget.refund(cost);
+        prop_assert!(budget.buckets.iter().all(|bucket| bucket.saved <= bucket.depth));
+    }
+
+    /// The scalar form: one bucket of bytes in which an operation counts as `op_bytes` at least.
+    #[test]
+    fn never_holds_back_what_the_dearer_of_both_costs_would_let_go(
+        iops in 100u64..20_000, op_bytes in 4096u64..300_000, requests in any_requests()
+    ) {
+        let by_bytes = contract(vec![bytes(iops * op_bytes, iops * op_bytes)]);
+        let mut both = by_bytes.clone();
+        both.limits.push(ops(iops, iops));
+        let share = Share::new(0.98, 1.0).unwrap();
+        let mut scalar = Budget::new(&by_bytes, share, T0);
+        let mut ours = Budget::new(&both, share, T0);
+        let mut now = T0;
+        for (step, eighths, thousandths) in requests {
+            now = now + nanos(step);
+            let cost = part_of(ours.largest(), eighths, thousandths);
+            let dearer = Cost { ops: 0, bytes: cost.bytes.max(cost.ops * op_bytes) };
+            if dearer.bytes > scalar.largest().bytes {
+                continue;
+            }
+            if let Admission::At(at) = scalar.admit(now, dearer) {
+                now = at;
+                prop_assert_eq!(scalar.admit(now, dearer), Admission::Now);
+            }
+            prop_assert_eq!(ours.admit(now, cost), Admission::Now);
+        }
+    }
+}
