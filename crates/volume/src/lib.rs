@@ -9,6 +9,7 @@ pub mod buf;
 pub mod clock;
 pub mod conformance;
 mod error;
+pub mod io_pool;
 pub mod layer;
 pub mod mem;
 mod name;

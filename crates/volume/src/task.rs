@@ -2,8 +2,8 @@
 //!
 //! RocksDB's threads, tools and tests call [`block_on`]: it marks the thread as one that may block,
 //! so a leaf volume does its system call in place, without a hop, and a wait for the clock is this
-//! thread's own sleep. Under any other executor a leaf hands its call to the bounded threads of
-//! [`offload`].
+//! thread's own sleep. Under any other executor a leaf hands its call to the bounded threads of an
+//! [`IoPool`](crate::io_pool::IoPool).
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;

@@ -1,0 +1,188 @@
+//! Threads for system calls that would stop an executor.
+//!
+//! Only threads that run under [`crate::task::block_on`] may make a blocking call in place; for all
+//! others a leaf volume hands its calls to these.
+
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_task::{Runnable, Task};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::task;
+
+/// How long a thread waits for another call before it ends.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// A bounded number of threads, started when they are needed and ended when they are not. Clones
+/// share them.
+///
+/// Calls wait in the order they came. The queue is as long as the callers let it grow: each call
+/// waiting here is a request that a gate let through.
+#[derive(Clone)]
+pub struct IoPool(Arc<Shared>);
+
+struct Shared {
+    threads_max: NonZeroUsize,
+    state: Mutex<State>,
+    called: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Runnable>,
+    threads: usize,
+    idle: usize,
+}
+
+impl IoPool {
+    /// No thread yet, and never more than `threads_max`: as many calls are under way at once.
+    #[must_use]
+    pub fn new(threads_max: NonZeroUsize) -> Self {
+        let (state, called) = (Mutex::default(), Condvar::new());
+        Self(Arc::new(Shared { threads_max, state, called }))
+    }
+
+    /// Makes `call`: in place if this thread may block, else on a thread of the pool.
+    ///
+    /// When the future is dropped, a call that began still ends and one that did not is not made;
+    /// either way it owns what it works on.
+    ///
+    /// # Panics
+    /// When `call` does.
+    pub async fn run<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> T {
+        if task::may_block() { call() } else { self.submit(call).await }
+    }
+
+    fn submit<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> Task<T> {
+        let shared = Arc::clone(&self.0);
+        let (runnable, task) = async_task::Builder::new()
+            .propagate_panic(true)
+            .spawn(|()| async { call() }, move |runnable| shared.push(runnable));
+        runnable.schedule();
+        task
+    }
+}
+
+impl Shared {
+    fn push(self: &Arc<Self>, runnable: Runnable) {
+        let mut state = self.state.lock();
+        state.queue.push_back(runnable);
+        // Each idle thread takes one; only what they leave is worth another thread.
+        if state.queue.len() <= state.idle || state.threads == self.threads_max.get() {
+            self.called.notify_one();
+            return;
+        }
+        state.threads += 1;
+        drop(state);
+        let shared = Arc::clone(self);
+        let started = std::thread::Builder::new().name("io".into()).spawn(move || shared.work());
+        if started.is_err() {
+            let mut state = self.state.lock();
+            state.threads -= 1;
+            // No room for a thread. The others are only busier; without any, better late than never.
+            if state.threads == 0 {
+                Self::drain(&mut state);
+            }
+        }
+    }
+
+    fn work(&self) {
+        let mut state = self.state.lock();
+        loop {
+            Self::drain(&mut state);
+            state.idle += 1;
+            let timed_out = self.called.wait_for(&mut state, IDLE).timed_out();
+            state.idle -= 1;
+            if timed_out && state.queue.is_empty() {
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+
+    /// Makes every call that waits, without the lock.
+    fn drain(state: &mut MutexGuard<'_, State>) {
+        while let Some(runnable) = state.queue.pop_front() {
+            MutexGuard::unlocked(state, || runnable.run());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::mpsc;
+    use std::thread;
+
+    use futures_util::future::join_all;
+
+    use super::*;
+    use crate::task::block_on;
+
+    fn pool(threads: usize) -> IoPool {
+        IoPool::new(NonZeroUsize::new(threads).unwrap())
+    }
+
+    #[test]
+    fn a_thread_that_may_block_makes_its_calls_itself() {
+        let here = thread::current().id();
+        let there = block_on(async { pool(1).run(|| thread::current().id()).await });
+        assert_eq!(there, here);
+    }
+
+    #[test]
+    fn others_get_a_thread_and_never_more_than_allowed() {
+        let pool = pool(3);
+        let here = thread::current().id();
+        let calls = (0..200).map(|i| pool.submit(move || (i, thread::current().id())));
+        let done = block_on(join_all(calls));
+        assert!(done.iter().enumerate().all(|(i, (number, _))| i == *number));
+        let threads: std::collections::HashSet<_> = done.iter().map(|(_, id)| *id).collect();
+        assert!(!threads.contains(&here));
+        assert!((1..=3).contains(&threads.len()), "{threads:?}");
+    }
+
+    #[test]
+    fn calls_are_under_way_together() {
+        let pool = pool(2);
+        let ((to_a, from_b), (to_b, from_a)) = (mpsc::channel(), mpsc::channel());
+        // Each ends only when the other has begun.
+        let a = pool.submit(move || (to_b.send(()), from_b.recv()));
+        let b = pool.submit(move || (to_a.send(()), from_a.recv()));
+        let (a, b) = block_on(async { (a.await, b.await) });
+        assert!(a.1.is_ok() && b.1.is_ok());
+    }
+
+    #[test]
+    fn a_call_that_began_ends_although_nobody_waits() {
+        let pool = pool(1);
+        let (begun, has_begun) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let (ended, has_ended) = mpsc::channel();
+        let buffer = vec![7u8; 4096];
+        let call = pool.submit(move || {
+            begun.send(()).unwrap();
+            may_go_on.recv().unwrap();
+            ended.send(buffer).unwrap();
+        });
+        has_begun.recv().unwrap();
+        let waiting = pool.submit(|| panic!("nobody waits for it and it had not begun"));
+        drop(waiting);
+        drop(call);
+        go_on.send(()).unwrap();
+        assert_eq!(has_ended.recv().unwrap(), [7; 4096]);
+        assert_eq!(block_on(pool.submit(|| 1)), 1, "the thread goes on");
+    }
+
+    #[test]
+    fn a_panic_arrives_at_whoever_waits() {
+        let pool = pool(1);
+        let call = pool.submit(|| panic!("inside"));
+        let caught = catch_unwind(AssertUnwindSafe(|| block_on(call)));
+        assert!(caught.is_err());
+        assert_eq!(block_on(pool.submit(|| 1)), 1, "the thread goes on");
+    }
+}
