@@ -111,6 +111,14 @@ impl Io {
             (_, Origin::Compaction { .. } | Origin::Copy | Origin::Scrub) => Class::Idle,
         }
     }
+
+    /// Whether a full queue may turn this I/O away: only a pool's own work, which is taken up again
+    /// later. An error in a compaction, even the deepest, makes RocksDB read-only (MECHANISMS 2.6).
+    #[must_use]
+    pub const fn refusable(&self) -> bool {
+        matches!(self.origin, Origin::Copy | Origin::Scrub)
+            && !matches!(self.step, Step::Log | Step::Manifest)
+    }
 }
 
 #[cfg(test)]
@@ -132,6 +140,16 @@ mod tests {
             assert_eq!(Io::new(Origin::Compaction { level: 6 }, step).class(), Class::Commit);
         }
         assert!(Class::Commit < Class::Foreground);
+    }
+
+    #[test]
+    fn only_the_pools_own_work_may_be_refused() {
+        let refusable = |origin, step| Io::new(origin, step).refusable();
+        assert!(refusable(Origin::Copy, Step::Data) && refusable(Origin::Scrub, Step::Data));
+        assert!(!refusable(Origin::Copy, Step::Manifest));
+        for origin in [Origin::UserRead, Origin::Flush, Origin::Compaction { level: 6 }] {
+            assert!(!refusable(origin, Step::Data));
+        }
     }
 
     #[test]
