@@ -13,5 +13,6 @@ pub mod latency;
 pub mod placement;
 pub mod provider;
 pub mod purpose;
+pub mod sched;
 pub mod time;
 pub mod units;

@@ -1,0 +1,105 @@
+//! Who goes next at a gate, and when.
+//!
+//! A scheduler owns the volume's budget and the queues in front of it. It is a state machine with
+//! three verbs, driven by a shell that knows the time and the callers:
+//!
+//! ```text
+//!   submit(ticket, request, now) ─►┌───────────┐─► poll(now): Granted | Expired, until None
+//!   cancel(ticket)               ─►│ scheduler │
+//!   refund(class, cost)          ─►└───────────┘─► next_wakeup(): when to poll again
+//! ```
+//!
+//! One policy per file; [`Strict`] is the first. What all of them owe (MECHANISMS 2.6, "rules for
+//! ours"): every request is answered exactly once, and only those expire or are refused that said they
+//! may, because an error in a commit or a compaction makes RocksDB read-only.
+
+mod figures;
+mod strict;
+mod window;
+
+pub use figures::{Figures, Waits};
+pub use strict::Strict;
+pub use window::Window;
+
+use crate::contract::{Contract, Cost};
+use crate::purpose::Class;
+use crate::time::Instant;
+
+/// A request's number. Whoever submits gives numbers that ascend.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Ticket(pub u64);
+
+/// What somebody wants to issue.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Request {
+    /// How urgent it is.
+    pub class: Class,
+    /// What it will be charged.
+    pub cost: Cost,
+    /// When to give up waiting; without one it waits as long as it takes.
+    pub deadline: Option<Instant>,
+    /// Whether a full queue may turn it away: only work that is taken up again later.
+    pub refusable: bool,
+}
+
+/// What became of a request that waited, or did not have to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Event {
+    /// It may go to the device.
+    Granted {
+        /// Whose turn it is.
+        ticket: Ticket,
+        /// What was charged for it.
+        cost: Cost,
+    },
+    /// Its deadline passed; nothing was charged.
+    Expired {
+        /// Whose deadline it was.
+        ticket: Ticket,
+    },
+}
+
+/// A queue had no room for a request that may be refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{} requests of class {} wait already", queued, class.name())]
+pub struct Full {
+    /// The class whose queue is full.
+    pub class: Class,
+    /// How many wait in it.
+    pub queued: usize,
+}
+
+/// Decides the order of requests to one volume, and keeps them to its contract.
+///
+/// After every call that changes something, and at [`Scheduler::next_wakeup`], the shell calls
+/// [`Scheduler::poll`] until it gives `None`.
+pub trait Scheduler: Send {
+    /// Takes in a request; polling says when it may go, perhaps at once.
+    ///
+    /// # Errors
+    /// When the request may be refused and its queue is full: do it later. Nothing was taken in.
+    fn submit(&mut self, ticket: Ticket, request: Request, now: Instant) -> Result<(), Full>;
+
+    /// The next thing that happened up to `now`.
+    fn poll(&mut self, now: Instant) -> Option<Event>;
+
+    /// When to poll again if nothing else is submitted: never later than the next thing happens.
+    /// `None` when nobody waits.
+    fn next_wakeup(&self) -> Option<Instant>;
+
+    /// Takes a waiting request out, with what it had paid already; false if it does not wait.
+    fn cancel(&mut self, ticket: Ticket) -> bool;
+
+    /// Takes back what was granted to a request of `class` and not used.
+    fn refund(&mut self, class: Class, cost: Cost);
+
+    /// Goes by new terms from now on. Those who wait are priced anew by their bytes; what was granted
+    /// is not.
+    fn set_contract(&mut self, contract: &Contract, now: Instant);
+
+    /// What happened in a class so far, and how many wait in it now.
+    fn figures(&self, class: Class) -> Figures;
+
+    /// What was spent, by tenths of a second, most of it recent.
+    fn window(&self) -> &Window;
+}

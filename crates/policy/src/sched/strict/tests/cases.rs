@@ -1,0 +1,135 @@
+//! Cases as text: `testdata/sched/*.txt` hold what is done, and indented below it what happened.
+//! `UPDATE_EXPECT=1` rewrites what happened; review the diff.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use expect_test::expect_file;
+
+use super::*;
+
+#[test]
+fn large_requests_reserve() {
+    run("reserve.txt");
+}
+
+#[test]
+fn classes_go_in_strict_order() {
+    run("classes.txt");
+}
+
+#[test]
+fn queues_are_bounded_for_those_who_may_be_refused() {
+    run("bounds.txt");
+}
+
+#[test]
+fn deadlines_expire_those_who_have_one() {
+    run("deadlines.txt");
+}
+
+#[test]
+fn terms_change_while_requests_wait() {
+    run("terms.txt");
+}
+
+fn run(file: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/sched").join(file);
+    let case = std::fs::read_to_string(&path).expect("the case is there");
+    let mut told = String::new();
+    let mut stage = None;
+    for line in case.lines().filter(|line| !line.starts_with("  ")) {
+        writeln!(told, "{line}").expect("text grows");
+        if !(line.is_empty() || line.starts_with('#')) {
+            let words: Vec<_> = line.split_whitespace().collect();
+            Stage::act(&mut stage, &words, &mut told);
+        }
+    }
+    expect_file![path].assert_eq(&told);
+}
+
+struct Stage {
+    scheduler: Strict,
+    now: Instant,
+}
+
+impl Stage {
+    fn act(stage: &mut Option<Self>, words: &[&str], told: &mut String) {
+        if let ["contract", limits @ ..] = words {
+            let limits = limits.iter().map(|limit| parse_limit(limit)).collect();
+            let contract = Contract { limits, ..Contract::unlimited() };
+            match stage {
+                Some(stage) => stage.scheduler.set_contract(&contract, stage.now),
+                None => {
+                    let scheduler = Strict::new(&contract, Share::new(1.0, 0.0).unwrap(), 2, T0);
+                    *stage = Some(Self { scheduler, now: T0 });
+                    return;
+                }
+            }
+        }
+        let stage = stage.as_mut().expect("a case begins with its contract");
+        match *words {
+            ["contract", ..] => {}
+            ["at", time] => stage.now = parse_time(time),
+            ["submit", ticket, class, size, ref rest @ ..] => {
+                let deadline = rest.iter().find_map(|word| word.strip_prefix("deadline="));
+                let request = Request {
+                    class: *Class::ALL.iter().find(|c| c.name() == class).expect("a class"),
+                    cost: Contract::unlimited().cost(parse_size(size)),
+                    deadline: deadline.map(parse_time),
+                    refusable: rest.contains(&"refusable"),
+                };
+                let ticket = Ticket(ticket.parse().expect("a number"));
+                if let Err(full) = stage.scheduler.submit(ticket, request, stage.now) {
+                    writeln!(told, "  refused: {full}").expect("text grows");
+                }
+            }
+            ["cancel", ticket] => {
+                let ticket = Ticket(ticket.parse().expect("a number"));
+                assert!(stage.scheduler.cancel(ticket), "{ticket:?} waits");
+            }
+            ["refund", class, size] => {
+                let class = *Class::ALL.iter().find(|c| c.name() == class).expect("a class");
+                stage.scheduler.refund(class, Contract::unlimited().cost(parse_size(size)));
+            }
+            _ => panic!("what does {words:?} mean?"),
+        }
+        while let Some(event) = stage.scheduler.poll(stage.now) {
+            match event {
+                Event::Granted { ticket, cost } => {
+                    writeln!(
+                        told,
+                        "  {} goes for {} ops, {} KiB",
+                        ticket.0,
+                        cost.ops,
+                        cost.bytes / KIB
+                    )
+                }
+                Event::Expired { ticket } => writeln!(told, "  {} expired", ticket.0),
+            }
+            .expect("text grows");
+        }
+        if let Some(at) = stage.scheduler.next_wakeup() {
+            writeln!(told, "  next at {:?}", at.since(T0)).expect("text grows");
+        }
+    }
+}
+
+/// `100ops/s`, `64KiB/s`; each saves up a second of it.
+fn parse_limit(limit: &str) -> Limit {
+    let rate = limit.strip_suffix("/s").expect("a rate");
+    let (counts, rate_per_sec) = match rate.strip_suffix("ops") {
+        Some(ops) => (Counted::Ops, ops.parse().expect("a number")),
+        None => (Counted::Bytes, parse_size(rate)),
+    };
+    Limit { counts, rate_per_sec, depth: rate_per_sec }
+}
+
+fn parse_size(size: &str) -> u64 {
+    let kib: u64 = size.strip_suffix("KiB").expect("a size in KiB").parse().expect("a number");
+    kib * KIB
+}
+
+fn parse_time(time: &str) -> Instant {
+    millis(time.strip_suffix("ms").expect("a time in ms").parse().expect("a number"))
+}
