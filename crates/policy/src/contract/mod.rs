@@ -1,4 +1,10 @@
 //! What was bought: the limits a provider keeps a volume to, and how it answers below them.
+//!
+//! A [`Contract`] is about one volume. What providers sell, by name, is a [`spec::Spec`]; those that
+//! come with the program are in the [`catalogue`].
+
+pub mod catalogue;
+pub mod spec;
 
 use std::time::Duration;
 
@@ -49,10 +55,13 @@ pub struct Contract {
     pub latency: Latency,
     /// The mechanics, when the volume is a spinning disk.
     pub disk: Option<Mechanics>,
+    /// The figures nobody vouches for, as dotted keys of the contract's file (`latency.write`):
+    /// reports name them beside their results.
+    pub assumed: Vec<String>,
 }
 
 /// Base latency below the contract, for reads and for writes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Latency {
     /// Of reads.
     pub read: Percentiles,
@@ -98,8 +107,9 @@ impl Contract {
             name: "unlimited".into(),
             limits: Vec::new(),
             op_bytes_max: OP_BYTES_MAX,
-            latency: Latency { read: Percentiles::default(), write: Percentiles::default() },
+            latency: Latency::default(),
             disk: None,
+            assumed: Vec::new(),
         }
     }
 
