@@ -62,6 +62,11 @@ impl Error {
         Self { kind, message: doing.to_string(), source: Some(source) }
     }
 
+    /// An error of `kind` that a lower error caused; the message need not repeat that one.
+    pub fn with_source(kind: ErrorKind, message: impl Into<String>, source: io::Error) -> Self {
+        Self { kind, message: message.into(), source: Some(source) }
+    }
+
     /// What the caller should do.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
