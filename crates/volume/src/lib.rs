@@ -8,6 +8,7 @@
 pub mod buf;
 pub mod clock;
 pub mod conformance;
+pub mod dir;
 mod error;
 pub mod io_pool;
 pub mod layer;

@@ -1,0 +1,192 @@
+//! What a volume knows about what its device holds: names, and whether it can be trusted.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use rustix::io::{self, Errno};
+
+use crate::Name;
+
+/// Which changes of the directory are durable. Changes are numbered from 1; a sync of the directory
+/// covers all up to the one that was the latest when it began.
+///
+/// A number is drawn after the change was made, so a sync that begins later includes it.
+#[derive(Default)]
+pub(super) struct Names {
+    changes: Mutex<Changes>,
+    /// One sync at a time: the kernel tells a failure to one of those under way, not to all.
+    syncing: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Changes {
+    latest: u64,
+    removed: u64,
+    synced: u64,
+    /// What a failed sync should have made durable.
+    lost: Option<RangeInclusive<u64>>,
+}
+
+impl Names {
+    /// Numbers the creation of an object.
+    pub(super) fn created(&self) -> u64 {
+        self.changes.lock().change()
+    }
+
+    /// Numbers the removal of an object.
+    pub(super) fn removed(&self) {
+        let mut changes = self.changes.lock();
+        changes.removed = changes.change();
+    }
+
+    /// The latest change so far.
+    pub(super) fn latest(&self) -> u64 {
+        self.changes.lock().latest
+    }
+
+    /// Makes durable what a sync of an object born at `born` promises: its name, and every removal
+    /// before. Calls `sync_directory` if that takes one.
+    pub(super) fn settle(
+        &self,
+        born: u64,
+        sync_directory: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        if self.changes.lock().are_settled(born)? {
+            return Ok(());
+        }
+        let _alone = self.syncing.lock();
+        let latest = {
+            let changes = self.changes.lock();
+            if changes.are_settled(born)? {
+                return Ok(());
+            }
+            changes.latest
+        };
+        let synced = sync_directory();
+        let mut changes = self.changes.lock();
+        match synced {
+            Ok(()) => changes.synced = latest,
+            Err(_) => changes.lose(latest),
+        }
+        synced
+    }
+}
+
+impl Changes {
+    fn change(&mut self) -> u64 {
+        self.latest += 1;
+        self.latest
+    }
+
+    fn are_settled(&self, born: u64) -> io::Result<bool> {
+        if self.lost.as_ref().is_some_and(|lost| lost.contains(&born)) {
+            return Err(Errno::IO);
+        }
+        Ok(born.max(self.removed) <= self.synced)
+    }
+
+    /// A sync failed; a later one that succeeds says nothing about what this one covered.
+    fn lose(&mut self, latest: u64) {
+        let first = self.lost.as_ref().map_or(self.synced + 1, |lost| *lost.start());
+        self.lost = Some(first..=latest);
+    }
+}
+
+/// Whether the volume's syncs can be believed.
+#[derive(Default)]
+pub(super) struct Health {
+    poisoned: AtomicBool,
+    objects: Mutex<BTreeSet<Name>>,
+}
+
+impl Health {
+    /// A sync for `name` failed.
+    pub(super) fn poison(&self, name: &Name) {
+        self.objects.lock().insert(name.clone());
+        self.poisoned.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether new objects have to wait for a probe.
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::SeqCst)
+    }
+
+    /// Whether a sync for `name` failed.
+    pub(super) fn has_lost(&self, name: &Name) -> bool {
+        self.objects.lock().contains(name)
+    }
+
+    /// A write and a sync worked again.
+    pub(super) fn probed(&self) {
+        self.poisoned.store(false, Ordering::SeqCst);
+    }
+
+    /// The name no longer stands for the object whose sync failed.
+    pub(super) fn forget(&self, name: &Name) {
+        self.objects.lock().remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Settles; says whether that took a sync of the directory.
+    fn takes_sync(names: &Names, born: u64) -> bool {
+        let mut synced = false;
+        let settled = names.settle(born, || {
+            synced = true;
+            Ok(())
+        });
+        assert_eq!(settled, Ok(()));
+        synced
+    }
+
+    #[test]
+    fn one_directory_sync_covers_all_names_before_it() {
+        let names = Names::default();
+        let (a, b) = (names.created(), names.created());
+        assert!(takes_sync(&names, a));
+        assert!(!takes_sync(&names, b));
+    }
+
+    #[test]
+    fn a_name_made_during_a_directory_sync_needs_the_next() {
+        let names = Names::default();
+        let mut late = 0;
+        let early = names.created();
+        assert_eq!(
+            names.settle(early, || {
+                late = names.created();
+                Ok(())
+            }),
+            Ok(())
+        );
+        assert!(takes_sync(&names, late));
+    }
+
+    #[test]
+    fn the_next_sync_of_any_object_makes_a_removal_durable() {
+        let names = Names::default();
+        let old = names.created();
+        assert!(takes_sync(&names, old));
+        names.removed();
+        assert!(takes_sync(&names, old));
+        assert!(!takes_sync(&names, old));
+    }
+
+    #[test]
+    fn a_name_whose_directory_sync_failed_is_lost_and_others_are_not() {
+        let names = Names::default();
+        let old = names.created();
+        assert!(takes_sync(&names, old));
+        let lost = names.created();
+        assert_eq!(names.settle(lost, || Err(Errno::IO)), Err(Errno::IO));
+        let later = names.created();
+        assert!(takes_sync(&names, later));
+        assert_eq!(names.settle(lost, || Ok(())), Err(Errno::IO), "a later success hides nothing");
+        assert!(!takes_sync(&names, old));
+    }
+}

@@ -1,0 +1,251 @@
+//! One object: a file, and the rules by which bytes get into and out of it.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, RwLock};
+use rustix::fs::{self, Mode};
+use rustix::io::Errno;
+
+use super::pages::{Parts, within_page};
+use super::{FILE_FLAGS, Shared, sys};
+use crate::buf::PAGE;
+use crate::{Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Result};
+
+/// The longest file the kernel can address.
+const LEN_MAX: u64 = i64::MAX as u64;
+
+/// An open object. All handles of one object share it.
+pub(super) struct File {
+    volume: Arc<Shared>,
+    name: Name,
+    /// Open with `O_DIRECT` if `direct`.
+    fd: OwnedFd,
+    direct: bool,
+    /// The same file through the page cache, opened when a part of a page is first written.
+    cached: OnceLock<OwnedFd>,
+    /// Changed under `pages`.
+    len: AtomicU64,
+    /// Shared by writes of whole pages; exclusive for parts of pages and for changes of the length.
+    pages: RwLock<()>,
+    syncing: Mutex<()>,
+    /// The change of the directory at which the object was made or found.
+    born: u64,
+    poisoned: AtomicBool,
+}
+
+impl File {
+    pub(super) fn new(volume: Arc<Shared>, name: Name, fd: OwnedFd, len: u64, born: u64) -> Self {
+        Self {
+            direct: volume.is_direct(&name),
+            poisoned: volume.health.has_lost(&name).into(),
+            volume,
+            name,
+            fd,
+            cached: OnceLock::new(),
+            len: len.into(),
+            pages: RwLock::default(),
+            syncing: Mutex::default(),
+            born,
+        }
+    }
+
+    pub(super) const fn name(&self) -> &Name {
+        &self.name
+    }
+
+    fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    fn read_at(&self, offset: u64, mut into: IoBufMut) -> Result<IoBufMut> {
+        let wanted = into.len();
+        if wanted == 0 || offset >= self.len() {
+            into.resize(0);
+            return Ok(into);
+        }
+        let failed = |errno| self.error(format_args!("read {wanted} bytes at {offset} of"), errno);
+        if !self.direct {
+            let read = sys::read_at(&self.fd, &mut into, offset).map_err(failed)?;
+            into.resize(read);
+            return Ok(into);
+        }
+        let skip = within_page(offset);
+        let span = (skip + wanted).next_multiple_of(PAGE);
+        if skip == 0 {
+            let pages = &mut into.whole_pages_mut()[..span];
+            let read = sys::read_at(&self.fd, pages, offset).map_err(failed)?;
+            into.resize(read.min(wanted));
+        } else {
+            let mut pages = IoBufMut::zeroed(span);
+            let read = sys::read_at(&self.fd, &mut pages, offset - skip as u64).map_err(failed)?;
+            into.resize(read.saturating_sub(skip).min(wanted));
+            let end = skip + into.len();
+            into.copy_from_slice(&pages[skip..end]);
+        }
+        Ok(into)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let end = offset.checked_add(data.len() as u64).filter(|&end| end <= LEN_MAX);
+        let end = end.ok_or_else(|| {
+            let message = format!("write of {} bytes at {offset} of", data.len());
+            self.error(message, Errno::FBIG)
+        })?;
+        let parts = Parts::of(offset, data.len());
+        let written = if !self.direct {
+            let _shared = self.pages.read();
+            self.grow(end, sys::write_all_at(&self.fd, data, offset))
+        } else if parts.are_whole() {
+            let _shared = self.pages.read();
+            self.grow(end, self.write_pages(data, offset))
+        } else {
+            let _exclusive = self.pages.write();
+            self.grow(end, self.write_parts(parts, data, offset))
+        };
+        written.map_err(|errno| {
+            self.error(format_args!("write {} bytes at {offset} of", data.len()), errno)
+        })
+    }
+
+    /// Writes the parts in the order of their offsets: whatever ends it, the file ends with bytes
+    /// that were written.
+    fn write_parts(&self, parts: Parts, data: &[u8], offset: u64) -> rustix::io::Result<()> {
+        let at = |part: usize| offset + part as u64;
+        let cached = self.cached()?;
+        sys::write_all_at(cached, &data[parts.head.clone()], at(parts.head.start))?;
+        self.write_pages(&data[parts.pages.clone()], at(parts.pages.start))?;
+        sys::write_all_at(cached, &data[parts.tail.clone()], at(parts.tail.start))
+    }
+
+    /// Writes whole pages directly, from memory that is page-aligned too.
+    fn write_pages(&self, pages: &[u8], offset: u64) -> rustix::io::Result<()> {
+        if pages.as_ptr().addr().is_multiple_of(PAGE) {
+            sys::write_all_at(&self.fd, pages, offset)
+        } else {
+            sys::write_all_at(&self.fd, &IoBufMut::from(pages), offset)
+        }
+    }
+
+    /// Notes the length after a write up to `end`, a failed one too: some of it may be there.
+    fn grow(&self, end: u64, written: rustix::io::Result<()>) -> rustix::io::Result<()> {
+        let end = match written {
+            Ok(()) => end,
+            Err(_) => fs::fstat(&self.fd).map_or(0, |stat| sys::len(stat.st_size)),
+        };
+        self.len.fetch_max(end, Ordering::AcqRel);
+        written
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.check_writable()?;
+        let _exclusive = self.pages.write();
+        fs::ftruncate(&self.fd, len)
+            .map_err(|errno| self.error(format_args!("set to {len} bytes the length of"), errno))?;
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.sync_by(|| fs::fdatasync(&self.fd))
+    }
+
+    /// Makes bytes, length and name durable; `sync_bytes` does so for the first two.
+    pub(super) fn sync_by(
+        &self,
+        sync_bytes: impl FnOnce() -> rustix::io::Result<()>,
+    ) -> Result<()> {
+        // One at a time: the kernel tells a failure to one of those under way, not to all.
+        let _alone = self.syncing.lock();
+        self.check_writable()?;
+        sync_bytes()
+            .and_then(|()| self.volume.names.settle(self.born, || fs::fsync(&self.volume.objects)))
+            .map_err(|errno| self.poison(errno))
+    }
+
+    /// The same file without `O_DIRECT`. It is reached through this process' table of open files,
+    /// because its name may be gone or stand for another object by now.
+    fn cached(&self) -> rustix::io::Result<&OwnedFd> {
+        if let Some(cached) = self.cached.get() {
+            return Ok(cached);
+        }
+        let again = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        // It is a link there, to this very file.
+        let flags = FILE_FLAGS.difference(fs::OFlags::NOFOLLOW);
+        let fd = fs::open(again, flags, Mode::empty())?;
+        Ok(self.cached.get_or_init(|| fd))
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.poisoned.load(Ordering::Acquire) {
+            let message = format!(
+                "volume {}: {}: a sync failed earlier: nobody knows what the device holds",
+                self.volume.path.display(),
+                self.name
+            );
+            return Err(Error::new(ErrorKind::Poisoned, message));
+        }
+        Ok(())
+    }
+
+    /// A sync failed: gives the error of this call and of all that follow.
+    fn poison(&self, errno: Errno) -> Error {
+        self.poisoned.store(true, Ordering::Release);
+        self.volume.health.poison(&self.name);
+        let message = format!(
+            "volume {}: sync {}: failed, so write it elsewhere and probe the volume",
+            self.volume.path.display(),
+            self.name
+        );
+        Error::with_source(ErrorKind::Poisoned, message, errno.into())
+    }
+
+    fn error(&self, doing: impl std::fmt::Display, errno: Errno) -> Error {
+        self.volume.error(format_args!("{doing} {}", self.name), errno)
+    }
+}
+
+/// What users of the volume hold.
+pub(super) struct Handle(pub(super) Arc<File>);
+
+impl Handle {
+    fn run<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&File) -> Result<T> + Send + 'static,
+    ) -> Pending<'_, T> {
+        let file = Arc::clone(&self.0);
+        Box::pin(self.0.volume.io.run(move || call(&file)))
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Object for Handle {
+    fn read_at(&self, offset: u64, into: IoBufMut, _io: Io) -> Pending<'_, IoBufMut> {
+        self.run(move |file| file.read_at(offset, into))
+    }
+
+    fn write_at(&self, offset: u64, data: IoBuf, _io: Io) -> Pending<'_, ()> {
+        self.run(move |file| file.write_at(offset, &data))
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn set_len(&self, len: u64) -> Pending<'_, ()> {
+        self.run(move |file| file.set_len(len))
+    }
+
+    fn sync(&self, _io: Io) -> Pending<'_, ()> {
+        self.run(File::sync)
+    }
+}

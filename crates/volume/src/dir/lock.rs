@@ -1,0 +1,50 @@
+//! One process for each volume.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{self, FlockOperation, OFlags};
+use rustix::io::Errno;
+
+use super::{FILE_FLAGS, FILE_MODE, sys};
+use crate::{Error, ErrorKind, Result};
+
+const LOCK: &str = "plimsoll.lock";
+
+/// Keeps others out while it lives. The kernel lets go of it with the process, however that ends;
+/// the file stays and means nothing by itself.
+pub(super) struct Lock {
+    _fd: OwnedFd,
+}
+
+impl Lock {
+    /// Takes the lock of the volume in `root`, which `path` names in errors.
+    pub(super) fn take(root: &OwnedFd, path: &Path) -> Result<Self> {
+        let failed = |errno| sys::error(path, "lock it", errno);
+        let fd = fs::openat(root, LOCK, FILE_FLAGS | OFlags::CREATE, FILE_MODE).map_err(failed)?;
+        match fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let message = format!(
+                    "volume {}: open in process {}: stop that one first",
+                    path.display(),
+                    holder(&fd)
+                );
+                return Err(Error::new(ErrorKind::Fenced, message));
+            }
+            Err(errno) => return Err(failed(errno)),
+        }
+        fs::ftruncate(&fd, 0).map_err(failed)?;
+        let pid = format!("{}\n", std::process::id());
+        sys::write_all_at(&fd, pid.as_bytes(), 0).map_err(failed)?;
+        Ok(Self { _fd: fd })
+    }
+}
+
+/// Whom the file names: the number of a process, or a word if it cannot be told.
+fn holder(fd: &OwnedFd) -> String {
+    let mut text = [0; 20];
+    let len = sys::read_at(fd, &mut text, 0).unwrap_or_default();
+    let pid = std::str::from_utf8(&text[..len]).unwrap_or_default().trim();
+    if pid.parse::<u32>().is_ok() { pid.to_owned() } else { "unknown".to_owned() }
+}

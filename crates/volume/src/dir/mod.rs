@@ -1,0 +1,408 @@
+//! A directory on a mounted device.
+//!
+//! ```text
+//! <path>/plimsoll.lock       held while a process has the volume open; names that process
+//! <path>/plimsoll.probe      there only while the volume is tried out
+//! <path>/objects/kv%a.sst    one file for each object; '/' in its name is written as '%'
+//! ```
+//!
+//! # Which bytes go where
+//!
+//! A **log** is written through the page cache: what was written survives the death of the process
+//! at once, and goes to the device with a sync. **Every other object** is read and written with
+//! `O_DIRECT`, because a page cache would hide what the contract counts. Direct I/O moves whole
+//! pages, requests need not be whole pages:
+//!
+//! - A *read* takes in the pages around it; the file ends where the object ends, so a short read is
+//!   exact.
+//! - A *write* is cut at page boundaries. Its whole pages go to the device directly; the parts of a
+//!   page before and behind them go through the page cache, where the kernel merges them with the
+//!   rest of their page, and to the device with the next sync. The file's length is the object's at
+//!   every moment, so it needs no mending after a crash.
+//!
+//! Padding the last page and cutting the file afterwards would do the same with more I/O: to cut a
+//! page, a file system reads it back, zeroes its end and writes it again. Besides, the length would
+//! be wrong in between, and a killed process would leave it wrong.
+//!
+//! The kernel keeps both ways coherent as long as they do not meet in one page at one time; a lock
+//! for each object sees to that (whole pages shared, parts of pages exclusive).
+//!
+//! Where a file system refuses `O_DIRECT`, everything goes through the page cache, and a warning
+//! says so once.
+//!
+//! # What is durable when
+//!
+//! A sync is `fdatasync` of the file, and `fsync` of the directory if the object's name is new or
+//! any object was removed since the directory was last synced. A failed one poisons the object for
+//! ever and the volume for new objects until [`Dir::probe`] succeeds: the kernel reports such a
+//! failure once and then forgets which pages it lost.
+
+mod durability;
+mod file;
+mod lock;
+mod pages;
+mod sys;
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use rustix::fs::{self, AtFlags, FallocateFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use self::durability::{Health, Names};
+use self::file::{File, Handle};
+use self::lock::Lock;
+use crate::io_pool::IoPool;
+use crate::{
+    Error, ErrorKind, Intent, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume, buf,
+};
+
+const OBJECTS: &str = "objects";
+const PROBE: &str = "plimsoll.probe";
+/// Files belong to whoever runs the program, and to nobody else.
+const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+const FILE_FLAGS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+const DIR_FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+
+/// How a directory is used.
+#[derive(Clone)]
+pub struct DirOptions {
+    /// Make the directory if it is missing. Off by default: on a machine whose device is not mounted
+    /// a new directory would hide that.
+    pub create: bool,
+    /// Use `O_DIRECT` where the file system takes it. On by default; without it the page cache
+    /// serves reads that a contract would count.
+    pub direct: bool,
+    /// Where calls of threads that may not block are made; may be shared by several volumes. 32
+    /// threads by default. As many calls can be under way at once; fewer leave a device idle that
+    /// would answer more at a time.
+    pub io: IoPool,
+}
+
+impl Default for DirOptions {
+    fn default() -> Self {
+        const THREADS: NonZeroUsize = NonZeroUsize::new(32).expect("32 is not zero");
+        Self { create: false, direct: true, io: IoPool::new(THREADS) }
+    }
+}
+
+/// A directory as a volume; see the module for its layout. One process, and in it one `Dir`, has it
+/// at a time: until the last handle and the last object are dropped.
+pub struct Dir(Arc<Shared>);
+
+impl Dir {
+    /// Opens the directory at `path`. It blocks for some I/O.
+    ///
+    /// # Errors
+    /// `Unavailable`: there is no such directory, mount the device or create it; `Fenced`: another
+    /// process has it open, the message says which; `OutOfSpace`.
+    pub fn open(path: impl Into<PathBuf>, options: DirOptions) -> Result<Self> {
+        let path = path.into();
+        let failed = |doing: &str, errno| sys::error(&path, doing, errno);
+        if options.create {
+            std::fs::create_dir_all(&path)
+                .map_err(|e| Error::from_io(format!("volume {}: create it", path.display()), e))?;
+        }
+        let root = fs::open(&path, DIR_FLAGS, Mode::empty()).map_err(|errno| match errno {
+            Errno::NOENT | Errno::NOTDIR => Error::new(
+                ErrorKind::Unavailable,
+                format!("volume {}: no such directory: mount or create it", path.display()),
+            ),
+            _ => failed("open the directory", errno),
+        })?;
+        let lock = Lock::take(&root, &path)?;
+        match fs::mkdirat(&root, OBJECTS, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(failed("create the directory of objects", errno)),
+        }
+        let objects = fs::openat(&root, OBJECTS, DIR_FLAGS, Mode::empty())
+            .map_err(|errno| failed("open the directory of objects", errno))?;
+        // Whatever an earlier process left is durable from here on, names and removals.
+        fs::fsync(&objects).map_err(|errno| failed("sync the directory of objects", errno))?;
+        let direct = options.direct && takes_direct(&root, &path)?;
+        if !direct {
+            try_out(&root, false).map_err(|errno| failed("try it out", errno))?;
+        }
+        if options.direct && !direct {
+            tracing::warn!(
+                volume = %path.display(),
+                "the file system refuses O_DIRECT: the page cache serves reads the contract counts"
+            );
+        }
+        let stat = fs::fstat(&objects)
+            .map_err(|errno| failed("look at the directory of objects", errno))?;
+        Ok(Self(Arc::new(Shared {
+            identity: (stat.st_dev, stat.st_ino),
+            io: options.io,
+            opened: Mutex::default(),
+            names: Names::default(),
+            health: Health::default(),
+            _lock: lock,
+            path,
+            root,
+            objects,
+            direct,
+        })))
+    }
+
+    /// Whether objects other than logs bypass the page cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.0.direct
+    }
+
+    /// Writes, syncs and reads back a file. If that works, a volume whose sync had failed takes new
+    /// objects again; the object it failed for stays poisoned.
+    ///
+    /// # Errors
+    /// What the attempt failed with: the volume stays as it was.
+    pub fn probe(&self) -> Pending<'_, ()> {
+        self.run(|volume| {
+            volume.reach()?;
+            let _alone = volume.opened.lock();
+            try_out(&volume.root, volume.direct)
+                .map_err(|errno| volume.error("try it out", errno))?;
+            volume.health.probed();
+            Ok(())
+        })
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(Arc<Shared>) -> Result<T> + Send + 'static,
+    ) -> Pending<'_, T> {
+        let volume = Arc::clone(&self.0);
+        Box::pin(self.0.io.run(move || call(volume)))
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Volume for Dir {
+    fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
+        let (name, len) = (name.clone(), intent.len);
+        self.run(move |volume| volume.create(name, len))
+    }
+
+    fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
+        let name = name.clone();
+        self.run(move |volume| volume.open(name))
+    }
+
+    fn remove(&self, name: &Name) -> Pending<'_, ()> {
+        let name = name.clone();
+        self.run(move |volume| volume.remove(&name))
+    }
+
+    fn list(&self) -> Pending<'_, Vec<Listed>> {
+        self.run(|volume| volume.list())
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        self.run(|volume| volume.space())
+    }
+}
+
+/// What the handle, its objects and the calls under way share.
+struct Shared {
+    path: PathBuf,
+    root: OwnedFd,
+    objects: OwnedFd,
+    /// Device and inode of `objects`: what `path` must still lead to.
+    identity: (u64, u64),
+    direct: bool,
+    io: IoPool,
+    opened: Mutex<Opened>,
+    names: Names,
+    health: Health,
+    _lock: Lock,
+}
+
+/// Objects with handles, so that all handles of one agree on its length. Locked while names change.
+#[derive(Default)]
+struct Opened {
+    files: HashMap<Name, Weak<File>>,
+    /// Look for dropped ones when there are this many.
+    prune_at: usize,
+}
+
+impl Shared {
+    fn create(self: Arc<Self>, name: Name, len: Option<u64>) -> Result<Arc<dyn Object>> {
+        self.reach()?;
+        if self.health.is_poisoned() {
+            let message = format!(
+                "volume {}: create {name}: a sync failed here: probe the volume first",
+                self.path.display()
+            );
+            return Err(Error::new(ErrorKind::Poisoned, message));
+        }
+        let mut opened = self.opened.lock();
+        let fd = self
+            .open_file(&name, OFlags::CREATE | OFlags::EXCL)
+            .map_err(|errno| self.error(format_args!("create {name}"), errno))?;
+        if let Err(errno) = preallocate(&fd, len) {
+            // Nobody has seen the file yet; it may stay behind only if the device fails again.
+            let _ = fs::unlinkat(&self.objects, file_name(&name), AtFlags::empty());
+            return Err(self.error(format_args!("preallocate {name}"), errno));
+        }
+        let born = self.names.created();
+        let file = File::new(Arc::clone(&self), name, fd, 0, born);
+        Ok(opened.enter(file))
+    }
+
+    fn open(self: Arc<Self>, name: Name) -> Result<Arc<dyn Object>> {
+        self.reach()?;
+        let mut opened = self.opened.lock();
+        if let Some(file) = opened.files.get(&name).and_then(Weak::upgrade) {
+            return Ok(Arc::new(Handle(file)));
+        }
+        let failed = |errno| self.error(format_args!("open {name}"), errno);
+        let fd = self.open_file(&name, OFlags::empty()).map_err(failed)?;
+        let len = fs::fstat(&fd).map_err(failed)?.st_size;
+        // It may have been made by this process, let go of and never synced.
+        let born = self.names.latest();
+        let file = File::new(Arc::clone(&self), name, fd, sys::len(len), born);
+        Ok(opened.enter(file))
+    }
+
+    fn remove(&self, name: &Name) -> Result<()> {
+        self.reach()?;
+        let mut opened = self.opened.lock();
+        fs::unlinkat(&self.objects, file_name(name), AtFlags::empty())
+            .map_err(|errno| self.error(format_args!("remove {name}"), errno))?;
+        opened.files.remove(name);
+        self.health.forget(name);
+        self.names.removed();
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<Listed>> {
+        self.reach()?;
+        let failed = |errno| self.error("list the objects", errno);
+        let mut listed = Vec::new();
+        for entry in fs::Dir::read_from(&self.objects).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let Some(name) = object_name(entry.file_name()) else {
+                tracing::warn!(
+                    volume = %self.path.display(),
+                    file = ?entry.file_name(),
+                    "not an object: ignored"
+                );
+                continue;
+            };
+            match fs::statat(&self.objects, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_file() => {
+                    listed.push(Listed { name, len: sys::len(stat.st_size) });
+                }
+                // Not a file, or removed since it was read.
+                Ok(_) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(failed(errno)),
+            }
+        }
+        Ok(listed)
+    }
+
+    fn space(&self) -> Result<Space> {
+        self.reach()?;
+        let stat =
+            fs::fstatvfs(&self.objects).map_err(|errno| self.error("ask for room", errno))?;
+        Ok(Space { total: stat.f_blocks * stat.f_frsize, free: stat.f_bavail * stat.f_frsize })
+    }
+
+    /// Makes sure that the path still leads to this directory. Without the question a program would
+    /// go on in a directory that nobody finds again, on a device somebody meant to take away.
+    fn reach(&self) -> Result<()> {
+        let objects = self.path.join(OBJECTS);
+        match fs::stat(&objects) {
+            Ok(stat) if (stat.st_dev, stat.st_ino) == self.identity => Ok(()),
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => Err(Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "volume {}: its directory {OBJECTS} is gone: mount the device again, or put the \
+                     directory back, then try again",
+                    self.path.display()
+                ),
+            )),
+            Err(errno) => Err(self.error("look at the directory of objects", errno)),
+        }
+    }
+
+    fn open_file(&self, name: &Name, how: OFlags) -> rustix::io::Result<OwnedFd> {
+        let direct = if self.is_direct(name) { OFlags::DIRECT } else { OFlags::empty() };
+        fs::openat(&self.objects, file_name(name), FILE_FLAGS | direct | how, FILE_MODE)
+    }
+
+    /// Whether the object's file is open with `O_DIRECT`.
+    fn is_direct(&self, name: &Name) -> bool {
+        self.direct && !name.is_log()
+    }
+
+    fn error(&self, doing: impl fmt::Display, errno: Errno) -> Error {
+        sys::error(&self.path, doing, errno)
+    }
+}
+
+impl Opened {
+    fn enter(&mut self, file: File) -> Arc<dyn Object> {
+        if self.files.len() >= self.prune_at {
+            self.files.retain(|_, file| file.strong_count() > 0);
+            self.prune_at = 2 * self.files.len() + 64;
+        }
+        let file = Arc::new(file);
+        self.files.insert(file.name().clone(), Arc::downgrade(&file));
+        Arc::new(Handle(file))
+    }
+}
+
+/// Sets room aside without changing the length, where the file system can.
+fn preallocate(fd: &OwnedFd, len: Option<u64>) -> rustix::io::Result<()> {
+    let Some(len) = len.filter(|&len| len > 0) else { return Ok(()) };
+    match fs::fallocate(fd, FallocateFlags::KEEP_SIZE, 0, len) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        other => other,
+    }
+}
+
+/// Whether the file system takes direct I/O, found by doing some.
+fn takes_direct(root: &OwnedFd, path: &Path) -> Result<bool> {
+    match try_out(root, true) {
+        Ok(()) => Ok(true),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(false),
+        Err(errno) => Err(sys::error(path, "try direct I/O", errno)),
+    }
+}
+
+/// Writes a page, syncs it and reads it back.
+fn try_out(root: &OwnedFd, direct: bool) -> rustix::io::Result<()> {
+    let direct = if direct { OFlags::DIRECT } else { OFlags::empty() };
+    let fd = fs::openat(root, PROBE, FILE_FLAGS | OFlags::CREATE | direct, FILE_MODE)?;
+    let mut page = IoBufMut::zeroed(buf::PAGE);
+    page.fill(0xa5);
+    let tried = sys::write_all_at(&fd, &page, 0)
+        .and_then(|()| fs::fsync(&fd))
+        .and_then(|()| sys::read_at(&fd, &mut page, 0));
+    let removed = fs::unlinkat(root, PROBE, AtFlags::empty());
+    let back = tried?;
+    removed?;
+    if back == buf::PAGE && page.iter().all(|&byte| byte == 0xa5) { Ok(()) } else { Err(Errno::IO) }
+}
+
+fn file_name(name: &Name) -> String {
+    name.as_str().replace('/', "%")
+}
+
+/// The object a file holds; `None` if no object has a file of this name.
+fn object_name(file: &CStr) -> Option<Name> {
+    Name::new(&file.to_str().ok()?.replace('%', "/")).ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,390 @@
+use std::fs as std_fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::task::{Context, Poll, Wake, Waker};
+
+use policy::purpose::{Origin, Step};
+use tempfile::TempDir;
+
+use super::*;
+use crate::conformance::{self, Blocking, Harness, Work};
+use crate::task::block_on;
+use crate::{Io, IoBuf};
+
+const IO: Io = Io::new(Origin::UserWrite, Step::Data);
+
+/// A directory on the device the build is on: no memory file system, so `O_DIRECT` means something.
+fn on_device() -> TempDir {
+    let program = std::env::current_exe().unwrap();
+    TempDir::new_in(program.parent().unwrap()).unwrap()
+}
+
+fn on_tmpfs() -> TempDir {
+    TempDir::new_in("/dev/shm").unwrap()
+}
+
+fn open(path: &Path) -> Dir {
+    Dir::open(path, DirOptions::default()).unwrap()
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn create(dir: &Dir, text: &str) -> Arc<dyn Object> {
+    block_on(dir.create(&name(text), &Intent::DATA)).unwrap()
+}
+
+fn write(object: &dyn Object, offset: u64, bytes: &[u8]) {
+    block_on(object.write_at(offset, IoBuf::from(bytes), IO)).unwrap();
+}
+
+fn read(object: &dyn Object) -> Vec<u8> {
+    let len = usize::try_from(object.len()).unwrap();
+    block_on(object.read_at(0, IoBufMut::zeroed(len), IO)).unwrap().to_vec()
+}
+
+/// The bytes every test appends: the same at the same offset, never zero.
+fn stream(range: std::ops::Range<usize>) -> Vec<u8> {
+    range.map(|i| (i % 255) as u8 + 1).collect()
+}
+
+fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
+    result.err().map(|e| e.kind())
+}
+
+fn conforms(make: fn() -> TempDir, options: DirOptions) {
+    conformance::run(|| {
+        let (temp, options) = (make(), options.clone());
+        Box::new(Blocking::reopening(move || {
+            Arc::new(Dir::open(temp.path(), options.clone()).unwrap())
+        }))
+    });
+}
+
+#[test]
+fn conforms_with_direct_io() {
+    assert!(open(on_device().path()).is_direct(), "the build is on a file system with O_DIRECT");
+    conforms(on_device, DirOptions::default());
+}
+
+#[test]
+fn conforms_through_the_page_cache() {
+    conforms(on_device, DirOptions { direct: false, ..DirOptions::default() });
+}
+
+#[test]
+fn conforms_in_memory() {
+    conforms(on_tmpfs, DirOptions::default());
+    conforms(on_tmpfs, DirOptions { direct: false, ..DirOptions::default() });
+}
+
+#[test]
+fn conforms_where_no_thread_may_block() {
+    conformance::run(|| {
+        let temp = on_device();
+        Box::new(Unblocked(Blocking::reopening(move || Arc::new(open(temp.path())))))
+    });
+}
+
+/// Polls as an executor would: without the mark that lets a leaf block.
+struct Unblocked(Blocking);
+
+impl Harness for Unblocked {
+    fn volume(&self) -> Arc<dyn Volume> {
+        self.0.volume()
+    }
+
+    fn run(&mut self, mut work: Work) {
+        struct Unpark(std::thread::Thread);
+        impl Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut cx = Context::from_waker(&waker);
+        while work.as_mut().poll(&mut cx) == Poll::Pending {
+            std::thread::park();
+        }
+    }
+
+    fn reopen(&mut self) -> bool {
+        self.0.reopen()
+    }
+}
+
+#[test]
+fn the_length_of_the_file_is_the_length_of_the_object_at_every_moment() {
+    let temp = on_device();
+    let dir = open(temp.path());
+    for text in ["data", "wal.log"] {
+        let object = create(&dir, text);
+        let file = temp.path().join(OBJECTS).join(text);
+        let mut at = 0;
+        for len in [1, 4095, 4096, 4097, 10_000, 8192, 3, 70_001] {
+            write(&*object, at as u64, &stream(at..at + len));
+            at += len;
+            assert_eq!(std_fs::metadata(&file).unwrap().len(), at as u64);
+        }
+        assert_eq!(std_fs::read(&file).unwrap(), stream(0..at));
+    }
+}
+
+#[test]
+fn names_are_files_and_slashes_percent_signs() {
+    let temp = on_device();
+    let dir = open(temp.path());
+    write(&*create(&dir, "kv/a/000001.sst"), 0, b"table");
+    let file = temp.path().join(OBJECTS).join("kv%a%000001.sst");
+    assert_eq!(std_fs::read(file).unwrap(), b"table");
+}
+
+#[test]
+fn what_is_no_object_is_left_alone() {
+    let temp = on_device();
+    let dir = open(temp.path());
+    let objects = temp.path().join(OBJECTS);
+    std_fs::create_dir(objects.join("directory")).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", objects.join("link")).unwrap();
+    std_fs::write(objects.join(".hidden"), "x").unwrap();
+    std_fs::write(objects.join("two words"), "x").unwrap();
+    create(&dir, "object");
+    let listed = block_on(dir.list()).unwrap();
+    assert_eq!(listed, [Listed { name: name("object"), len: 0 }]);
+    assert!(block_on(dir.open(&name("link"))).is_err(), "no link leads out of the directory");
+    assert!(block_on(dir.remove(&name("directory"))).is_err());
+    assert_eq!(std_fs::read_dir(&objects).unwrap().count(), 5);
+}
+
+#[test]
+fn parts_of_one_page_written_by_many_threads_are_all_there() {
+    let temp = on_device();
+    let dir = open(temp.path());
+    let object = create(&dir, "a");
+    let bytes = stream(0..40 * 997);
+    // Each thread writes every fourth piece: pieces share pages, some cover whole ones.
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (object, bytes) = (&*object, &bytes);
+            scope.spawn(move || {
+                for (i, piece) in bytes.chunks(997 * 5).enumerate().skip(thread).step_by(4) {
+                    for (j, part) in piece.chunks(997).enumerate() {
+                        write(object, ((i * 5 + j) * 997) as u64, part);
+                    }
+                }
+                for page in (0..4).map(|page| 65_536 + (page * 4 + thread) * 4096) {
+                    write(object, page as u64, &stream(page..page + 4096));
+                }
+            });
+        }
+    });
+    let all = read(&*object);
+    assert!(all[..bytes.len()] == bytes);
+    assert!(all[65_536..] == stream(65_536..65_536 + 16 * 4096));
+    drop((object, dir));
+    let again = block_on(open(temp.path()).open(&name("a"))).unwrap();
+    assert!(read(&*again) == all);
+}
+
+#[test]
+fn room_is_set_aside_without_changing_the_length() {
+    let temp = on_device();
+    let dir = open(temp.path());
+    let intent = Intent { len: Some(1 << 20), ..Intent::DATA };
+    let object = block_on(dir.create(&name("a"), &intent)).unwrap();
+    assert_eq!(object.len(), 0);
+    let file = std_fs::metadata(temp.path().join(OBJECTS).join("a")).unwrap();
+    assert_eq!((file.len(), file.blocks() * 512), (0, 1 << 20));
+    write(&*object, 0, &stream(0..5000));
+    assert_eq!(read(&*object), stream(0..5000));
+}
+
+#[test]
+fn an_object_that_cannot_fit_leaves_nothing_behind() {
+    let temp = on_tmpfs();
+    let dir = open(temp.path());
+    let Space { total, free } = block_on(dir.space()).unwrap();
+    assert!(free <= total);
+    let intent = Intent { len: Some(total + 4096), ..Intent::DATA };
+    let refused = block_on(dir.create(&name("a"), &intent));
+    assert_eq!(kind(refused), Some(ErrorKind::OutOfSpace));
+    assert_eq!(block_on(dir.list()).unwrap(), []);
+    create(&dir, "a");
+}
+
+#[test]
+fn a_directory_that_was_moved_away_is_unavailable_until_it_is_back() {
+    let temp = on_device();
+    let (path, away) = (temp.path().join("volume"), temp.path().join("away"));
+    let options = || DirOptions { create: true, ..DirOptions::default() };
+    let dir = Dir::open(&path, options()).unwrap();
+    let object = create(&dir, "a");
+    write(&*object, 0, b"a");
+    std_fs::rename(&path, &away).unwrap();
+    let errors = [
+        block_on(dir.create(&name("b"), &Intent::DATA)).err(),
+        block_on(dir.open(&name("a"))).err(),
+        block_on(dir.remove(&name("a"))).err(),
+        block_on(dir.list()).err(),
+        block_on(dir.space()).err(),
+        block_on(dir.probe()).err(),
+    ];
+    for error in errors.map(Option::unwrap) {
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    }
+    assert_eq!(read(&*object), b"a", "what is open goes on");
+    // Something else in its place is not it either.
+    std_fs::create_dir_all(path.join(OBJECTS)).unwrap();
+    assert_eq!(kind(block_on(dir.list())), Some(ErrorKind::Unavailable));
+    std_fs::remove_dir_all(&path).unwrap();
+    std_fs::rename(&away, &path).unwrap();
+    assert_eq!(block_on(dir.list()).unwrap().len(), 1);
+}
+
+#[test]
+fn a_missing_directory_is_made_only_on_request() {
+    let temp = on_device();
+    let path = temp.path().join("not/there");
+    let missing = Dir::open(&path, DirOptions::default()).err().unwrap();
+    assert_eq!(missing.kind(), ErrorKind::Unavailable);
+    assert!(missing.to_string().contains("mount or create it"), "{missing}");
+    assert!(!path.exists());
+    Dir::open(&path, DirOptions { create: true, ..DirOptions::default() }).unwrap();
+}
+
+#[test]
+fn a_failed_sync_poisons_the_object_for_ever_and_the_volume_until_probed() {
+    let temp = on_device();
+    let dir = open(temp.path());
+    let (a, b) = (create(&dir, "a"), create(&dir, "b"));
+    write(&*a, 0, b"a");
+    let file = dir.0.opened.lock().files[&name("a")].upgrade().unwrap();
+    let failed = file.sync_by(|| Err(Errno::IO)).unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::Poisoned);
+    let poisoned = Some(ErrorKind::Poisoned);
+    assert_eq!(kind(block_on(a.sync(IO))), poisoned, "the next sync would succeed, and lie");
+    assert_eq!(kind(block_on(a.write_at(0, IoBuf::from(&b"b"[..]), IO))), poisoned);
+    assert_eq!(kind(block_on(a.set_len(0))), poisoned);
+    assert_eq!(read(&*a), b"a");
+    assert_eq!(kind(block_on(dir.create(&name("c"), &Intent::DATA))), poisoned);
+    write(&*b, 0, b"b");
+    block_on(b.sync(IO)).unwrap();
+    block_on(dir.probe()).unwrap();
+    create(&dir, "c");
+    drop((a, file));
+    let again = block_on(dir.open(&name("a"))).unwrap();
+    assert_eq!(kind(block_on(again.sync(IO))), poisoned, "letting go of it does not heal it");
+    block_on(dir.remove(&name("a"))).unwrap();
+    block_on(create(&dir, "a").sync(IO)).unwrap();
+}
+
+#[test]
+fn a_volume_is_open_once_in_one_process() {
+    let temp = on_device();
+    let dir = open(temp.path());
+    let object = create(&dir, "a");
+    let fenced = Dir::open(temp.path(), DirOptions::default()).err().unwrap();
+    assert_eq!(fenced.kind(), ErrorKind::Fenced);
+    assert!(fenced.to_string().contains(&std::process::id().to_string()), "{fenced}");
+    drop(dir);
+    assert!(Dir::open(temp.path(), DirOptions::default()).is_err(), "an object is still open");
+    drop(object);
+    open(temp.path());
+}
+
+/// Names the directory in which this test program, started again, is the other process.
+const OTHER_PROCESS: &str = "PLIMSOLL_TEST_OTHER_PROCESS";
+
+/// This very test in another process, killed at the latest with this value.
+struct Other {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Other {
+    fn start(test: &str, path: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &format!("dir::tests::{test}"), "--nocapture"])
+            .env(OTHER_PROCESS, path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// What it said after `word`, the next time it said that; `None` once it is dead.
+    fn hear(&mut self, word: &str) -> Option<String> {
+        self.lines.find_map(|line| Some(line.unwrap().split_once(word)?.1.trim().to_owned()))
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[test]
+fn a_second_process_is_fenced_until_the_first_is_dead() {
+    if let Some(path) = std::env::var_os(OTHER_PROCESS) {
+        let _dir = open(Path::new(&path));
+        println!("holds it");
+        // Until it is killed, or until nobody is left to do so.
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        return;
+    }
+    let temp = on_device();
+    let mut other = Other::start("a_second_process_is_fenced_until_the_first_is_dead", temp.path());
+    other.hear("holds it").unwrap();
+    let fenced = Dir::open(temp.path(), DirOptions::default()).err().unwrap();
+    assert_eq!(fenced.kind(), ErrorKind::Fenced);
+    assert!(fenced.to_string().contains(&format!("process {}:", other.child.id())), "{fenced}");
+    other.kill();
+    open(temp.path());
+}
+
+/// A process that appends odd pieces is killed at any moment. What it was told is there is there,
+/// and the length ends with bytes it wrote: never with padding.
+#[test]
+fn a_killed_process_leaves_exact_lengths() {
+    const OBJECTS: [&str; 2] = ["data", "wal.log"];
+    if let Some(path) = std::env::var_os(OTHER_PROCESS) {
+        let dir = open(Path::new(&path));
+        let objects = OBJECTS.map(|text| create(&dir, text));
+        let mut at = 0;
+        loop {
+            let end = at + 1 + at * 31 % 9001;
+            for object in &objects {
+                write(&**object, at as u64, &stream(at..end));
+            }
+            println!("written to {end}");
+            at = end;
+        }
+    }
+    for round in 0..4 {
+        let temp = on_device();
+        let mut other = Other::start("a_killed_process_leaves_exact_lengths", temp.path());
+        let mut told = 0;
+        for _ in 0..20 + round * 7 {
+            told = other.hear("written to").unwrap().parse().unwrap();
+        }
+        other.kill();
+        let dir = open(temp.path());
+        for text in OBJECTS {
+            let object = block_on(dir.open(&name(text))).unwrap();
+            let len = usize::try_from(object.len()).unwrap();
+            assert!(len >= told, "{text}: {len} bytes of {told}");
+            assert!(read(&*object) == stream(0..len), "{text}: {len} bytes");
+        }
+    }
+}
