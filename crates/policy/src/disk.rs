@@ -43,9 +43,10 @@ impl Disk {
         let start = now.max(self.free_at);
         let position = position % self.mechanics.capacity;
         let over_track = start + self.seek(position);
+        let end = position.saturating_add(len);
         let from = self.nanos_to(position);
-        let transfer = Duration::from_nanos(self.nanos_to(position + len) - from);
-        self.head = position + len;
+        let transfer = Duration::from_nanos(self.nanos_to(end) - from);
+        self.head = end;
         self.free_at = over_track + self.turn_until(from, over_track) + transfer;
         self.free_at
     }
@@ -96,15 +97,15 @@ impl Runs {
     /// The address of the byte at `offset`, so that at least `len` bytes behind it have one too;
     /// the object grows at `next_free`, the first address nobody has.
     pub fn address(&mut self, offset: u64, len: u64, next_free: &mut u64) -> u64 {
-        let needed = offset + len.max(1);
+        let needed = offset.saturating_add(len.max(1));
         if needed > self.end {
-            let more = (needed - self.end).next_multiple_of(RUN);
+            let more = (needed - self.end).div_ceil(RUN).saturating_mul(RUN);
             self.starts.push((self.end, *next_free));
-            *next_free += more;
-            self.end += more;
+            *next_free = next_free.saturating_add(more);
+            self.end = self.end.saturating_add(more);
         }
         let (start, address) = self.starts[self.starts.partition_point(|&(s, _)| s <= offset) - 1];
-        address + (offset - start)
+        address.saturating_add(offset - start)
     }
 }
 
