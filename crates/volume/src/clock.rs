@@ -8,9 +8,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::future::Future;
 use std::num::NonZeroU64;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
@@ -127,6 +128,26 @@ impl Clock {
         Some(now)
     }
 
+    /// Runs a future to its end on this thread. Whenever it can only wait, a simulated clock moves to
+    /// the next alarm.
+    ///
+    /// # Panics
+    /// On a real clock. When the future waits for something other than time: it would for ever.
+    pub fn run<F: Future>(&self, future: F) -> F::Output {
+        let woken = Arc::new(Woken(AtomicBool::new(true)));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut future = pin!(future);
+        loop {
+            while woken.0.swap(false, Ordering::Acquire) {
+                let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+                if let Poll::Ready(output) = polled {
+                    return output;
+                }
+            }
+            assert!(self.advance().is_some(), "a future waits, and nothing will ever wake it");
+        }
+    }
+
     /// Sets what a simulated wall clock shows at the origin of `now`.
     ///
     /// # Panics
@@ -142,6 +163,15 @@ impl Clock {
             Source::Real(real) => real.origin.checked_add(at.since(Instant::ZERO)),
             Source::Virtual(_) => None,
         }
+    }
+}
+
+/// Notes that somebody called, for [`Clock::run`].
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
     }
 }
 
@@ -267,8 +297,9 @@ pub(crate) const FINEST_SLACK: NonZeroU64 = NonZeroU64::MIN;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
+    use std::sync::atomic::AtomicUsize;
+
+    use futures_util::future::join_all;
 
     use super::*;
 
@@ -291,6 +322,28 @@ mod tests {
         assert_eq!(clock.advance(), Some(Instant::ZERO + 2 * second));
         assert_eq!(woken.0.load(Ordering::SeqCst), 2);
         assert_eq!(clock.advance(), None);
+    }
+
+    #[test]
+    fn a_run_takes_as_long_as_its_longest_wait() {
+        let clock = Clock::simulated();
+        let order = Mutex::new(Vec::new());
+        let waits = [3u64, 1, 2].map(|minutes| {
+            let (clock, order) = (&clock, &order);
+            async move {
+                clock.sleep(Duration::from_secs(60 * minutes)).await;
+                order.lock().push(minutes);
+            }
+        });
+        clock.run(join_all(waits));
+        assert_eq!(*order.lock(), [1, 2, 3]);
+        assert_eq!(clock.now(), Instant::ZERO + Duration::from_secs(180));
+    }
+
+    #[test]
+    #[should_panic(expected = "nothing will ever wake it")]
+    fn a_run_that_can_never_end_says_so() {
+        Clock::simulated().run(std::future::pending::<()>());
     }
 
     #[test]
