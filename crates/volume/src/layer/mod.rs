@@ -1,3 +1,4 @@
 //! Behaviour that stacks: each layer is a volume around a volume.
 
 pub mod crash;
+pub mod simulate;

@@ -1,0 +1,288 @@
+//! A volume that answers as its provider would: throttled to its contract, and as slow as one
+//! across a network, or as a spinning disk.
+//!
+//! It belongs right above the leaf and below the gate, where the device would be. Every `read_at` is
+//! one request to the device, and so is every `write_at` of an object that is no log. A log is written
+//! through the page cache: writing it is free, and a sync is one request for the bytes written since
+//! the last. Everything else costs nothing.
+//!
+//! A request reaches the volume inside at once and is answered when the provider would answer it
+//! (MECHANISMS 1.2), or later if the volume inside takes longer than that.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use policy::contract::{Contract, Cost, Percentiles};
+use policy::disk::{Disk, Runs};
+use policy::latency;
+use policy::provider::Provider;
+use policy::time::{Instant, NANOS_PER_SEC};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::{Clock, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Space, Volume};
+
+/// How many seconds [`Meter::seconds`] goes back.
+const SECONDS_KEPT: usize = 3600;
+
+/// A volume under a provider's contract.
+///
+/// What is durable or ordered, and every error, is that of the volume inside.
+pub struct Simulate<V> {
+    inner: V,
+    device: Arc<Device>,
+}
+
+impl<V: Volume> Simulate<V> {
+    /// Puts `inner` under `contract`. Time passes on `clock`; latencies are drawn from `seed`, the
+    /// same for the same requests at the same times.
+    ///
+    /// # Panics
+    /// When the contract could not admit anything: a limit of zero, a disk that does not turn.
+    pub fn new(inner: V, contract: &Contract, clock: Clock, seed: u64) -> Self {
+        let now = clock.now();
+        let state = State {
+            provider: Provider::new(contract, now),
+            disk: contract.disk.as_ref().map(|mechanics| Disk::new(mechanics, now)),
+            next_free: 0,
+            random: Xoshiro256PlusPlus::seed_from_u64(seed),
+            meter: Meter::default(),
+            objects: HashMap::new(),
+        };
+        let device = Device { contract: contract.clone(), clock, state: Mutex::new(state) };
+        Self { inner, device: Arc::new(device) }
+    }
+
+    /// What the provider has seen so far.
+    #[must_use]
+    pub fn meter(&self) -> Meter {
+        self.device.state.lock().meter.clone()
+    }
+}
+
+/// What a provider saw of one volume. Requests count when they arrive.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Meter {
+    /// Of all time.
+    pub total: Count,
+    /// The sum of all waits for tokens.
+    pub wait_total: Duration,
+    /// The longest wait for tokens.
+    pub wait_max: Duration,
+    /// The last hour, second by second of the clock; seconds without a request are left out.
+    pub seconds: VecDeque<(u64, Count)>,
+}
+
+/// Requests to a device, and what they cost.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Count {
+    /// Requests.
+    pub requests: u64,
+    /// Operations they were counted as.
+    pub ops: u64,
+    /// Bytes they moved.
+    pub bytes: u64,
+    /// Requests that had to wait for tokens: overdrafts.
+    pub throttled: u64,
+}
+
+impl Meter {
+    fn count(&mut self, now: Instant, cost: Cost, wait: Duration) {
+        self.wait_total += wait;
+        self.wait_max = self.wait_max.max(wait);
+        let second = now.as_nanos() / NANOS_PER_SEC;
+        if self.seconds.back().is_none_or(|&(last, _)| last < second) {
+            self.seconds.push_back((second, Count::default()));
+        }
+        if self.seconds.len() > SECONDS_KEPT {
+            self.seconds.pop_front();
+        }
+        let this_second = self.seconds.back_mut().map(|(_, count)| count);
+        for count in this_second.into_iter().chain([&mut self.total]) {
+            count.requests += 1;
+            count.ops += cost.ops;
+            count.bytes += cost.bytes;
+            count.throttled += u64::from(!wait.is_zero());
+        }
+    }
+}
+
+struct Device {
+    contract: Contract,
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+struct State {
+    provider: Provider,
+    disk: Option<Disk>,
+    /// The first address of the disk that no object has.
+    next_free: u64,
+    random: Xoshiro256PlusPlus,
+    meter: Meter,
+    /// What all handles of an object share, as long as it has its name.
+    objects: HashMap<Name, Arc<Mutex<Extent>>>,
+}
+
+/// What the device knows of an object. Locked after the device's state, never before.
+#[derive(Default)]
+struct Extent {
+    /// Where it lies on a disk.
+    runs: Runs,
+    /// Of a log: as many bytes as were written since the last sync, from the first of them on.
+    dirty: Range<u64>,
+}
+
+impl Extent {
+    fn soil(&mut self, offset: u64, len: u64) {
+        let bytes = self.dirty.end - self.dirty.start + len;
+        let from = if self.dirty.is_empty() { offset } else { self.dirty.start.min(offset) };
+        self.dirty = from..from.saturating_add(bytes);
+    }
+}
+
+impl Device {
+    /// One request: when it will be answered.
+    fn request(
+        &self,
+        extent: &Mutex<Extent>,
+        base: &Percentiles,
+        offset: u64,
+        len: u64,
+    ) -> Instant {
+        let state = &mut *self.state.lock();
+        // The time is read under the lock: the provider's queue sees it grow.
+        let now = self.clock.now();
+        let cost = self.contract.cost(len);
+        let admitted = state.provider.admit(now, cost);
+        state.meter.count(now, cost, admitted.at.since(now));
+        let base = base.quantile(state.random.random());
+        let answered_at = latency::answered_at(now, admitted, base);
+        match &mut state.disk {
+            None => answered_at,
+            Some(disk) => {
+                let address = extent.lock().runs.address(offset, len, &mut state.next_free);
+                answered_at.max(disk.serve(admitted.at, address, len) + base)
+            }
+        }
+    }
+
+    /// A handle of the object `name`. One whose length is expected lies on the disk in one piece.
+    fn handle(
+        self: &Arc<Self>,
+        name: &Name,
+        expected: Option<u64>,
+        inner: Arc<dyn Object>,
+    ) -> Arc<dyn Object> {
+        let state = &mut *self.state.lock();
+        let extent = Arc::clone(state.objects.entry(name.clone()).or_default());
+        if let Some(len) = expected {
+            extent.lock().runs.address(0, len, &mut state.next_free);
+        }
+        Arc::new(Simulated { inner, device: Arc::clone(self), extent, is_log: name.is_log() })
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<V: Volume> Volume for Simulate<V> {
+    fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
+        let created = self.inner.create(name, intent);
+        let (name, len) = (name.clone(), intent.len);
+        Box::pin(async move { Ok(self.device.handle(&name, len, created.await?)) })
+    }
+
+    fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
+        let opened = self.inner.open(name);
+        let name = name.clone();
+        Box::pin(async move { Ok(self.device.handle(&name, None, opened.await?)) })
+    }
+
+    fn remove(&self, name: &Name) -> Pending<'_, ()> {
+        let removed = self.inner.remove(name);
+        let name = name.clone();
+        Box::pin(async move {
+            removed.await?;
+            self.device.state.lock().objects.remove(&name);
+            Ok(())
+        })
+    }
+
+    fn list(&self) -> Pending<'_, Vec<Listed>> {
+        self.inner.list()
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        self.inner.space()
+    }
+}
+
+/// A handle of one object.
+///
+/// The bytes of a log count as written, and as synced, when the call is made and not when its future
+/// is first polled: a layer above that counts in the same moment counts the same.
+struct Simulated {
+    inner: Arc<dyn Object>,
+    device: Arc<Device>,
+    extent: Arc<Mutex<Extent>>,
+    is_log: bool,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Object for Simulated {
+    fn read_at(&self, offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut> {
+        Box::pin(async move {
+            let base = &self.device.contract.latency.read;
+            let at = self.device.request(&self.extent, base, offset, into.len() as u64);
+            let read = self.inner.read_at(offset, into, io).await;
+            self.device.clock.sleep_until(at).await;
+            read
+        })
+    }
+
+    fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        if self.is_log {
+            self.extent.lock().soil(offset, data.len() as u64);
+            return self.inner.write_at(offset, data, io);
+        }
+        Box::pin(async move {
+            let base = &self.device.contract.latency.write;
+            let at = self.device.request(&self.extent, base, offset, data.len() as u64);
+            let written = self.inner.write_at(offset, data, io).await;
+            self.device.clock.sleep_until(at).await;
+            written
+        })
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.inner.is_empty()
+    }
+
+    fn set_len(&self, len: u64) -> Pending<'_, ()> {
+        self.inner.set_len(len)
+    }
+
+    fn sync(&self, io: Io) -> Pending<'_, ()> {
+        let dirty = std::mem::take(&mut self.extent.lock().dirty);
+        if dirty.is_empty() {
+            return self.inner.sync(io);
+        }
+        Box::pin(async move {
+            let base = &self.device.contract.latency.write;
+            let bytes = dirty.end - dirty.start;
+            let at = self.device.request(&self.extent, base, dirty.start, bytes);
+            let synced = self.inner.sync(io).await;
+            self.device.clock.sleep_until(at).await;
+            synced
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
