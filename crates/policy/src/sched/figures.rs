@@ -50,11 +50,14 @@ impl Waits {
     }
 
     pub(super) fn record(&mut self, wait: Duration) {
-        self.counts[Self::index(wait)] += 1;
-        if !wait.is_zero() {
-            self.total += wait;
-            self.max = self.max.max(wait);
+        if wait.is_zero() {
+            // The common way, kept clear of divisions.
+            self.counts[0] += 1;
+            return;
         }
+        self.counts[Self::index(wait)] += 1;
+        self.total += wait;
+        self.max = self.max.max(wait);
     }
 
     fn index(wait: Duration) -> usize {

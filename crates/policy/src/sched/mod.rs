@@ -97,6 +97,9 @@ pub trait Scheduler: Send {
     /// is not.
     fn set_contract(&mut self, contract: &Contract, now: Instant);
 
+    /// The most one request should ask for, so that it never holds up the others for long.
+    fn largest(&self) -> Cost;
+
     /// What happened in a class so far, and how many wait in it now.
     fn figures(&self, class: Class) -> Figures;
 

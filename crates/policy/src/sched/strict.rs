@@ -161,6 +161,10 @@ impl Scheduler for Strict {
         }
     }
 
+    fn largest(&self) -> Cost {
+        self.budget.largest()
+    }
+
     fn figures(&self, class: Class) -> Figures {
         let queued = self.queues[class.index()].len() as u64;
         Figures { queued, ..self.figures[class.index()].clone() }

@@ -1,0 +1,103 @@
+//! What an uncontended request pays for its gate: budget covered, nobody waiting, real clock.
+//!
+//! `cargo bench -p volume --bench gate`. The gate's own cost is `gated` less `bare`.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use futures_util::FutureExt;
+use policy::budget::Share;
+use policy::contract::{Contract, Counted, Limit};
+use policy::purpose::{Origin, Step};
+use volume::layer::gate::Gate;
+use volume::{
+    Clock, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume, ready,
+};
+
+/// A device that does nothing, at once.
+struct Null;
+
+impl Volume for Null {
+    fn create(&self, _: &Name, _: &Intent) -> Pending<'_, Arc<dyn Object>> {
+        ready(Ok(Arc::new(Self)))
+    }
+
+    fn open(&self, _: &Name) -> Pending<'_, Arc<dyn Object>> {
+        ready(Ok(Arc::new(Self)))
+    }
+
+    fn remove(&self, _: &Name) -> Pending<'_, ()> {
+        ready(Ok(()))
+    }
+
+    fn list(&self) -> Pending<'_, Vec<Listed>> {
+        ready(Ok(Vec::new()))
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        ready(Ok(Space { total: 0, free: 0 }))
+    }
+}
+
+impl Object for Null {
+    fn read_at(&self, _: u64, into: IoBufMut, _: Io) -> Pending<'_, IoBufMut> {
+        ready(Ok(into))
+    }
+
+    fn write_at(&self, _: u64, _: IoBuf, _: Io) -> Pending<'_, ()> {
+        ready(Ok(()))
+    }
+
+    fn len(&self) -> u64 {
+        0
+    }
+
+    fn set_len(&self, _: u64) -> Pending<'_, ()> {
+        ready(Ok(()))
+    }
+
+    fn sync(&self, _: Io) -> Pending<'_, ()> {
+        ready(Ok(()))
+    }
+}
+
+fn now<T>(pending: Pending<'_, T>) -> Result<T> {
+    pending.now_or_never().expect("nobody waits in this bench")
+}
+
+/// Both kinds of limit, as gp3 has them, and so much of each that no request ever waits.
+fn ample() -> Contract {
+    let limit = |counts, rate_per_sec| Limit { counts, rate_per_sec, depth: rate_per_sec };
+    let limits = vec![limit(Counted::Ops, 1 << 40), limit(Counted::Bytes, 1 << 50)];
+    Contract { limits, ..Contract::unlimited() }
+}
+
+fn read(c: &mut Criterion, name: &str, object: &dyn Object) {
+    let io = Io::new(Origin::UserRead, Step::Data);
+    let mut page = Some(IoBufMut::zeroed(4096));
+    c.bench_function(name, |b| {
+        b.iter(|| {
+            let into = page.take().expect("each read gives its buffer back");
+            page = Some(now(object.read_at(black_box(0), into, io)).expect("it does not fail"));
+        });
+    });
+}
+
+fn gate(c: &mut Criterion) {
+    let name = Name::new("data").expect("a good name");
+    read(c, "read 4 KiB, bare", &Null);
+
+    let clock = Clock::real();
+    let gate = Gate::new(Null, "null", &ample(), Share::default(), clock.clone());
+    let object = now(gate.create(&name, &Intent::DATA)).expect("it does not fail");
+    // The budget is empty at first.
+    let soon = clock.now() + std::time::Duration::from_millis(300);
+    volume::task::block_on(clock.sleep_until(soon));
+    read(c, "read 4 KiB, gated", &*object);
+
+    c.bench_function("ask the clock", |b| b.iter(|| clock.now()));
+}
+
+criterion_group!(benches, gate);
+criterion_main!(benches);

@@ -1,0 +1,334 @@
+//! The one way to a device: every I/O is charged to the volume's budget before it goes, and those
+//! that must wait go in the order the scheduler says.
+//!
+//! A gate sits directly above a leaf, or above [`Simulate`](super::simulate::Simulate) above a leaf;
+//! there is one for each device. What costs what:
+//!
+//! - Objects that are no logs: each read and write is device I/O. One larger than the contract's
+//!   largest operation is split into pieces, each charged and issued as an I/O of its own, several in
+//!   flight. A sync costs nothing: the bytes were paid for when they were written.
+//! - Logs: writes go into the page cache and cost nothing; a sync costs the operations for the bytes
+//!   written since the last one, in class commit. A write that would leave more unsynced than a budget
+//!   can pay for at once syncs first: the kernel never has more to write back than was, or can be, paid.
+//! - Creating, opening, removing, listing, cutting: nothing.
+//!
+//! This file is a shell: policy is in [`policy::sched`]. A request that need not wait takes one lock and
+//! no allocation beyond its future. For those that wait the gate sets an alarm on the [`Clock`] whose
+//! waker is the gate itself: it polls the scheduler, under the lock, and wakes those granted, outside it.
+
+mod turnstile;
+
+use std::collections::HashMap;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
+use policy::budget::Share;
+use policy::contract::{Contract, Cost};
+use policy::purpose::Class;
+use policy::sched::{Figures, Strict};
+
+use self::turnstile::{Errand, Turnstile};
+use crate::{
+    Clock, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume,
+};
+
+/// Pieces of one request in flight at the same time: enough to keep a network volume busy, few
+/// enough that others get their turn between them.
+const PIECES_IN_FLIGHT: usize = 8;
+
+/// A volume that keeps to its contract. See the [module](self).
+pub struct Gate<V> {
+    inner: V,
+    turnstile: Arc<Turnstile>,
+    /// What is unsynced of each log, as long as it has its name.
+    logs: Mutex<HashMap<Name, Arc<Mutex<usize>>>>,
+}
+
+/// What a gate shows.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    /// The terms it goes by.
+    pub contract: Contract,
+    /// What happened in each class, indexed as [`Class::ALL`].
+    pub classes: [Figures; Class::ALL.len()],
+    /// Spending of the last ten whole tenths of a second.
+    pub last_second: Cost,
+    /// The same as a part of what was paid for, of the limit that is used most: 1 is the line.
+    pub used: f64,
+}
+
+impl Meter {
+    /// All tokens spent so far, in all classes: what the device's own count of I/Os must equal.
+    #[must_use]
+    pub fn spent(&self) -> Cost {
+        self.classes.iter().fold(Cost::default(), |sum, class| Cost {
+            ops: sum.ops + class.spent.ops,
+            bytes: sum.bytes + class.spent.bytes,
+        })
+    }
+}
+
+impl<V: Volume> Gate<V> {
+    /// Puts a gate in front of `inner` that keeps it to `share` of `contract`; `label` names the
+    /// volume in errors. The budget is empty at first.
+    pub fn new(inner: V, label: &str, contract: &Contract, share: Share, clock: Clock) -> Self {
+        let scheduler = Strict::new(contract, share, Strict::QUEUE_MAX, clock.now());
+        let turnstile = Arc::new(Turnstile::new(label, contract, scheduler, clock));
+        Self { inner, turnstile, logs: Mutex::default() }
+    }
+
+    /// What is behind the gate.
+    pub const fn inner(&self) -> &V {
+        &self.inner
+    }
+
+    /// Goes by new terms from now on, for those who wait already too. No token is lost or given.
+    pub fn set_contract(&self, contract: &Contract) {
+        self.turnstile.set_contract(contract);
+    }
+
+    /// Lets nobody in any more: those who wait, and every later request, fail with `Fenced`. What is at
+    /// the device already ends as it does.
+    pub fn close(&self) {
+        self.turnstile.close();
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn meter(&self) -> Meter {
+        self.turnstile.meter()
+    }
+
+    fn object(&self, name: &Name, inner: Arc<dyn Object>) -> Arc<dyn Object> {
+        let unsynced =
+            name.is_log().then(|| Arc::clone(self.logs.lock().entry(name.clone()).or_default()));
+        Arc::new(GatedObject { inner, turnstile: Arc::clone(&self.turnstile), unsynced })
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<V: Volume> Volume for Gate<V> {
+    fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
+        let (name, intent) = (name.clone(), intent.clone());
+        Box::pin(async move {
+            self.turnstile.check_open()?;
+            Ok(self.object(&name, self.inner.create(&name, &intent).await?))
+        })
+    }
+
+    fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
+        let name = name.clone();
+        Box::pin(async move {
+            self.turnstile.check_open()?;
+            Ok(self.object(&name, self.inner.open(&name).await?))
+        })
+    }
+
+    fn remove(&self, name: &Name) -> Pending<'_, ()> {
+        let name = name.clone();
+        Box::pin(async move {
+            self.turnstile.check_open()?;
+            self.inner.remove(&name).await?;
+            self.logs.lock().remove(&name);
+            Ok(())
+        })
+    }
+
+    fn list(&self) -> Pending<'_, Vec<Listed>> {
+        Box::pin(async move {
+            self.turnstile.check_open()?;
+            self.inner.list().await
+        })
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        Box::pin(async move {
+            self.turnstile.check_open()?;
+            self.inner.space().await
+        })
+    }
+}
+
+struct GatedObject {
+    inner: Arc<dyn Object>,
+    turnstile: Arc<Turnstile>,
+    /// Of a log: the bytes written since its last sync, shared by all its handles. Calls to the layer
+    /// below are made under the lock, so that it finds unsynced what this says; they are awaited
+    /// without it.
+    unsynced: Option<Arc<Mutex<usize>>>,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Object for GatedObject {
+    fn read_at(&self, offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut> {
+        let piece_len = self.turnstile.piece_len();
+        if into.len() <= piece_len {
+            Box::pin(self.read_piece(offset, into, io))
+        } else {
+            Box::pin(self.read_pieces(offset, into, io, piece_len))
+        }
+    }
+
+    fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        if let Some(unsynced) = &self.unsynced {
+            return Box::pin(self.append(unsynced, offset, data, io));
+        }
+        let piece_len = self.turnstile.piece_len();
+        if data.len() <= piece_len {
+            Box::pin(self.write_piece(offset, data, io))
+        } else {
+            Box::pin(self.write_pieces(offset, data, io, piece_len))
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.inner.is_empty()
+    }
+
+    fn set_len(&self, len: u64) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.turnstile.check_open()?;
+            self.inner.set_len(len).await
+        })
+    }
+
+    fn sync(&self, io: Io) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.turnstile.check_open()?;
+            match &self.unsynced {
+                None => self.inner.sync(io).await,
+                Some(unsynced) => self.sync_log(unsynced, io).await,
+            }
+        })
+    }
+}
+
+impl GatedObject {
+    async fn read_piece(&self, offset: u64, into: IoBufMut, io: Io) -> Result<IoBufMut> {
+        self.turnstile.pass(Errand::of(io), into.len()).await?;
+        self.inner.read_at(offset, into, io).await
+    }
+
+    async fn write_piece(&self, offset: u64, data: IoBuf, io: Io) -> Result<()> {
+        self.turnstile.pass(Errand::of(io), data.len()).await?;
+        self.inner.write_at(offset, data, io).await
+    }
+
+    async fn read_pieces(
+        &self,
+        offset: u64,
+        mut into: IoBufMut,
+        io: Io,
+        piece_len: usize,
+    ) -> Result<IoBufMut> {
+        let mut pieces = pieces(into.len(), piece_len);
+        let mut reads = FuturesOrdered::new();
+        let mut filled = 0;
+        loop {
+            for piece in pieces.by_ref().take(PIECES_IN_FLIGHT - reads.len()) {
+                let part = IoBufMut::zeroed(piece.len());
+                reads.push_back(self.read_piece(offset + piece.start as u64, part, io));
+            }
+            let Some(part) = reads.next().await.transpose()? else { break };
+            into[filled..filled + part.len()].copy_from_slice(&part);
+            filled += part.len();
+            if part.len() < piece_len {
+                // The object ends here; pieces behind its end, if they still wait, need not go.
+                break;
+            }
+        }
+        into.resize(filled);
+        Ok(into)
+    }
+
+    async fn write_pieces(&self, offset: u64, data: IoBuf, io: Io, piece_len: usize) -> Result<()> {
+        let mut pieces = pieces(data.len(), piece_len);
+        let mut writes = FuturesUnordered::new();
+        let mut outcome = Ok(());
+        loop {
+            if outcome.is_ok() {
+                for piece in pieces.by_ref().take(PIECES_IN_FLIGHT - writes.len()) {
+                    let start = offset + piece.start as u64;
+                    writes.push(self.write_piece(start, data.slice(piece), io));
+                }
+            }
+            // After an error the others in flight are waited for: once this returns, none of them
+            // may still overwrite what the caller writes next.
+            let Some(written) = writes.next().await else { return outcome };
+            outcome = outcome.and(written);
+        }
+    }
+
+    async fn append(
+        &self,
+        unsynced: &Mutex<usize>,
+        offset: u64,
+        data: IoBuf,
+        io: Io,
+    ) -> Result<()> {
+        let most = self.turnstile.unsynced_max();
+        for piece in pieces(data.len(), most) {
+            let start = offset + piece.start as u64;
+            let write = loop {
+                self.turnstile.check_open()?;
+                {
+                    let mut unsynced = unsynced.lock();
+                    if *unsynced == 0 || *unsynced + piece.len() <= most {
+                        *unsynced += piece.len();
+                        break self.inner.write_at(start, data.slice(piece), io);
+                    }
+                }
+                self.sync_log(unsynced, io).await?;
+            };
+            write.await?;
+        }
+        Ok(())
+    }
+
+    /// Pays for what is unsynced and syncs it, in one moment: what was written while this waited for
+    /// its turn is synced along, so it is paid for along.
+    async fn sync_log(&self, unsynced: &Mutex<usize>, io: Io) -> Result<()> {
+        let mut paid = (0, Cost::default());
+        loop {
+            let owed = {
+                let mut unsynced = unsynced.lock();
+                if *unsynced == paid.0 {
+                    *unsynced = 0;
+                    ControlFlow::Break(self.inner.sync(io))
+                } else {
+                    ControlFlow::Continue(*unsynced)
+                }
+            };
+            match owed {
+                ControlFlow::Break(sync) => return sync.await,
+                ControlFlow::Continue(owed) => {
+                    self.turnstile.refund(Errand::COMMIT, paid.1);
+                    paid = (owed, self.pay(owed).await?);
+                }
+            }
+        }
+    }
+
+    async fn pay(&self, owed: usize) -> Result<Cost> {
+        if owed == 0 {
+            // Another sync took it along.
+            return Ok(Cost::default());
+        }
+        self.turnstile.pass(Errand::COMMIT, owed).await
+    }
+}
+
+/// The ranges of at most `piece_len` bytes that make `len`; one empty range for an empty request.
+fn pieces(len: usize, piece_len: usize) -> impl Iterator<Item = Range<usize>> {
+    let starts = (0..len.max(1)).step_by(piece_len);
+    starts.map(move |start| start..(start + piece_len).min(len))
+}
+
+#[cfg(test)]
+mod tests;

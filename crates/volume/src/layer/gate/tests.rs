@@ -1,0 +1,494 @@
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use policy::contract::{Counted, Limit};
+use policy::purpose::{Origin, Step};
+use policy::time::Instant;
+use policy::units::KIB;
+
+use super::*;
+use crate::ErrorKind;
+use crate::conformance::{self, Harness, Work};
+use crate::mem::Mem;
+
+mod threads;
+
+const READ: Io = Io::new(Origin::UserRead, Step::Data);
+const WRITE: Io = Io::new(Origin::UserWrite, Step::Data);
+const COPY: Io = Io::new(Origin::Copy, Step::Data);
+const DEEP: Io = Io::new(Origin::Compaction { level: 5 }, Step::Data);
+const MS: Duration = Duration::from_millis(1);
+
+/// `iops` operations a second, of which a second's worth may be saved; bytes are free.
+fn contract(iops: u64) -> Contract {
+    let limit = Limit { counts: Counted::Ops, rate_per_sec: iops, depth: iops };
+    Contract { limits: vec![limit], ..Contract::unlimited() }
+}
+
+/// All of the contract, and nothing saved but the least there must be.
+fn all() -> Share {
+    Share::new(1.0, 0.0).unwrap()
+}
+
+fn name(name: &str) -> Name {
+    Name::new(name).unwrap()
+}
+
+fn data(len: u64) -> IoBuf {
+    IoBufMut::zeroed(len as usize).freeze()
+}
+
+fn page() -> IoBufMut {
+    IoBufMut::zeroed(4096)
+}
+
+/// What a device was asked, and when.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Asked {
+    at: Duration,
+    what: &'static str,
+    offset: u64,
+    len: u64,
+}
+
+/// A device in memory that notes what it is asked and takes its time.
+#[derive(Clone)]
+struct Device {
+    mem: Mem,
+    clock: Clock,
+    latency: Duration,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    /// Writes at this offset fail.
+    broken_at: Option<u64>,
+}
+
+impl Device {
+    fn new(clock: &Clock) -> Self {
+        Self {
+            mem: Mem::new("device"),
+            clock: clock.clone(),
+            latency: Duration::ZERO,
+            asked: Arc::default(),
+            broken_at: None,
+        }
+    }
+
+    fn note(&self, what: &'static str, offset: u64, len: usize) {
+        let at = self.clock.now().since(Instant::ZERO);
+        self.asked.lock().push(Asked { at, what, offset, len: len as u64 });
+    }
+
+    fn take(&self) -> Vec<Asked> {
+        std::mem::take(&mut *self.asked.lock())
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Volume for Device {
+    fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
+        let (name, intent) = (name.clone(), intent.clone());
+        Box::pin(async move {
+            let inner = self.mem.create(&name, &intent).await?;
+            Ok(Arc::new(DeviceObject { inner, device: self.clone() }) as Arc<dyn Object>)
+        })
+    }
+
+    fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
+        let name = name.clone();
+        Box::pin(async move {
+            let inner = self.mem.open(&name).await?;
+            Ok(Arc::new(DeviceObject { inner, device: self.clone() }) as Arc<dyn Object>)
+        })
+    }
+
+    fn remove(&self, name: &Name) -> Pending<'_, ()> {
+        self.mem.remove(name)
+    }
+
+    fn list(&self) -> Pending<'_, Vec<Listed>> {
+        self.mem.list()
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        self.mem.space()
+    }
+}
+
+struct DeviceObject {
+    inner: Arc<dyn Object>,
+    device: Device,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Object for DeviceObject {
+    fn read_at(&self, offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut> {
+        Box::pin(async move {
+            self.device.note("read", offset, into.len());
+            self.device.clock.sleep(self.device.latency).await;
+            self.inner.read_at(offset, into, io).await
+        })
+    }
+
+    fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.device.note("write", offset, data.len());
+            if self.device.broken_at == Some(offset) {
+                return Err(crate::Error::new(ErrorKind::Io, format!("broken at {offset}")));
+            }
+            self.device.clock.sleep(self.device.latency).await;
+            self.inner.write_at(offset, data, io).await
+        })
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.inner.is_empty()
+    }
+
+    fn set_len(&self, len: u64) -> Pending<'_, ()> {
+        self.inner.set_len(len)
+    }
+
+    fn sync(&self, io: Io) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.device.note("sync", 0, 0);
+            self.device.clock.sleep(self.device.latency).await;
+            self.inner.sync(io).await
+        })
+    }
+}
+
+/// A gated device in virtual time, with one object.
+struct Stage {
+    clock: Clock,
+    device: Device,
+    gate: Gate<Device>,
+    object: Arc<dyn Object>,
+}
+
+impl Stage {
+    fn new(contract: &Contract) -> Self {
+        Self::with(contract, "data", |_| {})
+    }
+
+    fn with(contract: &Contract, object: &str, change: impl FnOnce(&mut Device)) -> Self {
+        let clock = Clock::simulated();
+        let mut device = Device::new(&clock);
+        change(&mut device);
+        let gate = Gate::new(device.clone(), "vol", contract, all(), clock.clone());
+        let object = clock.run(gate.create(&name(object), &Intent::DATA)).unwrap();
+        Self { clock, device, gate, object }
+    }
+
+    fn run<F: Future>(&self, future: F) -> F::Output {
+        self.clock.run(future)
+    }
+
+    /// Moves time by `wait` with nobody waiting.
+    fn pass(&self, wait: Duration) {
+        self.run(self.clock.sleep(wait));
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.now().since(Instant::ZERO)
+    }
+
+    fn spent(&self) -> Cost {
+        self.gate.meter().spent()
+    }
+
+    fn class(&self, class: Class) -> Figures {
+        self.gate.meter().classes[class.index()].clone()
+    }
+}
+
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+struct Virtual {
+    clock: Clock,
+    mem: Mem,
+    contract: Contract,
+    volume: Option<Arc<dyn Volume>>,
+}
+
+impl Harness for Virtual {
+    fn volume(&self) -> Arc<dyn Volume> {
+        Arc::clone(self.volume.as_ref().unwrap())
+    }
+
+    fn run(&mut self, work: Work) {
+        self.clock.run(work);
+    }
+
+    fn reopen(&mut self) -> bool {
+        let (mem, clock) = (self.mem.clone(), self.clock.clone());
+        self.volume = Some(Arc::new(Gate::new(mem, "vol", &self.contract, all(), clock)));
+        true
+    }
+}
+
+#[test]
+fn conforms_whatever_is_split_and_waited_for() {
+    let mut narrow = contract(50);
+    narrow.op_bytes_max = 4096;
+    for contract in [Contract::unlimited(), contract(100), narrow] {
+        conformance::run(|| {
+            let (clock, mem) = (Clock::simulated(), Mem::new("mem"));
+            let mut harness = Virtual { clock, mem, contract: contract.clone(), volume: None };
+            harness.reopen();
+            Box::new(harness)
+        });
+    }
+}
+
+#[test]
+fn what_is_saved_is_spent_without_waiting() {
+    let stage = Stage::new(&contract(100));
+    stage.pass(80 * MS);
+    for _ in 0..8 {
+        stage.run(stage.object.read_at(0, page(), READ)).unwrap();
+    }
+    assert_eq!(stage.now(), 80 * MS);
+    stage.run(stage.object.read_at(0, page(), READ)).unwrap();
+    assert_eq!(stage.now(), 90 * MS);
+    let figures = stage.class(Class::Foreground);
+    assert_eq!((figures.granted, figures.spent.ops), (9, 9));
+    assert_eq!((figures.waits.counts[0], figures.waits.total), (8, 10 * MS));
+}
+
+#[test]
+fn the_urgent_go_first_and_equals_in_their_order() {
+    let stage = Stage::new(&contract(100));
+    let ios = [DEEP, READ, WRITE, DEEP, READ, WRITE];
+    let writes = (0..).zip(ios).map(|(i, io)| stage.object.write_at(i * 4096, data(4096), io));
+    stage.run(join_all(writes));
+    let order: Vec<_> = stage.device.take().iter().map(|a| (a.offset / 4096, a.at)).collect();
+    let expected = [(2, 10), (5, 20), (1, 30), (4, 40), (0, 50), (3, 60)];
+    assert_eq!(order, expected.map(|(i, ms)| (i, ms * MS)));
+}
+
+#[test]
+fn a_large_request_goes_in_pieces_of_one_operation() {
+    let stage = Stage::with(&contract(100), "data", |device| device.latency = 25 * MS);
+    stage.pass(80 * MS);
+    let len = 2 * 256 * KIB + 100;
+    stage.run(stage.object.write_at(7, data(len), WRITE)).unwrap();
+    assert_eq!(stage.now(), 105 * MS, "all pieces at once");
+    let pieces: Vec<_> = stage.device.take().iter().map(|a| (a.offset, a.len)).collect();
+    assert_eq!(pieces, [(7, 256 * KIB), (7 + 256 * KIB, 256 * KIB), (7 + 512 * KIB, 100)]);
+    assert_eq!(stage.spent(), Cost { ops: 3, bytes: len });
+}
+
+#[test]
+fn a_larger_request_keeps_eight_pieces_in_flight() {
+    let stage = Stage::with(&contract(1_000_000), "data", |device| device.latency = 10 * MS);
+    stage.pass(MS);
+    stage.run(stage.object.write_at(0, data(20 * 256 * KIB), WRITE)).unwrap();
+    let times: Vec<_> = stage.device.take().iter().map(|a| a.at.as_millis()).collect();
+    assert_eq!(times, [[1; 8].as_slice(), &[11; 8], &[21; 4]].concat());
+}
+
+#[test]
+fn a_read_in_pieces_ends_where_the_object_ends() {
+    let stage = Stage::new(&contract(1000));
+    let bytes: Vec<u8> = (0..700 * 1024u32).map(|i| (i % 251) as u8).collect();
+    stage.run(stage.object.write_at(0, IoBuf::from(&bytes[..]), WRITE)).unwrap();
+    let read = stage.run(stage.object.read_at(10, IoBufMut::zeroed(1 << 20), READ)).unwrap();
+    assert!(*read == bytes[10..]);
+    let issued: u64 = stage.device.take().iter().map(|a| a.len).sum();
+    assert_eq!(stage.spent().bytes, issued);
+}
+
+#[test]
+fn after_an_error_no_piece_is_still_on_its_way() {
+    let stage = Stage::with(&contract(1_000_000), "data", |device| {
+        device.latency = 10 * MS;
+        device.broken_at = Some(256 * KIB);
+    });
+    stage.pass(MS);
+    let error = stage.run(stage.object.write_at(0, data(20 * 256 * KIB), WRITE)).unwrap_err();
+    assert_eq!((error.kind(), error.to_string()), (ErrorKind::Io, "broken at 262144".into()));
+    assert_eq!(stage.now(), 11 * MS, "the seven others of the first eight have ended");
+    assert_eq!((stage.device.take().len(), stage.spent().ops), (8, 8));
+}
+
+#[test]
+fn a_log_pays_when_it_is_synced() {
+    let stage = Stage::with(&contract(100), "wal.log", |_| {});
+    let sync = || stage.run(stage.object.sync(READ)).unwrap();
+    sync();
+    for i in 0..300 {
+        stage.run(stage.object.write_at(i * KIB, data(KIB), WRITE)).unwrap();
+    }
+    assert_eq!((stage.now(), stage.spent().ops), (Duration::ZERO, 0));
+    sync();
+    assert_eq!((stage.now(), stage.spent()), (20 * MS, Cost { ops: 2, bytes: 300 * KIB }));
+    sync();
+    assert_eq!(stage.class(Class::Commit).granted, 1);
+}
+
+#[test]
+fn all_handles_of_a_log_owe_together() {
+    let stage = Stage::with(&contract(100), "wal.log", |_| {});
+    stage.run(stage.object.write_at(0, data(10), WRITE)).unwrap();
+    let other = stage.run(stage.gate.open(&name("wal.log"))).unwrap();
+    stage.run(other.sync(WRITE)).unwrap();
+    stage.run(stage.object.sync(WRITE)).unwrap();
+    assert_eq!(stage.spent(), Cost { ops: 1, bytes: 10 });
+}
+
+#[test]
+fn a_log_never_has_more_unsynced_than_can_be_paid_at_once() {
+    let stage = Stage::with(&contract(100), "wal.log", |_| {});
+    stage.run(stage.object.write_at(0, data(5 << 20), WRITE)).unwrap();
+    let asked: Vec<_> = stage.device.take().iter().map(|a| (a.what, a.len >> 20)).collect();
+    assert_eq!(asked, [("write", 2), ("sync", 0), ("write", 2), ("sync", 0), ("write", 1)]);
+    stage.run(stage.object.sync(WRITE)).unwrap();
+    assert_eq!(stage.spent(), Cost { ops: 20, bytes: 5 << 20 });
+}
+
+#[test]
+fn what_is_written_while_a_sync_waits_is_paid_along() {
+    let stage = Stage::with(&contract(100), "wal.log", |_| {});
+    stage.run(stage.object.write_at(0, data(256 * KIB), WRITE)).unwrap();
+    let late = async {
+        stage.clock.sleep(5 * MS).await;
+        stage.object.write_at(256 * KIB, data(1), WRITE).await.unwrap();
+    };
+    stage.run(join(stage.object.sync(WRITE), late)).0.unwrap();
+    assert_eq!(stage.now(), 20 * MS);
+    stage.run(stage.object.sync(WRITE)).unwrap();
+    assert_eq!(stage.spent(), Cost { ops: 2, bytes: 256 * KIB + 1 });
+}
+
+#[test]
+fn two_syncs_of_a_log_pay_once() {
+    let stage = Stage::with(&contract(100), "wal.log", |_| {});
+    stage.run(stage.object.write_at(0, data(10), WRITE)).unwrap();
+    let both = stage.run(join(stage.object.sync(WRITE), stage.object.sync(WRITE)));
+    both.0.and(both.1).unwrap();
+    assert_eq!(stage.spent(), Cost { ops: 1, bytes: 10 });
+    assert_eq!(stage.device.take().iter().filter(|a| a.what == "sync").count(), 2);
+}
+
+#[test]
+fn a_deadline_ends_the_wait_of_who_has_one() {
+    let stage = Stage::new(&contract(10));
+    let hurry = Io { deadline: Some(Instant::ZERO + 5 * MS), ..READ };
+    let (hurried, patient) = stage.run(join(
+        stage.object.read_at(0, page(), hurry),
+        stage.object.read_at(4096, page(), READ),
+    ));
+    let error = hurried.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    let message = "vol: the deadline passed while a foreground request waited for its turn";
+    assert_eq!(error.to_string(), message);
+    patient.unwrap();
+    assert_eq!(stage.now(), 100 * MS);
+    assert_eq!(stage.device.take().len(), 1);
+    assert_eq!(stage.class(Class::Foreground).expired, 1);
+}
+
+#[test]
+fn a_full_queue_turns_away_copies_and_nothing_else() {
+    let stage = Stage::new(&contract(1000));
+    let many = |io| (0..100).map(move |_| io);
+    let ios: Vec<_> = many(COPY).chain(many(DEEP)).collect();
+    let reads = ios.iter().map(|&io| stage.object.read_at(0, page(), io));
+    let outcomes = stage.run(join_all(reads));
+    let (copies, deep) = outcomes.split_at(100);
+    let refused: Vec<_> = copies.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+    assert_eq!(refused.len(), 100 - Strict::QUEUE_MAX);
+    assert!(refused.iter().all(|error| error.kind() == ErrorKind::Busy));
+    assert_eq!(refused[0].to_string(), "vol: 64 requests of class idle wait already");
+    assert!(deep.iter().all(Result::is_ok));
+}
+
+#[test]
+fn giving_up_costs_nothing_at_any_moment() {
+    let stage = Stage::new(&contract(100));
+    let mut waits = stage.object.read_at(0, page(), READ);
+    let mut granted = stage.object.read_at(0, page(), WRITE);
+    assert!(poll_once(&mut waits).is_pending());
+    assert!(poll_once(&mut granted).is_pending());
+    stage.pass(10 * MS);
+    assert_eq!(stage.spent().ops, 1, "the write was granted, and does not know it yet");
+    drop(granted);
+    assert_eq!(stage.spent().ops, 1, "its token went to the read");
+    drop(waits);
+    assert_eq!(stage.spent().ops, 0);
+    let start = stage.now();
+    stage.run(stage.object.read_at(0, page(), READ)).unwrap();
+    assert_eq!(stage.now(), start, "the token is there");
+    assert_eq!(stage.device.take().len(), 1);
+}
+
+#[test]
+fn closing_wakes_all_who_wait_and_lets_nobody_in() {
+    let stage = Stage::new(&contract(1));
+    let log = stage.run(stage.gate.create(&name("wal.log"), &Intent::LOG)).unwrap();
+    stage.run(log.write_at(0, data(1), WRITE)).unwrap();
+    let close = async {
+        stage.clock.sleep(MS).await;
+        stage.gate.close();
+    };
+    let reads = join_all((0..3).map(|_| stage.object.read_at(0, page(), READ)));
+    let (outcomes, ()) = stage.run(join(reads, close));
+    let closed = |error: crate::Error| {
+        assert_eq!(error.kind(), ErrorKind::Fenced);
+        assert_eq!(error.to_string(), "vol: the gate is closed");
+    };
+    outcomes.into_iter().for_each(|outcome| closed(outcome.unwrap_err()));
+    assert_eq!(stage.now(), MS);
+    closed(stage.run(stage.object.read_at(0, page(), READ)).unwrap_err());
+    closed(stage.run(log.write_at(0, data(1), WRITE)).unwrap_err());
+    closed(stage.run(log.sync(WRITE)).unwrap_err());
+    closed(stage.run(stage.object.set_len(0)).unwrap_err());
+    closed(stage.run(stage.gate.list()).unwrap_err());
+    closed(stage.run(stage.gate.open(&name("data"))).err().unwrap());
+    assert_eq!(stage.spent().ops, 0);
+}
+
+#[test]
+fn new_terms_hold_for_those_who_wait() {
+    let stage = Stage::new(&contract(10));
+    let better = async {
+        stage.clock.sleep(50 * MS).await;
+        stage.gate.set_contract(&contract(100));
+    };
+    stage.run(join(stage.object.read_at(0, page(), READ), better)).0.unwrap();
+    assert_eq!(stage.now(), 55 * MS);
+    let mut small = contract(100);
+    small.op_bytes_max = 64 * KIB;
+    stage.gate.set_contract(&small);
+    stage.run(stage.object.read_at(0, IoBufMut::zeroed(256 * 1024), READ)).unwrap();
+    assert_eq!(stage.spent().ops, 2, "the object is empty: one read finds its end");
+    assert_eq!(stage.gate.meter().contract, small);
+}
+
+#[test]
+fn the_meter_shows_the_volume_against_its_line() {
+    let stage = Stage::new(&contract(100));
+    let reads = (0..250).map(|_| stage.object.read_at(0, page(), READ));
+    stage.run(join_all(reads));
+    let meter = stage.gate.meter();
+    assert_eq!(meter.last_second.ops, 100);
+    assert!((meter.used - 1.0).abs() < 1e-9);
+    assert_eq!(meter.classes[Class::Foreground.index()].waits.max, 2500 * MS);
+}
+
+#[test]
+fn a_request_is_charged_in_the_moment_it_is_issued() {
+    let stage = Stage::new(&contract(100));
+    let read = pin!(stage.object.read_at(0, page(), READ));
+    stage.run(read).unwrap();
+    assert_eq!(stage.device.take(), [Asked { at: 10 * MS, what: "read", offset: 0, len: 4096 }]);
+}
