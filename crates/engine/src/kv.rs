@@ -53,9 +53,19 @@ pub struct Count {
     pub exact: bool,
 }
 
-/// A map from byte strings to byte strings that outlives the process.
-///
-/// What an acknowledged write survives is the store's durability setting.
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Durability {
+    /// The death of the machine. Each acknowledgement waits for the volumes.
+    Always,
+    /// The death of the process at once, of the machine after a second at the latest.
+    #[default]
+    EverySec,
+    /// The death of the process at once, of the machine when the system wrote it back.
+    None,
+}
+
+/// A map from byte strings to byte strings.
 pub trait KeyValue: Send + Sync {
     /// The values of `keys`, in their order.
     fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Bytes>>>;
@@ -69,9 +79,12 @@ pub trait KeyValue: Send + Sync {
 
     /// How many keys there are: counted while they are few, else estimated.
     fn count(&self) -> Result<Count>;
+
+    /// What a write has survived once [`KeyValue::apply`] or [`KeyValue::delete_existing`] returned.
+    fn durability(&self) -> Durability;
 }
 
-/// The store as a map in memory: the model the real ones are compared with.
+/// The store as a map in memory: the model the real ones are compared with. It survives nothing.
 #[derive(Debug, Default)]
 pub struct Memory {
     map: RwLock<BTreeMap<Bytes, Bytes>>,
@@ -101,5 +114,9 @@ impl KeyValue for Memory {
 
     fn count(&self) -> Result<Count> {
         Ok(Count { keys: self.map.read().len() as u64, exact: true })
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::None
     }
 }

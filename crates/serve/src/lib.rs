@@ -1,1 +1,9 @@
-//! Stub.
+//! Front doors: what people and programs talk to, over a store they know only by its trait.
+//!
+//! - [`resp`]: Redis clients.
+//! - [`admin`]: health, metrics and reload for whoever runs the program.
+//! - [`figures`]: what the program around them lets both show.
+
+pub mod admin;
+pub mod figures;
+pub mod resp;

@@ -1,0 +1,209 @@
+//! `/metrics`: the figures of the program as OpenMetrics, read anew for each scrape.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::figures::{Class, Figures, Memory, Volume};
+use crate::resp::Stats;
+
+/// What kind of text this is.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All figures, as text.
+pub(super) fn text(figures: &dyn Figures, stats: Option<&Stats>) -> String {
+    let scrape = Scrape {
+        uptime_seconds: figures.uptime().as_secs_f64(),
+        memory: figures.memory(),
+        volumes: figures.volumes(),
+        resp: stats.map(Resp::of),
+    };
+    let mut registry = Registry::with_prefix("plimsoll");
+    registry.register_collector(Box::new(scrape));
+    let mut out = String::new();
+    text::encode(&mut out, &registry).expect("a string takes any text");
+    out
+}
+
+/// The figures at one moment: a collector must own what it encodes.
+#[derive(Debug)]
+struct Scrape {
+    uptime_seconds: f64,
+    memory: Memory,
+    volumes: Vec<Volume>,
+    resp: Option<Resp>,
+}
+
+#[derive(Debug)]
+struct Resp {
+    clients: u64,
+    connections: u64,
+    rejected: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+    buffered: u64,
+    hits: u64,
+    misses: u64,
+    errors: u64,
+    calls: Vec<(&'static str, u64)>,
+}
+
+impl Resp {
+    fn of(stats: &Stats) -> Self {
+        Self {
+            clients: stats.clients.get(),
+            connections: stats.connections.get(),
+            rejected: stats.rejected.get(),
+            bytes_in: stats.bytes_in.get(),
+            bytes_out: stats.bytes_out.get(),
+            buffered: stats.buffered.get(),
+            hits: stats.hits.get(),
+            misses: stats.misses.get(),
+            errors: stats.errors.get(),
+            calls: stats.calls().collect(),
+        }
+    }
+}
+
+impl Collector for Scrape {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page(encoder);
+        page.gauge("uptime_seconds", "Time since the program started", self.uptime_seconds)?;
+        page.gauge("memory_resident_bytes", "Memory of the process", self.memory.resident)?;
+        page.gauge("store_memory_bytes", "Caches and buffers of the store", self.memory.store)?;
+        page.gauge("store_memory_max_bytes", "What they may hold", self.memory.store_max)?;
+        self.volumes(&mut page)?;
+        self.classes(&mut page)?;
+        self.resp.as_ref().map_or(Ok(()), |resp| resp.encode(&mut page))
+    }
+}
+
+impl Scrape {
+    fn volumes(&self, page: &mut Page<'_>) -> fmt::Result {
+        let each = |figure: fn(&Volume) -> Option<u64>| {
+            self.volumes.iter().filter_map(move |volume| {
+                figure(volume).map(|value| (vec![("volume", volume.name.as_str())], value))
+            })
+        };
+        page.gauges(
+            "volume_paid_iops",
+            "The line: paid operations a second",
+            each(|v| v.paid_iops),
+        )?;
+        page.gauges(
+            "volume_paid_bytes_per_second",
+            "Paid bytes a second",
+            each(|v| v.paid_bytes_per_sec),
+        )?;
+        page.counters("volume_ops", "Operations that went to the device", each(|v| Some(v.ops)))?;
+        page.counters("volume_bytes", "Bytes to and from the device", each(|v| Some(v.bytes)))?;
+        page.counters(
+            "volume_throttled",
+            "Operations the simulated provider throttled",
+            each(|v| v.throttled),
+        )?;
+        page.gauges("volume_size_bytes", "Size", each(|v| v.space.map(|s| s.total)))?;
+        page.gauges("volume_free_bytes", "Room left", each(|v| v.space.map(|s| s.free)))
+    }
+
+    fn classes(&self, page: &mut Page<'_>) -> fmt::Result {
+        let each = || {
+            self.volumes.iter().flat_map(|volume| {
+                volume.classes.iter().map(move |class| {
+                    (vec![("volume", volume.name.as_str()), ("class", class.name)], class)
+                })
+            })
+        };
+        let figure = |of: fn(&Class) -> u64| each().map(move |(labels, class)| (labels, of(class)));
+        page.counters("gate_granted_tokens", "Tokens granted", figure(|c| c.granted))?;
+        page.counters("gate_waited", "Requests that had to wait", figure(|c| c.waited))?;
+        page.counters("gate_denied", "Requests turned away", figure(|c| c.denied))?;
+        page.gauges("gate_queued", "Requests waiting now", figure(|c| c.queued))?;
+        page.counters(
+            "gate_wait_seconds",
+            "Time requests waited, together",
+            each().map(|(labels, class)| (labels, class.wait.as_secs_f64())),
+        )
+    }
+}
+
+impl Resp {
+    fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
+        page.gauge("resp_clients", "Connections open", self.clients)?;
+        page.gauge("resp_buffered_bytes", "Bytes of unfinished requests", self.buffered)?;
+        page.counter("resp_connections", "Connections accepted", self.connections)?;
+        page.counter("resp_rejected_connections", "Connections turned away", self.rejected)?;
+        page.counter("resp_received_bytes", "Bytes read from clients", self.bytes_in)?;
+        page.counter("resp_sent_bytes", "Bytes written to clients", self.bytes_out)?;
+        page.counter("resp_hits", "Keys read that were there", self.hits)?;
+        page.counter("resp_misses", "Keys read that were not there", self.misses)?;
+        page.counter("resp_errors", "Error replies", self.errors)?;
+        let calls = self.calls.iter().map(|&(name, calls)| (vec![("command", name)], calls));
+        page.counters("resp_commands", "Commands executed", calls)
+    }
+}
+
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+/// Writes families of samples.
+struct Page<'a>(DescriptorEncoder<'a>);
+
+impl Page<'_> {
+    fn counters<'l, N>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl Iterator<Item = (Labels<'l>, N)>,
+    ) -> fmt::Result
+    where
+        ConstCounter<N>: EncodeMetric,
+    {
+        self.family(name, help, samples.map(|(labels, n)| (labels, ConstCounter::new(n))))
+    }
+
+    fn gauges<'l, N>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl Iterator<Item = (Labels<'l>, N)>,
+    ) -> fmt::Result
+    where
+        ConstGauge<N>: EncodeMetric,
+    {
+        self.family(name, help, samples.map(|(labels, n)| (labels, ConstGauge::new(n))))
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.counters(name, help, std::iter::once((Labels::new(), value)))
+    }
+
+    fn gauge<N>(&mut self, name: &str, help: &str, value: N) -> fmt::Result
+    where
+        ConstGauge<N>: EncodeMetric,
+    {
+        self.gauges(name, help, std::iter::once((Labels::new(), value)))
+    }
+
+    /// A family with no sample leaves nothing behind, not even its heading.
+    fn family<'l, M: EncodeMetric>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl Iterator<Item = (Labels<'l>, M)>,
+    ) -> fmt::Result {
+        let mut samples = samples.peekable();
+        let Some((_, first)) = samples.peek() else { return Ok(()) };
+        let mut family = self.0.encode_descriptor(name, help, None, first.metric_type())?;
+        for (labels, metric) in samples {
+            if labels.is_empty() {
+                return metric.encode(family);
+            }
+            metric.encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}

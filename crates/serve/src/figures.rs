@@ -1,0 +1,78 @@
+//! What a front door shows but cannot know: figures of the program around it.
+//!
+//! `INFO` and `/metrics` read the same ones, so they never disagree. Counters only grow, from zero at
+//! the start of the program.
+
+use std::time::Duration;
+
+/// Gives figures when asked; called now and then, from a thread that may block.
+pub trait Figures: Send + Sync {
+    /// How long the program has been running.
+    fn uptime(&self) -> Duration;
+
+    /// The process's memory.
+    fn memory(&self) -> Memory;
+
+    /// Every device volume, in the order of the settings.
+    fn volumes(&self) -> Vec<Volume>;
+}
+
+/// Bytes of memory.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Memory {
+    /// What the process occupies.
+    pub resident: u64,
+    /// What the store's caches and buffers hold now.
+    pub store: u64,
+    /// What the store's caches and buffers may hold.
+    pub store_max: u64,
+}
+
+/// One device volume against its line.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Volume {
+    /// Its name in the settings.
+    pub name: String,
+    /// The name of its contract.
+    pub contract: String,
+    /// The line: paid operations a second; none if they are not limited.
+    pub paid_iops: Option<u64>,
+    /// Paid bytes a second; none if they are not limited.
+    pub paid_bytes_per_sec: Option<u64>,
+    /// I/O operations that went to the device, as the contract counts them.
+    pub ops: u64,
+    /// Bytes that went to and came from the device.
+    pub bytes: u64,
+    /// Operations the simulated provider throttled; none where the provider is real.
+    pub throttled: Option<u64>,
+    /// What waited at the gate, and went through, by class, most urgent first.
+    pub classes: Vec<Class>,
+    /// Room for data; none while the volume is away.
+    pub space: Option<Space>,
+}
+
+/// One class of a volume's gate.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Class {
+    /// Its name.
+    pub name: &'static str,
+    /// Tokens granted: operations as the contract counts them.
+    pub granted: u64,
+    /// Requests that had to wait for their tokens.
+    pub waited: u64,
+    /// How long they waited, together.
+    pub wait: Duration,
+    /// Requests waiting now.
+    pub queued: u64,
+    /// Requests turned away: the queue was full or the deadline had passed.
+    pub denied: u64,
+}
+
+/// Room on a volume, in bytes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Space {
+    /// All there is.
+    pub total: u64,
+    /// What can still be written.
+    pub free: u64,
+}

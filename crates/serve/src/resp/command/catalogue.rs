@@ -1,0 +1,88 @@
+//! `COMMAND`: the table told to clients.
+
+use super::{Call, Command, Run, TABLE, shown};
+use crate::resp::glob::matches_any_case;
+use crate::resp::reply::Reply;
+
+/// `COMMAND [COUNT | DOCS [name…] | INFO [name…] | LIST [FILTERBY PATTERN pattern]]`.
+///
+/// The one command that does something without its subcommand.
+pub(super) fn command(call: &mut Call<'_>) -> Reply {
+    let [_, subcommand, args @ ..] = call.words else {
+        return Reply::Array(TABLE.iter().map(details).collect());
+    };
+    let asked = || args.iter().map(|name| row(name));
+    match &subcommand.to_ascii_lowercase()[..] {
+        b"count" if args.is_empty() => Reply::count(TABLE.len() as u64),
+        b"count" => super::wrong_arity("command|count"),
+        b"docs" if args.is_empty() => Reply::Map(TABLE.iter().map(documented).collect()),
+        b"docs" => Reply::Map(asked().flatten().map(documented).collect()),
+        b"info" if args.is_empty() => Reply::Array(TABLE.iter().map(details).collect()),
+        b"info" => Reply::Array(asked().map(|row| row.map_or(Reply::Null, details)).collect()),
+        b"list" => list(args),
+        _ => Reply::error(format_args!(
+            "unknown subcommand '{}'. Try COMMAND HELP.",
+            shown(subcommand)
+        )),
+    }
+}
+
+fn row(name: &[u8]) -> Option<&'static Command> {
+    TABLE.iter().find(|row| name.eq_ignore_ascii_case(row.name.as_bytes()))
+}
+
+fn list(args: &[bytes::Bytes]) -> Reply {
+    let pattern: &[u8] = match args {
+        [] => b"*",
+        [filter, kind, pattern]
+            if filter.eq_ignore_ascii_case(b"filterby")
+                && kind.eq_ignore_ascii_case(b"pattern") =>
+        {
+            pattern
+        }
+        _ => return Reply::error("syntax error"),
+    };
+    let names = super::names().filter(|name| matches_any_case(pattern, name.as_bytes()));
+    Reply::Array(names.map(Reply::word).collect())
+}
+
+/// A row as `COMMAND` shows it. Categories, hints and key specifications are left empty: the first
+/// six fields are what clients route by.
+fn details(row: &Command) -> Reply {
+    let (first, last, step) = row.keys;
+    let flags = row.flags.iter().map(|flag| Reply::Status(flag)).collect();
+    Reply::Array(vec![
+        Reply::word(row.name),
+        Reply::Integer(row.arity.into()),
+        Reply::Set(flags),
+        Reply::Integer(first),
+        Reply::Integer(last),
+        Reply::Integer(step),
+        Reply::Set(Vec::new()),
+        Reply::Array(Vec::new()),
+        Reply::Array(Vec::new()),
+        Reply::Array(subcommands(row).iter().map(details).collect()),
+    ])
+}
+
+/// A row as `COMMAND DOCS` shows it.
+fn documented(row: &Command) -> (Reply, Reply) {
+    let mut docs = vec![
+        (Reply::word("summary"), Reply::word(row.summary)),
+        (Reply::word("since"), Reply::word(row.since)),
+        (Reply::word("group"), Reply::word(row.group)),
+    ];
+    let below = subcommands(row);
+    if !below.is_empty() {
+        let below = below.iter().map(documented).collect();
+        docs.push((Reply::word("subcommands"), Reply::Map(below)));
+    }
+    (Reply::word(row.name), Reply::Map(docs))
+}
+
+fn subcommands(row: &Command) -> &'static [Command] {
+    match row.run {
+        Run::Subcommands(rows) => rows,
+        _ => &[],
+    }
+}

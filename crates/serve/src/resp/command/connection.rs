@@ -1,0 +1,204 @@
+//! Commands on the connection itself.
+
+use bytes::Bytes;
+
+use super::{Call, Command, NO_KEYS, Run, integer, shown};
+use crate::resp::reply::{Protocol, Reply};
+use crate::resp::service::Service;
+
+/// The version whose replies these are: clients ask for it to know what they may send.
+pub(in crate::resp) const REDIS_VERSION: &str = "7.0.15";
+
+const WRONG_PASS: &str = "invalid username-password pair or user is disabled.";
+/// The only user there is.
+const USER: &[u8] = b"default";
+
+/// `PING [message]`.
+pub(super) fn ping(call: &mut Call<'_>) -> Reply {
+    match call.words {
+        [_] => Reply::Status("PONG"),
+        [_, message] => Reply::Bulk(message.clone()),
+        _ => super::wrong_arity("ping"),
+    }
+}
+
+/// `ECHO message`.
+pub(super) fn echo(call: &mut Call<'_>) -> Reply {
+    Reply::Bulk(call.words[1].clone())
+}
+
+/// `QUIT`.
+pub(super) fn quit(call: &mut Call<'_>) -> Reply {
+    call.client.closing = true;
+    Reply::OK
+}
+
+/// `SELECT index`.
+pub(super) fn select(call: &mut Call<'_>) -> Reply {
+    match integer(&call.words[1]) {
+        Ok(0) => Reply::OK,
+        Ok(_) => Reply::error("DB index is out of range"),
+        Err(error) => error,
+    }
+}
+
+/// `AUTH [user] password`.
+pub(super) fn auth(call: &mut Call<'_>) -> Reply {
+    let (user, password) = match call.words {
+        [_, password] if call.service.settings.password.is_some() => (USER, password),
+        [_, _] => {
+            return Reply::error(
+                "AUTH <password> called without any password configured for the default user. \
+                 Are you sure your configuration is correct?",
+            );
+        }
+        [_, user, password] => (&user[..], password),
+        _ => return Reply::error("syntax error"),
+    };
+    if !is_known(call.service, user, password) {
+        return Reply::coded("WRONGPASS", WRONG_PASS);
+    }
+    call.client.authenticated = true;
+    Reply::OK
+}
+
+fn is_known(service: &Service, user: &[u8], password: &[u8]) -> bool {
+    user == USER && service.settings.password.as_ref().is_none_or(|secret| secret.is(password))
+}
+
+/// `HELLO [version [AUTH user password] [SETNAME name]]`: all of it or nothing.
+pub(super) fn hello(call: &mut Call<'_>) -> Reply {
+    let client = &mut *call.client;
+    let (mut protocol, mut authenticated) = (client.protocol, client.authenticated);
+    let mut name = None;
+    let mut words = &call.words[1..];
+    if let [version, rest @ ..] = words {
+        protocol = match integer(version) {
+            Ok(2) => Protocol::Resp2,
+            Ok(3) => Protocol::Resp3,
+            Ok(_) => return Reply::coded("NOPROTO", "unsupported protocol version"),
+            Err(_) => {
+                return Reply::error("Protocol version is not an integer or out of range");
+            }
+        };
+        words = rest;
+    }
+    while let [option, rest @ ..] = words {
+        words = match rest {
+            [user, password, rest @ ..] if option.eq_ignore_ascii_case(b"auth") => {
+                if !is_known(call.service, user, password) {
+                    return Reply::coded("WRONGPASS", WRONG_PASS);
+                }
+                authenticated = true;
+                rest
+            }
+            [new, rest @ ..] if option.eq_ignore_ascii_case(b"setname") => {
+                if let Err(error) = check_name("Client names", new) {
+                    return error;
+                }
+                name = Some(new.clone());
+                rest
+            }
+            _ => {
+                let option = shown(option);
+                return Reply::error(format_args!("Syntax error in HELLO option '{option}'"));
+            }
+        };
+    }
+    if !authenticated {
+        return Reply::coded(
+            "NOAUTH",
+            "HELLO must be called with the client already authenticated, otherwise the HELLO AUTH \
+             <user> <pass> option can be used to authenticate the client and select the RESP \
+             protocol version at the same time",
+        );
+    }
+    client.authenticated = true;
+    client.protocol = protocol;
+    client.name = name.unwrap_or_else(|| std::mem::take(&mut client.name));
+    // Clients look for `redis` here before they use what its version can do.
+    Reply::Map(vec![
+        (Reply::word("server"), Reply::word("redis")),
+        (Reply::word("version"), Reply::word(REDIS_VERSION)),
+        (Reply::word("proto"), Reply::Integer(protocol.number())),
+        (Reply::word("id"), Reply::count(client.id)),
+        (Reply::word("mode"), Reply::word("standalone")),
+        (Reply::word("role"), Reply::word("master")),
+        (Reply::word("modules"), Reply::Array(Vec::new())),
+    ])
+}
+
+/// The subcommands of `CLIENT`.
+pub(super) static CLIENT: &[Command] = &[
+    Command {
+        name: "getname",
+        arity: 2,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        group: "connection",
+        since: "2.6.9",
+        summary: "Get the current connection name",
+        run: Run::Call(get_name),
+    },
+    Command {
+        name: "id",
+        arity: 2,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        group: "connection",
+        since: "5.0.0",
+        summary: "Returns the client ID for the current connection",
+        run: Run::Call(|call| Reply::count(call.client.id)),
+    },
+    Command {
+        name: "setinfo",
+        arity: 4,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        group: "connection",
+        since: "7.2.0",
+        summary: "Say which client library this is, and its version",
+        run: Run::Call(set_info),
+    },
+    Command {
+        name: "setname",
+        arity: 3,
+        flags: &["noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        group: "connection",
+        since: "2.6.9",
+        summary: "Set the current connection name",
+        run: Run::Call(set_name),
+    },
+];
+
+fn get_name(call: &mut Call<'_>) -> Reply {
+    let name = call.client.name.clone();
+    if name.is_empty() { Reply::Null } else { Reply::Bulk(name) }
+}
+
+fn set_name(call: &mut Call<'_>) -> Reply {
+    let name = &call.words[2];
+    if let Err(error) = check_name("Client names", name) {
+        return error;
+    }
+    call.client.name = name.clone();
+    Reply::OK
+}
+
+/// `CLIENT SETINFO`: checked as Redis does, and shown nowhere.
+fn set_info(call: &mut Call<'_>) -> Reply {
+    let (option, value) = (shown(&call.words[2]), &call.words[3]);
+    if !["lib-name", "lib-ver"].iter().any(|known| option.eq_ignore_ascii_case(known)) {
+        return Reply::error(format_args!("Unrecognized option '{option}'"));
+    }
+    check_name(&option.to_ascii_lowercase(), value).err().unwrap_or(Reply::OK)
+}
+
+/// Names stay printable and in one word, so that lists of clients can be split again.
+fn check_name(what: &str, name: &Bytes) -> Result<(), Reply> {
+    if name.iter().all(u8::is_ascii_graphic) {
+        return Ok(());
+    }
+    Err(Reply::error(format_args!("{what} cannot contain spaces, newlines or special characters.")))
+}

@@ -1,0 +1,192 @@
+//! What a command answers, and its bytes in either version of the protocol.
+
+use bytes::{Bytes, BytesMut};
+use redis_protocol::resp2::{encode as encode2, types::BytesFrame as Frame2};
+use redis_protocol::resp3::encode::complete as encode3;
+use redis_protocol::resp3::types::{BytesFrame as Frame3, VerbatimStringFormat};
+
+/// The version of the protocol a connection speaks; `HELLO` changes it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Protocol {
+    /// RESP2, which every client speaks.
+    #[default]
+    Resp2,
+    /// RESP3: maps, sets, nulls and texts are told apart.
+    Resp3,
+}
+
+impl Protocol {
+    /// Its number in `HELLO`.
+    #[must_use]
+    pub const fn number(self) -> i64 {
+        match self {
+            Self::Resp2 => 2,
+            Self::Resp3 => 3,
+        }
+    }
+}
+
+/// One answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// A word such as `OK`.
+    Status(&'static str),
+    /// An error: a code word, a blank, one line of text.
+    Error(String),
+    /// A number.
+    Integer(i64),
+    /// Any bytes.
+    Bulk(Bytes),
+    /// Text for people: RESP2 has only bytes.
+    Text(String),
+    /// There is no such thing.
+    Null,
+    /// Several answers.
+    Array(Vec<Reply>),
+    /// Several answers without order: RESP2 has only arrays.
+    Set(Vec<Reply>),
+    /// Pairs, in the order to show them: a flat array in RESP2.
+    Map(Vec<(Reply, Reply)>),
+}
+
+impl Reply {
+    /// `OK`.
+    pub const OK: Self = Self::Status("OK");
+
+    /// An error of Redis' general kind, `ERR`.
+    #[must_use]
+    pub fn error(text: impl std::fmt::Display) -> Self {
+        Self::coded("ERR", text)
+    }
+
+    /// An error with a code word that clients know. Line breaks in `text` become blanks: a simple
+    /// error ends at the first one.
+    #[must_use]
+    pub fn coded(code: &str, text: impl std::fmt::Display) -> Self {
+        Self::Error(format!("{code} {text}").replace(['\r', '\n'], " "))
+    }
+
+    /// A number of things.
+    #[must_use]
+    pub fn count(count: u64) -> Self {
+        Self::Integer(i64::try_from(count).unwrap_or(i64::MAX))
+    }
+
+    /// Bytes that are known when the program is built.
+    #[must_use]
+    pub const fn word(text: &'static str) -> Self {
+        Self::Bulk(Bytes::from_static(text.as_bytes()))
+    }
+
+    /// Appends the bytes of this answer to `out`.
+    pub fn encode(self, protocol: Protocol, out: &mut BytesMut) {
+        // Both encoders reserve what the frame needs first, so there is no way left to fail.
+        const ROOM: &str = "the buffer was extended by the length of the frame";
+        match protocol {
+            Protocol::Resp2 => encode2::extend_encode(out, &self.into_resp2(), false).expect(ROOM),
+            Protocol::Resp3 => encode3::extend_encode(out, &self.into_resp3(), false).expect(ROOM),
+        };
+    }
+
+    fn into_resp2(self) -> Frame2 {
+        let array =
+            |replies: Vec<Self>| Frame2::Array(replies.into_iter().map(Self::into_resp2).collect());
+        match self {
+            Self::Status(word) => Frame2::SimpleString(Bytes::from_static(word.as_bytes())),
+            Self::Error(text) => Frame2::Error(text.into()),
+            Self::Integer(number) => Frame2::Integer(number),
+            Self::Bulk(bytes) => Frame2::BulkString(bytes),
+            Self::Text(text) => Frame2::BulkString(text.into()),
+            Self::Null => Frame2::Null,
+            Self::Array(replies) | Self::Set(replies) => array(replies),
+            Self::Map(pairs) => array(pairs.into_iter().flat_map(|(k, v)| [k, v]).collect()),
+        }
+    }
+
+    fn into_resp3(self) -> Frame3 {
+        let attributes = None;
+        let all = |replies: Vec<Self>| replies.into_iter().map(Self::into_resp3);
+        match self {
+            Self::Status(word) => {
+                Frame3::SimpleString { data: Bytes::from_static(word.as_bytes()), attributes }
+            }
+            Self::Error(text) => Frame3::SimpleError { data: text.into(), attributes },
+            Self::Integer(data) => Frame3::Number { data, attributes },
+            Self::Bulk(data) => Frame3::BlobString { data, attributes },
+            Self::Text(text) => Frame3::VerbatimString {
+                data: text.into(),
+                format: VerbatimStringFormat::Text,
+                attributes,
+            },
+            Self::Null => Frame3::Null,
+            Self::Array(replies) => Frame3::Array { data: all(replies).collect(), attributes },
+            Self::Set(replies) => Frame3::Set { data: all(replies).collect(), attributes },
+            Self::Map(pairs) => Frame3::Map {
+                data: pairs.into_iter().map(|(k, v)| (k.into_resp3(), v.into_resp3())).collect(),
+                attributes,
+            },
+        }
+    }
+}
+
+impl From<Option<Bytes>> for Reply {
+    fn from(value: Option<Bytes>) -> Self {
+        value.map_or(Self::Null, Self::Bulk)
+    }
+}
+
+impl From<engine::kv::Error> for Reply {
+    /// Code words that make clients do the right thing: `TRYAGAIN` is tried again, `MISCONF` says
+    /// that the server cannot write.
+    fn from(error: engine::kv::Error) -> Self {
+        use engine::kv::Error;
+        let code = match error {
+            Error::Busy(_) | Error::Unavailable(_) => "TRYAGAIN",
+            Error::OutOfSpace(_) => "MISCONF",
+            _ => "ERR",
+        };
+        Self::coded(code, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(reply: &Reply, protocol: Protocol) -> String {
+        let mut out = BytesMut::new();
+        reply.clone().encode(protocol, &mut out);
+        String::from_utf8(out.to_vec()).expect("these replies are text")
+    }
+
+    #[test]
+    fn each_reply_has_its_bytes_in_both_versions() {
+        let map = Reply::Map(vec![
+            (Reply::word("z"), Reply::Integer(-3)),
+            (Reply::word("a"), Reply::Null),
+        ]);
+        let cases = [
+            (Reply::OK, "+OK\r\n", "+OK\r\n"),
+            (Reply::error("no"), "-ERR no\r\n", "-ERR no\r\n"),
+            (Reply::Null, "$-1\r\n", "_\r\n"),
+            (Reply::Text("hi".into()), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n"),
+            (Reply::Set(vec![Reply::Integer(1)]), "*1\r\n:1\r\n", "~1\r\n:1\r\n"),
+            (Reply::Array(vec![]), "*0\r\n", "*0\r\n"),
+            (
+                map,
+                "*4\r\n$1\r\nz\r\n:-3\r\n$1\r\na\r\n$-1\r\n",
+                "%2\r\n$1\r\nz\r\n:-3\r\n$1\r\na\r\n_\r\n",
+            ),
+        ];
+        for (reply, resp2, resp3) in cases {
+            assert_eq!(bytes(&reply, Protocol::Resp2), resp2);
+            assert_eq!(bytes(&reply, Protocol::Resp3), resp3);
+        }
+    }
+
+    #[test]
+    fn an_error_stays_on_its_line() {
+        let reply = Reply::error("one\r\ntwo\n+OK");
+        assert_eq!(bytes(&reply, Protocol::Resp2), "-ERR one  two +OK\r\n");
+    }
+}

@@ -1,0 +1,85 @@
+//! What all connections of a RESP door share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::kv::KeyValue;
+
+use super::secret::Secret;
+use super::stats::Stats;
+use super::wire::Limits;
+use crate::figures::Figures;
+
+/// Limits and terms of a RESP door. Plain data; [`Settings::default`] holds every default.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What clients must know to be served. Default: none, for loopback only.
+    pub password: Option<Secret>,
+    /// Connections at once. More: more memory and file descriptors. Default 1000.
+    pub clients_max: u64,
+    /// The longest key or value, in bytes; Redis' `proto-max-bulk-len`. More: one client can make the
+    /// store and the log handle a larger piece at once. Default 64 MiB (Redis: 512 MiB).
+    pub bulk_bytes_max: usize,
+    /// The longest request, in bytes. Default 128 MiB.
+    pub request_bytes_max: usize,
+    /// Bytes that requests still arriving may hold together; each connection has 64 KiB free on top.
+    /// Beyond it a connection gets an error and is closed. Default 256 MiB.
+    pub clients_bytes_max: u64,
+    /// Threads that execute requests, so at most that many wait on volumes at once. More: deeper
+    /// queues at the volumes, more stacks. Default 64.
+    pub threads: usize,
+    /// How long a stopping server waits for clients to take their last replies. More: a stop takes
+    /// longer when a client hangs. Default 5 s.
+    pub stop_grace: Duration,
+    /// The port clients reach, for `INFO`.
+    pub port: u16,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        const MIB: usize = 1024 * 1024;
+        Self {
+            password: None,
+            clients_max: 1000,
+            bulk_bytes_max: 64 * MIB,
+            request_bytes_max: 128 * MIB,
+            clients_bytes_max: 256 * MIB as u64,
+            threads: 64,
+            stop_grace: Duration::from_secs(5),
+            port: 6380,
+        }
+    }
+}
+
+/// The most arguments of a request, as in Redis before 7: bounds what bookkeeping a request costs.
+const ARGS_MAX: usize = 1024 * 1024;
+
+/// The store and everything else a command may ask.
+pub struct Service {
+    /// The terms.
+    pub settings: Settings,
+    /// The store behind the door.
+    pub store: Arc<dyn KeyValue>,
+    /// Figures of the program around the door.
+    pub figures: Arc<dyn Figures>,
+    /// What the door counts.
+    pub stats: Stats,
+}
+
+impl Service {
+    /// A door to `store`.
+    #[must_use]
+    pub fn new(settings: Settings, store: Arc<dyn KeyValue>, figures: Arc<dyn Figures>) -> Self {
+        Self { settings, store, figures, stats: Stats::default() }
+    }
+
+    /// What a client may send.
+    #[must_use]
+    pub fn limits(&self, authenticated: bool) -> Limits {
+        if !authenticated {
+            return Limits::unauthenticated();
+        }
+        let Settings { bulk_bytes_max, request_bytes_max, .. } = self.settings;
+        Limits { bulk_bytes_max, request_bytes_max, args_max: ARGS_MAX, authenticated }
+    }
+}

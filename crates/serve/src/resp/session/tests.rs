@@ -1,0 +1,284 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::kv::{self, Count, Durability, KeyValue, Memory};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::figures::{self, Figures};
+use crate::resp::{Decoder, Secret, Settings};
+
+struct Still;
+
+impl Figures for Still {
+    fn uptime(&self) -> Duration {
+        Duration::from_secs(90_000)
+    }
+
+    fn memory(&self) -> figures::Memory {
+        figures::Memory { resident: 3, store: 1, store_max: 2 }
+    }
+
+    fn volumes(&self) -> Vec<figures::Volume> {
+        vec![figures::Volume {
+            name: "a".into(),
+            contract: "gp3".into(),
+            paid_iops: Some(3000),
+            ops: 17,
+            ..figures::Volume::default()
+        }]
+    }
+}
+
+fn service(store: impl KeyValue + 'static, password: Option<&str>) -> Service {
+    let settings = Settings { password: password.map(Secret::new), ..Settings::default() };
+    Service::new(settings, Arc::new(store), Arc::new(Still))
+}
+
+/// What a new connection answers to `bytes`, with line ends left out for reading.
+fn talk(service: &Service, bytes: &str) -> String {
+    let mut session = Session::new(7, service);
+    let mut decoder = Decoder::new(service.limits(true));
+    let mut input = BytesMut::from(bytes.as_bytes());
+    let mut requests = VecDeque::new();
+    let mut out = BytesMut::new();
+    while let Some(request) = decoder.next(&mut input).expect("tests write good requests") {
+        requests.push_back(request);
+    }
+    session.execute(service, &mut requests, &mut out, usize::MAX);
+    String::from_utf8_lossy(&out).trim_end().replace("\r\n", " ")
+}
+
+#[test]
+fn commands_answer_as_redis_does() {
+    let cases = [
+        ("ping\nping hi\necho 'a b'\n", "+PONG $2 hi $3 a b"),
+        ("set k v\nget k\nget n\n", "+OK $1 v $-1"),
+        ("set k v\nexists k k n\ndel k k n\nunlink k\ndbsize\n", "+OK :2 :1 :0 :0"),
+        (
+            "select 0\nselect 1\nselect x\n",
+            "+OK -ERR DB index is out of range -ERR value is not an integer or out of range",
+        ),
+        ("client id\nclient getname\nclient setname me\nclient getname\n", ":7 $-1 +OK $2 me"),
+        (
+            "client setname 'a b'\n",
+            "-ERR Client names cannot contain spaces, newlines or special characters.",
+        ),
+        (
+            "client setinfo lib-name x\nclient setinfo lib-ver 1\nclient setinfo nope 1\n",
+            "+OK +OK -ERR Unrecognized option 'nope'",
+        ),
+        (
+            "config get sav*\nconfig get nope\nconfig get APPENDFSYNC databases\n",
+            "*2 $4 save $0  *0 *4 $11 appendfsync $2 no $9 databases $1 1",
+        ),
+        (
+            "command count\ncommand list filterby pattern s?t\ncommand info nope\n",
+            ":16 *1 $3 set *1 $-1",
+        ),
+        ("command info get\n", "*1 *10 $3 get :2 *2 +readonly +fast :1 :1 :1 *0 *0 *0 *0"),
+        (
+            "command docs echo nope\n",
+            "*2 $4 echo *6 $7 summary $21 Echo the given string $5 since $5 1.0.0 $5 group $10 connection",
+        ),
+        ("quit\nping\n", "+OK"),
+        (
+            "hello 3\nget n\nping\n",
+            "%7 $6 server $5 redis $7 version $6 7.0.15 $5 proto :3 $2 id :7 $4 mode $10 standalone $4 role \
+          $6 master $7 modules *0 _ +PONG",
+        ),
+    ];
+    for (requests, replies) in cases {
+        assert_eq!(talk(&service(Memory::default(), None), requests), replies, "{requests}");
+    }
+}
+
+#[test]
+fn mistakes_get_redis_own_words() {
+    let cases = [
+        ("nope a 'b c'\n", "-ERR unknown command 'nope', with args beginning with: 'a' 'b c'"),
+        ("get\n", "-ERR wrong number of arguments for 'get' command"),
+        ("PING a b\n", "-ERR wrong number of arguments for 'ping' command"),
+        ("set a b ex 5\n", "-ERR syntax error"),
+        ("config\n", "-ERR wrong number of arguments for 'config' command"),
+        ("config get\n", "-ERR wrong number of arguments for 'config|get' command"),
+        ("config nope\n", "-ERR unknown subcommand 'nope'. Try CONFIG HELP."),
+        ("command nope\n", "-ERR unknown subcommand 'nope'. Try COMMAND HELP."),
+        ("command count a\n", "-ERR wrong number of arguments for 'command|count' command"),
+        ("hello 4\n", "-NOPROTO unsupported protocol version"),
+        ("hello x\n", "-ERR Protocol version is not an integer or out of range"),
+        ("hello 3 nope\n", "-ERR Syntax error in HELLO option 'nope'"),
+        ("auth x y z\n", "-ERR syntax error"),
+        ("auth nobody x\n", "-WRONGPASS invalid username-password pair or user is disabled."),
+    ];
+    for (request, reply) in cases {
+        assert_eq!(talk(&service(Memory::default(), None), request), reply, "{request}");
+    }
+    let long = talk(&service(Memory::default(), None), &format!("nope {} b\n", "x".repeat(500)));
+    assert!(long.len() < 200, "an error quotes only the start of what was sent: {long}");
+}
+
+#[test]
+fn a_stranger_is_served_nothing_but_the_way_in() {
+    let cases = [
+        ("get k\ncommand\n", "-NOAUTH Authentication required. -NOAUTH Authentication required."),
+        (
+            "auth wrong\nget k\n",
+            "-WRONGPASS invalid username-password pair or user is disabled. -NOAUTH Authentication required.",
+        ),
+        ("auth line\nget k\n", "+OK $-1"),
+        ("auth default line\nget k\n", "+OK $-1"),
+        ("auth other line\n", "-WRONGPASS invalid username-password pair or user is disabled."),
+        (
+            "hello 3 auth default wrong\nget k\n",
+            "-WRONGPASS invalid username-password pair or user is disabled. -NOAUTH Authentication required.",
+        ),
+        ("quit\n", "+OK"),
+    ];
+    for (requests, replies) in cases {
+        assert_eq!(
+            talk(&service(Memory::default(), Some("line")), requests),
+            replies,
+            "{requests}"
+        );
+    }
+    let hello =
+        talk(&service(Memory::default(), Some("line")), "hello 2 auth default line\nget k\n");
+    assert!(hello.starts_with("*14") && hello.ends_with("*0 $-1"), "{hello}");
+    let refused = talk(&service(Memory::default(), Some("line")), "hello 3\n");
+    assert!(refused.starts_with("-NOAUTH HELLO must be called"), "{refused}");
+}
+
+#[test]
+fn info_shows_the_sections_asked_for() {
+    let service = service(Memory::default(), None);
+    talk(&service, "set a 1\nget a\nget b\nnope\n");
+    let stats = talk(&service, "info stats\n");
+    for line in [
+        "keyspace_hits:1 ",
+        "keyspace_misses:1 ",
+        "total_error_replies:1",
+        "total_commands_processed:4 ",
+    ] {
+        assert!(stats.contains(line), "{line} in {stats}");
+    }
+    assert!(!stats.contains("# Server"));
+    let usual = talk(&service, "info\n");
+    for line in [
+        "uptime_in_days:1 ",
+        "db0:keys=1,expires=0",
+        "durability:none ",
+        "volume_a:contract=gp3,paid_iops=3000,paid_bytes_per_sec=unlimited,ops=17,bytes=0 ",
+    ] {
+        assert!(usual.contains(line), "{line} in {usual}");
+    }
+    assert!(!usual.contains("cmdstat"));
+    assert!(talk(&service, "info everything\n").contains("cmdstat_get:calls=2"));
+    assert_eq!(talk(&service, "info nope\n"), "$0");
+}
+
+#[test]
+fn replies_stop_at_their_limit_and_go_on_from_there() {
+    let service = service(Memory::default(), None);
+    let mut session = Session::new(1, &service);
+    let ping = || vec![Bytes::from_static(b"ping")];
+    let mut requests: VecDeque<_> = std::iter::repeat_with(ping).take(5).collect();
+    let mut out = BytesMut::new();
+    session.execute(&service, &mut requests, &mut out, 10);
+    assert_eq!((&out[..], requests.len()), (&b"+PONG\r\n+PONG\r\n"[..], 3));
+    session.execute(&service, &mut requests, &mut out, usize::MAX);
+    assert_eq!((out.len(), requests.len()), (5 * 7, 0));
+}
+
+/// A store that counts its calls and fails when it is told to.
+#[derive(Default)]
+struct Counting {
+    memory: Memory,
+    fails: Option<kv::Error>,
+    applied: parking_lot::Mutex<Vec<usize>>,
+}
+
+impl KeyValue for Counting {
+    fn get_many(&self, keys: &[Bytes]) -> kv::Result<Vec<Option<Bytes>>> {
+        self.fails.clone().map_or_else(|| self.memory.get_many(keys), Err)
+    }
+
+    fn apply(&self, changes: &[Change]) -> kv::Result<()> {
+        self.applied.lock().push(changes.len());
+        self.fails.clone().map_or_else(|| self.memory.apply(changes), Err)
+    }
+
+    fn delete_existing(&self, keys: &[Bytes]) -> kv::Result<u64> {
+        self.fails.clone().map_or_else(|| self.memory.delete_existing(keys), Err)
+    }
+
+    fn count(&self) -> kv::Result<Count> {
+        self.fails.clone().map_or_else(|| self.memory.count(), Err)
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::EverySec
+    }
+}
+
+#[test]
+fn neighbouring_sets_are_one_batch_of_the_store() {
+    let store = Arc::new(Counting::default());
+    let service = Service::new(Settings::default(), Arc::clone(&store) as _, Arc::new(Still));
+    talk(&service, "set a 1\nset b 2\nget a\nset c 3\nset d 4 nx\nset e 5\n");
+    assert_eq!(*store.applied.lock(), [2, 1, 1]);
+    talk(&service, &"set a 1\n".repeat(PUTS_AT_ONCE + 1));
+    assert_eq!(store.applied.lock()[3..], [PUTS_AT_ONCE, 1]);
+}
+
+#[test]
+fn a_failed_batch_fails_each_of_its_commands() {
+    let cases = [
+        (kv::Error::Busy("queue full".into()), "-TRYAGAIN busy: queue full"),
+        (kv::Error::Unavailable("volume a".into()), "-TRYAGAIN unavailable: volume a"),
+        (kv::Error::OutOfSpace("volume a".into()), "-MISCONF out of space: volume a"),
+        (kv::Error::Other("a\nb".into()), "-ERR a b"),
+    ];
+    for (error, shown) in cases {
+        let service = service(Counting { fails: Some(error), ..Counting::default() }, None);
+        let talk = talk(&service, "set a 1\nset b 2\nget a\ndel a\nexists a\ndbsize\nping\n");
+        assert_eq!(talk, format!("{} +PONG", [shown; 6].join(" ")));
+    }
+}
+
+proptest! {
+    /// Pipelined or one at a time, in any mix: the replies and the store are the same.
+    #[test]
+    fn a_pipeline_answers_as_its_commands_one_by_one(
+        commands in vec((0..5_u8, 0..4_u8, any::<u8>()), 0..60),
+    ) {
+        let text = |&(kind, key, value): &(u8, u8, u8)| match kind {
+            0 | 1 => format!("set {key} {value}\n"),
+            2 => format!("get {key}\n"),
+            3 => format!("del {key} {}\n", value % 4),
+            _ => format!("exists {key} {}\n", value % 4),
+        };
+        let together = service(Memory::default(), None);
+        let apart = service(Memory::default(), None);
+        let all: String = commands.iter().map(text).collect();
+        let replies: Vec<_> = commands.iter().map(|c| talk(&apart, &text(c))).collect();
+        prop_assert_eq!(talk(&together, &all), replies.join(" "));
+        prop_assert_eq!(talk(&together, "dbsize\n"), talk(&apart, "dbsize\n"));
+    }
+
+    #[test]
+    fn any_words_get_one_reply_each(requests in vec(vec(vec(any::<u8>(), 0..12), 1..5), 1..20)) {
+        let service = service(Memory::default(), None);
+        let mut session = Session::new(1, &service);
+        let mut requests: VecDeque<Request> = requests
+            .into_iter()
+            .map(|words| words.into_iter().map(Bytes::from).collect())
+            .collect();
+        let asked = requests.len();
+        let mut out = BytesMut::new();
+        session.execute(&service, &mut requests, &mut out, usize::MAX);
+        let lines = out.iter().filter(|&&byte| byte == b'\n').count();
+        prop_assert_eq!(lines, asked, "each is one error line: {:?}", out);
+    }
+}

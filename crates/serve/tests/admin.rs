@@ -1,0 +1,239 @@
+//! The admin door, asked in plain HTTP over TCP and over a Unix socket.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use engine::kv::Memory;
+use expect_test::expect;
+use serve::admin::{Admin, Control, Health, run};
+use serve::figures::{self, Figures};
+use serve::resp::{Service, Settings};
+use tokio::net::{TcpListener, UnixListener};
+
+struct Program {
+    healthy: AtomicBool,
+}
+
+impl Figures for Program {
+    fn uptime(&self) -> Duration {
+        Duration::from_millis(1500)
+    }
+
+    fn memory(&self) -> figures::Memory {
+        figures::Memory { resident: 300, store: 100, store_max: 200 }
+    }
+
+    fn volumes(&self) -> Vec<figures::Volume> {
+        let class = |name, granted| figures::Class {
+            name,
+            granted,
+            waited: 2,
+            wait: Duration::from_millis(250),
+            queued: 1,
+            denied: 0,
+        };
+        let real = figures::Volume {
+            name: "a".into(),
+            contract: "gp3".into(),
+            paid_iops: Some(3000),
+            paid_bytes_per_sec: Some(125 << 20),
+            ops: 17,
+            bytes: 70_000,
+            throttled: None,
+            classes: vec![class("commit", 5), class("foreground", 12)],
+            space: Some(figures::Space { total: 1000, free: 400 }),
+        };
+        let away =
+            figures::Volume { name: "b\"\\".into(), throttled: Some(3), ..Default::default() };
+        vec![real, away]
+    }
+}
+
+impl Control for Program {
+    fn health(&self) -> Health {
+        let healthy = self.healthy.load(Ordering::Relaxed);
+        Health { healthy, problems: if healthy { vec![] } else { vec!["volume b is away".into()] } }
+    }
+
+    fn reload(&self) -> Result<Vec<String>, String> {
+        if self.healthy.load(Ordering::Relaxed) {
+            Ok(vec!["volume a: contract is now gp3 with 6000 IOPS".into()])
+        } else {
+            Err("plimsoll.toml:3: volume.a.contract: found nonsense".into())
+        }
+    }
+}
+
+fn admin(healthy: bool) -> Admin {
+    let program = Arc::new(Program { healthy: AtomicBool::new(healthy) });
+    let store = Arc::new(Memory::default());
+    let service = Service::new(Settings::default(), store, Arc::clone(&program) as _);
+    Admin { control: Arc::clone(&program) as _, figures: program, resp: Some(Arc::new(service)) }
+}
+
+/// One request on a connection of its own: the status line, the type, and the body.
+fn ask(mut stream: impl Read + Write, request: &str, header: &str) -> (String, String) {
+    let request =
+        format!("{request} HTTP/1.1\r\nHost: localhost\r\n{header}Connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("the server reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the server answers and closes");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    (head.lines().next().unwrap_or_default().into(), body.into())
+}
+
+/// Runs the door on a TCP port while `talk` asks it.
+fn with_door(admin: Admin, talk: impl FnOnce(&dyn Fn(&str, &str) -> (String, String))) {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
+    let address = listener.local_addr().expect("a bound address");
+    let serving = runtime.spawn(run(listener, admin, std::future::pending()));
+    talk(&|request, header| {
+        ask(std::net::TcpStream::connect(address).expect("a listener"), request, header)
+    });
+    serving.abort();
+}
+
+#[test]
+fn health_says_whether_everything_is_served() {
+    with_door(admin(true), |ask| {
+        let expected = r#"{"healthy":true,"problems":[]}"#;
+        assert_eq!(ask("GET /health", ""), ("HTTP/1.1 200 OK".into(), expected.into()));
+    });
+    with_door(admin(false), |ask| {
+        let (status, body) = ask("GET /health", "");
+        assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
+        assert!(body.contains("volume b is away"), "{body}");
+    });
+}
+
+#[test]
+fn reload_says_what_changed_or_what_is_wrong() {
+    with_door(admin(true), |ask| {
+        let (status, body) = ask("POST /reload", "");
+        assert_eq!(status, "HTTP/1.1 200 OK");
+        assert_eq!(body, "volume a: contract is now gp3 with 6000 IOPS\n");
+        assert_eq!(ask("GET /reload", "").0, "HTTP/1.1 405 Method Not Allowed");
+    });
+    with_door(admin(false), |ask| {
+        let (status, body) = ask("POST /reload", "");
+        assert_eq!(status, "HTTP/1.1 409 Conflict");
+        assert_eq!(body, "plimsoll.toml:3: volume.a.contract: found nonsense\n");
+    });
+}
+
+#[test]
+fn a_web_page_may_not_reload() {
+    with_door(admin(true), |ask| {
+        let (status, _) = ask("POST /reload", "Origin: http://example.org\r\n");
+        assert_eq!(status, "HTTP/1.1 403 Forbidden");
+    });
+}
+
+#[test]
+fn a_unix_socket_serves_as_well() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("admin");
+    let listener =
+        runtime.block_on(async { UnixListener::bind(&path) }).expect("a fresh directory");
+    runtime.spawn(run(listener, admin(true), std::future::pending()));
+    let stream = std::os::unix::net::UnixStream::connect(&path).expect("a listener");
+    assert_eq!(ask(stream, "GET /health", "").0, "HTTP/1.1 200 OK");
+}
+
+#[test]
+fn metrics_are_open_metrics() {
+    with_door(admin(true), |ask| {
+        let (status, body) = ask("GET /metrics", "");
+        assert_eq!(status, "HTTP/1.1 200 OK");
+        expect![[r##"
+            # HELP plimsoll_uptime_seconds Time since the program started
+            # TYPE plimsoll_uptime_seconds gauge
+            plimsoll_uptime_seconds 1.5
+            # HELP plimsoll_memory_resident_bytes Memory of the process
+            # TYPE plimsoll_memory_resident_bytes gauge
+            plimsoll_memory_resident_bytes 300
+            # HELP plimsoll_store_memory_bytes Caches and buffers of the store
+            # TYPE plimsoll_store_memory_bytes gauge
+            plimsoll_store_memory_bytes 100
+            # HELP plimsoll_store_memory_max_bytes What they may hold
+            # TYPE plimsoll_store_memory_max_bytes gauge
+            plimsoll_store_memory_max_bytes 200
+            # HELP plimsoll_volume_paid_iops The line: paid operations a second
+            # TYPE plimsoll_volume_paid_iops gauge
+            plimsoll_volume_paid_iops{volume="a"} 3000
+            # HELP plimsoll_volume_paid_bytes_per_second Paid bytes a second
+            # TYPE plimsoll_volume_paid_bytes_per_second gauge
+            plimsoll_volume_paid_bytes_per_second{volume="a"} 131072000
+            # HELP plimsoll_volume_ops Operations that went to the device
+            # TYPE plimsoll_volume_ops counter
+            plimsoll_volume_ops_total{volume="a"} 17
+            plimsoll_volume_ops_total{volume="b\"\\"} 0
+            # HELP plimsoll_volume_bytes Bytes to and from the device
+            # TYPE plimsoll_volume_bytes counter
+            plimsoll_volume_bytes_total{volume="a"} 70000
+            plimsoll_volume_bytes_total{volume="b\"\\"} 0
+            # HELP plimsoll_volume_throttled Operations the simulated provider throttled
+            # TYPE plimsoll_volume_throttled counter
+            plimsoll_volume_throttled_total{volume="b\"\\"} 3
+            # HELP plimsoll_volume_size_bytes Size
+            # TYPE plimsoll_volume_size_bytes gauge
+            plimsoll_volume_size_bytes{volume="a"} 1000
+            # HELP plimsoll_volume_free_bytes Room left
+            # TYPE plimsoll_volume_free_bytes gauge
+            plimsoll_volume_free_bytes{volume="a"} 400
+            # HELP plimsoll_gate_granted_tokens Tokens granted
+            # TYPE plimsoll_gate_granted_tokens counter
+            plimsoll_gate_granted_tokens_total{volume="a",class="commit"} 5
+            plimsoll_gate_granted_tokens_total{volume="a",class="foreground"} 12
+            # HELP plimsoll_gate_waited Requests that had to wait
+            # TYPE plimsoll_gate_waited counter
+            plimsoll_gate_waited_total{volume="a",class="commit"} 2
+            plimsoll_gate_waited_total{volume="a",class="foreground"} 2
+            # HELP plimsoll_gate_denied Requests turned away
+            # TYPE plimsoll_gate_denied counter
+            plimsoll_gate_denied_total{volume="a",class="commit"} 0
+            plimsoll_gate_denied_total{volume="a",class="foreground"} 0
+            # HELP plimsoll_gate_queued Requests waiting now
+            # TYPE plimsoll_gate_queued gauge
+            plimsoll_gate_queued{volume="a",class="commit"} 1
+            plimsoll_gate_queued{volume="a",class="foreground"} 1
+            # HELP plimsoll_gate_wait_seconds Time requests waited, together
+            # TYPE plimsoll_gate_wait_seconds counter
+            plimsoll_gate_wait_seconds_total{volume="a",class="commit"} 0.25
+            plimsoll_gate_wait_seconds_total{volume="a",class="foreground"} 0.25
+            # HELP plimsoll_resp_clients Connections open
+            # TYPE plimsoll_resp_clients gauge
+            plimsoll_resp_clients 0
+            # HELP plimsoll_resp_buffered_bytes Bytes of unfinished requests
+            # TYPE plimsoll_resp_buffered_bytes gauge
+            plimsoll_resp_buffered_bytes 0
+            # HELP plimsoll_resp_connections Connections accepted
+            # TYPE plimsoll_resp_connections counter
+            plimsoll_resp_connections_total 0
+            # HELP plimsoll_resp_rejected_connections Connections turned away
+            # TYPE plimsoll_resp_rejected_connections counter
+            plimsoll_resp_rejected_connections_total 0
+            # HELP plimsoll_resp_received_bytes Bytes read from clients
+            # TYPE plimsoll_resp_received_bytes counter
+            plimsoll_resp_received_bytes_total 0
+            # HELP plimsoll_resp_sent_bytes Bytes written to clients
+            # TYPE plimsoll_resp_sent_bytes counter
+            plimsoll_resp_sent_bytes_total 0
+            # HELP plimsoll_resp_hits Keys read that were there
+            # TYPE plimsoll_resp_hits counter
+            plimsoll_resp_hits_total 0
+            # HELP plimsoll_resp_misses Keys read that were not there
+            # TYPE plimsoll_resp_misses counter
+            plimsoll_resp_misses_total 0
+            # HELP plimsoll_resp_errors Error replies
+            # TYPE plimsoll_resp_errors counter
+            plimsoll_resp_errors_total 0
+            # EOF
+        "##]]
+        .assert_eq(&body);
+    });
+}

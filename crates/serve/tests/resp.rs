@@ -1,0 +1,315 @@
+//! The RESP door over loopback, with clients that behave and clients that do not.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use engine::kv::{self, Change, Count, Durability, KeyValue, Memory};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serve::figures::{self, Figures};
+use serve::resp::{Secret, Server, Service, Settings};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+struct NoFigures;
+
+impl Figures for NoFigures {
+    fn uptime(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn memory(&self) -> figures::Memory {
+        figures::Memory::default()
+    }
+
+    fn volumes(&self) -> Vec<figures::Volume> {
+        Vec::new()
+    }
+}
+
+/// A door on a free port, served by threads of its own until it is stopped or dropped.
+struct Door {
+    address: SocketAddr,
+    service: Arc<Service>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Door {
+    fn open(settings: Settings) -> Self {
+        Self::to(Arc::new(Memory::default()), settings)
+    }
+
+    fn to(store: Arc<dyn KeyValue>, settings: Settings) -> Self {
+        let service = Arc::new(Service::new(settings, store, Arc::new(NoFigures)));
+        let (stop, stopped) = oneshot::channel();
+        let (tell, told) = sync_channel(1);
+        let server = Server::new(Arc::clone(&service));
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+            runtime.block_on(async {
+                let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+                tell.send(listener.local_addr().expect("a bound address")).expect("a listener");
+                server.run(listener, async { stopped.await.unwrap_or(()) }).await;
+            });
+        });
+        let address = told.recv().expect("the address");
+        Self { address, service, stop: Some(stop), thread: Some(thread) }
+    }
+
+    fn connect(&self) -> Client {
+        Client(BufReader::new(TcpStream::connect(self.address).expect("a listener")))
+    }
+
+    fn begin_stop(&mut self) {
+        drop(self.stop.take());
+    }
+
+    fn wait_until_stopped(&mut self) {
+        self.begin_stop();
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the server does not panic");
+        }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.wait_until_stopped();
+    }
+}
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.get_mut().write_all(bytes.as_ref()).expect("the server reads");
+    }
+
+    /// The next line; empty when the server closed the connection.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("the server answers or closes");
+        line.trim_end().into()
+    }
+
+    fn ask(&mut self, request: &str) -> String {
+        self.send(format!("{request}\r\n"));
+        self.line()
+    }
+}
+
+fn set(key: &str, value: &[u8]) -> Vec<u8> {
+    let head = format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${}\r\n", key.len(), value.len());
+    [head.as_bytes(), value, b"\r\n"].concat()
+}
+
+#[test]
+fn a_pipeline_is_answered_in_order() {
+    let door = Door::open(Settings::default());
+    let mut client = door.connect();
+    let requests: String =
+        (0..5000).map(|n| format!("set k {n}\r\necho {n}\r\nget k\r\n")).collect();
+    let mut sender = client.0.get_ref().try_clone().expect("a second handle");
+    let sending = std::thread::spawn(move || sender.write_all(requests.as_bytes()));
+    for n in 0..5000 {
+        let n = n.to_string();
+        let len = format!("${}", n.len());
+        for expected in ["+OK", &len, &n, &len, &n] {
+            assert_eq!(client.line(), expected);
+        }
+    }
+    sending.join().expect("no panic").expect("all was sent");
+    assert_eq!(door.service.stats.commands(), 15_000);
+}
+
+#[test]
+fn one_connection_too_many_is_told_so() {
+    let door = Door::open(Settings { clients_max: 2, ..Settings::default() });
+    let (mut one, mut two) = (door.connect(), door.connect());
+    assert_eq!((one.ask("ping"), two.ask("ping")), ("+PONG".into(), "+PONG".into()));
+    let mut three = door.connect();
+    assert_eq!(three.line(), "-ERR max number of clients reached");
+    assert_eq!(three.line(), "", "closed");
+    assert_eq!(door.service.stats.rejected.get(), 1);
+    assert_eq!(one.ask("quit"), "+OK");
+    assert_eq!(one.line(), "");
+    // The place is free as soon as the server noticed, which is after the client did.
+    let served = std::iter::repeat_with(|| door.connect()).take(1000).find_map(|mut client| {
+        client.send("ping\r\n");
+        (client.line() == "+PONG").then_some(client)
+    });
+    assert!(served.is_some());
+    assert_eq!(two.ask("ping"), "+PONG");
+}
+
+#[test]
+fn a_broken_stream_is_answered_and_closed_and_others_go_on() {
+    let door = Door::open(Settings::default());
+    let mut other = door.connect();
+    let mut client = door.connect();
+    client.send("set k v\r\n*1\r\nboom\r\nset k w\r\n");
+    assert_eq!(client.line(), "+OK");
+    assert_eq!(client.line(), "-ERR Protocol error: expected '$', got 'b'");
+    assert_eq!(client.line(), "");
+    let mut half = door.connect();
+    half.send("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nab");
+    drop(half);
+    assert_eq!(other.ask("get k"), "$1");
+    assert_eq!(other.line(), "v");
+}
+
+#[test]
+fn a_web_page_cannot_talk_its_way_in() {
+    let door = Door::open(Settings::default());
+    let mut client = door.connect();
+    client.send("POST / HTTP/1.1\r\nHost: localhost\r\n\r\nset k v\r\n");
+    assert_eq!(client.line(), "", "closed without a word");
+    assert_eq!(door.connect().ask("exists k"), ":0");
+}
+
+#[test]
+fn who_said_who_it_is_may_send_more_in_the_same_breath() {
+    let settings = Settings { password: Some(Secret::new("line")), ..Settings::default() };
+    let door = Door::open(settings);
+    let value = vec![b'x'; 100_000];
+    let mut client = door.connect();
+    client.send([b"AUTH line\r\n".to_vec(), set("k", &value)].concat());
+    assert_eq!((client.line(), client.line()), ("+OK".into(), "+OK".into()));
+    let mut stranger = door.connect();
+    stranger.send(set("k", &value));
+    assert_eq!(stranger.line(), "-ERR Protocol error: unauthenticated bulk length");
+    assert_eq!(stranger.line(), "");
+}
+
+#[test]
+fn unfinished_requests_together_hold_no_more_than_was_allowed() {
+    let settings = Settings { clients_bytes_max: 1 << 20, ..Settings::default() };
+    let door = Door::open(settings);
+    let mut clients: Vec<_> = (0..4).map(|_| door.connect()).collect();
+    let whole = set("k", &vec![b'x'; 512 << 10]);
+    let (most, rest) = whole.split_at(400 << 10);
+    for client in &mut clients {
+        client.send(most);
+    }
+    for client in &mut clients {
+        // The server may have closed it already.
+        let _ = client.0.get_mut().write_all(rest);
+    }
+    let replies: Vec<_> = clients.iter_mut().map(Client::line).collect();
+    let refused = "-ERR too much data in unfinished requests";
+    assert!(replies.iter().all(|reply| reply == "+OK" || reply == refused), "{replies:?}");
+    drop(clients);
+    assert_eq!(door.connect().ask("ping"), "+PONG");
+}
+
+#[test]
+fn who_does_not_read_stops_nobody_else() {
+    let door = Door::open(Settings::default());
+    let mut slow = door.connect();
+    let value = vec![b'x'; 1 << 20];
+    slow.send(set("k", &value));
+    assert_eq!(slow.line(), "+OK");
+    // More than sockets hold: the server cannot write them all before the client reads.
+    slow.send("get k\r\n".repeat(64));
+    let mut other = door.connect();
+    assert_eq!(other.ask("ping"), "+PONG");
+    let mut read = vec![0; value.len() + 2];
+    for _ in 0..64 {
+        assert_eq!(slow.line(), format!("${}", value.len()));
+        slow.0.read_exact(&mut read).expect("the reply goes on");
+        assert!(read.starts_with(&value));
+    }
+}
+
+/// A store whose writes say that they have begun, and end when they are let.
+struct Slow {
+    memory: Memory,
+    begun: SyncSender<()>,
+    let_end: Mutex<Receiver<()>>,
+}
+
+impl KeyValue for Slow {
+    fn get_many(&self, keys: &[Bytes]) -> kv::Result<Vec<Option<Bytes>>> {
+        self.memory.get_many(keys)
+    }
+
+    fn apply(&self, changes: &[Change]) -> kv::Result<()> {
+        self.begun.send(()).expect("the test listens");
+        self.let_end.lock().expect("no panic").recv().expect("the test lets it end");
+        self.memory.apply(changes)
+    }
+
+    fn delete_existing(&self, keys: &[Bytes]) -> kv::Result<u64> {
+        self.memory.delete_existing(keys)
+    }
+
+    fn count(&self) -> kv::Result<Count> {
+        self.memory.count()
+    }
+
+    fn durability(&self) -> Durability {
+        self.memory.durability()
+    }
+}
+
+#[test]
+fn a_stop_answers_what_was_read_and_closes() {
+    let ((begun, has_begun), (end, let_end)) = (sync_channel(1), sync_channel(1));
+    let slow = Arc::new(Slow { memory: Memory::default(), begun, let_end: Mutex::new(let_end) });
+    let mut door = Door::to(Arc::clone(&slow) as _, Settings::default());
+    let mut idle = door.connect();
+    assert_eq!(idle.ask("ping"), "+PONG");
+    let mut client = door.connect();
+    client.send("set k v\r\nget k\r\n");
+    has_begun.recv().expect("the write begins");
+    door.begin_stop();
+    assert_eq!(idle.line(), "", "an idle connection is closed at once");
+    end.send(()).expect("the write waits");
+    assert_eq!([client.line(), client.line(), client.line()], ["+OK", "$1", "v"]);
+    assert_eq!(client.line(), "");
+    door.wait_until_stopped();
+    assert!(TcpStream::connect(door.address).is_err());
+}
+
+#[test]
+fn a_stop_does_not_wait_for_ever_on_who_does_not_read() {
+    let settings = Settings { stop_grace: Duration::ZERO, ..Settings::default() };
+    let mut door = Door::open(settings);
+    let mut slow = door.connect();
+    slow.send(set("k", &vec![b'x'; 1 << 20]));
+    assert_eq!(slow.line(), "+OK");
+    slow.send("get k\r\n".repeat(64));
+    assert!(slow.line().starts_with('$'), "its replies are being written");
+    door.wait_until_stopped();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Anything at all, cut off anywhere: the server answers or closes, and serves the next one.
+    #[test]
+    fn noise_is_survived(
+        noise in vec(prop_oneof![
+            vec(any::<u8>(), 0..200),
+            Just(b"*3\r\n$3\r\nSET\r\n$1\r\n".to_vec()),
+            Just(b"*1000000\r\n".to_vec()),
+            Just(b"$999999999\r\n".to_vec()),
+            Just(b"get k\r\n".to_vec()),
+            Just(b"hello 3\r\n".to_vec()),
+        ], 1..20),
+    ) {
+        static DOOR: std::sync::LazyLock<Door> =
+            std::sync::LazyLock::new(|| Door::open(Settings::default()));
+        let mut client = DOOR.connect();
+        // The server may close before it has read everything.
+        let _ = client.0.get_mut().write_all(&noise.concat());
+        drop(client);
+        prop_assert_eq!(DOOR.connect().ask("ping"), "+PONG");
+    }
+}
