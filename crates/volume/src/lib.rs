@@ -10,6 +10,7 @@ pub mod clock;
 pub mod conformance;
 pub mod dir;
 mod error;
+mod health;
 pub mod io_pool;
 pub mod layer;
 pub mod mem;

@@ -37,9 +37,9 @@
 //! ever and the volume for new objects until [`Dir::probe`] succeeds: the kernel reports such a
 //! failure once and then forgets which pages it lost.
 
-mod durability;
 mod file;
 mod lock;
+mod names;
 mod pages;
 mod sys;
 
@@ -55,9 +55,10 @@ use parking_lot::Mutex;
 use rustix::fs::{self, AtFlags, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use self::durability::{Health, Names};
 use self::file::{File, Handle};
 use self::lock::Lock;
+use self::names::Names;
+use crate::health::Health;
 use crate::io_pool::IoPool;
 use crate::{
     Error, ErrorKind, Intent, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume, buf,

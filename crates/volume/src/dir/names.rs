@@ -1,13 +1,9 @@
-//! What a volume knows about what its device holds: names, and whether it can be trusted.
+//! Which names a directory will still have after a crash.
 
-use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rustix::io::{self, Errno};
-
-use crate::Name;
 
 /// Which changes of the directory are durable. Changes are numbered from 1; a sync of the directory
 /// covers all up to the one that was the latest when it began.
@@ -91,41 +87,6 @@ impl Changes {
     fn lose(&mut self, latest: u64) {
         let first = self.lost.as_ref().map_or(self.synced + 1, |lost| *lost.start());
         self.lost = Some(first..=latest);
-    }
-}
-
-/// Whether the volume's syncs can be believed.
-#[derive(Default)]
-pub(super) struct Health {
-    poisoned: AtomicBool,
-    objects: Mutex<BTreeSet<Name>>,
-}
-
-impl Health {
-    /// A sync for `name` failed.
-    pub(super) fn poison(&self, name: &Name) {
-        self.objects.lock().insert(name.clone());
-        self.poisoned.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether new objects have to wait for a probe.
-    pub(super) fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::SeqCst)
-    }
-
-    /// Whether a sync for `name` failed.
-    pub(super) fn has_lost(&self, name: &Name) -> bool {
-        self.objects.lock().contains(name)
-    }
-
-    /// A write and a sync worked again.
-    pub(super) fn probed(&self) {
-        self.poisoned.store(false, Ordering::SeqCst);
-    }
-
-    /// The name no longer stands for the object whose sync failed.
-    pub(super) fn forget(&self, name: &Name) {
-        self.objects.lock().remove(name);
     }
 }
 
