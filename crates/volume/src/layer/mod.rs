@@ -1,5 +1,8 @@
 //! Behaviour that stacks: each layer is a volume around a volume.
 
+pub mod call;
 pub mod crash;
+pub mod fault;
 pub mod gate;
 pub mod simulate;
+pub mod trace;
