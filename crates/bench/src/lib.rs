@@ -1,1 +1,64 @@
-//! Stub.
+//! Benches, and reports that carry what a figure means: machine, commit, seed, band.
+//!
+//! A bench is a function of [`Options`] that gives a [`report::Report`]. What it measures runs on the
+//! real layers, in virtual time wherever the question allows it.
+
+pub mod provider;
+pub mod report;
+pub mod stats;
+
+mod machine;
+
+/// How much a bench measures.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    /// Under 20 seconds: does it work.
+    Smoke,
+    /// At most a minute for each row and case: the everyday figure.
+    #[default]
+    Short,
+    /// As long as the papers measured.
+    Paper,
+}
+
+impl Profile {
+    /// Every profile, the quickest first.
+    pub const ALL: [Self; 3] = [Self::Smoke, Self::Short, Self::Paper];
+
+    /// The name on the command line and in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Smoke => "smoke",
+            Self::Short => "short",
+            Self::Paper => "paper",
+        }
+    }
+}
+
+/// What to run.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Options {
+    /// How much is measured.
+    pub profile: Profile,
+    /// The first seed; a bench that repeats itself counts up from it.
+    pub seed: u64,
+    /// The ids of the rows to measure (`B01`); none means all.
+    pub rows: Vec<String>,
+}
+
+impl Default for Options {
+    /// Everything, profile short, seed 1.
+    fn default() -> Self {
+        Self { profile: Profile::Short, seed: 1, rows: Vec::new() }
+    }
+}
+
+impl Options {
+    /// Whether the row `id` is to be measured.
+    #[must_use]
+    pub fn wants(&self, id: &str) -> bool {
+        self.rows.is_empty() || self.rows.iter().any(|row| row == id)
+    }
+}

@@ -1,0 +1,108 @@
+//! A report for the terminal.
+
+use std::fmt::Write;
+use std::iter;
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+
+use super::{Check, Report, Row};
+
+/// Rows of one id and unit: a line for each case, a column for each scheme.
+pub(super) struct Grid<'a> {
+    pub(super) id: &'a str,
+    pub(super) unit: &'a str,
+    pub(super) schemes: Vec<&'a str>,
+    pub(super) lines: Vec<(&'a str, Vec<Option<f64>>)>,
+}
+
+impl<'a> Grid<'a> {
+    pub(super) fn all(rows: &'a [Row]) -> Vec<Self> {
+        let mut grids: Vec<Self> = Vec::new();
+        for row in rows {
+            let known = grids.iter().position(|grid| grid.id == row.id && grid.unit == row.unit);
+            let at = known.unwrap_or_else(|| {
+                grids.push(Self { id: &row.id, unit: &row.unit, schemes: vec![], lines: vec![] });
+                grids.len() - 1
+            });
+            grids[at].add(row);
+        }
+        grids
+    }
+
+    fn add(&mut self, row: &'a Row) {
+        let column = self.schemes.iter().position(|scheme| *scheme == row.scheme);
+        let column = column.unwrap_or_else(|| {
+            self.schemes.push(&row.scheme);
+            self.schemes.len() - 1
+        });
+        let line = self.lines.iter().position(|(case, _)| *case == row.case);
+        let line = line.unwrap_or_else(|| {
+            self.lines.push((&row.case, Vec::new()));
+            self.lines.len() - 1
+        });
+        let values = &mut self.lines[line].1;
+        values.resize(values.len().max(column + 1), None);
+        values[column] = row.value;
+    }
+}
+
+/// The report as text.
+pub(super) fn tables(report: &Report) -> String {
+    let mut text = String::new();
+    let Report { bench, profile, seed, commit, machine, .. } = report;
+    let profile = profile.name();
+    writeln!(text, "bench {bench}, profile {profile}, seed {seed}, commit {commit}, on {machine}")
+        .expect(STRING);
+    for grid in Grid::all(&report.rows) {
+        let title = format!("{}, {}", grid.id, grid.unit);
+        let mut table = table([&[title.as_str()], &grid.schemes[..]].concat());
+        for (case, values) in &grid.lines {
+            let figures = values.iter().map(|value| number(*value));
+            table.add_row(iter::once((*case).to_owned()).chain(figures));
+        }
+        right_align(&mut table, 1);
+        writeln!(text, "\n{table}").expect(STRING);
+    }
+    if !report.checks.is_empty() {
+        let mut table = table(vec!["check", "", "value", "band", "holds"]);
+        for check in &report.checks {
+            let Check { id, what, value, band: [low, high], holds } = check;
+            let band = format!("{} to {}", number(Some(*low)), number(Some(*high)));
+            let holds = if *holds { "yes" } else { "NO" };
+            table.add_row([id, what, &number(*value), &band, holds]);
+        }
+        right_align(&mut table, 2);
+        writeln!(text, "\n{table}").expect(STRING);
+    }
+    for line in report.notes.iter().chain(&report.history) {
+        writeln!(text, "note: {line}").expect(STRING);
+    }
+    text
+}
+
+const STRING: &str = "a string takes everything";
+
+fn table(header: Vec<&str>) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED).set_header(header);
+    table
+}
+
+fn right_align(table: &mut Table, from: usize) {
+    for column in table.column_iter_mut().skip(from) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+}
+
+/// A figure with as many digits as mean something.
+pub(super) fn number(value: Option<f64>) -> String {
+    let Some(value) = value else { return "–".into() };
+    match value.abs() {
+        _ if value.fract() == 0.0 => format!("{value:.0}"),
+        1000.0.. => format!("{value:.0}"),
+        10.0.. => format!("{value:.1}"),
+        0.1.. => format!("{value:.3}"),
+        _ => format!("{value:.5}"),
+    }
+}

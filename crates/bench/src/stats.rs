@@ -1,0 +1,60 @@
+//! What a handful of runs say about the value behind them.
+
+/// A mean and the interval that holds the true one in 95 % of cases, if runs scatter normally.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// The mean of the runs.
+    pub mean: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+/// Student's t for 95 % on both sides, by degrees of freedom from 1 on.
+const T_95: [f64; 20] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+];
+
+/// The limit for many degrees of freedom.
+const NORMAL_95: f64 = 1.960;
+
+impl Interval {
+    /// Of the values of some runs; `None` of no run. One run says nothing about its scatter.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let half = match values.len() {
+            0 => return None,
+            1 => f64::INFINITY,
+            runs => {
+                let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
+                T_95.get(runs - 2).unwrap_or(&NORMAL_95) * (variance / n).sqrt()
+            }
+        };
+        Some(Self { mean, low: mean - half, high: mean + half })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_of_five_runs_uses_students_t() {
+        let interval = Interval::of(&[9.0, 10.0, 11.0, 10.0, 10.0]).expect("there are runs");
+        assert!((interval.mean - 10.0).abs() < 1e-9);
+        // 2.776 · sqrt(0.5) / sqrt(5)
+        assert!((interval.high - 10.877_8).abs() < 1e-3, "{interval:?}");
+        assert!((interval.low - 9.122_2).abs() < 1e-3);
+    }
+
+    #[test]
+    fn runs_that_agree_leave_no_doubt_and_one_run_all() {
+        assert_eq!(Interval::of(&[3.0; 5]), Some(Interval { mean: 3.0, low: 3.0, high: 3.0 }));
+        assert!(Interval::of(&[3.0]).expect("there is a run").high.is_infinite());
+        assert_eq!(Interval::of(&[]), None);
+    }
+}
