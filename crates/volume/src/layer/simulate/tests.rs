@@ -1,4 +1,5 @@
 use futures_util::future::join_all;
+use policy::budget::Share;
 use policy::contract::spec::Bought;
 use policy::contract::{Counted, Latency, Limit, catalogue};
 use policy::purpose::{Origin, Step};
@@ -6,6 +7,7 @@ use policy::units::{Bytes, GIB, KIB, MIB};
 
 use super::*;
 use crate::conformance::{self, Harness, Work};
+use crate::layer::gate::Gate;
 use crate::mem::Mem;
 
 const IO: Io = Io::new(Origin::UserRead, Step::Data);
@@ -226,4 +228,45 @@ fn a_disk_streams_what_waits_in_order_and_seeks_for_the_rest() {
     assert!(streamed.abs_diff(at_best) < 20 * MS, "{streamed:?}, at best {at_best:?}");
     let random = (0..64).map(|i| stage.read(i * 37 % 64 * MIB)).sum::<Duration>() / 64;
     assert!(random > 4 * MS && random < 16 * MS, "{random:?}");
+}
+
+/// The audit, from both sides of the gate: tokens spent are operations seen, and none is overdrawn.
+#[test]
+fn a_gate_spends_exactly_what_its_provider_counts() {
+    for seed in 0..40 {
+        let clock = Clock::simulated();
+        let contract = sold(["gp2", "gp3", "pd-balanced", "st1"][seed as usize % 4]);
+        let volume = Simulate::new(Mem::new("mem"), &contract, clock.clone(), seed);
+        let gate = Gate::new(volume, "mem", &contract, Share::default(), clock.clone());
+        clock.run(join_all((0..6).map(|task| wander(&gate, &clock, seed * 6 + task))));
+        let seen = gate.inner().meter().total;
+        assert_eq!(gate.meter().spent(), Cost { ops: seen.ops, bytes: seen.bytes }, "seed {seed}");
+        assert_eq!(seen.throttled, 0, "seed {seed}");
+        assert!(seen.requests > 100);
+    }
+}
+
+/// Reads, writes, appends and syncs at random, with pauses, on objects of its own.
+async fn wander(volume: &dyn Volume, clock: &Clock, seed: u64) {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let create = async |kind: &str| {
+        let name = name(&format!("{seed}{kind}"));
+        volume.create(&name, &Intent::DATA).await.expect("it is new")
+    };
+    let (table, log) = (create(".sst").await, create(".log").await);
+    for _ in 0..60 {
+        let len_max = [4 * KIB, 300 * KIB, 2 * MIB][random.random_range(0..3)];
+        let len = random.random_range(0..len_max);
+        let offset = random.random_range(0..MIB);
+        let into = IoBufMut::zeroed(usize::try_from(len).expect("it fits in memory"));
+        match random.random_range(0..7) {
+            0 => table.read_at(offset, into, IO).await.map(drop),
+            1 => table.write_at(offset, data(len), IO).await,
+            2 => log.read_at(offset, into, IO).await.map(drop),
+            3 | 4 => log.write_at(log.len(), data(len / 8), IO).await,
+            5 => log.sync(IO).await,
+            _ => Ok(clock.sleep(random.random_range(0..200) * MS).await),
+        }
+        .expect("memory does not fail");
+    }
 }
