@@ -245,7 +245,7 @@ impl Spec {
 
     fn check_size(&self, size: Option<Bytes>) -> Result<(), SpecError> {
         let (Some(found), Some(sizes)) = (size, self.size_gib) else { return Ok(()) };
-        if (sizes.min * GIB..=sizes.max * GIB).contains(&found.0) {
+        if (sizes.min.saturating_mul(GIB)..=sizes.max.saturating_mul(GIB)).contains(&found.0) {
             return Ok(());
         }
         Err(SpecError::Size { contract: self.name.clone(), found, min: sizes.min, max: sizes.max })
@@ -398,11 +398,11 @@ impl From<&PercentilesUs> for Percentiles {
 impl From<&DiskSpec> for Mechanics {
     fn from(spec: &DiskSpec) -> Self {
         Self {
-            capacity: spec.capacity_gib * GIB,
+            capacity: spec.capacity_gib.saturating_mul(GIB),
             rpm: spec.rpm,
             seek_track: Duration::from_micros(spec.seek_track_us),
             seek_full: Duration::from_micros(spec.seek_full_us),
-            transfer_per_sec: spec.transfer_mib_per_s * MIB,
+            transfer_per_sec: spec.transfer_mib_per_s.saturating_mul(MIB),
         }
     }
 }

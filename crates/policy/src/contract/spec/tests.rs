@@ -97,6 +97,19 @@ fn contradictions_are_refused() {
 }
 
 #[test]
+fn figures_beyond_all_measure_do_not_panic() {
+    let vast = i64::MAX;
+    let text = format!(
+        "iops = {vast}\nmib_per_s = {{ included = {vast}, burst = {{ rate = 1e300, credits = {vast} }} }}\n\
+         size_gib = {{ min = 0, max = {vast} }}\n[disk]\ncapacity_gib = {vast}\nrpm = 1\n\
+         seek_track_us = {vast}\nseek_full_us = {vast}\ntransfer_mib_per_s = {vast}"
+    );
+    let spec = Spec::parse(&text).expect("it is a spec");
+    let contract = spec.contract(Some(Bytes(u64::MAX)), Bought::default()).expect("it is vast");
+    assert_eq!(contract.paid_bytes_per_sec(), Some(u64::MAX));
+}
+
+#[test]
 fn a_typing_error_is_placed() {
     let parsed = Spec::parse("name = 'x'\niops = 'many'");
     let Err(SpecError::Syntax(error)) = parsed else { panic!("{parsed:?}") };
