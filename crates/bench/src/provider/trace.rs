@@ -39,7 +39,7 @@ pub(super) fn measure(report: &mut Report, seeds: &[u64]) -> anyhow::Result<()> 
 
     let runs = seeds.iter().map(|&seed| replay(&traced, seed)).collect::<Result<Vec<_>, _>>()?;
     for (second, sent) in SENT.iter().enumerate() {
-        let case = format!("second {second:>2}, {sent} sent");
+        let case = format!("second {second}, {sent} sent");
         let mean = runs.iter().map(|fast| fast[second] as f64).sum::<f64>() / runs.len() as f64;
         report.row("B01", &case, "simulated", mean, UNIT);
         report.row("B01", &case, "expected", EXPECTED[second] as f64, UNIT);
