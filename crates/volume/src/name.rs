@@ -1,5 +1,6 @@
 //! Names of objects: flat strings that can neither escape a directory nor hide in it.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -47,6 +48,13 @@ impl Name {
     #[must_use]
     pub fn is_log(&self) -> bool {
         self.0.ends_with(".log")
+    }
+}
+
+/// Names order, hash and compare as their text, so a map of names can be asked for a range of text.
+impl Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 
