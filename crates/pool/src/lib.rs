@@ -1,1 +1,16 @@
-//! Stub.
+//! Several volumes as one: the only crate that knows that there are several.
+//!
+//! A pool is itself a [`volume::Volume`], so pools nest. [`spread`] puts each object on one volume, or
+//! striped over several, and keeps names in a manifest of its own on the volumes; nothing in it is
+//! particular to local files. Its bytes are described in `docs/format/`.
+
+mod header;
+mod leaf;
+mod manifest;
+mod seats;
+pub mod spread;
+
+pub use header::PoolId;
+pub use leaf::{Kind, ObjectId};
+pub use seats::Member;
+pub use spread::Spread;

@@ -1,0 +1,155 @@
+//! What a pool's objects are called on its volumes.
+//!
+//! | object | name |
+//! |---|---|
+//! | header of the volume | `pool.header` |
+//! | copy of the manifest, generation g | `manifest-<g>.log` |
+//! | bytes of object n | `o<n>.tab`, `o<n>.dat`, `o<n>.log` |
+//!
+//! Numbers are sixteen lower-case hexadecimal digits. Neither generations nor objects are ever given
+//! the number of an earlier one. The ends tell people what they look at, and volumes what is a log;
+//! everything else about an object is in the manifest.
+
+use std::fmt;
+
+use policy::intent;
+use volume::Name;
+
+/// The number of an object: never used for another, even after a crash.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ObjectId(pub u64);
+
+/// What an object is, as far as the manifest keeps it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Kind {
+    /// A table: written once, then read at random.
+    Table,
+    /// Anything that is written and read at any offset.
+    Data,
+    /// A log: appended through the page cache. Its length is its leaf's.
+    Log,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Table, Self::Data, Self::Log];
+
+    /// The kind for what a creator said, or the name shows.
+    pub(crate) fn of(intent: &intent::Intent, name: &Name) -> Self {
+        match intent.kind {
+            _ if name.is_log() => Self::Log,
+            intent::Kind::Log => Self::Log,
+            intent::Kind::Table { .. } => Self::Table,
+            intent::Kind::Data => Self::Data,
+        }
+    }
+
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Table => 0,
+            Self::Data => 1,
+            Self::Log => 2,
+        }
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
+    const fn end(self) -> &'static str {
+        match self {
+            Self::Table => ".tab",
+            Self::Data => ".dat",
+            Self::Log => ".log",
+        }
+    }
+}
+
+/// What an object of a volume is, by its name alone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Leaf {
+    Header,
+    Manifest { generation: u64 },
+    Object { id: ObjectId, kind: Kind },
+}
+
+impl Leaf {
+    pub(crate) fn name(self) -> Name {
+        let name = match self {
+            Self::Header => HEADER.to_owned(),
+            Self::Manifest { generation } => format!("{MANIFEST}{generation:016x}{LOG}"),
+            Self::Object { id, kind } => format!("o{id}{}", kind.end()),
+        };
+        Name::new(&name).expect("letters, digits, dots and dashes make a valid name")
+    }
+
+    /// The inverse of [`Leaf::name`]; `None` for a name that no pool gives.
+    pub(crate) fn parse(name: &Name) -> Option<Self> {
+        let text = name.as_str();
+        if text == HEADER {
+            return Some(Self::Header);
+        }
+        if let Some(rest) = text.strip_prefix(MANIFEST) {
+            let generation = number(rest.strip_suffix(LOG)?)?;
+            return Some(Self::Manifest { generation });
+        }
+        let rest = text.strip_prefix('o')?;
+        Kind::ALL.into_iter().find_map(|kind| {
+            let id = ObjectId(number(rest.strip_suffix(kind.end())?)?);
+            Some(Self::Object { id, kind })
+        })
+    }
+}
+
+const HEADER: &str = "pool.header";
+const MANIFEST: &str = "manifest-";
+const LOG: &str = ".log";
+
+fn number(digits: &str) -> Option<u64> {
+    let canonical =
+        digits.len() == 16 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    canonical.then(|| u64::from_str_radix(digits, 16).ok()).flatten()
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_parsed_back() {
+        let mut leaves = vec![Leaf::Header, Leaf::Manifest { generation: 0xabc }];
+        for kind in Kind::ALL {
+            leaves.push(Leaf::Object { id: ObjectId(u64::MAX), kind });
+            assert_eq!(Kind::from_code(kind.code()), Some(kind));
+        }
+        for leaf in leaves {
+            assert_eq!(Leaf::parse(&leaf.name()), Some(leaf), "{}", leaf.name());
+        }
+        let log = Leaf::Object { id: ObjectId(17), kind: Kind::Log };
+        assert_eq!(log.name().as_str(), "o0000000000000011.log");
+        assert!(log.name().is_log() && Leaf::Manifest { generation: 1 }.name().is_log());
+    }
+
+    #[test]
+    fn names_no_pool_gives_are_not_parsed() {
+        for text in [
+            "pool.header2",
+            "manifest-1.log",
+            "manifest-000000000000000A.log",
+            "manifest-0000000000000001",
+            "o11.tab",
+            "o_000000000000011.tab",
+            "o0000000000000011.sst",
+            "O0000000000000011.tab",
+            "o0000000000000011",
+            "x/o0000000000000011.tab",
+        ] {
+            assert_eq!(Leaf::parse(&Name::new(text).unwrap()), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Edits as frames of a file, and back from copies of it that may be damaged.
+//!
+//! ```text
+//!  0      4          8           16          24
+//!  | len  | checksum | sequence  | durable   | body: records, len bytes |
+//! ```
+//! A frame is one edit: all of its records count or none. `sequence` counts the frames of a file from
+//! zero. `durable` is how many frames from the start were known to be durable when this one was made,
+//! and tells two bad endings apart: what was never synced may be missing, even if something later is
+//! there; what some frame calls durable may not.
+//!
+//! All copies of a generation are the same bytes, so a frame is read from any copy that has it whole.
+
+use crate::manifest::record::{Begin, DecodeError, Record};
+
+const HEAD: usize = 24;
+/// Longest body; a longer one is no frame. Edits and the pieces of a snapshot stay far below.
+const BODY_MAX: usize = 1 << 20;
+
+/// Appends a frame with `body` to `out`.
+pub(crate) fn encode(out: &mut Vec<u8>, seal: u64, sequence: u64, durable: u64, body: &[u8]) {
+    assert!(!body.is_empty() && body.len() <= BODY_MAX, "a frame of {} bytes", body.len());
+    let start = out.len();
+    out.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&sequence.to_le_bytes());
+    out.extend_from_slice(&durable.to_le_bytes());
+    out.extend_from_slice(body);
+    let checksum = checksum(seal, &out[start..]);
+    out[start + 4..start + 8].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// CRC-32C of the seal and of everything in the frame but the checksum itself.
+fn checksum(seal: u64, frame: &[u8]) -> u32 {
+    let crc = crc32c::crc32c(&seal.to_le_bytes());
+    crc32c::crc32c_append(crc32c::crc32c_append(crc, &frame[..4]), &frame[8..])
+}
+
+/// A frame as it lies in a file.
+#[derive(Clone, Copy)]
+struct Frame<'a> {
+    whole: &'a [u8],
+    sequence: u64,
+    durable: u64,
+}
+
+impl<'a> Frame<'a> {
+    /// The bytes at `at` as a frame, its checksum not looked at yet.
+    fn parse(file: &'a [u8], at: usize) -> Option<Self> {
+        let bytes = file.get(at..)?;
+        let len = u32::from_le_bytes(field(bytes, 0)?) as usize;
+        if len == 0 || len > BODY_MAX {
+            return None;
+        }
+        let whole = bytes.get(..HEAD + len)?;
+        let (sequence, durable) = (field(bytes, 8)?, field(bytes, 16)?);
+        Some(Self {
+            whole,
+            sequence: u64::from_le_bytes(sequence),
+            durable: u64::from_le_bytes(durable),
+        })
+    }
+
+    fn body(self) -> &'a [u8] {
+        &self.whole[HEAD..]
+    }
+
+    fn is_whole(self, seal: u64) -> bool {
+        self.whole[4..8] == checksum(seal, self.whole).to_le_bytes()
+    }
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+/// What the copies of one generation say.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) struct Replay {
+    pub(crate) begin: Begin,
+    /// The records of each frame after the first, in order.
+    pub(crate) edits: Vec<Vec<Record>>,
+}
+
+/// Why a manifest cannot be used.
+#[derive(Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum Damage {
+    #[error("its first record cannot be read")]
+    NoBegin,
+    #[error("frame {frame}: {error}")]
+    Decode { frame: u64, error: DecodeError },
+    #[error("{have} frames can be read, of {durable} that were durable")]
+    Lost { have: u64, durable: u64 },
+}
+
+/// Reads a manifest from its copies. With a `seal`, only from those that carry it; without, the first
+/// copy with a readable beginning says which manifest it is.
+///
+/// The end is where no copy has the next frame. That is where the last crash cut the file, unless
+/// something says that more was durable: then bytes are lost, and it is an error.
+pub(crate) fn replay(copies: &[&[u8]], seal: Option<u64>) -> Result<Replay, Damage> {
+    let (begin, seal) = begin(copies, seal)?;
+    let mut at = 0;
+    let mut sequence = 0;
+    let mut edits = Vec::new();
+    let next = |at, sequence| {
+        let frames = copies.iter().filter_map(|copy| Frame::parse(copy, at));
+        frames.into_iter().find(|frame| frame.sequence == sequence && frame.is_whole(seal))
+    };
+    while let Some(frame) = next(at, sequence) {
+        if sequence > 0 {
+            let decoded = Record::decode_all(frame.body());
+            let records = decoded.map_err(|error| Damage::Decode { frame: sequence, error })?;
+            edits.push(records);
+        }
+        at += frame.whole.len();
+        sequence += 1;
+    }
+    let behind = copies.iter().map(|copy| durable_behind(copy, at, seal, sequence)).max();
+    let durable = behind.unwrap_or(0).max(begin.snapshot_frames);
+    if sequence < durable {
+        return Err(Damage::Lost { have: sequence, durable });
+    }
+    Ok(Replay { begin, edits })
+}
+
+fn begin(copies: &[&[u8]], seal: Option<u64>) -> Result<(Begin, u64), Damage> {
+    for copy in copies {
+        let Some(frame) = Frame::parse(copy, 0) else { continue };
+        let own = xxhash_rust::xxh3::xxh3_64(frame.body());
+        if seal.is_some_and(|seal| seal != own) || !frame.is_whole(own) {
+            continue;
+        }
+        let decoded = Begin::decode(frame.body());
+        return Ok((decoded.map_err(|error| Damage::Decode { frame: 0, error })?, own));
+    }
+    Err(Damage::NoBegin)
+}
+
+/// The most that any frame behind `at` calls durable. Where frames begin is not known there: every
+/// position is tried.
+fn durable_behind(file: &[u8], at: usize, seal: u64, sequence: u64) -> u64 {
+    let rest = file.len().saturating_sub(at);
+    // No more frames than this can follow, so most positions need no checksum.
+    let plausible = sequence..=sequence + (rest / HEAD) as u64;
+    let frames = (at..file.len()).filter_map(|at| Frame::parse(file, at));
+    let frames = frames.filter(|frame| plausible.contains(&frame.sequence) && frame.is_whole(seal));
+    frames.map(|frame| frame.durable).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::placement::VolumeId;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::header::PoolId;
+    use crate::manifest::record::tests::any_record;
+
+    fn begin(snapshot_frames: u64) -> Begin {
+        Begin {
+            pool: PoolId(7),
+            generation: 3,
+            snapshot_frames,
+            volumes: vec![(VolumeId(0), "a".into())],
+            copies: vec![VolumeId(0)],
+        }
+    }
+
+    /// A file whose first `begin.snapshot_frames` frames, and then all up to each sync, are durable;
+    /// with the offset of each frame's end.
+    fn file(begin: &Begin, edits: &[Vec<Record>], synced: &[u64]) -> (Vec<u8>, Vec<usize>) {
+        let (mut out, mut ends) = (Vec::new(), Vec::new());
+        encode(&mut out, begin.seal(), 0, 0, &begin.encode());
+        ends.push(out.len());
+        for (sequence, edit) in (1..).zip(edits) {
+            let mut body = Vec::new();
+            edit.iter().for_each(|record| record.encode(&mut body));
+            let durable = synced.iter().copied().filter(|&s| s <= sequence).max().unwrap_or(0);
+            encode(&mut out, begin.seal(), sequence, durable, &body);
+            ends.push(out.len());
+        }
+        (out, ends)
+    }
+
+    fn any_edits() -> impl Strategy<Value = Vec<Vec<Record>>> {
+        prop::collection::vec(prop::collection::vec(any_record(), 1..4), 0..8)
+    }
+
+    proptest! {
+        #[test]
+        fn edits_are_replayed(edits in any_edits()) {
+            let begin = begin(1);
+            let (file, _) = file(&begin, &edits, &[1]);
+            let expected = Replay { begin, edits };
+            prop_assert_eq!(replay(&[&file], None), Ok(expected));
+        }
+
+        #[test]
+        fn a_cut_anywhere_in_the_unsynced_tail_ends_the_replay(
+            edits in any_edits(), cut: prop::sample::Index, zeros in 0usize..50,
+        ) {
+            let begin = begin(1);
+            let (mut file, ends) = file(&begin, &edits, &[]);
+            let cut = ends[0] + cut.index(file.len() - ends[0] + 1);
+            file.truncate(cut);
+            file.resize(cut + zeros, 0);
+            let whole = ends[1..].iter().filter(|&&end| end <= cut).count();
+            // The checksum of a frame may end in zeros, so a cut one can be mended by them.
+            let got = replay(&[&file], Some(begin.seal())).unwrap();
+            prop_assert!(got.edits.len() >= whole);
+            prop_assert_eq!(&got.edits[..], &edits[..got.edits.len()]);
+        }
+
+        #[test]
+        fn one_damaged_copy_of_two_does_no_harm(
+            edits in any_edits(), at: prop::sample::Index, change in 1u8..,
+        ) {
+            let begin = begin(1);
+            let (file, _) = file(&begin, &edits, &[]);
+            let mut bad = file.clone();
+            bad[at.index(file.len())] ^= change;
+            let expected = Ok(Replay { begin: begin.clone(), edits });
+            prop_assert_eq!(&replay(&[&bad, &file], Some(begin.seal())), &expected);
+            prop_assert_eq!(&replay(&[&file, &bad], Some(begin.seal())), &expected);
+        }
+
+        #[test]
+        fn copies_damaged_in_different_frames_mend_each_other(
+            edits in any_edits(), at: (prop::sample::Index, prop::sample::Index),
+        ) {
+            let begin = begin(1);
+            let (file, ends) = file(&begin, &edits, &[]);
+            let at = [at.0.index(file.len()), at.1.index(file.len())];
+            let frame = at.map(|at| ends.iter().filter(|&&end| end <= at).count());
+            prop_assume!(frame[0] != frame[1]);
+            let copies = at.map(|at| {
+                let mut copy = file.clone();
+                copy[at] ^= 0x10;
+                copy
+            });
+            let got = replay(&[&copies[0], &copies[1]], Some(begin.seal()));
+            prop_assert_eq!(got, Ok(Replay { begin, edits }));
+        }
+
+        #[test]
+        fn damage_in_what_a_later_frame_calls_durable_is_never_a_torn_tail(
+            edits in any_edits(), at: prop::sample::Index, change in 1u8..,
+        ) {
+            let begin = begin(1);
+            let mut edits = edits;
+            edits.push(vec![Record::Close]);
+            let all = edits.len() as u64;
+            let (mut file, ends) = file(&begin, &edits, &[all]);
+            file[at.index(ends[edits.len() - 1])] ^= change;
+            prop_assert!(replay(&[&file], Some(begin.seal())).is_err());
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            prop_assert!(replay(&[&bytes], None).is_err());
+        }
+    }
+
+    #[test]
+    fn a_hole_in_the_unsynced_tail_is_the_end_not_damage() {
+        let begin = begin(1);
+        let edits = vec![vec![Record::Lease { from: 1, upto: 9 }], vec![Record::Close]];
+        let (mut file, ends) = file(&begin, &edits, &[]);
+        file[ends[0]..ends[1]].fill(0);
+        let got = replay(&[&file], Some(begin.seal())).unwrap();
+        assert_eq!(got.edits, Vec::<Vec<Record>>::new());
+    }
+
+    #[test]
+    fn a_snapshot_cut_short_is_damage() {
+        let begin = begin(3);
+        let edits = vec![vec![Record::Lease { from: 1, upto: 9 }]];
+        let (file, _) = file(&begin, &edits, &[]);
+        assert_eq!(replay(&[&file], None), Err(Damage::Lost { have: 2, durable: 3 }));
+    }
+
+    #[test]
+    fn a_copy_with_another_seal_is_not_mixed_in() {
+        let (mine, mut theirs) = (begin(1), begin(1));
+        theirs.copies.push(VolumeId(4));
+        let lease = |upto| vec![Record::Lease { from: 1, upto }];
+        let (my_file, _) = file(&mine, &[lease(2)], &[]);
+        let (their_file, _) = file(&theirs, &[lease(3), lease(4)], &[]);
+        let got = replay(&[&their_file, &my_file], Some(mine.seal())).unwrap();
+        assert_eq!(got, Replay { begin: mine, edits: vec![lease(2)] });
+    }
+}

@@ -1,0 +1,597 @@
+//! The manifest of an open pool: recorded in memory at once, written to every copy, synced in groups.
+//!
+//! ```text
+//!   record()          written()            durable()
+//!   state, memory ──▶ page caches of   ──▶ devices of
+//!                     all copies           all copies
+//! ```
+//! An edit is *recorded* when the state in memory has it, *written* when the death of the process
+//! cannot take it away, *durable* when that of the machine cannot. Who waits for durability first
+//! syncs for everyone behind.
+//!
+//! The copies of one generation are its *home*. When one of them fails, or the file has outgrown what
+//! it says, the manifest moves to a new home: a snapshot in new objects with the next number. It moves
+//! in steps that may be cut anywhere:
+//!
+//! 1. write the snapshot to every copy and sync it;
+//! 2. raise the epoch in the headers: those of the volumes with copies, then all that answer. With the
+//!    first of these the new generation is the one that counts;
+//! 3. only now write edits to it, and remove the old copies.
+//!
+//! An attempt that fails before 2 is as if it had not been: its copies are no header's. One that fails
+//! in 2 is repeated with the next number, because the old home may not count any more. Futures may be
+//! dropped at every wait: what was begun is begun again by whoever comes next.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use futures_util::lock::Mutex as AsyncMutex;
+use parking_lot::Mutex;
+use policy::placement::VolumeId;
+use policy::purpose::{Io, Origin, Step};
+use policy::units::{KIB, MIB};
+use volume::{Error, ErrorKind, Intent, IoBuf, IoBufMut, Object, Pending, Result};
+
+use crate::header::{self, Header, PoolId};
+use crate::leaf::{Leaf, ObjectId};
+use crate::manifest::{Begin, Dead, Record, State, frame};
+use crate::seats::Seats;
+
+/// How many volumes hold a copy, if there are as many.
+const COPIES: usize = 3;
+/// How many ids a lease adds. Ids are plenty; a lease costs a record, and a sync if it comes late.
+const LEASE: u64 = 1024;
+/// With so few ids left the next lease is recorded, to be durable before they run out.
+const LEASE_LOW: u64 = LEASE / 2;
+/// Below this a manifest is never compacted, however little of it is still true.
+const COMPACT_MIN: u64 = MIB;
+/// It is compacted when it has this many times the length of its snapshot.
+const COMPACT_RATIO: u64 = 4;
+/// Files are extended with zeros in steps of this many bytes: a record can then still be written when
+/// the volume is full, and its sync need not change the file's length.
+const EXTENT: u64 = 64 * KIB;
+/// Longest body of a snapshot's frame, about.
+const SNAPSHOT_BODY: usize = 32 * 1024;
+
+const IO: Io = Io::new(Origin::UserWrite, Step::Manifest);
+
+/// A number of edits: all up to the one that was given it.
+pub(crate) type Lsn = u64;
+
+/// The manifest of an open pool.
+pub(crate) struct Journal {
+    pool: PoolId,
+    seats: Arc<Seats>,
+    /// Where copies are wanted first.
+    meta: Vec<VolumeId>,
+    ledger: Mutex<Ledger>,
+    /// Held while the copies are written to.
+    home: AsyncMutex<Home>,
+    /// Held by the one who syncs.
+    syncing: AsyncMutex<()>,
+}
+
+/// What is known in memory; locked for moments only.
+struct Ledger {
+    state: State,
+    /// Edits not yet taken to be written, with their numbers.
+    pending: VecDeque<(Lsn, Vec<Record>)>,
+    recorded: Lsn,
+    written: Lsn,
+    durable: Lsn,
+    /// The home that `durable_frames` counts in.
+    generation: u64,
+    durable_frames: u64,
+    /// The last attempt to write failed.
+    stuck: bool,
+    ids: Ids,
+}
+
+/// Ids to give to new objects.
+struct Ids {
+    next: u64,
+    /// Below this the lease is durable.
+    safe: u64,
+    /// A lease that is recorded: durable with this edit, up to this id.
+    renewal: Option<(Lsn, u64)>,
+}
+
+/// Where the manifest is kept.
+struct Home {
+    generation: u64,
+    /// The last generation anybody tried to make.
+    tried: u64,
+    seal: u64,
+    copies: Vec<Copy>,
+    /// Frames and bytes that every copy has.
+    frames: u64,
+    len: u64,
+    /// Bytes the files have, zeros at the end included.
+    allocated: u64,
+    /// At this length a compaction is tried.
+    compact_at: u64,
+    /// Frames to be written at `len`. They stay until every copy has them.
+    unwritten: Unwritten,
+    /// A copy failed, or another generation may count already: nothing may be written here any more.
+    lost: bool,
+}
+
+#[derive(Default)]
+struct Unwritten {
+    bytes: Vec<u8>,
+    frames: u64,
+    /// The last edit among them.
+    upto: Lsn,
+}
+
+#[derive(Clone)]
+struct Copy {
+    volume: VolumeId,
+    object: Arc<dyn Object>,
+}
+
+/// Volumes that failed, and how.
+type Failed = Vec<(VolumeId, Error)>;
+
+impl Journal {
+    /// Takes over what recovery found and moves it to a new home. `generation` is the highest number
+    /// seen anywhere. Durable on return.
+    ///
+    /// # Errors
+    /// Those of the volumes, when none takes a copy.
+    pub(crate) async fn start(
+        pool: PoolId,
+        seats: Arc<Seats>,
+        meta: Vec<VolumeId>,
+        mut state: State,
+        generation: u64,
+    ) -> Result<Self> {
+        let issued = state.issued();
+        let upto = issued.end + LEASE;
+        state.apply(&[Record::Lease { from: issued.start, upto }])?;
+        let journal = Self {
+            pool,
+            seats,
+            meta,
+            ledger: Mutex::new(Ledger {
+                state,
+                pending: VecDeque::new(),
+                recorded: 0,
+                written: 0,
+                durable: 0,
+                generation,
+                durable_frames: 0,
+                stuck: false,
+                ids: Ids { next: issued.end, safe: issued.end, renewal: Some((0, upto)) },
+            }),
+            home: AsyncMutex::new(Home::none(generation)),
+            syncing: AsyncMutex::new(()),
+        };
+        journal.move_home(&mut *journal.home.lock().await, Vec::new()).await?;
+        Ok(journal)
+    }
+
+    /// Looks at the state as it is in memory.
+    pub(crate) fn look<T>(&self, at: impl FnOnce(&State) -> T) -> T {
+        at(&self.ledger.lock().state)
+    }
+
+    /// The number of the last edit recorded.
+    pub(crate) fn recorded(&self) -> Lsn {
+        self.ledger.lock().recorded
+    }
+
+    /// Whether edit `lsn` is durable.
+    pub(crate) fn is_durable(&self, lsn: Lsn) -> bool {
+        self.ledger.lock().durable >= lsn
+    }
+
+    /// Makes an edit in memory, all of it or on error nothing, and gives its number and the objects
+    /// that died of it. It is neither written nor durable yet.
+    ///
+    /// # Errors
+    /// `NotFound`, `AlreadyExists`, `Invalid`, `Gone`: the edit does not fit the state.
+    pub(crate) fn record(&self, edit: Vec<Record>) -> Result<(Lsn, Vec<Dead>)> {
+        self.ledger.lock().record(edit)
+    }
+
+    /// Makes sure that edits can be written, moving the manifest if it must. To be asked before
+    /// recording, so that a pool that cannot write does not gather edits.
+    ///
+    /// # Errors
+    /// Those of the volumes, when none takes a copy: the pool can be read, but not changed.
+    pub(crate) async fn ready(&self) -> Result<()> {
+        if !self.ledger.lock().stuck {
+            return Ok(());
+        }
+        let mut home = self.home.lock().await;
+        self.write_out(&mut home).await
+    }
+
+    /// An id for a new object: never given before, and never again, whatever crashes.
+    ///
+    /// # Errors
+    /// As for [`Journal::durable`], when a new lease is needed.
+    pub(crate) async fn issue_id(&self) -> Result<ObjectId> {
+        loop {
+            let lease = match self.ledger.lock().issue_id()? {
+                Ok(id) => return Ok(id),
+                Err(lease) => lease,
+            };
+            self.durable(lease).await?;
+        }
+    }
+
+    /// When it is ready, edit `lsn` and all before survive the death of the process.
+    ///
+    /// # Errors
+    /// As for [`Journal::ready`].
+    pub(crate) async fn written(&self, lsn: Lsn) -> Result<()> {
+        if self.ledger.lock().written >= lsn {
+            return Ok(());
+        }
+        let mut home = self.home.lock().await;
+        if self.ledger.lock().written >= lsn {
+            return Ok(());
+        }
+        self.write_out(&mut home).await
+    }
+
+    /// When it is ready, edit `lsn` and all before survive the death of the machine.
+    ///
+    /// # Errors
+    /// As for [`Journal::ready`].
+    pub(crate) async fn durable(&self, lsn: Lsn) -> Result<()> {
+        if self.is_durable(lsn) {
+            return Ok(());
+        }
+        let _one_at_a_time = self.syncing.lock().await;
+        if self.is_durable(lsn) {
+            return Ok(());
+        }
+        // Others may write while this one syncs: what they write is for the next sync.
+        let (generation, frames, upto, copies) = {
+            let mut home = self.home.lock().await;
+            self.write_out(&mut home).await?;
+            let upto = self.ledger.lock().written;
+            (home.generation, home.frames, upto, home.copies.clone())
+        };
+        if self.is_durable(lsn) {
+            return Ok(());
+        }
+        let failed = on_each(&copies, |copy| copy.object.sync(IO)).await;
+        if failed.is_empty() {
+            self.ledger.lock().synced(generation, frames, upto);
+            return Ok(());
+        }
+        let mut home = self.home.lock().await;
+        // If it moved meanwhile, everything is durable there.
+        if home.generation == generation {
+            home.lost = true;
+            self.move_home(&mut home, failed).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes everything recorded so far to every copy, and moves the manifest if that is due.
+    async fn write_out(&self, home: &mut Home) -> Result<()> {
+        if home.lost {
+            return self.move_home(home, Vec::new()).await;
+        }
+        home.unwritten.take(&mut self.ledger.lock(), home.seal, home.frames);
+        if home.unwritten.bytes.is_empty() {
+            self.ledger.lock().stuck = false;
+            return Ok(());
+        }
+        let failed = home.append().await;
+        if !failed.is_empty() {
+            // A full volume has all that was written before; the rest can be tried again.
+            home.lost |= failed.iter().any(|(_, e)| e.kind() != ErrorKind::OutOfSpace);
+            return self.move_home(home, failed).await;
+        }
+        let upto = home.wrote();
+        self.ledger.lock().wrote(upto);
+        if home.len >= home.compact_at
+            && let Err(e) = self.move_home(home, Vec::new()).await
+        {
+            if home.lost {
+                return Err(e);
+            }
+            tracing::warn!("manifest not compacted: {e}");
+            self.ledger.lock().stuck = false;
+            home.compact_at = 2 * home.len;
+        }
+        Ok(())
+    }
+
+    /// Makes a new home on volumes other than those that `failed`.
+    async fn move_home(&self, home: &mut Home, mut failed: Failed) -> Result<()> {
+        self.ledger.lock().stuck = true;
+        loop {
+            let chosen = self.choose(&failed);
+            if chosen.is_empty() {
+                return Err(self.no_copy_left(failed));
+            }
+            home.tried += 1;
+            let next = self.snapshot(home.tried, &chosen);
+            let file = IoBuf::from(&next.file[..]);
+            let (copies, unwell) = partition(
+                &chosen,
+                join_all(chosen.iter().map(|&id| self.make_copy(id, home.tried, &file))).await,
+            );
+            if !unwell.is_empty() {
+                self.remove_copies(home.tried, &copies).await;
+                failed.extend(unwell);
+                continue;
+            }
+            // From here on the new generation may count.
+            home.lost = true;
+            let raise = |id| self.raise_epoch(id, home.tried, next.seal);
+            let unwell = on_each(&copies, |copy| Box::pin(raise(copy.volume))).await;
+            if !unwell.is_empty() {
+                failed.extend(unwell);
+                continue;
+            }
+            let others = self.seats.present().map(|(seat, _)| seat.id);
+            let others = others.filter(|id| !chosen.contains(id));
+            for raised in join_all(others.map(raise)).await {
+                if let Err(e) = raised {
+                    tracing::warn!("an epoch was not raised: {e}");
+                }
+            }
+            let old = std::mem::replace(home, Home::new(home.tried, copies, &next));
+            self.ledger.lock().moved(home.generation, home.frames, next.upto);
+            self.remove_copies(old.generation, &old.copies).await;
+            return Ok(());
+        }
+    }
+
+    /// The volumes that shall hold copies: first those for metadata, then by number.
+    fn choose(&self, failed: &Failed) -> Vec<VolumeId> {
+        let present = || self.seats.present().map(|(seat, _)| seat.id);
+        let preferred = present().filter(|id| self.meta.contains(id));
+        let others = present().filter(|id| !self.meta.contains(id));
+        let well = |id: &VolumeId| !failed.iter().any(|(other, _)| other == id);
+        preferred.chain(others).filter(well).take(COPIES).collect()
+    }
+
+    /// The first part of a new generation's file.
+    fn snapshot(&self, generation: u64, copies: &[VolumeId]) -> Snapshot {
+        let (bodies, upto) = {
+            let ledger = self.ledger.lock();
+            (bodies(ledger.state.snapshot()), ledger.recorded)
+        };
+        let begin = Begin {
+            pool: self.pool,
+            generation,
+            snapshot_frames: 1 + bodies.len() as u64,
+            volumes: self.seats.all().iter().map(|seat| (seat.id, seat.label.clone())).collect(),
+            copies: copies.to_vec(),
+        };
+        let seal = begin.seal();
+        let mut file = Vec::new();
+        frame::encode(&mut file, seal, 0, 0, &begin.encode());
+        for (sequence, body) in (1..).zip(&bodies) {
+            frame::encode(&mut file, seal, sequence, 0, body);
+        }
+        let len = file.len() as u64;
+        file.resize(len.next_multiple_of(EXTENT) as usize, 0);
+        Snapshot { seal, file, len, frames: begin.snapshot_frames, upto }
+    }
+
+    async fn make_copy(&self, id: VolumeId, generation: u64, file: &IoBuf) -> Result<Copy> {
+        let volume = self.seats.volume(id)?;
+        let intent = Intent { len: Some(file.len() as u64), ..Intent::LOG };
+        let object = volume.create(&Leaf::Manifest { generation }.name(), &intent).await?;
+        object.write_at(0, file.clone(), IO).await?;
+        object.sync(IO).await?;
+        Ok(Copy { volume: id, object })
+    }
+
+    async fn raise_epoch(&self, id: VolumeId, epoch: u64, seal: u64) -> Result<()> {
+        let label = self.seats.label(id);
+        let header = Header { pool: self.pool, volume: id, label: label.into(), epoch, seal };
+        let written = header::write(&**self.seats.volume(id)?, &header).await;
+        written.map_err(|e| e.within(format_args!("volume {label}")))
+    }
+
+    /// Removes copies nobody needs any more. What cannot be removed now is when the pool is opened.
+    async fn remove_copies(&self, generation: u64, copies: &[Copy]) {
+        let name = Leaf::Manifest { generation }.name();
+        let volumes = copies.iter().filter_map(|copy| self.seats.volume(copy.volume).ok());
+        for removed in join_all(volumes.map(|volume| volume.remove(&name))).await {
+            if let Err(e) = removed {
+                tracing::debug!("an old copy of the manifest stays for now: {e}");
+            }
+        }
+    }
+
+    fn no_copy_left(&self, failed: Failed) -> Error {
+        let mut kinds = failed.iter().map(|(_, e)| e.kind());
+        let first = kinds.next().unwrap_or(ErrorKind::Unavailable);
+        let kind = if kinds.all(|kind| kind == first) { first } else { ErrorKind::Poisoned };
+        let causes: Vec<_> =
+            failed.iter().map(|(id, e)| format!("volume {}: {e}", self.seats.label(*id))).collect();
+        Error::new(
+            kind,
+            format!(
+                "the pool can be read but not changed, no volume takes its manifest ({}): mend one \
+                 of them or make room, then try again",
+                causes.join("; ")
+            ),
+        )
+    }
+}
+
+impl Ledger {
+    fn record(&mut self, edit: Vec<Record>) -> Result<(Lsn, Vec<Dead>)> {
+        let dead = self.state.apply(&edit)?;
+        self.recorded += 1;
+        self.pending.push_back((self.recorded, edit));
+        Ok((self.recorded, dead))
+    }
+
+    /// An id, or the edit to make durable before asking again.
+    fn issue_id(&mut self) -> Result<std::result::Result<ObjectId, Lsn>> {
+        if self.ids.next + LEASE_LOW >= self.ids.safe && self.ids.renewal.is_none() {
+            let issued = self.state.issued();
+            let upto = issued.end + LEASE;
+            let (lsn, _) = self.record(vec![Record::Lease { from: issued.start, upto }])?;
+            self.ids.renewal = Some((lsn, upto));
+        }
+        if self.ids.next < self.ids.safe {
+            self.ids.next += 1;
+            return Ok(Ok(ObjectId(self.ids.next - 1)));
+        }
+        let (lsn, _) = self.ids.renewal.expect("recorded above, if not before");
+        Ok(Err(lsn))
+    }
+
+    fn wrote(&mut self, upto: Lsn) {
+        self.written = self.written.max(upto);
+        self.stuck = false;
+    }
+
+    fn synced(&mut self, generation: u64, frames: u64, upto: Lsn) {
+        if self.generation == generation {
+            self.durable_frames = self.durable_frames.max(frames);
+        }
+        self.durable = self.durable.max(upto);
+        if let Some((_, safe)) = self.ids.renewal.take_if(|(lsn, _)| *lsn <= upto) {
+            self.ids.safe = safe;
+        }
+    }
+
+    /// The manifest has a new home, with a snapshot that holds all edits up to `upto`.
+    fn moved(&mut self, generation: u64, frames: u64, upto: Lsn) {
+        self.pending.retain(|(lsn, _)| *lsn > upto);
+        self.generation = generation;
+        self.durable_frames = frames;
+        self.wrote(upto);
+        self.synced(generation, frames, upto);
+    }
+}
+
+struct Snapshot {
+    seal: u64,
+    /// Frames, then zeros.
+    file: Vec<u8>,
+    /// Bytes of the frames.
+    len: u64,
+    frames: u64,
+    /// The last edit it holds.
+    upto: Lsn,
+}
+
+impl Home {
+    /// No home yet; `generation` is the highest number in use.
+    fn none(generation: u64) -> Self {
+        Self {
+            generation,
+            tried: generation,
+            seal: 0,
+            copies: Vec::new(),
+            frames: 0,
+            len: 0,
+            allocated: 0,
+            compact_at: 0,
+            unwritten: Unwritten::default(),
+            lost: true,
+        }
+    }
+
+    fn new(generation: u64, copies: Vec<Copy>, snapshot: &Snapshot) -> Self {
+        Self {
+            tried: generation,
+            seal: snapshot.seal,
+            copies,
+            frames: snapshot.frames,
+            len: snapshot.len,
+            allocated: snapshot.file.len() as u64,
+            compact_at: COMPACT_MIN.max(COMPACT_RATIO * snapshot.len),
+            lost: false,
+            ..Self::none(generation)
+        }
+    }
+
+    /// Writes what is unwritten to every copy, with zeros up to the next extent behind it if it
+    /// reaches into that.
+    async fn append(&mut self) -> Failed {
+        let end = self.len + self.unwritten.bytes.len() as u64;
+        let mut data = IoBufMut::from(&self.unwritten.bytes[..]);
+        if end > self.allocated {
+            let padded = end.next_multiple_of(EXTENT);
+            data.resize((padded - self.len) as usize);
+            let failed = self.write(data.freeze()).await;
+            if failed.iter().all(|(_, e)| e.kind() != ErrorKind::OutOfSpace) {
+                self.allocated = padded;
+                return failed;
+            }
+            // No room for a whole extent; perhaps for the frames.
+            data = IoBufMut::from(&self.unwritten.bytes[..]);
+        }
+        self.write(data.freeze()).await
+    }
+
+    async fn write(&self, data: IoBuf) -> Failed {
+        on_each(&self.copies, |copy| copy.object.write_at(self.len, data.clone(), IO)).await
+    }
+
+    /// Every copy has what was unwritten; gives the last edit of it.
+    fn wrote(&mut self) -> Lsn {
+        let Unwritten { bytes, frames, upto } = std::mem::take(&mut self.unwritten);
+        self.len += bytes.len() as u64;
+        self.frames += frames;
+        upto
+    }
+}
+
+impl Unwritten {
+    /// Encodes what is pending as the frames after the first `written`. Encoded once: if the write is
+    /// given up half-way and begun again, the bytes are the same.
+    fn take(&mut self, ledger: &mut Ledger, seal: u64, written: u64) {
+        let mut body = Vec::new();
+        for (lsn, edit) in ledger.pending.drain(..) {
+            body.clear();
+            edit.iter().for_each(|record| record.encode(&mut body));
+            let sequence = written + self.frames;
+            frame::encode(&mut self.bytes, seal, sequence, ledger.durable_frames, &body);
+            self.frames += 1;
+            self.upto = lsn;
+        }
+    }
+}
+
+/// Bodies of frames that hold `records`.
+fn bodies(records: impl Iterator<Item = Record>) -> Vec<Vec<u8>> {
+    let mut bodies = vec![Vec::new()];
+    for record in records {
+        if let Some(last) = bodies.last_mut() {
+            record.encode(last);
+            if last.len() >= SNAPSHOT_BODY {
+                bodies.push(Vec::new());
+            }
+        }
+    }
+    bodies.retain(|body| !body.is_empty());
+    bodies
+}
+
+/// Does the same on every copy at once; gives those where it failed.
+async fn on_each<'a>(copies: &'a [Copy], work: impl Fn(&'a Copy) -> Pending<'a, ()>) -> Failed {
+    let done = join_all(copies.iter().map(work)).await;
+    let failed = copies.iter().zip(done);
+    failed.filter_map(|(copy, done)| Some((copy.volume, done.err()?))).collect()
+}
+
+fn partition(volumes: &[VolumeId], made: Vec<Result<Copy>>) -> (Vec<Copy>, Failed) {
+    let (mut copies, mut failed) = (Vec::new(), Vec::new());
+    for (&volume, made) in volumes.iter().zip(made) {
+        match made {
+            Ok(copy) => copies.push(copy),
+            Err(e) => failed.push((volume, e)),
+        }
+    }
+    (copies, failed)
+}

@@ -1,0 +1,446 @@
+//! What the manifest says, one change at a time, and its bytes.
+//!
+//! Integers are little endian. Byte for byte in `docs/format/manifest.md`.
+
+use policy::placement::{Layout, VolumeId};
+use volume::Name;
+
+use crate::header::PoolId;
+use crate::leaf::{Kind, ObjectId};
+
+/// One change of what the manifest says.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Record {
+    /// The ids `from..upto` are this manifest's: what is found with one of them and is not an object
+    /// is a leftover of ours.
+    Lease { from: u64, upto: u64 },
+    /// An object exists and has this name.
+    Create { id: ObjectId, kind: Kind, layout: Layout, committed: Option<Committed>, name: Name },
+    /// An object's bytes are durable up to this length.
+    Commit { id: ObjectId, committed: Committed },
+    /// The name is gone, and the object with it if it was its last.
+    Unlink { name: Name },
+    /// The object has another name now; whatever had that name lost it.
+    Rename { from: Name, to: Name },
+    /// The object of `from` has one more name.
+    Link { from: Name, to: Name },
+    /// Every name `from/…` is `to/…` now.
+    RenamePrefix { from: Name, to: Name },
+    /// Everything before was durable when the pool was closed.
+    Close,
+}
+
+/// What is durable of an object.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Committed {
+    /// Its length in bytes; of a log the length at its first sync, which is never looked at.
+    pub(crate) len: u64,
+    /// xxh3-64 of all its bytes, if it was written whole. Such an object never changes again.
+    pub(crate) checksum: Option<u64>,
+}
+
+/// The first record of each generation: whose manifest this is, and where it is kept.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Begin {
+    pub(crate) pool: PoolId,
+    pub(crate) generation: u64,
+    /// How many frames, this one included, say what was true when the generation began.
+    pub(crate) snapshot_frames: u64,
+    /// Every volume of the pool and what it was called.
+    pub(crate) volumes: Vec<(VolumeId, String)>,
+    /// The volumes that hold a copy.
+    pub(crate) copies: Vec<VolumeId>,
+}
+
+/// Why bytes could not be decoded.
+#[derive(Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum DecodeError {
+    #[error("a record is cut short")]
+    Short,
+    #[error("a record of unknown type {0}: a later version wrote it")]
+    UnknownType(u8),
+    #[error("manifest of format {0}, this program knows {VERSION}: use a newer one")]
+    Newer(u32),
+    #[error("not a manifest")]
+    NotAManifest,
+    #[error("{what} cannot be {value}")]
+    OutOfRange { what: &'static str, value: u64 },
+    #[error("{0}")]
+    Name(String),
+    #[error("a label is not text")]
+    Label,
+    #[error("bytes follow the last record")]
+    TooLong,
+}
+
+/// The version of the format this program writes.
+const VERSION: u32 = 1;
+const MAGIC: [u8; 8] = *b"PlimManf";
+
+const LEASE: u8 = 1;
+const CREATE: u8 = 2;
+const COMMIT: u8 = 3;
+const UNLINK: u8 = 4;
+const RENAME: u8 = 5;
+const LINK: u8 = 6;
+const RENAME_PREFIX: u8 = 7;
+const CLOSE: u8 = 8;
+
+const WHOLE: u8 = 0;
+const STRIPED: u8 = 1;
+
+impl Record {
+    /// Appends the record to `out`.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Lease { from, upto } => {
+                out.push(LEASE);
+                put_u64(out, *from);
+                put_u64(out, *upto);
+            }
+            Self::Create { id, kind, layout, committed, name } => {
+                out.push(CREATE);
+                put_u64(out, id.0);
+                out.push(kind.code());
+                put_layout(out, layout);
+                match committed {
+                    None => out.push(0),
+                    Some(committed) => {
+                        out.push(1);
+                        put_committed(out, committed);
+                    }
+                }
+                put_name(out, name);
+            }
+            Self::Commit { id, committed } => {
+                out.push(COMMIT);
+                put_u64(out, id.0);
+                put_committed(out, committed);
+            }
+            Self::Unlink { name } => {
+                out.push(UNLINK);
+                put_name(out, name);
+            }
+            Self::Rename { from, to } => put_pair(out, RENAME, from, to),
+            Self::Link { from, to } => put_pair(out, LINK, from, to),
+            Self::RenamePrefix { from, to } => put_pair(out, RENAME_PREFIX, from, to),
+            Self::Close => out.push(CLOSE),
+        }
+    }
+
+    /// The records that `body` consists of.
+    pub(crate) fn decode_all(body: &[u8]) -> Result<Vec<Self>, DecodeError> {
+        let mut from = Reader(body);
+        let mut records = Vec::new();
+        while !from.0.is_empty() {
+            records.push(Self::decode(&mut from)?);
+        }
+        Ok(records)
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match from.u8()? {
+            LEASE => Self::Lease { from: from.u64()?, upto: from.u64()? },
+            CREATE => Self::Create {
+                id: ObjectId(from.u64()?),
+                kind: from.kind()?,
+                layout: from.layout()?,
+                committed: if from.flag()? { Some(from.committed()?) } else { None },
+                name: from.name()?,
+            },
+            COMMIT => Self::Commit { id: ObjectId(from.u64()?), committed: from.committed()? },
+            UNLINK => Self::Unlink { name: from.name()? },
+            RENAME => Self::Rename { from: from.name()?, to: from.name()? },
+            LINK => Self::Link { from: from.name()?, to: from.name()? },
+            RENAME_PREFIX => Self::RenamePrefix { from: from.name()?, to: from.name()? },
+            CLOSE => Self::Close,
+            unknown => return Err(DecodeError::UnknownType(unknown)),
+        })
+    }
+}
+
+impl Begin {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&self.pool.0.to_le_bytes());
+        put_u64(&mut out, self.generation);
+        put_u64(&mut out, self.snapshot_frames);
+        put_u16(&mut out, self.volumes.len() as u16);
+        for (id, label) in &self.volumes {
+            put_u16(&mut out, id.0);
+            put_u16(&mut out, label.len() as u16);
+            out.extend_from_slice(label.as_bytes());
+        }
+        put_u16(&mut out, self.copies.len() as u16);
+        for id in &self.copies {
+            put_u16(&mut out, id.0);
+        }
+        out
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, DecodeError> {
+        let mut from = Reader(body);
+        if from.take::<8>()? != MAGIC {
+            return Err(DecodeError::NotAManifest);
+        }
+        let version = u32::from_le_bytes(from.take()?);
+        if version != VERSION {
+            return Err(DecodeError::Newer(version));
+        }
+        let pool = PoolId(u128::from_le_bytes(from.take()?));
+        let (generation, snapshot_frames) = (from.u64()?, from.u64()?);
+        let mut volumes = Vec::new();
+        for _ in 0..from.u16()? {
+            let id = VolumeId(from.u16()?);
+            let len = usize::from(from.u16()?);
+            let label = std::str::from_utf8(from.bytes(len)?).map_err(|_| DecodeError::Label)?;
+            volumes.push((id, label.to_owned()));
+        }
+        let mut copies = Vec::new();
+        for _ in 0..from.u16()? {
+            copies.push(VolumeId(from.u16()?));
+        }
+        if !from.0.is_empty() {
+            return Err(DecodeError::TooLong);
+        }
+        Ok(Self { pool, generation, snapshot_frames, volumes, copies })
+    }
+
+    /// What tells this manifest from any other of its generation: xxh3-64 of the encoded record.
+    ///
+    /// Two attempts at the same generation can only be made by processes that saw different volumes,
+    /// and they differ in the volumes they keep copies on.
+    pub(crate) fn seal(&self) -> u64 {
+        xxhash_rust::xxh3::xxh3_64(&self.encode())
+    }
+}
+
+fn put_u16(out: &mut Vec<u8>, value: u16) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn put_u64(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn put_name(out: &mut Vec<u8>, name: &Name) {
+    const { assert!(Name::LEN_MAX <= u8::MAX as usize) };
+    out.push(name.as_str().len() as u8);
+    out.extend_from_slice(name.as_str().as_bytes());
+}
+
+fn put_pair(out: &mut Vec<u8>, tag: u8, from: &Name, to: &Name) {
+    out.push(tag);
+    put_name(out, from);
+    put_name(out, to);
+}
+
+fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
+    match layout {
+        Layout::Whole { volume } => {
+            out.push(WHOLE);
+            put_u16(out, volume.0);
+        }
+        Layout::Striped { chunk, volumes } => {
+            out.push(STRIPED);
+            put_u64(out, *chunk);
+            put_u16(out, volumes.len() as u16);
+            volumes.iter().for_each(|volume| put_u16(out, volume.0));
+        }
+    }
+}
+
+fn put_committed(out: &mut Vec<u8>, committed: &Committed) {
+    put_u64(out, committed.len);
+    out.push(u8::from(committed.checksum.is_some()));
+    if let Some(checksum) = committed.checksum {
+        put_u64(out, checksum);
+    }
+}
+
+/// What is still to be decoded.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(DecodeError::Short)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let (bytes, rest) = self.0.split_first_chunk().ok_or(DecodeError::Short)?;
+        self.0 = rest;
+        Ok(*bytes)
+    }
+
+    fn u8(&mut self) -> Result<u8, DecodeError> {
+        Ok(u8::from_le_bytes(self.take()?))
+    }
+
+    fn u16(&mut self) -> Result<u16, DecodeError> {
+        Ok(u16::from_le_bytes(self.take()?))
+    }
+
+    fn u64(&mut self) -> Result<u64, DecodeError> {
+        Ok(u64::from_le_bytes(self.take()?))
+    }
+
+    fn flag(&mut self) -> Result<bool, DecodeError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            value => Err(DecodeError::OutOfRange { what: "a flag", value: value.into() }),
+        }
+    }
+
+    fn kind(&mut self) -> Result<Kind, DecodeError> {
+        let code = self.u8()?;
+        Kind::from_code(code)
+            .ok_or(DecodeError::OutOfRange { what: "a kind of object", value: code.into() })
+    }
+
+    fn name(&mut self) -> Result<Name, DecodeError> {
+        let len = usize::from(self.u8()?);
+        // Bytes that are not UTF-8 become characters that no name may have.
+        let text = String::from_utf8_lossy(self.bytes(len)?);
+        Name::new(&text).map_err(|e| DecodeError::Name(e.to_string()))
+    }
+
+    fn committed(&mut self) -> Result<Committed, DecodeError> {
+        let len = self.u64()?;
+        let checksum = if self.flag()? { Some(self.u64()?) } else { None };
+        Ok(Committed { len, checksum })
+    }
+
+    fn layout(&mut self) -> Result<Layout, DecodeError> {
+        match self.u8()? {
+            WHOLE => Ok(Layout::Whole { volume: VolumeId(self.u16()?) }),
+            STRIPED => {
+                let chunk = self.u64()?;
+                if chunk == 0 {
+                    return Err(DecodeError::OutOfRange { what: "a chunk", value: chunk });
+                }
+                let count = self.u16()?;
+                if count < 2 {
+                    let value = count.into();
+                    return Err(DecodeError::OutOfRange { what: "a number of parts", value });
+                }
+                let volumes = (0..count).map(|_| Ok(VolumeId(self.u16()?)));
+                let volumes = volumes.collect::<Result<_, DecodeError>>()?;
+                Ok(Layout::Striped { chunk, volumes })
+            }
+            value => Err(DecodeError::OutOfRange { what: "a layout", value: value.into() }),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(crate) fn any_name() -> impl Strategy<Value = Name> {
+        "[a-z0-9_-]{1,12}(/[a-z0-9._-]{0,5}[a-z]){0,3}"
+            .prop_filter_map("a part begins with a dot", |text| Name::new(&text).ok())
+    }
+
+    fn any_layout() -> impl Strategy<Value = Layout> {
+        prop_oneof![
+            any::<u16>().prop_map(|id| Layout::Whole { volume: VolumeId(id) }),
+            (1u64.., prop::collection::vec(any::<u16>().prop_map(VolumeId), 2..9))
+                .prop_map(|(chunk, volumes)| Layout::Striped { chunk, volumes }),
+        ]
+    }
+
+    fn any_committed() -> impl Strategy<Value = Committed> {
+        (any::<u64>(), any::<Option<u64>>()).prop_map(|(len, checksum)| Committed { len, checksum })
+    }
+
+    pub(crate) fn any_record() -> impl Strategy<Value = Record> {
+        let id = any::<u64>().prop_map(ObjectId);
+        let kind = prop_oneof![Just(Kind::Table), Just(Kind::Data), Just(Kind::Log)];
+        let pair = || (any_name(), any_name());
+        prop_oneof![
+            any::<(u64, u64)>().prop_map(|(from, upto)| Record::Lease { from, upto }),
+            (id.clone(), kind, any_layout(), prop::option::of(any_committed()), any_name())
+                .prop_map(|(id, kind, layout, committed, name)| Record::Create {
+                    id,
+                    kind,
+                    layout,
+                    committed,
+                    name
+                }),
+            (id, any_committed()).prop_map(|(id, committed)| Record::Commit { id, committed }),
+            any_name().prop_map(|name| Record::Unlink { name }),
+            pair().prop_map(|(from, to)| Record::Rename { from, to }),
+            pair().prop_map(|(from, to)| Record::Link { from, to }),
+            pair().prop_map(|(from, to)| Record::RenamePrefix { from, to }),
+            Just(Record::Close),
+        ]
+    }
+
+    prop_compose! {
+        fn any_begin()(
+            pool: u128,
+            generation: u64,
+            snapshot_frames: u64,
+            volumes in prop::collection::vec((any::<u16>().prop_map(VolumeId), ".{0,9}"), 0..7),
+            copies in prop::collection::vec(any::<u16>().prop_map(VolumeId), 0..4),
+        ) -> Begin {
+            Begin { pool: PoolId(pool), generation, snapshot_frames, volumes, copies }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn records_are_decoded_back(records in prop::collection::vec(any_record(), 0..6)) {
+            let mut body = Vec::new();
+            records.iter().for_each(|record| record.encode(&mut body));
+            prop_assert_eq!(Record::decode_all(&body).unwrap(), records);
+        }
+
+        #[test]
+        fn a_begin_is_decoded_back(begin in any_begin()) {
+            prop_assert_eq!(Begin::decode(&begin.encode()).unwrap(), begin);
+        }
+
+        #[test]
+        fn garbage_is_an_error_or_records_but_never_a_panic(
+            body in prop::collection::vec(any::<u8>(), 0..300), tag in 0u8..10,
+        ) {
+            let _ = Record::decode_all(&body);
+            let _ = Record::decode_all(&[&[tag], &body[..]].concat());
+            let _ = Begin::decode(&body);
+            let _ = Begin::decode(&[&MAGIC, &VERSION.to_le_bytes()[..], &body].concat());
+        }
+
+        #[test]
+        fn damaged_records_never_panic(
+            records in prop::collection::vec(any_record(), 1..4),
+            begin in any_begin(),
+            at: prop::sample::Index,
+            change in 1u8..,
+            cut: prop::sample::Index,
+        ) {
+            let mut body = Vec::new();
+            records.iter().for_each(|record| record.encode(&mut body));
+            for mut bytes in [body, begin.encode()] {
+                let len = bytes.len();
+                bytes[at.index(len)] ^= change;
+                let _ = (Record::decode_all(&bytes), Begin::decode(&bytes));
+                bytes.truncate(cut.index(len));
+                let _ = (Record::decode_all(&bytes), Begin::decode(&bytes));
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_later_version_writes_is_named() {
+        assert_eq!(Record::decode_all(&[99]), Err(DecodeError::UnknownType(99)));
+        let begin = [&MAGIC[..], &2u32.to_le_bytes()].concat();
+        assert_eq!(Begin::decode(&begin), Err(DecodeError::Newer(2)));
+    }
+}

@@ -1,0 +1,474 @@
+//! From a set of volumes to the state of their pool, without changing a byte.
+//!
+//! 1. Every volume is asked for its header and its objects. Volumes that are blank, another pool's or
+//!    nobody's are told apart, and refused by name.
+//! 2. The highest epoch on any header says which generation of the manifest counts. It must be here,
+//!    and more than half of the volumes that hold its copies: were they fewer, the rest might have
+//!    gone on without us.
+//! 3. The copies are replayed together, and what lies on the volumes is compared with what they say.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use policy::placement::VolumeId;
+use policy::purpose::{Io, Origin, Step};
+use volume::{Error, ErrorKind, IoBufMut, Listed, Name, Result, Volume};
+
+use crate::header::{self, Found, Header, LABEL_MAX, PoolId};
+use crate::leaf::{Kind, Leaf, ObjectId};
+use crate::manifest::frame::{self, Replay};
+use crate::manifest::{Begin, Record, State};
+use crate::seats::{Member, Seat, Seats};
+
+const IO: Io = Io::new(Origin::Open, Step::Manifest);
+
+/// Room left between the ids a salvaged manifest knows of and those it issues: more than any lost part
+/// of it can have used.
+const SALVAGE_GAP: u64 = 1 << 32;
+
+/// How far to go with volumes that are not all as they should be.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Trust {
+    /// Volumes may be away.
+    pub(crate) away: bool,
+    /// The newest manifest that can be read will do, even if a newer one must exist.
+    pub(crate) salvage: bool,
+}
+
+/// What a set of volumes is.
+pub(crate) enum Survey {
+    /// Blank volumes, or left half formatted: no pool, nothing to lose.
+    Blank {
+        /// The highest number of a manifest that formatting left behind.
+        generation: u64,
+    },
+    /// A pool.
+    Pool(Box<Recovered>),
+}
+
+/// A pool as its volumes have it.
+pub(crate) struct Recovered {
+    pub(crate) pool: PoolId,
+    pub(crate) seats: Seats,
+    pub(crate) state: State,
+    /// The highest number of a manifest seen anywhere.
+    pub(crate) generation: u64,
+    /// Objects of volumes that the manifest issued and does not need.
+    pub(crate) leftovers: Vec<(VolumeId, Name)>,
+    /// Objects of volumes that are not this pool's.
+    pub(crate) foreign: Vec<(VolumeId, Listed)>,
+    /// What each volume that is here holds.
+    pub(crate) listings: Vec<(VolumeId, Vec<Listed>)>,
+}
+
+/// A volume and what was found on it.
+struct Visited {
+    label: String,
+    volume: Arc<dyn Volume>,
+    header: Found,
+    listing: Vec<Listed>,
+}
+
+/// A volume of the pool.
+struct Belonging {
+    label: String,
+    volume: Arc<dyn Volume>,
+    header: Header,
+    listing: Vec<Listed>,
+}
+
+/// Finds out what `members` are.
+///
+/// # Errors
+/// `Invalid`: a volume that does not belong, by name. `Unavailable`: volumes are away that must not
+/// be. `Corrupt`: a header or the manifest cannot be read. Each says the way out.
+pub(crate) async fn survey(members: &[Member], trust: Trust) -> Result<Survey> {
+    let visited = visit(members, trust).await?;
+    if visited.is_empty() {
+        let what = "no volume of the pool is here: bring them back";
+        return Err(Error::new(ErrorKind::Unavailable, what));
+    }
+    if visited.len() == members.len() && visited.iter().all(Visited::is_blank) {
+        let generations = visited.iter().flat_map(|volume| generations(&volume.listing));
+        return Ok(Survey::Blank { generation: generations.max().unwrap_or(0) });
+    }
+    let volumes = belonging(visited)?;
+    let (manifest, generation) = read_manifest(&volumes, trust).await?;
+    let state = replay_state(&manifest)?;
+    let here: Vec<_> = volumes.iter().map(|volume| volume.header.volume).collect();
+    check_volumes(&manifest.begin, &state, &here, &volumes, trust)?;
+    Ok(Survey::Pool(Box::new(compare(manifest.begin, state, generation, volumes, trust))))
+}
+
+async fn visit(members: &[Member], trust: Trust) -> Result<Vec<Visited>> {
+    let mut visited = Vec::new();
+    for found in join_all(members.iter().map(visit_one)).await {
+        match found {
+            Ok(found) => visited.push(found),
+            Err(e) if trust.away && e.kind() == ErrorKind::Unavailable => {
+                tracing::warn!("the pool opens without a volume: {e}");
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(visited)
+}
+
+async fn visit_one(member: &Member) -> Result<Visited> {
+    let Member { label, volume } = member;
+    if label.is_empty() || label.len() > LABEL_MAX {
+        let what = format!("volume label {label:?}: must be 1 to {LABEL_MAX} bytes long");
+        return Err(Error::new(ErrorKind::Invalid, what));
+    }
+    let within = |e: Error| e.within(format_args!("volume {label}"));
+    let header = header::read(&**volume).await.map_err(within)?;
+    let listing = volume.list().await.map_err(within)?;
+    Ok(Visited { label: label.clone(), volume: Arc::clone(volume), header, listing })
+}
+
+impl Visited {
+    /// Whether the volume holds nothing that anybody could miss: it is new, or formatting it was
+    /// interrupted.
+    fn is_blank(&self) -> bool {
+        let formatting = match &self.header {
+            Found::Nothing => false,
+            Found::Header(header) if header.epoch == 0 => true,
+            Found::Header(_) => return false,
+        };
+        self.listing.iter().all(|listed| match Leaf::parse(&listed.name) {
+            Some(Leaf::Header) => true,
+            Some(Leaf::Manifest { .. }) => formatting,
+            Some(Leaf::Object { .. }) | None => false,
+        })
+    }
+}
+
+/// Checks that all volumes are of one pool, each once.
+fn belonging(visited: Vec<Visited>) -> Result<Vec<Belonging>> {
+    let mut volumes: Vec<Belonging> = Vec::new();
+    let mut others = Vec::new();
+    for Visited { label, volume, header, listing } in visited {
+        match header {
+            Found::Header(header) => volumes.push(Belonging { label, volume, header, listing }),
+            Found::Nothing => others.push((label, listing)),
+        }
+    }
+    if let Some((label, listing)) = others.into_iter().next() {
+        return Err(stranger(&label, &listing, volumes.first()));
+    }
+    for (i, volume) in volumes.iter().enumerate() {
+        let first = &volumes[0];
+        if volume.header.pool != first.header.pool {
+            return Err(invalid(format!(
+                "volume {} belongs to pool {}, volume {} to pool {}: remove one of them from the \
+                 pool's settings",
+                volume.label, volume.header.pool, first.label, first.header.pool
+            )));
+        }
+        let same = |other: &&Belonging| other.header.volume == volume.header.volume;
+        if let Some(twin) = volumes[..i].iter().find(same) {
+            return Err(invalid(format!(
+                "volumes {} and {} both say they are volume {} of the pool: one is a copy of the \
+                 other, remove it from the pool's settings",
+                twin.label, volume.label, volume.header.volume
+            )));
+        }
+    }
+    Ok(volumes)
+}
+
+/// The error for a volume without a header.
+fn stranger(label: &str, listing: &[Listed], of_pool: Option<&Belonging>) -> Error {
+    let object = listing.iter().find(|listed| Leaf::parse(&listed.name) != Some(Leaf::Header));
+    invalid(match (object, of_pool) {
+        (Some(object), _) => format!(
+            "volume {label} has no header but holds objects ({} for one): it is not a pool's, or \
+             its header was lost; nothing on it was touched. Give the pool an empty volume, or \
+             leave this one out and run `plimsoll check --repair`",
+            object.name
+        ),
+        (None, Some(volume)) => format!(
+            "volume {label} is blank, while volume {} belongs to pool {}: is the device mounted? \
+             A new volume joins with `plimsoll volume add`",
+            volume.label, volume.header.pool
+        ),
+        (None, None) => format!(
+            "volume {label} is blank while others are not, or are away: a pool is made of blank \
+             volumes only, all of them here"
+        ),
+    })
+}
+
+/// Finds the manifest that counts and replays it; also gives the highest generation seen.
+async fn read_manifest(volumes: &[Belonging], trust: Trust) -> Result<(Replay, u64)> {
+    let epoch = volumes.iter().map(|volume| volume.header.epoch).max().unwrap_or(0);
+    let mut seals = volumes.iter().filter(|v| v.header.epoch == epoch).map(|v| v.header.seal);
+    let seal = seals.next().unwrap_or(0);
+    let generations: BTreeSet<u64> =
+        volumes.iter().flat_map(|volume| generations(&volume.listing)).collect();
+    let newest = generations.last().copied().unwrap_or(0).max(epoch);
+    if trust.salvage {
+        for &generation in generations.iter().rev() {
+            match replay_generation(volumes, generation, None).await {
+                Ok(replay) => return Ok((replay, newest)),
+                Err(e) => tracing::warn!("manifest {generation} is of no use: {e}"),
+            }
+        }
+        return Err(corrupt("no manifest can be read: restore one from a backup".into()));
+    }
+    if seals.any(|other| other != seal) {
+        return Err(corrupt(format!(
+            "two manifests say they are generation {epoch}: the pool was opened twice, with \
+             different volumes away. Decide which ones to keep, leave the others out and run \
+             `plimsoll check --repair`"
+        )));
+    }
+    if generations.contains(&epoch) {
+        let replay = replay_generation(volumes, epoch, Some(seal)).await?;
+        return Ok((replay, newest));
+    }
+    let found = match generations.last() {
+        Some(found) => format!("the newest one here is {found}"),
+        None => "none is here".into(),
+    };
+    Err(Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "stale manifest: the headers ask for generation {epoch}, {found}. Bring back the \
+             volumes that are away; if they are lost for good, `plimsoll check --repair` goes on \
+             with what there is"
+        ),
+    ))
+}
+
+async fn replay_generation(
+    volumes: &[Belonging],
+    generation: u64,
+    seal: Option<u64>,
+) -> Result<Replay> {
+    let name = Leaf::Manifest { generation }.name();
+    let holders = volumes.iter().filter(|v| v.listing.iter().any(|listed| listed.name == name));
+    let copies = join_all(holders.map(|holder| read_whole(holder, &name))).await;
+    let copies: Vec<_> = copies
+        .into_iter()
+        .filter_map(|copy| {
+            copy.inspect_err(|e| tracing::warn!("a copy of the manifest is not read: {e}")).ok()
+        })
+        .collect();
+    let bytes: Vec<&[u8]> = copies.iter().map(|copy| &copy[..]).collect();
+    let replay = frame::replay(&bytes, seal).map_err(|e| {
+        corrupt(format!(
+            "manifest generation {generation} is damaged in all {} copies that are here: {e}. Bring \
+             back volumes that are away, restore {name} from a backup, or run `plimsoll check \
+             --repair`",
+            copies.len()
+        ))
+    })?;
+    let begin = &replay.begin;
+    let pool = volumes.first().map(|volume| volume.header.pool);
+    if begin.generation != generation || Some(begin.pool) != pool {
+        return Err(corrupt(format!(
+            "{name} says it is generation {} of pool {}",
+            begin.generation, begin.pool
+        )));
+    }
+    Ok(replay)
+}
+
+async fn read_whole(holder: &Belonging, name: &Name) -> Result<IoBufMut> {
+    let read = async {
+        let object = holder.volume.open(name).await?;
+        let len = usize::try_from(object.len()).map_err(|_| {
+            Error::new(ErrorKind::Corrupt, format!("{name}: {} bytes long", object.len()))
+        })?;
+        object.read_at(0, IoBufMut::zeroed(len), IO).await
+    };
+    read.await.map_err(|e: Error| e.within(format_args!("volume {}", holder.label)))
+}
+
+fn replay_state(manifest: &Replay) -> Result<State> {
+    let mut state = State::new();
+    for (frame, edit) in (1..).zip(&manifest.edits) {
+        state.apply(edit).map_err(|e| {
+            let generation = manifest.begin.generation;
+            corrupt(format!("manifest generation {generation}, frame {frame}: {e}"))
+        })?;
+    }
+    Ok(state)
+}
+
+/// Checks the volumes that are here against those the manifest names.
+fn check_volumes(
+    begin: &Begin,
+    state: &State,
+    here: &[VolumeId],
+    volumes: &[Belonging],
+    trust: Trust,
+) -> Result<()> {
+    for Belonging { label, header, .. } in volumes {
+        if !begin.volumes.iter().any(|(id, _)| *id == header.volume) {
+            return Err(invalid(format!(
+                "volume {label} says it is volume {} of this pool, but the manifest knows no such \
+                 volume: it was removed; take it out of the pool's settings",
+                header.volume
+            )));
+        }
+    }
+    let missing: Vec<_> = begin.volumes.iter().filter(|(id, _)| !here.contains(id)).collect();
+    if !missing.is_empty() && !trust.away && !trust.salvage {
+        let labels: Vec<_> = missing.iter().map(|(_, label)| label.as_str()).collect();
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "missing volumes: {}. Bring them back, or allow the pool to open without them",
+                labels.join(", ")
+            ),
+        ));
+    }
+    let copies_here = begin.copies.iter().filter(|&id| here.contains(id)).count();
+    if 2 * copies_here <= begin.copies.len() && !trust.salvage {
+        let copies = begin.copies.iter().map(|id| {
+            let label = begin.volumes.iter().find(|(other, _)| other == id);
+            label.map_or("?", |(_, label)| label.as_str())
+        });
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "only {copies_here} of {} volumes that keep the manifest are here ({}), so a newer \
+                 one may be on the others. Bring them back; if they are lost for good, `plimsoll \
+                 check --repair` goes on with what there is",
+                begin.copies.len(),
+                copies.collect::<Vec<_>>().join(", ")
+            ),
+        ));
+    }
+    for (id, object) in state.objects() {
+        let unknown = |volume: &&VolumeId| !begin.volumes.iter().any(|(id, _)| id == *volume);
+        if let Some(volume) = object.layout.volumes().iter().find(unknown) {
+            return Err(corrupt(format!(
+                "the manifest says that object {id} lies on volume {volume}, which it does not know"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Compares what lies on the volumes with what the manifest says, and makes the state fit to go on.
+fn compare(
+    begin: Begin,
+    mut state: State,
+    generation: u64,
+    volumes: Vec<Belonging>,
+    trust: Trust,
+) -> Recovered {
+    let (mut leftovers, mut foreign) = (Vec::new(), Vec::new());
+    let issued = state.issued();
+    for Belonging { header, listing, .. } in &volumes {
+        for listed in listing {
+            let ours = match Leaf::parse(&listed.name) {
+                Some(Leaf::Header) => continue,
+                Some(Leaf::Manifest { .. }) => true,
+                Some(Leaf::Object { id, kind }) => match state.object(id) {
+                    Some(object) => {
+                        let volumes = object.layout.volumes();
+                        if object.kind == kind && volumes.contains(&header.volume) {
+                            continue;
+                        }
+                        false
+                    }
+                    None => issued.contains(&id.0),
+                },
+                None => false,
+            };
+            if ours {
+                leftovers.push((header.volume, listed.name.clone()));
+            } else {
+                foreign.push((header.volume, listed.clone()));
+            }
+        }
+    }
+    if trust.salvage {
+        // What a manifest that may be old does not know is not for it to delete.
+        let unknown = leftovers
+            .drain(..)
+            .filter(|(_, name)| matches!(Leaf::parse(name), Some(Leaf::Object { .. })));
+        for (id, name) in unknown {
+            let volume = volumes.iter().find(|volume| volume.header.volume == id);
+            let len = volume.and_then(|v| v.listing.iter().find(|listed| listed.name == name));
+            foreign.push((id, Listed { name, len: len.map_or(0, |listed| listed.len) }));
+        }
+    }
+    skip_foreign_ids(&mut state, &foreign, trust);
+    forget_unsynced_logs(&mut state, &volumes);
+    let seat = |(id, label): &(VolumeId, String)| {
+        let here = volumes.iter().find(|volume| volume.header.volume == *id);
+        Seat {
+            id: *id,
+            label: here.map_or(label, |volume| &volume.label).clone(),
+            volume: here.map(|volume| Arc::clone(&volume.volume)),
+        }
+    };
+    let seats = Seats::new(begin.volumes.iter().map(seat).collect());
+    let listings = volumes.into_iter().map(|volume| (volume.header.volume, volume.listing));
+    let (pool, listings) = (begin.pool, listings.collect());
+    Recovered { pool, seats, state, generation, leftovers, foreign, listings }
+}
+
+/// Makes sure that no id that a foreign object bears is ever issued: it would be taken for a leftover.
+fn skip_foreign_ids(state: &mut State, foreign: &[(VolumeId, Listed)], trust: Trust) {
+    let ids = foreign.iter().filter_map(|(_, listed)| match Leaf::parse(&listed.name) {
+        Some(Leaf::Object { id, .. }) => Some(id.0),
+        _ => None,
+    });
+    let issued = state.issued();
+    // An id that is never reached need not be skipped.
+    let reachable = ids.filter(|&id| id < State::ID_MAX / 2);
+    let highest = reachable.filter(|&id| trust.salvage || id >= issued.end).max();
+    let gap = if trust.salvage { SALVAGE_GAP } else { 1 };
+    let from = match highest {
+        Some(id) => id.max(issued.end).saturating_add(gap),
+        None if trust.salvage => issued.end.saturating_add(gap),
+        None => return,
+    };
+    let lease = Record::Lease { from, upto: from };
+    state.apply(&[lease]).expect("a lease after the one before it fits");
+}
+
+/// A log that was never synced need not have survived. If it did not, its name goes too.
+fn forget_unsynced_logs(state: &mut State, volumes: &[Belonging]) {
+    let lost: BTreeSet<ObjectId> = state
+        .objects()
+        .filter(|(id, object)| {
+            let unsynced = object.kind == Kind::Log && object.committed.is_none();
+            let name = Leaf::Object { id: *id, kind: object.kind }.name();
+            let is_missing = |volume: &Belonging| {
+                object.layout.volumes().contains(&volume.header.volume)
+                    && volume.listing.iter().all(|listed| listed.name != name)
+            };
+            unsynced && volumes.iter().any(is_missing)
+        })
+        .map(|(id, _)| id)
+        .collect();
+    let names = state.names("").filter(|(_, id)| lost.contains(id));
+    let unlinks: Vec<_> = names.map(|(name, _)| Record::Unlink { name: name.clone() }).collect();
+    for unlink in unlinks {
+        state.apply(&[unlink]).expect("a name just listed can be unlinked");
+    }
+}
+
+/// The generations of the manifest that are among these objects, whole or not.
+fn generations(listing: &[Listed]) -> impl Iterator<Item = u64> {
+    listing.iter().filter_map(|listed| match Leaf::parse(&listed.name) {
+        Some(Leaf::Manifest { generation }) => Some(generation),
+        _ => None,
+    })
+}
+
+fn invalid(what: String) -> Error {
+    Error::new(ErrorKind::Invalid, what)
+}
+
+fn corrupt(what: String) -> Error {
+    Error::new(ErrorKind::Corrupt, what)
+}

@@ -1,0 +1,442 @@
+//! What the manifest says, all changes taken together.
+
+use std::collections::{BTreeMap, HashMap};
+
+use policy::placement::Layout;
+use volume::{Error, ErrorKind, Name, Result};
+
+use crate::leaf::{Kind, Leaf, ObjectId};
+use crate::manifest::record::{Committed, Record};
+
+/// Names, the objects they stand for, and the ids that were issued. Every object has a name.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct State {
+    names: BTreeMap<Name, ObjectId>,
+    objects: BTreeMap<ObjectId, Stored>,
+    /// The ids this manifest issued, or may have.
+    issued: std::ops::Range<u64>,
+}
+
+/// One object.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Stored {
+    pub(crate) kind: Kind,
+    pub(crate) layout: Layout,
+    /// `None`: a log that was never synced.
+    pub(crate) committed: Option<Committed>,
+    links: u32,
+}
+
+/// An object that lost its last name: its bytes can go once that is durable.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Dead {
+    pub(crate) id: ObjectId,
+    pub(crate) kind: Kind,
+    pub(crate) layout: Layout,
+}
+
+impl Dead {
+    pub(crate) fn leaf(&self) -> Leaf {
+        Leaf::Object { id: self.id, kind: self.kind }
+    }
+}
+
+impl State {
+    /// No id is this high: counting objects takes no one here.
+    pub(crate) const ID_MAX: u64 = 1 << 63;
+
+    /// What a new pool's manifest says: nothing, and no id was issued.
+    pub(crate) const fn new() -> Self {
+        Self { names: BTreeMap::new(), objects: BTreeMap::new(), issued: 1..1 }
+    }
+
+    /// The object of this name.
+    pub(crate) fn id(&self, name: &Name) -> Option<ObjectId> {
+        self.names.get(name).copied()
+    }
+
+    pub(crate) fn object(&self, id: ObjectId) -> Option<&Stored> {
+        self.objects.get(&id)
+    }
+
+    pub(crate) fn objects(&self) -> impl Iterator<Item = (ObjectId, &Stored)> {
+        self.objects.iter().map(|(&id, stored)| (id, stored))
+    }
+
+    /// Every name that begins with `prefix`, in order.
+    pub(crate) fn names<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = (&'a Name, ObjectId)> {
+        let from = (std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded);
+        let names = self.names.range::<str, _>(from).map(|(name, &id)| (name, id));
+        names.take_while(move |(name, _)| name.as_str().starts_with(prefix))
+    }
+
+    /// The ids this manifest issued, or may have.
+    pub(crate) fn issued(&self) -> std::ops::Range<u64> {
+        self.issued.clone()
+    }
+
+    /// Makes an edit: all of its records or, on error, none. Gives the objects that died of it.
+    ///
+    /// # Errors
+    /// `NotFound`, `AlreadyExists`, `Invalid`: the edit does not fit what is there.
+    pub(crate) fn apply(&mut self, edit: &[Record]) -> Result<Vec<Dead>> {
+        match edit {
+            [] => Ok(Vec::new()),
+            // One record is all or nothing by itself.
+            [record] => Ok(self.apply_one(record)?.into_iter().collect()),
+            // Edits of several are rare: trying them on a copy is cheap enough.
+            several => {
+                let mut next = self.clone();
+                let mut dead = Vec::new();
+                for record in several {
+                    dead.extend(next.apply_one(record)?);
+                }
+                *self = next;
+                Ok(dead)
+            }
+        }
+    }
+
+    fn apply_one(&mut self, record: &Record) -> Result<Option<Dead>> {
+        match record {
+            Record::Lease { from, upto } => self.lease(*from, *upto)?,
+            Record::Create { id, kind, layout, committed, name } => {
+                let (kind, layout, committed) = (*kind, layout.clone(), *committed);
+                self.create(*id, name, Stored { kind, layout, committed, links: 1 })?;
+            }
+            Record::Commit { id, committed } => {
+                let stored = self.objects.get_mut(id).ok_or_else(|| no_object(*id))?;
+                stored.committed = Some(*committed);
+            }
+            Record::Unlink { name } => {
+                let id = self.names.remove(name).ok_or_else(|| not_found(name))?;
+                return Ok(self.release(id));
+            }
+            Record::Rename { from, to } => {
+                let id = self.id(from).ok_or_else(|| not_found(from))?;
+                if from != to {
+                    self.names.remove(from);
+                    let replaced = self.names.insert(to.clone(), id);
+                    return Ok(replaced.and_then(|replaced| self.release(replaced)));
+                }
+            }
+            Record::Link { from, to } => {
+                let id = self.id(from).ok_or_else(|| not_found(from))?;
+                self.must_be_free(to)?;
+                let stored = self.objects.get_mut(&id).ok_or_else(|| no_object(id))?;
+                stored.links += 1;
+                self.names.insert(to.clone(), id);
+            }
+            Record::RenamePrefix { from, to } => self.rename_prefix(from, to)?,
+            Record::Close => {}
+        }
+        Ok(None)
+    }
+
+    fn lease(&mut self, from: u64, upto: u64) -> Result<()> {
+        let goes_on = from >= self.issued.start && upto >= self.issued.end;
+        if from > upto || upto > Self::ID_MAX || !goes_on {
+            return Err(invalid(format!("ids {from} to {upto} after {:?}", self.issued)));
+        }
+        self.issued = from..upto;
+        Ok(())
+    }
+
+    fn create(&mut self, id: ObjectId, name: &Name, stored: Stored) -> Result<()> {
+        self.must_be_free(name)?;
+        if id.0 >= self.issued.end {
+            return Err(invalid(format!("{name}: id {id} was never issued")));
+        }
+        if self.objects.contains_key(&id) {
+            return Err(invalid(format!("{name}: id {id} is used already")));
+        }
+        self.names.insert(name.clone(), id);
+        self.objects.insert(id, stored);
+        Ok(())
+    }
+
+    fn rename_prefix(&mut self, from: &Name, to: &Name) -> Result<()> {
+        if from == to {
+            return Ok(());
+        }
+        let (old, new) = (format!("{from}/"), format!("{to}/"));
+        if new.starts_with(&old) {
+            return Err(invalid(format!("{from} cannot become a part of itself, {to}")));
+        }
+        if let Some((taken, _)) = self.names(&new).next() {
+            return Err(Error::new(
+                ErrorKind::AlreadyExists,
+                format!("{from} cannot become {to}: there is {taken}"),
+            ));
+        }
+        let mut renamed = Vec::new();
+        for (name, id) in self.names(&old) {
+            let rest = &name.as_str()[old.len()..];
+            renamed.push((name.clone(), Name::new(&format!("{new}{rest}"))?, id));
+        }
+        for (name, _, _) in &renamed {
+            self.names.remove(name);
+        }
+        self.names.extend(renamed.into_iter().map(|(_, name, id)| (name, id)));
+        Ok(())
+    }
+
+    /// A name of `id` is gone.
+    fn release(&mut self, id: ObjectId) -> Option<Dead> {
+        let stored = self.objects.get_mut(&id)?;
+        stored.links -= 1;
+        if stored.links > 0 {
+            return None;
+        }
+        let Stored { kind, layout, .. } = self.objects.remove(&id)?;
+        Some(Dead { id, kind, layout })
+    }
+
+    fn must_be_free(&self, name: &Name) -> Result<()> {
+        if self.names.contains_key(name) {
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("{name}: there is one")));
+        }
+        Ok(())
+    }
+
+    /// Records that make this state from a new one.
+    pub(crate) fn snapshot(&self) -> impl Iterator<Item = Record> {
+        let lease = Record::Lease { from: self.issued.start, upto: self.issued.end };
+        let mut first_names = HashMap::new();
+        let names = self.names.iter().filter_map(move |(name, &id)| {
+            if let Some(first) = first_names.get(&id) {
+                return Some(Record::Link { from: Name::clone(first), to: name.clone() });
+            }
+            first_names.insert(id, name.clone());
+            let Stored { kind, layout, committed, .. } = self.objects.get(&id)?.clone();
+            Some(Record::Create { id, kind, layout, committed, name: name.clone() })
+        });
+        std::iter::once(lease).chain(names)
+    }
+}
+
+fn not_found(name: &Name) -> Error {
+    Error::new(ErrorKind::NotFound, format!("{name}: no such object"))
+}
+
+fn no_object(id: ObjectId) -> Error {
+    Error::new(ErrorKind::Gone, format!("object {id} was removed"))
+}
+
+fn invalid(what: String) -> Error {
+    Error::new(ErrorKind::Invalid, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::placement::VolumeId;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn create(id: u64, text: &str) -> Record {
+        Record::Create {
+            id: ObjectId(id),
+            kind: Kind::Data,
+            layout: Layout::Whole { volume: VolumeId(0) },
+            committed: Some(Committed { len: id * 10, checksum: None }),
+            name: name(text),
+        }
+    }
+
+    fn state(objects: &[(u64, &str)]) -> State {
+        let mut state = State::new();
+        state.apply(&[Record::Lease { from: 1, upto: 100 }]).unwrap();
+        for (id, text) in objects {
+            state.apply(&[create(*id, text)]).unwrap();
+        }
+        state
+    }
+
+    fn shown(state: &State) -> Vec<(String, u64)> {
+        state.names("").map(|(name, id)| (name.to_string(), id.0)).collect()
+    }
+
+    fn ids(dead: Vec<Dead>) -> Vec<u64> {
+        dead.into_iter().map(|dead| dead.id.0).collect()
+    }
+
+    #[test]
+    fn a_rename_replaces_at_once() {
+        let mut state = state(&[(1, "a"), (2, "b")]);
+        let rename = |from, to| [Record::Rename { from: name(from), to: name(to) }];
+        assert_eq!(ids(state.apply(&rename("a", "b")).unwrap()), [2]);
+        assert_eq!(shown(&state), [("b".into(), 1)]);
+        assert_eq!(ids(state.apply(&rename("b", "b")).unwrap()), []);
+        let missing = state.apply(&rename("a", "b")).unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn an_object_lives_while_a_name_refers_to_it() {
+        let mut state = state(&[(1, "a"), (2, "b")]);
+        let link = |from, to| [Record::Link { from: name(from), to: name(to) }];
+        state.apply(&link("a", "c")).unwrap();
+        assert_eq!(state.apply(&link("a", "b")).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        let unlink = |text| [Record::Unlink { name: name(text) }];
+        assert_eq!(ids(state.apply(&unlink("a")).unwrap()), []);
+        // The second name goes by being replaced.
+        let replace = [Record::Rename { from: name("b"), to: name("c") }];
+        assert_eq!(ids(state.apply(&replace).unwrap()), [1]);
+    }
+
+    #[test]
+    fn a_prefix_is_a_directory_not_a_beginning() {
+        let all = [(1, "d/a"), (2, "d/b/c"), (3, "d-x"), (4, "dd/a"), (5, "e")];
+        let mut state = state(&all);
+        let rename = |from, to| [Record::RenamePrefix { from: name(from), to: name(to) }];
+        state.apply(&rename("d", "new/d")).unwrap();
+        let expected = [("d-x", 3), ("dd/a", 4), ("e", 5), ("new/d/a", 1), ("new/d/b/c", 2)];
+        assert_eq!(shown(&state), expected.map(|(name, id)| (name.to_owned(), id)));
+        let taken = state.apply(&rename("dd", "new")).unwrap_err();
+        assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
+        let inside = state.apply(&rename("new", "new/x")).unwrap_err();
+        assert_eq!(inside.kind(), ErrorKind::Invalid);
+        let long = "l".repeat(199);
+        assert_eq!(state.apply(&rename("dd", &long)).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(shown(&state).len(), 5);
+    }
+
+    #[test]
+    fn an_edit_is_made_whole_or_not_at_all() {
+        let mut state = state(&[(1, "a"), (2, "b")]);
+        let before = state.clone();
+        let edit = [
+            Record::Unlink { name: name("a") },
+            Record::Link { from: name("b"), to: name("c") },
+            Record::Unlink { name: name("nothing") },
+        ];
+        assert!(state.apply(&edit).is_err());
+        assert_eq!(state, before);
+        assert_eq!(ids(state.apply(&edit[..2]).unwrap()), [1]);
+    }
+
+    #[test]
+    fn ids_are_used_once_and_only_when_issued() {
+        let mut state = state(&[(1, "a")]);
+        assert!(state.apply(&[create(1, "b")]).is_err());
+        assert!(state.apply(&[create(100, "b")]).is_err());
+        assert!(state.apply(&[Record::Lease { from: 1, upto: 50 }]).is_err());
+        state.apply(&[Record::Lease { from: 1, upto: 101 }]).unwrap();
+        state.apply(&[create(100, "b")]).unwrap();
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Create(&'static str),
+        Unlink(&'static str),
+        Rename(&'static str, &'static str),
+        Link(&'static str, &'static str),
+        RenamePrefix(&'static str, &'static str),
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        const NAMES: [&str; 6] = ["a", "d/a", "d/b", "e/a", "e/f/a", "b"];
+        const PREFIXES: [&str; 4] = ["d", "e", "e/f", "g"];
+        let name = || prop::sample::select(&NAMES);
+        let prefix = || prop::sample::select(&PREFIXES);
+        prop_oneof![
+            3 => name().prop_map(Step::Create),
+            2 => name().prop_map(Step::Unlink),
+            1 => (name(), name()).prop_map(|(a, b)| Step::Rename(a, b)),
+            1 => (name(), name()).prop_map(|(a, b)| Step::Link(a, b)),
+            1 => (prefix(), prefix()).prop_map(|(a, b)| Step::RenamePrefix(a, b)),
+        ]
+    }
+
+    impl Step {
+        fn record(&self, id: u64) -> Record {
+            let pair = |from: &str, to: &str| (name(from), name(to));
+            match self {
+                Self::Create(text) => create(id, text),
+                Self::Unlink(text) => Record::Unlink { name: name(text) },
+                Self::Rename(from, to) => {
+                    let (from, to) = pair(from, to);
+                    Record::Rename { from, to }
+                }
+                Self::Link(from, to) => {
+                    let (from, to) = pair(from, to);
+                    Record::Link { from, to }
+                }
+                Self::RenamePrefix(from, to) => {
+                    let (from, to) = pair(from, to);
+                    Record::RenamePrefix { from, to }
+                }
+            }
+        }
+
+        /// What the step does to a plain map; false if it is refused.
+        fn model(&self, map: &mut BTreeMap<String, u64>, id: u64) -> bool {
+            match *self {
+                Self::Create(name) => {
+                    if map.contains_key(name) {
+                        return false;
+                    }
+                    map.insert(name.into(), id);
+                }
+                Self::Unlink(name) => return map.remove(name).is_some(),
+                Self::Rename(from, to) => {
+                    let Some(id) = map.remove(from) else { return false };
+                    map.insert(to.into(), id);
+                }
+                Self::Link(from, to) => {
+                    let (Some(&id), false) = (map.get(from), map.contains_key(to)) else {
+                        return false;
+                    };
+                    map.insert(to.into(), id);
+                }
+                Self::RenamePrefix(from, to) => {
+                    let (old, new) = (format!("{from}/"), format!("{to}/"));
+                    if from == to {
+                        return true;
+                    }
+                    if new.starts_with(&old) || map.keys().any(|name| name.starts_with(&new)) {
+                        return false;
+                    }
+                    let rename = |(name, id): (String, u64)| match name.strip_prefix(&old) {
+                        Some(rest) => (format!("{new}{rest}"), id),
+                        None => (name, id),
+                    };
+                    *map = std::mem::take(map).into_iter().map(rename).collect();
+                }
+            }
+            true
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn names_behave_like_a_map_and_a_snapshot_is_the_state(
+            steps in prop::collection::vec(any_step(), 0..40),
+        ) {
+            let mut state = state(&[]);
+            let mut map = BTreeMap::new();
+            for (id, step) in (1..).zip(&steps) {
+                let dead = state.apply(&[step.record(id)]);
+                let before: std::collections::BTreeSet<_> = map.values().copied().collect();
+                prop_assert_eq!(step.model(&mut map, id), dead.is_ok(), "{:?}", step);
+                let after: std::collections::BTreeSet<_> = map.values().copied().collect();
+                let gone: Vec<_> = before.difference(&after).copied().collect();
+                prop_assert_eq!(ids(dead.unwrap_or_default()), gone);
+            }
+            prop_assert_eq!(shown(&state), Vec::from_iter(map));
+            let mut again = State::new();
+            for record in state.snapshot() {
+                again.apply(&[record]).unwrap();
+            }
+            prop_assert_eq!(again, state);
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Whole objects spread over volumes, each where placement wants it.
+//!
+//! ```text
+//!   kv/000012.sst ─▶ manifest ─▶ object 17, 8 MiB, on s3 ─▶ s3: o0000000000000011.tab
+//! ```
+//! Names live in the manifest, bytes in leaf objects on the volumes, which are named by numbers that
+//! are never used twice. What a call promises when it is ready:
+//!
+//! | call | survives the process | survives the machine |
+//! |---|---|---|
+//! | `create` of a log | yes | after the first `sync` |
+//! | `create` of anything else | no: a draft goes if it is not synced | after the first `sync` |
+//! | `write_at` to a log | yes | after `sync` |
+//! | `write_at` to anything else | no | after `sync` |
+//! | [`Spread::write_whole`], `remove`, `rename`, `link`, `rename_prefix` | yes | yes |
+//! | [`Spread::remove_soon`] | yes | after [`Spread::flush`], or any later durable call |
+//!
+//! Objects that are open when their last name goes stay readable, as everywhere in [`Volume`]; their
+//! bytes are freed when the last handle goes.
+//!
+//! With a volume away names and sizes are still answered, and objects on other volumes served; what
+//! touches the volume fails with `Unavailable`, naming object and volume. A volume that comes back
+//! while the pool is open is simply used again, unless it was missing when the pool was opened.
+
+mod body;
+mod check;
+mod names;
+mod place;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use policy::placement::{Placement, VolumeId};
+use volume::{Error, ErrorKind, Intent, Listed, Name, Object, Pending, Result, Space, Volume};
+
+use self::body::Body;
+pub use self::check::{Finding, Problem, Progress, Report};
+pub use self::names::{Change, Stat};
+use crate::header::{self, Header, PoolId};
+use crate::leaf::{Leaf, ObjectId};
+use crate::manifest::journal::{Journal, Lsn};
+use crate::manifest::recovery::{self, Recovered, Survey, Trust};
+use crate::manifest::{Dead, Record, State};
+use crate::seats::{Member, Seat, Seats};
+
+/// A pool of volumes that spreads whole objects over them. Clones are handles to the same pool.
+#[derive(Clone)]
+pub struct Spread(Arc<Inner>);
+
+/// How a pool is to be opened.
+pub struct Opening {
+    placement: Box<dyn Placement>,
+    meta: Vec<String>,
+    create: Option<PoolId>,
+    trust: Trust,
+}
+
+/// An object on a volume that the pool never issued: left alone.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Foreign {
+    /// What people call the volume.
+    pub volume: String,
+    /// The object's name there.
+    pub name: Name,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+struct Inner {
+    id: PoolId,
+    seats: Arc<Seats>,
+    /// The volumes for logs and the manifest.
+    meta: Vec<VolumeId>,
+    placement: Mutex<Box<dyn Placement>>,
+    journal: Journal,
+    /// Locked for moments, before the journal's state and never after it.
+    table: Mutex<Table>,
+    foreign: Vec<Foreign>,
+}
+
+/// Objects that are not in the manifest before their first sync. Each has one name.
+type Drafts = BTreeMap<Name, ObjectId>;
+
+/// What is known of objects beside the manifest.
+#[derive(Default)]
+struct Table {
+    drafts: Drafts,
+    /// Every draft, and every other object once it was opened.
+    bodies: HashMap<ObjectId, Arc<Body>>,
+    /// Objects whose bytes can go when the edit that took their last name is durable.
+    condemned: VecDeque<(Lsn, Dead)>,
+    /// Leaves that could not be removed yet.
+    leftovers: VecDeque<(VolumeId, Leaf)>,
+}
+
+impl Opening {
+    /// Opens an existing pool with all of its volumes.
+    #[must_use]
+    pub fn new(placement: impl Placement + 'static) -> Self {
+        Self {
+            placement: Box::new(placement),
+            meta: Vec::new(),
+            create: None,
+            trust: Trust::default(),
+        }
+    }
+
+    /// Keeps logs and the manifest on the volumes with these labels, as long as they have room. By
+    /// default logs are placed like everything else, and the manifest on the first volumes.
+    #[must_use]
+    pub fn meta(mut self, labels: impl IntoIterator<Item = String>) -> Self {
+        self.meta = labels.into_iter().collect();
+        self
+    }
+
+    /// Makes a pool with this id, which should be random, if every volume is blank.
+    #[must_use]
+    pub fn create_if_missing(mut self, id: PoolId) -> Self {
+        self.create = Some(id);
+        self
+    }
+
+    /// Opens the pool even if volumes are away: those that are not handed in, or do not answer. By
+    /// default that is an error.
+    #[must_use]
+    pub fn allow_away(mut self) -> Self {
+        self.trust.away = true;
+        self
+    }
+
+    /// Goes on with the newest manifest that can be read, even if there must have been a newer one:
+    /// the last resort when volumes are lost. What the manifest does not know is deleted by nobody,
+    /// and listed by [`Spread::foreign`].
+    #[must_use]
+    pub fn salvage(mut self) -> Self {
+        self.trust.salvage = true;
+        self
+    }
+}
+
+impl Spread {
+    /// Opens the pool that `members` belong to. Recovers it after a crash: what was created and never
+    /// synced is gone, what was removed is removed, and nothing the pool did not issue is touched.
+    ///
+    /// # Errors
+    /// `Invalid`: a volume does not belong here; `Unavailable`: volumes are away; `Corrupt`: a header
+    /// or the manifest is damaged. The message names the volume and the way out.
+    pub async fn open(members: Vec<Member>, opening: Opening) -> Result<Self> {
+        let Opening { placement, meta, create, trust } = opening;
+        let recovered = match recovery::survey(&members, trust).await? {
+            Survey::Pool(recovered) => *recovered,
+            Survey::Blank { generation } => match create {
+                Some(id) => format(id, members, generation).await?,
+                None => {
+                    let labels: Vec<_> = members.iter().map(|m| m.label.as_str()).collect();
+                    return Err(Error::new(
+                        ErrorKind::NotFound,
+                        format!("no pool here: the volumes {} are blank", labels.join(", ")),
+                    ));
+                }
+            },
+        };
+        let Recovered { pool, seats, state, generation, leftovers, foreign, .. } = recovered;
+        let seats = Arc::new(seats);
+        let meta = by_label(&seats, &meta)?;
+        let journal =
+            Journal::start(pool, Arc::clone(&seats), meta.clone(), state, generation).await?;
+        let foreign = name_foreign(&seats, foreign);
+        for Foreign { volume, name, .. } in &foreign {
+            tracing::warn!("volume {volume} holds {name}, which is not the pool's: left alone");
+        }
+        let inner = Inner {
+            id: pool,
+            seats,
+            meta,
+            placement: Mutex::new(placement),
+            journal,
+            table: Mutex::default(),
+            foreign,
+        };
+        inner.table.lock().leftovers =
+            leftovers.iter().filter_map(|(id, name)| Some((*id, Leaf::parse(name)?))).collect();
+        inner.remove_leftovers().await;
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// Makes a pool of blank volumes. Durable on return.
+    ///
+    /// # Errors
+    /// `AlreadyExists`: they are a pool already; else as for [`Spread::open`].
+    pub async fn format(members: &[Member], id: PoolId) -> Result<()> {
+        match recovery::survey(members, Trust::default()).await? {
+            Survey::Pool(found) => Err(Error::new(
+                ErrorKind::AlreadyExists,
+                format!("the volumes are pool {} already", found.pool),
+            )),
+            Survey::Blank { generation } => {
+                let Recovered { pool, seats, state, generation, .. } =
+                    format(id, members.to_vec(), generation).await?;
+                Journal::start(pool, Arc::new(seats), Vec::new(), state, generation).await?;
+                Ok(())
+            }
+        }
+    }
+
+    /// The pool's number.
+    #[must_use]
+    pub fn id(&self) -> PoolId {
+        self.0.id
+    }
+
+    /// What was found on the volumes when the pool was opened and is not the pool's.
+    #[must_use]
+    pub fn foreign(&self) -> &[Foreign] {
+        &self.0.foreign
+    }
+
+    /// Makes every name durable that was made, changed or removed so far: what a sync of all
+    /// directories is to a file system. Drafts stay drafts.
+    ///
+    /// # Errors
+    /// `Unavailable`, `OutOfSpace`, `Poisoned`: no volume takes the manifest; try again when one was
+    /// mended.
+    pub async fn flush(&self) -> Result<()> {
+        self.0.journal.ready().await?;
+        self.0.journal.durable(self.0.journal.recorded()).await?;
+        self.0.bury().await;
+        self.0.remove_leftovers().await;
+        Ok(())
+    }
+
+    /// As [`Spread::flush`], and marks the end of the manifest, so that damage to what was written
+    /// last is told from a crash. Objects have to be synced before. The pool can still be used.
+    ///
+    /// # Errors
+    /// As for [`Spread::flush`].
+    pub async fn close(&self) -> Result<()> {
+        self.flush().await?;
+        let (lsn, _) = self.0.journal.record(vec![Record::Close])?;
+        self.0.journal.durable(lsn).await
+    }
+}
+
+/// Writes the headers of a new pool. With epoch 0 they say that it is not finished.
+async fn format(id: PoolId, members: Vec<Member>, generation: u64) -> Result<Recovered> {
+    let seats = (0..).zip(members).map(|(number, Member { label, volume })| Seat {
+        id: VolumeId(number),
+        label,
+        volume: Some(volume),
+    });
+    let seats = Seats::new(seats.collect());
+    let written = seats.present().map(async |(seat, volume)| {
+        let (pool, volume_id, label) = (id, seat.id, seat.label.clone());
+        let header = Header { pool, volume: volume_id, label, epoch: 0, seal: 0 };
+        let written = header::write(&**volume, &header).await;
+        written.map_err(|e| e.within(format_args!("volume {}", seat.label)))
+    });
+    for written in join_all(written).await {
+        written?;
+    }
+    Ok(Recovered {
+        pool: id,
+        seats,
+        state: State::new(),
+        generation,
+        leftovers: Vec::new(),
+        foreign: Vec::new(),
+        listings: Vec::new(),
+    })
+}
+
+fn by_label(seats: &Seats, labels: &[String]) -> Result<Vec<VolumeId>> {
+    let id = |label: &String| {
+        let seat = seats.all().iter().find(|seat| seat.label == *label);
+        seat.map(|seat| seat.id).ok_or_else(|| {
+            let known: Vec<_> = seats.all().iter().map(|seat| seat.label.as_str()).collect();
+            let what = format!("meta volume {label}: the pool's are {}", known.join(", "));
+            Error::new(ErrorKind::Invalid, what)
+        })
+    };
+    labels.iter().map(id).collect()
+}
+
+fn name_foreign(seats: &Seats, found: Vec<(VolumeId, Listed)>) -> Vec<Foreign> {
+    let named = found.into_iter().map(|(id, Listed { name, len })| Foreign {
+        volume: seats.label(id).to_owned(),
+        name,
+        len,
+    });
+    named.collect()
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Volume for Spread {
+    fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
+        let (name, intent) = (name.clone(), intent.clone());
+        Box::pin(async move {
+            let body = self.0.create(&name, &intent).await?;
+            Ok(Arc::new(self.handle(body)) as Arc<dyn Object>)
+        })
+    }
+
+    fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
+        let name = name.clone();
+        Box::pin(async move {
+            let handle = self.open_handle(&name).await?;
+            Ok(Arc::new(handle) as Arc<dyn Object>)
+        })
+    }
+
+    fn remove(&self, name: &Name) -> Pending<'_, ()> {
+        let change = Change::Remove { name: name.clone() };
+        Box::pin(async move { self.change(&[change]).await })
+    }
+
+    fn list(&self) -> Pending<'_, Vec<Listed>> {
+        Box::pin(async move { self.list_prefix("").await })
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        Box::pin(async move { self.0.space().await })
+    }
+}

@@ -1,0 +1,26 @@
+//! A spread pool is a volume like any other, on one volume or on six, whatever the placement.
+
+use std::sync::Arc;
+
+use pool::spread::Spread;
+use volume::conformance::{self, Blocking};
+use volume::task::block_on;
+
+use crate::rig::{PLACEMENTS, members, mems, opening};
+
+#[test]
+fn conforms_with_every_placement() {
+    for placement in PLACEMENTS {
+        for count in [1, 6] {
+            eprintln!("{placement} over {count}");
+            conformance::run(|| {
+                let volumes = mems(count);
+                let open = move || {
+                    let opened = Spread::open(members(&volumes), opening(placement));
+                    Arc::new(block_on(opened).unwrap()) as _
+                };
+                Box::new(Blocking::reopening(open))
+            });
+        }
+    }
+}

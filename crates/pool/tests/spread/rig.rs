@@ -1,0 +1,52 @@
+//! Pools on volumes that tests can cut, damage and take away.
+
+use policy::placement::{Hash, Placement, RoundRobin, Single, Stripe};
+use policy::purpose::{Origin, Step};
+use policy::units::KIB;
+use pool::spread::{Opening, Spread};
+use pool::{Member, PoolId};
+use volume::mem::Mem;
+use volume::{Io, IoBufMut, Name, Object, Result, Volume};
+
+pub(crate) const IO: Io = Io::new(Origin::UserWrite, Step::Data);
+pub(crate) const POOL: PoolId = PoolId(0x504c_494d_534f_4c4c);
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+/// Empty volumes called `s0`, `s1`, …
+pub(crate) fn mems(count: usize) -> Vec<Mem> {
+    (0..count).map(|i| Mem::new(&format!("s{i}"))).collect()
+}
+
+pub(crate) fn members<V: Volume + Clone + 'static>(volumes: &[V]) -> Vec<Member> {
+    let volumes = volumes.iter().enumerate();
+    volumes.map(|(i, volume)| Member::new(format!("s{i}"), volume.clone())).collect()
+}
+
+/// Every placement, by the name settings use.
+pub(crate) const PLACEMENTS: [&str; 4] = ["single", "round-robin", "hash", "stripe"];
+
+pub(crate) fn opening(placement: &str) -> Opening {
+    fn with(placement: impl Placement + 'static) -> Opening {
+        Opening::new(placement).create_if_missing(POOL)
+    }
+    match placement {
+        "single" => with(Single),
+        "round-robin" => with(RoundRobin::default()),
+        "hash" => with(Hash),
+        "stripe" => with(Stripe::new(64 * KIB)),
+        _ => panic!("no placement {placement:?}"),
+    }
+}
+
+/// Every byte of an object.
+pub(crate) async fn read_all(object: &dyn Object) -> Result<Vec<u8>> {
+    let read = object.read_at(0, IoBufMut::zeroed(object.len() as usize), IO).await?;
+    Ok(read.to_vec())
+}
+
+pub(crate) async fn get(pool: &Spread, text: &str) -> Result<Vec<u8>> {
+    read_all(&*pool.open(&name(text)).await?).await
+}
