@@ -14,7 +14,7 @@ const LOCK: &str = "plimsoll.lock";
 /// Keeps others out while it lives. The kernel lets go of it with the process, however that ends;
 /// the file stays and means nothing by itself.
 pub(super) struct Lock {
-    _fd: OwnedFd,
+    fd: OwnedFd,
 }
 
 impl Lock {
@@ -37,7 +37,15 @@ impl Lock {
         fs::ftruncate(&fd, 0).map_err(failed)?;
         let pid = format!("{}\n", std::process::id());
         sys::write_all_at(&fd, pid.as_bytes(), 0).map_err(failed)?;
-        Ok(Self { _fd: fd })
+        Ok(Self { fd })
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing would do, were it not for a child that this process is just starting: until it
+        // executes its program it has a copy of the descriptor, and would hold the lock.
+        let _ = fs::flock(&self.fd, FlockOperation::Unlock);
     }
 }
 

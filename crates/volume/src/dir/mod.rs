@@ -20,9 +20,8 @@
 //!   rest of their page, and to the device with the next sync. The file's length is the object's at
 //!   every moment, so it needs no mending after a crash.
 //!
-//! Padding the last page and cutting the file afterwards would do the same with more I/O: to cut a
-//! page, a file system reads it back, zeroes its end and writes it again. Besides, the length would
-//! be wrong in between, and a killed process would leave it wrong.
+//! Why not pad and cut: `docs/adr/0004-parts-of-pages-through-the-cache.md`. The price is that a sync
+//! may carry a page that no token was spent for.
 //!
 //! The kernel keeps both ways coherent as long as they do not meet in one page at one time; a lock
 //! for each object sees to that (whole pages shared, parts of pages exclusive).
@@ -374,6 +373,13 @@ fn preallocate(fd: &OwnedFd, len: Option<u64>) -> rustix::io::Result<()> {
 
 /// Whether the file system takes direct I/O, found by doing some.
 fn takes_direct(root: &OwnedFd, path: &Path) -> Result<bool> {
+    let failed = |errno| sys::error(path, "ask what file system it is", errno);
+    // These take the flag and ignore it: the page cache is all they have.
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    if matches!(fs::fstatfs(root).map_err(failed)?.f_type as u64, TMPFS | RAMFS) {
+        return Ok(false);
+    }
     match try_out(root, true) {
         Ok(()) => Ok(true),
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(false),
