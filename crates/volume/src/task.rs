@@ -146,10 +146,7 @@ impl Drop for Mark {
 mod tests {
     use std::time::Duration;
 
-    use futures_util::future::join_all;
-
     use super::*;
-    use crate::Clock;
 
     #[test]
     fn runs_a_future_that_is_woken_from_another_thread() {
@@ -160,19 +157,24 @@ mod tests {
     }
 
     #[test]
-    fn many_sleeps_of_one_thread_end_in_their_order() {
-        let clock = Clock::real();
-        let start = clock.now();
-        let order = parking_lot::Mutex::new(Vec::new());
-        let sleeps = [3u64, 1, 2].map(|ms| {
-            let (clock, order) = (&clock, &order);
-            async move {
-                clock.sleep_until(start + Duration::from_millis(ms)).await;
-                order.lock().push(ms);
+    fn alarms_of_one_thread_ring_in_their_order() {
+        struct Ring(u64, Arc<parking_lot::Mutex<Vec<u64>>>);
+        impl Wake for Ring {
+            fn wake(self: Arc<Self>) {
+                self.1.lock().push(self.0);
             }
-        });
-        block_on(join_all(sleeps));
-        assert_eq!(*order.lock(), [1, 2, 3]);
+        }
+        let (_mark, rung) = (Mark::set(), Arc::default());
+        let start = MachineInstant::now();
+        for ms in [3, 1, 2] {
+            let waker = Waker::from(Arc::new(Ring(ms, Arc::clone(&rung))));
+            assert!(alarm_here(start + Duration::from_millis(ms), &waker));
+        }
+        // However late this thread gets to run: each call waits for, or rings, the earliest.
+        while rung.lock().len() < 3 {
+            wait_for_wake_or_alarm();
+        }
+        assert_eq!(*rung.lock(), [1, 2, 3]);
     }
 
     #[test]
