@@ -11,3 +11,8 @@ pub(crate) fn describe() -> String {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("{count} x {model}, {} {}", std::env::consts::OS, kernel.trim())
 }
+
+/// How many threads ran or wanted to, on average over the last minute.
+pub(crate) fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}

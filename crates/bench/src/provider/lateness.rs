@@ -13,6 +13,7 @@ use volume::Clock;
 use volume::task;
 
 use super::Stage;
+use crate::machine;
 use crate::report::{Curve, Plot, Report, Stroke};
 
 /// What every request should take: as long as one to a fast network volume.
@@ -29,6 +30,11 @@ pub(super) const fn real_secs(secs: u64) -> u64 {
 }
 
 pub(super) fn measure(report: &mut Report, secs: u64, bar: &ProgressBar) -> anyhow::Result<()> {
+    if let Some(load) = machine::load() {
+        report.notes.push(format!(
+            "the lateness in real time is meant for an idle machine; this one's load was {load} before"
+        ));
+    }
     let mut curves = Vec::new();
     for threads in THREADS {
         let name = if threads == 1 { "1 thread".into() } else { format!("{threads} threads") };
