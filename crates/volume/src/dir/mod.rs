@@ -40,6 +40,7 @@ mod file;
 mod lock;
 mod names;
 mod pages;
+mod probe;
 mod sys;
 
 use std::collections::HashMap;
@@ -47,7 +48,7 @@ use std::ffi::CStr;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -59,12 +60,9 @@ use self::lock::Lock;
 use self::names::Names;
 use crate::health::Health;
 use crate::io_pool::IoPool;
-use crate::{
-    Error, ErrorKind, Intent, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume, buf,
-};
+use crate::{Error, ErrorKind, Intent, Listed, Name, Object, Pending, Result, Space, Volume};
 
 const OBJECTS: &str = "objects";
-const PROBE: &str = "plimsoll.probe";
 /// Files belong to whoever runs the program, and to nobody else.
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 const FILE_FLAGS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
@@ -125,9 +123,9 @@ impl Dir {
             .map_err(|errno| failed("open the directory of objects", errno))?;
         // Whatever an earlier process left is durable from here on, names and removals.
         fs::fsync(&objects).map_err(|errno| failed("sync the directory of objects", errno))?;
-        let direct = options.direct && takes_direct(&root, &path)?;
+        let direct = options.direct && probe::takes_direct(&root, &path)?;
         if !direct {
-            try_out(&root, false).map_err(|errno| failed("try it out", errno))?;
+            probe::try_out(&root, false).map_err(|errno| failed("try it out", errno))?;
         }
         if options.direct && !direct {
             tracing::warn!(
@@ -166,7 +164,7 @@ impl Dir {
         self.run(|volume| {
             volume.reach()?;
             let _alone = volume.opened.lock();
-            try_out(&volume.root, volume.direct)
+            probe::try_out(&volume.root, volume.direct)
                 .map_err(|errno| volume.error("try it out", errno))?;
             volume.health.probed();
             Ok(())
@@ -369,37 +367,6 @@ fn preallocate(fd: &OwnedFd, len: Option<u64>) -> rustix::io::Result<()> {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         other => other,
     }
-}
-
-/// Whether the file system takes direct I/O, found by doing some.
-fn takes_direct(root: &OwnedFd, path: &Path) -> Result<bool> {
-    let failed = |errno| sys::error(path, "ask what file system it is", errno);
-    // These take the flag and ignore it: the page cache is all they have.
-    const TMPFS: u64 = 0x0102_1994;
-    const RAMFS: u64 = 0x8584_58f6;
-    if matches!(fs::fstatfs(root).map_err(failed)?.f_type as u64, TMPFS | RAMFS) {
-        return Ok(false);
-    }
-    match try_out(root, true) {
-        Ok(()) => Ok(true),
-        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(false),
-        Err(errno) => Err(sys::error(path, "try direct I/O", errno)),
-    }
-}
-
-/// Writes a page, syncs it and reads it back.
-fn try_out(root: &OwnedFd, direct: bool) -> rustix::io::Result<()> {
-    let direct = if direct { OFlags::DIRECT } else { OFlags::empty() };
-    let fd = fs::openat(root, PROBE, FILE_FLAGS | OFlags::CREATE | direct, FILE_MODE)?;
-    let mut page = IoBufMut::zeroed(buf::PAGE);
-    page.fill(0xa5);
-    let tried = sys::write_all_at(&fd, &page, 0)
-        .and_then(|()| fs::fsync(&fd))
-        .and_then(|()| sys::read_at(&fd, &mut page, 0));
-    let removed = fs::unlinkat(root, PROBE, AtFlags::empty());
-    let back = tried?;
-    removed?;
-    if back == buf::PAGE && page.iter().all(|&byte| byte == 0xa5) { Ok(()) } else { Err(Errno::IO) }
 }
 
 fn file_name(name: &Name) -> String {

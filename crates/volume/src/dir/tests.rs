@@ -1,6 +1,7 @@
 use std::fs as std_fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -10,7 +11,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::conformance::{self, Blocking, Harness, Work};
 use crate::task::block_on;
-use crate::{Io, IoBuf};
+use crate::{Io, IoBuf, IoBufMut};
 
 const IO: Io = Io::new(Origin::UserWrite, Step::Data);
 

@@ -1,0 +1,45 @@
+//! Finding out what a file system can do, and whether its device still works, by trying.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{self, AtFlags, OFlags};
+use rustix::io::Errno;
+
+use super::{FILE_FLAGS, FILE_MODE, sys};
+use crate::buf::PAGE;
+use crate::{IoBufMut, Result};
+
+const PROBE: &str = "plimsoll.probe";
+
+/// Whether the file system takes direct I/O, found by doing some.
+pub(super) fn takes_direct(root: &OwnedFd, path: &Path) -> Result<bool> {
+    let failed = |errno| sys::error(path, "ask what file system it is", errno);
+    // These take the flag and ignore it: the page cache is all they have.
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    if matches!(fs::fstatfs(root).map_err(failed)?.f_type as u64, TMPFS | RAMFS) {
+        return Ok(false);
+    }
+    match try_out(root, true) {
+        Ok(()) => Ok(true),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(false),
+        Err(errno) => Err(sys::error(path, "try direct I/O", errno)),
+    }
+}
+
+/// Writes a page, syncs it and reads it back.
+pub(super) fn try_out(root: &OwnedFd, direct: bool) -> rustix::io::Result<()> {
+    let direct = if direct { OFlags::DIRECT } else { OFlags::empty() };
+    let fd = fs::openat(root, PROBE, FILE_FLAGS | OFlags::CREATE | direct, FILE_MODE)?;
+    let mut page = IoBufMut::zeroed(PAGE);
+    page.fill(0xa5);
+    let tried = sys::write_all_at(&fd, &page, 0).and_then(|()| fs::fsync(&fd)).and_then(|()| {
+        page.fill(0);
+        sys::read_at(&fd, &mut page, 0)
+    });
+    let removed = fs::unlinkat(root, PROBE, AtFlags::empty());
+    let back = tried?;
+    removed?;
+    if back == PAGE && page.iter().all(|&byte| byte == 0xa5) { Ok(()) } else { Err(Errno::IO) }
+}
