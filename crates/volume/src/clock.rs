@@ -128,6 +128,17 @@ impl Clock {
         Some(now)
     }
 
+    /// Moves a simulated clock by `by` and wakes nobody, as a suspended machine finds it on waking up:
+    /// what was due meanwhile is late.
+    ///
+    /// # Panics
+    /// On a real clock.
+    pub fn jump(&self, by: Duration) {
+        let Source::Virtual(v) = &self.0 else { panic!("only a simulated clock can jump") };
+        let mut state = v.state.lock();
+        state.now = state.now + by;
+    }
+
     /// Runs a future to its end on this thread. Whenever it can only wait, a simulated clock moves to
     /// the next alarm.
     ///
@@ -322,6 +333,19 @@ mod tests {
         assert_eq!(clock.advance(), Some(Instant::ZERO + 2 * second));
         assert_eq!(woken.0.load(Ordering::SeqCst), 2);
         assert_eq!(clock.advance(), None);
+    }
+
+    #[test]
+    fn what_was_due_during_a_jump_is_late() {
+        let clock = Clock::simulated();
+        let woken = Arc::new(Count(AtomicUsize::new(0)));
+        for seconds in [1, 2, 5] {
+            clock.wake_at(clock.now() + Duration::from_secs(seconds), Arc::clone(&woken).into());
+        }
+        clock.jump(Duration::from_secs(3));
+        assert_eq!(woken.0.load(Ordering::SeqCst), 0);
+        assert_eq!(clock.advance(), Some(Instant::ZERO + Duration::from_secs(3)));
+        assert_eq!(woken.0.load(Ordering::SeqCst), 2);
     }
 
     #[test]
