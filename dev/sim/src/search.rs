@@ -61,7 +61,6 @@ pub fn search(program: &Program, seeds: Range<u64>, failures_max: usize) -> Repo
 }
 
 /// Runs `program` with one seed; gives its log, complete up to a failure, and how it ended.
-#[must_use]
 pub fn replay(program: &Program, seed: u64) -> (String, Result<String, Failure>) {
     let sim = Sim::new(seed, Log::recording());
     let ending = attempt(program, &sim, seed);
