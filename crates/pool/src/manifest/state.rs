@@ -27,6 +27,13 @@ pub(crate) struct Stored {
     links: u32,
 }
 
+impl Stored {
+    /// How many names it has.
+    pub(crate) const fn links(&self) -> u32 {
+        self.links
+    }
+}
+
 /// An object that lost its last name: its bytes can go once that is durable.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Dead {

@@ -24,10 +24,11 @@
 
 mod body;
 mod check;
+mod claim;
 mod names;
 mod place;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -37,6 +38,7 @@ use volume::{Error, ErrorKind, Intent, Listed, Name, Object, Pending, Result, Sp
 
 use self::body::Body;
 pub use self::check::{Finding, Problem, Progress, Report};
+pub use self::claim::Claim;
 pub use self::names::{Change, Stat};
 use crate::header::{self, Header, PoolId};
 use crate::leaf::{Leaf, ObjectId};
@@ -77,6 +79,8 @@ struct Inner {
     journal: Journal,
     /// Locked for moments, before the journal's state and never after it.
     table: Mutex<Table>,
+    /// Names with an owner; see [`Claim`].
+    claimed: Mutex<BTreeSet<Name>>,
     foreign: Vec<Foreign>,
 }
 
@@ -178,6 +182,7 @@ impl Spread {
             placement: Mutex::new(placement),
             journal,
             table: Mutex::default(),
+            claimed: Mutex::default(),
             foreign,
         };
         inner.table.lock().leftovers =

@@ -11,7 +11,7 @@ use super::body::Body;
 use super::{Drafts, Inner, Spread, Table};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::journal::Lsn;
-use crate::manifest::{Dead, Record, State};
+use crate::manifest::{Dead, Record, State, Stored};
 
 /// So many removed objects may keep their bytes for want of a sync.
 const CONDEMNED_MAX: usize = 64;
@@ -60,6 +60,8 @@ pub struct Stat {
     pub kind: Kind,
     /// Its length in bytes.
     pub len: u64,
+    /// How many names it has.
+    pub links: u32,
     /// Where it lies.
     pub layout: Layout,
 }
@@ -81,8 +83,10 @@ impl Spread {
         if !body.knows_len() {
             self.0.leaf(&body, 0).await?;
         }
+        // A draft is not in the manifest yet, and has one name.
+        let links = self.0.journal.look(|state| state.object(body.id).map_or(1, Stored::links));
         let (id, kind, len, layout) = (body.id, body.kind, body.len(), body.layout.clone());
-        Ok(Stat { id, kind, len, layout })
+        Ok(Stat { id, kind, len, links, layout })
     }
 
     /// Every object whose name begins with `prefix`, in the order of names. A log whose volume is away

@@ -4,4 +4,5 @@
 mod conforming;
 mod crashes;
 mod model;
+mod owners;
 mod rig;

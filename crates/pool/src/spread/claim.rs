@@ -1,0 +1,42 @@
+//! Names that belong to one owner at a time.
+
+use std::fmt;
+
+use volume::{Error, ErrorKind, Name, Result};
+
+use super::Spread;
+
+/// The right to a name, held by one owner of this process until it is dropped. It is a mark and
+/// nothing else: there need be no object of that name, and whoever does not ask is not kept off.
+///
+/// Other processes are kept off a pool by the locks of its volumes.
+pub struct Claim {
+    pool: Spread,
+    name: Name,
+}
+
+impl Spread {
+    /// Claims `name`, for stores that must not be opened twice.
+    ///
+    /// # Errors
+    /// `Fenced`: another owner has it.
+    pub fn claim(&self, name: &Name) -> Result<Claim> {
+        if self.0.claimed.lock().insert(name.clone()) {
+            Ok(Claim { pool: self.clone(), name: name.clone() })
+        } else {
+            Err(Error::new(ErrorKind::Fenced, format!("{name}: somebody has it open already")))
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.pool.0.claimed.lock().remove(&self.name);
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Claim({})", self.name)
+    }
+}
