@@ -1,1 +1,38 @@
-//! Stub.
+//! RocksDB over a pool of volumes, and nothing else.
+//!
+//! RocksDB runs as it is; what it takes for a file system is a small C++ shim that hands every call,
+//! with the reason for it, to Rust:
+//!
+//! ```text
+//!   rust-rocksdb ── RocksDB ── shim/*.cc ── ffi ── file_system ─┬─ table       built whole, then placed
+//!                                                               ├─ readable    pages for users, windows
+//!                                                               │              for compactions
+//!                                                               ├─ logs        appended at once, synced
+//!                                                               └─ sequential  when asked or by a timer
+//!                                                        origin ── on whose behalf: one rule for all
+//! ```
+//!
+//! Every name RocksDB uses is a name of the pool; no local file is touched. Every I/O passes the gate
+//! of its volume with its [`Origin`](policy::purpose::Origin).
+
+mod db;
+mod error;
+mod extent;
+mod ffi;
+mod file_system;
+mod info_log;
+mod logs;
+mod memory;
+mod origin;
+mod path;
+mod readable;
+mod sequential;
+mod settings;
+mod shim;
+mod table;
+mod thread;
+
+pub use db::{Db, open};
+pub use error::{Error, Result};
+pub use settings::Settings;
+pub use shim::Shim;

@@ -1,0 +1,45 @@
+//! Builds the C++ half of the crate against the headers the RocksDB sys crate ships.
+
+use std::env;
+use std::path::PathBuf;
+
+const SOURCES: [&str; 6] =
+    ["file_system.cc", "files.cc", "info_log.cc", "install.cc", "outcome.cc", "table_range.cc"];
+
+/// What RocksDB's own build defines on every platform we build for, as far as its public headers
+/// look at it: both halves must see the same classes.
+const DEFINES: [&str; 5] =
+    ["NDEBUG", "HAVE_ALIGNED_NEW", "OS_LINUX", "ROCKSDB_PLATFORM_POSIX", "ROCKSDB_LIB_IO_POSIX"];
+
+fn main() {
+    let sys = env::var_os("DEP_ROCKSDB_CARGO_MANIFEST_DIR")
+        .expect("the RocksDB sys crate is a direct dependency and tells where it lies");
+    let headers = PathBuf::from(sys).join("rocksdb/include");
+
+    let mut build = cc::Build::new();
+    build.cpp(true).std("c++20").flag("-isystem").flag(&headers);
+    // RocksDB is built without type information; a class of ours that asked for that of a base
+    // class would not link.
+    build.flag("-fno-rtti").flag("-Wall").flag("-Wextra").flag("-Wno-unused-parameter");
+    if let Some(cpu) = target_cpu() {
+        build.flag_if_supported(format!("-march={cpu}"));
+    }
+    for define in DEFINES {
+        build.define(define, None);
+    }
+    for source in SOURCES {
+        build.file(format!("src/shim/{source}"));
+    }
+    build.compile("plimsoll_shim");
+
+    println!("cargo::rerun-if-changed=src/shim");
+}
+
+/// The processor Rust compiles for, which is the one RocksDB was compiled for too.
+fn target_cpu() -> Option<String> {
+    let flags = env::var("CARGO_ENCODED_RUSTFLAGS").ok()?;
+    flags.split('\x1f').find_map(|flag| {
+        let flag = flag.strip_prefix("-C").unwrap_or(flag);
+        flag.strip_prefix("target-cpu=").map(str::to_owned)
+    })
+}

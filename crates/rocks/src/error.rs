@@ -1,0 +1,140 @@
+//! Errors: what users of the crate see, and what RocksDB is told.
+
+use volume::ErrorKind;
+
+/// What opening a database ends with.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a database could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// RocksDB refused or failed: its message names the file, and the volume if one was away.
+    #[error("RocksDB: {0}")]
+    Rocks(#[from] rust_rocksdb::Error),
+    /// The pool could not be asked: see the kind for what to do.
+    #[error(transparent)]
+    Pool(#[from] volume::Error),
+    /// The RocksDB that was linked is not the one this crate was compiled for: build again.
+    #[error("the linked RocksDB lays out its {0} in another way than its headers say")]
+    Layout(&'static str),
+}
+
+/// What a call asked for, as far as RocksDB must be answered in a different way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Call {
+    /// Names: open, create, remove, rename, list.
+    Names,
+    /// A table or blob file is read by RocksDB's own work.
+    BackgroundRead,
+    /// A table or blob file is read for a user, or a log at recovery.
+    Read,
+    /// A table or blob file is written.
+    TableWrite,
+    /// A log is written or synced.
+    LogWrite,
+}
+
+/// The values of `Code` in shim/ffi.h.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub(crate) enum Code {
+    Ok = 0,
+    NotFound = 1,
+    PathNotFound = 2,
+    IoError = 3,
+    NoSpace = 4,
+    Fenced = 5,
+    Corruption = 6,
+    TimedOut = 7,
+    Invalid = 8,
+}
+
+/// A failed call, as RocksDB is told.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) struct Status {
+    pub(crate) code: Code,
+    /// RocksDB may go on by trying again. An error of a flush or a log that is not retryable makes
+    /// the database read-only until it is opened again.
+    pub(crate) retryable: bool,
+    /// Only this file is lost: RocksDB writes another in its place, and the pool puts that elsewhere.
+    pub(crate) file_scope: bool,
+    pub(crate) message: String,
+}
+
+impl Status {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, retryable: false, file_scope: false, message: message.into() }
+    }
+
+    /// What RocksDB is told of `error` in answer to `call`.
+    pub(crate) fn of(error: &volume::Error, call: Call) -> Self {
+        let kind = error.kind();
+        Self {
+            code: code(kind),
+            retryable: is_retryable(kind, call),
+            file_scope: kind == ErrorKind::Poisoned && call == Call::TableWrite,
+            message: error.to_string(),
+        }
+    }
+}
+
+const fn code(kind: ErrorKind) -> Code {
+    match kind {
+        ErrorKind::NotFound | ErrorKind::Gone => Code::PathNotFound,
+        ErrorKind::Busy => Code::TimedOut,
+        ErrorKind::OutOfSpace => Code::NoSpace,
+        ErrorKind::Corrupt => Code::Corruption,
+        ErrorKind::Fenced => Code::Fenced,
+        ErrorKind::Invalid => Code::Invalid,
+        _ => Code::IoError,
+    }
+}
+
+/// A volume that is away may come back. A sync that failed did fail: nobody knows what is on the
+/// device, and trying again would only hide it.
+///
+/// On a read that RocksDB does not repeat by itself the mark would do harm: the background opening
+/// of tables takes a retryable error for a reason to stop writes.
+const fn is_retryable(kind: ErrorKind, call: Call) -> bool {
+    matches!(kind, ErrorKind::Unavailable | ErrorKind::Busy) && !matches!(call, Call::Read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(kind: ErrorKind, call: Call) -> (Code, bool, bool) {
+        let status = Status::of(&volume::Error::new(kind, "a: volume"), call);
+        assert_eq!(status.message, "a: volume");
+        (status.code, status.retryable, status.file_scope)
+    }
+
+    #[test]
+    fn a_volume_that_is_away_is_tried_again_by_whoever_tries_by_itself() {
+        for call in [Call::Names, Call::BackgroundRead, Call::TableWrite, Call::LogWrite] {
+            assert_eq!(told(ErrorKind::Unavailable, call), (Code::IoError, true, false));
+        }
+        assert_eq!(told(ErrorKind::Unavailable, Call::Read), (Code::IoError, false, false));
+    }
+
+    #[test]
+    fn a_failed_sync_is_never_tried_again() {
+        assert_eq!(told(ErrorKind::Poisoned, Call::LogWrite), (Code::IoError, false, false));
+        assert_eq!(told(ErrorKind::Poisoned, Call::TableWrite), (Code::IoError, false, true));
+    }
+
+    #[test]
+    fn kinds_rocksdb_knows_keep_their_meaning() {
+        for (kind, code) in [
+            (ErrorKind::OutOfSpace, Code::NoSpace),
+            (ErrorKind::Corrupt, Code::Corruption),
+            (ErrorKind::Fenced, Code::Fenced),
+            (ErrorKind::NotFound, Code::PathNotFound),
+            (ErrorKind::Io, Code::IoError),
+        ] {
+            assert_eq!(told(kind, Call::TableWrite), (code, false, false), "{kind:?}");
+        }
+        assert_eq!(told(ErrorKind::Busy, Call::Read), (Code::TimedOut, false, false));
+    }
+}

@@ -1,0 +1,549 @@
+//! The boundary to C++, and the only file of the crate with `unsafe`. Its twin is `shim/ffi.h`.
+//!
+//! What the header calls a pointer to an object of the Rust half is a reference here, or a box where
+//! the call takes the object over. C++ keeps the promises of those types: it passes what it was
+//! given, for the length of a call, nothing after its `release`, and to one thread at a time what is
+//! not shared. Nothing unwinds out of here: a panic is answered as an error.
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{ptr, slice};
+
+use policy::intent::KeyRange;
+use rust_librocksdb_sys::{rocksdb_env_t, rocksdb_options_t};
+use rust_rocksdb::{AsRawPtr, Env, Options};
+
+use crate::error::{Call, Code, Error, Status};
+use crate::file_system::{FileSystem, OpenFor, Writable};
+use crate::origin::Activity;
+use crate::readable::{Read, Readable, Why};
+use crate::sequential::Sequential;
+use crate::thread;
+
+// --- C++ for Rust -------------------------------------------------------------------------------
+
+unsafe extern "C" {
+    fn plimsoll_env_new(fs: *mut c_void) -> *mut rocksdb_env_t;
+    fn plimsoll_install_table_range(options: *mut rocksdb_options_t);
+    fn plimsoll_layout_holds(options: *mut rocksdb_options_t, env: *mut rocksdb_env_t) -> bool;
+}
+
+/// An environment whose files are those of `fs`. It keeps `fs` alive.
+pub(crate) fn environment(fs: Arc<FileSystem>) -> Env {
+    // SAFETY: the C++ side takes the box over and `Env` the environment, whose destruction gives the
+    // box back to `plimsoll_fs_release`.
+    unsafe { Env::from_raw(plimsoll_env_new(Box::into_raw(Box::new(fs)).cast())) }
+}
+
+/// Makes tables built with `options` tell what they cover.
+pub(crate) fn install_table_range(options: &mut Options) {
+    // SAFETY: the options are exclusively ours for the call, and `check_layout` compared the struct
+    // behind the pointer with what the call takes it for.
+    unsafe { plimsoll_install_table_range(options.as_raw_ptr()) }
+}
+
+/// Compares the structs behind RocksDB's C API with what the C++ half takes them for.
+///
+/// # Errors
+/// `Layout`: the headers are not those of the library that was linked.
+pub(crate) fn check_layout(env: &Env) -> Result<(), Error> {
+    let scratch = Options::default();
+    // SAFETY: both pointers are valid for the call, and the scratch options are nobody else's. The
+    // environment is not kept: the call leaves the standard one in the options.
+    let holds = unsafe { plimsoll_layout_holds(scratch.as_raw_ptr(), env.as_raw_ptr()) };
+    if holds { Ok(()) } else { Err(Error::Layout("options and environment")) }
+}
+
+// --- What crosses -------------------------------------------------------------------------------
+
+/// Bytes of the caller.
+#[repr(C)]
+pub(crate) struct Bytes<'a> {
+    data: *const u8,
+    len: usize,
+    caller: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Bytes<'a> {
+    fn get(&self) -> &'a [u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: whoever made this, here or in C++, took it from bytes that live for 'a.
+        unsafe { slice::from_raw_parts(self.data, self.len) }
+    }
+
+    fn path(&self) -> Result<&'a str, Status> {
+        str::from_utf8(self.get()).map_err(|_| Status::new(Code::Invalid, "a path is not UTF-8"))
+    }
+}
+
+impl<'a> From<&'a str> for Bytes<'a> {
+    fn from(text: &'a str) -> Self {
+        Self { data: text.as_ptr(), len: text.len(), caller: PhantomData }
+    }
+}
+
+/// How a call ended.
+#[repr(C)]
+pub(crate) struct Outcome {
+    message: *mut u8,
+    message_len: usize,
+    code: u8,
+    retryable: bool,
+    file_scope: bool,
+}
+
+impl Outcome {
+    const OK: Self = Self {
+        message: ptr::null_mut(),
+        message_len: 0,
+        code: Code::Ok as u8,
+        retryable: false,
+        file_scope: false,
+    };
+}
+
+impl From<Status> for Outcome {
+    fn from(status: Status) -> Self {
+        let message = Box::leak(status.message.into_bytes().into_boxed_slice());
+        Self {
+            message: message.as_mut_ptr(),
+            message_len: message.len(),
+            code: status.code as u8,
+            retryable: status.retryable,
+            file_scope: status.file_scope,
+        }
+    }
+}
+
+impl From<Result<(), Status>> for Outcome {
+    fn from(result: Result<(), Status>) -> Self {
+        result.map_or_else(Self::from, |()| Self::OK)
+    }
+}
+
+/// RocksDB's reason for an I/O.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Reason {
+    timeout_micros: u64,
+    activity: u8,
+}
+
+impl Reason {
+    const fn activity(self) -> Activity {
+        Activity::from_code(self.activity)
+    }
+
+    fn why(self) -> Why {
+        let micros = self.timeout_micros;
+        let timeout = (micros > 0).then(|| Duration::from_micros(micros));
+        Why { activity: self.activity(), timeout }
+    }
+}
+
+/// One read.
+#[repr(C)]
+pub(crate) struct ReadRequest {
+    offset: u64,
+    into: *mut MaybeUninit<u8>,
+    len: usize,
+    got: usize,
+    outcome: Outcome,
+}
+
+const _: () = assert!(
+    size_of::<Bytes<'_>>() == 16
+        && size_of::<Outcome>() == 24
+        && size_of::<Reason>() == 16
+        && size_of::<ReadRequest>() == 56
+);
+
+type NameSink = extern "C" fn(into: *mut c_void, name: Bytes<'_>);
+
+/// Runs a call of C++ and answers it, whatever happens inside.
+fn answer(call: impl FnOnce() -> Result<(), Status>) -> Outcome {
+    let result = catch_unwind(AssertUnwindSafe(call));
+    result.unwrap_or_else(|panic| Err(bug(panic.as_ref()))).into()
+}
+
+/// Runs a call that has no way to fail.
+fn run(call: impl FnOnce()) {
+    // Whoever panics has told the panic hook.
+    let _ = catch_unwind(AssertUnwindSafe(call));
+}
+
+fn bug(panic: &(dyn Any + Send)) -> Status {
+    let said = panic.downcast_ref::<&str>().copied();
+    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Status::new(Code::IoError, format!("a bug: {}", said.unwrap_or("a panic without a word")))
+}
+
+/// Answers RocksDB as befits what it asked for.
+trait Asked<T> {
+    fn asked(self, call: Call) -> Result<T, Status>;
+}
+
+impl<T> Asked<T> for volume::Result<T> {
+    fn asked(self, call: Call) -> Result<T, Status> {
+        self.map_err(|error| Status::of(&error, call))
+    }
+}
+
+/// Runs a call about names.
+fn names<T>(out: &mut T, call: impl FnOnce() -> Result<volume::Result<T>, Status>) -> Outcome {
+    answer(|| {
+        *out = call()?.asked(Call::Names)?;
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_message_free(message: *mut u8, len: usize) {
+    let message = ptr::slice_from_raw_parts_mut(message, len);
+    // SAFETY: `Outcome::from` leaked it as a box of this length, and C++ gives it back once.
+    drop(unsafe { Box::from_raw(message) });
+}
+
+// --- The file system ----------------------------------------------------------------------------
+
+/// C++ holds a box around its share, so that it can be asked for another one.
+type Shared = Arc<FileSystem>;
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_retain(fs: &Shared) -> Box<Shared> {
+    Box::new(Arc::clone(fs))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_release(fs: Box<Shared>) {
+    run(|| drop(fs));
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_open_sequential(
+    fs: &Shared,
+    path: Bytes<'_>,
+    file: &mut Option<Box<Sequential>>,
+) -> Outcome {
+    names(file, || Ok(fs.open_sequential(path.path()?).map(|file| Some(Box::new(file)))))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_open_readable(
+    fs: &Shared,
+    path: Bytes<'_>,
+    file: &mut Option<Box<Readable>>,
+) -> Outcome {
+    names(file, || Ok(fs.open_readable(path.path()?).map(|file| Some(Box::new(file)))))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_open_writable(
+    fs: &Shared,
+    path: Bytes<'_>,
+    how: u8,
+    file: &mut Option<Box<Writable>>,
+) -> Outcome {
+    names(file, || {
+        let how = match how {
+            0 => OpenFor::Create,
+            1 => OpenFor::Append,
+            _ => OpenFor::Overwrite,
+        };
+        Ok(fs.open_writable(path.path()?, how).map(|file| Some(Box::new(file))))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_exists(fs: &Shared, path: Bytes<'_>) -> Outcome {
+    answer(|| {
+        let path = path.path()?;
+        match fs.exists(path).asked(Call::Names)? {
+            true => Ok(()),
+            false => Err(Status::new(Code::NotFound, path)),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_children(
+    fs: &Shared,
+    path: Bytes<'_>,
+    sink: NameSink,
+    into: *mut c_void,
+) -> Outcome {
+    answer(|| {
+        let path = path.path()?;
+        match fs.children(path).asked(Call::Names)? {
+            Some(names) => names.iter().for_each(|name| sink(into, name.as_str().into())),
+            None => return Err(Status::new(Code::NotFound, path)),
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_remove(fs: &Shared, path: Bytes<'_>) -> Outcome {
+    names(&mut (), || Ok(fs.remove(path.path()?)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_truncate(fs: &Shared, path: Bytes<'_>, len: u64) -> Outcome {
+    names(&mut (), || Ok(fs.truncate(path.path()?, len)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_create_dir(fs: &Shared, path: Bytes<'_>, may_exist: bool) -> Outcome {
+    names(&mut (), || Ok(fs.create_dir(path.path()?, may_exist)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_remove_dir(fs: &Shared, path: Bytes<'_>) -> Outcome {
+    names(&mut (), || Ok(fs.remove_dir(path.path()?)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_is_dir(fs: &Shared, path: Bytes<'_>, is_dir: &mut bool) -> Outcome {
+    names(is_dir, || Ok(fs.is_dir(path.path()?)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_len(fs: &Shared, path: Bytes<'_>, len: &mut u64) -> Outcome {
+    names(len, || Ok(fs.len(path.path()?)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_rename(fs: &Shared, from: Bytes<'_>, to: Bytes<'_>) -> Outcome {
+    names(&mut (), || Ok(fs.rename(from.path()?, to.path()?)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_link(fs: &Shared, from: Bytes<'_>, to: Bytes<'_>) -> Outcome {
+    names(&mut (), || Ok(fs.link(from.path()?, to.path()?)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_links(fs: &Shared, path: Bytes<'_>, count: &mut u64) -> Outcome {
+    names(count, || Ok(fs.links(path.path()?)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_same(
+    fs: &Shared,
+    one: Bytes<'_>,
+    other: Bytes<'_>,
+    same: &mut bool,
+) -> Outcome {
+    names(same, || Ok(fs.same(one.path()?, other.path()?)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_lock(fs: &Shared, path: Bytes<'_>) -> Outcome {
+    names(&mut (), || Ok(fs.lock(path.path()?)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_unlock(fs: &Shared, path: Bytes<'_>) -> Outcome {
+    names(&mut (), || Ok(fs.unlock(path.path()?)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_free_space(fs: &Shared, bytes: &mut u64) -> Outcome {
+    names(bytes, || Ok(fs.free_space()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_sync_file(fs: &Shared, path: Bytes<'_>) -> Outcome {
+    answer(|| fs.sync_file(path.path()?).asked(Call::LogWrite))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_flush_names(fs: &Shared) -> Outcome {
+    answer(|| fs.flush_names().asked(Call::LogWrite))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_fs_info_log(fs: &Shared, level: u8, line: Bytes<'_>) {
+    run(|| fs.info_log().line(level, line.get()));
+}
+
+// --- Files --------------------------------------------------------------------------------------
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_sequential_read(
+    file: &mut Sequential,
+    into: *mut MaybeUninit<u8>,
+    len: usize,
+    got: &mut usize,
+) -> Outcome {
+    answer(|| {
+        // SAFETY: RocksDB's buffer has room for `len` bytes and is nobody else's during the read.
+        let into = unsafe { buffer(into, len) };
+        *got = file.read(into).asked(Call::Read)?;
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_sequential_skip(file: &mut Sequential, count: u64) -> Outcome {
+    answer(|| {
+        file.skip(count);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_sequential_release(file: Box<Sequential>) {
+    run(|| drop(file));
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_readable_read(
+    file: &Readable,
+    requests: *mut ReadRequest,
+    count: usize,
+    reason: Reason,
+) {
+    // SAFETY: C++ made that many requests and waits for the answers.
+    let requests = unsafe { slice::from_raw_parts_mut(requests, count) };
+    let why = reason.why();
+    let call = if why.activity.is_background() { Call::BackgroundRead } else { Call::Read };
+    let done = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: each request's buffer has room for its `len` bytes and is its own.
+        let reads = requests.iter().map(|request| unsafe { buffer(request.into, request.len) });
+        let reads =
+            requests.iter().zip(reads).map(|(request, into)| Read::new(request.offset, into));
+        let mut reads: Vec<_> = reads.collect();
+        file.read(&mut reads, why);
+        reads.into_iter().map(|read| read.got.asked(call)).collect::<Vec<_>>()
+    }));
+    let mut done = done.map(Vec::into_iter);
+    for request in requests {
+        let done = match &mut done {
+            Ok(done) => done.next().unwrap_or(Ok(0)),
+            Err(panic) => Err(bug(panic.as_ref())),
+        };
+        request.got = *done.as_ref().unwrap_or(&0);
+        request.outcome = done.map(|_| ()).into();
+    }
+}
+
+/// # Safety
+/// `into` has room for `len` bytes that nobody else uses for as long as the result lives.
+unsafe fn buffer<'a>(into: *mut MaybeUninit<u8>, len: usize) -> &'a mut [MaybeUninit<u8>] {
+    if len == 0 {
+        return &mut [];
+    }
+    // SAFETY: as the caller says; bytes that may be uninitialised need no more.
+    unsafe { slice::from_raw_parts_mut(into, len) }
+}
+
+/// Initialised bytes, as a buffer of RocksDB's.
+#[cfg(test)]
+pub(crate) fn buffer_over(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: the bytes are borrowed for as long as the result, and the crate only ever fills
+    // buffers with initialised bytes.
+    unsafe { buffer(bytes.as_mut_ptr().cast(), bytes.len()) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_readable_len(file: &Readable) -> u64 {
+    file.len()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_readable_release(file: Box<Readable>) {
+    run(|| drop(file));
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_writable_append(file: &Writable, data: Bytes<'_>, why: Reason) -> Outcome {
+    answer(|| file.append(data.get(), why.activity()).asked(file.call()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_writable_truncate(file: &Writable, len: u64) -> Outcome {
+    answer(|| file.truncate(len).asked(file.call()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_writable_flush(file: &Writable) -> Outcome {
+    answer(|| file.flush().asked(file.call()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_writable_sync(file: &Writable, why: Reason) -> Outcome {
+    answer(|| file.sync(why.activity()).asked(file.call()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_writable_close(file: &Writable, why: Reason) -> Outcome {
+    answer(|| file.close(why.activity()).asked(file.call()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_writable_len(file: &Writable) -> u64 {
+    file.len()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_writable_release(file: Box<Writable>) {
+    run(|| drop(file));
+}
+
+// --- Tables being built -------------------------------------------------------------------------
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_table_begun(family: u32, level: i32) {
+    run(|| thread::begin_table(family, level));
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_table_finished(first: Bytes<'_>, last: Bytes<'_>, data_len: u64) {
+    run(|| {
+        let range = KeyRange { first: first.get().into(), last: last.get().into() };
+        thread::finish_table(range, data_len);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(outcome: Outcome) -> String {
+        let bytes = Bytes { data: outcome.message, len: outcome.message_len, caller: PhantomData };
+        let text = str::from_utf8(bytes.get()).unwrap().to_owned();
+        plimsoll_message_free(outcome.message, outcome.message_len);
+        text
+    }
+
+    #[test]
+    fn a_panic_is_an_error_to_cpp() {
+        let outcome = answer(|| panic!("no such {}", "luck"));
+        assert_eq!(outcome.code, Code::IoError as u8);
+        assert_eq!(message(outcome), "a bug: no such luck");
+    }
+
+    #[test]
+    fn a_message_crosses_whole() {
+        let outcome = Outcome::from(Status::new(Code::NoSpace, "v1: full"));
+        assert_eq!(outcome.code, Code::NoSpace as u8);
+        assert_eq!(message(outcome), "v1: full");
+        assert_eq!(answer(|| Ok(())).code, Code::Ok as u8);
+    }
+
+    #[test]
+    fn a_path_that_is_not_text_is_refused() {
+        let bytes = [0xff, b'/'];
+        let path = Bytes { data: bytes.as_ptr(), len: 2, caller: PhantomData };
+        assert_eq!(path.path().unwrap_err().code, Code::Invalid);
+        assert_eq!(Bytes::from("/CURRENT").path(), Ok("/CURRENT"));
+    }
+}

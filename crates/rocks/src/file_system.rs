@@ -1,0 +1,392 @@
+//! The calls of RocksDB's `FileSystem`, over the names of a pool.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use policy::intent::{Family, Intent, Kind};
+use pool::spread::{Claim, Spread, Stat};
+use volume::task::block_on;
+use volume::{Clock, Error, ErrorKind, Name, Object, Result, Volume};
+
+use crate::Settings;
+use crate::error::Call;
+use crate::info_log::InfoLog;
+use crate::logs::{LogFile, Logs};
+use crate::memory::{Allowance, Share, Tails};
+use crate::origin::Activity;
+use crate::path::{FileKind, Root};
+use crate::readable::Readable;
+use crate::sequential::Sequential;
+use crate::table::TableWriter;
+use crate::thread::{self, TableFacts};
+
+/// How a file is opened for writing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum OpenFor {
+    /// As a new one; what had its name is gone.
+    Create,
+    /// To go on at its end.
+    Append,
+    /// To be written again from its start, in its own bytes.
+    Overwrite,
+}
+
+/// A file that is being written.
+pub(crate) enum Writable {
+    /// Appended at once.
+    Log(Arc<LogFile>),
+    /// Buffered or streamed. RocksDB writes it from one thread at a time.
+    Table(Mutex<TableWriter>),
+}
+
+impl Writable {
+    /// What RocksDB does with it, for the answer to an error.
+    pub(crate) fn call(&self) -> Call {
+        match self {
+            Self::Log(_) => Call::LogWrite,
+            Self::Table(_) => Call::TableWrite,
+        }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Log(log) => log.len(),
+            Self::Table(table) => table.lock().len(),
+        }
+    }
+
+    pub(crate) fn append(&self, data: &[u8], activity: Activity) -> Result<()> {
+        match self {
+            Self::Log(log) => log.append(data),
+            Self::Table(table) => table.lock().append(data, activity),
+        }
+    }
+
+    /// What was appended survives the death of the process and can be read.
+    pub(crate) fn flush(&self) -> Result<()> {
+        match self {
+            // It does so far.
+            Self::Log(_) => Ok(()),
+            Self::Table(table) => table.lock().flush(Activity::Unsaid),
+        }
+    }
+
+    pub(crate) fn sync(&self, activity: Activity) -> Result<()> {
+        match self {
+            Self::Log(log) => log.sync(),
+            Self::Table(table) => table.lock().sync(activity),
+        }
+    }
+
+    pub(crate) fn truncate(&self, len: u64) -> Result<()> {
+        match self {
+            Self::Log(log) => log.truncate(len),
+            Self::Table(table) if table.lock().len() == len => Ok(()),
+            Self::Table(_) => Err(invalid("a table cannot be cut while it is written")),
+        }
+    }
+
+    pub(crate) fn close(&self, activity: Activity) -> Result<()> {
+        match self {
+            // What nobody synced is synced by the timer.
+            Self::Log(_) => Ok(()),
+            Self::Table(table) => table.lock().close(activity),
+        }
+    }
+}
+
+/// What one database sees of a pool.
+pub(crate) struct FileSystem {
+    pool: Spread,
+    clock: Clock,
+    root: Root,
+    settings: Settings,
+    /// Directories somebody made. A pool has none, so an empty one is forgotten with the process.
+    dirs: Mutex<BTreeSet<Name>>,
+    locked: Mutex<BTreeMap<Name, Claim>>,
+    tables: Arc<Allowance>,
+    tails: Tails,
+    logs: Logs,
+    info_log: InfoLog,
+}
+
+impl FileSystem {
+    pub(crate) fn new(pool: Spread, clock: Clock, root: Root, settings: Settings) -> Arc<Self> {
+        Arc::new(Self {
+            pool,
+            clock,
+            settings,
+            dirs: Mutex::default(),
+            locked: Mutex::default(),
+            tables: Allowance::new(settings.table_buffers),
+            tails: Tails::new(settings.table_tails),
+            logs: Logs::start(settings.wal_sync_interval),
+            info_log: InfoLog::start(root.as_str(), settings.info_log_lines),
+            root,
+        })
+    }
+
+    pub(crate) fn pool(&self) -> &Spread {
+        &self.pool
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn tails(&self) -> &Tails {
+        &self.tails
+    }
+
+    /// A share of the memory for tables under construction.
+    pub(crate) fn table_memory(&self) -> Share {
+        self.tables.share()
+    }
+
+    /// The intent of a table, from what its builder said about it.
+    pub(crate) fn table_intent(&self, facts: Option<TableFacts>) -> Intent {
+        let root = self.root.as_str();
+        let kind = match facts {
+            Some(TableFacts { family, level, range, .. }) => {
+                Kind::Table { family: Family(format!("{root}#{family}").into()), level, range }
+            }
+            None => Kind::Table { family: Family(root.into()), level: None, range: None },
+        };
+        Intent { kind, len: None }
+    }
+
+    pub(crate) fn open_sequential(&self, path: &str) -> Result<Sequential> {
+        Ok(Sequential::new(self.open(&self.root.name(path)?)?))
+    }
+
+    pub(crate) fn open_readable(&self, path: &str) -> Result<Readable> {
+        let name = self.root.name(path)?;
+        let object = self.open(&name)?;
+        Ok(Readable::new(object, self.clock.clone(), self.tails.find(&name)))
+    }
+
+    pub(crate) fn open_writable(self: &Arc<Self>, path: &str, how: OpenFor) -> Result<Writable> {
+        let name = self.root.name(path)?;
+        let kind = FileKind::of(path);
+        match (kind, how) {
+            (FileKind::Log, OpenFor::Create) => {
+                self.make_way(&name)?;
+                let object = block_on(self.pool.create(&name, &Intent::LOG))?;
+                Ok(Writable::Log(self.logs.open(name, object, 0)))
+            }
+            (FileKind::Log, OpenFor::Append) => {
+                let object = if self.pool.contains(&name) {
+                    self.open(&name)?
+                } else {
+                    block_on(self.pool.create(&name, &Intent::LOG))?
+                };
+                let end = object.len();
+                Ok(Writable::Log(self.logs.open(name, object, end)))
+            }
+            (FileKind::Log, OpenFor::Overwrite) => {
+                let object = self.open(&name)?;
+                Ok(Writable::Log(self.logs.open(name, object, 0)))
+            }
+            (FileKind::Table | FileKind::Blob, OpenFor::Create) => {
+                self.make_way(&name)?;
+                if kind == FileKind::Table {
+                    // What an earlier table left behind is not about this one.
+                    let _ = thread::take_table();
+                }
+                Ok(Writable::Table(Mutex::new(TableWriter::new(Arc::clone(self), name, kind))))
+            }
+            (FileKind::Table | FileKind::Blob, OpenFor::Append | OpenFor::Overwrite) => {
+                Err(invalid(format!("{name}: a table is written once")))
+            }
+        }
+    }
+
+    /// Whether there is a file or directory.
+    pub(crate) fn exists(&self, path: &str) -> Result<bool> {
+        let name = self.root.name(path)?;
+        Ok(self.pool.contains(&name) || self.is_dir_name(&name)?)
+    }
+
+    /// The files and directories right under a directory, or `None` if there is no such directory.
+    pub(crate) fn children(&self, path: &str) -> Result<Option<BTreeSet<String>>> {
+        let dir = self.root.name(path)?;
+        let files = self.below(&dir)?;
+        let prefix = format!("{dir}/");
+        let made = self.dirs.lock();
+        if files.is_empty() && !made.iter().any(|made| is_or_is_below(made, &dir)) {
+            return Ok(None);
+        }
+        let rest = files.iter().chain(made.iter()).filter_map(|n| n.as_str().strip_prefix(&prefix));
+        Ok(Some(rest.map(|rest| rest.split('/').next().unwrap_or(rest).to_owned()).collect()))
+    }
+
+    pub(crate) fn remove(&self, path: &str) -> Result<()> {
+        self.remove_name(&self.root.name(path)?)
+    }
+
+    pub(crate) fn truncate(&self, path: &str, len: u64) -> Result<()> {
+        let object = self.open(&self.root.name(path)?)?;
+        block_on(object.set_len(len))
+    }
+
+    pub(crate) fn create_dir(&self, path: &str, may_exist: bool) -> Result<()> {
+        let name = self.root.name(path)?;
+        if self.pool.contains(&name) || (!may_exist && self.is_dir_name(&name)?) {
+            let message = format!("{name}: there is such a file or directory");
+            return Err(Error::new(ErrorKind::AlreadyExists, message));
+        }
+        self.dirs.lock().insert(name);
+        Ok(())
+    }
+
+    pub(crate) fn remove_dir(&self, path: &str) -> Result<()> {
+        let name = self.root.name(path)?;
+        match self.children(path)? {
+            None => Err(not_found(&name)),
+            Some(children) if !children.is_empty() => {
+                Err(invalid(format!("{name}: the directory is not empty")))
+            }
+            Some(_) => {
+                self.dirs.lock().remove(&name);
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn is_dir(&self, path: &str) -> Result<bool> {
+        self.is_dir_name(&self.root.name(path)?)
+    }
+
+    /// The length of a file. A directory has none, and RocksDB asks for those of all it finds.
+    pub(crate) fn len(&self, path: &str) -> Result<u64> {
+        match self.stat(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound && self.is_dir(path)? => Ok(0),
+            stat => Ok(stat?.len),
+        }
+    }
+
+    /// Files and directories are renamed in one step; a file takes the place of another.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let (from, to) = (self.root.name(from)?, self.root.name(to)?);
+        if self.pool.contains(&from) {
+            self.tails.forget(&from);
+            self.tails.forget(&to);
+            return block_on(self.pool.rename(&from, &to));
+        }
+        if !self.is_dir_name(&from)? {
+            return Err(not_found(&from));
+        }
+        if !self.below(&from)?.is_empty() {
+            block_on(self.pool.rename_prefix(&from, &to))?;
+        }
+        let mut dirs = self.dirs.lock();
+        let moved: Vec<_> = dirs.extract_if(.., |dir| is_or_is_below(dir, &from)).collect();
+        for dir in moved {
+            let rest = &dir.as_str()[from.as_str().len()..];
+            dirs.insert(Name::new(&format!("{to}{rest}"))?);
+        }
+        Ok(())
+    }
+
+    /// One more name for a file.
+    pub(crate) fn link(&self, from: &str, to: &str) -> Result<()> {
+        block_on(self.pool.link(&self.root.name(from)?, &self.root.name(to)?))
+    }
+
+    /// How many names a file has.
+    pub(crate) fn links(&self, path: &str) -> Result<u64> {
+        Ok(self.stat(path)?.links.into())
+    }
+
+    /// Whether two names are of one file.
+    pub(crate) fn same(&self, one: &str, other: &str) -> Result<bool> {
+        Ok(self.stat(one)?.id == self.stat(other)?.id)
+    }
+
+    /// Bytes that can still be written to the pool.
+    pub(crate) fn free_space(&self) -> Result<u64> {
+        Ok(block_on(self.pool.space())?.free)
+    }
+
+    /// A file somebody else wrote is durable, name and all. Tables are since they were complete.
+    pub(crate) fn sync_file(&self, path: &str) -> Result<()> {
+        let name = self.root.name(path)?;
+        if FileKind::of(path) == FileKind::Log {
+            block_on(self.open(&name)?.sync(crate::origin::LOG))?;
+        }
+        self.flush_names()
+    }
+
+    /// Every log is durable as far as it was written.
+    pub(crate) fn sync_logs(&self) {
+        self.logs.sync_all();
+    }
+
+    /// Every change of a name that was answered is durable.
+    pub(crate) fn flush_names(&self) -> Result<()> {
+        block_on(self.pool.flush())
+    }
+
+    /// Keeps a name from other databases until it is unlocked.
+    pub(crate) fn lock(&self, path: &str) -> Result<()> {
+        let name = self.root.name(path)?;
+        let claim = self.pool.claim(&name)?;
+        self.locked.lock().insert(name, claim);
+        Ok(())
+    }
+
+    pub(crate) fn unlock(&self, path: &str) -> Result<()> {
+        self.locked.lock().remove(&self.root.name(path)?);
+        Ok(())
+    }
+
+    pub(crate) fn info_log(&self) -> &InfoLog {
+        &self.info_log
+    }
+
+    fn open(&self, name: &Name) -> Result<Arc<dyn Object>> {
+        block_on(self.pool.open(name))
+    }
+
+    fn stat(&self, path: &str) -> Result<Stat> {
+        block_on(self.pool.stat(&self.root.name(path)?))
+    }
+
+    /// Every name under a directory.
+    fn below(&self, dir: &Name) -> Result<Vec<Name>> {
+        let listed = block_on(self.pool.list_prefix(&format!("{dir}/")))?;
+        Ok(listed.into_iter().map(|listed| listed.name).collect())
+    }
+
+    /// Removes what has the name of a new file. RocksDB uses numbers again after a crash.
+    fn make_way(&self, name: &Name) -> Result<()> {
+        if self.pool.contains(name) { self.remove_name(name) } else { Ok(()) }
+    }
+
+    /// RocksDB removes tables by the dozen and takes note of it only when it opens: there, one that is
+    /// back is removed again.
+    fn remove_name(&self, name: &Name) -> Result<()> {
+        self.tails.forget(name);
+        block_on(self.pool.remove_soon(name))
+    }
+
+    /// A directory was made, or there is something in it.
+    fn is_dir_name(&self, dir: &Name) -> Result<bool> {
+        let made = self.dirs.lock().iter().any(|made| is_or_is_below(made, dir));
+        Ok(made || !self.below(dir)?.is_empty())
+    }
+}
+
+fn is_or_is_below(name: &Name, dir: &Name) -> bool {
+    let rest = name.as_str().strip_prefix(dir.as_str());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn not_found(name: &Name) -> Error {
+    Error::new(ErrorKind::NotFound, format!("{name}: no such file or directory"))
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Invalid, message)
+}

@@ -1,0 +1,246 @@
+//! Logs: appended at once, synced when RocksDB asks, and by a timer when it does not.
+//!
+//! What is appended is in the page cache and survives the death of the process. The kernel would
+//! write it back when it likes, past the gate; so nothing stays unsynced for longer than
+//! [`Settings::wal_sync_interval`](crate::Settings::wal_sync_interval).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use volume::task::block_on;
+use volume::{ErrorKind, IoBuf, Name, Object, Result};
+
+use crate::origin;
+
+/// A log that is being written. Appending and syncing may overlap.
+pub(crate) struct LogFile {
+    name: Name,
+    object: Arc<dyn Object>,
+    /// Where the next record goes; of a recycled log, not its end.
+    at: AtomicU64,
+    /// Something was written that was not synced.
+    dirty: AtomicBool,
+    /// The timer will look at it.
+    listed: AtomicBool,
+    logs: Arc<Dirty>,
+}
+
+impl LogFile {
+    /// Bytes written from the beginning.
+    pub(crate) fn len(&self) -> u64 {
+        self.at.load(Ordering::Relaxed)
+    }
+
+    /// Appends `data`, which survives the death of the process from then on. RocksDB appends from one
+    /// thread at a time.
+    pub(crate) fn append(self: &Arc<Self>, data: &[u8]) -> Result<()> {
+        block_on(self.object.write_at(self.len(), IoBuf::from(data), origin::LOG))?;
+        self.at.fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.mark();
+        Ok(())
+    }
+
+    /// Everything appended before is durable.
+    pub(crate) fn sync(self: &Arc<Self>) -> Result<()> {
+        // Before the sync: what is appended while it runs makes the log dirty again.
+        self.dirty.store(false, Ordering::Release);
+        let done = block_on(self.object.sync(origin::LOG));
+        // A volume that was away still owes the sync.
+        if done.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable) {
+            self.mark();
+        }
+        done
+    }
+
+    /// Cuts the log; what is appended next follows.
+    pub(crate) fn truncate(self: &Arc<Self>, len: u64) -> Result<()> {
+        block_on(self.object.set_len(len))?;
+        self.at.store(len, Ordering::Relaxed);
+        self.mark();
+        Ok(())
+    }
+
+    fn mark(self: &Arc<Self>) {
+        self.dirty.store(true, Ordering::Release);
+        if !self.listed.swap(true, Ordering::AcqRel) {
+            self.logs.0.lock().files.push(Arc::clone(self));
+        }
+    }
+}
+
+/// Every log of a database, and the thread that syncs the dirty ones.
+pub(crate) struct Logs {
+    dirty: Arc<Dirty>,
+    timer: Option<JoinHandle<()>>,
+}
+
+impl Logs {
+    /// Syncs what is dirty every `interval` from now on, until it is dropped.
+    pub(crate) fn start(interval: Duration) -> Self {
+        let dirty = Arc::new(Dirty::default());
+        let timer = {
+            let dirty = Arc::clone(&dirty);
+            std::thread::Builder::new()
+                .name("wal-sync".into())
+                .spawn(move || dirty.sync_until_stopped(interval))
+                .expect("the system has room for one more thread")
+        };
+        Self { dirty, timer: Some(timer) }
+    }
+
+    /// Syncs every log that is dirty now.
+    pub(crate) fn sync_all(&self) {
+        let files = std::mem::take(&mut self.dirty.0.lock().files);
+        files.iter().for_each(sync);
+    }
+
+    /// A log that is written from `at` on.
+    pub(crate) fn open(&self, name: Name, object: Arc<dyn Object>, at: u64) -> Arc<LogFile> {
+        let logs = Arc::clone(&self.dirty);
+        let clean = || AtomicBool::new(false);
+        let at = AtomicU64::new(at);
+        Arc::new(LogFile { name, object, at, dirty: clean(), listed: clean(), logs })
+    }
+}
+
+impl Drop for Logs {
+    fn drop(&mut self) {
+        self.dirty.0.lock().stopped = true;
+        self.dirty.1.notify_one();
+        if let Some(timer) = self.timer.take() {
+            // It panics only if a volume does; then there is nothing left to sync.
+            let _ = timer.join();
+        }
+        self.sync_all();
+        // A log whose volume is away listed itself again; nobody will come for it.
+        self.dirty.0.lock().files.clear();
+    }
+}
+
+#[derive(Default)]
+struct Dirty(Mutex<Waiting>, Condvar);
+
+#[derive(Default)]
+struct Waiting {
+    files: Vec<Arc<LogFile>>,
+    stopped: bool,
+}
+
+impl Dirty {
+    fn sync_until_stopped(&self, interval: Duration) {
+        loop {
+            let mut waiting = self.0.lock();
+            if !waiting.stopped {
+                self.1.wait_for(&mut waiting, interval);
+            }
+            if waiting.stopped {
+                return;
+            }
+            let files = std::mem::take(&mut waiting.files);
+            drop(waiting);
+            files.iter().for_each(sync);
+        }
+    }
+}
+
+fn sync(file: &Arc<LogFile>) {
+    file.listed.store(false, Ordering::Release);
+    // A log that RocksDB synced itself in the meantime is clean and costs nothing.
+    if !file.dirty.load(Ordering::Acquire) {
+        return;
+    }
+    match file.sync() {
+        Ok(()) => {}
+        // A log RocksDB deleted as soon as it was done with it.
+        Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::NotFound) => {}
+        Err(error) => tracing::error!(log = %file.name, %error, "a log could not be synced"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use volume::layer::crash::{Crash, Power};
+    use volume::mem::Mem;
+    use volume::{Intent, Io, IoBufMut, Pending, Volume};
+
+    use super::*;
+
+    const NEVER: Duration = Duration::from_secs(3600);
+
+    fn name() -> Name {
+        Name::new("a.log").unwrap()
+    }
+
+    /// An object that tells of every sync.
+    struct Telling(Arc<dyn Object>, Sender<()>);
+
+    impl Object for Telling {
+        fn read_at(&self, offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut> {
+            self.0.read_at(offset, into, io)
+        }
+        fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+            self.0.write_at(offset, data, io)
+        }
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+        fn set_len(&self, len: u64) -> Pending<'_, ()> {
+            self.0.set_len(len)
+        }
+        fn sync(&self, io: Io) -> Pending<'_, ()> {
+            self.1.send(()).expect("the test listens");
+            self.0.sync(io)
+        }
+    }
+
+    fn telling() -> (Arc<dyn Object>, Receiver<()>) {
+        let (tell, told) = channel();
+        let object = block_on(Mem::new("v").create(&name(), &Intent::LOG)).unwrap();
+        (Arc::new(Telling(object, tell)), told)
+    }
+
+    #[test]
+    fn what_nobody_syncs_is_synced_by_the_timer() {
+        let (object, told) = telling();
+        let logs = Logs::start(Duration::from_millis(1));
+        let log = logs.open(name(), object, 0);
+        for _ in 0..3 {
+            log.append(b"record").unwrap();
+            told.recv().expect("the timer syncs");
+        }
+        assert_eq!(log.len(), 18);
+    }
+
+    #[test]
+    fn a_clean_log_is_left_alone() {
+        let (object, told) = telling();
+        {
+            let logs = Logs::start(NEVER);
+            let log = logs.open(name(), object, 0);
+            for _ in 0..5 {
+                log.append(b"record").unwrap();
+                log.sync().unwrap();
+            }
+            logs.sync_all();
+        }
+        assert_eq!(told.try_iter().count(), 5);
+    }
+
+    #[test]
+    fn what_was_appended_is_durable_when_the_last_log_is_closed() {
+        let power = Power::new();
+        let crash = Crash::new(Mem::new("v"), &power);
+        {
+            let object = block_on(crash.create(&name(), &Intent::LOG)).unwrap();
+            let logs = Logs::start(NEVER);
+            logs.open(name(), object, 0).append(b"record").unwrap();
+        }
+        power.cut();
+        assert_eq!(crash.survivor(3).image()[&name()], b"record");
+    }
+}

@@ -1,0 +1,341 @@
+//! Tables and blob files, read at random by users and from end to end by compactions.
+//!
+//! RocksDB runs in its buffered mode and asks for exactly the bytes it wants; what goes to the volume
+//! is chosen here, because only here it is known what an operation costs:
+//!
+//! - a user's read takes the pages it needs, several of one call that lie close together in one
+//!   operation, all of them at once;
+//! - whoever reads a table from end to end (a compaction, a verification, a long scan) goes through
+//!   aligned windows of exactly one operation, so that a table of n windows costs n operations
+//!   whatever its block size. RocksDB's own readahead would begin each read where the last one
+//!   ended and waste a part of most operations.
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use parking_lot::Mutex;
+use policy::purpose::{Io, Step};
+use volume::task::block_on;
+use volume::{Clock, Error, IoBuf, IoBufMut, Object, Result};
+
+use crate::extent::{self, Extent, WINDOW};
+use crate::memory::Tail;
+use crate::origin::{self, Activity};
+use crate::thread;
+
+/// A user's read of at least this many bytes is part of a scan: RocksDB doubles its readahead while
+/// an iterator goes on.
+const SCAN_BYTES_MIN: usize = (WINDOW / 2) as usize;
+
+/// Windows a file remembers. Several readers may be at different places of it: the parts of a
+/// compaction, and the index they look up.
+const WINDOWS_MAX: usize = 4;
+
+/// Why a file is read, in RocksDB's words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Why {
+    pub(crate) activity: Activity,
+    /// Time the caller is willing to wait.
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// One read: where, into what, and what came of it.
+pub(crate) struct Read<'a> {
+    pub(crate) offset: u64,
+    pub(crate) into: &'a mut [MaybeUninit<u8>],
+    /// Bytes that were read, from the start of `into`: all of it, or up to the end of the file.
+    pub(crate) got: Result<usize>,
+}
+
+impl<'a> Read<'a> {
+    pub(crate) fn new(offset: u64, into: &'a mut [MaybeUninit<u8>]) -> Self {
+        Self { offset, into, got: Ok(0) }
+    }
+}
+
+/// An open table or blob file. Any thread may read it.
+pub(crate) struct Readable {
+    object: Arc<dyn Object>,
+    clock: Clock,
+    tail: Weak<Tail>,
+    windows: Windows,
+}
+
+impl Readable {
+    /// `tail` is its end, if it is still in memory.
+    pub(crate) fn new(object: Arc<dyn Object>, clock: Clock, tail: Weak<Tail>) -> Self {
+        Self { object, clock, tail, windows: Windows::default() }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.object.len()
+    }
+
+    /// Does all `reads`, and says in each what came of it.
+    pub(crate) fn read(&self, reads: &mut [Read<'_>], why: Why) {
+        let io = self.io(why);
+        if let [read] = reads {
+            read.got = self.read_one(read.offset, read.into, why.activity, io);
+            return;
+        }
+        if is_sequential(why.activity, 0) {
+            for read in reads {
+                read.got = self.read_one(read.offset, read.into, why.activity, io);
+            }
+            return;
+        }
+        self.read_many(reads, io);
+    }
+
+    fn io(&self, why: Why) -> Io {
+        let origin = origin::of_read(why.activity, thread::job());
+        let mut io = Io::new(origin, Step::Data);
+        if why.activity == Activity::User {
+            io.deadline = why.timeout.map(|timeout| self.clock.now() + timeout);
+        }
+        io
+    }
+
+    fn read_one(
+        &self,
+        offset: u64,
+        into: &mut [MaybeUninit<u8>],
+        activity: Activity,
+        io: Io,
+    ) -> Result<usize> {
+        let range = self.clamp(offset, into.len());
+        if range.is_empty() {
+            return Ok(0);
+        }
+        if let Some(tail) = self.tail.upgrade()
+            && let Some(bytes) = tail.get(range.start, into.len().min(length(&range)))
+        {
+            return Ok(copy(bytes, into));
+        }
+        if is_sequential(activity, into.len()) {
+            return self.read_windows(range, into, io);
+        }
+        let pages = extent::whole_pages(&range);
+        let bytes = block_on(self.read_pages(pages.clone(), io))?;
+        Ok(copy(&bytes[length(&(pages.start..range.start))..][..length(&range)], into))
+    }
+
+    /// Reads at random, all at once.
+    fn read_many(&self, reads: &mut [Read<'_>], io: Io) {
+        let mut order: Vec<usize> = (0..reads.len()).collect();
+        order.sort_unstable_by_key(|&i| reads[i].offset);
+        let ranges: Vec<_> =
+            order.iter().map(|&i| self.clamp(reads[i].offset, reads[i].into.len())).collect();
+        let extents = extent::plan(&ranges);
+        let under_way = extents.iter().map(|extent| self.read_pages(extent.bytes.clone(), io));
+        let done = block_on(futures_util::future::join_all(under_way));
+        for (extent, bytes) in extents.iter().zip(done) {
+            match bytes {
+                Ok(bytes) => {
+                    for position in extent.reads.clone() {
+                        let from = length(&(extent.bytes.start..ranges[position].start));
+                        let bytes = &bytes[from..][..length(&ranges[position])];
+                        let read = &mut reads[order[position]];
+                        read.got = Ok(copy(bytes, read.into));
+                    }
+                }
+                Err(error) => fail(reads, &order, extent, &error),
+            }
+        }
+    }
+
+    fn read_windows(
+        &self,
+        range: Range<u64>,
+        into: &mut [MaybeUninit<u8>],
+        io: Io,
+    ) -> Result<usize> {
+        let mut done = 0;
+        for (window, bytes) in self.windows_over(&range, io)? {
+            let start = window * WINDOW;
+            let part = range.start.max(start)..range.end.min(start + bytes.len() as u64);
+            let bytes = &bytes[length(&(start..part.start))..length(&(start..part.end))];
+            done += copy(bytes, &mut into[done..]);
+        }
+        self.windows.leave(&range, self.len());
+        Ok(done)
+    }
+
+    /// The windows that cover `range`, in order; those that are not remembered are read all at once.
+    fn windows_over(&self, range: &Range<u64>, io: Io) -> Result<Vec<(u64, IoBuf)>> {
+        let wanted = range.start / WINDOW..range.end.div_ceil(WINDOW);
+        let mut here = self.windows.find(wanted.clone());
+        if here.len() as u64 == wanted.end - wanted.start {
+            return Ok(here);
+        }
+        let missing = wanted.filter(|index| here.iter().all(|(window, _)| window != index));
+        let reads = missing.map(async |index| {
+            let start = index * WINDOW;
+            let pages = extent::whole_pages(&self.clamp(start, WINDOW as usize));
+            Ok::<_, Error>((index, self.read_pages(pages, io).await?.freeze()))
+        });
+        let read = block_on(try_join_all(reads))?;
+        self.windows.remember(&read);
+        here.extend(read);
+        here.sort_unstable_by_key(|&(window, _)| window);
+        Ok(here)
+    }
+
+    /// Whole pages of the file. The length of an open table does not change, so less than the file
+    /// has there is damage.
+    async fn read_pages(&self, pages: Range<u64>, io: Io) -> Result<IoBufMut> {
+        let expected = length(&(pages.start..pages.end.min(self.len())));
+        let bytes = self.object.read_at(pages.start, IoBufMut::zeroed(length(&pages)), io).await?;
+        if bytes.len() < expected {
+            let message = format!(
+                "{} bytes at {} where {expected} were written: the file is cut short",
+                bytes.len(),
+                pages.start
+            );
+            return Err(Error::new(volume::ErrorKind::Corrupt, message));
+        }
+        Ok(bytes)
+    }
+
+    /// The part of `len` bytes at `offset` that the file has.
+    fn clamp(&self, offset: u64, len: usize) -> Range<u64> {
+        let end = self.len();
+        offset.min(end)..offset.saturating_add(len as u64).min(end)
+    }
+}
+
+/// Whether a read is one of many that go through the file from end to end.
+fn is_sequential(activity: Activity, len: usize) -> bool {
+    activity.is_background() || activity == Activity::Verify || len >= SCAN_BYTES_MIN
+}
+
+/// The bytes of a range that fits memory.
+fn length(range: &Range<u64>) -> usize {
+    usize::try_from(range.end - range.start).expect("what is read at once fits an address")
+}
+
+/// Fills the start of `into`; gives how many bytes that are.
+fn copy(bytes: &[u8], into: &mut [MaybeUninit<u8>]) -> usize {
+    into[..bytes.len()].write_copy_of_slice(bytes);
+    bytes.len()
+}
+
+fn fail(reads: &mut [Read<'_>], order: &[usize], extent: &Extent, error: &Error) {
+    for position in extent.reads.clone() {
+        reads[order[position]].got = Err(Error::new(error.kind(), error.to_string()));
+    }
+}
+
+/// The last few windows that were read, oldest first.
+#[derive(Default)]
+struct Windows(Mutex<VecDeque<(u64, IoBuf)>>);
+
+impl Windows {
+    fn find(&self, wanted: Range<u64>) -> Vec<(u64, IoBuf)> {
+        let windows = self.0.lock();
+        let mut found: Vec<_> =
+            windows.iter().filter(|(window, _)| wanted.contains(window)).cloned().collect();
+        found.sort_unstable_by_key(|&(window, _)| window);
+        // Two readers may have missed the same window at once.
+        found.dedup_by_key(|(window, _)| *window);
+        found
+    }
+
+    fn remember(&self, read: &[(u64, IoBuf)]) {
+        let mut windows = self.0.lock();
+        windows.extend(read.iter().cloned());
+        let surplus = windows.len().saturating_sub(WINDOWS_MAX);
+        windows.drain(..surplus);
+    }
+
+    /// A reader that goes through the file has read `range`: it is done with the windows it leaves
+    /// behind. Others keep theirs, wherever they are.
+    fn leave(&self, range: &Range<u64>, file_len: u64) {
+        let end =
+            if range.end == file_len { range.end.next_multiple_of(WINDOW) } else { range.end };
+        let left = range.start / WINDOW..end / WINDOW;
+        self.0.lock().retain(|(window, _)| !left.contains(window));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use volume::mem::Mem;
+    use volume::{Intent, Name, Volume};
+
+    use super::*;
+    use crate::ffi;
+    use crate::memory::Tails;
+
+    /// A file of `len` bytes that all differ from their neighbours, and those bytes.
+    fn file(len: usize, tail: Weak<Tail>) -> (Readable, Vec<u8>) {
+        let bytes: Vec<u8> = (0..len).map(|i| (i / 251 + i) as u8).collect();
+        let mem = Mem::new("v");
+        let io = Io::new(policy::purpose::Origin::Flush, Step::Data);
+        let object = block_on(async {
+            let object = mem.create(&Name::new("a").unwrap(), &Intent::DATA).await.unwrap();
+            object.write_at(0, IoBuf::from(&bytes[..]), io).await.unwrap();
+            object
+        });
+        (Readable::new(object, Clock::real(), tail), bytes)
+    }
+
+    /// Does one call of `reads`, and compares every byte.
+    fn compare(file: &Readable, bytes: &[u8], reads: &[(u64, usize)], activity: Activity) {
+        let mut buffers: Vec<_> = reads.iter().map(|&(_, len)| vec![0xee; len]).collect();
+        let with_buffers = reads.iter().zip(&mut buffers);
+        let mut asked: Vec<_> = with_buffers
+            .map(|(&(offset, _), into)| Read::new(offset, ffi::buffer_over(into)))
+            .collect();
+        file.read(&mut asked, Why { activity, timeout: None });
+        let got: Vec<_> = asked.into_iter().map(|read| read.got.unwrap()).collect();
+        for ((&(offset, len), into), got) in reads.iter().zip(buffers).zip(got) {
+            let start = (offset as usize).min(bytes.len());
+            let expected = &bytes[start..(start + len).min(bytes.len())];
+            assert!(into[..got] == *expected, "{len} bytes at {offset} for {activity:?}");
+        }
+    }
+
+    fn any_activity() -> impl Strategy<Value = Activity> {
+        prop::sample::select(vec![Activity::User, Activity::Compaction, Activity::Verify])
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_read_gives_the_bytes_of_the_file(
+            len in 0usize..1_500_000,
+            calls in prop::collection::vec(
+                (
+                    prop::collection::vec((0u64..1_600_000, 0usize..400_000), 1..5),
+                    any_activity(),
+                ),
+                1..8,
+            ),
+        ) {
+            let (file, bytes) = file(len, Weak::new());
+            for (reads, activity) in calls {
+                compare(&file, &bytes, &reads, activity);
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_fresh_table_is_read_from_memory() {
+        let tails = Tails::new(1000);
+        let name = Name::new("a").unwrap();
+        tails.keep(Tail::new(name.clone(), 9900, &[7; 100]));
+        let (file, mut bytes) = file(10_000, tails.find(&name));
+        bytes[9900..].fill(7);
+        for activity in [Activity::Flush, Activity::User] {
+            compare(&file, &bytes, &[(9950, 50)], activity);
+            compare(&file, &bytes, &[(9900, 500)], activity);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Puts a pool under RocksDB's own options.
+
+use std::sync::Arc;
+
+use pool::spread::Spread;
+use rust_rocksdb::event_listener::{
+    CompactionJobInfo, DBBackgroundErrorReason, EventListener, MutableStatus, SubcompactionJobInfo,
+};
+use rust_rocksdb::{Env, ErrorKind, Options};
+use volume::Clock;
+
+use crate::file_system::FileSystem;
+use crate::origin::Job;
+use crate::path::Root;
+use crate::{Result, Settings, ffi, thread};
+
+/// The part of a pool that belongs to one database, as RocksDB's file system.
+///
+/// [`crate::open`] is the short way. This is the long one, for whoever wants column families or
+/// another kind of database: install the shim in every [`Options`] used, database and column
+/// families alike, then open the database at [`Shim::PATH`] with the crate's own calls and hand both
+/// to [`crate::Db::new`].
+///
+/// ```no_run
+/// # fn main() -> rocks::Result<()> {
+/// # let (pool, clock): (pool::spread::Spread, volume::Clock) = todo!();
+/// use rust_rocksdb::{DB, Options};
+///
+/// let shim = rocks::Shim::new(pool, clock, "kv", rocks::Settings::default())?;
+/// let mut options = Options::default();
+/// options.create_if_missing(true);
+/// options.create_missing_column_families(true);
+/// shim.install(&mut options);
+/// let families = ["sailors", "ships"].map(|name| (name, options.clone()));
+/// let db = DB::open_cf_with_opts(&options, rocks::Shim::PATH, families)?;
+/// let db = rocks::Db::new(db, shim);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Shim {
+    env: Env,
+    fs: Arc<FileSystem>,
+}
+
+impl Shim {
+    /// Where its database is, for RocksDB. Other paths lie under the same name of the pool: a
+    /// checkpoint made at `/yesterday` of the database `kv` is `kv/yesterday` in the pool.
+    ///
+    /// It is the one path whose local directory always exists: the `rust-rocksdb` crate makes the
+    /// directory it is given on the local disk too.
+    pub const PATH: &str = "/";
+
+    /// The database named `name` in `pool`: all its files have names under `name/`. `clock` is the
+    /// one the pool's gates decide by.
+    ///
+    /// # Errors
+    /// `Pool` of kind `Invalid`: not a name. `Layout`: the linked RocksDB is another one.
+    pub fn new(pool: Spread, clock: Clock, name: &str, settings: Settings) -> Result<Self> {
+        let fs = FileSystem::new(pool, clock, Root::new(name)?, settings);
+        let env = ffi::environment(Arc::clone(&fs));
+        ffi::check_layout(&env)?;
+        Ok(Self { env, fs })
+    }
+
+    /// Puts the shim under `options`. Call it last: a comparator that is set later is not seen, and
+    /// what it sets for the pool's sake would be lost: no readahead of RocksDB's own for
+    /// compactions, recycled logs, and tables that are opened in the background, so that a volume
+    /// that is away does not keep the database from opening (FIFO compaction needs
+    /// `set_open_files_async(false)` after this).
+    ///
+    /// The options keep the pool in use until they, and every database opened with them, are dropped.
+    pub fn install(&self, options: &mut Options) {
+        options.set_env(&self.env);
+        ffi::install_table_range(options);
+        options.add_event_listener(Listener);
+        options.set_compaction_readahead_size(0);
+        options.set_recycle_log_file_num(self.fs.settings().wal_recycled);
+        options.set_skip_stats_update_on_db_open(true);
+        options.set_open_files_async(true).expect("RocksDB 11.12, checked at compile time, has it");
+    }
+
+    pub(crate) fn file_system(&self) -> &FileSystem {
+        &self.fs
+    }
+}
+
+/// Keeps what only listeners are told, and keeps the database going when a volume is away.
+struct Listener;
+
+impl EventListener for Listener {
+    fn on_compaction_begin(&self, job: &CompactionJobInfo) {
+        begin(job.base_input_level());
+    }
+
+    fn on_subcompaction_begin(&self, job: &SubcompactionJobInfo) {
+        begin(job.base_input_level());
+    }
+
+    /// Tables that could not be opened in the background are opened by whoever needs them: an error
+    /// for those, and no reason to stop writes. (Left alone, such an error also keeps RocksDB 11.12
+    /// from closing: it waits for a recovery that nobody began.) Corruption stays what it is.
+    fn on_background_error(&self, reason: DBBackgroundErrorReason, status: MutableStatus) {
+        let Err(error) = status.result() else { return };
+        if reason == DBBackgroundErrorReason::KAsyncFileOpen && error.kind() == ErrorKind::IOError {
+            tracing::warn!(%error, "not every table could be opened");
+            status.reset();
+        }
+    }
+}
+
+fn begin(input_level: i32) {
+    if let Ok(input_level) = u8::try_from(input_level) {
+        thread::begin_job(Job { input_level });
+    }
+}

@@ -1,0 +1,103 @@
+#include "files.h"
+
+#include <vector>
+
+#include "outcome.h"
+
+namespace plimsoll {
+
+using rocksdb::FSReadRequest;
+using rocksdb::IODebugContext;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+using rocksdb::Slice;
+
+namespace {
+
+Why Reason(const IOOptions& options) {
+  const auto micros = options.timeout.count();
+  return {micros > 0 ? static_cast<uint64_t>(micros) : 0, static_cast<uint8_t>(options.io_activity)};
+}
+
+ReadRequest Ask(uint64_t offset, size_t len, char* into) {
+  return {offset, into, len, 0, {nullptr, 0, Code::kOk, false, false}};
+}
+
+// What a read of no bytes into no buffer would otherwise show.
+Slice Got(const ReadRequest& request) { return Slice(request.into, request.got); }
+
+}  // namespace
+
+IOStatus SequentialFile::Read(size_t n, const IOOptions&, Slice* result, char* scratch,
+                              IODebugContext*) {
+  size_t got = 0;
+  IOStatus status = Status(plimsoll_sequential_read(file_, scratch, n, &got));
+  *result = Slice(scratch, got);
+  return status;
+}
+
+IOStatus SequentialFile::Skip(uint64_t n) { return Status(plimsoll_sequential_skip(file_, n)); }
+
+IOStatus ReadableFile::Read(uint64_t offset, size_t n, const IOOptions& options, Slice* result,
+                            char* scratch, IODebugContext*) const {
+  ReadRequest request = Ask(offset, n, scratch);
+  plimsoll_readable_read(file_, &request, 1, Reason(options));
+  *result = Got(request);
+  return Status(request.outcome);
+}
+
+IOStatus ReadableFile::MultiRead(FSReadRequest* requests, size_t count, const IOOptions& options,
+                                 IODebugContext*) {
+  std::vector<ReadRequest> asked;
+  asked.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    asked.push_back(Ask(requests[i].offset, requests[i].len, requests[i].scratch));
+  }
+  plimsoll_readable_read(file_, asked.data(), count, Reason(options));
+  for (size_t i = 0; i < count; ++i) {
+    requests[i].result = Got(asked[i]);
+    requests[i].status = Status(asked[i].outcome);
+  }
+  return IOStatus::OK();
+}
+
+IOStatus ReadableFile::GetFileSize(uint64_t* result) {
+  *result = plimsoll_readable_len(file_);
+  return IOStatus::OK();
+}
+
+IOStatus WritableFile::Append(const Slice& data, const IOOptions& options, IODebugContext*) {
+  return Status(plimsoll_writable_append(file_, View(data), Reason(options)));
+}
+
+IOStatus WritableFile::Truncate(uint64_t size, const IOOptions&, IODebugContext*) {
+  return Status(plimsoll_writable_truncate(file_, size));
+}
+
+IOStatus WritableFile::Flush(const IOOptions&, IODebugContext*) {
+  return Status(plimsoll_writable_flush(file_));
+}
+
+IOStatus WritableFile::Sync(const IOOptions& options, IODebugContext*) {
+  return Status(plimsoll_writable_sync(file_, Reason(options)));
+}
+
+IOStatus WritableFile::Close(const IOOptions& options, IODebugContext*) {
+  return Status(plimsoll_writable_close(file_, Reason(options)));
+}
+
+uint64_t WritableFile::GetFileSize(const IOOptions&, IODebugContext*) {
+  return plimsoll_writable_len(file_);
+}
+
+IOStatus WritableFile::RangeSync(uint64_t, uint64_t, const IOOptions&, IODebugContext*) {
+  return IOStatus::OK();
+}
+
+IOStatus Directory::Fsync(const IOOptions&, IODebugContext*) {
+  return Status(plimsoll_fs_flush_names(fs_));
+}
+
+IOStatus Directory::Close(const IOOptions&, IODebugContext*) { return IOStatus::OK(); }
+
+}  // namespace plimsoll

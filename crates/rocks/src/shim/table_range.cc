@@ -1,0 +1,90 @@
+// Watches a table being built, and tells the Rust half what placement wants to know about it: family,
+// level, and the keys it covers.
+
+#include <rocksdb/comparator.h>
+#include <rocksdb/options.h>
+#include <rocksdb/table_properties.h>
+
+#include <memory>
+#include <string>
+
+#include "ffi.h"
+#include "outcome.h"
+
+namespace plimsoll {
+
+using rocksdb::EntryType;
+using rocksdb::SequenceNumber;
+using rocksdb::Slice;
+using rocksdb::TablePropertiesCollector;
+using rocksdb::TablePropertiesCollectorFactory;
+using rocksdb::UserCollectedProperties;
+
+namespace {
+
+// Adds nothing to the table itself.
+class KeyRange final : public TablePropertiesCollector {
+ public:
+  // RocksDB hands keys over in their order, so that the first is the smallest and the last the
+  // largest. Deleted ranges come after them, in the same order among themselves.
+  rocksdb::Status AddUserKey(const Slice& key, const Slice& value, EntryType type, SequenceNumber,
+                             uint64_t file_size) override {
+    if (!any_ || (type == rocksdb::kEntryRangeDeletion && key.compare(first_) < 0)) {
+      first_.assign(key.data(), key.size());
+    }
+    const Slice& end = type == rocksdb::kEntryRangeDeletion ? value : key;
+    if (!any_ || end.compare(last_) > 0) {
+      last_.assign(end.data(), end.size());
+    }
+    any_ = true;
+    data_len_ = file_size;
+    return rocksdb::Status::OK();
+  }
+
+  rocksdb::Status Finish(UserCollectedProperties*) override {
+    if (any_) {
+      plimsoll_table_finished(View(first_), View(last_), data_len_);
+    }
+    return rocksdb::Status::OK();
+  }
+
+  UserCollectedProperties GetReadableProperties() const override { return {}; }
+  const char* Name() const override { return "PlimsollKeyRange"; }
+
+ private:
+  std::string first_;
+  std::string last_;
+  // Where the data blocks end, short of the last one: what follows is read when a table is opened.
+  uint64_t data_len_ = 0;
+  bool any_ = false;
+};
+
+class KeyRangeFactory final : public TablePropertiesCollectorFactory {
+ public:
+  // Ranges compare as bytes. Under any other order of keys they are not told.
+  explicit KeyRangeFactory(bool bytewise) : bytewise_(bytewise) {}
+
+  TablePropertiesCollector* CreateTablePropertiesCollector(Context context) override {
+    // A table outside of any database (SstFileWriter) has no family to compare keys in.
+    if (context.column_family_id == Context::kUnknownColumnFamily) {
+      return nullptr;
+    }
+    plimsoll_table_begun(context.column_family_id, context.level_at_creation);
+    return bytewise_ ? new KeyRange() : nullptr;
+  }
+
+  const char* Name() const override { return "PlimsollKeyRangeFactory"; }
+
+ private:
+  const bool bytewise_;
+};
+
+}  // namespace
+
+extern "C" void plimsoll_install_table_range(rocksdb_options_t* options) {
+  auto& view = *reinterpret_cast<rocksdb::Options*>(options);
+  const bool bytewise = view.comparator == rocksdb::BytewiseComparator();
+  view.table_properties_collector_factories.push_back(std::make_shared<KeyRangeFactory>(bytewise));
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,249 @@
+//! Tables and blob files under construction.
+//!
+//! A table is kept in memory until it is complete, then placed as one object: placement sees what it
+//! covers before a byte is written, and the volume sees one large write. One that outgrows its
+//! memory, and every blob file of more than a window, is streamed in windows to a place chosen by
+//! what is known so far.
+
+use std::sync::Arc;
+
+use policy::intent::Intent;
+use policy::purpose::{Io, Step};
+use policy::units::MIB;
+use volume::task::block_on;
+use volume::{Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result, Volume};
+
+use crate::extent::WINDOW;
+use crate::file_system::FileSystem;
+use crate::memory::{Share, Tail};
+use crate::origin::{self, Activity};
+use crate::path::FileKind;
+use crate::thread::{self, TableFacts};
+
+/// The largest end of a fresh table that is kept for its opening. What is longer is read back.
+const TAIL_MAX: u64 = 4 * MIB;
+
+/// What a table's buffer begins with; it doubles from there.
+const BUFFER_MIN: u64 = MIB;
+
+/// A table or blob file that is being written, by one thread from its beginning to its end.
+pub(crate) struct TableWriter {
+    fs: Arc<FileSystem>,
+    name: Name,
+    kind: FileKind,
+    len: u64,
+    state: State,
+}
+
+enum State {
+    Buffered(Buffer),
+    Streamed(Stream),
+    /// Complete, or given up after an error.
+    Done,
+}
+
+impl TableWriter {
+    pub(crate) fn new(fs: Arc<FileSystem>, name: Name, kind: FileKind) -> Self {
+        let limit = match kind {
+            FileKind::Blob => WINDOW,
+            _ => fs.settings().table_buffer_max,
+        };
+        let state = State::Buffered(Buffer::new(fs.table_memory(), limit));
+        Self { fs, name, kind, len: 0, state }
+    }
+
+    /// Bytes appended.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Appends `data`, which survives nothing before a sync.
+    pub(crate) fn append(&mut self, data: &[u8], activity: Activity) -> Result<()> {
+        let done = self.try_append(data, io(activity));
+        self.len += data.len() as u64;
+        self.give_up_after(done)
+    }
+
+    /// Everything appended to a blob file can be read from now on. A table can be read once it is
+    /// synced; RocksDB does not try before.
+    pub(crate) fn flush(&mut self, activity: Activity) -> Result<()> {
+        if self.kind == FileKind::Table {
+            return Ok(());
+        }
+        let io = io(activity);
+        let done = self.stream(io).and_then(|stream| stream.write(io));
+        self.give_up_after(done)
+    }
+
+    /// What was appended is durable, name and all.
+    pub(crate) fn sync(&mut self, activity: Activity) -> Result<()> {
+        let done = match std::mem::replace(&mut self.state, State::Done) {
+            State::Buffered(buffer) => self.place(buffer, io(activity)),
+            State::Streamed(mut stream) => {
+                let done = stream.sync(io(activity));
+                self.state = State::Streamed(stream);
+                done
+            }
+            State::Done => Ok(()),
+        };
+        self.give_up_after(done)
+    }
+
+    /// The file is complete. Copies are closed without a sync by whoever does not need one; nobody
+    /// can tell them from the rest here, so they are synced too.
+    pub(crate) fn close(&mut self, activity: Activity) -> Result<()> {
+        let done = self.sync(activity);
+        self.state = State::Done;
+        done
+    }
+
+    fn try_append(&mut self, data: &[u8], io: Io) -> Result<()> {
+        if let State::Buffered(buffer) = &mut self.state
+            && buffer.append(data)
+        {
+            return Ok(());
+        }
+        self.stream(io)?.append(data, io)
+    }
+
+    /// The file as a stream, which it becomes now if it was none.
+    fn stream(&mut self, io: Io) -> Result<&mut Stream> {
+        if let State::Buffered(_) = self.state
+            && let State::Buffered(buffer) = std::mem::replace(&mut self.state, State::Done)
+        {
+            let facts = self.facts();
+            let intent =
+                self.fs.table_intent(facts.map(|facts| TableFacts { range: None, ..facts }));
+            let object = block_on(self.fs.pool().create(&self.name, &intent))?;
+            self.state = State::Streamed(Stream::begin(object, &buffer.bytes, io)?);
+        }
+        match &mut self.state {
+            State::Streamed(stream) => Ok(stream),
+            _ => Err(Error::new(ErrorKind::Invalid, format!("{}: is complete", self.name))),
+        }
+    }
+
+    fn place(&self, buffer: Buffer, io: Io) -> Result<()> {
+        let facts = self.facts();
+        let data_len = facts.as_ref().map_or(0, |facts| facts.data_len);
+        let intent = Intent { len: Some(self.len), ..self.fs.table_intent(facts) };
+        let bytes = buffer.bytes.freeze();
+        block_on(self.fs.pool().write_whole(&self.name, &intent, bytes.clone(), io))?;
+        if self.kind == FileKind::Table {
+            let start = data_len.max(self.len.saturating_sub(TAIL_MAX)).min(self.len);
+            self.fs.tails().keep(Tail::new(self.name.clone(), start, &bytes[start as usize..]));
+        }
+        Ok(())
+    }
+
+    /// What is known about the table. The keys are those of the table, not of blob files beside it.
+    fn facts(&self) -> Option<TableFacts> {
+        match self.kind {
+            FileKind::Blob => thread::table().map(|facts| TableFacts { range: None, ..facts }),
+            _ => thread::take_table(),
+        }
+    }
+
+    /// After an error nobody knows what of the file is where: RocksDB writes another one.
+    fn give_up_after(&mut self, done: Result<()>) -> Result<()> {
+        if done.is_err() {
+            self.state = State::Done;
+        }
+        done
+    }
+}
+
+fn io(activity: Activity) -> Io {
+    Io::new(origin::of_write(activity, thread::job()), Step::Data)
+}
+
+/// A file in memory.
+struct Buffer {
+    bytes: IoBufMut,
+    /// The room of `bytes`, taken from what all tables share.
+    memory: Share,
+    limit: u64,
+}
+
+impl Buffer {
+    fn new(memory: Share, limit: u64) -> Self {
+        Self { bytes: IoBufMut::with_capacity(0), memory, limit }
+    }
+
+    /// Appends `data`, or does nothing if that takes more memory than there is.
+    fn append(&mut self, data: &[u8]) -> bool {
+        let (len, room) = (self.bytes.len(), self.bytes.capacity() as u64);
+        let needed = (len + data.len()) as u64;
+        if needed > self.limit {
+            return false;
+        }
+        if needed > room {
+            let doubled = (2 * room).max(BUFFER_MIN).min(self.limit).max(needed);
+            if !self.memory.grow(doubled - room) {
+                return false;
+            }
+            self.bytes.resize(doubled as usize);
+            self.bytes.resize(len);
+        }
+        self.bytes.extend_from_slice(data);
+        true
+    }
+}
+
+/// A file that goes to its volume window by window.
+struct Stream {
+    object: Arc<dyn Object>,
+    /// Where the last window begins: on a multiple of windows.
+    start: u64,
+    /// The last window, as far as it is filled.
+    window: IoBufMut,
+    /// How much of the window is on the volume.
+    written: usize,
+    synced: bool,
+}
+
+impl Stream {
+    fn begin(object: Arc<dyn Object>, bytes: &[u8], io: Io) -> Result<Self> {
+        let window = IoBufMut::with_capacity(WINDOW as usize);
+        let mut stream = Self { object, start: 0, window, written: 0, synced: false };
+        stream.append(bytes, io)?;
+        Ok(stream)
+    }
+
+    fn append(&mut self, mut data: &[u8], io: Io) -> Result<()> {
+        while !data.is_empty() {
+            let room = WINDOW as usize - self.window.len();
+            let (now, later) = data.split_at(room.min(data.len()));
+            self.window.extend_from_slice(now);
+            self.synced = false;
+            data = later;
+            if self.window.len() == WINDOW as usize {
+                let full = IoBufMut::with_capacity(WINDOW as usize);
+                let full = std::mem::replace(&mut self.window, full).freeze();
+                block_on(self.object.write_at(self.start, full, io))?;
+                self.start += WINDOW;
+                self.written = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is there of the last window, from its start: on whole pages.
+    fn write(&mut self, io: Io) -> Result<()> {
+        if self.written < self.window.len() {
+            block_on(self.object.write_at(self.start, IoBuf::from(&self.window[..]), io))?;
+            self.written = self.window.len();
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, io: Io) -> Result<()> {
+        if self.synced {
+            return Ok(());
+        }
+        self.write(io)?;
+        block_on(self.object.sync(io))?;
+        self.synced = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,120 @@
+//! The machine dies, or the process, at a random moment under a live database.
+
+use std::collections::BTreeMap;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use rocks::Settings;
+use rust_rocksdb::WriteOptions;
+use volume::Clock;
+use volume::layer::crash::{Crash, Power};
+use volume::mem::Mem;
+
+use crate::support::{
+    NAME, key, open, opening, options, plain, pool, pool_of, try_open, value, volumes,
+};
+
+const KEYS: u32 = 50;
+const VOLUMES: usize = 3;
+
+/// What writers of the keys know: the last version acknowledged, and the last one tried.
+#[derive(Default)]
+struct Known {
+    acknowledged: u32,
+    tried: u32,
+}
+
+/// Writes versions of all keys, one after the other, until a write fails; flushes every so often.
+fn write_until_the_end(db: &rocks::Db, sync: bool) -> BTreeMap<u32, Known> {
+    let mut options = WriteOptions::default();
+    options.set_sync(sync);
+    let mut known: BTreeMap<u32, Known> = BTreeMap::new();
+    for version in 1.. {
+        let i = version * 7 % KEYS;
+        let key_known = known.entry(i).or_default();
+        key_known.tried = version;
+        if db.put_opt(key(i), value(i, version), &options).is_err() {
+            break;
+        }
+        key_known.acknowledged = version;
+        if version % 150 == 0 {
+            let _ = db.flush();
+        }
+    }
+    known
+}
+
+/// Each key has its last acknowledged version, or the one whose write was under way.
+fn check(survivors: &[Mem], known: &BTreeMap<u32, Known>, seed: u64) {
+    let db = open(&pool(survivors));
+    for (&i, Known { acknowledged, tried }) in known {
+        let found = db.get(key(i)).expect("a get");
+        let allowed = [*acknowledged, *tried].map(|v| (v > 0).then(|| value(i, v)));
+        assert!(
+            allowed.contains(&found),
+            "seed {seed}: key {i} is {found:?}, not version {acknowledged} or {tried}"
+        );
+    }
+    // It goes on from there.
+    db.put(b"after", b"the crash").unwrap();
+    db.flush().unwrap();
+}
+
+#[test]
+fn what_was_synced_survives_a_power_cut() {
+    for seed in 0..30 {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let power = Power::new();
+        let crash: Vec<_> = volumes(VOLUMES).into_iter().map(|v| Crash::new(v, &power)).collect();
+        let known = {
+            let pool = pool_of(plain(&crash), opening()).unwrap();
+            power.cut_after(random.next_u64() % 3000);
+            match try_open(&pool, options()) {
+                Ok(db) => write_until_the_end(&db, true),
+                Err(_) => BTreeMap::new(),
+            }
+        };
+        assert!(power.is_off());
+        let survivors: Vec<_> = crash.iter().map(|v| v.survivor(random.next_u64())).collect();
+        check(&survivors, &known, seed);
+    }
+}
+
+#[test]
+fn what_was_written_survives_the_process() {
+    for seed in 0..15 {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(1000 + seed);
+        let power = Power::new();
+        let crash: Vec<_> = volumes(VOLUMES).into_iter().map(|v| Crash::new(v, &power)).collect();
+        let known = {
+            let pool = pool_of(plain(&crash), opening()).unwrap();
+            let db = try_open(&pool, options()).unwrap();
+            power.cut_after(random.next_u64() % 3000);
+            write_until_the_end(&db, false)
+        };
+        let survivors: Vec<_> = crash.iter().map(Crash::after_process_death).collect();
+        check(&survivors, &known, seed);
+    }
+}
+
+#[test]
+fn what_was_flushed_needs_no_log() {
+    for seed in 0..10 {
+        let power = Power::new();
+        let crash: Vec<_> = volumes(VOLUMES).into_iter().map(|v| Crash::new(v, &power)).collect();
+        {
+            let pool = pool_of(plain(&crash), opening()).unwrap();
+            let settings = Settings { wal_recycled: 0, ..Settings::default() };
+            let db = rocks::open(pool, Clock::real(), NAME, options(), settings).unwrap();
+            let mut unlogged = WriteOptions::default();
+            unlogged.disable_wal(true);
+            for i in 0..KEYS {
+                db.put_opt(key(i), value(i, 1), &unlogged).unwrap();
+            }
+            db.flush().unwrap();
+            power.cut();
+        }
+        let survivors: Vec<_> = crash.iter().map(|v| v.survivor(seed)).collect();
+        crate::support::check(&open(&pool(&survivors)), 0..KEYS, 1);
+    }
+}

@@ -1,0 +1,243 @@
+//! Volumes that fail: clear errors, everything else served, nothing lost.
+
+use std::sync::Arc;
+
+use pool::spread::Spread;
+use rocks::{Db, Settings};
+use rust_rocksdb::{ErrorKind as RocksKind, IteratorMode};
+use volume::layer::call::Op;
+use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
+use volume::mem::Mem;
+use volume::{Clock, ErrorKind, Volume};
+
+use crate::support::{
+    NAME, check, compact, fill, key, label, layered, open, opening, options, pool, pool_of, settle,
+    try_open, value, volumes,
+};
+
+/// A pool whose volumes fail as `plan` says; logs and the manifest are on the first one.
+fn faulty(volumes: &[Mem], plan: &FaultPlan) -> Spread {
+    let clock = Clock::real();
+    let layered = layered(volumes, |volume, label| Fault::new(volume, label, plan, &clock));
+    pool_of(layered, opening().meta([label(0)])).unwrap()
+}
+
+/// Reads every key; gives how many were there and the errors of the others.
+fn survey(db: &Db, keys: u32, version: u32) -> (u32, Vec<rust_rocksdb::Error>) {
+    let mut errors = Vec::new();
+    for i in 0..keys {
+        match db.get(key(i)) {
+            Ok(found) => assert_eq!(found, Some(value(i, version)), "key {i}"),
+            Err(error) => errors.push(error),
+        }
+    }
+    (keys - errors.len() as u32, errors)
+}
+
+#[test]
+fn with_a_data_volume_away_a_database_opens_and_serves_the_rest() {
+    let volumes = volumes(3);
+    let healthy = FaultPlan::new(0);
+    {
+        let db = open(&faulty(&volumes, &healthy));
+        fill(&db, 0..6000, 1);
+        db.flush().unwrap();
+        compact(&db);
+    }
+    {
+        let present: Vec<_> = volumes[..2].to_vec();
+        let members: Vec<_> = crate::support::plain(&present);
+        let pool = pool_of(members, opening().meta([label(0)]).allow_away()).unwrap();
+        let db = open(&pool);
+        let (served, errors) = survey(&db, 6000, 1);
+        assert!(served > 1000 && errors.len() > 1000, "{served} served");
+        assert!(errors[0].as_ref().contains("volume v2 is away"), "{}", errors[0]);
+        fill(&db, 6000..9000, 1);
+        db.flush().unwrap();
+        check(&db, 6000..9000, 1);
+    }
+    let db = open(&faulty(&volumes, &healthy));
+    check(&db, 0..9000, 1);
+}
+
+#[test]
+fn a_volume_that_goes_away_while_running_costs_only_its_tables() {
+    let volumes = volumes(3);
+    let plan = FaultPlan::new(0);
+    let db = open(&faulty(&volumes, &plan));
+    fill(&db, 0..6000, 1);
+    db.flush().unwrap();
+    compact(&db);
+    let away = plan.inject(Rule::new(Effect::Fail(ErrorKind::Unavailable)).volume(&label(2)));
+    let (served, errors) = survey(&db, 6000, 1);
+    assert!(served > 1000 && errors.len() > 1000, "{served} served");
+    // Writes go on, and flushes go to volumes that are there.
+    fill(&db, 6000..6200, 1);
+    db.flush().unwrap();
+    check(&db, 6000..6200, 1);
+    plan.lift(away);
+    check(&db, 0..6200, 1);
+}
+
+#[test]
+fn a_database_without_its_logs_does_not_open_and_says_so() {
+    let volumes = volumes(2);
+    let plan = FaultPlan::new(0);
+    drop(open(&faulty(&volumes, &plan)));
+    let pool = faulty(&volumes, &plan);
+    plan.inject(Rule::new(Effect::Fail(ErrorKind::Unavailable)).volume(&label(0)).named("*.log"));
+    let Err(error) = try_open(&pool, options()) else { panic!("it opened without its logs") };
+    assert!(error.to_string().contains("v0"), "{error}");
+}
+
+#[test]
+fn a_flipped_byte_is_an_error_and_never_a_wrong_answer() {
+    let volumes = volumes(1);
+    {
+        let db = open(&pool(&volumes));
+        fill(&db, 0..500, 1);
+        db.flush().unwrap();
+    }
+    let image = volumes[0].image();
+    let (table, bytes) =
+        image.iter().find(|(name, _)| name.as_str().ends_with(".tab")).expect("a table");
+    let mut found = 0;
+    for offset in (0..bytes.len() as u64).step_by(1777) {
+        volumes[0].damage(table, offset, |byte| *byte ^= 0x10);
+        {
+            let db = open(&pool(&volumes));
+            let (_, errors) = survey(&db, 500, 1);
+            for error in &errors {
+                assert_eq!(error.kind(), RocksKind::Corruption, "{error}");
+            }
+            found += u32::from(!errors.is_empty());
+            let scanned = db.iterator(IteratorMode::Start).try_for_each(|found| found.map(drop));
+            assert_eq!(scanned.is_err(), !errors.is_empty());
+        }
+        volumes[0].damage(table, offset, |byte| *byte ^= 0x10);
+    }
+    assert!(found > 10, "{found} of the bytes were ones somebody reads");
+    check(&open(&pool(&volumes)), 0..500, 1);
+}
+
+#[test]
+fn a_table_cut_short_is_an_error() {
+    let volumes = volumes(1);
+    {
+        let db = open(&pool(&volumes));
+        fill(&db, 0..500, 1);
+        db.flush().unwrap();
+    }
+    let mut image = volumes[0].image();
+    let table = image.iter_mut().find(|(name, _)| name.as_str().ends_with(".tab")).unwrap();
+    let half = table.1.len() / 2;
+    table.1.truncate(half);
+    let cut = Mem::from_image(&label(0), image);
+    let db = open(&pool(&[cut]));
+    let (_, errors) = survey(&db, 500, 1);
+    assert!(!errors.is_empty());
+    for error in errors {
+        assert_eq!(error.kind(), RocksKind::Corruption, "{error}");
+    }
+}
+
+#[test]
+fn out_of_space_ends_when_there_is_space_again() {
+    let volumes = volumes(2);
+    let plan = FaultPlan::new(0);
+    let db = open(&faulty(&volumes, &plan));
+    fill(&db, 0..300, 1);
+    db.flush().unwrap();
+    fill(&db, 300..400, 1);
+    let full =
+        plan.inject(Rule::new(Effect::Fail(ErrorKind::OutOfSpace)).on(Op::Write).named("*.tab"));
+    let error = db.flush().unwrap_err();
+    assert!(error.as_ref().contains("No space"), "{error}");
+    check(&db, 0..400, 1);
+    plan.lift(full);
+    // RocksDB would look for space by itself every few seconds; a test does not wait for that.
+    while let Err(error) = db.resume() {
+        assert_eq!(error.kind(), RocksKind::Busy, "{error}");
+        std::thread::yield_now();
+    }
+    fill(&db, 400..500, 1);
+    db.flush().unwrap();
+    check(&db, 0..500, 1);
+}
+
+#[test]
+fn a_failed_sync_of_the_log_stops_writes_and_loses_nothing() {
+    let volumes = volumes(2);
+    let plan = FaultPlan::new(0);
+    let pool = faulty(&volumes, &plan);
+    let mut sync = rust_rocksdb::WriteOptions::default();
+    sync.set_sync(true);
+    {
+        let db = open(&pool);
+        for i in 0..10 {
+            db.put_opt(key(i), value(i, 1), &sync).unwrap();
+        }
+        plan.inject(Rule::new(Effect::Fail(ErrorKind::Poisoned)).on(Op::Sync).named("o*.log"));
+        db.put_opt(key(10), value(10, 1), &sync).unwrap_err();
+        let refused = db.put(key(11), value(11, 1)).unwrap_err();
+        assert!(refused.as_ref().contains("v0"), "{refused}");
+        check(&db, 0..10, 1);
+    }
+    plan.clear();
+    drop(pool);
+    check(&open(&faulty(&volumes, &plan)), 0..10, 1);
+}
+
+#[test]
+fn every_call_may_fail_once_and_nothing_that_was_acknowledged_is_lost() {
+    // What the run does without a fault, and how many calls that takes.
+    let run = |pool: &Spread| -> u32 {
+        let settings = Settings::default();
+        let Ok(db) = rocks::open(pool.clone(), Clock::real(), NAME, options(), settings) else {
+            return 0;
+        };
+        let mut sync = rust_rocksdb::WriteOptions::default();
+        sync.set_sync(true);
+        let acknowledged =
+            (0..60).take_while(|&i| db.put_opt(key(i), value(i, 1), &sync).is_ok()).count();
+        let _ = db.flush();
+        acknowledged as u32
+    };
+    let calls = {
+        let plan = FaultPlan::new(0);
+        let pool = faulty(&volumes(2), &plan);
+        let before = plan.calls();
+        assert_eq!(run(&pool), 60);
+        plan.calls() - before
+    };
+    for (k, kind) in
+        (0..calls).step_by(3).zip([ErrorKind::Unavailable, ErrorKind::Io].into_iter().cycle())
+    {
+        let volumes = volumes(2);
+        let plan = FaultPlan::new(k);
+        let acknowledged = {
+            let pool = faulty(&volumes, &plan);
+            plan.inject(Rule::new(Effect::Fail(kind)).nth(k));
+            run(&pool)
+        };
+        plan.clear();
+        let db = open(&faulty(&volumes, &plan));
+        check(&db, 0..acknowledged, 1);
+    }
+}
+
+#[test]
+fn the_pool_outlives_a_database_that_failed_to_open() {
+    let volumes = volumes(2);
+    let pool = pool(&volumes);
+    let mut options = options();
+    options.create_if_missing(false);
+    let Err(error) = try_open(&pool, options) else { panic!("there was nothing to open") };
+    assert!(error.to_string().contains("does not exist"), "{error}");
+    let db = open(&pool);
+    fill(&db, 0..10, 1);
+    settle(&db);
+    drop(db);
+    let volume: Arc<dyn Volume> = Arc::new(pool);
+    assert!(!volume::task::block_on(volume.list()).unwrap().is_empty());
+}

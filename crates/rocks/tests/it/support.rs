@@ -1,0 +1,114 @@
+//! Machines made of volumes in memory, and databases on them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use policy::placement::RoundRobin;
+use pool::spread::{Opening, Spread};
+use pool::{Member, PoolId};
+use rocks::{Db, Settings};
+use rust_rocksdb::{BlockBasedOptions, DBCompressionType, Options, WaitForCompactOptions};
+use volume::mem::Mem;
+use volume::task::block_on;
+use volume::{Clock, Volume};
+
+/// What the database is called in its pool.
+pub(crate) const NAME: &str = "kv";
+
+/// Volumes that outlive the pools opened on them.
+pub(crate) fn volumes(count: usize) -> Vec<Mem> {
+    (0..count).map(|i| Mem::new(&label(i))).collect()
+}
+
+/// What the `i`th volume of a pool is called.
+pub(crate) fn label(i: usize) -> String {
+    format!("v{i}")
+}
+
+/// The same volumes, each in `layer`.
+pub(crate) fn layered<V: Volume + Clone, L: Volume + 'static>(
+    volumes: &[V],
+    layer: impl Fn(V, &str) -> L,
+) -> Vec<Arc<dyn Volume>> {
+    let volumes = volumes.iter().enumerate();
+    volumes.map(|(i, volume)| Arc::new(layer(volume.clone(), &label(i))) as Arc<_>).collect()
+}
+
+pub(crate) fn plain<V: Volume + Clone + 'static>(volumes: &[V]) -> Vec<Arc<dyn Volume>> {
+    layered(volumes, |volume, _| volume)
+}
+
+/// How the pools of these tests are opened: objects go to the volumes in turn.
+pub(crate) fn opening() -> Opening {
+    Opening::new(RoundRobin::default()).create_if_missing(PoolId(7))
+}
+
+/// Opens the pool on `volumes`, or makes it.
+pub(crate) fn pool_of(volumes: Vec<Arc<dyn Volume>>, opening: Opening) -> volume::Result<Spread> {
+    let volumes = volumes.into_iter().enumerate();
+    let members = volumes.map(|(i, volume)| Member { label: label(i), volume });
+    block_on(Spread::open(members.collect(), opening))
+}
+
+pub(crate) fn pool(volumes: &[Mem]) -> Spread {
+    pool_of(plain(volumes), opening()).expect("the volumes are a pool or blank")
+}
+
+/// Small memtables and tables in fixed levels, so that little data makes every kind of work; no
+/// block cache, so that every read shows.
+pub(crate) fn options() -> Options {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_write_buffer_size(64 << 10);
+    options.set_target_file_size_base(64 << 10);
+    options.set_max_bytes_for_level_base(256 << 10);
+    options.set_level_compaction_dynamic_level_bytes(false);
+    options.set_compression_type(DBCompressionType::None);
+    // Half a second of waiting would be most of a test with a fault in it.
+    options.set_bgerror_resume_retry_interval(1000);
+    let mut blocks = BlockBasedOptions::default();
+    blocks.disable_cache();
+    options.set_block_based_table_factory(&blocks);
+    options
+}
+
+pub(crate) fn open(pool: &Spread) -> Db {
+    try_open(pool, options()).expect("the database opens")
+}
+
+pub(crate) fn try_open(pool: &Spread, options: Options) -> rocks::Result<Db> {
+    rocks::open(pool.clone(), Clock::real(), NAME, options, Settings::default())
+}
+
+/// Waits until RocksDB has nothing left to do.
+pub(crate) fn settle(db: &Db) {
+    db.wait_for_compact(&WaitForCompactOptions::default()).expect("background work goes well");
+}
+
+pub(crate) fn compact(db: &Db) {
+    db.compact_range::<&[u8], &[u8]>(None, None);
+}
+
+/// The `i`th key.
+pub(crate) fn key(i: u32) -> [u8; 8] {
+    format!("key{i:05}").into_bytes().try_into().expect("eight bytes")
+}
+
+/// A value of 100 bytes that says which it is.
+pub(crate) fn value(i: u32, version: u32) -> Vec<u8> {
+    format!("{i}/{version}/").into_bytes().into_iter().cycle().take(100).collect()
+}
+
+pub(crate) fn fill(db: &Db, keys: Range<u32>, version: u32) {
+    for i in keys {
+        db.put(key(i), value(i, version)).expect("a put");
+    }
+}
+
+#[track_caller]
+pub(crate) fn check(db: &Db, keys: Range<u32>, version: u32) {
+    for i in keys {
+        let found = db.get(key(i)).expect("a get");
+        assert_eq!(found.as_deref(), Some(&value(i, version)[..]), "key {i}");
+    }
+}
