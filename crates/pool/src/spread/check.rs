@@ -133,11 +133,11 @@ impl Spread {
         let mut progress = Progress { done: 0, of: sealed.iter().map(|sealed| sealed.len).sum() };
         let mut report = Report::default();
         tell(progress);
-        for Sealed { name, len, checksum } in sealed {
-            let problem = match self.read_back(&name).await {
+        for Sealed { id, name, len, checksum } in sealed {
+            let problem = match self.read_back(id, &name).await {
                 Ok((_, found)) if found == checksum => None,
                 Ok(_) => Some(Problem::Damaged),
-                // It was removed while it waited for its turn.
+                // It lost its name while it waited for its turn.
                 Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Gone) => None,
                 Err(e) if e.kind() == ErrorKind::Unavailable => Some(Problem::Away),
                 Err(e) => Some(Problem::Unreadable(e.to_string())),
@@ -155,8 +155,14 @@ impl Spread {
     }
 
     /// The length and the checksum of what is there.
-    async fn read_back(&self, name: &Name) -> Result<(u64, u64)> {
+    ///
+    /// # Errors
+    /// `Gone` when the name stands for another object by now; else as for reads.
+    async fn read_back(&self, id: ObjectId, name: &Name) -> Result<(u64, u64)> {
         let object = self.open_handle(name).await?;
+        if object.id() != id {
+            return Err(Error::new(ErrorKind::Gone, format!("{name}: another object by now")));
+        }
         let mut hash = Xxh3::new();
         let (mut at, len) = (0, object.len());
         while at < len {
@@ -170,6 +176,7 @@ impl Spread {
 }
 
 struct Sealed {
+    id: ObjectId,
     name: Name,
     len: u64,
     checksum: u64,
@@ -183,7 +190,7 @@ impl Inner {
             let sealed = names.filter_map(|(id, name)| {
                 let committed = state.object(id)?.committed?;
                 let (len, checksum) = (committed.len, committed.checksum?);
-                Some(Sealed { name: name.clone(), len, checksum })
+                Some(Sealed { id, name: name.clone(), len, checksum })
             });
             sealed.collect()
         })
