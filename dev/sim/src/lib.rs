@@ -11,6 +11,7 @@ pub mod gate;
 pub mod interleave;
 mod log;
 mod search;
+pub mod spread;
 
 pub use exec::Sim;
 pub use log::Log;
@@ -28,4 +29,4 @@ pub struct Program {
 }
 
 /// Every program.
-pub const PROGRAMS: [&Program; 2] = [&gate::PROGRAM, &interleave::PROGRAM];
+pub const PROGRAMS: [&Program; 3] = [&gate::PROGRAM, &interleave::PROGRAM, &spread::PROGRAM];

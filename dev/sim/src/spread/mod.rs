@@ -1,0 +1,330 @@
+//! A pool on gated volumes that lives and dies several times under several users at once.
+//!
+//! ```text
+//!   users, each in its directory · somebody who flushes · somebody who scrubs
+//!      │
+//!   Spread ── Gate ── Simulate ── Crash          one row for each volume
+//! ```
+//!
+//! A life ends when everyone is done, or at any moment before: the power goes off between two steps
+//! or in the middle of one, or the process dies. It may even end while the pool is being opened. What
+//! must hold (MECHANISMS 7.5): what was acknowledged is there, and nothing that was removed; each
+//! unanswered operation happened or did not; used bytes are the manifest's; nothing foreign is
+//! touched; tokens spent are I/Os issued, also of a pool that died; the provider is not overdrawn.
+
+mod client;
+mod model;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use policy::budget::Share;
+use policy::contract::{Contract, Cost, Counted, Latency, Limit, Percentiles};
+use policy::placement::{Hash, RoundRobin, Single, Stripe};
+use policy::units::{KIB, MIB};
+use pool::spread::{Opening, Problem};
+use pool::{Member, PoolId, Spread};
+use rand::RngExt;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use volume::layer::crash::{Crash, Power};
+use volume::layer::gate::Gate;
+use volume::layer::simulate::Simulate;
+use volume::mem::{Image, Mem};
+use volume::{Name, Result, Volume};
+
+use self::client::Client;
+use self::model::Death;
+use crate::{Program, Sim};
+
+/// See the [module](self).
+pub const PROGRAM: Program = Program {
+    name: "pool",
+    about: "A pool under several users that dies at any moment: durability, space, audit",
+    run,
+};
+
+/// Objects on the first volume that are not the pool's. Two look as if they were.
+const FOREIGN: [&str; 3] = ["notes.txt", "o0000000000001234.sst", "o00000000ffffffff.dat"];
+
+type Leaf = Gate<Simulate<Crash>>;
+
+fn run(sim: &Sim) -> String {
+    let mut random = sim.random("set-up");
+    let placement = ["single", "round-robin", "hash", "stripe"][random.random_range(0..4)];
+    let mut images = formatted(sim, random.random_range(1..=4), placement);
+    images[0].extend(foreign_image());
+    let clients: Vec<_> =
+        (0..random.random_range(1..=4)).map(|n| Rc::new(Client::new(sim, n))).collect();
+    let lives = random.random_range(2..5);
+    let mut told = Vec::new();
+    for life in 0..lives {
+        let last = life + 1 == lives;
+        let machine = Machine::boot(sim, &images, &mut random);
+        sim.note("machine", format_args!("! life {life}, {placement}"));
+        let opened = Rc::new(RefCell::new(None));
+        sim.spawn("opener", {
+            let (sim, clients, opened) = (sim.clone(), clients.clone(), Rc::clone(&opened));
+            let (members, power) = (machine.members(), machine.power.clone());
+            async move {
+                let pool = match open(members, placement, &clients).await {
+                    Ok(pool) => pool,
+                    Err(error) => return assert!(power.is_off(), "opening: {error}"),
+                };
+                *opened.borrow_mut() = Some(pool.clone());
+                if last {
+                    sim.spawn("inspector", inspect(pool));
+                    return;
+                }
+                for client in clients {
+                    let (name, pool) = (client.home().to_owned(), pool.clone());
+                    sim.spawn(&name, client.work(sim.clone(), pool, power.clone()));
+                }
+                sim.spawn("flusher", flush(sim.clone(), pool.clone(), power.clone()));
+                sim.spawn("scrubber", scrub(sim.clone(), pool, power));
+            }
+        });
+        let death = if last {
+            sim.run();
+            machine.check_space(sim, &opened.take().expect("the last life is whole"));
+            Death::Process
+        } else {
+            machine.live_and_die(sim, &mut random)
+        };
+        clients.iter().for_each(|client| client.witness(death));
+        // The pool goes with its process.
+        drop(opened);
+        machine.audit();
+        images = machine.images(death, &mut random);
+        check_foreign(&images[0]);
+        told.push(format!("{death:?}"));
+    }
+    let answered: u64 = clients.iter().map(|client| client.answered()).sum();
+    told.pop();
+    format!(
+        "{placement} on {} volumes, {} users, {answered} operations, {:?}, died by {}",
+        images.len(),
+        clients.len(),
+        sim.clock().now(),
+        told.join(", ")
+    )
+}
+
+/// Volumes with a new pool on them.
+fn formatted(sim: &Sim, volumes: u32, placement: &str) -> Vec<Image> {
+    let mems: Vec<_> = (0..volumes).map(|i| Mem::new(&label(i))).collect();
+    let members = (0..).zip(&mems).map(|(i, mem)| Member::new(label(i), mem.clone())).collect();
+    sim.clock().run(open(members, placement, &[])).expect("memory does not fail");
+    mems.iter().map(Mem::image).collect()
+}
+
+async fn open(members: Vec<Member>, placement: &str, clients: &[Rc<Client>]) -> Result<Spread> {
+    let opening = match placement {
+        "single" => Opening::new(Single),
+        "round-robin" => Opening::new(RoundRobin::default()),
+        "hash" => Opening::new(Hash),
+        _ => Opening::new(Stripe::new(64 * KIB)),
+    };
+    let pool = Spread::open(members, opening.create_if_missing(PoolId(1))).await?;
+    for client in clients {
+        client.recover(&pool).await?;
+    }
+    Ok(pool)
+}
+
+/// Makes names durable now and then, beside everyone else.
+async fn flush(sim: Sim, pool: Spread, power: Power) {
+    let mut random = sim.random("flusher");
+    for _ in 0..random.random_range(0..6) {
+        sim.clock().sleep(Duration::from_micros(random.random_range(0..30_000))).await;
+        sim.note("flusher", format_args!("> flush"));
+        if let Err(error) = pool.flush().await {
+            return assert!(power.is_off(), "flush: {error}");
+        }
+    }
+}
+
+/// Reads everything back while it changes: what goes on shows as missing, but never as damaged.
+async fn scrub(sim: Sim, pool: Spread, power: Power) {
+    let mut random = sim.random("scrubber");
+    for _ in 0..random.random_range(0..3) {
+        sim.clock().sleep(Duration::from_micros(random.random_range(0..60_000))).await;
+        sim.note("scrubber", format_args!("> scrub"));
+        let report = pool.scrub(|_| ()).await.expect("a scrub reports what it cannot read");
+        let fine = report.findings.iter().all(|found| found.problem != Problem::Damaged);
+        assert!(fine || power.is_off(), "{:?}", report.findings);
+    }
+}
+
+/// After the last death nothing is amiss.
+async fn inspect(pool: Spread) {
+    pool.flush().await.expect("the power is on");
+    let report = pool.check().await.expect("the power is on");
+    let ours = |finding: &&pool::spread::Finding| finding.problem != Problem::Foreign;
+    let amiss: Vec<_> = report.findings.iter().filter(ours).collect();
+    assert!(amiss.is_empty(), "{amiss:?}");
+    assert_eq!(pool.foreign().len(), FOREIGN.len());
+    let report = pool.scrub(|_| ()).await.expect("the power is on");
+    assert_eq!(report.findings, [], "a scrub found");
+    pool.close().await.expect("the power is on");
+}
+
+/// Volumes of one machine, from its start to its end.
+struct Machine {
+    power: Power,
+    volumes: Vec<Crash>,
+    gates: Vec<Arc<Leaf>>,
+}
+
+impl Machine {
+    fn boot(sim: &Sim, images: &[Image], random: &mut Xoshiro256PlusPlus) -> Self {
+        let power = Power::new();
+        let volumes: Vec<_> = (0..)
+            .zip(images)
+            .map(|(i, image)| Mem::from_image(&label(i), image.clone()))
+            .map(|mem| Crash::new(mem, &power))
+            .collect();
+        let gates = (0..).zip(&volumes).map(|(i, volume)| {
+            let (contract, clock) = (any_contract(random), sim.clock().clone());
+            let device = Simulate::new(volume.clone(), &contract, clock.clone(), random.random());
+            Arc::new(Gate::new(device, &label(i), &contract, Share::default(), clock))
+        });
+        let gates = gates.collect();
+        Self { power, volumes, gates }
+    }
+
+    fn members(&self) -> Vec<Member> {
+        let gates = (0..).zip(&self.gates);
+        gates
+            .map(|(i, gate)| Member {
+                label: label(i),
+                volume: Arc::clone(gate) as Arc<dyn Volume>,
+            })
+            .collect()
+    }
+
+    /// Lets everyone work for some steps, then ends it all.
+    fn live_and_die(&self, sim: &Sim, random: &mut Xoshiro256PlusPlus) -> Death {
+        let steps_max = [100, 1_000, 8_000][random.random_range(0..3)];
+        let steps = random.random_range(0..steps_max);
+        let death = if random.random_bool(0.7) { Death::Power } else { Death::Process };
+        if death == Death::Power && random.random_bool(0.5) {
+            // In the middle of a call to a device: callers see errors before they end.
+            self.power.cut_after(random.random_range(0..300));
+            sim.run();
+        } else {
+            for _ in 0..steps {
+                if !sim.step() {
+                    break;
+                }
+            }
+        }
+        sim.end_all_tasks();
+        self.power.cut();
+        sim.note("machine", format_args!("! death of the {death:?}"));
+        death
+    }
+
+    /// What the next life finds.
+    fn images(&self, death: Death, random: &mut Xoshiro256PlusPlus) -> Vec<Image> {
+        let volumes = self.volumes.iter();
+        volumes
+            .map(|volume| match death {
+                Death::Power => volume.survivor(random.random()).image(),
+                Death::Process => volume.after_process_death().image(),
+            })
+            .collect()
+    }
+
+    fn audit(&self) {
+        for gate in &self.gates {
+            let (ours, theirs) = (gate.meter(), gate.inner().meter().total);
+            assert_eq!(theirs.throttled, 0, "a provider was overdrawn");
+            let issued = Cost { ops: theirs.ops, bytes: theirs.bytes };
+            assert_eq!(ours.spent(), issued, "tokens spent are not the I/Os issued");
+            assert!(ours.classes.iter().all(|class| class.queued == 0), "somebody still waits");
+        }
+    }
+
+    /// Used bytes are the manifest's bytes, on each volume, object by object.
+    fn check_space(&self, sim: &Sim, pool: &Spread) {
+        let stats = sim.clock().run(async {
+            let mut stats = BTreeMap::new();
+            for listed in pool.list_prefix("").await? {
+                let stat = pool.stat(&listed.name).await?;
+                stats.insert(stat.id, stat);
+            }
+            Ok::<_, volume::Error>(stats)
+        });
+        let mut leaves: BTreeMap<(u16, String), u64> = BTreeMap::new();
+        for (number, volume) in (0..).zip(&self.volumes) {
+            for (name, bytes) in volume.after_process_death().image() {
+                let Some((id, _)) = name.as_str().split_once('.') else { continue };
+                if id.starts_with('o') && !FOREIGN.contains(&name.as_str()) {
+                    leaves.insert((number, id.into()), bytes.len() as u64);
+                }
+            }
+        }
+        for (id, stat) in stats.expect("the power is on") {
+            for (part, volume) in stat.layout.volumes().iter().enumerate() {
+                let used = leaves.remove(&(volume.0, format!("o{id}")));
+                let told = stat.layout.chunks().part_len(stat.len, part);
+                // What a crash left behind the end is cut when a part is used; one without a byte
+                // of its own was not used since.
+                let fine = used == Some(told) || (told == 0 && used.is_some());
+                assert!(fine, "part {part} of {id}: {used:?} bytes, {told} in the manifest");
+            }
+        }
+        assert!(leaves.is_empty(), "not in the manifest: {leaves:?}");
+    }
+}
+
+fn label(number: u32) -> String {
+    format!("s{number}")
+}
+
+/// Fast enough that lives are short, slow enough that users wait for each other.
+fn any_contract(random: &mut Xoshiro256PlusPlus) -> Contract {
+    let iops = random.random_range(500..8_000);
+    let bytes = random.random_range(10 * MIB..200 * MIB);
+    let limit = |counts, rate| Limit { counts, rate_per_sec: rate, depth: rate };
+    let limits = vec![limit(Counted::Ops, iops), limit(Counted::Bytes, bytes)];
+    let base = Percentiles::constant(Duration::from_micros(random.random_range(0..1_000)));
+    let latency = Latency { read: base, write: base };
+    Contract { limits, latency, op_bytes_max: 16 * KIB, ..Contract::unlimited() }
+}
+
+fn foreign_image() -> Image {
+    let name = |text: &str| Name::new(text).expect("a good name");
+    FOREIGN.iter().map(|text| (name(text), text.as_bytes().to_vec())).collect()
+}
+
+fn check_foreign(image: &Image) {
+    for (name, bytes) in foreign_image() {
+        assert!(image.get(&name) == Some(&bytes), "{name}, which is not the pool's, was touched");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{replay, search};
+
+    #[test]
+    fn a_thousand_seeds_hold() {
+        let report = search(&PROGRAM, 0..1_000, 1);
+        assert!(report.failures.is_empty(), "{}", report.failures[0]);
+        assert_eq!(report.seeds, 1_000);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_log() {
+        for seed in 0..20 {
+            let (first, second) = (replay(&PROGRAM, seed), replay(&PROGRAM, seed));
+            assert!(first.0 == second.0, "seed {seed}");
+            assert_eq!(first.1.expect("it holds"), second.1.expect("it holds"));
+        }
+    }
+}
