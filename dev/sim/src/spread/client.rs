@@ -237,7 +237,7 @@ impl Client {
             if names.is_empty() {
                 return Ok(());
             }
-            let name = pick(&mut *self.random.borrow_mut(), &names).to_string();
+            let name = pick(&mut self.random.borrow_mut(), &names).to_string();
             (name.clone(), model.bytes(&name).expect("it is one of its names").to_vec())
         };
         let path = Name::new(&format!("{}/{name}", self.home)).expect("a good name");
