@@ -52,20 +52,36 @@ pub struct Volume {
 }
 
 /// One class of a volume's gate.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Class {
     /// Its name.
     pub name: &'static str,
     /// Tokens granted: operations as the contract counts them.
     pub granted: u64,
-    /// Requests that had to wait for their tokens.
-    pub waited: u64,
-    /// How long they waited, together.
-    pub wait: Duration,
+    /// How long the requests that went had waited for their tokens.
+    pub waits: Waits,
     /// Requests waiting now.
     pub queued: u64,
     /// Requests turned away: the queue was full or the deadline had passed.
     pub denied: u64,
+}
+
+/// How long requests waited.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Waits {
+    /// All waits together.
+    pub total: Duration,
+    /// How many waited at most so long, and longer than the one before; ascending. The last bound is
+    /// [`Duration::MAX`]: any longer.
+    pub counts: Vec<(Duration, u64)>,
+}
+
+impl Waits {
+    /// How many requests there were.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.counts.iter().map(|(_, count)| count).sum()
+    }
 }
 
 /// Room on a volume, in bytes.

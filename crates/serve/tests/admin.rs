@@ -29,8 +29,14 @@ impl Figures for Program {
         let class = |name, granted| figures::Class {
             name,
             granted,
-            waited: 2,
-            wait: Duration::from_millis(250),
+            waits: figures::Waits {
+                total: Duration::from_millis(250),
+                counts: vec![
+                    (Duration::ZERO, granted - 3),
+                    (Duration::from_millis(128), 2),
+                    (Duration::MAX, 1),
+                ],
+            },
             queued: 1,
             denied: 0,
         };
@@ -189,10 +195,6 @@ fn metrics_are_open_metrics() {
             # TYPE plimsoll_gate_granted_tokens counter
             plimsoll_gate_granted_tokens_total{volume="a",class="commit"} 5
             plimsoll_gate_granted_tokens_total{volume="a",class="foreground"} 12
-            # HELP plimsoll_gate_waited Requests that had to wait
-            # TYPE plimsoll_gate_waited counter
-            plimsoll_gate_waited_total{volume="a",class="commit"} 2
-            plimsoll_gate_waited_total{volume="a",class="foreground"} 2
             # HELP plimsoll_gate_denied Requests turned away
             # TYPE plimsoll_gate_denied counter
             plimsoll_gate_denied_total{volume="a",class="commit"} 0
@@ -201,10 +203,18 @@ fn metrics_are_open_metrics() {
             # TYPE plimsoll_gate_queued gauge
             plimsoll_gate_queued{volume="a",class="commit"} 1
             plimsoll_gate_queued{volume="a",class="foreground"} 1
-            # HELP plimsoll_gate_wait_seconds Time requests waited, together
-            # TYPE plimsoll_gate_wait_seconds counter
-            plimsoll_gate_wait_seconds_total{volume="a",class="commit"} 0.25
-            plimsoll_gate_wait_seconds_total{volume="a",class="foreground"} 0.25
+            # HELP plimsoll_gate_wait_seconds How long requests waited for their tokens
+            # TYPE plimsoll_gate_wait_seconds histogram
+            plimsoll_gate_wait_seconds_sum{volume="a",class="commit"} 0.25
+            plimsoll_gate_wait_seconds_count{volume="a",class="commit"} 5
+            plimsoll_gate_wait_seconds_bucket{le="0.0",volume="a",class="commit"} 2
+            plimsoll_gate_wait_seconds_bucket{le="0.128",volume="a",class="commit"} 4
+            plimsoll_gate_wait_seconds_bucket{le="+Inf",volume="a",class="commit"} 5
+            plimsoll_gate_wait_seconds_sum{volume="a",class="foreground"} 0.25
+            plimsoll_gate_wait_seconds_count{volume="a",class="foreground"} 12
+            plimsoll_gate_wait_seconds_bucket{le="0.0",volume="a",class="foreground"} 9
+            plimsoll_gate_wait_seconds_bucket{le="0.128",volume="a",class="foreground"} 11
+            plimsoll_gate_wait_seconds_bucket{le="+Inf",volume="a",class="foreground"} 12
             # HELP plimsoll_resp_clients Connections open
             # TYPE plimsoll_resp_clients gauge
             plimsoll_resp_clients 0

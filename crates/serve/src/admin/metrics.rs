@@ -1,14 +1,18 @@
 //! `/metrics`: the figures of the program as OpenMetrics, read anew for each scrape.
 
 use std::fmt;
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text,
+};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::figures::{Class, Figures, Memory, Volume};
+use crate::figures::{Class, Figures, Memory, Volume, Waits};
 use crate::resp::Stats;
 
 /// What kind of text this is.
@@ -120,13 +124,12 @@ impl Scrape {
         };
         let figure = |of: fn(&Class) -> u64| each().map(move |(labels, class)| (labels, of(class)));
         page.counters("gate_granted_tokens", "Tokens granted", figure(|c| c.granted))?;
-        page.counters("gate_waited", "Requests that had to wait", figure(|c| c.waited))?;
         page.counters("gate_denied", "Requests turned away", figure(|c| c.denied))?;
         page.gauges("gate_queued", "Requests waiting now", figure(|c| c.queued))?;
-        page.counters(
+        page.family(
             "gate_wait_seconds",
-            "Time requests waited, together",
-            each().map(|(labels, class)| (labels, class.wait.as_secs_f64())),
+            "How long requests waited for their tokens",
+            each().map(|(labels, class)| (labels, Histogram(&class.waits))),
         )
     }
 }
@@ -144,6 +147,26 @@ impl Resp {
         page.counter("resp_errors", "Error replies", self.errors)?;
         let calls = self.calls.iter().map(|&(name, calls)| (vec![("command", name)], calls));
         page.counters("resp_commands", "Commands executed", calls)
+    }
+}
+
+/// Waits as a metric.
+struct Histogram<'a>(&'a Waits);
+
+impl EncodeMetric for Histogram<'_> {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let Waits { total, counts } = self.0;
+        let bound = |bound: Duration| match bound {
+            Duration::MAX => f64::INFINITY,
+            bound => bound.as_secs_f64(),
+        };
+        let buckets: Vec<_> = counts.iter().map(|&(at, count)| (bound(at), count)).collect();
+        let requests = self.0.requests();
+        encoder.encode_histogram::<NoLabelSet>(total.as_secs_f64(), requests, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
     }
 }
 

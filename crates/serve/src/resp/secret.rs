@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A password: shows as stars, compares without telling how much was right.
-#[derive(Clone)]
+#[derive(Clone, Eq, PartialEq)]
 pub struct Secret(String);
 
 impl Secret {

@@ -11,7 +11,7 @@ use super::wire::Limits;
 use crate::figures::Figures;
 
 /// Limits and terms of a RESP door. Plain data; [`Settings::default`] holds every default.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
     /// What clients must know to be served. Default: none, for loopback only.
     pub password: Option<Secret>,

@@ -46,13 +46,26 @@ fn list(args: &[bytes::Bytes]) -> Reply {
     Reply::Array(names.map(Reply::word).collect())
 }
 
+/// The name of a row as clients know it: `get`, or `config|get` for what is below `config`.
+fn full_name(row: &Command, above: Option<&Command>) -> Reply {
+    match above {
+        None => Reply::word(row.name),
+        Some(above) => Reply::Bulk(format!("{}|{}", above.name, row.name).into()),
+    }
+}
+
 /// A row as `COMMAND` shows it. Categories, hints and key specifications are left empty: the first
 /// six fields are what clients route by.
 fn details(row: &Command) -> Reply {
+    details_below(row, None)
+}
+
+fn details_below(row: &Command, above: Option<&Command>) -> Reply {
+    let below = |row| subcommands(row).iter().map(|sub| details_below(sub, Some(row))).collect();
     let (first, last, step) = row.keys;
     let flags = row.flags.iter().map(|flag| Reply::Status(flag)).collect();
     Reply::Array(vec![
-        Reply::word(row.name),
+        full_name(row, above),
         Reply::Integer(row.arity.into()),
         Reply::Set(flags),
         Reply::Integer(first),
@@ -61,12 +74,16 @@ fn details(row: &Command) -> Reply {
         Reply::Set(Vec::new()),
         Reply::Array(Vec::new()),
         Reply::Array(Vec::new()),
-        Reply::Array(subcommands(row).iter().map(details).collect()),
+        Reply::Array(below(row)),
     ])
 }
 
 /// A row as `COMMAND DOCS` shows it.
 fn documented(row: &Command) -> (Reply, Reply) {
+    documented_below(row, None)
+}
+
+fn documented_below(row: &Command, above: Option<&Command>) -> (Reply, Reply) {
     let mut docs = vec![
         (Reply::word("summary"), Reply::word(row.summary)),
         (Reply::word("since"), Reply::word(row.since)),
@@ -74,10 +91,10 @@ fn documented(row: &Command) -> (Reply, Reply) {
     ];
     let below = subcommands(row);
     if !below.is_empty() {
-        let below = below.iter().map(documented).collect();
+        let below = below.iter().map(|sub| documented_below(sub, Some(row))).collect();
         docs.push((Reply::word("subcommands"), Reply::Map(below)));
     }
-    (Reply::word(row.name), Reply::Map(docs))
+    (full_name(row, above), Reply::Map(docs))
 }
 
 fn subcommands(row: &Command) -> &'static [Command] {

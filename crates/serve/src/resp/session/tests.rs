@@ -94,6 +94,16 @@ fn commands_answer_as_redis_does() {
     }
 }
 
+/// A redis-cli at a terminal splits the names of subcommands at their bar, and falls over without one.
+#[test]
+fn subcommands_are_catalogued_under_their_full_names() {
+    let service = service(Memory::default(), None);
+    let docs = talk(&service, "command docs config\n");
+    assert!(docs.contains("$11 subcommands *2 $10 config|get *6 $7 summary"), "{docs}");
+    let info = talk(&service, "command info config\n");
+    assert!(info.contains("$10 config|get :-3"), "{info}");
+}
+
 #[test]
 fn mistakes_get_redis_own_words() {
     let cases = [
