@@ -1,0 +1,128 @@
+use std::sync::Arc;
+
+use engine::kv::Memory;
+use policy::placement::RoundRobin;
+use policy::units::KIB;
+use pool::spread::Opening;
+use pool::{Member, PoolId};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use volume::mem::Mem;
+use volume::task::block_on;
+
+use super::*;
+
+/// Three volumes in memory, which stay when the store on them is closed.
+struct Volumes(Vec<Arc<Mem>>);
+
+impl Volumes {
+    fn new() -> Self {
+        Self(["a", "b", "c"].map(|label| Arc::new(Mem::new(label))).into())
+    }
+
+    fn open(&self, options: &Options) -> Db {
+        let members = self.0.iter().zip(["a", "b", "c"]);
+        let members = members.map(|(volume, label)| Member::new(label, Arc::clone(volume)));
+        let opening = Opening::new(RoundRobin::default()).create_if_missing(PoolId(1));
+        let pool = block_on(Spread::open(members.collect(), opening)).expect("the pool opens");
+        open(pool, Clock::real(), options).expect("the store opens")
+    }
+}
+
+fn small() -> Options {
+    Options { memory: 32 * MIB, ..Options::default() }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Apply(Vec<Change>),
+    Delete(Vec<Bytes>),
+    Get(Vec<Bytes>),
+    Flush,
+    Reopen,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let key = || (0..20_u8).prop_map(|n| Bytes::from(format!("key {n}")));
+    let keys = || vec(key(), 1..6);
+    let change = prop_oneof![
+        3 => (key(), vec(any::<u8>(), 0..100)).prop_map(|(k, v)| Change::Put(k, v.into())),
+        1 => key().prop_map(Change::Delete),
+    ];
+    let step = prop_oneof![
+        6 => vec(change, 1..8).prop_map(Step::Apply),
+        3 => keys().prop_map(Step::Delete),
+        3 => keys().prop_map(Step::Get),
+        1 => Just(Step::Flush),
+        1 => Just(Step::Reopen),
+    ];
+    vec(step, 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn the_store_is_a_map_across_flushes_and_reopenings(steps in steps()) {
+        let volumes = Volumes::new();
+        let (model, mut store) = (Memory::default(), volumes.open(&small()));
+        for step in steps {
+            match &step {
+                Step::Apply(changes) => {
+                    prop_assert_eq!(store.apply(changes), model.apply(changes));
+                }
+                Step::Delete(keys) => {
+                    prop_assert_eq!(store.delete_existing(keys), model.delete_existing(keys));
+                }
+                Step::Get(keys) => {
+                    prop_assert_eq!(store.get_many(keys), model.get_many(keys));
+                }
+                Step::Flush => store.flush().expect("memory takes a table"),
+                Step::Reopen => {
+                    store.close();
+                    store = volumes.open(&small());
+                }
+            }
+            prop_assert_eq!(store.count(), model.count());
+        }
+    }
+}
+
+fn put(n: u64) -> Change {
+    Change::Put(format!("{n:08}").into(), Bytes::from_static(b"v"))
+}
+
+#[test]
+fn few_keys_are_counted_and_many_estimated() {
+    let store = Volumes::new().open(&small());
+    let few: Vec<_> = (0..COUNT_EXACT_MAX).map(put).collect();
+    store.apply(&few).expect("memory takes them");
+    assert_eq!(store.count(), Ok(Count { keys: COUNT_EXACT_MAX, exact: true }));
+    store.apply(&[put(COUNT_EXACT_MAX)]).expect("memory takes it");
+    let estimate = store.count().expect("an estimate");
+    assert!(!estimate.exact);
+    assert!(estimate.keys.abs_diff(COUNT_EXACT_MAX + 1) <= 1, "{estimate:?}");
+}
+
+/// A key that one connection puts again and again is found by another's delete exactly as often as it
+/// is there: puts and deletes that interleave never count a key that was not.
+#[test]
+fn no_more_is_deleted_than_was_put() {
+    let store = Volumes::new().open(&small());
+    let key = Bytes::from_static(b"k");
+    let put = [Change::Put(key.clone(), Bytes::from(vec![0; KIB as usize]))];
+    let mut rounds = 0;
+    let deleted = std::thread::scope(|scope| {
+        let deleting = scope.spawn(|| {
+            let delete = |_| store.delete_existing(std::slice::from_ref(&key)).expect("it deletes");
+            (0..2000).map(delete).sum::<u64>()
+        });
+        while !deleting.is_finished() {
+            store.apply(&put).expect("memory takes it");
+            rounds += 1;
+        }
+        deleting.join().expect("no panic")
+    });
+    let left = store.count().expect("one key at most").keys;
+    assert!(left == 1 && deleted < rounds, "put {rounds} times, deleted {deleted}, {left} left");
+}
