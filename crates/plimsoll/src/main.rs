@@ -1,2 +1,67 @@
-//! Stub.
-fn main() {}
+//! Plimsoll, the program: stores on volumes that are loaded exactly to their contract.
+
+mod command;
+mod program;
+mod settings;
+mod wiring;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// Loads storage volumes exactly to their line: every I/O per second that was paid for, and never
+/// over it.
+#[derive(Parser)]
+#[command(name = "plimsoll", version, after_help = "Start with: plimsoll demo")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+
+    /// What is logged to standard error: a level, or directives such as `info,volume=debug`
+    #[arg(long, global = true, value_name = "FILTER")]
+    log: Option<String>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(command::serve::Args),
+    Demo(command::demo::Args),
+    Check(command::check::Args),
+    Bench(command::bench::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let usual = match cli.command {
+        // The picture is what there is to see.
+        Command::Demo(_) => "error",
+        _ => "info",
+    };
+    let ran = start_log(cli.log.as_deref(), usual).and_then(|()| match cli.command {
+        Command::Serve(args) => command::serve::run(&args),
+        Command::Demo(args) => command::demo::run(&args),
+        Command::Check(args) => command::check::run(&args),
+        Command::Bench(args) => command::bench::run(&args),
+    });
+    ran.unwrap_or_else(|error| {
+        eprintln!("plimsoll: {}", command::chain(&error));
+        ExitCode::FAILURE
+    })
+}
+
+/// Logs to standard error; the command line decides before `RUST_LOG`.
+fn start_log(filter: Option<&str>, usual: &str) -> anyhow::Result<()> {
+    let from_environment = std::env::var(EnvFilter::DEFAULT_ENV).ok();
+    let filter = filter.or(from_environment.as_deref()).unwrap_or(usual);
+    let filter = EnvFilter::builder()
+        .parse(filter)
+        .map_err(|error| anyhow::anyhow!("{filter:?} is no filter for the log: {error}"))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! `plimsoll serve`: the services of a settings file, until it is told to stop.
+
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use serve::admin::{self, Admin, Control};
+use serve::resp::{Server, Service};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{self, SignalKind};
+use tokio::sync::watch;
+use volume::Clock;
+
+use crate::program::Program;
+use crate::settings::{AdminListen, Settings};
+use crate::wiring::Stack;
+
+/// Serves what the settings file says, until SIGTERM or SIGINT
+///
+/// Prints the effective settings, then a line that starts with `ready`. SIGTERM and SIGINT stop it:
+/// requests that have arrived are answered, then everything is made durable. SIGHUP, or `POST /reload`
+/// at the admin listener, reads the settings again: contracts change at once, anything else that
+/// differs is named and waits for a restart.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll serve -c plimsoll.toml
+  plimsoll serve -c plimsoll.toml --log debug
+  kill -HUP $(pidof plimsoll)        # after a contract was changed")]
+pub(crate) struct Args {
+    /// The settings file
+    #[arg(short = 'c', long = "config", value_name = "FILE")]
+    file: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let settings = Settings::load(&args.file)?;
+    println!("{settings}");
+    let serving = Serving::start(settings, args.file.clone())?;
+    // Whoever sees the line may send a signal at once.
+    let signals = serving.signals()?;
+    println!("ready: {}", serving.open_doors());
+    serving.until(signals)?;
+    tracing::info!("stopped; everything is durable");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Running services.
+pub(crate) struct Serving {
+    runtime: Runtime,
+    program: Arc<Program>,
+    /// Where Redis clients connect.
+    pub(crate) redis: std::net::SocketAddr,
+    admin: Option<AdminListen>,
+    /// The doors close when this is dropped.
+    stop: watch::Sender<()>,
+    doors: Vec<tokio::task::JoinHandle<io::Result<()>>>,
+}
+
+impl Serving {
+    /// Opens everything the settings name, then the doors. `file` is what a reload reads.
+    pub(crate) fn start(mut settings: Settings, file: PathBuf) -> anyhow::Result<Self> {
+        let runtime = runtime(&settings)?;
+        // Doors before volumes: a port that is taken is found out before a long recovery.
+        let listener = runtime
+            .block_on(TcpListener::bind(settings.kv.listen))
+            .with_context(|| format!("listen on {} (kv.listen)", settings.kv.listen))?;
+        let redis = listener.local_addr()?;
+        settings.kv.door.port = redis.port();
+        let admin_listener = match &settings.admin {
+            Some(admin) => Some(runtime.block_on(bind_admin(&admin.listen))?),
+            None => None,
+        };
+        let admin = admin_listener.as_ref().map(|(_, listen)| listen.clone());
+        let clock = Clock::real();
+        let stack = Stack::open(&settings, &clock)?;
+        let door = settings.kv.door.clone();
+        let program = Arc::new(Program::new(stack, clock, file, settings));
+        let store = Arc::clone(&program.stack.store);
+        let service = Arc::new(Service::new(door, store as _, Arc::clone(&program) as _));
+        let (stop, stopped) = watch::channel(());
+        let mut doors = Vec::new();
+        let stopping = |mut stopped: watch::Receiver<()>| async move {
+            // Ends when the sender is gone; nothing is ever sent.
+            while stopped.changed().await.is_ok() {}
+        };
+        let server = Server::new(Arc::clone(&service));
+        let until = stopping(stopped.clone());
+        doors.push(runtime.spawn(async move {
+            server.run(listener, until).await;
+            Ok(())
+        }));
+        if let Some((listener, _)) = admin_listener {
+            let control = Arc::clone(&program) as _;
+            let door = Admin { control, figures: Arc::clone(&program) as _, resp: Some(service) };
+            let until = stopping(stopped);
+            doors.push(match listener {
+                AdminListener::Tcp(listener) => runtime.spawn(admin::run(listener, door, until)),
+                AdminListener::Unix(listener) => runtime.spawn(admin::run(listener, door, until)),
+            });
+        }
+        Ok(Self { runtime, program, redis, admin, stop, doors })
+    }
+
+    /// What runs and how it does.
+    pub(crate) fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Where the administrator connects, if anywhere.
+    pub(crate) fn admin(&self) -> Option<&AdminListen> {
+        self.admin.as_ref()
+    }
+
+    /// The open doors, in words.
+    fn open_doors(&self) -> String {
+        let mut doors = format!("redis on {}", self.redis);
+        if let Some(admin) = &self.admin {
+            doors.push_str(&format!(", admin on {admin}"));
+        }
+        doors
+    }
+
+    /// From now on signals do not end the process; one that comes while nobody waits is kept.
+    pub(crate) fn signals(&self) -> io::Result<Signals> {
+        let _inside = self.runtime.enter();
+        Ok(Signals {
+            terminate: unix::signal(SignalKind::terminate())?,
+            interrupt: unix::signal(SignalKind::interrupt())?,
+            hang_up: unix::signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Serves until SIGTERM or SIGINT, then stops.
+    pub(crate) fn until(self, mut signals: Signals) -> anyhow::Result<()> {
+        while self.runtime.block_on(signals.next()) == Signal::HangUp {
+            reload(&*self.program);
+        }
+        self.stop()
+    }
+
+    /// Answers what has arrived, closes the doors, and makes everything durable.
+    pub(crate) fn stop(self) -> anyhow::Result<()> {
+        let Self { runtime, program, stop, doors, admin, .. } = self;
+        drop(stop);
+        for door in doors {
+            runtime.block_on(door).context("a door ended badly")??;
+        }
+        // Waits for what still runs, a reload perhaps; after it nobody else has the program.
+        drop(runtime);
+        if let Some(AdminListen::Unix(path)) = admin {
+            // Best effort: left behind, the next start takes it over.
+            let _ = std::fs::remove_file(path);
+        }
+        let program = Arc::into_inner(program).context("something still uses the store")?;
+        program.stack.close()
+    }
+}
+
+/// What the system tells the program.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Signal {
+    /// SIGTERM or SIGINT.
+    Stop,
+    /// SIGHUP.
+    HangUp,
+}
+
+/// The signals a program listens to.
+pub(crate) struct Signals {
+    terminate: unix::Signal,
+    interrupt: unix::Signal,
+    hang_up: unix::Signal,
+}
+
+impl Signals {
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.terminate.recv() => Signal::Stop,
+            _ = self.interrupt.recv() => Signal::Stop,
+            _ = self.hang_up.recv() => Signal::HangUp,
+        }
+    }
+}
+
+fn reload(program: &dyn Control) {
+    match program.reload() {
+        Ok(lines) => lines.iter().for_each(|line| tracing::info!("reload: {line}")),
+        Err(wrong) => tracing::error!("reload: {wrong}; nothing was changed"),
+    }
+}
+
+fn runtime(settings: &Settings) -> io::Result<Runtime> {
+    // Some threads more than requests use, so that an administrator never waits behind them.
+    const THREADS_MORE: usize = 8;
+    let threads = settings.kv.door.threads + THREADS_MORE;
+    Builder::new_multi_thread().enable_all().max_blocking_threads(threads).build()
+}
+
+enum AdminListener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// Binds, and gives where: the port may have been chosen by the system.
+async fn bind_admin(listen: &AdminListen) -> anyhow::Result<(AdminListener, AdminListen)> {
+    let bound = || format!("listen on {listen} (admin.listen)");
+    Ok(match listen {
+        AdminListen::Tcp(address) => {
+            let listener = TcpListener::bind(address).await.with_context(bound)?;
+            let address = listener.local_addr()?;
+            (AdminListener::Tcp(listener), AdminListen::Tcp(address))
+        }
+        AdminListen::Unix(path) => {
+            let is_socket = path.metadata().is_ok_and(|file| file.file_type().is_socket());
+            if is_socket && UnixStream::connect(path).await.is_err() {
+                // Nobody answers: it was left by a process that died.
+                std::fs::remove_file(path).with_context(bound)?;
+            }
+            let listener = UnixListener::bind(path).with_context(bound)?;
+            std::fs::set_permissions(path, Permissions::from_mode(0o600)).with_context(bound)?;
+            (AdminListener::Unix(listener), listen.clone())
+        }
+    })
+}

@@ -1,0 +1,135 @@
+//! The running program as its doors see it: figures, health, reload.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use policy::purpose::Class;
+use policy::sched::Waits;
+use policy::time::Instant;
+use serve::admin::{Control, Health};
+use serve::figures::{self, Figures};
+use volume::task::block_on;
+use volume::{Clock, Volume};
+
+use crate::settings::Settings;
+use crate::wiring::{Device, Stack};
+
+/// Everything that runs, and where its settings came from.
+pub(crate) struct Program {
+    pub(crate) stack: Stack,
+    clock: Clock,
+    started: Instant,
+    file: PathBuf,
+    /// What is in effect.
+    settings: Mutex<Settings>,
+}
+
+impl Program {
+    pub(crate) fn new(stack: Stack, clock: Clock, file: PathBuf, settings: Settings) -> Self {
+        let started = clock.now();
+        Self { stack, clock, started, file, settings: Mutex::new(settings) }
+    }
+}
+
+impl Figures for Program {
+    fn uptime(&self) -> Duration {
+        self.clock.now().since(self.started)
+    }
+
+    fn memory(&self) -> figures::Memory {
+        figures::Memory {
+            resident: resident(),
+            store: self.stack.store.memory(),
+            store_max: self.settings.lock().kv.memory,
+        }
+    }
+
+    fn volumes(&self) -> Vec<figures::Volume> {
+        self.stack.devices.here.iter().map(volume_figures).collect()
+    }
+}
+
+impl Control for Program {
+    fn health(&self) -> Health {
+        let mut problems = self.stack.devices.away.clone();
+        for device in &self.stack.devices.here {
+            if let Err(error) = block_on(device.gate.space()) {
+                problems.push(format!("volume {}: {error}", device.name));
+            }
+        }
+        Health { healthy: problems.is_empty(), problems }
+    }
+
+    fn reload(&self) -> Result<Vec<String>, String> {
+        let new = Settings::load(&self.file).map_err(|mistake| mistake.to_string())?;
+        let mut current = self.settings.lock();
+        let mut told = Vec::new();
+        for volume in &mut current.volumes {
+            let (Some(wanted), Some(device)) = (
+                new.volumes.iter().find(|other| other.name == volume.name),
+                self.stack.devices.here.iter().find(|device| device.name == volume.name),
+            ) else {
+                continue;
+            };
+            // The provider of a simulated volume does not sell it anew while it runs.
+            if wanted.contract != volume.contract && device.provider.is_none() {
+                device.gate.set_contract(&wanted.contract);
+                volume.take_contract_of(wanted);
+                told.push(format!("volume {}: contract is now {}", volume.name, volume.terms()));
+            }
+        }
+        told.extend(
+            current.differences(&new).into_iter().map(|key| format!("{key}: needs a restart")),
+        );
+        if told.is_empty() {
+            told.push("nothing has changed".into());
+        }
+        Ok(told)
+    }
+}
+
+/// A device against its line.
+pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
+    let meter = device.gate.meter();
+    let spent = meter.spent();
+    let classes = Class::ALL.into_iter().zip(&meter.classes);
+    figures::Volume {
+        name: device.name.clone(),
+        contract: meter.contract.name.clone(),
+        paid_iops: meter.contract.paid_iops(),
+        paid_bytes_per_sec: meter.contract.paid_bytes_per_sec(),
+        ops: spent.ops,
+        bytes: spent.bytes,
+        throttled: device.provider.as_ref().map(|provider| provider.meter().total.throttled),
+        classes: classes
+            .map(|(class, of)| figures::Class {
+                name: class.name(),
+                granted: of.spent.ops,
+                waits: waits(&of.waits),
+                queued: of.queued,
+                denied: of.refused + of.expired,
+            })
+            .collect(),
+        space: block_on(device.gate.space())
+            .ok()
+            .map(|space| figures::Space { total: space.total, free: space.free }),
+    }
+}
+
+fn waits(waits: &Waits) -> figures::Waits {
+    let counts = waits.counts.iter().enumerate();
+    figures::Waits {
+        total: waits.total,
+        counts: counts.map(|(index, &count)| (Waits::bound(index), count)).collect(),
+    }
+}
+
+/// Bytes of memory the process occupies; zero where the system does not say.
+fn resident() -> u64 {
+    const KIB: u64 = 1024;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0) * KIB
+}

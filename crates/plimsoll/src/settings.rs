@@ -1,0 +1,151 @@
+//! The settings file: TOML in, types that cannot be wrong out, or one mistake with its place.
+//!
+//! ```text
+//! text -> document (tables with places) -> volume, pool, kv, admin (defaults, units, limits)
+//!                                       -> between sections: names that exist, paths that differ
+//! ```
+//!
+//! Every default is in `Default` of the section it belongs to; nothing below the binary reads settings.
+
+mod admin;
+mod document;
+mod kv;
+mod mistake;
+mod nearest;
+mod pool;
+mod units;
+mod volume;
+
+use std::fmt;
+use std::path::Path;
+
+pub(crate) use self::admin::{Admin, AdminListen};
+use self::document::Document;
+pub(crate) use self::kv::Kv;
+pub(crate) use self::mistake::Mistake;
+pub(crate) use self::pool::{Placement, Pool};
+pub(crate) use self::volume::Volume;
+
+/// All settings of a program.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Settings {
+    /// The device volumes, by name.
+    pub(crate) volumes: Vec<Volume>,
+    /// The pools over them, by name.
+    pub(crate) pools: Vec<Pool>,
+    /// The key-value store and its door.
+    pub(crate) kv: Kv,
+    /// The admin door, if there is one.
+    pub(crate) admin: Option<Admin>,
+}
+
+/// One effective setting, as it would stand in the file.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Entry {
+    /// Its section: `volume.a`.
+    pub(crate) section: String,
+    /// Its key.
+    pub(crate) key: &'static str,
+    /// Its value in TOML; stars for a secret.
+    pub(crate) value: String,
+}
+
+impl Entry {
+    fn new(section: &str, key: &'static str, value: impl fmt::Display) -> Self {
+        Self { section: section.into(), key, value: value.to_string() }
+    }
+
+    fn dotted(&self) -> String {
+        format!("{}.{}", self.section, self.key)
+    }
+}
+
+const SECTIONS: &[&str] = &["admin", "kv", "pool", "volume"];
+
+impl Settings {
+    /// Reads the file at `path`. Relative paths in it start from the directory it is in.
+    ///
+    /// # Errors
+    /// The first mistake.
+    pub(crate) fn load(path: &Path) -> Result<Self, Mistake> {
+        let text = std::fs::read_to_string(path).map_err(|e| Mistake::unreadable(path, &e))?;
+        Self::parse(path, &text)
+    }
+
+    /// Reads `text` as the contents of `file`.
+    ///
+    /// # Errors
+    /// The first mistake.
+    pub(crate) fn parse(file: &Path, text: &str) -> Result<Self, Mistake> {
+        let document = Document::new(file, text);
+        let tables = document.parse()?;
+        let root = document.root(&tables, SECTIONS)?;
+        let volumes = root.each("volume", volume::KEYS, Volume::read)?;
+        let pools = root.each("pool", pool::KEYS, |section| Pool::read(section, &volumes))?;
+        let kv = Kv::read(&root.section("kv", kv::KEYS)?, &pools)?;
+        let admin = match root.optional_section("admin", admin::KEYS)? {
+            Some(section) => Some(Admin::read(&section)?),
+            None => None,
+        };
+        volume::check_apart(&root, &volumes)?;
+        pool::check_apart(&root, &pools)?;
+        Ok(Self { volumes, pools, kv, admin })
+    }
+
+    /// The pool the store is on.
+    pub(crate) fn kv_pool(&self) -> &Pool {
+        let pool = self.pools.iter().find(|pool| pool.name == self.kv.pool);
+        pool.expect("the settings were checked when they were read")
+    }
+
+    /// The dotted keys of which `other` says something else.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
+        let (ours, theirs) = (self.entries(), other.entries());
+        let only_in = |some: &[Entry], others: &[Entry]| {
+            let only = some.iter().filter(|entry| !others.contains(entry));
+            only.map(Entry::dotted).collect::<Vec<_>>()
+        };
+        let mut keys = only_in(&ours, &theirs);
+        keys.extend(only_in(&theirs, &ours));
+        // What is shown of these does not tell whether they are the same.
+        if self.kv.door.password != other.kv.door.password {
+            keys.push("kv.password".into());
+        }
+        for (ours, theirs) in self.volumes.iter().zip(&other.volumes) {
+            if ours.name == theirs.name && ours.contract != theirs.contract {
+                keys.push(format!("volume.{}.contract", ours.name));
+            }
+        }
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+
+    /// Every effective setting, defaults included, in the order of the sections.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let mut entries: Vec<_> = self.volumes.iter().flat_map(Volume::entries).collect();
+        entries.extend(self.pools.iter().flat_map(Pool::entries));
+        entries.extend(self.kv.entries());
+        entries.extend(self.admin.iter().flat_map(Admin::entries));
+        entries
+    }
+}
+
+impl fmt::Display for Settings {
+    /// The settings as a file that says everything.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut section = String::new();
+        for entry in self.entries() {
+            if entry.section != section {
+                let gap = if section.is_empty() { "" } else { "\n" };
+                writeln!(f, "{gap}[{}]", entry.section)?;
+                section = entry.section;
+            }
+            writeln!(f, "{} = {}", entry.key, entry.value)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,338 @@
+//! A TOML text as sections and fields that know their place, so that every mistake can name it.
+
+use std::collections::BTreeSet;
+use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::mistake::Mistake;
+use super::nearest::nearest;
+use super::units;
+
+/// How much of a text a mistake quotes.
+const QUOTED_CHARS_MAX: usize = 60;
+
+/// A file and what is in it.
+pub(super) struct Document<'t> {
+    file: &'t Path,
+    text: &'t str,
+}
+
+/// A table with a name, all of whose keys are known.
+pub(super) struct Section<'d> {
+    document: &'d Document<'d>,
+    /// Its dotted name; empty for the whole file.
+    pub(super) name: String,
+    span: Range<usize>,
+    table: &'d DeTable<'d>,
+}
+
+/// A value, its key and its place.
+pub(super) struct Field<'d> {
+    document: &'d Document<'d>,
+    key: String,
+    span: Range<usize>,
+    value: &'d DeValue<'d>,
+}
+
+impl<'t> Document<'t> {
+    pub(super) fn new(file: &'t Path, text: &'t str) -> Self {
+        Self { file, text }
+    }
+
+    /// The tables of the file.
+    pub(super) fn parse(&self) -> Result<Spanned<DeTable<'t>>, Mistake> {
+        DeTable::parse(self.text).map_err(|error| {
+            let at = error.span().unwrap_or_default().start.min(self.text.len());
+            let line = self.text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+            let found = self.text[line..].lines().next().unwrap_or_default();
+            // A line that cannot be read may be a password's.
+            let found = if found.contains("password") { "***".into() } else { quoted(found) };
+            let expected = format!("TOML ({})", error.message());
+            Mistake::at(self.file, self.line(at), "the text", found, expected)
+        })
+    }
+
+    /// The whole file as a section.
+    pub(super) fn root<'d>(
+        &'d self,
+        tables: &'d Spanned<DeTable<'d>>,
+        keys: &'static [&'static str],
+    ) -> Result<Section<'d>, Mistake> {
+        let span = tables.span();
+        Section::of(self, String::new(), span, tables.get_ref(), keys)
+    }
+
+    fn line(&self, at: usize) -> usize {
+        1 + self.text[..at].matches('\n').count()
+    }
+}
+
+impl<'d> Section<'d> {
+    fn of(
+        document: &'d Document<'d>,
+        name: String,
+        span: Range<usize>,
+        table: &'d DeTable<'d>,
+        keys: &'static [&'static str],
+    ) -> Result<Self, Mistake> {
+        let section = Self { document, name, span, table };
+        match table.keys().find(|key| !keys.contains(&&**key.get_ref())) {
+            None => Ok(section),
+            Some(unknown) => {
+                let name = &**unknown.get_ref();
+                let mut accepted = keys.join(", ");
+                if let Some(meant) = nearest(name, keys.iter().copied()) {
+                    accepted.push_str(&format!(" (did you mean {meant:?}?)"));
+                }
+                let line = document.line(unknown.span().start);
+                let key = section.dotted(name);
+                Err(Mistake::at(document.file, line, key, "an unknown key", accepted))
+            }
+        }
+    }
+
+    fn dotted(&self, key: &str) -> String {
+        if self.name.is_empty() { key.into() } else { format!("{}.{key}", self.name) }
+    }
+
+    /// Reads each `[kind.<name>]`.
+    pub(super) fn each<T>(
+        &self,
+        kind: &'static str,
+        keys: &'static [&'static str],
+        read: impl Fn(&Section<'_>) -> Result<T, Mistake>,
+    ) -> Result<Vec<T>, Mistake> {
+        let example = format!("at least one section [{kind}.<name>]");
+        let all = self.require(kind, &example)?;
+        let DeValue::Table(tables) = all.value else { return Err(all.mistake(example)) };
+        if tables.is_empty() {
+            return Err(all.mistake(example));
+        }
+        let sections = tables.iter().map(|(name, value)| {
+            let key = format!("{kind}.{}", name.get_ref());
+            let named =
+                Field { document: self.document, key, span: value.span(), value: value.get_ref() };
+            if !is_name(name.get_ref()) {
+                return Err(named.mistake("names of 1 to 32 letters, digits, - and _"));
+            }
+            read(&named.section(keys)?)
+        });
+        sections.collect()
+    }
+
+    /// The section `[name]`, which has to be there.
+    pub(super) fn section(
+        &self,
+        name: &'static str,
+        keys: &'static [&'static str],
+    ) -> Result<Section<'d>, Mistake> {
+        self.require(name, &format!("a section [{name}]"))?.section(keys)
+    }
+
+    /// The section `[name]`, if it is there.
+    pub(super) fn optional_section(
+        &self,
+        name: &'static str,
+        keys: &'static [&'static str],
+    ) -> Result<Option<Section<'d>>, Mistake> {
+        self.get(name).map(|field| field.section(keys)).transpose()
+    }
+
+    /// The value of `key`, if it is given.
+    pub(super) fn get(&self, key: &str) -> Option<Field<'d>> {
+        let value = self.table.get(key)?;
+        Some(Field {
+            document: self.document,
+            key: self.dotted(key),
+            span: value.span(),
+            value: value.get_ref(),
+        })
+    }
+
+    /// The value of `key`; `accepted` tells what to write if it is missing.
+    pub(super) fn require(&self, key: &str, accepted: &str) -> Result<Field<'d>, Mistake> {
+        self.get(key).ok_or_else(|| self.missing(key, accepted))
+    }
+
+    /// The mistake that `key` is not there.
+    pub(super) fn missing(&self, key: &str, accepted: &str) -> Mistake {
+        let line = self.document.line(self.span.start);
+        Mistake::at(self.document.file, line, self.dotted(key), "nothing", accepted)
+    }
+
+    /// The value of a key that is known to be there, of a section below: `pool.main.volumes`.
+    pub(super) fn at(&self, kind: &str, name: &str, key: &str) -> Field<'d> {
+        let table = self.table.get(kind).and_then(|all| all.get_ref().as_table());
+        let section = table.and_then(|all| all.get(name)).and_then(|one| one.get_ref().as_table());
+        let value = section.and_then(|section| section.get(key));
+        let value = value.expect("a value that was read from here");
+        Field {
+            document: self.document,
+            key: format!("{kind}.{name}.{key}"),
+            span: value.span(),
+            value: value.get_ref(),
+        }
+    }
+}
+
+impl<'d> Field<'d> {
+    /// The mistake that something else was accepted here.
+    pub(super) fn mistake(&self, accepted: impl Into<String>) -> Mistake {
+        self.mistaken(self.shown(), accepted)
+    }
+
+    /// The mistake that `found` was found here, in words.
+    pub(super) fn mistaken(
+        &self,
+        found: impl Into<String>,
+        accepted: impl Into<String>,
+    ) -> Mistake {
+        let line = self.document.line(self.span.start);
+        Mistake::at(self.document.file, line, &*self.key, found, accepted)
+    }
+
+    /// As [`Field::mistaken`], at a place inside the value.
+    pub(super) fn mistaken_at(
+        &self,
+        at: usize,
+        found: impl Into<String>,
+        accepted: impl Into<String>,
+    ) -> Mistake {
+        let line = self.document.line(at.clamp(self.span.start, self.span.end));
+        Mistake::at(self.document.file, line, &*self.key, found, accepted)
+    }
+
+    /// The value as it stands in the file; nobody's password.
+    fn shown(&self) -> String {
+        if self.key.ends_with("password") {
+            return "***".into();
+        }
+        match self.value {
+            DeValue::Table(_) => "a table".into(),
+            DeValue::String(text) => quoted(text),
+            _ => shortened(&self.document.text[self.span.clone()]),
+        }
+    }
+
+    fn section(self, keys: &'static [&'static str]) -> Result<Section<'d>, Mistake> {
+        match self.value {
+            DeValue::Table(table) => Section::of(self.document, self.key, self.span, table, keys),
+            _ => Err(self.mistake(format!("a section [{}]", self.key))),
+        }
+    }
+
+    /// The value, with its place, for a reader that knows TOML itself.
+    pub(super) fn spanned(&self) -> Spanned<DeValue<'d>> {
+        Spanned::new(self.span.clone(), self.value.clone())
+    }
+
+    /// Whether the value is a table.
+    pub(super) fn is_table(&self) -> bool {
+        self.value.is_table()
+    }
+
+    /// A text that is not empty.
+    pub(super) fn text(&self, accepted: &str) -> Result<&'d str, Mistake> {
+        self.value.as_str().filter(|text| !text.is_empty()).ok_or_else(|| self.mistake(accepted))
+    }
+
+    /// A text that `read` understands.
+    pub(super) fn parsed<T>(
+        &self,
+        accepted: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, Mistake> {
+        read(self.text(accepted)?).ok_or_else(|| self.mistake(accepted))
+    }
+
+    /// A path; a relative one starts from the directory of the file.
+    pub(super) fn path(&self) -> Result<PathBuf, Mistake> {
+        let path = self.text("a path")?;
+        Ok(self.document.file.parent().unwrap_or(Path::new("")).join(path))
+    }
+
+    /// A size of at least one byte.
+    pub(super) fn size(&self) -> Result<u64, Mistake> {
+        self.parsed(units::SIZE, |text| units::size(text).filter(|&bytes| bytes > 0))
+    }
+
+    /// A duration.
+    pub(super) fn duration(&self) -> Result<Duration, Mistake> {
+        self.parsed(units::DURATION, units::duration)
+    }
+
+    /// `true` or `false`.
+    pub(super) fn flag(&self) -> Result<bool, Mistake> {
+        self.value.as_bool().ok_or_else(|| self.mistake("true or false"))
+    }
+
+    /// A whole number in `range`.
+    pub(super) fn number(&self, range: RangeInclusive<u64>) -> Result<u64, Mistake> {
+        let number = self
+            .value
+            .as_integer()
+            .and_then(|digits| u64::from_str_radix(digits.as_str(), digits.radix()).ok());
+        number.filter(|number| range.contains(number)).ok_or_else(|| {
+            self.mistake(match *range.end() {
+                u64::MAX => format!("a whole number from {}", range.start()),
+                end => format!("a whole number from {} to {end}", range.start()),
+            })
+        })
+    }
+
+    /// A number between 0 and 1.
+    pub(super) fn fraction(&self) -> Result<f64, Mistake> {
+        let text = match self.value {
+            DeValue::Float(number) => number.as_str(),
+            DeValue::Integer(number) => number.as_str(),
+            _ => "",
+        };
+        let number = text.parse().ok().filter(|number| (0.0..=1.0).contains(number));
+        number.ok_or_else(|| self.mistake("a number from 0 to 1"))
+    }
+
+    /// One of some words.
+    pub(super) fn word<'w>(&self, words: &[&'w str]) -> Result<&'w str, Mistake> {
+        let found = self.value.as_str().and_then(|text| words.iter().find(|word| **word == text));
+        found.copied().ok_or_else(|| self.mistake(words.join(", ")))
+    }
+
+    /// A list of texts, each once, at least one.
+    pub(super) fn list(&self, accepted: &str) -> Result<Vec<Field<'d>>, Mistake> {
+        let items = self.value.as_array().filter(|items| !items.is_empty());
+        let items = items.ok_or_else(|| self.mistake(accepted))?;
+        let mut seen = BTreeSet::new();
+        let fields = items.iter().map(|item| {
+            let (document, key) = (self.document, self.key.clone());
+            let field = Field { document, key, span: item.span(), value: item.get_ref() };
+            let text = field.text(accepted)?;
+            if !seen.insert(text) {
+                return Err(field.mistaken(format!("{} twice", quoted(text)), "each name once"));
+            }
+            Ok(field)
+        });
+        fields.collect()
+    }
+}
+
+/// Names go into labels of metrics and names of files.
+fn is_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    (1..=32).contains(&name.len()) && name.bytes().all(allowed)
+}
+
+fn quoted(text: &str) -> String {
+    format!("{:?}", shortened(text))
+}
+
+fn shortened(text: &str) -> String {
+    let text = text.trim();
+    match text.char_indices().nth(QUOTED_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.into(),
+    }
+}

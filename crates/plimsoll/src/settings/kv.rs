@@ -1,0 +1,175 @@
+//! `[kv]`: the key-value store, and the door Redis clients come through.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use engine::kv::Durability;
+use policy::units::MIB;
+use serve::resp;
+
+use super::document::Section;
+use super::{Entry, Mistake, Pool, units};
+
+/// The keys of the store.
+pub(super) const KEYS: &[&str] = &[
+    "pool",
+    "meta",
+    "memory",
+    "durability",
+    "wal_sync_interval",
+    "listen",
+    "password",
+    "threads",
+    "clients_max",
+    "clients_memory",
+    "bulk_max",
+    "request_max",
+    "stop_grace",
+];
+
+/// The least that RocksDB works with: a few small memtables and some cache.
+const MEMORY_MIN: u64 = 32 * MIB;
+
+/// The store.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Kv {
+    /// The pool it is on.
+    pub(crate) pool: String,
+    /// The volumes for RocksDB's logs and the pool's manifest; the pool chooses if there are none.
+    pub(crate) meta: Vec<String>,
+    /// Memory for its caches and buffers, in bytes. Default 512 MiB. More: fewer reads reach a volume.
+    pub(crate) memory: u64,
+    /// What an acknowledgement means. Default: everysec.
+    pub(crate) durability: Durability,
+    /// The longest a write waits for its sync where `durability` is not `always`. Default 1 s. Less
+    /// costs operations, more loses more when the machine dies.
+    pub(crate) wal_sync_interval: Duration,
+    /// Where clients connect. Default 127.0.0.1:6380.
+    pub(crate) listen: SocketAddr,
+    /// Limits and terms of the door, its password among them.
+    pub(crate) door: resp::Settings,
+}
+
+const LISTEN: &str = "an address and a port, such as \"127.0.0.1:6380\"";
+
+impl Kv {
+    pub(super) fn read(section: &Section<'_>, pools: &[Pool]) -> Result<Self, Mistake> {
+        let names: Vec<_> = pools.iter().map(|pool| pool.name.as_str()).collect();
+        let accepted = names.join(", ");
+        let pool = section.require("pool", &accepted)?.word(&names)?.to_owned();
+        let memory = match section.get("memory") {
+            None => 512 * MIB,
+            Some(field) => {
+                let memory = field.size()?;
+                if memory < MEMORY_MIN {
+                    let least = units::show_size(MEMORY_MIN);
+                    return Err(field.mistake(format!("a size of at least {least}")));
+                }
+                memory
+            }
+        };
+        let durability = match section.get("durability") {
+            None => Durability::default(),
+            Some(field) => match field.word(DURABILITIES)? {
+                "always" => Durability::Always,
+                "none" => Durability::None,
+                _ => Durability::EverySec,
+            },
+        };
+        let second = Duration::from_secs(1);
+        let wal_sync_interval = section.get("wal_sync_interval").map_or(Ok(second), |field| {
+            field.parsed("a duration from \"10ms\" to \"60s\"", |text| {
+                let shortest = Duration::from_millis(10);
+                units::duration(text).filter(|wait| (shortest..=60 * second).contains(wait))
+            })
+        })?;
+        let (listen, door) = door(section)?;
+        let meta = meta(section, pools.iter().find(|other| other.name == pool))?;
+        Ok(Self { pool, meta, memory, durability, wal_sync_interval, listen, door })
+    }
+
+    pub(super) fn entries(&self) -> Vec<Entry> {
+        let entry = |key, value: &dyn std::fmt::Display| Entry::new("kv", key, value);
+        let size = units::show_size;
+        let durability = match self.durability {
+            Durability::Always => "always",
+            Durability::EverySec => "everysec",
+            Durability::None => "none",
+        };
+        let door = &self.door;
+        let mut entries = vec![
+            entry("pool", &format_args!("{:?}", self.pool)),
+            entry("memory", &size(self.memory)),
+            entry("durability", &format_args!("{durability:?}")),
+            entry("wal_sync_interval", &units::show_duration(self.wal_sync_interval)),
+            entry("listen", &format_args!("\"{}\"", self.listen)),
+            entry("threads", &door.threads),
+            entry("clients_max", &door.clients_max),
+            entry("clients_memory", &size(door.clients_bytes_max)),
+            entry("bulk_max", &size(door.bulk_bytes_max as u64)),
+            entry("request_max", &size(door.request_bytes_max as u64)),
+            entry("stop_grace", &units::show_duration(door.stop_grace)),
+        ];
+        if !self.meta.is_empty() {
+            entries.insert(1, entry("meta", &toml::Value::from(self.meta.clone())));
+        }
+        entries.extend(
+            door.password.iter().map(|secret| entry("password", &format_args!("\"{secret}\""))),
+        );
+        entries
+    }
+}
+
+const DURABILITIES: &[&str] = &["always", "everysec", "none"];
+
+/// The volumes named under `meta`, which have to be of the store's pool.
+fn meta(section: &Section<'_>, pool: Option<&Pool>) -> Result<Vec<String>, Mistake> {
+    let Some(field) = section.get("meta") else { return Ok(Vec::new()) };
+    let known: Vec<_> = pool.iter().flat_map(|pool| &pool.volumes).map(String::as_str).collect();
+    let named = field.list("a list of volumes of the pool")?;
+    named.iter().map(|field| Ok(field.word(&known)?.to_owned())).collect()
+}
+
+fn door(section: &Section<'_>) -> Result<(SocketAddr, resp::Settings), Mistake> {
+    let usual = resp::Settings::default();
+    let loopback = SocketAddr::from(([127, 0, 0, 1], usual.port));
+    let listen = section.get("listen");
+    let address = listen
+        .as_ref()
+        .map_or(Ok(loopback), |field| field.parsed(LISTEN, |text| text.parse().ok()))?;
+    let password = section.get("password");
+    let password = password.map(|field| field.text("a text that is not empty")).transpose()?;
+    if let (Some(field), None, false) = (&listen, password, address.ip().is_loopback()) {
+        return Err(field
+            .mistake("an address on loopback (127.0.0.1, [::1]), or any address and a password"));
+    }
+    let number =
+        |key, usual: u64, range| section.get(key).map_or(Ok(usual), |field| field.number(range));
+    let size = |key, usual: usize| {
+        let field = section.get(key).map(|field| field.size()).transpose()?;
+        Ok(field.map_or(usual, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)))
+    };
+    let bulk_bytes_max = size("bulk_max", usual.bulk_bytes_max)?;
+    let request_bytes_max = size("request_max", usual.request_bytes_max.max(bulk_bytes_max))?;
+    let door = resp::Settings {
+        password: password.map(resp::Secret::new),
+        clients_max: number("clients_max", usual.clients_max, 1..=1_000_000)?,
+        bulk_bytes_max,
+        request_bytes_max,
+        clients_bytes_max: size("clients_memory", usual.clients_bytes_max as usize)? as u64,
+        threads: number("threads", usual.threads as u64, 1..=512)? as usize,
+        stop_grace: section.get("stop_grace").map_or(Ok(usual.stop_grace), |f| f.duration())?,
+        port: address.port(),
+    };
+    if let (Some(field), true) = (section.get("bulk_max"), door.bulk_bytes_max > BULK_MAX) {
+        let most = units::show_size(BULK_MAX as u64);
+        return Err(field.mistake(format!("at most {most}: the store keeps a value in one piece")));
+    }
+    if let (Some(field), true) = (section.get("request_max"), request_bytes_max < bulk_bytes_max) {
+        return Err(field.mistake("at least bulk_max"));
+    }
+    Ok((address, door))
+}
+
+/// The longest value RocksDB's formats hold with room to spare: their lengths have 32 bits.
+const BULK_MAX: usize = 1 << 30;

@@ -1,0 +1,57 @@
+//! What is wrong with a settings file: where, which key, what was found, what is accepted.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// One mistake. Its text is for people and stands alone.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Mistake {
+    file: PathBuf,
+    /// Counted from 1; none if the mistake has no place.
+    line: Option<usize>,
+    /// The dotted key, or what the place is otherwise.
+    key: String,
+    found: String,
+    accepted: String,
+}
+
+impl Mistake {
+    pub(super) fn at(
+        file: &Path,
+        line: usize,
+        key: impl Into<String>,
+        found: impl Into<String>,
+        accepted: impl Into<String>,
+    ) -> Self {
+        Self {
+            file: file.into(),
+            line: Some(line),
+            key: key.into(),
+            found: found.into(),
+            accepted: accepted.into(),
+        }
+    }
+
+    /// The file cannot be read at all.
+    pub(super) fn unreadable(file: &Path, error: &std::io::Error) -> Self {
+        Self {
+            file: file.into(),
+            line: None,
+            key: "the settings file".into(),
+            found: error.to_string(),
+            accepted: "a file this user may read".into(),
+        }
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, "{line}:")?;
+        }
+        write!(f, " {}: found {}; accepted: {}", self.key, self.found, self.accepted)
+    }
+}
+
+impl std::error::Error for Mistake {}

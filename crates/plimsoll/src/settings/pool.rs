@@ -1,0 +1,102 @@
+//! `[pool.<name>]`: several volumes as one.
+
+use policy::placement::Stripe;
+use policy::units::KIB;
+
+use super::document::Section;
+use super::{Entry, Mistake, Volume, units};
+
+/// The keys of a pool.
+pub(super) const KEYS: &[&str] = &["layout", "placement", "chunk", "volumes"];
+
+/// A pool.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Pool {
+    /// Its name.
+    pub(crate) name: String,
+    /// Where objects go. Default: round-robin.
+    pub(crate) placement: Placement,
+    /// The names of its volumes.
+    pub(crate) volumes: Vec<String>,
+}
+
+/// Where the objects of a pool go.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Placement {
+    /// All on the first volume with room.
+    Single,
+    /// In turn.
+    RoundRobin,
+    /// By name.
+    Hash,
+    /// In chunks of so many bytes over all of them.
+    Stripe(u64),
+}
+
+/// Large chunks keep one I/O on one volume; small ones spread a single table's reads.
+const CHUNK: u64 = 256 * KIB;
+const PLACEMENTS: &[&str] = &["single", "round-robin", "hash", "stripe"];
+
+impl Pool {
+    pub(super) fn read(section: &Section<'_>, volumes: &[Volume]) -> Result<Self, Mistake> {
+        let name = section.name.split('.').next_back().unwrap_or_default().into();
+        section.get("layout").map_or(Ok("spread"), |field| field.word(&["spread"]))?;
+        let chunk = match section.get("chunk") {
+            None => CHUNK,
+            Some(field) => field.parsed("a power of two from \"64KiB\" to \"256KiB\"", |text| {
+                units::size(text).filter(|n| Stripe::CHUNKS.contains(n) && n.is_power_of_two())
+            })?,
+        };
+        let placement = match section.get("placement") {
+            None => Placement::RoundRobin,
+            Some(field) => match field.word(PLACEMENTS)? {
+                "single" => Placement::Single,
+                "hash" => Placement::Hash,
+                "stripe" => Placement::Stripe(chunk),
+                _ => Placement::RoundRobin,
+            },
+        };
+        if let (Some(field), false) =
+            (section.get("chunk"), matches!(placement, Placement::Stripe(_)))
+        {
+            return Err(field.mistake("no chunk, unless placement = \"stripe\""));
+        }
+        let accepted = "a list of volumes, such as [\"a\", \"b\"]";
+        let named = section.require("volumes", accepted)?.list(accepted)?;
+        let known: Vec<_> = volumes.iter().map(|volume| volume.name.as_str()).collect();
+        let volumes = named.iter().map(|field| Ok(field.word(&known)?.to_owned()));
+        Ok(Self { name, placement, volumes: volumes.collect::<Result<_, _>>()? })
+    }
+
+    pub(super) fn entries(&self) -> Vec<Entry> {
+        let section = format!("pool.{}", self.name);
+        let (placement, chunk) = match self.placement {
+            Placement::Single => ("single", None),
+            Placement::RoundRobin => ("round-robin", None),
+            Placement::Hash => ("hash", None),
+            Placement::Stripe(chunk) => ("stripe", Some(chunk)),
+        };
+        let mut entries = vec![
+            Entry::new(&section, "layout", "\"spread\""),
+            Entry::new(&section, "placement", format_args!("{placement:?}")),
+        ];
+        let chunk = chunk.map(|chunk| Entry::new(&section, "chunk", units::show_size(chunk)));
+        entries.extend(chunk);
+        entries.push(Entry::new(&section, "volumes", toml::Value::from(self.volumes.clone())));
+        entries
+    }
+}
+
+/// A volume belongs to one pool: two would delete each other's objects as foreign.
+pub(super) fn check_apart(root: &Section<'_>, pools: &[Pool]) -> Result<(), Mistake> {
+    for (at, pool) in pools.iter().enumerate() {
+        for other in &pools[..at] {
+            if let Some(shared) = pool.volumes.iter().find(|name| other.volumes.contains(name)) {
+                let found = format!("{shared:?}, a volume of pool.{}", other.name);
+                let field = root.at("pool", &pool.name, "volumes");
+                return Err(field.mistaken(found, "volumes of no other pool"));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,245 @@
+use std::fmt::Write;
+
+use expect_test::{expect, expect_file};
+
+use super::*;
+
+const GOOD: &str = r#"
+[volume.a]
+path = "/mnt/a"
+contract = "gp3"
+
+[volume.b]
+path = "/mnt/b"
+contract = "gp3"
+
+[pool.main]
+layout = "spread"
+volumes = ["a", "b"]
+
+[kv]
+pool = "main"
+"#;
+
+fn parse(text: &str) -> Result<Settings, Mistake> {
+    Settings::parse(Path::new("plimsoll.toml"), text)
+}
+
+/// Mistakes by kind: what of the good file is replaced (nothing: its end), and by what.
+const MISTAKES: &[(&str, &[(&str, &str)])] = &[
+    ("text that is not TOML", &[("path = \"/mnt/a\"", "path = /mnt/a"), ("[kv]", "[kv")]),
+    ("unknown keys", &[("contract", "contrct"), ("layout", "colour"), ("[kv]", "[vk]")]),
+    (
+        "wrong types",
+        &[
+            ("\"/mnt/a\"", "5"),
+            ("volumes = [\"a\", \"b\"]", "volumes = \"a\""),
+            ("[\"a\", \"b\"]", "[\"a\", 1]"),
+            ("[volume.a]", "[volume.a]\nsimulate = \"yes\""),
+            ("", "threads = 0\n"),
+            ("", "threads = \"8\"\n"),
+            ("[volume.a]", "[volume]\nx = 1\n[volume.a]"),
+        ],
+    ),
+    (
+        "wrong sizes, durations and numbers",
+        &[
+            ("", "memory = \"512 parsecs\"\n"),
+            ("", "memory = \"512\"\n"),
+            ("", "memory = 512\n"),
+            ("", "memory = \"1MiB\"\n"),
+            ("", "stop_grace = \"5\"\n"),
+            ("", "wal_sync_interval = \"5m\"\n"),
+            ("[volume.a]", "[volume.a]\nrho = 1.5"),
+            ("[volume.a]", "[volume.a]\nrho = 0"),
+        ],
+    ),
+    (
+        "contracts",
+        &[
+            ("\"gp3\"", "\"gp4\""),
+            ("\"gp3\"", "\"gp2\""),
+            ("\"gp3\"", "\"gp2\"\nsize = \"50TiB\""),
+            ("\"gp3\"", "\"gp3\"\niops = 90000"),
+            ("\"gp3\"", "\"io2\""),
+            ("\"gp3\"", "{ iop = 3000 }"),
+            ("\"gp3\"", "{ iops = 0 }"),
+            ("\"gp3\"", "{ iops = \"many\" }"),
+            ("\"gp3\"", "\"mine.toml\""),
+        ],
+    ),
+    (
+        "volumes and pools that do not fit",
+        &[
+            ("[\"a\", \"b\"]", "[\"a\", \"c\"]"),
+            ("[\"a\", \"b\"]", "[\"a\", \"a\"]"),
+            ("[\"a\", \"b\"]", "[]"),
+            ("[volume.b]", "[volume.a]"),
+            ("/mnt/b", "/mnt/x/../a"),
+            ("[volume.b]", "[volume.\"b c\"]"),
+            ("pool = \"main\"", "pool = \"mian\""),
+            ("pool = \"main\"", ""),
+            ("\"spread\"", "\"coded\""),
+            ("\"spread\"", "\"spread\"\nplacement = \"least-overlap\""),
+            ("\"spread\"", "\"spread\"\nchunk = \"64KiB\""),
+            ("[kv]", "[pool.other]\nvolumes = [\"b\"]\n\n[kv]"),
+            ("", "meta = [\"z\"]\n"),
+            (GOOD, "[kv]\npool = \"main\"\n"),
+            ("[kv]\npool = \"main\"\n", ""),
+        ],
+    ),
+    (
+        "places to listen",
+        &[
+            ("", "listen = \"0.0.0.0:6380\"\n"),
+            ("", "listen = \"6380\"\n"),
+            ("", "[admin]\nlisten = \"0.0.0.0:9180\"\n"),
+            ("", "[admin]\nlisten = \"unix:\"\n"),
+        ],
+    ),
+];
+
+/// The good file with a mistake in it.
+fn with(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from:?} is in the good file");
+    match from {
+        "" => format!("{GOOD}{to}"),
+        from => GOOD.replacen(from, to, 1),
+    }
+}
+
+#[test]
+fn each_mistake_says_where_it_is_and_what_is_accepted() {
+    let mut told = String::from("# The file:\n");
+    let indent = |told: &mut String, mark: char, text: &str| {
+        for line in text.trim_end().lines() {
+            writeln!(told, "{mark} {line}").expect("a string takes any text");
+        }
+    };
+    indent(&mut told, ' ', GOOD);
+    for (kind, cases) in MISTAKES {
+        write!(told, "\n# {kind}\n").expect("a string takes any text");
+        for (from, to) in *cases {
+            let mistake = parse(&with(from, to)).expect_err(to);
+            told.push('\n');
+            indent(&mut told, '-', from);
+            indent(&mut told, '+', to);
+            writeln!(told, "{mistake}").expect("a string takes any text");
+        }
+    }
+    expect_file!["../../testdata/mistakes.txt"].assert_eq(&told);
+}
+
+#[test]
+fn a_short_file_gets_every_default() {
+    let settings = parse(GOOD).expect("a good file");
+    expect![[r#"
+        [volume.a]
+        path = "/mnt/a"
+        contract = "gp3"
+        simulate = false
+        rho = 0.98
+        beta = 0.25
+
+        [volume.b]
+        path = "/mnt/b"
+        contract = "gp3"
+        simulate = false
+        rho = 0.98
+        beta = 0.25
+
+        [pool.main]
+        layout = "spread"
+        placement = "round-robin"
+        volumes = ["a", "b"]
+
+        [kv]
+        pool = "main"
+        memory = "512MiB"
+        durability = "everysec"
+        wal_sync_interval = "1s"
+        listen = "127.0.0.1:6380"
+        threads = 64
+        clients_max = 1000
+        clients_memory = "256MiB"
+        bulk_max = "64MiB"
+        request_max = "128MiB"
+        stop_grace = "5s"
+    "#]]
+    .assert_eq(&settings.to_string());
+}
+
+#[test]
+fn the_effective_settings_are_a_file_that_says_the_same() {
+    let full = r#"
+        [volume.a]
+        path = "data/a"
+        contract = "gp2"
+        size = "500GiB"
+        simulate = true
+        rho = 0.9
+
+        [volume.b]
+        path = "/mnt/b"
+        contract = "gp3"
+        iops = 6000
+        mib_per_s = 250
+
+        [volume.c]
+        path = "/mnt/c"
+        contract = { iops = 200, mib_per_s = 40 }
+
+        [pool.main]
+        placement = "stripe"
+        chunk = "64KiB"
+        volumes = ["b", "a", "c"]
+
+        [kv]
+        pool = "main"
+        meta = ["b"]
+        memory = "1GiB"
+        durability = "always"
+        wal_sync_interval = "250ms"
+        listen = "[::1]:7000"
+        threads = 8
+        clients_max = 10
+        clients_memory = "1MiB"
+        bulk_max = "1MiB"
+        request_max = "2MiB"
+        stop_grace = "1s"
+
+        [admin]
+        listen = "unix:/run/plimsoll"
+    "#;
+    let settings = parse(full).expect("a good file");
+    let again = parse(&settings.to_string()).expect("what is shown can be read");
+    assert_eq!(settings, again);
+    assert_eq!(settings.volumes[1].contract.paid_iops(), Some(6000));
+    assert_eq!(settings.volumes[2].contract.paid_iops(), Some(200));
+    assert_eq!(settings.kv.door.port, 7000);
+}
+
+#[test]
+fn relative_paths_start_where_the_file_is() {
+    let text = with("/mnt/a", "data/a");
+    let settings = Settings::parse(Path::new("/etc/plimsoll/p.toml"), &text).expect("a good file");
+    assert_eq!(settings.volumes[0].path, Path::new("/etc/plimsoll/data/a"));
+}
+
+#[test]
+fn a_password_opens_other_addresses_and_is_never_shown() {
+    let text = with("", "listen = \"0.0.0.0:6380\"\npassword = \"hunter2\"\n");
+    let settings = parse(&text).expect("a good file");
+    assert!(settings.kv.door.password.as_ref().is_some_and(|secret| secret.is(b"hunter2")));
+    assert!(!format!("{settings} {settings:?}").contains("hunter2"));
+    for wrong in ["password = 12345\n", "password = \"12345\n", "password = 123 45\n"] {
+        let mistake = parse(&with("", wrong)).expect_err("a mistake").to_string();
+        assert!(!mistake.contains("123"), "{mistake}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let mistake = Settings::load(Path::new("/nonexistent/plimsoll.toml")).expect_err("no file");
+    expect!["/nonexistent/plimsoll.toml: the settings file: found No such file or directory (os error 2); accepted: a file this user may read"].assert_eq(&mistake.to_string());
+}

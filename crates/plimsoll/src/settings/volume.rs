@@ -1,0 +1,223 @@
+//! `[volume.<name>]`: a device, and what was bought with it.
+
+use std::path::{Component, Path, PathBuf};
+
+use policy::budget::Share;
+use policy::contract::Contract;
+use policy::contract::catalogue;
+use policy::contract::spec::{Bought, Spec, SpecError};
+use policy::units::{Bytes, BytesPerSec, Iops};
+use serde::Deserialize;
+use toml::de::ValueDeserializer;
+
+use super::document::{Field, Section};
+use super::nearest::nearest;
+use super::{Entry, Mistake, units};
+
+/// The keys of a volume.
+pub(super) const KEYS: &[&str] =
+    &["path", "contract", "size", "iops", "mib_per_s", "simulate", "rho", "beta"];
+
+/// A device volume.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Volume {
+    /// Its name: what people, metrics and the pool's manifest call it.
+    pub(crate) name: String,
+    /// The directory on the device.
+    pub(crate) path: PathBuf,
+    /// What was bought.
+    pub(crate) contract: Contract,
+    /// Whether to throttle it as the provider would: development without a cloud. Default: no. The
+    /// directory of a simulated volume is made if it is missing; a real one may be a mount that failed.
+    pub(crate) simulate: bool,
+    /// How much of the contract is used. Default: rho 0.98, beta 0.25; see [`Share::new`].
+    pub(crate) share: Share,
+    /// How the contract was asked for, for showing.
+    asked: Asked,
+}
+
+/// The keys a contract comes from, in TOML.
+#[derive(Clone, Debug, PartialEq)]
+struct Asked {
+    contract: String,
+    size: Option<u64>,
+    bought: Bought,
+}
+
+const CONTRACT: &str = "a name from contracts/, the path of a .toml file, or \
+                        { iops = 3000, mib_per_s = 125 }";
+
+impl Volume {
+    pub(super) fn read(section: &Section<'_>) -> Result<Self, Mistake> {
+        let name = section.name.split('.').next_back().unwrap_or_default().into();
+        let path = section.require("path", "a directory on the device")?.path()?;
+        let simulate = section.get("simulate").map_or(Ok(false), |field| field.flag())?;
+        let share = share(section)?;
+        let (contract, asked) = contract(section)?;
+        Ok(Self { name, path, contract, simulate, share, asked })
+    }
+
+    /// Takes over the contract of `other`, however it was asked for.
+    pub(crate) fn take_contract_of(&mut self, other: &Self) {
+        self.contract = other.contract.clone();
+        self.asked = other.asked.clone();
+    }
+
+    /// The terms in words: `gp3, 3000 IOPS, 125 MiB/s`.
+    pub(crate) fn terms(&self) -> String {
+        let mut terms = self.contract.name.clone();
+        for limit in [
+            self.contract.paid_iops().map(|iops| Iops(iops).to_string()),
+            self.contract.paid_bytes_per_sec().map(|bytes| BytesPerSec(bytes).to_string()),
+        ] {
+            terms.extend(limit.map(|limit| format!(", {limit}")));
+        }
+        terms
+    }
+
+    pub(super) fn entries(&self) -> Vec<Entry> {
+        let section = format!("volume.{}", self.name);
+        let Asked { contract, size, bought } = &self.asked;
+        let mut entries = vec![
+            Entry::new(&section, "path", toml::Value::from(self.path.display().to_string())),
+            Entry::new(&section, "contract", contract),
+        ];
+        let optional = [
+            ("size", size.map(units::show_size)),
+            ("iops", bought.iops.map(|iops| iops.to_string())),
+            ("mib_per_s", bought.mib_per_s.map(|mib| mib.to_string())),
+        ];
+        let given = optional.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        entries.extend(given.map(|(key, value)| Entry::new(&section, key, value)));
+        entries.push(Entry::new(&section, "simulate", self.simulate));
+        entries.push(Entry::new(&section, "rho", self.share.rho()));
+        entries.push(Entry::new(&section, "beta", self.share.beta()));
+        entries
+    }
+}
+
+/// No two volumes may be one directory: each would count the other's I/O as nobody's.
+pub(super) fn check_apart(root: &Section<'_>, volumes: &[Volume]) -> Result<(), Mistake> {
+    for (at, volume) in volumes.iter().enumerate() {
+        let same = |other: &&Volume| plain(&other.path) == plain(&volume.path);
+        if let Some(other) = volumes[..at].iter().find(same) {
+            let field = root.at("volume", &volume.name, "path");
+            let found = format!("the path of volume.{}", other.name);
+            return Err(field.mistaken(found, "a directory of its own for each volume"));
+        }
+    }
+    Ok(())
+}
+
+/// The path without `.` and `..`, and through links where it exists.
+fn plain(path: &Path) -> PathBuf {
+    if let Ok(real) = path.canonicalize() {
+        return real;
+    }
+    let mut plain = PathBuf::new();
+    for part in std::path::absolute(path).unwrap_or_else(|_| path.into()).components() {
+        match part {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+fn share(section: &Section<'_>) -> Result<Share, Mistake> {
+    let usual = Share::default();
+    let fraction = |key, usual| section.get(key).map_or(Ok(usual), |field| field.fraction());
+    let (rho, beta) = (fraction("rho", usual.rho())?, fraction("beta", usual.beta())?);
+    // Both are between 0 and 1, so what is left to be wrong is a rate of nothing.
+    Share::new(rho, beta).map_err(|_| {
+        section
+            .require("rho", "a number above 0")
+            .map_or_else(|missing| missing, |field| field.mistake("a number above 0, up to 1"))
+    })
+}
+
+fn contract(section: &Section<'_>) -> Result<(Contract, Asked), Mistake> {
+    let field = section.require("contract", CONTRACT)?;
+    let (spec, asked) = spec(&field)?;
+    let size = section.get("size").map(|field| field.size()).transpose()?;
+    let number = |key| section.get(key).map(|field| field.number(1..=u64::MAX)).transpose();
+    let bought = Bought { iops: number("iops")?, mib_per_s: number("mib_per_s")? };
+    match spec.contract(size.map(Bytes), bought) {
+        Ok(contract) => Ok((contract, Asked { contract: asked, size, bought })),
+        Err(error) => {
+            let key = error.key();
+            let accepted = accepted(error);
+            Err(match section.get(key) {
+                Some(field) => field.mistake(accepted),
+                None => section.missing(key, &accepted),
+            })
+        }
+    }
+}
+
+/// What a contract would have taken instead.
+fn accepted(error: SpecError) -> String {
+    match error {
+        SpecError::SizeNeeded { contract, figure } => {
+            format!("a size, such as \"500GiB\": the {figure} of {contract} follow from it")
+        }
+        SpecError::Size { contract, min, max, .. } => {
+            format!("\"{min}GiB\" to \"{max}GiB\", the sizes of {contract}")
+        }
+        SpecError::Rate { contract, min, max, .. } => {
+            format!("{min} to {max}, for this volume of {contract}")
+        }
+        SpecError::NotSold { contract, figure, .. } => {
+            format!("nothing: the {figure} of {contract} cannot be chosen")
+        }
+        SpecError::NotGiven { contract, min, max, .. } => {
+            format!("{min} to {max}: {contract} includes none")
+        }
+        error => format!("a contract that makes sense ({error})"),
+    }
+}
+
+/// What the contract's field names or holds, and the field in TOML.
+fn spec(field: &Field<'_>) -> Result<(Spec, String), Mistake> {
+    if field.is_table() {
+        let value = field.spanned();
+        let asked = inline(value.get_ref());
+        let spec = Spec::deserialize(ValueDeserializer::from(value)).map_err(|error| {
+            let at = error.span().unwrap_or_default().start;
+            field.mistaken_at(at, error.message(), CONTRACT)
+        })?;
+        return Ok((spec, asked));
+    }
+    let name = field.text(CONTRACT)?;
+    let asked = toml::Value::from(name).to_string();
+    if name.ends_with(".toml") {
+        let path = field.path()?;
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| field.mistaken(format!("{name:?}, but {error}"), CONTRACT))?;
+        let spec = Spec::parse(&text).map_err(|error| {
+            field.mistaken(format!("{name:?} with a mistake"), error.to_string())
+        })?;
+        return Ok((spec, asked));
+    }
+    match catalogue::find(name) {
+        Ok(spec) => Ok((spec, asked)),
+        Err(SpecError::Unknown { accepted, .. }) => {
+            let mut accepted =
+                format!("{accepted}, the path of a .toml file, or {{ iops, mib_per_s }}");
+            if let Some(meant) = nearest(name, catalogue::names()) {
+                accepted.push_str(&format!(" (did you mean {meant:?}?)"));
+            }
+            Err(field.mistake(accepted))
+        }
+        Err(error) => Err(field.mistake(error.to_string())),
+    }
+}
+
+/// A table as it would stand on one line.
+fn inline(value: &toml::de::DeValue<'_>) -> String {
+    let value =
+        toml::Value::deserialize(ValueDeserializer::from(toml::Spanned::new(0..0, value.clone())));
+    value.map_or_else(|_| "{}".into(), |value| value.to_string())
+}
