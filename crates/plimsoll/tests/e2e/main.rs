@@ -1,0 +1,5 @@
+//! The program end to end, over loopback.
+
+mod kill;
+mod place;
+mod serve;

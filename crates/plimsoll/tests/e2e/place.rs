@@ -1,0 +1,187 @@
+//! The real program, started in a directory of its own, and a Redis client to talk to it.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+
+use tempfile::TempDir;
+
+/// A directory with volumes and a settings file.
+pub(crate) struct Place {
+    pub(crate) dir: TempDir,
+}
+
+impl Place {
+    /// Unlimited volumes `a`, `b`, `c`, and a store on them that listens on free ports.
+    pub(crate) fn new() -> Self {
+        let place = Self { dir: TempDir::new().expect("room for a directory") };
+        for name in ["a", "b", "c"] {
+            std::fs::create_dir(place.path(name)).expect("room for a directory");
+        }
+        place.write(&settings("unlimited", ""));
+        place
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn file(&self) -> PathBuf {
+        self.path("plimsoll.toml")
+    }
+
+    pub(crate) fn write(&self, settings: &str) {
+        std::fs::write(self.file(), settings).expect("room for a file");
+    }
+
+    /// The program with these arguments, not yet started.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command.args(args).current_dir(self.dir.path());
+        command
+    }
+
+    /// Runs the program to its end: its status, and what it wrote.
+    pub(crate) fn run(&self, args: &[&str]) -> Ended {
+        let output = self.command(args).output().expect("the program starts");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program writes text");
+        Ended { status: output.status, out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// Starts serving, and waits until it is ready.
+    pub(crate) fn serve(&self) -> Server {
+        Server::start(self.command(&["serve", "-c", "plimsoll.toml"]), self.dir.path())
+    }
+}
+
+/// Three volumes under `contract`, with `more` under `[kv]`.
+pub(crate) fn settings(contract: &str, more: &str) -> String {
+    let mut text = String::new();
+    for name in ["a", "b", "c"] {
+        writeln!(text, "[volume.{name}]\npath = \"{name}\"\ncontract = \"{contract}\"\n")
+            .expect("a string takes any text");
+    }
+    text + "[pool.main]\nvolumes = [\"a\", \"b\", \"c\"]\n\n\
+            [admin]\nlisten = \"127.0.0.1:0\"\n\n\
+            [kv]\npool = \"main\"\nmemory = \"32MiB\"\nlisten = \"127.0.0.1:0\"\n"
+        + more
+}
+
+/// A program that ended.
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// A running program.
+pub(crate) struct Server {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    pub(crate) redis: SocketAddr,
+    pub(crate) admin: SocketAddr,
+}
+
+impl Server {
+    fn start(mut command: Command, dir: &Path) -> Self {
+        // A pipe nobody reads would fill up and stop the server: its log goes to a file.
+        let log = std::fs::File::create(dir.join("log")).expect("room for a file");
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(log).spawn().expect("the program starts");
+        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+        let ready = loop {
+            let mut line = String::new();
+            if out.read_line(&mut line).expect("text") == 0 {
+                let log = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
+                panic!("the server ended before it was ready: {log}");
+            }
+            if line.starts_with("ready: ") {
+                break line;
+            }
+        };
+        let address = |door: &str| {
+            let (_, after) = ready.split_once(door).expect("the door is named");
+            let end = after.find([',', '\n']).unwrap_or(after.len());
+            after[..end].parse().expect("an address")
+        };
+        let (redis, admin) = (address("redis on "), address("admin on "));
+        Self { child, out, redis, admin }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.redis)
+    }
+
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &id]).status().expect("kill is there");
+        assert!(sent.success());
+    }
+
+    /// Waits until the program has ended.
+    pub(crate) fn wait(mut self) -> ExitStatus {
+        let mut rest = String::new();
+        self.out.read_to_string(&mut rest).expect("text");
+        self.child.wait().expect("the program ends")
+    }
+
+    /// Asks it to stop, and waits until it did so well.
+    pub(crate) fn stop(self) {
+        self.signal("TERM");
+        assert!(self.wait().success());
+    }
+
+    /// Kills it.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("it was running");
+        self.wait();
+    }
+
+    /// One request to the admin door: the status line and the body.
+    pub(crate) fn admin(&self, request: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(self.admin).expect("the door is open");
+        write!(stream, "{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .expect("the door reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("the door answers");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        (head.lines().next().unwrap_or_default().into(), body.into())
+    }
+}
+
+/// A plain Redis client.
+pub(crate) struct Client {
+    pub(crate) stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        Self { stream: BufReader::new(TcpStream::connect(address).expect("the door is open")) }
+    }
+
+    /// Sends one line and gives the reply; a bulk string without its length.
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        self.stream.get_mut().write_all(format!("{line}\r\n").as_bytes()).expect("it reads");
+        self.reply().expect("it answers")
+    }
+
+    /// The next reply; none when the connection ends.
+    pub(crate) fn reply(&mut self) -> Option<String> {
+        let mut line = String::new();
+        // A server that was killed resets the connection: no different from an end.
+        if self.stream.read_line(&mut line).ok()? == 0 || !line.ends_with("\r\n") {
+            return None;
+        }
+        let line = line.trim_end().to_owned();
+        let Some(len) = line.strip_prefix('$').filter(|len| *len != "-1") else {
+            return Some(line);
+        };
+        let mut bulk = vec![0; len.parse::<usize>().ok()? + 2];
+        self.stream.read_exact(&mut bulk).ok()?;
+        bulk.truncate(bulk.len() - 2);
+        String::from_utf8(bulk).ok()
+    }
+}

@@ -1,0 +1,239 @@
+//! The program end to end: settings, doors, signals, checks.
+
+use crate::place::{Place, settings};
+
+#[test]
+fn what_was_stored_is_there_after_a_stop() {
+    let place = Place::new();
+    let server = place.serve();
+    let mut client = server.client();
+    assert_eq!(client.ask("set ship plimsoll"), "+OK");
+    assert_eq!(client.ask("dbsize"), ":1");
+    server.stop();
+    let server = place.serve();
+    let mut client = server.client();
+    assert_eq!(client.ask("get ship"), "plimsoll");
+    assert_eq!(client.ask("config get appendfsync"), "*2");
+    server.stop();
+}
+
+#[test]
+fn a_settings_file_with_a_mistake_is_refused_with_its_place() {
+    let place = Place::new();
+    place.write(&settings("gp4", ""));
+    let ended = place.run(&["serve", "-c", "plimsoll.toml"]);
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(
+        ended.err.starts_with("plimsoll: plimsoll.toml:3: volume.a.contract: found \"gp4\""),
+        "{}",
+        ended.err
+    );
+    let ended = place.run(&["serve", "-c", "missing.toml"]);
+    assert!(
+        ended.err.contains("missing.toml: the settings file: found No such file"),
+        "{}",
+        ended.err
+    );
+}
+
+#[test]
+fn a_password_in_the_settings_is_asked_for_and_never_printed() {
+    let place = Place::new();
+    place.write(&settings("unlimited", "password = \"hunter2\"\n"));
+    let server = place.serve();
+    let mut client = server.client();
+    assert_eq!(client.ask("get k"), "-NOAUTH Authentication required.");
+    assert_eq!(client.ask("auth hunter2"), "+OK");
+    assert_eq!(client.ask("get k"), "$-1");
+    server.stop();
+    let log = std::fs::read_to_string(place.path("log")).expect("the log");
+    assert!(!log.contains("hunter2"));
+    let ended = place.run(&["check", "-c", "plimsoll.toml"]);
+    assert!(!ended.out.contains("hunter2") && !ended.err.contains("hunter2"));
+}
+
+#[test]
+fn a_second_process_on_the_same_volumes_is_told_who_has_them() {
+    let place = Place::new();
+    let server = place.serve();
+    for args in [["serve", "-c", "plimsoll.toml"], ["check", "-c", "plimsoll.toml"]] {
+        let ended = place.run(&args);
+        assert_eq!(ended.status.code(), Some(1));
+        assert!(ended.err.contains("volume a"), "{}", ended.err);
+        assert!(ended.err.contains("process"), "{}", ended.err);
+    }
+    assert_eq!(server.client().ask("ping"), "+PONG");
+    server.stop();
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let place = Place::new();
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = other.local_addr().expect("a bound address").to_string();
+    let text = settings("unlimited", "").replace(
+        "memory = \"32MiB\"\nlisten = \"127.0.0.1:0\"",
+        &format!("memory = \"32MiB\"\nlisten = \"{address}\""),
+    );
+    place.write(&text);
+    let ended = place.run(&["serve", "-c", "plimsoll.toml"]);
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(ended.err.contains(&format!("listen on {address} (kv.listen)")), "{}", ended.err);
+}
+
+#[test]
+fn a_real_volume_whose_directory_is_missing_is_not_made_up() {
+    let place = Place::new();
+    for name in ["a", "b", "c"] {
+        std::fs::remove_dir(place.path(name)).expect("it is empty");
+    }
+    let ended = place.run(&["serve", "-c", "plimsoll.toml"]);
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(ended.err.contains("no such directory"), "{}", ended.err);
+    assert!(!place.path("a").exists());
+}
+
+#[test]
+fn health_and_metrics_show_the_volumes_and_the_door() {
+    let place = Place::new();
+    let server = place.serve();
+    assert_eq!(server.client().ask("set k v"), "+OK");
+    let healthy = r#"{"healthy":true,"problems":[]}"#;
+    assert_eq!(server.admin("GET /health"), ("HTTP/1.1 200 OK".into(), healthy.into()));
+    let (status, metrics) = server.admin("GET /metrics");
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    for line in [
+        "plimsoll_resp_commands_total{command=\"set\"} 1\n",
+        "plimsoll_volume_ops_total{volume=\"a\"} ",
+        "plimsoll_gate_granted_tokens_total{volume=\"c\",class=\"commit\"} ",
+        "# EOF\n",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+    server.stop();
+}
+
+#[test]
+fn a_contract_changes_while_serving_and_other_settings_wait() {
+    let place = Place::new();
+    let server = place.serve();
+    place.write(&settings("gp3", "threads = 32\n"));
+    let (status, told) = server.admin("POST /reload");
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    assert!(told.contains("volume a: contract is now gp3, 3000 IOPS, 125 MiB/s\n"), "{told}");
+    assert!(told.contains("kv.threads: needs a restart\n"), "{told}");
+    let (_, metrics) = server.admin("GET /metrics");
+    assert!(metrics.contains("plimsoll_volume_paid_iops{volume=\"a\"} 3000\n"), "{metrics}");
+    place.write("nonsense");
+    let (status, told) = server.admin("POST /reload");
+    assert_eq!(status, "HTTP/1.1 409 Conflict");
+    assert!(told.starts_with("plimsoll.toml:1: "), "{told}");
+    assert_eq!(server.client().ask("set k v"), "+OK");
+    server.stop();
+}
+
+#[test]
+fn a_hangup_reloads_too() {
+    let place = Place::new();
+    let server = place.serve();
+    place.write(&settings("gp3", ""));
+    server.signal("HUP");
+    // The signal is handled some time after it was sent; asking takes time, too.
+    let changed = std::iter::repeat_with(|| server.admin("GET /metrics").1)
+        .take(10_000)
+        .any(|metrics| metrics.contains("plimsoll_volume_paid_iops{volume=\"c\"} 3000\n"));
+    assert!(changed);
+    server.stop();
+}
+
+#[test]
+fn check_says_what_is_there_and_what_is_wrong() {
+    let place = Place::new();
+    let args = ["check", "-c", "plimsoll.toml", "--scrub"];
+    let ended = place.run(&args);
+    assert!(ended.status.success(), "{}", ended.err);
+    assert!(ended.out.contains("pool main: not made yet"), "{}", ended.out);
+
+    let server = place.serve();
+    let mut client = server.client();
+    for n in 0..1000 {
+        assert_eq!(client.ask(&format!("set {n} {}", "x".repeat(1000))), "+OK");
+    }
+    server.stop();
+    // The second opening turns the log of the first into a table.
+    place.serve().stop();
+    let ended = place.run(&args);
+    assert!(ended.status.success(), "{}{}", ended.out, ended.err);
+    let table = flip_a_byte_of_a_table(&place);
+    let ended = place.run(&args);
+    assert_eq!(ended.status.code(), Some(1), "{} was damaged: {}", table, ended.out);
+    assert!(ended.out.contains("is damaged"), "{}", ended.out);
+
+    std::fs::remove_dir_all(place.path("c")).expect("it was there");
+    let ended = place.run(&["check", "-c", "plimsoll.toml"]);
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(ended.out.contains("volume c is away"), "{}", ended.out);
+}
+
+/// Flips a byte in the middle of some table, and says which.
+fn flip_a_byte_of_a_table(place: &Place) -> String {
+    for volume in ["a", "b", "c"] {
+        let objects = std::fs::read_dir(place.path(volume).join("objects")).expect("a volume");
+        for object in objects {
+            let path = object.expect("a file").path();
+            if path.extension().is_some_and(|extension| extension == "tab") {
+                let mut bytes = std::fs::read(&path).expect("a table");
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 1;
+                std::fs::write(&path, bytes).expect("room for a table");
+                return path.display().to_string();
+            }
+        }
+    }
+    panic!("there is no table");
+}
+
+#[test]
+fn with_a_data_volume_away_the_rest_is_served_and_health_says_so() {
+    let place = Place::new();
+    place.write(&settings("unlimited", "meta = [\"a\"]\n"));
+    let server = place.serve();
+    assert_eq!(server.client().ask("set k v"), "+OK");
+    server.stop();
+    std::fs::rename(place.path("c"), place.path("elsewhere")).expect("a rename");
+    let server = place.serve();
+    assert_eq!(server.client().ask("set k2 v"), "+OK");
+    let (status, health) = server.admin("GET /health");
+    assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
+    assert!(health.contains("volume c is away"), "{health}");
+    server.stop();
+    std::fs::rename(place.path("elsewhere"), place.path("c")).expect("a rename");
+    let server = place.serve();
+    assert_eq!(server.client().ask("get k"), "v");
+    assert_eq!(server.client().ask("get k2"), "v");
+    server.stop();
+}
+
+#[test]
+fn the_demo_ends_by_itself() {
+    let place = Place::new();
+    let ended = place.run(&["demo", "--once", "--mix", "1s"]);
+    assert!(ended.status.success(), "{}", ended.err);
+    for text in ["6 volumes under plimsoll-data", "stored 300000 keys", "over the line: 0"] {
+        assert!(ended.out.contains(text), "{text} in {}", ended.out);
+    }
+    // The same store again, from the settings file it left behind.
+    let ended = place.run(&["check", "-c", "plimsoll-data/plimsoll.toml"]);
+    assert!(ended.status.success(), "{}", ended.err);
+}
+
+#[test]
+fn a_bench_writes_its_reports() {
+    let place = Place::new();
+    let args = ["bench", "provider", "--profile", "smoke", "--rows", "B01"];
+    let ended = place.run(&[&args[..], &["--json", "b.json", "--html", "b.html"]].concat());
+    assert!(ended.status.success(), "{}", ended.err);
+    let json = std::fs::read_to_string(place.path("b.json")).expect("a report");
+    assert!(json.contains("\"id\": \"B01\"") || json.contains("\"id\":\"B01\""), "{json}");
+    assert!(std::fs::read_to_string(place.path("b.html")).expect("a page").contains("<svg"));
+}

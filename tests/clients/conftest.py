@@ -1,0 +1,85 @@
+"""The real server for real clients: started once, on free ports, over volumes in a fresh directory."""
+
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+import redis
+
+SETTINGS = """
+[volume.a]
+path = "a"
+contract = "gp3"
+simulate = true
+
+[volume.b]
+path = "b"
+contract = "unlimited"
+simulate = true
+
+[pool.main]
+volumes = ["a", "b"]
+
+[kv]
+pool = "main"
+memory = "64MiB"
+listen = "127.0.0.1:0"
+bulk_max = "1MiB"
+
+[admin]
+listen = "unix:admin.socket"
+"""
+
+
+class Server:
+    """A running `plimsoll serve`."""
+
+    def __init__(self, directory):
+        (directory / "plimsoll.toml").write_text(SETTINGS)
+        with open(directory / "log", "w") as log:
+            self.process = subprocess.Popen(
+                [os.environ["PLIMSOLL"], "serve", "-c", "plimsoll.toml"],
+                cwd=directory,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        for line in self.process.stdout:
+            if line.startswith("ready: "):
+                self.port = int(re.search(r"redis on 127\.0\.0\.1:(\d+)", line)[1])
+                return
+        pytest.fail("the server ended before it was ready: " + (directory / "log").read_text())
+
+    def connect(self, **how):
+        return redis.Redis(port=self.port, **how)
+
+    def run(self, program, *args, **how):
+        """Runs a client program against this server; fails if it does not end well."""
+        ran = subprocess.run(
+            [program, "-p", str(self.port), *args], capture_output=True, text=True, timeout=300, **how
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(timeout=60) == 0
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("plimsoll"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=[2, 3], ids=["resp2", "resp3"])
+def client(server, request):
+    """A redis-py client in either version of the protocol, that finds no key."""
+    client = server.connect(protocol=request.param, decode_responses=True)
+    keys = [key for key in ("ship", "line", "bytes", "missing") if client.exists(key)]
+    if keys:
+        client.delete(*keys)
+    return client

@@ -1,0 +1,121 @@
+"""Every command, through redis-py."""
+
+import pytest
+import redis
+
+
+def test_strings_are_stored_and_read(client):
+    assert client.set("ship", "plimsoll") is True
+    assert client.get("ship") == "plimsoll"
+    assert client.get("missing") is None
+    assert client.set("ship", "") is True
+    assert client.get("ship") == ""
+
+
+def test_keys_and_values_are_any_bytes(server):
+    client = server.connect()
+    every_byte = bytes(range(256))
+    client.set(every_byte, every_byte * 100)
+    assert client.get(every_byte) == every_byte * 100
+    assert client.delete(every_byte) == 1
+
+
+def test_keys_are_deleted_and_counted(client):
+    client.set("ship", 1)
+    client.set("line", 2)
+    assert client.exists("ship", "ship", "line", "missing") == 3
+    assert client.delete("ship", "missing") == 1
+    assert client.unlink("line", "line") == 1
+    assert client.exists("ship", "line") == 0
+
+
+def test_dbsize_counts(client):
+    before = client.dbsize()
+    client.set("ship", 1)
+    assert client.dbsize() == before + 1
+
+
+def test_a_pipeline_answers_in_order(client):
+    pipeline = client.pipeline(transaction=False)
+    for n in range(1000):
+        pipeline.set("ship", n)
+        pipeline.get("ship")
+    assert pipeline.execute() == [answer for n in range(1000) for answer in (True, str(n))]
+
+
+def test_an_error_in_a_pipeline_is_only_its_own(client):
+    pipeline = client.pipeline(transaction=False)
+    pipeline.set("ship", 1)
+    pipeline.execute_command("NOPE", "a")
+    pipeline.get("ship")
+    done = pipeline.execute(raise_on_error=False)
+    assert [done[0], done[2]] == [True, "1"]
+    assert "unknown command 'NOPE', with args beginning with: 'a'" in str(done[1])
+
+
+def test_the_connection_answers(client):
+    assert client.ping() is True
+    assert client.echo("line") == "line"
+    assert client.select(0) is True
+    assert client.client_id() > 0
+    assert client.client_setname("sailor") is True
+    assert client.client_getname() == "sailor"
+    assert client.execute_command("CLIENT", "SETINFO", "LIB-NAME", "test") in ("OK", True)
+    assert client.quit() is True
+
+
+def test_hello_names_version_and_protocol(server):
+    client = server.connect(protocol=3, decode_responses=True)
+    told = client.execute_command("HELLO", 3)
+    assert (told["proto"], told["mode"], told["role"]) == (3, "standalone", "master")
+
+
+def test_errors_are_those_of_redis(client):
+    for command, text in [
+        (["GET"], "wrong number of arguments for 'get' command"),
+        (["SELECT", "1"], "DB index is out of range"),
+        (["SET", "ship", "1", "XX", "NX"], "syntax error"),
+        (["CONFIG", "NOPE"], "unknown subcommand 'NOPE'. Try CONFIG HELP."),
+    ]:
+        with pytest.raises(redis.ResponseError, match=text):
+            client.execute_command(*command)
+
+
+def test_the_catalogue_of_commands_is_told(client):
+    assert client.command_count() == len(client.command_list())
+    assert "get" in client.command_list()
+    assert client.command()["get"]["arity"] == 2
+
+
+def test_settings_can_be_asked_for(client):
+    assert client.config_get("appendfsync") == {"appendfsync": "everysec"}
+    assert client.config_get("databases", "proto-max-*") == {
+        "databases": "1",
+        "proto-max-bulk-len": "1048576",
+    }
+
+
+def test_info_has_real_figures(client):
+    client.set("ship", 1)
+    client.get("ship")
+    info = client.info()
+    assert info["redis_mode"] == "standalone"
+    assert info["durability"] == "everysec"
+    assert info["connected_clients"] >= 1
+    assert info["used_memory_rss"] > 1_000_000
+    assert info["keyspace_hits"] >= 1
+    assert info["db0"]["keys"] >= 1
+    assert info["volume_a"]["paid_iops"] == 3000
+    assert info["volume_b"]["paid_iops"] == "unlimited"
+    assert client.info("stats")["total_commands_processed"] > 0
+
+
+def test_a_value_that_is_too_long_is_refused(server):
+    client = server.connect()
+    most = bytes(1024 * 1024)
+    assert client.set("bytes", most) is True
+    assert client.get("bytes") == most
+    # The server answers and closes while the client is still sending, so either may be seen first.
+    with pytest.raises((redis.ResponseError, redis.ConnectionError)):
+        client.set("bytes", most + b"x")
+    assert client.get("bytes") == most
