@@ -356,6 +356,17 @@ fn a_log_never_has_more_unsynced_than_can_be_paid_at_once() {
 }
 
 #[test]
+fn a_log_without_limits_is_synced_by_its_writer_alone() {
+    let stage = Stage::with(&Contract::unlimited(), "wal.log", |_| {});
+    for i in 0..5 {
+        stage.run(stage.object.write_at(i << 20, data(1 << 20), WRITE)).unwrap();
+    }
+    stage.run(stage.object.sync(WRITE)).unwrap();
+    assert_eq!(stage.device.take().iter().filter(|a| a.what == "sync").count(), 1);
+    assert_eq!(stage.spent(), Cost { ops: 20, bytes: 5 << 20 });
+}
+
+#[test]
 fn what_is_written_while_a_sync_waits_is_paid_along() {
     let stage = Stage::with(&contract(100), "wal.log", |_| {});
     stage.run(stage.object.write_at(0, data(256 * KIB), WRITE)).unwrap();

@@ -99,7 +99,7 @@ impl Turnstile {
         self.piece_len.load(Ordering::Relaxed)
     }
 
-    /// The most bytes of a log that a budget can pay for at once.
+    /// The most bytes of a log that a budget can pay for at once; no bound without limits.
     pub(super) fn unsynced_max(&self) -> usize {
         self.unsynced_max.load(Ordering::Relaxed)
     }
@@ -158,7 +158,11 @@ impl Turnstile {
         let op_bytes_max = state.contract.op_bytes_max;
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let piece_len = bytes(op_bytes_max.min(largest.bytes));
-        let unsynced_max = bytes(largest.bytes.min(largest.ops.saturating_mul(op_bytes_max)));
+        let unsynced_max = match state.contract.limits[..] {
+            // There is nothing to pay for.
+            [] => usize::MAX,
+            _ => bytes(largest.bytes.min(largest.ops.saturating_mul(op_bytes_max))),
+        };
         self.piece_len.store((piece_len / PAGE * PAGE).max(PAGE), Ordering::Relaxed);
         self.unsynced_max.store(unsynced_max.max(PAGE), Ordering::Relaxed);
     }
