@@ -24,7 +24,7 @@ build: setup ## Build everything, RocksDB included
 demo: build ## Six simulated volumes, a server and a load (ARGS=--once ends by itself)
 	@$$(dev/target-dir)/release/plimsoll demo $(ARGS)
 
-test: build $(VENV)/.ready ## Every test, with real clients
+test: setup $(VENV)/.ready ## Every test, with real clients
 	$(CARGO) test $(ALL)
 	PLIMSOLL=$$(dev/target-dir)/release/plimsoll $(VENV)/bin/python -m pytest -q tests/clients
 
