@@ -23,6 +23,8 @@ pub enum Origin {
         /// The input level.
         level: u8,
     },
+    /// Files are copied, imported or verified because somebody asked for it, and is patient.
+    Bulk,
     /// The pool copies an object from one volume to another.
     Copy,
     /// The pool verifies what is stored.
@@ -108,7 +110,9 @@ impl Io {
             (_, Origin::UserRead) => Class::Foreground,
             (_, Origin::Open | Origin::Flush | Origin::Compaction { level: 0 }) => Class::Urgent,
             (_, Origin::Compaction { level: 1 | 2 }) => Class::Background,
-            (_, Origin::Compaction { .. } | Origin::Copy | Origin::Scrub) => Class::Idle,
+            (_, Origin::Compaction { .. } | Origin::Bulk | Origin::Copy | Origin::Scrub) => {
+                Class::Idle
+            }
         }
     }
 
@@ -147,7 +151,9 @@ mod tests {
         let refusable = |origin, step| Io::new(origin, step).refusable();
         assert!(refusable(Origin::Copy, Step::Data) && refusable(Origin::Scrub, Step::Data));
         assert!(!refusable(Origin::Copy, Step::Manifest));
-        for origin in [Origin::UserRead, Origin::Flush, Origin::Compaction { level: 6 }] {
+        for origin in
+            [Origin::UserRead, Origin::Flush, Origin::Compaction { level: 6 }, Origin::Bulk]
+        {
             assert!(!refusable(origin, Step::Data));
         }
     }

@@ -66,7 +66,7 @@ pub(crate) fn of_read(activity: Activity, job: Option<Job>) -> Origin {
         Activity::Flush => Origin::Flush,
         Activity::Compaction => compaction(job),
         Activity::Open => Origin::Open,
-        Activity::Verify => Origin::Scrub,
+        Activity::Verify => Origin::Bulk,
         Activity::User | Activity::Unsaid => Origin::UserRead,
     }
 }
@@ -77,7 +77,7 @@ pub(crate) fn of_write(activity: Activity, job: Option<Job>) -> Origin {
         Activity::Flush => Origin::Flush,
         Activity::Compaction => compaction(job),
         Activity::Open => Origin::Open,
-        Activity::Verify | Activity::User | Activity::Unsaid => Origin::Copy,
+        Activity::Verify | Activity::User | Activity::Unsaid => Origin::Bulk,
     }
 }
 
@@ -140,11 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn verifying_and_copying_wait_for_spare_capacity() {
-        for code in [6, 7, 10] {
-            assert_eq!(class(of_read(Activity::from_code(code), None)), Class::Idle);
+    fn verifying_and_copying_wait_for_spare_capacity_but_are_not_turned_away() {
+        let reads = [6, 7, 10].map(|code| of_read(Activity::from_code(code), None));
+        for origin in reads.into_iter().chain([of_write(Activity::Unsaid, None)]) {
+            assert_eq!(class(origin), Class::Idle);
+            assert!(!Io::new(origin, Step::Data).refusable());
         }
-        assert_eq!(class(of_write(Activity::Unsaid, None)), Class::Idle);
     }
 
     #[test]
