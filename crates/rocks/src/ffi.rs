@@ -19,11 +19,12 @@ use rust_librocksdb_sys::{rocksdb_env_t, rocksdb_options_t};
 use rust_rocksdb::{AsRawPtr, Env, Options};
 
 use crate::error::{Call, Code, Error, Status};
-use crate::file_system::{FileSystem, OpenFor, Writable};
+use crate::file_system::FileSystem;
 use crate::origin::Activity;
 use crate::readable::{Read, Readable, Why};
 use crate::sequential::Sequential;
 use crate::thread;
+use crate::writable::{OpenFor, Writable};
 
 // --- C++ for Rust -------------------------------------------------------------------------------
 
@@ -474,8 +475,8 @@ extern "C" fn plimsoll_writable_truncate(file: &Writable, len: u64) -> Outcome {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn plimsoll_writable_flush(file: &Writable) -> Outcome {
-    answer(|| file.flush().asked(file.call()))
+extern "C" fn plimsoll_writable_flush(file: &Writable, why: Reason) -> Outcome {
+    answer(|| file.flush(why.activity()).asked(file.call()))
 }
 
 #[unsafe(no_mangle)]

@@ -31,6 +31,7 @@ mod settings;
 mod shim;
 mod table;
 mod thread;
+mod writable;
 
 pub use db::{Db, open};
 pub use error::{Error, Result};

@@ -111,7 +111,7 @@ void plimsoll_readable_release(RustReadable* file);
 
 Outcome plimsoll_writable_append(RustWritable* file, Bytes data, Why why);
 Outcome plimsoll_writable_truncate(RustWritable* file, uint64_t len);
-Outcome plimsoll_writable_flush(RustWritable* file);
+Outcome plimsoll_writable_flush(RustWritable* file, Why why);
 Outcome plimsoll_writable_sync(RustWritable* file, Why why);
 Outcome plimsoll_writable_close(RustWritable* file, Why why);
 uint64_t plimsoll_writable_len(const RustWritable* file);

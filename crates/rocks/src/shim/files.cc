@@ -74,8 +74,8 @@ IOStatus WritableFile::Truncate(uint64_t size, const IOOptions&, IODebugContext*
   return Status(plimsoll_writable_truncate(file_, size));
 }
 
-IOStatus WritableFile::Flush(const IOOptions&, IODebugContext*) {
-  return Status(plimsoll_writable_flush(file_));
+IOStatus WritableFile::Flush(const IOOptions& options, IODebugContext*) {
+  return Status(plimsoll_writable_flush(file_, Reason(options)));
 }
 
 IOStatus WritableFile::Sync(const IOOptions& options, IODebugContext*) {

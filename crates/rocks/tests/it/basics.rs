@@ -1,8 +1,14 @@
 //! A database opens, writes, flushes, compacts, reads, iterates, closes and opens again.
 
-use rust_rocksdb::{IteratorMode, WriteBatch};
+use std::sync::Arc;
 
-use crate::support::{check, fill, key, open, pool, value, volumes};
+use rust_rocksdb::{IteratorMode, WriteBatch};
+use volume::Volume;
+use volume::dir::{Dir, DirOptions};
+
+use crate::support::{
+    check, compact, fill, key, label, open, opening, pool, pool_of, value, volumes,
+};
 
 #[test]
 fn what_was_written_is_there_after_a_reopening_on_any_number_of_volumes() {
@@ -13,7 +19,7 @@ fn what_was_written_is_there_after_a_reopening_on_any_number_of_volumes() {
             fill(&db, 0..3000, 1);
             db.flush().unwrap();
             fill(&db, 1000..2000, 2);
-            db.compact_range::<&[u8], &[u8]>(None, None);
+            compact(&db);
             fill(&db, 2500..2600, 3);
             check(&db, 0..1000, 1);
         }
@@ -60,4 +66,27 @@ fn a_batch_is_written_whole() {
     check(&db, 0..50, 1);
     assert_eq!(db.get(key(50)).unwrap(), None);
     check(&db, 51..100, 1);
+}
+
+#[test]
+fn a_database_lives_in_directories() {
+    let mounts = tempfile::tempdir().unwrap();
+    for reopened in [false, true] {
+        let directories = (0..3).map(|i| {
+            let path = mounts.path().join(label(i));
+            std::fs::create_dir_all(&path).unwrap();
+            Arc::new(Dir::open(path, DirOptions::default()).unwrap()) as Arc<dyn Volume>
+        });
+        let db = open(&pool_of(directories.collect(), opening()).unwrap());
+        if !reopened {
+            fill(&db, 0..3000, 1);
+            db.flush().unwrap();
+            fill(&db, 1000..3000, 2);
+            compact(&db);
+            fill(&db, 2000..3000, 3);
+        }
+        check(&db, 0..1000, 1);
+        check(&db, 1000..2000, 2);
+        check(&db, 2000..3000, 3);
+    }
 }

@@ -1,11 +1,13 @@
 //! The machine dies, or the process, at a random moment under a live database.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use rocks::Settings;
-use rust_rocksdb::WriteOptions;
+use rust_rocksdb::{Options, WriteOptions};
 use volume::Clock;
 use volume::layer::crash::{Crash, Power};
 use volume::mem::Mem;
@@ -60,16 +62,46 @@ fn check(survivors: &[Mem], known: &BTreeMap<u32, Known>, seed: u64) {
     db.flush().unwrap();
 }
 
+/// Most of a round is RocksDB waiting for a second before it tries again what failed, in threads that
+/// all databases of the process share: enough of them for as many rounds at once.
+fn patient() -> Options {
+    let mut options = options();
+    options.set_max_background_jobs(32);
+    options
+}
+
+/// A round for each seed, several at once.
+fn rounds(seeds: Range<u64>, round: impl Fn(u64) + Sync) {
+    const AT_ONCE: usize = 8;
+    let next = AtomicU64::new(seeds.start);
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let seed = next.fetch_add(1, Ordering::Relaxed)
+                    && seed < seeds.end
+                {
+                    round(seed);
+                }
+            });
+        }
+    });
+}
+
+/// Volumes on one power supply.
+fn machine(power: &Power) -> Vec<Crash> {
+    volumes(VOLUMES).into_iter().map(|volume| Crash::new(volume, power)).collect()
+}
+
 #[test]
 fn what_was_synced_survives_a_power_cut() {
-    for seed in 0..30 {
+    rounds(0..1000, |seed| {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let power = Power::new();
-        let crash: Vec<_> = volumes(VOLUMES).into_iter().map(|v| Crash::new(v, &power)).collect();
+        let crash = machine(&power);
         let known = {
             let pool = pool_of(plain(&crash), opening()).unwrap();
             power.cut_after(random.next_u64() % 3000);
-            match try_open(&pool, options()) {
+            match try_open(&pool, patient()) {
                 Ok(db) => write_until_the_end(&db, true),
                 Err(_) => BTreeMap::new(),
             }
@@ -77,35 +109,35 @@ fn what_was_synced_survives_a_power_cut() {
         assert!(power.is_off());
         let survivors: Vec<_> = crash.iter().map(|v| v.survivor(random.next_u64())).collect();
         check(&survivors, &known, seed);
-    }
+    });
 }
 
 #[test]
 fn what_was_written_survives_the_process() {
-    for seed in 0..15 {
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(1000 + seed);
+    rounds(0..600, |seed| {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let power = Power::new();
-        let crash: Vec<_> = volumes(VOLUMES).into_iter().map(|v| Crash::new(v, &power)).collect();
+        let crash = machine(&power);
         let known = {
             let pool = pool_of(plain(&crash), opening()).unwrap();
-            let db = try_open(&pool, options()).unwrap();
+            let db = try_open(&pool, patient()).unwrap();
             power.cut_after(random.next_u64() % 3000);
             write_until_the_end(&db, false)
         };
         let survivors: Vec<_> = crash.iter().map(Crash::after_process_death).collect();
         check(&survivors, &known, seed);
-    }
+    });
 }
 
 #[test]
 fn what_was_flushed_needs_no_log() {
-    for seed in 0..10 {
+    rounds(0..16, |seed| {
         let power = Power::new();
-        let crash: Vec<_> = volumes(VOLUMES).into_iter().map(|v| Crash::new(v, &power)).collect();
+        let crash = machine(&power);
         {
             let pool = pool_of(plain(&crash), opening()).unwrap();
             let settings = Settings { wal_recycled: 0, ..Settings::default() };
-            let db = rocks::open(pool, Clock::real(), NAME, options(), settings).unwrap();
+            let db = rocks::open(pool, Clock::real(), NAME, patient(), settings).unwrap();
             let mut unlogged = WriteOptions::default();
             unlogged.disable_wal(true);
             for i in 0..KEYS {
@@ -116,5 +148,5 @@ fn what_was_flushed_needs_no_log() {
         }
         let survivors: Vec<_> = crash.iter().map(|v| v.survivor(seed)).collect();
         crate::support::check(&open(&pool(&survivors)), 0..KEYS, 1);
-    }
+    });
 }

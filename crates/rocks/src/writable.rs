@@ -1,0 +1,88 @@
+//! Files that are being written: logs and tables behind one door.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use volume::{Error, ErrorKind, Result};
+
+use crate::error::Call;
+use crate::logs::LogFile;
+use crate::origin::Activity;
+use crate::table::TableWriter;
+
+/// How a file is opened for writing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum OpenFor {
+    /// As a new one; what had its name is gone.
+    Create,
+    /// To go on at its end.
+    Append,
+    /// To be written again from its start, in its own bytes.
+    Overwrite,
+}
+
+/// A file that is being written.
+pub(crate) enum Writable {
+    /// Appended at once.
+    Log(Arc<LogFile>),
+    /// Buffered or streamed. RocksDB writes it from one thread at a time.
+    Table(Mutex<TableWriter>),
+}
+
+impl Writable {
+    /// What RocksDB does with it, for the answer to an error.
+    pub(crate) fn call(&self) -> Call {
+        match self {
+            Self::Log(_) => Call::LogWrite,
+            Self::Table(_) => Call::TableWrite,
+        }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Log(log) => log.len(),
+            Self::Table(table) => table.lock().len(),
+        }
+    }
+
+    pub(crate) fn append(&self, data: &[u8], activity: Activity) -> Result<()> {
+        match self {
+            Self::Log(log) => log.append(data),
+            Self::Table(table) => table.lock().append(data, activity),
+        }
+    }
+
+    /// What was appended survives the death of the process and can be read.
+    pub(crate) fn flush(&self, activity: Activity) -> Result<()> {
+        match self {
+            // It does so far.
+            Self::Log(_) => Ok(()),
+            Self::Table(table) => table.lock().flush(activity),
+        }
+    }
+
+    pub(crate) fn sync(&self, activity: Activity) -> Result<()> {
+        match self {
+            Self::Log(log) => log.sync(),
+            Self::Table(table) => table.lock().sync(activity),
+        }
+    }
+
+    pub(crate) fn truncate(&self, len: u64) -> Result<()> {
+        match self {
+            Self::Log(log) => log.truncate(len),
+            Self::Table(table) if table.lock().len() == len => Ok(()),
+            Self::Table(_) => {
+                Err(Error::new(ErrorKind::Invalid, "a table cannot be cut while it is written"))
+            }
+        }
+    }
+
+    pub(crate) fn close(&self, activity: Activity) -> Result<()> {
+        match self {
+            // What nobody synced is synced by the timer.
+            Self::Log(_) => Ok(()),
+            Self::Table(table) => table.lock().close(activity),
+        }
+    }
+}
