@@ -94,7 +94,7 @@ fn machine(power: &Power) -> Vec<Crash> {
 
 #[test]
 fn what_was_synced_survives_a_power_cut() {
-    rounds(0..1000, |seed| {
+    rounds(0..100, |seed| {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let power = Power::new();
         let crash = machine(&power);
@@ -114,7 +114,7 @@ fn what_was_synced_survives_a_power_cut() {
 
 #[test]
 fn what_was_written_survives_the_process() {
-    rounds(0..600, |seed| {
+    rounds(0..60, |seed| {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let power = Power::new();
         let crash = machine(&power);
