@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::sync::mpsc::{Sender, channel};
 
 use crate::place::{Client, Place, Server};
@@ -51,8 +50,7 @@ impl Writer {
     }
 
     /// Writes until the connection ends, and tells each time a pipeline was acknowledged.
-    fn run(&mut self, address: SocketAddr, tell: &Sender<()>) {
-        let mut client = Client::connect(address);
+    fn run(&mut self, mut client: Client, tell: &Sender<()>) {
         loop {
             let (texts, sent): (Vec<_>, Vec<_>) = (0..PIPELINE).map(|_| self.command()).unzip();
             self.pending = sent;
@@ -107,8 +105,9 @@ fn nothing_acknowledged_is_lost_when_the_process_dies() {
         let (tell, told) = channel();
         std::thread::scope(|scope| {
             for writer in &mut writers {
-                let (tell, address) = (tell.clone(), server.redis);
-                scope.spawn(move || writer.run(address, &tell));
+                // Connected before the first of them writes: the end may come as soon as one did.
+                let (tell, client) = (tell.clone(), server.client());
+                scope.spawn(move || writer.run(client, &tell));
             }
             drop(tell);
             told.iter().take(pipelines).for_each(drop);
