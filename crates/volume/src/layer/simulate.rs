@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use policy::contract::{Contract, Cost, Percentiles};
+use policy::contract::{Contract, Cost, Latency, Percentiles};
 use policy::disk::{Disk, Runs};
 use policy::latency;
 use policy::provider::Provider;
@@ -45,15 +45,24 @@ impl<V: Volume> Simulate<V> {
     pub fn new(inner: V, contract: &Contract, clock: Clock, seed: u64) -> Self {
         let now = clock.now();
         let state = State {
-            provider: Provider::new(contract, now),
-            disk: contract.disk.as_ref().map(|mechanics| Disk::new(mechanics, now)),
+            terms: Terms::new(contract, now),
             next_free: 0,
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             meter: Meter::default(),
             objects: HashMap::new(),
         };
-        let device = Device { contract: contract.clone(), clock, state: Mutex::new(state) };
+        let device = Device { clock, state: Mutex::new(state) };
         Self { inner, device: Arc::new(device) }
+    }
+
+    /// Goes by other terms from now on, as when a volume is modified at its provider: its limits are
+    /// those of a fresh volume. Requests that arrived before are answered when they would have been.
+    ///
+    /// # Panics
+    /// As [`Simulate::new`].
+    pub fn set_contract(&self, contract: &Contract) {
+        let mut state = self.device.state.lock();
+        state.terms = Terms::new(contract, self.device.clock.now());
     }
 
     /// What the provider has seen so far.
@@ -111,14 +120,29 @@ impl Meter {
 }
 
 struct Device {
-    contract: Contract,
     clock: Clock,
     state: Mutex<State>,
 }
 
-struct State {
+/// A contract, and how it stands.
+struct Terms {
+    contract: Contract,
     provider: Provider,
     disk: Option<Disk>,
+}
+
+impl Terms {
+    fn new(contract: &Contract, now: Instant) -> Self {
+        Self {
+            provider: Provider::new(contract, now),
+            disk: contract.disk.as_ref().map(|mechanics| Disk::new(mechanics, now)),
+            contract: contract.clone(),
+        }
+    }
+}
+
+struct State {
+    terms: Terms,
     /// The first address of the disk that no object has.
     next_free: u64,
     random: Xoshiro256PlusPlus,
@@ -149,19 +173,20 @@ impl Device {
     fn request(
         &self,
         extent: &Mutex<Extent>,
-        base: &Percentiles,
+        kind: fn(&Latency) -> &Percentiles,
         offset: u64,
         len: u64,
     ) -> Instant {
         let state = &mut *self.state.lock();
+        let terms = &mut state.terms;
         // The time is read under the lock: the provider's queue sees it grow.
         let now = self.clock.now();
-        let cost = self.contract.cost(len);
-        let admitted = state.provider.admit(now, cost);
+        let cost = terms.contract.cost(len);
+        let admitted = terms.provider.admit(now, cost);
         state.meter.count(now, cost, admitted.at.since(now));
-        let base = base.quantile(state.random.random());
+        let base = kind(&terms.contract.latency).quantile(state.random.random());
         let answered_at = latency::answered_at(now, admitted, base);
-        match &mut state.disk {
+        match &mut terms.disk {
             None => answered_at,
             Some(disk) => {
                 let address = extent.lock().runs.address(offset, len, &mut state.next_free);
@@ -234,8 +259,8 @@ struct Simulated {
 impl Object for Simulated {
     fn read_at(&self, offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut> {
         Box::pin(async move {
-            let base = &self.device.contract.latency.read;
-            let at = self.device.request(&self.extent, base, offset, into.len() as u64);
+            let len = into.len() as u64;
+            let at = self.device.request(&self.extent, |latency| &latency.read, offset, len);
             let read = self.inner.read_at(offset, into, io).await;
             self.device.clock.sleep_until(at).await;
             read
@@ -248,8 +273,8 @@ impl Object for Simulated {
             return self.inner.write_at(offset, data, io);
         }
         Box::pin(async move {
-            let base = &self.device.contract.latency.write;
-            let at = self.device.request(&self.extent, base, offset, data.len() as u64);
+            let len = data.len() as u64;
+            let at = self.device.request(&self.extent, |latency| &latency.write, offset, len);
             let written = self.inner.write_at(offset, data, io).await;
             self.device.clock.sleep_until(at).await;
             written
@@ -274,9 +299,8 @@ impl Object for Simulated {
             return self.inner.sync(io);
         }
         Box::pin(async move {
-            let base = &self.device.contract.latency.write;
-            let bytes = dirty.end - dirty.start;
-            let at = self.device.request(&self.extent, base, dirty.start, bytes);
+            let (start, len) = (dirty.start, dirty.end - dirty.start);
+            let at = self.device.request(&self.extent, |latency| &latency.write, start, len);
             let synced = self.inner.sync(io).await;
             self.device.clock.sleep_until(at).await;
             synced

@@ -130,6 +130,18 @@ fn below_the_contract_the_base_latency_is_all() {
 }
 
 #[test]
+fn a_modified_volume_goes_by_its_new_terms_at_once() {
+    let stage = Stage::new(&contract(10));
+    for _ in 0..10 {
+        stage.read(0);
+    }
+    assert!(stage.read(0) > 50 * MS, "its second of tokens is spent");
+    stage.volume.set_contract(&Contract { latency: Latency::default(), ..contract(1000) });
+    assert_eq!(stage.read(0), Duration::ZERO);
+    assert_eq!(stage.total().requests, 12, "what was seen is not forgotten");
+}
+
+#[test]
 fn over_the_contract_the_wait_is_all() {
     let stage = Stage::new(&contract(1000));
     let reads = (0..1010).map(|_| stage.object.read_at(0, page(), IO));
