@@ -72,9 +72,8 @@ impl Control for Program {
             ) else {
                 continue;
             };
-            // The provider of a simulated volume does not sell it anew while it runs.
-            if wanted.contract != volume.contract && device.provider.is_none() {
-                device.gate.set_contract(&wanted.contract);
+            if wanted.contract != volume.contract {
+                device.set_contract(&wanted.contract);
                 volume.take_contract_of(wanted);
                 told.push(format!("volume {}: contract is now {}", volume.name, volume.terms()));
             }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use plimsoll::kv;
+use policy::contract::Contract;
 use policy::placement::{Hash, RoundRobin, Single, Stripe};
 use pool::spread::{Opening, Spread};
 use pool::{Member, PoolId};
@@ -61,6 +62,15 @@ impl Device {
         let (name, share) = (settings.name.clone(), settings.share);
         let gate = Arc::new(Gate::new(device, &name, contract, share, clock.clone()));
         Ok(Self { name, gate, provider })
+    }
+
+    /// Goes by new terms from now on; whoever plays the provider does so first, and starts with all of
+    /// them in hand, so that nothing the gate lets through overdraws them.
+    pub(crate) fn set_contract(&self, contract: &Contract) {
+        if let Some(provider) = &self.provider {
+            provider.set_contract(contract);
+        }
+        self.gate.set_contract(contract);
     }
 }
 

@@ -116,11 +116,18 @@ fn health_and_metrics_show_the_volumes_and_the_door() {
 #[test]
 fn a_contract_changes_while_serving_and_other_settings_wait() {
     let place = Place::new();
+    // One of them simulated: its provider changes its terms along with the gate.
+    let with_simulated =
+        |settings: String| settings.replace("path = \"c\"", "path = \"c\"\nsimulate = true");
+    place.write(&with_simulated(settings("unlimited", "")));
     let server = place.serve();
-    place.write(&settings("gp3", "threads = 32\n"));
+    place.write(&with_simulated(settings("gp3", "threads = 32\n")));
     let (status, told) = server.admin("POST /reload");
     assert_eq!(status, "HTTP/1.1 200 OK");
-    assert!(told.contains("volume a: contract is now gp3, 3000 IOPS, 125 MiB/s\n"), "{told}");
+    for volume in ["a", "b", "c"] {
+        let line = format!("volume {volume}: contract is now gp3, 3000 IOPS, 125 MiB/s\n");
+        assert!(told.contains(&line), "{told}");
+    }
     assert!(told.contains("kv.threads: needs a restart\n"), "{told}");
     let (_, metrics) = server.admin("GET /metrics");
     assert!(metrics.contains("plimsoll_volume_paid_iops{volume=\"a\"} 3000\n"), "{metrics}");
