@@ -141,6 +141,14 @@ fn a_table_cut_short_is_an_error() {
     }
 }
 
+/// RocksDB looks by itself, every few seconds, whether it can go on; a test does not wait for that.
+fn resume(db: &Db) {
+    while let Err(error) = db.resume() {
+        assert_eq!(error.kind(), RocksKind::Busy, "{error}");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn out_of_space_ends_when_there_is_space_again() {
     let volumes = volumes(2);
@@ -149,20 +157,51 @@ fn out_of_space_ends_when_there_is_space_again() {
     fill(&db, 0..300, 1);
     db.flush().unwrap();
     fill(&db, 300..400, 1);
-    let full =
-        plan.inject(Rule::new(Effect::Fail(ErrorKind::OutOfSpace)).on(Op::Write).named("*.tab"));
+    let full = plan.inject(Rule::new(Effect::Full).named("*.tab"));
     let error = db.flush().unwrap_err();
     assert!(error.as_ref().contains("No space"), "{error}");
     check(&db, 0..400, 1);
     plan.lift(full);
-    // RocksDB would look for space by itself every few seconds; a test does not wait for that.
-    while let Err(error) = db.resume() {
-        assert_eq!(error.kind(), RocksKind::Busy, "{error}");
-        std::thread::yield_now();
-    }
+    resume(&db);
     fill(&db, 400..500, 1);
     db.flush().unwrap();
     check(&db, 0..500, 1);
+}
+
+#[test]
+fn writes_go_on_when_the_volume_of_the_log_is_back() {
+    for effect in [Effect::Fail(ErrorKind::Unavailable), Effect::FailAfter(ErrorKind::Unavailable)]
+    {
+        let volumes = volumes(2);
+        let plan = FaultPlan::new(0);
+        {
+            let db = open(&faulty(&volumes, &plan));
+            fill(&db, 0..100, 1);
+            let away = plan.inject(Rule::new(effect).volume(&label(0)).named("o*.log"));
+            let error = db.put(key(100), value(100, 1)).unwrap_err();
+            assert!(error.as_ref().contains("v0"), "{error}");
+            check(&db, 0..100, 1);
+            plan.lift(away);
+            resume(&db);
+            fill(&db, 100..200, 1);
+            check(&db, 0..200, 1);
+        }
+        check(&open(&faulty(&volumes, &plan)), 0..200, 1);
+    }
+}
+
+#[test]
+fn a_table_whose_sync_fails_is_written_elsewhere() {
+    let volumes = volumes(3);
+    let plan = FaultPlan::new(0);
+    let db = open(&faulty(&volumes, &plan));
+    fill(&db, 0..300, 1);
+    plan.inject(Rule::new(Effect::Fail(ErrorKind::Poisoned)).on(Op::Sync).named("*.tab").nth(0));
+    db.flush().unwrap();
+    fill(&db, 300..600, 1);
+    db.flush().unwrap();
+    compact(&db);
+    check(&db, 0..600, 1);
 }
 
 #[test]
@@ -210,14 +249,17 @@ fn every_call_may_fail_once_and_nothing_that_was_acknowledged_is_lost() {
         assert_eq!(run(&pool), 60);
         plan.calls() - before
     };
-    for (k, kind) in
-        (0..calls).step_by(3).zip([ErrorKind::Unavailable, ErrorKind::Io].into_iter().cycle())
-    {
+    let effects = [
+        Effect::Fail(ErrorKind::Unavailable),
+        Effect::FailAfter(ErrorKind::Unavailable),
+        Effect::Fail(ErrorKind::Io),
+    ];
+    for (k, effect) in (0..calls).step_by(2).zip(effects.into_iter().cycle()) {
         let volumes = volumes(2);
         let plan = FaultPlan::new(k);
         let acknowledged = {
             let pool = faulty(&volumes, &plan);
-            plan.inject(Rule::new(Effect::Fail(kind)).nth(k));
+            plan.inject(Rule::new(effect).nth(k));
             run(&pool)
         };
         plan.clear();
