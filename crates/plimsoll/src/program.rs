@@ -100,7 +100,8 @@ pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
         paid_bytes_per_sec: meter.contract.paid_bytes_per_sec(),
         ops: spent.ops,
         bytes: spent.bytes,
-        throttled: device.provider.as_ref().map(|provider| provider.meter().total.throttled),
+        provider_ops: device.seen_by_provider().map(|seen| seen.ops),
+        throttled: device.seen_by_provider().map(|seen| seen.throttled),
         classes: classes
             .map(|(class, of)| figures::Class {
                 name: class.name(),

@@ -15,7 +15,7 @@ use pool::spread::{Opening, Spread};
 use pool::{Member, PoolId};
 use volume::dir::{Dir, DirOptions};
 use volume::layer::gate::Gate;
-use volume::layer::simulate::Simulate;
+use volume::layer::simulate::{Count, Simulate};
 use volume::task::block_on;
 use volume::{Clock, ErrorKind, Volume};
 
@@ -62,6 +62,11 @@ impl Device {
         let (name, share) = (settings.name.clone(), settings.share);
         let gate = Arc::new(Gate::new(device, &name, contract, share, clock.clone()));
         Ok(Self { name, gate, provider })
+    }
+
+    /// What the provider has seen of it, if somebody plays the provider.
+    pub(crate) fn seen_by_provider(&self) -> Option<Count> {
+        self.provider.as_ref().map(|provider| provider.meter().total)
     }
 
     /// Goes by new terms from now on; whoever plays the provider does so first, and starts with all of

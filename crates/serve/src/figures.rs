@@ -39,10 +39,13 @@ pub struct Volume {
     pub paid_iops: Option<u64>,
     /// Paid bytes a second; none if they are not limited.
     pub paid_bytes_per_sec: Option<u64>,
-    /// I/O operations that went to the device, as the contract counts them.
+    /// Tokens spent: I/O operations let through to the device, as the contract counts them.
     pub ops: u64,
-    /// Bytes that went to and came from the device.
+    /// Bytes let through, to the device and from it.
     pub bytes: u64,
+    /// Operations the provider itself counted; none where it cannot be asked. They are exactly those
+    /// let through, but for what is on its way in between.
+    pub provider_ops: Option<u64>,
     /// Operations the simulated provider throttled; none where the provider is real.
     pub throttled: Option<u64>,
     /// What waited at the gate, and went through, by class, most urgent first.

@@ -47,12 +47,17 @@ impl Figures for Program {
             paid_bytes_per_sec: Some(125 << 20),
             ops: 17,
             bytes: 70_000,
+            provider_ops: None,
             throttled: None,
             classes: vec![class("commit", 5), class("foreground", 12)],
             space: Some(figures::Space { total: 1000, free: 400 }),
         };
-        let away =
-            figures::Volume { name: "b\"\\".into(), throttled: Some(3), ..Default::default() };
+        let away = figures::Volume {
+            name: "b\"\\".into(),
+            provider_ops: Some(0),
+            throttled: Some(3),
+            ..Default::default()
+        };
         vec![real, away]
     }
 }
@@ -174,14 +179,17 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_volume_paid_bytes_per_second Paid bytes a second
             # TYPE plimsoll_volume_paid_bytes_per_second gauge
             plimsoll_volume_paid_bytes_per_second{volume="a"} 131072000
-            # HELP plimsoll_volume_ops Operations that went to the device
+            # HELP plimsoll_volume_ops Operations let through, in tokens
             # TYPE plimsoll_volume_ops counter
             plimsoll_volume_ops_total{volume="a"} 17
             plimsoll_volume_ops_total{volume="b\"\\"} 0
-            # HELP plimsoll_volume_bytes Bytes to and from the device
+            # HELP plimsoll_volume_bytes Bytes let through
             # TYPE plimsoll_volume_bytes counter
             plimsoll_volume_bytes_total{volume="a"} 70000
             plimsoll_volume_bytes_total{volume="b\"\\"} 0
+            # HELP plimsoll_volume_provider_ops Operations the simulated provider counted
+            # TYPE plimsoll_volume_provider_ops counter
+            plimsoll_volume_provider_ops_total{volume="b\"\\"} 0
             # HELP plimsoll_volume_throttled Operations the simulated provider throttled
             # TYPE plimsoll_volume_throttled counter
             plimsoll_volume_throttled_total{volume="b\"\\"} 3

@@ -151,10 +151,7 @@ fn issued(program: &Program) -> u64 {
 fn summary(program: &Program, before: u64, outcome: &Outcome) {
     let devices = &program.stack.devices.here;
     let paid: u64 = devices.iter().filter_map(|d| d.gate.meter().contract.paid_iops()).sum();
-    let throttled: u64 = devices
-        .iter()
-        .filter_map(|device| Some(device.provider.as_ref()?.meter().total.throttled))
-        .sum();
+    let throttled: u64 = devices.iter().filter_map(|d| Some(d.seen_by_provider()?.throttled)).sum();
     let used = (issued(program) - before) as f64 / outcome.elapsed.as_secs_f64();
     println!(
         "the volumes did {used:.0} I/Os a second of {paid} that are paid for ({:.0} %); \

@@ -113,6 +113,37 @@ fn health_and_metrics_show_the_volumes_and_the_door() {
     server.stop();
 }
 
+/// What a family of metrics says of each volume.
+fn figures(metrics: &str, family: &str) -> Vec<String> {
+    let lines = metrics.lines().filter_map(|line| line.strip_prefix(family));
+    lines.filter(|rest| rest.starts_with('{')).map(str::to_owned).collect()
+}
+
+#[test]
+fn what_the_gates_let_through_is_what_the_provider_counts() {
+    let place = Place::new();
+    let text = settings("gp3", "durability = \"always\"\n");
+    place.write(&text.replace("contract", "simulate = true\ncontract"));
+    let server = place.serve();
+    let mut client = server.client();
+    for n in 0..200 {
+        assert_eq!(client.ask(&format!("set {n} {}", "x".repeat(10_000))), "+OK");
+    }
+    // One of the two is asked first, and a log may be synced in between: some time they agree.
+    let agree =
+        std::iter::repeat_with(|| server.admin("GET /metrics").1).take(1000).any(|metrics| {
+            let spent = figures(&metrics, "plimsoll_volume_ops_total");
+            assert_eq!(spent.len(), 3);
+            spent == figures(&metrics, "plimsoll_volume_provider_ops_total")
+        });
+    assert!(agree);
+    let (_, metrics) = server.admin("GET /metrics");
+    for volume in figures(&metrics, "plimsoll_volume_throttled_total") {
+        assert!(volume.ends_with(" 0"), "never over the line: {volume}");
+    }
+    server.stop();
+}
+
 #[test]
 fn a_contract_changes_while_serving_and_other_settings_wait() {
     let place = Place::new();

@@ -103,8 +103,13 @@ impl Scrape {
             "Paid bytes a second",
             each(|v| v.paid_bytes_per_sec),
         )?;
-        page.counters("volume_ops", "Operations that went to the device", each(|v| Some(v.ops)))?;
-        page.counters("volume_bytes", "Bytes to and from the device", each(|v| Some(v.bytes)))?;
+        page.counters("volume_ops", "Operations let through, in tokens", each(|v| Some(v.ops)))?;
+        page.counters("volume_bytes", "Bytes let through", each(|v| Some(v.bytes)))?;
+        page.counters(
+            "volume_provider_ops",
+            "Operations the simulated provider counted",
+            each(|v| v.provider_ops),
+        )?;
         page.counters(
             "volume_throttled",
             "Operations the simulated provider throttled",

@@ -147,6 +147,9 @@ fn plimsoll(service: &Service, lines: &mut Lines) {
             more(format_args!("{}_granted", class.name), class.granted);
             more(format_args!("{}_queued", class.name), class.queued);
         }
+        if let Some(ops) = volume.provider_ops {
+            more(format_args!("provider_ops"), ops);
+        }
         if let Some(throttled) = volume.throttled {
             more(format_args!("throttled"), throttled);
         }
