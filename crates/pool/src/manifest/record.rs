@@ -437,6 +437,56 @@ pub(crate) mod tests {
         }
     }
 
+    /// The bytes of `docs/format/manifest.md`: a change of them is a new version.
+    #[test]
+    fn the_bytes_of_version_1() {
+        let name = |text| Name::new(text).unwrap();
+        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let id = ObjectId(0x11);
+        let whole = Layout::Whole { volume: VolumeId(2) };
+        let striped =
+            Layout::Striped { chunk: 0x10000, volumes: vec![VolumeId(1), VolumeId(0x102)] };
+        let committed = Committed { len: 5, checksum: None };
+        let sealed = Committed { len: 5, checksum: Some(0xabcd) };
+        let create = |kind, layout: &Layout, committed| Record::Create {
+            id,
+            kind,
+            layout: layout.clone(),
+            committed,
+            name: name("a"),
+        };
+        let records = [
+            (Record::Lease { from: 1, upto: 0x401 }, "01 0100000000000000 0104000000000000"),
+            (create(Kind::Log, &whole, None), "02 1100000000000000 02 000200 00 0161"),
+            (
+                create(Kind::Table, &striped, Some(sealed)),
+                "02 1100000000000000 00 01 0000010000000000 0200 0100 0201 01 0500000000000000 01 \
+                 cdab000000000000 0161",
+            ),
+            (Record::Commit { id, committed }, "03 1100000000000000 0500000000000000 00"),
+            (Record::Unlink { name: name("a/b") }, "04 03612f62"),
+            (Record::Rename { from: name("a"), to: name("b") }, "05 0161 0162"),
+            (Record::Link { from: name("a"), to: name("b") }, "06 0161 0162"),
+            (Record::RenamePrefix { from: name("a"), to: name("b") }, "07 0161 0162"),
+            (Record::Close, "08"),
+        ];
+        for (record, bytes) in records {
+            let mut encoded = Vec::new();
+            record.encode(&mut encoded);
+            assert_eq!(hex(&encoded), bytes.replace(' ', ""), "{record:?}");
+        }
+        let begin = Begin {
+            pool: PoolId(0xaa),
+            generation: 7,
+            snapshot_frames: 2,
+            volumes: vec![(VolumeId(3), "s3".into())],
+            copies: vec![VolumeId(3)],
+        };
+        let bytes = "506c696d4d616e66 01000000 aa000000000000000000000000000000 \
+                     0700000000000000 0200000000000000 0100 0300 0200 7333 0100 0300";
+        assert_eq!(hex(&begin.encode()), bytes.replace(' ', ""));
+    }
+
     #[test]
     fn what_a_later_version_writes_is_named() {
         assert_eq!(Record::decode_all(&[99]), Err(DecodeError::UnknownType(99)));

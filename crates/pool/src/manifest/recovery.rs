@@ -55,7 +55,7 @@ pub(crate) struct Recovered {
     /// The highest number of a manifest seen anywhere.
     pub(crate) generation: u64,
     /// Objects of volumes that the manifest issued and does not need.
-    pub(crate) leftovers: Vec<(VolumeId, Name)>,
+    pub(crate) leftovers: Vec<(VolumeId, Leaf)>,
     /// Objects of volumes that are not this pool's.
     pub(crate) foreign: Vec<(VolumeId, Listed)>,
     /// What each volume that is here holds.
@@ -154,8 +154,10 @@ fn belonging(visited: Vec<Visited>) -> Result<Vec<Belonging>> {
             Found::Nothing => others.push((label, listing)),
         }
     }
-    if let Some((label, listing)) = others.into_iter().next() {
-        return Err(stranger(&label, &listing, volumes.first()));
+    // Objects nobody knows are what people have to hear of first.
+    others.sort_by_key(|(_, listing): &(String, Vec<Listed>)| listing.is_empty());
+    if let Some((label, listing)) = others.first() {
+        return Err(stranger(label, listing, volumes.first()));
     }
     for (i, volume) in volumes.iter().enumerate() {
         let first = &volumes[0];
@@ -365,38 +367,25 @@ fn compare(
     let (mut leftovers, mut foreign) = (Vec::new(), Vec::new());
     let issued = state.issued();
     for Belonging { header, listing, .. } in &volumes {
+        let volume = header.volume;
         for listed in listing {
-            let ours = match Leaf::parse(&listed.name) {
+            let leaf = Leaf::parse(&listed.name);
+            let leftover = match leaf {
                 Some(Leaf::Header) => continue,
-                Some(Leaf::Manifest { .. }) => true,
+                Some(Leaf::Manifest { .. }) if trust.salvage => continue,
+                Some(Leaf::Manifest { .. }) => leaf,
                 Some(Leaf::Object { id, kind }) => match state.object(id) {
-                    Some(object) => {
-                        let volumes = object.layout.volumes();
-                        if object.kind == kind && volumes.contains(&header.volume) {
-                            continue;
-                        }
-                        false
-                    }
-                    None => issued.contains(&id.0),
+                    Some(object) if object.is_at(kind, volume) => continue,
+                    // What a manifest that may be old does not know is not for it to delete.
+                    None if issued.contains(&id.0) && !trust.salvage => leaf,
+                    _ => None,
                 },
-                None => false,
+                None => None,
             };
-            if ours {
-                leftovers.push((header.volume, listed.name.clone()));
-            } else {
-                foreign.push((header.volume, listed.clone()));
+            match leftover {
+                Some(leaf) => leftovers.push((volume, leaf)),
+                None => foreign.push((volume, listed.clone())),
             }
-        }
-    }
-    if trust.salvage {
-        // What a manifest that may be old does not know is not for it to delete.
-        let unknown = leftovers
-            .drain(..)
-            .filter(|(_, name)| matches!(Leaf::parse(name), Some(Leaf::Object { .. })));
-        for (id, name) in unknown {
-            let volume = volumes.iter().find(|volume| volume.header.volume == id);
-            let len = volume.and_then(|v| v.listing.iter().find(|listed| listed.name == name));
-            foreign.push((id, Listed { name, len: len.map_or(0, |listed| listed.len) }));
         }
     }
     skip_foreign_ids(&mut state, &foreign, trust);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use policy::placement::Layout;
+use policy::placement::{Layout, VolumeId};
 use volume::{Error, ErrorKind, Name, Result};
 
 use crate::leaf::{Kind, Leaf, ObjectId};
@@ -40,6 +40,13 @@ pub(crate) struct Dead {
     pub(crate) id: ObjectId,
     pub(crate) kind: Kind,
     pub(crate) layout: Layout,
+}
+
+impl Stored {
+    /// Whether it has a leaf of this kind on this volume.
+    pub(crate) fn is_at(&self, kind: Kind, volume: VolumeId) -> bool {
+        self.kind == kind && self.layout.volumes().contains(&volume)
+    }
 }
 
 impl Dead {
@@ -239,7 +246,6 @@ fn invalid(what: String) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use policy::placement::VolumeId;
     use proptest::prelude::*;
 
     use super::*;

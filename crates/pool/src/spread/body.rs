@@ -102,7 +102,14 @@ impl Body {
 
     /// The length of the object.
     pub(super) fn len(&self) -> u64 {
-        self.len.load(Ordering::Acquire)
+        let own = || self.len.load(Ordering::Acquire);
+        self.log_len().unwrap_or_else(own)
+    }
+
+    /// The length of a log that is open: its leaf's, whatever became of writes that failed.
+    fn log_len(&self) -> Option<u64> {
+        let leaf = (self.kind == Kind::Log).then(|| self.parts[0].leaf.lock())?;
+        leaf.as_ref().map(|leaf| leaf.len())
     }
 
     /// Whether [`Body::len`] is exact without asking a volume.
@@ -121,11 +128,6 @@ impl Body {
 
     fn part_len(&self, part: usize, len: u64) -> u64 {
         self.chunks.part_len(len, part)
-    }
-
-    /// Everything in `range` of the object, by the parts that hold it.
-    fn pieces(&self, offset: u64, len: usize) -> Vec<Piece> {
-        self.chunks.pieces(offset, len as u64).collect()
     }
 }
 
@@ -157,6 +159,9 @@ impl Spread {
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.body.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            if let Some(len) = self.body.log_len() {
+                self.body.len.store(len, Ordering::Release);
+            }
             // A handle made in between opens the leaves again.
             self.body.parts.iter().for_each(|part| drop(part.leaf.lock().take()));
         }
@@ -182,20 +187,24 @@ impl Handle {
         let rest = self.body.len().saturating_sub(offset);
         let len = usize::try_from(rest).unwrap_or(usize::MAX).min(into.len());
         into.resize(len);
-        match self.body.pieces(offset, len)[..] {
-            [] => Ok(into),
-            [piece] => self.read_piece(piece, into, io).await,
-            ref pieces => {
-                let reads = pieces
-                    .iter()
-                    .map(|&piece| self.read_piece(piece, IoBufMut::zeroed(piece.len as usize), io));
-                for (piece, read) in pieces.iter().zip(join_all(reads).await) {
-                    let at = piece.at as usize;
-                    into[at..at + piece.len as usize].copy_from_slice(&read?);
-                }
-                Ok(into)
+        let mut pieces = self.body.chunks.pieces(offset, len as u64).peekable();
+        match pieces.peek() {
+            None => return Ok(into),
+            // By far the most reads: no second buffer.
+            Some(&piece) if piece.len == len as u64 => {
+                return self.read_piece(piece, into, io).await;
             }
+            Some(_) => {}
         }
+        let reads = pieces.map(async |piece| {
+            let read = self.read_piece(piece, IoBufMut::zeroed(piece.len as usize), io).await;
+            (piece.at as usize, read)
+        });
+        for (at, read) in join_all(reads).await {
+            let read = read?;
+            into[at..at + read.len()].copy_from_slice(&read);
+        }
+        Ok(into)
     }
 
     /// Reads a piece into a buffer of its length.
@@ -219,7 +228,7 @@ impl Handle {
         if data.is_empty() {
             return Ok(());
         }
-        let writes = self.body.pieces(offset, data.len()).into_iter().map(|piece| {
+        let writes = self.body.chunks.pieces(offset, data.len() as u64).map(|piece| {
             let at = piece.at as usize;
             self.write_piece(piece, data.slice(at..at + piece.len as usize), io)
         });

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{Inner, Spread};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::State;
-use crate::manifest::recovery::{self, Survey, Trust};
+use crate::manifest::recovery::{self, Recovered, Survey, Trust};
 use crate::seats::{Member, Seats};
 
 /// How many bytes a scrub reads at once.
@@ -98,9 +98,7 @@ impl Spread {
             Survey::Blank { .. } => {
                 Err(Error::new(ErrorKind::NotFound, "no pool here: the volumes are blank"))
             }
-            Survey::Pool(found) => {
-                Ok(compare(&found.state, &found.seats, &found.listings, &|_| false))
-            }
+            Survey::Pool(found) => Ok(found.report()),
         }
     }
 
@@ -172,6 +170,13 @@ impl Spread {
             at += step;
         }
         Ok((len, hash.digest()))
+    }
+}
+
+impl Recovered {
+    /// How the manifest and the volumes compare before anything is done about it.
+    pub(super) fn report(&self) -> Report {
+        compare(&self.state, &self.seats, &self.listings, &|_| false)
     }
 }
 
@@ -259,9 +264,7 @@ fn compare(
         match Leaf::parse(name) {
             Some(Leaf::Header | Leaf::Manifest { .. }) => {}
             Some(Leaf::Object { id, kind }) => {
-                let lives = state.object(id).is_some_and(|object| {
-                    object.kind == kind && object.layout.volumes().contains(volume)
-                });
+                let lives = state.object(id).is_some_and(|object| object.is_at(kind, *volume));
                 if lives || is_draft(id) {
                     continue;
                 }

@@ -37,6 +37,7 @@ use policy::placement::{Placement, VolumeId};
 use volume::{Error, ErrorKind, Intent, Listed, Name, Object, Pending, Result, Space, Volume};
 
 use self::body::Body;
+pub use self::body::Handle;
 pub use self::check::{Finding, Problem, Progress, Report};
 pub use self::claim::Claim;
 pub use self::names::{Change, Stat};
@@ -96,7 +97,7 @@ struct Table {
     /// Objects whose bytes can go when the edit that took their last name is durable.
     condemned: VecDeque<(Lsn, Dead)>,
     /// Leaves that could not be removed yet.
-    leftovers: VecDeque<(VolumeId, Leaf)>,
+    leftovers: BTreeMap<VolumeId, Vec<Leaf>>,
 }
 
 impl Opening {
@@ -166,6 +167,9 @@ impl Spread {
                 }
             },
         };
+        for loss in recovered.report().findings.iter().filter(|found| found.problem.is_loss()) {
+            tracing::error!("{loss}");
+        }
         let Recovered { pool, seats, state, generation, leftovers, foreign, .. } = recovered;
         let seats = Arc::new(seats);
         let meta = by_label(&seats, &meta)?;
@@ -185,9 +189,11 @@ impl Spread {
             claimed: Mutex::default(),
             foreign,
         };
-        inner.table.lock().leftovers =
-            leftovers.iter().filter_map(|(id, name)| Some((*id, Leaf::parse(name)?))).collect();
-        inner.remove_leftovers().await;
+        for (volume, leaf) in leftovers {
+            inner.table.lock().leftovers.entry(volume).or_default().push(leaf);
+        }
+        let volumes = inner.seats.present().map(|(seat, _)| seat.id);
+        join_all(volumes.map(|volume| inner.remove_leftovers(volume))).await;
         Ok(Self(Arc::new(inner)))
     }
 
@@ -232,7 +238,6 @@ impl Spread {
         self.0.journal.ready().await?;
         self.0.journal.durable(self.0.journal.recorded()).await?;
         self.0.bury().await;
-        self.0.remove_leftovers().await;
         Ok(())
     }
 

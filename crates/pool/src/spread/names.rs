@@ -15,8 +15,6 @@ use crate::manifest::{Dead, Record, State, Stored};
 
 /// So many removed objects may keep their bytes for want of a sync.
 const CONDEMNED_MAX: usize = 64;
-/// So many leaves that could not be removed are tried again at once.
-const LEFTOVERS_AT_ONCE: usize = 64;
 
 const IO: Io = Io::new(Origin::UserWrite, Step::Data);
 
@@ -174,8 +172,11 @@ impl Spread {
             self.0.journal.ready().await?;
             let unsynced = {
                 let mut table = self.0.table.lock();
-                self.0.must_fit(&table, changes)?;
-                match changes.iter().find_map(|change| self.0.unsynced_source(&table, change)) {
+                let unsynced = changes.iter().find_map(|c| self.0.unsynced_source(&table, c));
+                if unsynced.is_some() || changes.iter().any(|c| c.touches(&table.drafts)) {
+                    self.0.must_fit(&table, changes)?;
+                }
+                match unsynced {
                     Some(name) => name.clone(),
                     None => return self.0.record_names(&mut table, changes),
                 }
@@ -241,11 +242,8 @@ impl Inner {
         unsynced.then_some(from)
     }
 
-    /// Tries changes that touch drafts, which the manifest does not know, on a copy that has them.
+    /// Tries changes on a copy that has the drafts as well, which the manifest does not know.
     fn must_fit(&self, table: &Table, changes: &[Change]) -> Result<()> {
-        if !changes.iter().any(|change| change.touches(&table.drafts)) {
-            return Ok(());
-        }
         let mut scratch = self.journal.look(State::clone);
         for (name, &id) in &table.drafts {
             let Some(body) = table.bodies.get(&id) else { continue };
@@ -306,45 +304,37 @@ impl Inner {
             if let Some(body) = body.filter(|body| body.is_open()) {
                 join_all((0..dead.layout.volumes().len()).map(|part| self.leaf(&body, part))).await;
             }
-            let leaves = dead.layout.volumes().iter().map(|&volume| (volume, dead.leaf()));
-            let removed = leaves.map(async |(volume, leaf)| {
-                if !self.remove_leaf(volume, leaf).await {
-                    self.table.lock().leftovers.push_back((volume, leaf));
+            for &volume in dead.layout.volumes() {
+                // A volume that answers may do what it would not do before.
+                if self.remove_leaf(volume, dead.leaf()).await {
+                    self.remove_leftovers(volume).await;
                 }
-            });
-            join_all(removed).await;
-        }
-    }
-
-    /// Tries again to remove what could not be removed.
-    pub(super) async fn remove_leftovers(&self) {
-        let leftovers: Vec<_> = {
-            let mut table = self.table.lock();
-            let count = table.leftovers.len().min(LEFTOVERS_AT_ONCE);
-            table.leftovers.drain(..count).collect()
-        };
-        for (volume, leaf) in leftovers {
-            if !self.remove_leaf(volume, leaf).await {
-                self.table.lock().leftovers.push_back((volume, leaf));
             }
         }
     }
 
-    /// Removes a leaf; false if that has to be tried again.
+    /// Tries again to remove from a volume what could not be removed, until it fails again.
+    pub(super) async fn remove_leftovers(&self, volume: VolumeId) {
+        let next = || self.table.lock().leftovers.get_mut(&volume).and_then(Vec::pop);
+        while let Some(leaf) = next() {
+            if !self.remove_leaf(volume, leaf).await {
+                return;
+            }
+        }
+    }
+
+    /// Removes a leaf. If the volume does not do it now, it is kept for later, and false given.
     pub(super) async fn remove_leaf(&self, volume: VolumeId, leaf: Leaf) -> bool {
-        let removed = match self.seats.volume(volume) {
-            Ok(volume) => volume.remove(&leaf.name()).await,
-            // It is looked for when the volume is back and the pool opened.
-            Err(_) => return true,
-        };
-        match removed {
-            Ok(()) => true,
-            Err(e) if e.kind() == ErrorKind::NotFound => true,
-            Err(e) => {
+        // What lies on a volume that is away is looked for when it is back.
+        let Ok(device) = self.seats.volume(volume) else { return false };
+        match device.remove(&leaf.name()).await {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
                 let label = self.seats.label(volume);
                 tracing::debug!("{} stays on volume {label} for now: {e}", leaf.name());
+                self.table.lock().leftovers.entry(volume).or_default().push(leaf);
                 false
             }
+            _ => true,
         }
     }
 }

@@ -109,16 +109,10 @@ impl Inner {
     async fn keep_or_drop<T>(&self, kind: Kind, made: &Made, named: Result<T>) -> Result<T> {
         if named.is_err() {
             for &volume in made.layout.volumes() {
-                self.drop_leaf(volume, Leaf::Object { id: made.id, kind }).await;
+                self.remove_leaf(volume, Leaf::Object { id: made.id, kind }).await;
             }
         }
         named
-    }
-
-    async fn drop_leaf(&self, volume: VolumeId, leaf: Leaf) {
-        if !self.remove_leaf(volume, leaf).await {
-            self.table.lock().leftovers.push_back((volume, leaf));
-        }
     }
 
     /// All the room on the volumes that answer.
@@ -247,7 +241,7 @@ impl Inner {
             return Ok(leaves.into_iter().map(|(_, object)| object).collect());
         };
         for (volume, _) in leaves {
-            self.drop_leaf(volume, leaf).await;
+            self.remove_leaf(volume, leaf).await;
         }
         Err(at)
     }
