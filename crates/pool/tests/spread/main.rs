@@ -1,8 +1,16 @@
 //! Spread pools as their users see them: conformance, crashes, faults, volumes that are not as they
 //! should be, and the bytes of old formats.
 
+mod belonging;
+mod compacting;
 mod conforming;
 mod crashes;
+mod damage;
+mod faults;
+mod formats;
+mod jitter;
+mod many;
 mod model;
+mod objects;
 mod owners;
 mod rig;

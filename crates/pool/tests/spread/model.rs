@@ -1,6 +1,7 @@
 //! What a pool should hold, as plain maps, and random operations for both.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use pool::spread::{Change, Spread};
 use rand::{Rng, RngExt};
@@ -9,7 +10,7 @@ use volume::{ErrorKind, Intent, IoBuf, Result, Volume};
 use crate::rig::{IO, get, name};
 
 /// One operation of a user.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum Op {
     /// Creates an object and writes to it, without a sync.
     Create(&'static str, Vec<u8>),
@@ -20,6 +21,8 @@ pub(crate) enum Op {
     Cut(&'static str, usize),
     Sync(&'static str),
     Remove(&'static str),
+    /// Removes an object; a crash may undo it.
+    RemoveSoon(&'static str),
     Rename(&'static str, &'static str),
     Link(&'static str, &'static str),
     RenamePrefix(&'static str, &'static str),
@@ -28,17 +31,41 @@ pub(crate) enum Op {
     Flush,
 }
 
-pub(crate) const NAMES: [&str; 7] = ["a", "d/a", "d/b", "d/c.log", "e/a", "e/f/b", "x.log"];
-const PREFIXES: [&str; 4] = ["d", "e", "e/f", "g"];
+/// Names to choose from.
+pub(crate) struct Names {
+    directory: String,
+    objects: Vec<&'static str>,
+    directories: Vec<&'static str>,
+}
+
+impl Names {
+    /// A few names in a directory of their own.
+    pub(crate) fn within(directory: &str) -> Self {
+        // A few names a test: they may stay for as long as it runs.
+        let name = |text: &str| &*format!("{directory}/{text}").leak();
+        Self {
+            directory: format!("{directory}/"),
+            objects: ["a", "d/a", "d/b", "d/c.log", "e/a", "e/f/b", "x.log"].map(name).to_vec(),
+            directories: ["d", "e", "e/f", "g"].map(name).to_vec(),
+        }
+    }
+
+    /// What all of them begin with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.directory
+    }
+}
 
 impl Op {
-    pub(crate) fn random(rng: &mut impl Rng) -> Self {
+    pub(crate) fn random(rng: &mut impl Rng, names: &Names) -> Self {
         fn pick(rng: &mut impl Rng, from: &[&'static str]) -> &'static str {
             from[rng.random_range(0..from.len())]
         }
-        let text = pick(rng, &NAMES);
-        let other = pick(rng, &NAMES);
-        let mut data = vec![0; rng.random_range(0..3) * 70_000 + rng.random_range(0..5000)];
+        let text = pick(rng, &names.objects);
+        let other = pick(rng, &names.objects);
+        // Now and then longer than a chunk, so that it is striped.
+        let long = if rng.random_ratio(1, 6) { 70_000 } else { 0 };
+        let mut data = vec![0; long + rng.random_range(0..5000)];
         match rng.random_range(0..20) {
             0..4 => {
                 rng.fill_bytes(&mut data);
@@ -54,12 +81,33 @@ impl Op {
             }
             8 => Self::Cut(text, rng.random_range(0..6000)),
             9..13 => Self::Sync(text),
-            13..15 => Self::Remove(text),
+            13 => Self::Remove(text),
+            14 => Self::RemoveSoon(text),
             15 => Self::Rename(text, other),
             16 => Self::Link(text, other),
-            17 => Self::RenamePrefix(pick(rng, &PREFIXES), pick(rng, &PREFIXES)),
+            17 => Self::RenamePrefix(pick(rng, &names.directories), pick(rng, &names.directories)),
             18 => Self::Replace(text, other),
             _ => Self::Flush,
+        }
+    }
+
+    /// Whether every change of names before it is durable when it is done.
+    pub(crate) fn waits_for_names(&self, before: &Model) -> bool {
+        let bytes = |text: &str| before.names.get(text).map(|id| &before.objects[id]);
+        match self {
+            Self::WriteWhole(..)
+            | Self::Rename(..)
+            | Self::Link(..)
+            | Self::RenamePrefix(..)
+            | Self::Replace(..)
+            | Self::Flush => true,
+            // The pool says nothing of drafts, and of lengths only what is new.
+            Self::Remove(text) => bytes(text).is_some_and(|b| b.is_log || b.synced.is_some()),
+            Self::Sync(text) => bytes(text).is_some_and(|b| match &b.synced {
+                None => true,
+                Some(synced) => !b.is_log && synced.len() != b.live.len(),
+            }),
+            Self::Create(..) | Self::Append(..) | Self::Cut(..) | Self::RemoveSoon(_) => false,
         }
     }
 
@@ -84,6 +132,7 @@ impl Op {
             }
             Self::Sync(text) => pool.open(&name(text)).await?.sync(IO).await,
             Self::Remove(text) => pool.remove(&name(text)).await,
+            Self::RemoveSoon(text) => pool.remove_soon(&name(text)).await,
             Self::Rename(from, to) => pool.rename(&name(from), &name(to)).await,
             Self::Link(from, to) => pool.link(&name(from), &name(to)).await,
             Self::RenamePrefix(from, to) => pool.rename_prefix(&name(from), &name(to)).await,
@@ -93,6 +142,26 @@ impl Op {
                 pool.change(&[remove, link]).await
             }
             Self::Flush => pool.flush().await,
+        }
+    }
+}
+
+impl fmt::Debug for Op {
+    /// The bytes by their number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create(text, data) => write!(f, "create {text}, {} bytes", data.len()),
+            Self::WriteWhole(text, data) => write!(f, "write whole {text}, {} bytes", data.len()),
+            Self::Append(text, data) => write!(f, "append to {text}, {} bytes", data.len()),
+            Self::Cut(text, len) => write!(f, "cut {text} to {len}"),
+            Self::Sync(text) => write!(f, "sync {text}"),
+            Self::Remove(text) => write!(f, "remove {text}"),
+            Self::RemoveSoon(text) => write!(f, "remove {text} soon"),
+            Self::Rename(from, to) => write!(f, "rename {from} to {to}"),
+            Self::Link(from, to) => write!(f, "link {from} to {to}"),
+            Self::RenamePrefix(from, to) => write!(f, "rename {from}/ to {to}/"),
+            Self::Replace(from, to) => write!(f, "replace {to} by a link to {from}"),
+            Self::Flush => write!(f, "flush"),
         }
     }
 }
@@ -107,6 +176,8 @@ struct Bytes {
     synced: Option<Vec<u8>>,
     /// It was cut since the last sync, to no less than this.
     cut: Option<usize>,
+    /// Bytes may be on the device that are not in `live`: of writes that were given up, or cut off.
+    blurred: bool,
 }
 
 /// What a pool should hold.
@@ -141,18 +212,20 @@ impl Model {
             Op::WriteWhole(text, data) => {
                 let (live, synced) = (data.clone(), Some(data.clone()));
                 let is_log = name(text).is_log();
-                next.create(text, Bytes { is_log, is_sealed: true, live, synced, cut: None })?;
+                let bytes = Bytes { is_log, is_sealed: true, live, synced, ..Bytes::default() };
+                next.create(text, bytes)?;
             }
             Op::Append(text, data) => next.writable(text)?.live.extend_from_slice(data),
             Op::Cut(text, len) => {
                 let bytes = next.writable(text)?;
                 if bytes.live.len() > *len {
+                    bytes.blurred = true;
                     bytes.cut = Some(bytes.cut.unwrap_or(usize::MAX).min(*len));
                 }
                 bytes.live.truncate(*len);
             }
             Op::Sync(text) => next.sync(text)?,
-            Op::Remove(text) => {
+            Op::Remove(text) | Op::RemoveSoon(text) => {
                 next.names.remove(*text).ok_or(ErrorKind::NotFound)?;
             }
             Op::Rename(from, to) => {
@@ -179,13 +252,18 @@ impl Model {
         Ok(stages)
     }
 
+    /// These bytes, under the names of another time.
+    pub(crate) fn with_names_of(&self, other: &Self) -> Self {
+        Self { names: other.names.clone(), ..self.clone() }
+    }
+
     /// Whether a machine that was in this state may come back with `found`.
     pub(crate) fn explains(&self, found: &View) -> std::result::Result<(), String> {
         for (name, id) in &self.names {
             let bytes = &self.objects[id];
             match (&bytes.synced, found.get(name)) {
                 (None, None) => {}
-                (None, Some(_)) if bytes.is_log => {}
+                (None, Some(found)) if bytes.is_log => bytes.explain(&[], found, name)?,
                 (None, Some(_)) => return Err(format!("{name} is back, though a draft")),
                 (Some(_), None) => return Err(format!("{name} is lost")),
                 (Some(synced), Some(found)) => bytes.explain(synced, found, name)?,
@@ -203,11 +281,10 @@ impl Model {
         next.names.retain(|name, _| found.contains_key(name));
         for (name, id) in next.names.clone() {
             let bytes = next.object(id);
+            // What a crash left is on the device for good.
             bytes.live = found[&name].clone();
-            if !bytes.is_log {
-                bytes.synced = Some(bytes.live.clone());
-                bytes.cut = None;
-            }
+            bytes.synced = Some(bytes.live.clone());
+            bytes.cut = None;
         }
         next
     }
@@ -227,6 +304,11 @@ impl Model {
             }
         }
         next
+    }
+
+    /// A write to any object may have been given up, and still happen.
+    pub(crate) fn blur(&mut self) {
+        self.objects.values_mut().for_each(|bytes| bytes.blurred = true);
     }
 
     fn create(&mut self, text: &str, bytes: Bytes) -> std::result::Result<u64, ErrorKind> {
@@ -299,10 +381,17 @@ impl Model {
 impl Bytes {
     fn explain(&self, synced: &[u8], found: &[u8], name: &str) -> std::result::Result<(), String> {
         // A cut of anything but a log is in the manifest at once; of what was appended since a log
-        // may have any part.
+        // may have any part, and zeros for the rest.
         let kept = self.cut.unwrap_or(usize::MAX).min(synced.len());
-        let len_fits = if self.is_log { found.len() >= kept } else { found.len() == kept };
-        if !len_fits || found[..kept] != synced[..kept] {
+        let fits = if self.is_log {
+            let appended = found.len() >= kept
+                && found.len() <= self.live.len()
+                && found.iter().zip(&self.live).all(|(&found, &live)| found == live || found == 0);
+            appended || found.len() >= kept && self.blurred
+        } else {
+            found.len() == kept
+        };
+        if !fits || found[..kept] != synced[..kept] {
             let (found, synced) = (found.len(), synced.len());
             return Err(format!("{name}: {found} bytes, {synced} synced, cut to {:?}", self.cut));
         }
@@ -312,8 +401,13 @@ impl Bytes {
 
 /// What a pool holds.
 pub(crate) async fn view(pool: &Spread) -> Result<View> {
+    view_of(pool, "").await
+}
+
+/// What a pool holds under names that begin with `prefix`.
+pub(crate) async fn view_of(pool: &Spread, prefix: &str) -> Result<View> {
     let mut view = View::new();
-    for listed in pool.list().await? {
+    for listed in pool.list_prefix(prefix).await? {
         let bytes = get(pool, listed.name.as_str()).await?;
         assert_eq!(bytes.len() as u64, listed.len, "{}", listed.name);
         view.insert(listed.name.to_string(), bytes);

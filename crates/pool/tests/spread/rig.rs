@@ -6,7 +6,7 @@ use policy::units::KIB;
 use pool::spread::{Opening, Spread};
 use pool::{Member, PoolId};
 use volume::mem::Mem;
-use volume::{Io, IoBufMut, Name, Object, Result, Volume};
+use volume::{ErrorKind, Intent, Io, IoBuf, IoBufMut, Name, Object, Result, Volume};
 
 pub(crate) const IO: Io = Io::new(Origin::UserWrite, Step::Data);
 pub(crate) const POOL: PoolId = PoolId(0x504c_494d_534f_4c4c);
@@ -41,10 +41,38 @@ pub(crate) fn opening(placement: &str) -> Opening {
     }
 }
 
+pub(crate) async fn open<V: Volume + Clone + 'static>(volumes: &[V]) -> Result<Spread> {
+    Spread::open(members(volumes), opening("round-robin")).await
+}
+
+/// What an attempt to open fails with.
+pub(crate) fn refusal(opened: Result<Spread>) -> (ErrorKind, String) {
+    match opened {
+        Ok(_) => panic!("the pool opened"),
+        Err(e) => (e.kind(), e.to_string()),
+    }
+}
+
+/// The same bytes on other volumes.
+pub(crate) fn copies(volumes: &[Mem]) -> Vec<Mem> {
+    volumes.iter().map(|mem| Mem::from_image(mem.label(), mem.image())).collect()
+}
+
+/// The names of a volume's objects that are copies of the manifest.
+pub(crate) fn manifests(volume: &Mem) -> Vec<Name> {
+    let names = volume.image().into_keys();
+    names.filter(|name| name.as_str().starts_with("manifest-")).collect()
+}
+
 /// Every byte of an object.
 pub(crate) async fn read_all(object: &dyn Object) -> Result<Vec<u8>> {
     let read = object.read_at(0, IoBufMut::zeroed(object.len() as usize), IO).await?;
     Ok(read.to_vec())
+}
+
+/// Makes an object of `data`, whole and durable.
+pub(crate) async fn put(pool: &Spread, text: &str, data: &[u8]) -> Result<()> {
+    pool.write_whole(&name(text), &Intent::DATA, IoBuf::from(data), IO).await
 }
 
 pub(crate) async fn get(pool: &Spread, text: &str) -> Result<Vec<u8>> {

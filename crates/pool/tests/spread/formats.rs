@@ -1,0 +1,123 @@
+//! A sample of each format version, as that version wrote it, still opens.
+//!
+//! A sample is a directory for each volume and in it a file for each object. `WRITE_SAMPLE=1` writes
+//! that of the current version if there is none; one that is there is never changed again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pool::spread::Spread;
+use volume::mem::{Image, Mem};
+use volume::task::block_on;
+use volume::{ErrorKind, Intent, IoBuf, Volume};
+
+use crate::model::view;
+use crate::rig::{IO, POOL, get, members, mems, name, opening, put};
+
+const VOLUMES: usize = 3;
+
+fn sample(version: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(version)
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i % 251) as u8).collect()
+}
+
+/// Something of everything, part of it in the snapshot and part in the log.
+async fn write_v1(volumes: &[Mem]) {
+    let pool = Spread::open(members(volumes), opening("stripe")).await.unwrap();
+    put(&pool, "kv/000001.sst", &pattern(700)).await.unwrap();
+    put(&pool, "kv/000002.sst", &pattern(140_000)).await.unwrap();
+    drop(pool);
+    let pool = Spread::open(members(volumes), opening("stripe")).await.unwrap();
+    let log = pool.create(&name("kv/000003.log"), &Intent::LOG).await.unwrap();
+    log.write_at(0, IoBuf::from(&b"record"[..]), IO).await.unwrap();
+    log.sync(IO).await.unwrap();
+    let data = pool.create(&name("kv/data"), &Intent::DATA).await.unwrap();
+    data.write_at(0, IoBuf::from(&pattern(100)[..]), IO).await.unwrap();
+    data.sync(IO).await.unwrap();
+    data.set_len(50).await.unwrap();
+    pool.link(&name("kv/000001.sst"), &name("copy/000001.sst")).await.unwrap();
+    pool.rename(&name("kv/000003.log"), &name("kv/CURRENT")).await.unwrap();
+    pool.rename_prefix(&name("copy"), &name("checkpoint/1")).await.unwrap();
+    put(&pool, "removed", b"removed").await.unwrap();
+    pool.remove(&name("removed")).await.unwrap();
+    pool.close().await.unwrap();
+}
+
+fn load(version: &str) -> Vec<Mem> {
+    let volume = |i: usize| {
+        let label = format!("s{i}");
+        let mut image = Image::new();
+        for entry in fs::read_dir(sample(version).join(&label)).expect("the sample is there") {
+            let path = entry.expect("a file").path();
+            let file = path.file_name().and_then(|file| file.to_str()).expect("a plain name");
+            image.insert(name(file), fs::read(&path).expect("a file"));
+        }
+        Mem::from_image(&label, image)
+    };
+    (0..VOLUMES).map(volume).collect()
+}
+
+fn save(version: &str, volumes: &[Mem]) {
+    for volume in volumes {
+        let directory = sample(version).join(volume.label());
+        fs::create_dir_all(&directory).unwrap();
+        for (name, bytes) in volume.image() {
+            fs::write(directory.join(name.as_str()), bytes).unwrap();
+        }
+    }
+}
+
+#[test]
+fn version_1_opens() {
+    if std::env::var_os("WRITE_SAMPLE").is_some() && !sample("v1").exists() {
+        let volumes = mems(VOLUMES);
+        block_on(write_v1(&volumes));
+        save("v1", &volumes);
+    }
+    let volumes = load("v1");
+    block_on(async {
+        let report = Spread::inspect(&members(&volumes)).await.unwrap();
+        assert_eq!((report.objects, report.findings), (4, vec![]));
+        let pool = Spread::open(members(&volumes), opening("single")).await.unwrap();
+        assert_eq!(pool.id(), POOL);
+        let held = view(&pool).await.unwrap();
+        let expected = [
+            ("checkpoint/1/000001.sst", pattern(700)),
+            ("kv/000001.sst", pattern(700)),
+            ("kv/000002.sst", pattern(140_000)),
+            ("kv/CURRENT", b"record".to_vec()),
+            ("kv/data", pattern(50)),
+        ];
+        assert_eq!(held, expected.map(|(name, bytes)| (name.to_owned(), bytes)).into());
+        let stat = pool.stat(&name("kv/000002.sst")).await.unwrap();
+        assert_eq!(stat.layout.to_string(), "striped by 64 KiB over 2 0 1");
+        assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
+        // And goes on to be used.
+        put(&pool, "new", b"new").await.unwrap();
+        assert_eq!(get(&pool, "new").await.unwrap(), b"new");
+    });
+}
+
+#[test]
+fn a_later_version_is_refused_by_name() {
+    let volumes = load("v1");
+    // The version of the header, with a checksum that fits.
+    let header = name("pool.header");
+    for slot in [0, 4096] {
+        let bytes = volumes[0].image()[&header].clone();
+        let mut page = bytes[slot..slot + 4096].to_vec();
+        page[8] = 2;
+        let checksum = crc32c::crc32c(&page[..4092]).to_le_bytes();
+        volumes[0].damage(&header, slot as u64 + 8, |byte| *byte = 2);
+        for (i, new) in checksum.into_iter().enumerate() {
+            volumes[0].damage(&header, (slot + 4092 + i) as u64, |byte| *byte = new);
+        }
+    }
+    let refused = block_on(Spread::open(members(&volumes), opening("single")));
+    let e = refused.err().expect("a later version is not opened");
+    assert_eq!(e.kind(), ErrorKind::Invalid);
+    assert!(e.to_string().contains("volume s0: its header has format 2"), "{e}");
+}
