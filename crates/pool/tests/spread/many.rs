@@ -102,7 +102,7 @@ fn run<V: Volume + Clone + 'static>(
 
 #[test]
 fn interleaved_and_given_up_work_is_done_or_not_done() {
-    for seed in 0..3000 {
+    for seed in 0..200 {
         let placement = PLACEMENTS[seed as usize % PLACEMENTS.len()];
         let volumes = mems(1 + seed as usize % 5);
         let users = run(&volumes, placement, seed, &Power::new());
@@ -121,7 +121,7 @@ fn interleaved_and_given_up_work_is_done_or_not_done() {
 
 #[test]
 fn interleaved_work_survives_a_power_cut() {
-    for seed in 0..4000 {
+    for seed in 0..400 {
         let placement = PLACEMENTS[seed as usize % PLACEMENTS.len()];
         let power = Power::new();
         let count = 1 + seed as usize % 5;

@@ -105,7 +105,7 @@ impl Op {
             Self::Remove(text) => bytes(text).is_some_and(|b| b.is_log || b.synced.is_some()),
             Self::Sync(text) => bytes(text).is_some_and(|b| match &b.synced {
                 None => true,
-                Some(synced) => !b.is_log && synced.len() != b.live.len(),
+                Some(synced) => !b.is_log && b.kept_of(synced) != b.live.len(),
             }),
             Self::Create(..) | Self::Append(..) | Self::Cut(..) | Self::RemoveSoon(_) => false,
         }
@@ -297,7 +297,7 @@ impl Model {
         for bytes in next.objects.values_mut().filter(|bytes| !bytes.is_log) {
             // Of other objects the manifest knows only what was synced, or cut.
             if let Some(synced) = &bytes.synced {
-                let len = bytes.cut.unwrap_or(usize::MAX).min(synced.len());
+                let len = bytes.kept_of(synced);
                 bytes.live = synced[..len].to_vec();
                 bytes.synced = Some(bytes.live.clone());
                 bytes.cut = None;
@@ -379,10 +379,15 @@ impl Model {
 }
 
 impl Bytes {
+    /// How much of what was synced is there whatever happens.
+    fn kept_of(&self, synced: &[u8]) -> usize {
+        self.cut.unwrap_or(usize::MAX).min(synced.len())
+    }
+
     fn explain(&self, synced: &[u8], found: &[u8], name: &str) -> std::result::Result<(), String> {
         // A cut of anything but a log is in the manifest at once; of what was appended since a log
         // may have any part, and zeros for the rest.
-        let kept = self.cut.unwrap_or(usize::MAX).min(synced.len());
+        let kept = self.kept_of(synced);
         let fits = if self.is_log {
             let appended = found.len() >= kept
                 && found.len() <= self.live.len()
