@@ -112,22 +112,24 @@ impl Devices {
 
     /// Opens the pool on them; makes it if all of them are there and blank.
     pub(crate) fn open_pool(&self, settings: &Settings) -> anyhow::Result<Spread> {
-        let pool = settings.kv_pool();
-        let mut opening = match pool.placement {
-            Placement::Single => Opening::new(Single),
-            Placement::RoundRobin => Opening::new(RoundRobin::default()),
-            Placement::Hash => Opening::new(Hash),
-            Placement::Stripe(chunk) => Opening::new(Stripe::new(chunk)),
-        };
-        opening = opening.meta(settings.kv.meta.clone());
+        let mut opening = opening(settings);
         if self.away.is_empty() {
             let id = u128::from(any_number()) << 64 | u128::from(any_number());
             opening = opening.create_if_missing(PoolId(id));
         } else {
             opening = opening.allow_away();
         }
+        self.open_as(settings, opening)
+    }
+
+    /// Opens the pool on them whatever was lost: see [`Opening::salvage`].
+    pub(crate) fn salvage_pool(&self, settings: &Settings) -> anyhow::Result<Spread> {
+        self.open_as(settings, opening(settings).allow_away().salvage())
+    }
+
+    fn open_as(&self, settings: &Settings, opening: Opening) -> anyhow::Result<Spread> {
         block_on(Spread::open(self.members(), opening))
-            .with_context(|| format!("pool {}", pool.name))
+            .with_context(|| format!("pool {}", settings.kv_pool().name))
     }
 
     /// Lets nothing through any more.
@@ -164,6 +166,16 @@ impl Stack {
         self.devices.close();
         Ok(())
     }
+}
+
+fn opening(settings: &Settings) -> Opening {
+    let opening = match settings.kv_pool().placement {
+        Placement::Single => Opening::new(Single),
+        Placement::RoundRobin => Opening::new(RoundRobin::default()),
+        Placement::Hash => Opening::new(Hash),
+        Placement::Stripe(chunk) => Opening::new(Stripe::new(chunk)),
+    };
+    opening.meta(settings.kv.meta.clone())
 }
 
 /// A number that differs from run to run and from call to call.

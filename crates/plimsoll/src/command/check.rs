@@ -15,12 +15,14 @@ use crate::wiring::Devices;
 
 /// Checks a settings file, its volumes, and what the pool's manifest says against what they hold
 ///
-/// Changes nothing, except that --scrub opens the pool as serving would. Exits with status 0 if all is
+/// Changes nothing, except that --scrub opens the pool as serving would, and --repair makes it open
+/// again. Exits with status 0 if all is
 /// well, 1 if anything is not. Volumes that a server has open cannot be checked.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll check -c plimsoll.toml
-  plimsoll check -c plimsoll.toml --scrub")]
+  plimsoll check -c plimsoll.toml --scrub
+  plimsoll check -c plimsoll.toml --repair    # volumes are lost for good; leave them out of the file")]
 pub(crate) struct Args {
     /// The settings file
     #[arg(short = 'c', long = "config", value_name = "FILE")]
@@ -29,6 +31,11 @@ pub(crate) struct Args {
     /// Also read back every table and compare it with its checksum
     #[arg(long)]
     scrub: bool,
+
+    /// Go on with the newest manifest that can be read, even if a newer one was lost: the last resort.
+    /// What only lost volumes held stays lost; what the manifest does not know is left alone and named
+    #[arg(long)]
+    repair: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -43,6 +50,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     for line in &devices.away {
         println!("{line}");
+    }
+    if args.repair {
+        repair(&devices, &settings)?;
     }
     let pool = &settings.kv_pool().name;
     match block_on(Spread::inspect(&devices.members())) {
@@ -61,6 +71,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn is_new(error: &Error) -> bool {
     error.kind() == ErrorKind::NotFound
+}
+
+fn repair(devices: &Devices, settings: &Settings) -> anyhow::Result<()> {
+    let pool = devices.salvage_pool(settings)?;
+    block_on(pool.close())?;
+    println!("pool {}: opens again, with what is here", settings.kv_pool().name);
+    Ok(())
 }
 
 fn scrub(devices: &Devices, settings: &Settings) -> anyhow::Result<bool> {
