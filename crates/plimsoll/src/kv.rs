@@ -8,12 +8,12 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::kv::{Change, Count, Durability, Error, KeyValue, Result};
+use engine::kv::{Change, Count, Durability, Error, KeyRange, KeyValue, Result, Scan};
 use policy::units::MIB;
 use pool::spread::Spread;
 use rust_rocksdb::{
-    BlockBasedOptions, Cache, DBCompressionType, Options as RocksOptions, ReadOptions, WriteBatch,
-    WriteOptions,
+    BlockBasedOptions, Cache, DBCompressionType, ErrorKind, Options as RocksOptions, Range,
+    ReadOptions, SizeApproximationOptions, WriteBatch, WriteOptions,
 };
 use volume::Clock;
 
@@ -140,6 +140,49 @@ impl Db {
         drop(self);
     }
 
+    /// The range as RocksDB takes it, which has to have an end.
+    fn delete_range(&self, batch: &mut WriteBatch, range: &KeyRange) -> Result<()> {
+        match &range.to {
+            _ if range.is_empty() => {}
+            Some(to) => batch.delete_range(&range.from, to),
+            None => {
+                let mut entries = self.rocks.raw_iterator_opt(bounded(range));
+                entries.seek_to_last();
+                entries.status().map_err(store_error)?;
+                if let Some(last) = entries.key() {
+                    batch.delete_range(&range.from[..], last);
+                    batch.delete(last);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The store's estimate for all keys, and of it the share that the bytes of `range` have; at least
+    /// the keys that were `counted` before it was asked.
+    fn estimate(&self, range: &KeyRange, counted: u64) -> Result<Count> {
+        let estimate = self.rocks.property_int_value("rocksdb.estimate-num-keys");
+        let estimate = estimate.map_err(store_error)?.unwrap_or(0);
+        let share = if *range == KeyRange::ALL { 1.0 } else { self.share(range) };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate")]
+        let keys = (estimate as f64 * share) as u64;
+        Ok(Count { keys: keys.max(counted), exact: false })
+    }
+
+    /// The share of the store's bytes that lies in `range`.
+    fn share(&self, range: &KeyRange) -> f64 {
+        // No key of ours begins with this many of the highest byte.
+        const END: &[u8] = &[u8::MAX; 64];
+        let mut options = SizeApproximationOptions::default();
+        options.set_include_memtables(true);
+        let ranges =
+            [Range::new(&range.from, range.to.as_deref().unwrap_or(END)), Range::new(&[], END)];
+        match self.rocks.get_approximate_sizes_with_options(&options, &ranges).as_deref() {
+            Ok(&[part, all]) if all > 0 => part as f64 / all as f64,
+            _ => 1.0,
+        }
+    }
+
     fn write(&self, batch: &WriteBatch) -> Result<()> {
         let mut options = WriteOptions::default();
         options.set_sync(self.durability == Durability::Always);
@@ -171,9 +214,13 @@ impl KeyValue for Db {
             match change {
                 Change::Put(key, value) => batch.put(key, value),
                 Change::Delete(key) => batch.delete(key),
+                Change::DeleteRange(range) => self.delete_range(&mut batch, range)?,
             }
         }
-        let keys = changes.iter().map(|(Change::Put(key, _) | Change::Delete(key))| key);
+        let keys = changes.iter().filter_map(|change| match change {
+            Change::Put(key, _) | Change::Delete(key) => Some(key),
+            Change::DeleteRange(_) => None,
+        });
         let _writing = self.stripes.write(keys);
         self.write(&batch)
     }
@@ -195,27 +242,54 @@ impl KeyValue for Db {
         Ok(batch.len() as u64)
     }
 
-    fn count(&self) -> Result<Count> {
-        let estimate = self.rocks.property_int_value("rocksdb.estimate-num-keys");
-        let estimate = estimate.map_err(store_error)?.unwrap_or(0);
-        // The estimate counts a key once for each memtable and table it is in, so that a far larger one
-        // may still be few keys; walking over that many versions would take too long to find out.
-        if estimate <= 4 * COUNT_EXACT_MAX {
-            let mut options = ReadOptions::default();
-            options.fill_cache(false);
-            let mut keys = self.rocks.raw_iterator_opt(options);
-            keys.seek_to_first();
-            let mut counted = 0;
-            while keys.valid() && counted <= COUNT_EXACT_MAX {
-                counted += 1;
-                keys.next();
-            }
-            keys.status().map_err(store_error)?;
-            if counted <= COUNT_EXACT_MAX {
-                return Ok(Count { keys: counted, exact: true });
+    fn scan(&self, scan: &Scan) -> Result<Vec<(Bytes, Bytes)>> {
+        let mut found = Vec::new();
+        if scan.range.is_empty() {
+            return Ok(found);
+        }
+        let mut entries = self.rocks.raw_iterator_opt(bounded(&scan.range));
+        if scan.reverse {
+            entries.seek_to_last();
+        } else {
+            entries.seek_to_first();
+        }
+        let mut bytes = 0;
+        while found.len() < scan.entries_max
+            && bytes < scan.bytes_max.max(1)
+            && let Some((key, value)) = entries.item()
+        {
+            bytes += key.len() + value.len();
+            found.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)));
+            if scan.reverse {
+                entries.prev();
+            } else {
+                entries.next();
             }
         }
-        Ok(Count { keys: estimate, exact: false })
+        entries.status().map_err(store_error)?;
+        Ok(found)
+    }
+
+    fn count(&self, range: &KeyRange) -> Result<Count> {
+        if range.is_empty() {
+            return Ok(Count { keys: 0, exact: true });
+        }
+        let mut options = bounded(range);
+        options.fill_cache(false);
+        // What was deleted or overwritten is walked over too: not for longer than this.
+        options.set_max_skippable_internal_keys(4 * COUNT_EXACT_MAX);
+        let mut keys = self.rocks.raw_iterator_opt(options);
+        keys.seek_to_first();
+        let mut counted = 0;
+        while keys.valid() && counted <= COUNT_EXACT_MAX {
+            counted += 1;
+            keys.next();
+        }
+        match keys.status() {
+            Ok(()) if counted <= COUNT_EXACT_MAX => Ok(Count { keys: counted, exact: true }),
+            Err(error) if error.kind() != ErrorKind::Incomplete => Err(store_error(error)),
+            _ => self.estimate(range, counted),
+        }
     }
 
     fn durability(&self) -> Durability {
@@ -223,9 +297,18 @@ impl KeyValue for Db {
     }
 }
 
+/// For a walk over `range` alone.
+fn bounded(range: &KeyRange) -> ReadOptions {
+    let mut options = ReadOptions::default();
+    options.set_iterate_lower_bound(&range.from[..]);
+    if let Some(to) = &range.to {
+        options.set_iterate_upper_bound(&to[..]);
+    }
+    options
+}
+
 /// What a front door tells its client to do about an error of RocksDB.
 fn store_error(error: rust_rocksdb::Error) -> Error {
-    use rust_rocksdb::ErrorKind;
     let kind = error.kind();
     let text = error.into_string();
     match kind {

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::kv::{self, Change, Count, Durability, KeyValue, Memory};
+use engine::kv::{self, Change, Count, Durability, KeyRange, KeyValue, Memory, Scan};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serve::figures::{self, Figures};
@@ -249,8 +249,12 @@ impl KeyValue for Slow {
         self.memory.delete_existing(keys)
     }
 
-    fn count(&self) -> kv::Result<Count> {
-        self.memory.count()
+    fn scan(&self, scan: &Scan) -> kv::Result<Vec<(Bytes, Bytes)>> {
+        self.memory.scan(scan)
+    }
+
+    fn count(&self, range: &KeyRange) -> kv::Result<Count> {
+        self.memory.count(range)
     }
 
     fn durability(&self) -> Durability {

@@ -38,8 +38,15 @@ enum Step {
     Apply(Vec<Change>),
     Delete(Vec<Bytes>),
     Get(Vec<Bytes>),
+    Scan(Scan),
     Flush,
     Reopen,
+}
+
+/// With an end, without one, and the wrong way round.
+fn range() -> impl Strategy<Value = KeyRange> {
+    let key = || (0..20_u8).prop_map(|n| Bytes::from(format!("key {n}")));
+    (key(), proptest::option::of(key())).prop_map(|(from, to)| KeyRange { from, to })
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -48,11 +55,17 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let change = prop_oneof![
         3 => (key(), vec(any::<u8>(), 0..100)).prop_map(|(k, v)| Change::Put(k, v.into())),
         1 => key().prop_map(Change::Delete),
+        1 => range().prop_map(Change::DeleteRange),
     ];
+    let scan = (range(), any::<bool>(), 0..8_usize, 0..300_usize);
+    let scan = scan.prop_map(|(range, reverse, entries_max, bytes_max)| {
+        Step::Scan(Scan { range, reverse, entries_max, bytes_max })
+    });
     let step = prop_oneof![
         6 => vec(change, 1..8).prop_map(Step::Apply),
         3 => keys().prop_map(Step::Delete),
         3 => keys().prop_map(Step::Get),
+        3 => scan,
         1 => Just(Step::Flush),
         1 => Just(Step::Reopen),
     ];
@@ -77,13 +90,14 @@ proptest! {
                 Step::Get(keys) => {
                     prop_assert_eq!(store.get_many(keys), model.get_many(keys));
                 }
+                Step::Scan(scan) => prop_assert_eq!(store.scan(scan), model.scan(scan)),
                 Step::Flush => store.flush().expect("memory takes a table"),
                 Step::Reopen => {
                     store.close();
                     store = volumes.open(&small());
                 }
             }
-            prop_assert_eq!(store.count(), model.count());
+            prop_assert_eq!(store.count(&KeyRange::ALL), model.count(&KeyRange::ALL));
         }
     }
 }
@@ -97,9 +111,9 @@ fn few_keys_are_counted_and_many_estimated() {
     let store = Volumes::new().open(&small());
     let few: Vec<_> = (0..COUNT_EXACT_MAX).map(put).collect();
     store.apply(&few).expect("memory takes them");
-    assert_eq!(store.count(), Ok(Count { keys: COUNT_EXACT_MAX, exact: true }));
+    assert_eq!(store.count(&KeyRange::ALL), Ok(Count { keys: COUNT_EXACT_MAX, exact: true }));
     store.apply(&[put(COUNT_EXACT_MAX)]).expect("memory takes it");
-    let estimate = store.count().expect("an estimate");
+    let estimate = store.count(&KeyRange::ALL).expect("an estimate");
     assert!(!estimate.exact);
     assert!(estimate.keys.abs_diff(COUNT_EXACT_MAX + 1) <= 1, "{estimate:?}");
 }
@@ -123,6 +137,6 @@ fn no_more_is_deleted_than_was_put() {
         }
         deleting.join().expect("no panic")
     });
-    let left = store.count().expect("one key at most").keys;
+    let left = store.count(&KeyRange::ALL).expect("one key at most").keys;
     assert!(left == 1 && deleted < rounds, "put {rounds} times, deleted {deleted}, {left} left");
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use bytes::Bytes;
-use engine::kv::Durability;
+use engine::kv::{Durability, KeyRange};
 
 use super::command::REDIS_VERSION;
 use super::service::Service;
@@ -163,7 +163,7 @@ fn plimsoll(service: &Service, lines: &mut Lines) {
 
 fn keyspace(service: &Service, lines: &mut Lines) {
     // A store that cannot count says so where it is asked alone, by DBSIZE.
-    if let Ok(count) = service.store.count()
+    if let Ok(count) = service.store.count(&KeyRange::ALL)
         && count.keys > 0
     {
         let kind = if count.exact { "counted" } else { "estimated" };

@@ -5,11 +5,11 @@ use crate::resp::glob::matches_any_case;
 use crate::resp::info;
 use crate::resp::reply::Reply;
 use crate::resp::service::Service;
-use engine::kv::Durability;
+use engine::kv::{Durability, KeyRange};
 
 /// `DBSIZE`.
 pub(super) fn dbsize(call: &mut Call<'_>) -> Reply {
-    match call.service.store.count() {
+    match call.service.store.count(&KeyRange::ALL) {
         Ok(count) => Reply::count(count.keys),
         Err(error) => error.into(),
     }

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::kv::{self, Count, Durability, KeyValue, Memory};
+use engine::kv::{self, Count, Durability, KeyRange, KeyValue, Memory, Scan};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -223,8 +223,12 @@ impl KeyValue for Counting {
         self.fails.clone().map_or_else(|| self.memory.delete_existing(keys), Err)
     }
 
-    fn count(&self) -> kv::Result<Count> {
-        self.fails.clone().map_or_else(|| self.memory.count(), Err)
+    fn scan(&self, scan: &Scan) -> kv::Result<Vec<(Bytes, Bytes)>> {
+        self.memory.scan(scan)
+    }
+
+    fn count(&self, range: &KeyRange) -> kv::Result<Count> {
+        self.fails.clone().map_or_else(|| self.memory.count(range), Err)
     }
 
     fn durability(&self) -> Durability {
