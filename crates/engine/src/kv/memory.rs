@@ -1,12 +1,11 @@
 //! The model the real stores are compared with.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
 
-use super::{Change, Count, Durability, KeyRange, KeyValue, Result, Scan};
+use super::{Change, Count, Durability, KeyRange, KeyValue, Result, Scan, within};
 
 /// The store as a map in memory: the model the real ones are compared with. It survives nothing.
 #[derive(Debug, Default)]
@@ -62,15 +61,4 @@ impl KeyValue for Memory {
     fn durability(&self) -> Durability {
         Durability::None
     }
-}
-
-fn within<'m>(
-    map: &'m BTreeMap<Bytes, Bytes>,
-    range: &KeyRange,
-) -> std::collections::btree_map::Range<'m, Bytes, Bytes> {
-    if range.is_empty() {
-        return map.range::<Bytes, _>((Bound::Included(&range.from), Bound::Excluded(&range.from)));
-    }
-    let to = range.to.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-    map.range::<Bytes, _>((Bound::Included(&range.from), to))
 }

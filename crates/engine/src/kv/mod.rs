@@ -5,6 +5,9 @@
 
 mod memory;
 
+use std::collections::{BTreeMap, btree_map};
+use std::ops::Bound;
+
 use bytes::Bytes;
 
 pub use memory::Memory;
@@ -143,6 +146,19 @@ pub trait KeyValue: Send + Sync {
 
     /// What a write has survived once [`KeyValue::apply`] or [`KeyValue::delete_existing`] returned.
     fn durability(&self) -> Durability;
+}
+
+/// The entries of a map that are in the range.
+pub(crate) fn within<'m, V>(
+    map: &'m BTreeMap<Bytes, V>,
+    range: &KeyRange,
+) -> btree_map::Range<'m, Bytes, V> {
+    let to = match &range.to {
+        None => Bound::Unbounded,
+        Some(_) if range.is_empty() => Bound::Excluded(&range.from),
+        Some(to) => Bound::Excluded(to),
+    };
+    map.range::<Bytes, _>((Bound::Included(&range.from), to))
 }
 
 #[cfg(test)]

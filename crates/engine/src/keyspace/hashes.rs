@@ -1,0 +1,122 @@
+//! Maps from fields to values.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::format::{self, Collection, Main, Value};
+use super::{Error, Result, Transaction};
+
+impl Transaction<'_> {
+    /// How many fields the hash of `key` has; zero if there is none.
+    ///
+    /// # Errors
+    /// [`Error::WrongKind`] if `key` holds something else; what the store reports.
+    pub fn hash_len(&mut self, key: &[u8]) -> Result<u64> {
+        Ok(self.hash(key)?.map_or(0, |hash| hash.len))
+    }
+
+    /// The values of these fields, in their order.
+    ///
+    /// # Errors
+    /// As [`Transaction::hash_len`].
+    pub fn hash_get(&mut self, key: &[u8], fields: &[Bytes]) -> Result<Vec<Option<Bytes>>> {
+        let Some(hash) = self.hash(key)? else { return Ok(vec![None; fields.len()]) };
+        let records: Vec<_> =
+            fields.iter().map(|field| format::field_key(hash.id, field)).collect();
+        self.get_all(&records)
+    }
+
+    /// Fields and values in the order of the fields: those behind `after`, and no more than `max`.
+    ///
+    /// # Errors
+    /// As [`Transaction::hash_len`].
+    pub fn hash_entries(
+        &mut self,
+        key: &[u8],
+        after: Option<&[u8]>,
+        max: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>> {
+        let Some(hash) = self.hash(key)? else { return Ok(Vec::new()) };
+        let mut range = format::fields(hash.id);
+        if let Some(after) = after {
+            range.from = super::transaction::successor(&format::field_key(hash.id, after));
+        }
+        let entries = self.entries(&range, false, max)?;
+        let named = |(record, value): (Bytes, Bytes)| (format::element_name(&record), value);
+        Ok(entries.into_iter().map(named).collect())
+    }
+
+    /// Gives fields their values, the last one counting where a field is named twice, and says how many
+    /// are new. A hash that was not there is made.
+    ///
+    /// # Errors
+    /// As [`Transaction::hash_len`].
+    pub fn hash_set(&mut self, key: &[u8], entries: &[(Bytes, Bytes)]) -> Result<u64> {
+        let (old, mut hash) = self.hash_opened(key)?;
+        let entries: BTreeMap<_, _> = entries.iter().cloned().collect();
+        let records: Vec<_> =
+            entries.keys().map(|field| format::field_key(hash.id, field)).collect();
+        let created = match old {
+            // Nobody ever wrote under a new id.
+            None => entries.len(),
+            Some(_) => self.get_all(&records)?.iter().filter(|value| value.is_none()).count(),
+        } as u64;
+        for (record, value) in records.into_iter().zip(entries.into_values()) {
+            self.put(record, value);
+        }
+        hash.len += created;
+        self.hash_put(key, old.as_ref(), hash);
+        Ok(created)
+    }
+
+    /// Removes fields, and says how many there were. A hash that has no field left is gone.
+    ///
+    /// # Errors
+    /// As [`Transaction::hash_len`].
+    pub fn hash_delete(&mut self, key: &[u8], fields: &[Bytes]) -> Result<u64> {
+        let (Some(old), mut hash) = self.hash_opened(key)? else { return Ok(0) };
+        let mut records: Vec<_> =
+            fields.iter().map(|field| format::field_key(hash.id, field)).collect();
+        records.sort_unstable();
+        records.dedup();
+        let values = self.get_all(&records)?;
+        let there = records.into_iter().zip(&values).filter(|(_, value)| value.is_some());
+        let mut deleted = 0;
+        for (record, _) in there {
+            self.delete_record(record);
+            deleted += 1;
+        }
+        if deleted == hash.len {
+            self.remove(key, &old)?;
+        } else if deleted > 0 {
+            hash.len -= deleted;
+            self.hash_put(key, Some(&old), hash);
+        }
+        Ok(deleted)
+    }
+
+    fn hash(&mut self, key: &[u8]) -> Result<Option<Collection>> {
+        match self.live(key)?.map(|main| main.value) {
+            None => Ok(None),
+            Some(Value::Hash(hash)) => Ok(Some(hash)),
+            Some(_) => Err(Error::WrongKind),
+        }
+    }
+
+    /// The hash for changing it, and its main record; a new one without any if there is none.
+    fn hash_opened(&mut self, key: &[u8]) -> Result<(Option<Main>, Collection)> {
+        match self.opened(key)? {
+            None => Ok((None, self.new_collection()?)),
+            Some(main) => match main.value {
+                Value::Hash(hash) => Ok((Some(main), hash)),
+                _ => Err(Error::WrongKind),
+            },
+        }
+    }
+
+    fn hash_put(&mut self, key: &[u8], old: Option<&Main>, hash: Collection) {
+        let expires = old.and_then(|old| old.expires);
+        self.put_main(key, old, &Main { expires, value: Value::Hash(hash) });
+    }
+}

@@ -1,0 +1,189 @@
+//! Keys with values of several kinds, expiries and transactions, over a plain ordered map.
+//!
+//! A [`Keyspace`] keeps each key's value in a [`KeyValue`] store as records: a string is one; a hash or
+//! a sorted set is a main record and one for each element, so that a collection may be far larger than
+//! memory. Everything happens in a [`Transaction`]: it names the keys it touches, holds them, sees the
+//! store and its own changes, and applies all of them at once or none.
+//!
+//! ```text
+//!   strings  hashes  sorted sets  keys     what commands mean
+//!        └──────┴────────┴─────────┘
+//!               transaction                a view of the store and changes on top
+//!          stripes       format            who may, and where the bytes are
+//! ```
+//!
+//! Time is milliseconds since 1970 on the wall's clock, because expiries survive restarts: a clock that
+//! is set back lets keys live longer, one set forward ends them early, and nothing else depends on it.
+
+mod format;
+mod hashes;
+mod keys;
+mod sorted_sets;
+mod strings;
+mod stripes;
+mod transaction;
+mod watch;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::kv::{self, Change, Durability, KeyRange, KeyValue, Scan};
+pub use format::Kind;
+pub use keys::KeysPage;
+pub use strings::Expiry;
+use stripes::Stripes;
+pub use transaction::{Touch, Touches, Transaction};
+pub use watch::Watched;
+
+/// What a call on a keyspace ends with.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a call failed: a kind for each thing a caller would do.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The key holds a value of another kind: use that kind's calls, or delete it.
+    #[error("the key holds the wrong kind of value")]
+    WrongKind,
+    /// The store holds something else: give the keyspace a store of its own.
+    #[error(
+        "the store holds data of another program, or of another version: give this one a store of its own"
+    )]
+    NotAKeyspace,
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] kv::Error),
+}
+
+/// The time as milliseconds since 1970.
+pub type WallClock = Box<dyn Fn() -> u64 + Send + Sync>;
+
+/// How many ids are taken from the store at once. More: fewer writes for collections that are made,
+/// more ids that nobody uses after a restart.
+const IDS_AT_ONCE: u64 = 1 << 20;
+
+/// Keys and their values in a store.
+pub struct Keyspace {
+    store: Arc<dyn KeyValue>,
+    stripes: Stripes,
+    ids: Mutex<Ids>,
+    wall: WallClock,
+    /// Keys whose time was over and that were removed for it.
+    expired: AtomicU64,
+}
+
+/// Numbers for collections.
+#[derive(Debug)]
+struct Ids {
+    next: u64,
+    /// What the store says: after a restart numbers begin here.
+    end: u64,
+}
+
+impl Keyspace {
+    /// Opens the keyspace in `store`, or makes it in an empty one, with `seed` for its stripes.
+    ///
+    /// # Errors
+    /// [`Error::NotAKeyspace`] for a store that holds something else; what the store reports.
+    pub fn open(store: Arc<dyn KeyValue>, wall: WallClock, seed: u64) -> Result<Self> {
+        let seed = match &store.get_many(&[Bytes::from_static(format::IDENTITY)])?[0] {
+            Some(identity) => match format::read_identity(identity) {
+                Some((format::VERSION, seed)) => seed,
+                _ => return Err(Error::NotAKeyspace),
+            },
+            None => {
+                let any = Scan {
+                    range: KeyRange::ALL,
+                    reverse: false,
+                    entries_max: 1,
+                    bytes_max: usize::MAX,
+                };
+                if !store.scan(&any)?.is_empty() {
+                    return Err(Error::NotAKeyspace);
+                }
+                let identity = (Bytes::from_static(format::IDENTITY), format::identity(seed));
+                store.apply(&[Change::Put(identity.0, identity.1)])?;
+                seed
+            }
+        };
+        let marks = store.scan(&Scan {
+            range: KeyRange::with_prefix(vec![format::MARKS]),
+            reverse: false,
+            entries_max: usize::MAX,
+            bytes_max: usize::MAX,
+        })?;
+        let marked = marks.iter().filter_map(|(key, _)| format::marked_stripe(key));
+        let stripes = Stripes::new(seed, marked);
+        let next = match &store.get_many(&[Bytes::from_static(format::NEXT_ID)])?[0] {
+            None => 0,
+            Some(next) => {
+                u64::from_le_bytes((&next[..]).try_into().map_err(|_| Error::NotAKeyspace)?)
+            }
+        };
+        let ids = Mutex::new(Ids { next, end: next });
+        Ok(Self { store, stripes, ids, wall, expired: AtomicU64::new(0) })
+    }
+
+    /// A transaction that touches these keys. Waits until it holds them: no other transaction changes
+    /// one of them before this one is over, and those it writes are seen by nobody else meanwhile but
+    /// as they were. The kept order of waiting is one for all: no two transactions wait for each other.
+    /// One thread has one at a time.
+    ///
+    /// # Errors
+    /// What the store reports when the keys are fetched, which is done for all of them at once.
+    pub fn begin(&self, touches: &Touches) -> Result<Transaction<'_>> {
+        Transaction::begin(self, touches)
+    }
+
+    /// How many keys there are, those included whose time is over but which were not removed yet:
+    /// counted while they are few, else estimated.
+    ///
+    /// # Errors
+    /// What the store reports.
+    pub fn count(&self) -> Result<kv::Count> {
+        Ok(self.store.count(&KeyRange::with_prefix(vec![format::KEYS]))?)
+    }
+
+    /// How many keys with an expiry there are, as [`Keyspace::count`] counts. An expiry that was
+    /// overwritten blindly counts until its time has come.
+    ///
+    /// # Errors
+    /// What the store reports.
+    pub fn count_expiring(&self) -> Result<kv::Count> {
+        Ok(self.store.count(&KeyRange::with_prefix(vec![format::EXPIRIES]))?)
+    }
+
+    /// How many keys were removed since the keyspace was opened because their time was over.
+    #[must_use]
+    pub fn expired(&self) -> u64 {
+        self.expired.load(Ordering::Relaxed)
+    }
+
+    /// What a change has survived once [`Transaction::commit`] returned.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.store.durability()
+    }
+
+    /// The time that expiries are compared with, in milliseconds since 1970.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        (self.wall)()
+    }
+
+    /// An id that no collection ever had.
+    fn new_id(&self) -> Result<u64> {
+        let mut ids = self.ids.lock();
+        if ids.next == ids.end {
+            let end = ids.end + IDS_AT_ONCE;
+            let end_record = Bytes::copy_from_slice(&end.to_le_bytes());
+            self.store.apply(&[Change::Put(Bytes::from_static(format::NEXT_ID), end_record)])?;
+            ids.end = end;
+        }
+        ids.next += 1;
+        Ok(ids.next - 1)
+    }
+}

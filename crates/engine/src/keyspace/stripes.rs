@@ -1,0 +1,153 @@
+//! Locks for keys: each key belongs to one of many stripes, and a transaction holds those of its keys.
+//!
+//! A stripe also counts the transactions that changed a key of it, which is how a watched key is known
+//! to be unchanged, and knows whether it ever had a collection: a string that is put on a stripe without
+//! one replaces whatever is there without looking, which is what makes a log-structured store fast.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Part of the format, as marks of stripes are stored. So many that two batches of a hundred keys
+/// seldom share one.
+const STRIPES: usize = 1 << 16;
+
+/// The stripe of a key.
+pub(super) type StripeIndex = u16;
+
+#[derive(Debug, Default)]
+struct Stripe {
+    lock: RwLock<()>,
+    /// Transactions that changed one of its keys.
+    version: AtomicU64,
+    /// Whether a key of it may hold a collection.
+    collections: AtomicBool,
+}
+
+/// The stripes of a keyspace.
+#[derive(Debug)]
+pub(super) struct Stripes {
+    stripes: Vec<Stripe>,
+    /// Everybody shares it, but who touches everything has it alone.
+    everything: RwLock<()>,
+    /// Stored with the keyspace, and drawn for it: nobody can choose keys that all meet in one stripe.
+    seed: u64,
+}
+
+/// How a key is locked.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Hold {
+    Shared,
+    Alone,
+}
+
+/// Locks that are held; dropped, they are free.
+pub(super) struct Held<'s> {
+    _shared: Vec<RwLockReadGuard<'s, ()>>,
+    _alone: Vec<RwLockWriteGuard<'s, ()>>,
+    _all_shared: Option<RwLockReadGuard<'s, ()>>,
+    _all_alone: Option<RwLockWriteGuard<'s, ()>>,
+}
+
+impl Stripes {
+    pub(super) fn new(seed: u64, marked: impl IntoIterator<Item = StripeIndex>) -> Self {
+        let stripes: Vec<_> = std::iter::repeat_with(Stripe::default).take(STRIPES).collect();
+        for index in marked {
+            stripes[usize::from(index)].collections.store(true, Ordering::Relaxed);
+        }
+        Self { stripes, everything: RwLock::new(()), seed }
+    }
+
+    pub(super) fn of(&self, key: &[u8]) -> StripeIndex {
+        let hash = xxh3_64_with_seed(key, self.seed);
+        StripeIndex::try_from(hash % STRIPES as u64).expect("there are as many stripes")
+    }
+
+    /// Waits for the locks of these stripes. They are taken in one order by all, so that nobody waits
+    /// in a circle. Nothing to hold takes no lock at all.
+    pub(super) fn hold(&self, stripes: impl IntoIterator<Item = (StripeIndex, Hold)>) -> Held<'_> {
+        let mut holds = BTreeMap::new();
+        for (stripe, hold) in stripes {
+            holds
+                .entry(stripe)
+                .and_modify(|held: &mut Hold| *held = hold.max(*held))
+                .or_insert(hold);
+        }
+        let (mut shared, mut alone) = (Vec::new(), Vec::new());
+        let all_shared = (!holds.is_empty()).then(|| self.everything.read());
+        for (stripe, hold) in holds {
+            let lock = &self.stripes[usize::from(stripe)].lock;
+            match hold {
+                Hold::Shared => shared.push(lock.read()),
+                Hold::Alone => alone.push(lock.write()),
+            }
+        }
+        Held { _shared: shared, _alone: alone, _all_shared: all_shared, _all_alone: None }
+    }
+
+    /// Waits until nobody holds anything.
+    pub(super) fn hold_everything(&self) -> Held<'_> {
+        Held {
+            _shared: Vec::new(),
+            _alone: Vec::new(),
+            _all_shared: None,
+            _all_alone: Some(self.everything.write()),
+        }
+    }
+
+    pub(super) fn version(&self, stripe: StripeIndex) -> u64 {
+        self.stripes[usize::from(stripe)].version.load(Ordering::Acquire)
+    }
+
+    /// Says that a key of the stripe was changed. The caller holds it alone.
+    pub(super) fn changed(&self, stripe: StripeIndex) {
+        self.stripes[usize::from(stripe)].version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Says that any key may have been changed. The caller holds everything.
+    pub(super) fn all_changed(&self) {
+        (0..=StripeIndex::MAX).for_each(|stripe| self.changed(stripe));
+    }
+
+    pub(super) fn may_have_collections(&self, stripe: StripeIndex) -> bool {
+        self.stripes[usize::from(stripe)].collections.load(Ordering::Acquire)
+    }
+
+    /// Says that the stored mark of the stripe is there, or is not. The caller holds the stripe alone.
+    pub(super) fn mark(&self, stripe: StripeIndex, collections: bool) {
+        self.stripes[usize::from(stripe)].collections.store(collections, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_alone_on_a_stripe_keeps_everybody_out_of_it_alone() {
+        let stripes = Stripes::new(0, []);
+        let held = stripes.hold([(3, Hold::Shared), (3, Hold::Alone), (3, Hold::Shared)]);
+        assert!(stripes.stripes[3].lock.try_read().is_none());
+        assert!(stripes.stripes[4].lock.try_write().is_some());
+        assert!(stripes.everything.try_write().is_none());
+        drop(held);
+        let _shared = stripes.hold([(3, Hold::Shared)]);
+        assert!(stripes.stripes[3].lock.try_read().is_some());
+    }
+
+    #[test]
+    fn who_holds_everything_keeps_everybody_out() {
+        let stripes = Stripes::new(0, []);
+        let _held = stripes.hold_everything();
+        assert!(stripes.everything.try_read().is_none());
+    }
+
+    #[test]
+    fn keys_go_to_other_stripes_under_another_seed() {
+        let (one, other) = (Stripes::new(1, []), Stripes::new(2, []));
+        let keys = (0..64_u32).map(u32::to_be_bytes);
+        assert!(keys.filter(|key| one.of(key) == other.of(key)).count() < 8);
+    }
+}

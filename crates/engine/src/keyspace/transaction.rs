@@ -1,0 +1,395 @@
+//! A view of the store with changes on top, which are applied together at the end.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use bytes::Bytes;
+
+use super::format::{self, Collection, Main, Value};
+use super::stripes::{Held, Hold, StripeIndex};
+use super::{Error, Keyspace, Result};
+use crate::kv::{self, Change, KeyRange, Scan};
+
+/// What a transaction does with a key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Touch {
+    /// Looks at its kind, expiry or string: one record, so that nobody has to be kept away.
+    Peek,
+    /// Reads any part of it.
+    Read,
+    /// Reads it and changes it.
+    Write,
+    /// Changes it without having looked at it, as a rule: it is not fetched ahead.
+    Replace,
+}
+
+/// What a transaction touches.
+#[derive(Clone, Debug, Default)]
+pub struct Touches {
+    keys: Vec<(Bytes, Touch)>,
+    everything: bool,
+}
+
+impl Touches {
+    /// Adds a key.
+    pub fn add(&mut self, key: Bytes, touch: Touch) {
+        self.keys.push((key, touch));
+    }
+
+    /// Adds every key there is, to be changed: the transaction has the keyspace for itself.
+    pub fn add_everything(&mut self) {
+        self.everything = true;
+    }
+
+    /// How many keys were added.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether nothing was added.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty() && !self.everything
+    }
+}
+
+/// Changes that are not applied yet, and the locks that make them one with what they were made from.
+/// Dropped without [`commit`](Self::commit), nothing has happened.
+pub struct Transaction<'k> {
+    pub(super) space: &'k Keyspace,
+    /// The time of everything in this transaction, in milliseconds since 1970.
+    pub(super) now: u64,
+    /// Records as the store has them.
+    fetched: HashMap<Bytes, Option<Bytes>>,
+    /// Records as they will be, and those that will be gone.
+    overlay: BTreeMap<Bytes, Option<Bytes>>,
+    /// Ranges that will be gone, before anything of the overlay is there.
+    dropped: Vec<KeyRange>,
+    /// Whether nothing of what the store has is there any more.
+    flushed: bool,
+    /// Stripes of keys that change.
+    changed: BTreeSet<StripeIndex>,
+    /// Stripes that will be marked.
+    marked: BTreeSet<StripeIndex>,
+    /// Expired keys that were removed on the way.
+    pub(super) expired: u64,
+    /// Whether every key is held.
+    everything: bool,
+    _held: Held<'k>,
+}
+
+/// Records and what they hold.
+type Entries = Vec<(Bytes, Bytes)>;
+
+/// The most entries that are read from the store at once while walking.
+const PAGE_ENTRIES: usize = 1024;
+/// The most bytes.
+const PAGE_BYTES: usize = 1 << 20;
+/// Collections of up to so many elements are deleted one by one: a range would leave a mark in the store
+/// that reads look at, for the sake of few records.
+const DELETED_SINGLY_MAX: u64 = 64;
+
+impl<'k> Transaction<'k> {
+    pub(super) fn begin(space: &'k Keyspace, touches: &Touches) -> Result<Self> {
+        let stripes = &space.stripes;
+        let held = if touches.everything {
+            stripes.hold_everything()
+        } else {
+            stripes.hold(touches.keys.iter().filter_map(|(key, touch)| match touch {
+                Touch::Peek => None,
+                Touch::Read => Some((stripes.of(key), Hold::Shared)),
+                Touch::Write | Touch::Replace => Some((stripes.of(key), Hold::Alone)),
+            }))
+        };
+        let fetch = touches.keys.iter().filter(|(key, touch)| match touch {
+            Touch::Peek | Touch::Read | Touch::Write => true,
+            Touch::Replace => stripes.may_have_collections(stripes.of(key)),
+        });
+        let mut records: Vec<_> = fetch.map(|(key, _)| format::main_key(key)).collect();
+        if records.len() > 1 {
+            records.sort_unstable();
+            records.dedup();
+        }
+        let values =
+            if records.is_empty() { Vec::new() } else { space.store.get_many(&records)? };
+        Ok(Self {
+            space,
+            now: space.now(),
+            fetched: records.into_iter().zip(values).collect(),
+            overlay: BTreeMap::new(),
+            dropped: Vec::new(),
+            flushed: false,
+            changed: BTreeSet::new(),
+            marked: BTreeSet::new(),
+            expired: 0,
+            everything: touches.everything,
+            _held: held,
+        })
+    }
+
+    /// Applies the changes: all are there on return, with the store's durability.
+    ///
+    /// # Errors
+    /// What the store reports; nothing was applied then.
+    pub fn commit(self) -> Result<()> {
+        let Self { space, overlay, dropped, flushed, changed, marked, expired, .. } = self;
+        if overlay.is_empty() && dropped.is_empty() {
+            return Ok(());
+        }
+        let changes = dropped.into_iter().map(Change::DeleteRange);
+        let changes = changes.chain(overlay.into_iter().map(|(record, value)| match value {
+            Some(value) => Change::Put(record, value),
+            None => Change::Delete(record),
+        }));
+        let done = space.store.apply(&changes.collect::<Vec<_>>());
+        // Whoever watches a key is told also where nobody knows what happened.
+        let stripes = &space.stripes;
+        if flushed {
+            stripes.all_changed();
+        }
+        changed.into_iter().for_each(|stripe| stripes.changed(stripe));
+        done?;
+        if flushed {
+            (0..=StripeIndex::MAX).for_each(|stripe| stripes.mark(stripe, false));
+        }
+        marked.into_iter().for_each(|stripe| stripes.mark(stripe, true));
+        space.expired.fetch_add(expired, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The time of everything in this transaction, in milliseconds since 1970.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The keyspace.
+    #[must_use]
+    pub fn keyspace(&self) -> &'k Keyspace {
+        self.space
+    }
+
+    /// The records' values, in their order.
+    pub(super) fn get_all(&mut self, records: &[Bytes]) -> Result<Vec<Option<Bytes>>> {
+        let unknown = |record: &&Bytes| {
+            !self.flushed
+                && !self.overlay.contains_key(*record)
+                && !self.fetched.contains_key(*record)
+        };
+        let missing: Vec<_> = records.iter().filter(unknown).cloned().collect();
+        if !missing.is_empty() {
+            let values = self.space.store.get_many(&missing)?;
+            self.fetched.extend(missing.into_iter().zip(values));
+        }
+        Ok(records.iter().map(|record| self.known(record).flatten()).collect())
+    }
+
+    pub(super) fn get(&mut self, record: &Bytes) -> Result<Option<Bytes>> {
+        match self.known(record) {
+            Some(known) => Ok(known),
+            None => Ok(self.get_all(std::slice::from_ref(record))?.swap_remove(0)),
+        }
+    }
+
+    /// What the record holds, if that is known without asking the store.
+    fn known(&self, record: &Bytes) -> Option<Option<Bytes>> {
+        match self.overlay.get(record) {
+            Some(value) => Some(value.clone()),
+            None if self.flushed => Some(None),
+            None => self.fetched.get(record).cloned(),
+        }
+    }
+
+    pub(super) fn put(&mut self, record: Bytes, value: Bytes) {
+        self.overlay.insert(record, Some(value));
+    }
+
+    pub(super) fn delete_record(&mut self, record: Bytes) {
+        self.overlay.insert(record, None);
+    }
+
+    /// The first entries of the range, or the last from the end on.
+    pub(super) fn entries(
+        &self,
+        range: &KeyRange,
+        reverse: bool,
+        entries_max: usize,
+    ) -> Result<Entries> {
+        let mut found = Vec::new();
+        let mut rest = range.clone();
+        while found.len() < entries_max && !rest.is_empty() {
+            let (page, after) = self.page(&rest, reverse, entries_max - found.len())?;
+            found.extend(page);
+            match after {
+                Some(after) => rest = after,
+                None => break,
+            }
+        }
+        found.truncate(entries_max);
+        Ok(found)
+    }
+
+    /// Some entries of the range, and what is left of it.
+    fn page(
+        &self,
+        range: &KeyRange,
+        reverse: bool,
+        wanted: usize,
+    ) -> Result<(Entries, Option<KeyRange>)> {
+        let entries_max = wanted.clamp(1, PAGE_ENTRIES);
+        let bytes_max = PAGE_BYTES;
+        let scan = Scan { range: range.clone(), reverse, entries_max, bytes_max };
+        let stored = if self.flushed { Vec::new() } else { self.space.store.scan(&scan)? };
+        let bytes: usize = stored.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let full = stored.len() == entries_max || bytes >= bytes_max;
+        let last = stored.last().filter(|_| full).map(|(key, _)| key.clone());
+        let (covered, after) = match last {
+            None => (range.clone(), None),
+            Some(last) if reverse => {
+                let after = KeyRange { from: range.from.clone(), to: Some(last.clone()) };
+                (KeyRange { from: last, to: range.to.clone() }, Some(after))
+            }
+            Some(last) => {
+                let behind = successor(&last);
+                let after = KeyRange { from: behind.clone(), to: range.to.clone() };
+                (KeyRange { from: range.from.clone(), to: Some(behind) }, Some(after))
+            }
+        };
+        let mut changes = kv::within(&self.overlay, &covered).peekable();
+        if changes.peek().is_none() {
+            return Ok((stored, after));
+        }
+        let mut merged: BTreeMap<_, _> = stored.into_iter().collect();
+        for (record, value) in changes {
+            match value {
+                Some(value) => merged.insert(record.clone(), value.clone()),
+                None => merged.remove(record),
+            };
+        }
+        let page = merged.into_iter();
+        Ok((if reverse { page.rev().collect() } else { page.collect() }, after))
+    }
+
+    /// The key's main record, whether or not its time is over.
+    pub(super) fn main(&mut self, key: &[u8]) -> Result<Option<Main>> {
+        self.get(&format::main_key(key))?.map(|record| decode(key, &record)).transpose()
+    }
+
+    /// The key's main record if there is one and somebody looked at it before.
+    pub(super) fn known_main(&self, key: &[u8]) -> Result<Option<Main>> {
+        let known = self.known(&format::main_key(key)).flatten();
+        known.map(|record| decode(key, &record)).transpose()
+    }
+
+    /// The key's main record, unless its time is over.
+    pub(super) fn live(&mut self, key: &[u8]) -> Result<Option<Main>> {
+        let now = self.now;
+        Ok(self.main(key)?.filter(|main| main.expires.is_none_or(|expires| expires > now)))
+    }
+
+    /// The key's main record, for changing it: one whose time is over is removed first.
+    pub(super) fn opened(&mut self, key: &[u8]) -> Result<Option<Main>> {
+        match self.main(key)? {
+            Some(main) if main.expires.is_some_and(|expires| expires <= self.now) => {
+                self.remove(key, &main)?;
+                self.expired += 1;
+                Ok(None)
+            }
+            main => Ok(main),
+        }
+    }
+
+    /// Whether the key may be something whose main record is not all of it.
+    pub(super) fn may_be_collection(&self, key: &[u8]) -> bool {
+        let stripe = self.space.stripes.of(key);
+        self.marked.contains(&stripe)
+            || !self.flushed && self.space.stripes.may_have_collections(stripe)
+    }
+
+    /// Puts the key's main record in the place of `old`; `None` for what was not looked at.
+    pub(super) fn put_main(&mut self, key: &[u8], old: Option<&Main>, new: &Main) {
+        let expired = old.and_then(|old| old.expires);
+        if expired != new.expires {
+            if let Some(expires) = expired {
+                self.delete_record(format::expiry_key(expires, key));
+            }
+            if let Some(expires) = new.expires {
+                self.put(format::expiry_key(expires, key), Bytes::new());
+            }
+        }
+        if !matches!(new.value, Value::String(_)) && !self.may_be_collection(key) {
+            let stripe = self.space.stripes.of(key);
+            self.marked.insert(stripe);
+            self.put(format::mark_key(stripe), Bytes::new());
+        }
+        self.put(format::main_key(key), new.encode());
+        self.touch(key);
+    }
+
+    /// Removes the key and all that belongs to it.
+    pub(super) fn remove(&mut self, key: &[u8], main: &Main) -> Result<()> {
+        if let Some(expires) = main.expires {
+            self.delete_record(format::expiry_key(expires, key));
+        }
+        match &main.value {
+            Value::String(_) => {}
+            Value::Hash(hash) => self.drop_range(format::fields(hash.id), hash.len)?,
+            Value::SortedSet(set) => {
+                self.drop_range(format::members(set.id), set.len)?;
+                self.drop_range(format::scores(set.id), set.len)?;
+            }
+        }
+        self.delete_record(format::main_key(key));
+        self.touch(key);
+        Ok(())
+    }
+
+    /// Removes every record of a range that nobody will write to again, and which has `len`.
+    fn drop_range(&mut self, range: KeyRange, len: u64) -> Result<()> {
+        if len <= DELETED_SINGLY_MAX {
+            for (record, _) in self.entries(&range, false, usize::MAX)? {
+                self.delete_record(record);
+            }
+        } else {
+            let made: Vec<_> =
+                kv::within(&self.overlay, &range).map(|(record, _)| record.clone()).collect();
+            made.iter().for_each(|record| {
+                self.overlay.remove(record);
+            });
+            self.dropped.push(range);
+        }
+        Ok(())
+    }
+
+    /// A collection with no element yet, and no main record before it has one.
+    pub(super) fn new_collection(&self) -> Result<Collection> {
+        Ok(Collection { id: self.space.new_id()?, len: 0 })
+    }
+
+    /// Removes every key.
+    pub(super) fn remove_everything(&mut self) {
+        assert!(self.everything, "others may be at the keys that are removed");
+        self.overlay.clear();
+        self.fetched.clear();
+        self.marked.clear();
+        self.flushed = true;
+        self.dropped = format::data().into();
+    }
+
+    /// Says that the key changes, which those who watch it are told.
+    pub(super) fn touch(&mut self, key: &[u8]) {
+        self.changed.insert(self.space.stripes.of(key));
+    }
+}
+
+/// The first key behind `key`.
+pub(super) fn successor(key: &[u8]) -> Bytes {
+    [key, &[0]].concat().into()
+}
+
+pub(super) fn decode(key: &[u8], record: &Bytes) -> Result<Main> {
+    Main::decode(record).ok_or_else(|| {
+        let key = key.escape_ascii();
+        Error::Store(kv::Error::Corrupt(format!("the record of key \"{key}\" is not readable")))
+    })
+}
