@@ -1,10 +1,12 @@
-//! `plimsoll bench`: measures, and reports as a table, JSON or a page.
+//! `plimsoll bench`: measures, and reports as a table, JSON or a page. One file a bench.
+
+mod provider;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use bench::Profile;
 use bench::report::Report;
-use bench::{Options, Profile};
 
 /// Measures one part and reports figures beside the bands they should lie in
 ///
@@ -18,16 +20,18 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Bench {
-    Provider(Measure),
+    Provider(provider::Args),
 }
 
-/// The simulated provider against its published trace (B01, B02), in virtual time; how late real sleeps
-/// are beside it
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.bench {
+        Bench::Provider(args) => provider::run(args),
+    }
+}
+
+/// What every bench is told.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:
-  plimsoll bench provider --profile smoke
-  plimsoll bench provider --rows B01 --json b01.json --html b01.html")]
-struct Measure {
+struct Common {
     /// How long to measure: smoke is under 20 s, short at most a minute a row, paper as the papers did
     #[arg(long, default_value = "short", value_parser = ["smoke", "short", "paper"])]
     profile: String,
@@ -35,10 +39,6 @@ struct Measure {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
-
-    /// The rows to measure, such as B01,B02; all if none is given
-    #[arg(long, value_delimiter = ',', value_name = "ROWS")]
-    rows: Vec<String>,
 
     /// Also write the report as JSON
     #[arg(long, value_name = "FILE")]
@@ -49,16 +49,16 @@ struct Measure {
     html: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let Bench::Provider(measure) = &args.bench;
-    measure.report(bench::provider::run)
-}
-
-impl Measure {
-    fn report(&self, run: fn(&Options) -> anyhow::Result<Report>) -> anyhow::Result<ExitCode> {
+impl Common {
+    /// What a bench takes, for the rows asked for.
+    fn options(&self, rows: &[String]) -> bench::Options {
         let profile = Profile::ALL.into_iter().find(|profile| profile.name() == self.profile);
         let profile = profile.expect("the command line takes the names of profiles only");
-        let report = run(&Options { profile, seed: self.seed, rows: self.rows.clone() })?;
+        bench::Options { profile, seed: self.seed, rows: rows.to_vec() }
+    }
+
+    /// Shows a report, and writes it where it was asked for.
+    fn give(&self, report: &Report) -> anyhow::Result<ExitCode> {
         report.print();
         if let Some(path) = &self.json {
             report.write_json(path)?;
