@@ -140,8 +140,14 @@ impl Db {
         drop(self);
     }
 
-    /// The range as RocksDB takes it, which has to have an end.
-    fn delete_range(&self, batch: &mut WriteBatch, range: &KeyRange) -> Result<()> {
+    /// Deletes the range, which RocksDB wants to have an end. `put_last` is the last key that `batch`
+    /// has put so far: it goes too if it is in the range.
+    fn delete_range(
+        &self,
+        batch: &mut WriteBatch,
+        range: &KeyRange,
+        put_last: Option<&Bytes>,
+    ) -> Result<()> {
         match &range.to {
             _ if range.is_empty() => {}
             Some(to) => batch.delete_range(&range.from, to),
@@ -149,7 +155,8 @@ impl Db {
                 let mut entries = self.rocks.raw_iterator_opt(bounded(range));
                 entries.seek_to_last();
                 entries.status().map_err(store_error)?;
-                if let Some(last) = entries.key() {
+                let put_last = put_last.filter(|key| range.contains(key)).map(|key| &key[..]);
+                if let Some(last) = entries.key().max(put_last) {
                     batch.delete_range(&range.from[..], last);
                     batch.delete(last);
                 }
@@ -210,11 +217,15 @@ impl KeyValue for Db {
 
     fn apply(&self, changes: &[Change]) -> Result<()> {
         let mut batch = WriteBatch::default();
+        let mut put_last = None;
         for change in changes {
             match change {
-                Change::Put(key, value) => batch.put(key, value),
+                Change::Put(key, value) => {
+                    batch.put(key, value);
+                    put_last = put_last.max(Some(key));
+                }
                 Change::Delete(key) => batch.delete(key),
-                Change::DeleteRange(range) => self.delete_range(&mut batch, range)?,
+                Change::DeleteRange(range) => self.delete_range(&mut batch, range, put_last)?,
             }
         }
         let keys = changes.iter().filter_map(|change| match change {

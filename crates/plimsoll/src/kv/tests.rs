@@ -102,6 +102,16 @@ proptest! {
     }
 }
 
+#[test]
+fn a_range_without_end_takes_what_the_batch_put_before() {
+    let store = Volumes::new().open(&small());
+    let put = |key| Change::Put(Bytes::from_static(key), Bytes::new());
+    let batch = [put(b"a"), put(b"z"), Change::DeleteRange(KeyRange::ALL), put(b"b")];
+    store.apply(&batch).expect("memory takes it");
+    assert_eq!(store.count(&KeyRange::ALL), Ok(Count { keys: 1, exact: true }));
+    assert_eq!(store.get(b"b").expect("a get").as_deref(), Some(&b""[..]));
+}
+
 fn put(n: u64) -> Change {
     Change::Put(format!("{n:08}").into(), Bytes::from_static(b"v"))
 }
