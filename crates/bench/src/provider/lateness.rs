@@ -66,6 +66,7 @@ pub(super) fn measure(report: &mut Report, secs: u64, bar: &ProgressBar) -> anyh
         x: "share of answers, %".into(),
         y: "at most late by, us".into(),
         curves,
+        ..Plot::default()
     });
     Ok(())
 }

@@ -39,6 +39,7 @@ pub(super) fn measure(report: &mut Report, seeds: &[u64], secs: u64) -> anyhow::
             Curve { name: "expected".into(), stroke: Stroke::Dashes, points: expected },
             Curve { name: "simulated".into(), stroke: Stroke::Dots, points },
         ],
+        ..Plot::default()
     });
     Ok(())
 }

@@ -118,5 +118,6 @@ fn plot(fast: &[u64; 20]) -> Plot {
             curve("fast, recorded", Stroke::Dots, &RECORDED, 0.5),
             curve("sent", Stroke::Dashes, &SENT, 0.5),
         ],
+        ..Plot::default()
     }
 }

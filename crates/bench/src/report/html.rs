@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::table::{Grid, number};
-use super::{Check, Plot, Report, plot};
+use super::table::number;
+use super::{Check, Plot, Report, Table, plot};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -26,8 +26,8 @@ pub(super) fn page(report: &Report) -> anyhow::Result<String> {
     for plot in &report.plots {
         figure(&mut body, plot)?;
     }
-    for grid in Grid::all(&report.rows) {
-        rows(&mut body, &grid)?;
+    for table in Table::all(report) {
+        figures(&mut body, &table)?;
     }
     list(&mut body, "Notes", &report.notes)?;
     list(&mut body, "History", &report.history)?;
@@ -65,21 +65,20 @@ fn figure(body: &mut String, plot: &Plot) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn rows(body: &mut String, grid: &Grid<'_>) -> anyhow::Result<()> {
-    let (id, unit) = (escape(grid.id), escape(grid.unit));
-    write!(body, "<h2>{id}, {unit}</h2>\n<table><tr><th>case")?;
-    for scheme in &grid.schemes {
-        write!(body, "<th>{}", escape(scheme))?;
+fn figures(body: &mut String, table: &Table) -> anyhow::Result<()> {
+    write!(body, "<h2>{}</h2>\n<div class=wide><table><tr><th>", escape(&table.title))?;
+    for column in &table.columns {
+        write!(body, "<th>{}", escape(column))?;
     }
     body.push_str("</tr>\n");
-    for (case, values) in &grid.lines {
+    for (case, values) in &table.lines {
         write!(body, "<tr><td>{}", escape(case))?;
         for value in values {
             write!(body, "<td class=n>{}", number(*value))?;
         }
         body.push_str("</tr>\n");
     }
-    body.push_str("</table>\n");
+    body.push_str("</table></div>\n");
     Ok(())
 }
 

@@ -12,7 +12,8 @@ use anyhow::Context;
 use policy::contract::Contract;
 use serde::Serialize;
 
-pub use plot::{Curve, Plot, Stroke};
+pub use plot::{Axis, Curve, Plot, Stroke};
+pub use table::Table;
 
 use crate::stats::Interval;
 use crate::{Options, Profile, machine};
@@ -41,6 +42,9 @@ pub struct Report {
     /// Pictures, for the page.
     #[serde(skip)]
     pub plots: Vec<Plot>,
+    /// What people see of the figures. If there is none: every row, by id and unit.
+    #[serde(skip)]
+    pub tables: Vec<Table>,
 }
 
 /// One figure.
@@ -88,6 +92,7 @@ impl Report {
             history: Vec::new(),
             notes: Vec::new(),
             plots: Vec::new(),
+            tables: Vec::new(),
         }
     }
 

@@ -10,15 +10,19 @@ use plotters::prelude::*;
 const SIZE: (u32, u32) = (860, 320);
 
 /// Readable on white and on black, also for those who do not tell red from green.
-const COLOURS: [RGBColor; 4] = [
+const COLOURS: [RGBColor; 8] = [
     RGBColor(31, 119, 220),
     RGBColor(230, 126, 20),
     RGBColor(120, 120, 120),
     RGBColor(170, 80, 200),
+    RGBColor(0, 158, 115),
+    RGBColor(200, 60, 80),
+    RGBColor(150, 130, 0),
+    RGBColor(0, 150, 190),
 ];
 
 /// A picture.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plot {
     /// What it shows.
     pub title: String,
@@ -26,8 +30,67 @@ pub struct Plot {
     pub x: String,
     /// The vertical axis, with its unit.
     pub y: String,
+    /// How the horizontal axis is divided.
+    pub x_axis: Axis,
+    /// How the vertical axis is divided.
+    pub y_axis: Axis,
     /// What is drawn, the first at the bottom.
     pub curves: Vec<Curve>,
+    /// Moments along the horizontal axis, and what begins there.
+    pub marks: Vec<(f64, String)>,
+}
+
+/// How an axis is divided.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Axis {
+    /// Evenly.
+    #[default]
+    Linear,
+    /// By powers of ten. What is not above zero is not drawn.
+    Log,
+    /// Shares from 0 to 1 by what is left: as far from 90 % to 99 % as from 99 % to 99.9 %. All of it is
+    /// not drawn.
+    Nines,
+}
+
+impl Axis {
+    /// Where `value` lies, on a scale that is even.
+    fn place(self, value: f64) -> f64 {
+        match self {
+            Self::Linear => value,
+            Self::Log => value.log10(),
+            Self::Nines => -(1.0 - value).log10(),
+        }
+    }
+
+    /// What lies at `place`, in words.
+    fn label(self, place: f64) -> String {
+        match self {
+            Self::Linear => tick(place),
+            // Between the powers no label: it would be a crooked one.
+            _ if (place - place.round()).abs() > 1e-6 => String::new(),
+            Self::Log => tick(10_f64.powf(place)),
+            Self::Nines => tick(100.0 - 100.0 * 10_f64.powf(-place)),
+        }
+    }
+
+    /// The span that is drawn of an axis with values in `span`.
+    fn whole(self, span: Range<f64>) -> Range<f64> {
+        match self {
+            Self::Linear => span,
+            Self::Log => span.start.floor()..span.end.ceil().max(span.start.floor() + 1.0),
+            Self::Nines => 0.0..span.end.ceil().max(1.0),
+        }
+    }
+
+    /// How many labels a span has room for: one for each power.
+    fn labels(self, span: &Range<f64>, usual: usize) -> usize {
+        match self {
+            Self::Linear => usual,
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few")]
+            _ => (span.end - span.start).round() as usize + 1,
+        }
+    }
 }
 
 /// One curve.
@@ -69,27 +132,45 @@ pub(super) fn svg(plot: &Plot) -> anyhow::Result<String> {
 }
 
 fn draw(plot: &Plot, area: &Area<'_>) -> anyhow::Result<()> {
-    let points = || plot.curves.iter().flat_map(|curve| &curve.points);
+    let placed: Vec<_> = plot.curves.iter().map(|curve| placed(plot, curve)).collect();
+    let points = || placed.iter().flat_map(|curve| &curve.points);
     let bars = plot.curves.iter().any(|curve| curve.stroke == Stroke::Bars);
     let x = range(points().map(|p| p.0), if bars { 1.0 } else { 0.0 });
-    let y = range(points().map(|p| p.1).chain([0.0]), 0.0);
+    let x = plot.x_axis.whole(x);
+    let y = match plot.y_axis {
+        Axis::Linear => {
+            let y = range(points().map(|p| p.1).chain([0.0]), 0.0);
+            y.start..y.end * 1.05
+        }
+        axis => axis.whole(range(points().map(|p| p.1), 0.0)),
+    };
+    let labels = (plot.x_axis.labels(&x, 10), plot.y_axis.labels(&y, 10));
     let mut chart = ChartBuilder::on(area)
         .margin(8)
         .x_label_area_size(36)
-        .y_label_area_size(56)
-        .build_cartesian_2d(x, y.start..y.end * 1.05)?;
+        .y_label_area_size(64)
+        .build_cartesian_2d(x, y.clone())?;
     chart
         .configure_mesh()
         .x_desc(&plot.x)
         .y_desc(&plot.y)
+        .x_labels(labels.0)
+        .y_labels(labels.1)
         .axis_style(BLACK.mix(0.5))
         .bold_line_style(BLACK.mix(0.12))
         .light_line_style(TRANSPARENT)
         .label_style(("sans-serif", 15))
-        .x_label_formatter(&|x| tick(*x))
-        .y_label_formatter(&|y| tick(*y))
+        .x_label_formatter(&|x| plot.x_axis.label(*x))
+        .y_label_formatter(&|y| plot.y_axis.label(*y))
         .draw()?;
-    for (curve, colour) in plot.curves.iter().zip(COLOURS.iter().cycle()) {
+    for (at, name) in &plot.marks {
+        let at = plot.x_axis.place(*at);
+        let line = vec![(at, y.start), (at, y.end)];
+        chart.draw_series([PathElement::new(line, BLACK.mix(0.35))])?;
+        let text = Text::new(format!(" {name}"), (at, y.end), ("sans-serif", 15).into_font());
+        chart.draw_series([text])?;
+    }
+    for (curve, colour) in placed.iter().zip(COLOURS.iter().cycle()) {
         draw_curve(&mut chart, curve, *colour)?;
     }
     chart
@@ -100,6 +181,14 @@ fn draw(plot: &Plot, area: &Area<'_>) -> anyhow::Result<()> {
         .draw()?;
     area.present()?;
     Ok(())
+}
+
+/// The curve where it lies on the axes, without what does not.
+fn placed(plot: &Plot, curve: &Curve) -> Curve {
+    let points = curve.points.iter();
+    let points = points.map(|(x, y)| (plot.x_axis.place(*x), plot.y_axis.place(*y)));
+    let points = points.filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
+    Curve { points, ..curve.clone() }
 }
 
 fn draw_curve(chart: &mut Chart<'_, '_>, curve: &Curve, colour: RGBColor) -> anyhow::Result<()> {

@@ -3,21 +3,54 @@
 use std::fmt::Write;
 use std::iter;
 
+use comfy_table::CellAlignment;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, Table};
 
 use super::{Check, Report, Row};
 
+/// Figures side by side.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// What it shows: the head of its first column.
+    pub title: String,
+    /// The heads of the others.
+    pub columns: Vec<String>,
+    /// What each line is about, and its figures, as many as there are columns.
+    pub lines: Vec<(String, Vec<Option<f64>>)>,
+}
+
+impl Table {
+    /// The tables of a report.
+    pub(super) fn all(report: &Report) -> Vec<Self> {
+        if report.tables.is_empty() {
+            Grid::all(&report.rows).into_iter().map(Self::from).collect()
+        } else {
+            report.tables.clone()
+        }
+    }
+}
+
+impl From<Grid<'_>> for Table {
+    fn from(grid: Grid<'_>) -> Self {
+        let line = |(case, figures): (&str, _)| (case.to_owned(), figures);
+        Self {
+            title: format!("{}, {}", grid.id, grid.unit),
+            columns: grid.schemes.iter().map(|scheme| (*scheme).to_owned()).collect(),
+            lines: grid.lines.into_iter().map(line).collect(),
+        }
+    }
+}
+
 /// Rows of one id and unit: a line for each case, a column for each scheme.
-pub(super) struct Grid<'a> {
-    pub(super) id: &'a str,
-    pub(super) unit: &'a str,
-    pub(super) schemes: Vec<&'a str>,
-    pub(super) lines: Vec<(&'a str, Vec<Option<f64>>)>,
+struct Grid<'a> {
+    id: &'a str,
+    unit: &'a str,
+    schemes: Vec<&'a str>,
+    lines: Vec<(&'a str, Vec<Option<f64>>)>,
 }
 
 impl<'a> Grid<'a> {
-    pub(super) fn all(rows: &'a [Row]) -> Vec<Self> {
+    fn all(rows: &'a [Row]) -> Vec<Self> {
         let mut grids: Vec<Self> = Vec::new();
         for row in rows {
             let known = grids.iter().position(|grid| grid.id == row.id && grid.unit == row.unit);
@@ -54,18 +87,16 @@ pub(super) fn tables(report: &Report) -> String {
     let profile = profile.name();
     writeln!(text, "bench {bench}, profile {profile}, seed {seed}, commit {commit}, on {machine}")
         .expect(STRING);
-    for grid in Grid::all(&report.rows) {
-        let title = format!("{}, {}", grid.id, grid.unit);
-        let mut table = table([&[title.as_str()], &grid.schemes[..]].concat());
-        for (case, values) in &grid.lines {
-            let figures = values.iter().map(|value| number(*value));
-            table.add_row(iter::once((*case).to_owned()).chain(figures));
+    for Table { title, columns, lines } in Table::all(report) {
+        let mut table = table(iter::once(title).chain(columns));
+        for (case, values) in lines {
+            table.add_row(iter::once(case).chain(values.into_iter().map(number)));
         }
         right_align(&mut table, 1);
         writeln!(text, "\n{table}").expect(STRING);
     }
     if !report.checks.is_empty() {
-        let mut table = table(vec!["check", "", "value", "band", "holds"]);
+        let mut table = table(["check", "", "value", "band", "holds"].map(Into::into));
         for check in &report.checks {
             let Check { id, what, value, band: [low, high], holds } = check;
             let band = format!("{} to {}", number(Some(*low)), number(Some(*high)));
@@ -83,13 +114,13 @@ pub(super) fn tables(report: &Report) -> String {
 
 const STRING: &str = "a string takes everything";
 
-fn table(header: Vec<&str>) -> Table {
-    let mut table = Table::new();
+fn table(header: impl IntoIterator<Item = String>) -> comfy_table::Table {
+    let mut table = comfy_table::Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_header(header);
     table
 }
 
-fn right_align(table: &mut Table, from: usize) {
+fn right_align(table: &mut comfy_table::Table, from: usize) {
     for column in table.column_iter_mut().skip(from) {
         column.set_cell_alignment(CellAlignment::Right);
     }

@@ -18,6 +18,8 @@ fn report() -> Report {
                 points: vec![(0.0, 1.0), (1.0, 3.0)],
             })
             .into(),
+        marks: vec![(0.5, "half <way>".into())],
+        ..Plot::default()
     });
     report
 }
@@ -71,4 +73,38 @@ fn files_that_cannot_be_written_are_named() {
     let missing = tempfile::tempdir().expect("a directory").path().join("gone/report.json");
     let error = report().write_json(&missing).expect_err("its directory is gone");
     assert!(error.to_string().contains("gone/report.json"));
+}
+
+#[test]
+fn tables_for_people_stand_where_the_rows_would() {
+    let mut report = report();
+    report.tables.push(Table {
+        title: "workload".into(),
+        columns: vec!["op/s".into()],
+        lines: vec![("A".into(), vec![Some(7.0)])],
+    });
+    for text in [table::tables(&report), html::page(&report).expect("it draws")] {
+        assert!(text.contains("workload") && !text.contains("second 0"), "{text}");
+    }
+    let json = serde_json::to_value(&report).expect("it serialises");
+    assert!(json.get("tables").is_none() && json["rows"].as_array().is_some_and(|r| r.len() == 5));
+}
+
+#[test]
+fn axes_of_powers_draw_what_has_a_logarithm() {
+    let mut report = report();
+    report.plots[0].x_axis = Axis::Nines;
+    report.plots[0].y_axis = Axis::Log;
+    report.plots[0].curves = vec![Curve {
+        name: "latency".into(),
+        stroke: Stroke::Line,
+        points: vec![(0.0, 0.0), (0.5, 12.0), (0.99, 450.0), (0.9991, 20_000.0), (1.0, 30_000.0)],
+    }];
+    let page = html::page(&report).expect("it draws");
+    for label in ["10", "100", "1000", "10000", "90", "99", "99.9"] {
+        assert!(page.contains(&format!(">\n{label}\n</text>")), "{label} in {page}");
+    }
+    for wrong in ["NaN", "inf", ">\n1000000\n</text>"] {
+        assert!(!page.contains(wrong), "{wrong}");
+    }
 }
