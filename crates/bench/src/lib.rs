@@ -6,6 +6,7 @@
 pub mod provider;
 pub mod report;
 pub mod stats;
+pub mod ycsb;
 
 mod machine;
 

@@ -1,0 +1,201 @@
+//! One thread of a workload: chooses, does, times, and looks at what came back.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use engine::kv::{Change, KeyRange, KeyValue, Scan};
+use policy::time::Instant;
+use rand::RngExt;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use volume::Clock;
+use volume::task::block_on;
+
+use super::choose::Chooser;
+use super::counter::Counter;
+use super::latency::Latencies;
+use super::meter::Done;
+use super::pace::Pace;
+use super::record::Shape;
+use super::workload::{Operation, SCAN_MAX, Workload};
+
+/// The longest sleep between two looks at whether to stop.
+const NAP: Duration = Duration::from_millis(100);
+
+/// What a thread works with.
+pub(super) struct Worker<'w> {
+    pub(super) store: &'w dyn KeyValue,
+    pub(super) clock: &'w Clock,
+    pub(super) workload: Workload,
+    pub(super) shape: Shape,
+    pub(super) chooser: Chooser,
+    pub(super) counter: &'w Counter,
+    pub(super) random: Xoshiro256PlusPlus,
+    pub(super) done: &'w Done,
+    /// Somebody wants it to end.
+    pub(super) stop: [&'w AtomicBool; 2],
+}
+
+/// When a thread has done enough: whatever comes first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Enough {
+    pub(super) operations: u64,
+    pub(super) at: Instant,
+}
+
+/// What a thread found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// From the start of each operation.
+    pub(super) latencies: Latencies,
+    /// From when it should have started.
+    pub(super) open: Latencies,
+    /// Answers that were not what was stored.
+    pub(super) wrong: u64,
+    /// One of them, in words.
+    pub(super) example: Option<String>,
+}
+
+impl Found {
+    pub(super) fn add(&mut self, other: Self) {
+        self.latencies.add(&other.latencies);
+        self.open.add(&other.open);
+        self.wrong += other.wrong;
+        self.example = self.example.take().or(other.example);
+    }
+
+    fn wrong(&mut self, what: impl FnOnce() -> String) {
+        self.wrong += 1;
+        self.example.get_or_insert_with(what);
+    }
+}
+
+/// An operation, ready to go.
+enum Task {
+    Read(Bytes),
+    Put { key: Bytes, value: Bytes, inserts: Option<u64> },
+    Scan { key: Bytes, entries: usize },
+    ReadModifyWrite { key: Bytes, value: Bytes },
+}
+
+impl Worker<'_> {
+    /// Works until it is enough or somebody wants it to end.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(super) fn work(mut self, enough: Enough, pace: Option<Pace>) -> anyhow::Result<Found> {
+        let mut found = Found::default();
+        for turn in 0..enough.operations {
+            let intended = pace.map(|pace| pace.at(turn));
+            if !self.wait(intended, enough.at) {
+                break;
+            }
+            let operation = self.workload.operation(self.random.random_range(0..100));
+            let task = self.prepare(operation);
+            let start = self.clock.now();
+            let answer = self.perform(&task);
+            let end = self.clock.now();
+            let answer = answer.with_context(|| {
+                format!("workload {}, {}", self.workload.name(), operation.name())
+            })?;
+            found.latencies.record(operation, end.since(start));
+            if let Some(intended) = intended {
+                found.open.record(operation, end.since(intended));
+            }
+            self.done.one_more();
+            self.verify(&task, &answer, &mut found);
+        }
+        Ok(found)
+    }
+
+    /// Waits for the time an operation should start, if there is one. Whether it still should.
+    fn wait(&self, intended: Option<Instant>, end: Instant) -> bool {
+        loop {
+            let now = self.clock.now();
+            if self.stop.iter().any(|stop| stop.load(Ordering::Relaxed))
+                || intended.unwrap_or(now) >= end
+            {
+                return false;
+            }
+            match intended {
+                Some(intended) if now < intended => {
+                    block_on(self.clock.sleep_until(intended.min(now + NAP)));
+                }
+                _ => return now < end,
+            }
+        }
+    }
+
+    fn prepare(&mut self, operation: Operation) -> Task {
+        if operation == Operation::Insert {
+            let record = self.counter.next();
+            let value = self.shape.value(record, &mut self.random);
+            return Task::Put { key: self.shape.key(record), value, inserts: Some(record) };
+        }
+        let record = self.chooser.record(self.counter.records(), &mut self.random);
+        let key = self.shape.key(record);
+        match operation {
+            Operation::Read => Task::Read(key),
+            Operation::Scan => Task::Scan { key, entries: self.random.random_range(1..=SCAN_MAX) },
+            Operation::Update | Operation::Insert => {
+                Task::Put { key, value: self.shape.value(record, &mut self.random), inserts: None }
+            }
+            Operation::ReadModifyWrite => {
+                Task::ReadModifyWrite { key, value: self.shape.value(record, &mut self.random) }
+            }
+        }
+    }
+
+    /// Gives what was read.
+    fn perform(&self, task: &Task) -> engine::kv::Result<Vec<(Bytes, Bytes)>> {
+        let get = |key: &Bytes| {
+            let value = self.store.get_many(std::slice::from_ref(key))?.pop().flatten();
+            Ok(value.map(|value| (key.clone(), value)).into_iter().collect())
+        };
+        let put = |key: &Bytes, value: &Bytes| {
+            self.store.apply(&[Change::Put(key.clone(), value.clone())])
+        };
+        match task {
+            Task::Read(key) => get(key),
+            Task::Put { key, value, inserts } => {
+                put(key, value)?;
+                if let Some(record) = inserts {
+                    self.counter.acknowledge(*record);
+                }
+                Ok(Vec::new())
+            }
+            Task::Scan { key, entries } => self.store.scan(&Scan {
+                range: KeyRange { from: key.clone(), to: None },
+                reverse: false,
+                entries_max: *entries,
+                bytes_max: usize::MAX,
+            }),
+            Task::ReadModifyWrite { key, value } => {
+                let read = get(key)?;
+                put(key, value)?;
+                Ok(read)
+            }
+        }
+    }
+
+    /// Every record that was asked for has to be there, and every value has to be its key's.
+    fn verify(&self, task: &Task, answer: &[(Bytes, Bytes)], found: &mut Found) {
+        let asked = match task {
+            Task::Put { .. } => return,
+            Task::Read(key) | Task::Scan { key, .. } | Task::ReadModifyWrite { key, .. } => key,
+        };
+        if answer.first().is_none_or(|(key, _)| key != asked) {
+            found.wrong(|| format!("there was no record {}", asked.escape_ascii()));
+        }
+        if !answer.is_sorted_by(|(one, _), (next, _)| one < next) {
+            found.wrong(|| format!("a scan from {} was out of order", asked.escape_ascii()));
+        }
+        for (key, value) in answer {
+            if !self.shape.belongs(key, value) {
+                let bytes = value.len();
+                found.wrong(|| format!("{} held {bytes} bytes not its own", key.escape_ascii()));
+            }
+        }
+    }
+}
