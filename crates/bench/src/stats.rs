@@ -38,9 +38,69 @@ impl Interval {
     }
 }
 
+/// A median and the interval that holds the true one in at least 95 % of cases, however the values
+/// scatter: it is made of two of them (order statistics; Conover, Practical Nonparametric Statistics,
+/// 3.2).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Median {
+    /// The median.
+    pub median: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+impl Median {
+    /// Of some values; `None` of no value. Fewer than six say nothing about their scatter.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let n = sorted.len();
+        let median = match n {
+            0 => return None,
+            _ => f64::midpoint(sorted[(n - 1) / 2], sorted[n / 2]),
+        };
+        let (low, high) = match outside(n) {
+            0 => (f64::NEG_INFINITY, f64::INFINITY),
+            outside => (sorted[outside - 1], sorted[n - outside]),
+        };
+        Some(Self { median, low, high })
+    }
+}
+
+/// The rank of the lower end among `n` values: the largest for which the true median lies below it in
+/// at most 2.5 % of cases, that is, for which so few of `n` tosses of a coin are heads.
+fn outside(n: usize) -> usize {
+    let mut term = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
+    let mut below = term;
+    let mut rank = 0;
+    while below <= 0.025 {
+        rank += 1;
+        term *= (n + 1 - rank) as f64 / rank as f64;
+        below += term;
+    }
+    rank
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_interval_of_a_median_is_made_of_two_of_the_values() {
+        // From the tables: ranks 4 and 12 of 15, 6 and 15 of 20, 1 and 6 of 6; none below that.
+        let of = |n: u32| {
+            let values: Vec<f64> = (1..=n).rev().map(f64::from).collect();
+            Median::of(&values).expect("there are values")
+        };
+        assert_eq!(of(15), Median { median: 8.0, low: 4.0, high: 12.0 });
+        assert_eq!(of(20), Median { median: 10.5, low: 6.0, high: 15.0 });
+        assert_eq!(of(6), Median { median: 3.5, low: 1.0, high: 6.0 });
+        assert!(of(5).low.is_infinite() && of(5).high.is_infinite());
+        assert_eq!(Median::of(&[]), None);
+    }
 
     #[test]
     fn the_interval_of_five_runs_uses_students_t() {

@@ -71,7 +71,7 @@ pub struct Check {
     pub what: String,
     /// The number the band is about; none if it could not be measured.
     pub value: Option<f64>,
-    /// The least and the most it may be.
+    /// The least and the most it may be; infinite, in JSON `null`, without a bound.
     pub band: [f64; 2],
     /// Whether it lies in the band. What could not be measured does not.
     pub holds: bool,

@@ -1,5 +1,6 @@
 //! `plimsoll bench`: measures, and reports as a table, JSON or a page. One file a bench.
 
+mod path;
 mod provider;
 
 use std::path::PathBuf;
@@ -21,11 +22,13 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Bench {
     Provider(provider::Args),
+    Path(path::Args),
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.bench {
         Bench::Provider(args) => provider::run(args),
+        Bench::Path(args) => path::run(args),
     }
 }
 
