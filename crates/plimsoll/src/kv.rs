@@ -17,10 +17,6 @@ use rust_rocksdb::{
 };
 use volume::Clock;
 
-use self::stripes::Stripes;
-
-mod stripes;
-
 /// The most keys that [`KeyValue::count`] counts one by one; beyond, RocksDB's estimate is given, which
 /// counts a key that was overwritten lately twice. Counting this many takes some milliseconds.
 pub const COUNT_EXACT_MAX: u64 = 10_000;
@@ -60,8 +56,6 @@ impl Default for Options {
 pub struct Db {
     rocks: rocks::Db,
     cache: Cache,
-    /// Keys being deleted, which nobody may write meanwhile.
-    stripes: Stripes,
     durability: Durability,
 }
 
@@ -73,7 +67,7 @@ pub fn open(pool: Spread, clock: Clock, options: &Options) -> rocks::Result<Db> 
     let cache = Cache::new_lru_cache(bytes(options.memory / 2));
     let settings = io_settings(options);
     let rocks = rocks::open(pool, clock, &options.name, rocks_options(options, &cache), settings)?;
-    Ok(Db { rocks, cache, stripes: Stripes::default(), durability: options.durability })
+    Ok(Db { rocks, cache, durability: options.durability })
 }
 
 fn io_settings(options: &Options) -> rocks::Settings {
@@ -228,29 +222,7 @@ impl KeyValue for Db {
                 Change::DeleteRange(range) => self.delete_range(&mut batch, range, put_last)?,
             }
         }
-        let keys = changes.iter().filter_map(|change| match change {
-            Change::Put(key, _) | Change::Delete(key) => Some(key),
-            Change::DeleteRange(_) => None,
-        });
-        let _writing = self.stripes.write(keys);
         self.write(&batch)
-    }
-
-    fn delete_existing(&self, keys: &[Bytes]) -> Result<u64> {
-        let mut keys = keys.to_vec();
-        keys.sort_unstable();
-        keys.dedup();
-        // What was counted is what is deleted: nobody puts a key in between.
-        let _deleting = self.stripes.alone(&keys);
-        let values = self.get_many(&keys)?;
-        let mut batch = WriteBatch::default();
-        for (key, _) in keys.iter().zip(&values).filter(|(_, value)| value.is_some()) {
-            batch.delete(key);
-        }
-        if !batch.is_empty() {
-            self.write(&batch)?;
-        }
-        Ok(batch.len() as u64)
     }
 
     fn scan(&self, scan: &Scan) -> Result<Vec<(Bytes, Bytes)>> {

@@ -1,8 +1,12 @@
 //! The running program as its doors see it: figures, health, reload.
 
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
+use engine::keyspace::Keyspace;
 use parking_lot::Mutex;
 use policy::purpose::Class;
 use policy::sched::Waits;
@@ -29,6 +33,15 @@ impl Program {
     pub(crate) fn new(stack: Stack, clock: Clock, file: PathBuf, settings: Settings) -> Self {
         let started = clock.now();
         Self { stack, clock, started, file, settings: Mutex::new(settings) }
+    }
+
+    /// The keys that clients see, in the store.
+    pub(crate) fn keyspace(&self) -> anyhow::Result<Keyspace> {
+        let clock = self.clock.clone();
+        let wall = move || u64::try_from(clock.wall().as_millis()).unwrap_or(u64::MAX);
+        let seed = RandomState::new().hash_one(0);
+        Keyspace::open(Arc::clone(&self.stack.store) as _, Box::new(wall), seed)
+            .context("the keys of the store")
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use engine::keyspace::Keyspace;
 use engine::kv::Memory;
 use expect_test::expect;
 use serve::admin::{Admin, Control, Health, run};
@@ -79,8 +80,9 @@ impl Control for Program {
 
 fn admin(healthy: bool) -> Admin {
     let program = Arc::new(Program { healthy: AtomicBool::new(healthy) });
-    let store = Arc::new(Memory::default());
-    let service = Service::new(Settings::default(), store, Arc::clone(&program) as _);
+    let keyspace = Keyspace::open(Arc::new(Memory::default()), Box::new(|| 0), 1);
+    let keyspace = Arc::new(keyspace.expect("the store is empty"));
+    let service = Service::new(Settings::default(), keyspace, Arc::clone(&program) as _);
     Admin { control: Arc::clone(&program) as _, figures: program, resp: Some(Arc::new(service)) }
 }
 

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
+use engine::keyspace::Keyspace;
 use engine::kv::{self, Change, Count, Durability, KeyRange, KeyValue, Memory, Scan};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -46,7 +47,9 @@ impl Door {
     }
 
     fn to(store: Arc<dyn KeyValue>, settings: Settings) -> Self {
-        let service = Arc::new(Service::new(settings, store, Arc::new(NoFigures)));
+        let keyspace =
+            Keyspace::open(store, Box::new(|| 0), 1).expect("an empty store, or its own");
+        let service = Arc::new(Service::new(settings, Arc::new(keyspace), Arc::new(NoFigures)));
         let (stop, stopped) = oneshot::channel();
         let (tell, told) = sync_channel(1);
         let server = Server::new(Arc::clone(&service));
@@ -229,7 +232,7 @@ fn who_does_not_read_stops_nobody_else() {
 
 /// A store whose writes say that they have begun, and end when they are let.
 struct Slow {
-    memory: Memory,
+    memory: Arc<Memory>,
     begun: SyncSender<()>,
     let_end: Mutex<Receiver<()>>,
 }
@@ -243,10 +246,6 @@ impl KeyValue for Slow {
         self.begun.send(()).expect("the test listens");
         self.let_end.lock().expect("no panic").recv().expect("the test lets it end");
         self.memory.apply(changes)
-    }
-
-    fn delete_existing(&self, keys: &[Bytes]) -> kv::Result<u64> {
-        self.memory.delete_existing(keys)
     }
 
     fn scan(&self, scan: &Scan) -> kv::Result<Vec<(Bytes, Bytes)>> {
@@ -265,7 +264,9 @@ impl KeyValue for Slow {
 #[test]
 fn a_stop_answers_what_was_read_and_closes() {
     let ((begun, has_begun), (end, let_end)) = (sync_channel(1), sync_channel(1));
-    let slow = Arc::new(Slow { memory: Memory::default(), begun, let_end: Mutex::new(let_end) });
+    let memory = Arc::new(Memory::default());
+    Keyspace::open(Arc::clone(&memory) as _, Box::new(|| 0), 1).expect("the store is made");
+    let slow = Arc::new(Slow { memory, begun, let_end: Mutex::new(let_end) });
     let mut door = Door::to(Arc::clone(&slow) as _, Settings::default());
     let mut idle = door.connect();
     assert_eq!(idle.ask("ping"), "+PONG");

@@ -103,10 +103,6 @@ impl KeyValue for Liar {
         self.store.apply(changes)
     }
 
-    fn delete_existing(&self, keys: &[Bytes]) -> Result<u64> {
-        self.store.delete_existing(keys)
-    }
-
     fn scan(&self, scan: &Scan) -> Result<Vec<(Bytes, Bytes)>> {
         let mut found = self.store.scan(scan)?;
         match self.answers.load(Ordering::Relaxed) % 200 {
@@ -152,10 +148,6 @@ impl KeyValue for Full {
             return Err(engine::kv::Error::OutOfSpace("volume a".into()));
         }
         self.0.apply(changes)
-    }
-
-    fn delete_existing(&self, keys: &[Bytes]) -> Result<u64> {
-        self.0.delete_existing(keys)
     }
 
     fn scan(&self, scan: &Scan) -> Result<Vec<(Bytes, Bytes)>> {

@@ -8,8 +8,7 @@ use super::{Keyspace, Result, Touch, Touches, Transaction};
 /// A key as it was when it was watched.
 #[derive(Clone, Debug)]
 pub struct Watched {
-    /// The key, which the transaction that asks has to touch.
-    pub key: Bytes,
+    key: Bytes,
     stripe: StripeIndex,
     version: u64,
     /// Whether it existed, and its time was not over.
@@ -29,6 +28,14 @@ impl Keyspace {
         let stripe = self.stripes.of(key);
         let version = self.stripes.version(stripe);
         Ok(Watched { key: key.clone(), stripe, version, existed })
+    }
+}
+
+impl Touches {
+    /// Adds what a transaction has to touch to ask whether `watched` [is unchanged](
+    /// Transaction::is_unchanged).
+    pub fn add_watched(&mut self, watched: &Watched) {
+        self.add(watched.key.clone(), Touch::Read);
     }
 }
 

@@ -35,11 +35,6 @@ impl KeyValue for Memory {
         Ok(())
     }
 
-    fn delete_existing(&self, keys: &[Bytes]) -> Result<u64> {
-        let mut map = self.map.write();
-        Ok(keys.iter().filter(|key| map.remove(*key).is_some()).count() as u64)
-    }
-
     fn scan(&self, scan: &Scan) -> Result<Vec<(Bytes, Bytes)>> {
         let map = self.map.read();
         let mut entries = within(&map, &scan.range);

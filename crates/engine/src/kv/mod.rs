@@ -133,10 +133,6 @@ pub trait KeyValue: Send + Sync {
     /// Applies all changes or none, in their order.
     fn apply(&self, changes: &[Change]) -> Result<()>;
 
-    /// Removes those of `keys` that exist, all or none, and says how many did. A key named twice
-    /// counts once.
-    fn delete_existing(&self, keys: &[Bytes]) -> Result<u64>;
-
     /// Entries in the order of their keys, as they were at one moment. Fewer than the range holds where
     /// a limit of `scan` was reached: go on behind the last key.
     fn scan(&self, scan: &Scan) -> Result<Vec<(Bytes, Bytes)>>;
@@ -144,7 +140,7 @@ pub trait KeyValue: Send + Sync {
     /// How many keys `range` holds: counted while they are few, else estimated.
     fn count(&self, range: &KeyRange) -> Result<Count>;
 
-    /// What a write has survived once [`KeyValue::apply`] or [`KeyValue::delete_existing`] returned.
+    /// What a write has survived once [`KeyValue::apply`] returned.
     fn durability(&self) -> Durability;
 }
 

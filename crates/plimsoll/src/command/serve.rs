@@ -80,8 +80,8 @@ impl Serving {
         let stack = Stack::open(&settings, &clock)?;
         let door = settings.kv.door.clone();
         let program = Arc::new(Program::new(stack, clock, file, settings));
-        let store = Arc::clone(&program.stack.store);
-        let service = Arc::new(Service::new(door, store as _, Arc::clone(&program) as _));
+        let keyspace = Arc::new(program.keyspace()?);
+        let service = Arc::new(Service::new(door, keyspace, Arc::clone(&program) as _));
         let (stop, stopped) = watch::channel(());
         let mut doors = Vec::new();
         let stopping = |mut stopped: watch::Receiver<()>| async move {

@@ -2,7 +2,6 @@ use std::sync::Arc;
 
 use engine::kv::Memory;
 use policy::placement::RoundRobin;
-use policy::units::KIB;
 use pool::spread::Opening;
 use pool::{Member, PoolId};
 use proptest::collection::vec;
@@ -36,7 +35,6 @@ fn small() -> Options {
 #[derive(Clone, Debug)]
 enum Step {
     Apply(Vec<Change>),
-    Delete(Vec<Bytes>),
     Get(Vec<Bytes>),
     Scan(Scan),
     Flush,
@@ -63,7 +61,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     });
     let step = prop_oneof![
         6 => vec(change, 1..8).prop_map(Step::Apply),
-        3 => keys().prop_map(Step::Delete),
         3 => keys().prop_map(Step::Get),
         3 => scan,
         1 => Just(Step::Flush),
@@ -83,9 +80,6 @@ proptest! {
             match &step {
                 Step::Apply(changes) => {
                     prop_assert_eq!(store.apply(changes), model.apply(changes));
-                }
-                Step::Delete(keys) => {
-                    prop_assert_eq!(store.delete_existing(keys), model.delete_existing(keys));
                 }
                 Step::Get(keys) => {
                     prop_assert_eq!(store.get_many(keys), model.get_many(keys));
@@ -126,27 +120,4 @@ fn few_keys_are_counted_and_many_estimated() {
     let estimate = store.count(&KeyRange::ALL).expect("an estimate");
     assert!(!estimate.exact);
     assert!(estimate.keys.abs_diff(COUNT_EXACT_MAX + 1) <= 1, "{estimate:?}");
-}
-
-/// A key that one connection puts again and again is found by another's delete exactly as often as it
-/// is there: puts and deletes that interleave never count a key that was not.
-#[test]
-fn no_more_is_deleted_than_was_put() {
-    let store = Volumes::new().open(&small());
-    let key = Bytes::from_static(b"k");
-    let put = [Change::Put(key.clone(), Bytes::from(vec![0; KIB as usize]))];
-    let mut rounds = 0;
-    let deleted = std::thread::scope(|scope| {
-        let deleting = scope.spawn(|| {
-            let delete = |_| store.delete_existing(std::slice::from_ref(&key)).expect("it deletes");
-            (0..2000).map(delete).sum::<u64>()
-        });
-        while !deleting.is_finished() {
-            store.apply(&put).expect("memory takes it");
-            rounds += 1;
-        }
-        deleting.join().expect("no panic")
-    });
-    let left = store.count(&KeyRange::ALL).expect("one key at most").keys;
-    assert!(left == 1 && deleted < rounds, "put {rounds} times, deleted {deleted}, {left} left");
 }

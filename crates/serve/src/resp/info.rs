@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use bytes::Bytes;
-use engine::kv::{Durability, KeyRange};
+use engine::kv::Durability;
 
 use super::command::REDIS_VERSION;
 use super::service::Service;
@@ -95,7 +95,7 @@ fn memory(service: &Service, lines: &mut Lines) {
 }
 
 fn persistence(service: &Service, lines: &mut Lines) {
-    let durability = match service.store.durability() {
+    let durability = match service.keyspace.durability() {
         Durability::Always => "always",
         Durability::EverySec => "everysec",
         Durability::None => "none",
@@ -163,7 +163,7 @@ fn plimsoll(service: &Service, lines: &mut Lines) {
 
 fn keyspace(service: &Service, lines: &mut Lines) {
     // A store that cannot count says so where it is asked alone, by DBSIZE.
-    if let Ok(count) = service.store.count(&KeyRange::ALL)
+    if let Ok(count) = service.keyspace.count()
         && count.keys > 0
     {
         let kind = if count.exact { "counted" } else { "estimated" };

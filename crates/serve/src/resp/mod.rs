@@ -9,6 +9,7 @@
 //! arrived is executed before the next read, and the replies leave together.
 
 mod command;
+mod expiry;
 mod glob;
 mod info;
 mod reply;

@@ -41,6 +41,10 @@ pub enum Reply {
     Text(String),
     /// There is no such thing.
     Null,
+    /// There are no such things: RESP2 has a null of its own for them.
+    NullArray,
+    /// A number with a fraction: its digits as bytes in RESP2.
+    Double(f64),
     /// Several answers.
     Array(Vec<Reply>),
     /// Several answers without order: RESP2 has only arrays.
@@ -83,9 +87,16 @@ impl Reply {
         // Both encoders reserve what the frame needs first, so there is no way left to fail.
         const ROOM: &str = "the buffer was extended by the length of the frame";
         match protocol {
-            Protocol::Resp2 => encode2::extend_encode(out, &self.into_resp2(), false).expect(ROOM),
-            Protocol::Resp3 => encode3::extend_encode(out, &self.into_resp3(), false).expect(ROOM),
-        };
+            Protocol::Resp2 if self == Self::NullArray => {
+                out.extend_from_slice(b"*-1\r\n");
+            }
+            Protocol::Resp2 => {
+                encode2::extend_encode(out, &self.into_resp2(), false).expect(ROOM);
+            }
+            Protocol::Resp3 => {
+                encode3::extend_encode(out, &self.into_resp3(), false).expect(ROOM);
+            }
+        }
     }
 
     fn into_resp2(self) -> Frame2 {
@@ -98,6 +109,8 @@ impl Reply {
             Self::Bulk(bytes) => Frame2::BulkString(bytes),
             Self::Text(text) => Frame2::BulkString(text.into()),
             Self::Null => Frame2::Null,
+            Self::NullArray => Frame2::Null,
+            Self::Double(number) => Frame2::BulkString(digits(number).into()),
             Self::Array(replies) | Self::Set(replies) => array(replies),
             Self::Map(pairs) => array(pairs.into_iter().flat_map(|(k, v)| [k, v]).collect()),
         }
@@ -118,7 +131,8 @@ impl Reply {
                 format: VerbatimStringFormat::Text,
                 attributes,
             },
-            Self::Null => Frame3::Null,
+            Self::Null | Self::NullArray => Frame3::Null,
+            Self::Double(data) => Frame3::Double { data, attributes },
             Self::Array(replies) => Frame3::Array { data: all(replies).collect(), attributes },
             Self::Set(replies) => Frame3::Set { data: all(replies).collect(), attributes },
             Self::Map(pairs) => Frame3::Map {
@@ -127,6 +141,17 @@ impl Reply {
             },
         }
     }
+}
+
+/// A number as Redis writes it: as short as it can be read back, with an exponent where it is long.
+pub(super) fn digits(number: f64) -> String {
+    const LONG: std::ops::Range<f64> = 1e-5..1e17;
+    if number == 0.0 || number.is_infinite() || LONG.contains(&number.abs()) {
+        return number.to_string();
+    }
+    let text = format!("{number:e}");
+    // Redis shows the sign of every exponent.
+    if text.contains("e-") { text } else { text.replace('e', "e+") }
 }
 
 impl From<Option<Bytes>> for Reply {
@@ -146,6 +171,15 @@ impl From<engine::kv::Error> for Reply {
             _ => "ERR",
         };
         Self::coded(code, error)
+    }
+}
+
+impl From<engine::keyspace::Error> for Reply {
+    fn from(error: engine::keyspace::Error) -> Self {
+        match super::command::Failure::from(error) {
+            super::command::Failure::Refused(reply) => reply,
+            super::command::Failure::Failed(error) => error.into(),
+        }
     }
 }
 
@@ -172,6 +206,11 @@ mod tests {
             (Reply::Text("hi".into()), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n"),
             (Reply::Set(vec![Reply::Integer(1)]), "*1\r\n:1\r\n", "~1\r\n:1\r\n"),
             (Reply::Array(vec![]), "*0\r\n", "*0\r\n"),
+            (Reply::NullArray, "*-1\r\n", "_\r\n"),
+            (Reply::Double(-1.5), "$4\r\n-1.5\r\n", ",-1.5\r\n"),
+            (Reply::Double(3.0), "$1\r\n3\r\n", ",3\r\n"),
+            (Reply::Double(f64::INFINITY), "$3\r\ninf\r\n", ",inf\r\n"),
+            (Reply::Double(1e20), "$5\r\n1e+20\r\n", ",100000000000000000000\r\n"),
             (
                 map,
                 "*4\r\n$1\r\nz\r\n:-3\r\n$1\r\na\r\n$-1\r\n",

@@ -19,6 +19,7 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::expiry;
 use super::service::Service;
 use super::session::Session;
 use super::wire::{Decoder, ProtocolError, Request};
@@ -69,6 +70,7 @@ impl Server {
         tokio::select! {
             () = stop => {}
             () = self.accept(&listener) => {}
+            () = expiry::remove_expired(Arc::clone(&self.service.keyspace)) => {}
         }
         drop(listener);
         self.stop.cancel();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::kv::KeyValue;
+use engine::keyspace::Keyspace;
 
 use super::secret::Secret;
 use super::stats::Stats;
@@ -58,8 +58,8 @@ const ARGS_MAX: usize = 1024 * 1024;
 pub struct Service {
     /// The terms.
     pub settings: Settings,
-    /// The store behind the door.
-    pub store: Arc<dyn KeyValue>,
+    /// The keys behind the door.
+    pub keyspace: Arc<Keyspace>,
     /// Figures of the program around the door.
     pub figures: Arc<dyn Figures>,
     /// What the door counts.
@@ -67,10 +67,10 @@ pub struct Service {
 }
 
 impl Service {
-    /// A door to `store`.
+    /// A door to `keyspace`.
     #[must_use]
-    pub fn new(settings: Settings, store: Arc<dyn KeyValue>, figures: Arc<dyn Figures>) -> Self {
-        Self { settings, store, figures, stats: Stats::default() }
+    pub fn new(settings: Settings, keyspace: Arc<Keyspace>, figures: Arc<dyn Figures>) -> Self {
+        Self { settings, keyspace, figures, stats: Stats::default() }
     }
 
     /// What a client may send.

@@ -4,21 +4,22 @@ use std::collections::VecDeque;
 use std::mem;
 
 use bytes::{Bytes, BytesMut};
-use engine::kv::Change;
+use engine::keyspace::{Touches, Watched};
+use engine::kv;
 
-use super::command::{self, Call, Run};
+use super::command::{self, Call, Control, Data, Failure, Found, Pending, Queue, Run};
 use super::reply::{Protocol, Reply};
 use super::service::Service;
 use super::wire::Request;
 
-/// How many neighbouring `SET`s become one batch of the store: they then share one log record.
-const PUTS_AT_ONCE: usize = 128;
-/// How many neighbouring `GET`s become one read of the store. Fewer than puts, because their values
-/// are in memory at the same time.
-const GETS_AT_ONCE: usize = 16;
+/// How many neighbouring commands on keys become one transaction: they then share one log record.
+const COMMANDS_AT_ONCE: usize = 128;
+/// How many keys they may name together: their values may be in memory at the same time.
+const KEYS_AT_ONCE: usize = 128;
+/// How many bytes they may have together.
+const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// What a connection is to the commands.
-#[derive(Debug)]
 pub(super) struct Client {
     /// Its number, unique since the start of the program.
     pub(super) id: u64,
@@ -30,20 +31,22 @@ pub(super) struct Client {
     pub(super) authenticated: bool,
     /// Whether it asked to be closed.
     pub(super) closing: bool,
+    /// What it keeps for `EXEC`.
+    pub(super) pending: Pending,
 }
 
 /// The state of one connection between its requests.
-#[derive(Debug)]
 pub struct Session {
     client: Client,
     run: Neighbours,
 }
 
-/// Commands of one kind that were not executed yet; at most one of the two holds any.
-#[derive(Debug, Default)]
+/// Commands on keys that were not executed yet.
+#[derive(Default)]
 struct Neighbours {
-    puts: Vec<Change>,
-    gets: Vec<Bytes>,
+    commands: Vec<(Request, Found)>,
+    touches: Touches,
+    bytes: usize,
 }
 
 impl Session {
@@ -56,6 +59,7 @@ impl Session {
             protocol: Protocol::Resp2,
             authenticated: service.settings.password.is_none(),
             closing: false,
+            pending: Pending::default(),
         };
         Self { client, run: Neighbours::default() }
     }
@@ -89,7 +93,7 @@ impl Session {
             && !self.client.closing
             && let Some(request) = requests.pop_front()
         {
-            self.one(service, &request, out);
+            self.one(service, request, out);
         }
         self.finish_run(service, out);
     }
@@ -100,30 +104,44 @@ impl Session {
         self.answer(service, Reply::error(error), out);
     }
 
-    fn one(&mut self, service: &Service, request: &Request, out: &mut BytesMut) {
-        if is_http(request) {
+    fn one(&mut self, service: &Service, request: Request, out: &mut BytesMut) {
+        if is_http(&request) {
             self.client.closing = true;
             return;
         }
-        let found = command::find(request);
-        if let Ok(found) = &found {
-            service.stats.called(found.index);
-        }
-        let reply = match found {
-            Err(error) => error,
+        let found = match command::find(&request) {
             Ok(found) if !self.client.authenticated && !found.command.needs_no_auth() => {
-                Reply::coded("NOAUTH", "Authentication required.")
+                Err(Reply::coded("NOAUTH", "Authentication required."))
             }
-            Ok(found) => match found.command.run() {
-                Run::Get => return self.get(service, request[1].clone(), out),
-                Run::Put(parse) => match parse(request) {
-                    Ok(change) => return self.put(service, change, out),
-                    Err(error) => error,
-                },
-                Run::Call(_) | Run::Subcommands(_) => {
+            found => found,
+        };
+        let reply = match found {
+            Err(error) => {
+                if let Some(queue) = &mut self.client.pending.queue {
+                    queue.broken = true;
+                }
+                error
+            }
+            Ok(found) => match (found.command.run(), &mut self.client.pending.queue) {
+                (Run::Control(control), _) => {
                     self.finish_run(service, out);
+                    service.stats.called(found.index);
+                    self.control(service, control, &request)
+                }
+                (_, Some(queue)) if !found.command.is_done_at_once() => {
+                    queue.keep(request, found, service.settings.request_bytes_max)
+                }
+                (Run::Data(..), _) => return self.join(service, request, found, out),
+                (Run::Everything(_), _) => {
+                    self.finish_run(service, out);
+                    self.join(service, request, found, out);
+                    return self.finish_run(service, out);
+                }
+                (Run::Call(_) | Run::Subcommands(_), _) => {
+                    self.finish_run(service, out);
+                    service.stats.called(found.index);
                     let client = &mut self.client;
-                    command::call(found.command, &mut Call { words: request, client, service })
+                    command::call(found.command, &mut Call { words: &request, client, service })
                 }
             },
         };
@@ -131,44 +149,131 @@ impl Session {
         self.answer(service, reply, out);
     }
 
-    fn get(&mut self, service: &Service, key: Bytes, out: &mut BytesMut) {
-        if !self.run.puts.is_empty() || self.run.gets.len() == GETS_AT_ONCE {
+    /// Puts a command off until its neighbours are known.
+    fn join(&mut self, service: &Service, request: Request, found: Found, out: &mut BytesMut) {
+        let bytes = request.iter().map(Bytes::len).sum::<usize>();
+        let keys = self.run.touches.len() + found.command.keys_of(&request);
+        if self.run.commands.len() == COMMANDS_AT_ONCE
+            || keys > KEYS_AT_ONCE
+            || self.run.bytes + bytes > BYTES_AT_ONCE
+        {
             self.finish_run(service, out);
         }
-        self.run.gets.push(key);
-    }
-
-    fn put(&mut self, service: &Service, change: Change, out: &mut BytesMut) {
-        if !self.run.gets.is_empty() || self.run.puts.len() == PUTS_AT_ONCE {
-            self.finish_run(service, out);
-        }
-        self.run.puts.push(change);
+        found.command.touch(&request, &mut self.run.touches);
+        self.run.bytes += bytes;
+        self.run.commands.push((request, found));
     }
 
     /// Executes the commands that were put off, and answers each.
     fn finish_run(&mut self, service: &Service, out: &mut BytesMut) {
-        let Neighbours { puts, gets } = mem::take(&mut self.run);
-        if !puts.is_empty() {
-            // All or none: if the batch fails, none of its commands was done.
-            let done = service.store.apply(&puts);
-            for _ in &puts {
-                let reply = done.clone().map_or_else(Reply::from, |()| Reply::OK);
-                self.answer(service, reply, out);
+        if self.run.commands.is_empty() {
+            return;
+        }
+        let Neighbours { commands, touches, .. } = mem::take(&mut self.run);
+        match self.perform(service, &commands, &touches, &[]) {
+            Ok(replies) => {
+                let replies = replies.expect("nothing was watched");
+                replies.into_iter().for_each(|reply| self.answer(service, reply, out));
+            }
+            // All or none: if the transaction fails, none of its commands was done.
+            Err(error) => {
+                commands.iter().for_each(|_| self.answer(service, error.clone().into(), out));
             }
         }
-        if !gets.is_empty() {
-            match service.store.get_many(&gets) {
-                Ok(values) => {
-                    let hits = values.iter().flatten().count() as u64;
-                    service.stats.hits.add(hits);
-                    service.stats.misses.add(values.len() as u64 - hits);
-                    values.into_iter().for_each(|value| self.answer(service, value.into(), out));
+    }
+
+    fn control(&mut self, service: &Service, control: Control, request: &[Bytes]) -> Reply {
+        let pending = &mut self.client.pending;
+        match (control, pending.queue.is_some()) {
+            (Control::Multi, false) => {
+                pending.queue = Some(Queue::default());
+                Reply::OK
+            }
+            (Control::Multi, true) => Reply::error("MULTI calls can not be nested"),
+            (Control::Exec, true) => {
+                let Pending { queue, watched } = mem::take(pending);
+                self.exec(service, queue.unwrap_or_default(), watched)
+            }
+            (Control::Exec, false) => Reply::error("EXEC without MULTI"),
+            (Control::Discard, true) => {
+                *pending = Pending::default();
+                Reply::OK
+            }
+            (Control::Discard, false) => Reply::error("DISCARD without MULTI"),
+            (Control::Watch, true) => Reply::error("WATCH inside MULTI is not allowed"),
+            (Control::Watch, false) => {
+                for key in &request[1..] {
+                    match service.keyspace.watch(key) {
+                        Ok(watched) => pending.watched.push(watched),
+                        Err(error) => return error.into(),
+                    }
                 }
-                Err(error) => {
-                    gets.iter().for_each(|_| self.answer(service, error.clone().into(), out));
-                }
+                Reply::OK
+            }
+            (Control::Unwatch, _) => {
+                pending.watched.clear();
+                Reply::OK
             }
         }
+    }
+
+    /// Does all that was kept, or nothing.
+    fn exec(&mut self, service: &Service, queue: Queue, watched: Vec<Watched>) -> Reply {
+        if queue.broken {
+            return Reply::coded("EXECABORT", "Transaction discarded because of previous errors.");
+        }
+        let mut touches = Touches::default();
+        for (request, found) in &queue.kept {
+            found.command.touch(request, &mut touches);
+        }
+        match self.perform(service, &queue.kept, &touches, &watched) {
+            Ok(Some(replies)) => Reply::Array(replies),
+            Ok(None) => Reply::NullArray,
+            Err(error) => error.into(),
+        }
+    }
+
+    /// Does commands in one transaction. `None` if something watched has changed: then nothing is done.
+    fn perform(
+        &mut self,
+        service: &Service,
+        commands: &[(Request, Found)],
+        touches: &Touches,
+        watched: &[Watched],
+    ) -> Result<Option<Vec<Reply>>, kv::Error> {
+        let mut touches = touches;
+        let with_watched;
+        if !watched.is_empty() {
+            let mut all = touches.clone();
+            watched.iter().for_each(|watched| all.add_watched(watched));
+            with_watched = all;
+            touches = &with_watched;
+        }
+        let mut transaction = service.keyspace.begin(touches).map_err(store_error)?;
+        for watched in watched {
+            if !transaction.is_unchanged(watched).map_err(store_error)? {
+                return Ok(None);
+            }
+        }
+        let mut replies = Vec::with_capacity(commands.len());
+        for (words, found) in commands {
+            service.stats.called(found.index);
+            let outcome = match found.command.run() {
+                Run::Data(_, run) | Run::Everything(run) => {
+                    run(&mut Data { words, transaction: &mut transaction, service })
+                }
+                _ => {
+                    let client = &mut self.client;
+                    Ok(command::call(found.command, &mut Call { words, client, service }))
+                }
+            };
+            replies.push(match outcome {
+                Ok(reply) | Err(Failure::Refused(reply)) => reply,
+                Err(Failure::Failed(error)) => return Err(error),
+            });
+        }
+        transaction.commit().map_err(store_error)?;
+        Ok(Some(replies))
     }
 
     fn answer(&self, service: &Service, reply: Reply, out: &mut BytesMut) {
@@ -176,6 +281,13 @@ impl Session {
             service.stats.errors.add_one();
         }
         reply.encode(self.client.protocol, out);
+    }
+}
+
+fn store_error(error: engine::keyspace::Error) -> kv::Error {
+    match error {
+        engine::keyspace::Error::Store(error) => error,
+        other => kv::Error::Other(other.to_string()),
     }
 }
 

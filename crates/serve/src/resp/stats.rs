@@ -78,6 +78,12 @@ impl Stats {
         self.calls[index].add_one();
     }
 
+    /// Counts keys that were read, and how many of them were there.
+    pub(super) fn looked_up(&self, found: u64, asked: u64) {
+        self.hits.add(found);
+        self.misses.add(asked - found);
+    }
+
     /// How often each command was called, by name; those never called are left out.
     pub fn calls(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let calls = self.calls.iter().map(Counter::get);

@@ -1,23 +1,35 @@
 //! `COMMAND`: the table told to clients.
 
-use super::{Call, Command, Run, TABLE, shown};
+use super::{Call, Command, NO_KEYS, Run, TABLE, shown};
 use crate::resp::glob::matches_any_case;
 use crate::resp::reply::Reply;
+
+/// `COMMAND`.
+pub(super) static ROWS: &[Command] = &[Command {
+    name: "command",
+    arity: -1,
+    flags: &["loading", "stale"],
+    keys: NO_KEYS,
+    group: "server",
+    since: "2.8.13",
+    summary: "Get array of command details",
+    run: Run::Call(command),
+}];
 
 /// `COMMAND [COUNT | DOCS [name…] | INFO [name…] | LIST [FILTERBY PATTERN pattern]]`.
 ///
 /// The one command that does something without its subcommand.
-pub(super) fn command(call: &mut Call<'_>) -> Reply {
+fn command(call: &mut Call<'_>) -> Reply {
     let [_, subcommand, args @ ..] = call.words else {
-        return Reply::Array(TABLE.iter().map(details).collect());
+        return Reply::Array(TABLE.iter().copied().map(details).collect());
     };
     let asked = || args.iter().map(|name| row(name));
     match &subcommand.to_ascii_lowercase()[..] {
         b"count" if args.is_empty() => Reply::count(TABLE.len() as u64),
         b"count" => super::wrong_arity("command|count"),
-        b"docs" if args.is_empty() => Reply::Map(TABLE.iter().map(documented).collect()),
+        b"docs" if args.is_empty() => Reply::Map(TABLE.iter().copied().map(documented).collect()),
         b"docs" => Reply::Map(asked().flatten().map(documented).collect()),
-        b"info" if args.is_empty() => Reply::Array(TABLE.iter().map(details).collect()),
+        b"info" if args.is_empty() => Reply::Array(TABLE.iter().copied().map(details).collect()),
         b"info" => Reply::Array(asked().map(|row| row.map_or(Reply::Null, details)).collect()),
         b"list" => list(args),
         _ => Reply::error(format_args!(
@@ -28,7 +40,7 @@ pub(super) fn command(call: &mut Call<'_>) -> Reply {
 }
 
 fn row(name: &[u8]) -> Option<&'static Command> {
-    TABLE.iter().find(|row| name.eq_ignore_ascii_case(row.name.as_bytes()))
+    TABLE.iter().copied().find(|row| name.eq_ignore_ascii_case(row.name.as_bytes()))
 }
 
 fn list(args: &[bytes::Bytes]) -> Reply {

@@ -6,6 +6,80 @@ use super::{Call, Command, NO_KEYS, Run, integer, shown};
 use crate::resp::reply::{Protocol, Reply};
 use crate::resp::service::Service;
 
+/// The commands of this file.
+pub(super) static ROWS: &[Command] = &[
+    Command {
+        name: "auth",
+        arity: -2,
+        flags: &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"],
+        keys: NO_KEYS,
+        group: "connection",
+        since: "1.0.0",
+        summary: "Authenticate to the server",
+        run: Run::Call(auth),
+    },
+    Command {
+        name: "client",
+        arity: -2,
+        flags: &[],
+        keys: NO_KEYS,
+        group: "connection",
+        since: "2.4.0",
+        summary: "A container for client connection commands",
+        run: Run::Subcommands(CLIENT),
+    },
+    Command {
+        name: "echo",
+        arity: 2,
+        flags: &["loading", "stale", "fast"],
+        keys: NO_KEYS,
+        group: "connection",
+        since: "1.0.0",
+        summary: "Echo the given string",
+        run: Run::Call(echo),
+    },
+    Command {
+        name: "hello",
+        arity: -1,
+        flags: &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"],
+        keys: NO_KEYS,
+        group: "connection",
+        since: "6.0.0",
+        summary: "Handshake: choose the protocol, authenticate, name the connection",
+        run: Run::Call(hello),
+    },
+    Command {
+        name: "ping",
+        arity: -1,
+        flags: &["fast"],
+        keys: NO_KEYS,
+        group: "connection",
+        since: "1.0.0",
+        summary: "Ping the server",
+        run: Run::Call(ping),
+    },
+    Command {
+        name: "quit",
+        arity: -1,
+        flags: &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"],
+        keys: NO_KEYS,
+        group: "connection",
+        since: "1.0.0",
+        summary: "Close the connection",
+        run: Run::Call(quit),
+    },
+    Command {
+        name: "select",
+        arity: 2,
+        flags: &["loading", "stale", "fast"],
+        keys: NO_KEYS,
+        group: "connection",
+        since: "1.0.0",
+        summary: "Change the selected database: there is only number 0",
+        run: Run::Call(select),
+    },
+];
+
 /// The version whose replies these are: clients ask for it to know what they may send.
 pub(in crate::resp) const REDIS_VERSION: &str = "7.0.15";
 
@@ -14,7 +88,7 @@ const WRONG_PASS: &str = "invalid username-password pair or user is disabled.";
 const USER: &[u8] = b"default";
 
 /// `PING [message]`.
-pub(super) fn ping(call: &mut Call<'_>) -> Reply {
+fn ping(call: &mut Call<'_>) -> Reply {
     match call.words {
         [_] => Reply::Status("PONG"),
         [_, message] => Reply::Bulk(message.clone()),
@@ -23,18 +97,18 @@ pub(super) fn ping(call: &mut Call<'_>) -> Reply {
 }
 
 /// `ECHO message`.
-pub(super) fn echo(call: &mut Call<'_>) -> Reply {
+fn echo(call: &mut Call<'_>) -> Reply {
     Reply::Bulk(call.words[1].clone())
 }
 
 /// `QUIT`.
-pub(super) fn quit(call: &mut Call<'_>) -> Reply {
+fn quit(call: &mut Call<'_>) -> Reply {
     call.client.closing = true;
     Reply::OK
 }
 
 /// `SELECT index`.
-pub(super) fn select(call: &mut Call<'_>) -> Reply {
+fn select(call: &mut Call<'_>) -> Reply {
     match integer(&call.words[1]) {
         Ok(0) => Reply::OK,
         Ok(_) => Reply::error("DB index is out of range"),
@@ -43,7 +117,7 @@ pub(super) fn select(call: &mut Call<'_>) -> Reply {
 }
 
 /// `AUTH [user] password`.
-pub(super) fn auth(call: &mut Call<'_>) -> Reply {
+fn auth(call: &mut Call<'_>) -> Reply {
     let (user, password) = match call.words {
         [_, password] if call.service.settings.password.is_some() => (USER, password),
         [_, _] => {
@@ -67,7 +141,7 @@ fn is_known(service: &Service, user: &[u8], password: &[u8]) -> bool {
 }
 
 /// `HELLO [version [AUTH user password] [SETNAME name]]`: all of it or nothing.
-pub(super) fn hello(call: &mut Call<'_>) -> Reply {
+fn hello(call: &mut Call<'_>) -> Reply {
     let client = &mut *call.client;
     let (mut protocol, mut authenticated) = (client.protocol, client.authenticated);
     let mut name = None;
@@ -129,7 +203,7 @@ pub(super) fn hello(call: &mut Call<'_>) -> Reply {
 }
 
 /// The subcommands of `CLIENT`.
-pub(super) static CLIENT: &[Command] = &[
+static CLIENT: &[Command] = &[
     Command {
         name: "getname",
         arity: 2,

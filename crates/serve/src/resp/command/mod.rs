@@ -4,14 +4,20 @@ mod catalogue;
 mod connection;
 mod keys;
 mod server;
+mod strings;
+mod transactions;
+
+use std::sync::LazyLock;
 
 use bytes::Bytes;
-use engine::kv::Change;
+use engine::keyspace::{self, Touch, Touches, Transaction};
+use engine::kv;
 
 use super::reply::Reply;
 use super::service::Service;
 use super::session::Client;
 pub(super) use connection::REDIS_VERSION;
+pub(super) use transactions::{Control, Pending, Queue};
 
 /// One row of the table.
 pub(super) struct Command {
@@ -32,20 +38,64 @@ pub(super) struct Command {
     run: Run,
 }
 
-/// How a command is done. Neighbours that only put, or only get, are done together.
+/// How a command is done.
 #[derive(Clone, Copy)]
 pub(super) enum Run {
-    /// Changes one key and answers `OK`, whatever was there.
-    Put(fn(&[Bytes]) -> Result<Change, Reply>),
-    /// Answers with the value of its one key.
-    Get,
-    /// Anything else.
+    /// Reads or changes its keys, in a transaction that neighbours share: they are then fetched
+    /// together and have one log record.
+    Data(Touch, fn(&mut Data<'_, '_>) -> Outcome),
+    /// Changes keys that it does not name.
+    Everything(fn(&mut Data<'_, '_>) -> Outcome),
+    /// Begins or ends a transaction of the client.
+    Control(Control),
+    /// Asks or changes anything but keys.
     Call(fn(&mut Call<'_>) -> Reply),
     /// Hands its second word on.
     Subcommands(&'static [Command]),
 }
 
-/// A command being executed.
+/// A command on keys being executed.
+pub(super) struct Data<'a, 'k> {
+    /// All its words, the name first; as many as the table asks for.
+    pub(super) words: &'a [Bytes],
+    /// Holds the keys of the command, and applies what it changes.
+    pub(super) transaction: &'a mut Transaction<'k>,
+    /// What all clients share.
+    pub(super) service: &'a Service,
+}
+
+/// What a command on keys ends with.
+pub(super) type Outcome = Result<Reply, Failure>;
+
+/// Why a command on keys was not done.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The command is wrong, and changed nothing: this is its answer.
+    Refused(Reply),
+    /// The store failed: nothing of the transaction may be applied.
+    Failed(kv::Error),
+}
+
+impl From<Reply> for Failure {
+    fn from(reply: Reply) -> Self {
+        Self::Refused(reply)
+    }
+}
+
+impl From<keyspace::Error> for Failure {
+    fn from(error: keyspace::Error) -> Self {
+        match error {
+            keyspace::Error::WrongKind => Self::Refused(Reply::coded(
+                "WRONGTYPE",
+                "Operation against a key holding the wrong kind of value",
+            )),
+            keyspace::Error::Store(error) => Self::Failed(error),
+            other => Self::Failed(kv::Error::Other(other.to_string())),
+        }
+    }
+}
+
+/// A command being executed that is not about keys.
 pub(super) struct Call<'a> {
     /// All its words, the name first; as many as the table asks for.
     pub(super) words: &'a [Bytes],
@@ -56,6 +106,7 @@ pub(super) struct Call<'a> {
 }
 
 /// What a request asks for, once it was found in the table.
+#[derive(Clone, Copy)]
 pub(super) struct Found {
     /// The row.
     pub(super) command: &'static Command,
@@ -74,6 +125,36 @@ impl Command {
         self.flags.contains(&"no_auth")
     }
 
+    /// Whether it is not kept for `EXEC` after `MULTI`.
+    pub(super) fn is_done_at_once(&self) -> bool {
+        matches!(self.name, "quit" | "reset")
+    }
+
+    /// How many keys a call of it names.
+    pub(super) fn keys_of(&self, words: &[Bytes]) -> usize {
+        self.key_words(words).count()
+    }
+
+    /// Adds what a call of it touches.
+    pub(super) fn touch(&self, words: &[Bytes], touches: &mut Touches) {
+        match self.run {
+            Run::Data(touch, _) => {
+                self.key_words(words).for_each(|key| touches.add(key.clone(), touch));
+            }
+            Run::Everything(_) => touches.add_everything(),
+            Run::Control(_) | Run::Call(_) | Run::Subcommands(_) => {}
+        }
+    }
+
+    /// The keys among the words of a call.
+    fn key_words<'w>(&self, words: &'w [Bytes]) -> impl Iterator<Item = &'w Bytes> {
+        let (first, last, step) = self.keys;
+        let len = words.len() as i64;
+        let last = if last < 0 { len + last } else { last };
+        let keys = (first..=last).step_by(usize::try_from(step).unwrap_or(0).max(1));
+        keys.filter(move |&at| 0 < at && at < len).map(move |at| &words[at as usize])
+    }
+
     fn takes(&self, words: usize) -> bool {
         let wanted = self.arity.unsigned_abs() as usize;
         if self.arity < 0 { words >= wanted } else { words == wanted }
@@ -90,7 +171,7 @@ pub(super) fn find(words: &[Bytes]) -> Result<Found, Reply> {
     let Ok(index) = TABLE.binary_search_by(|row| row.name.as_bytes().cmp(&lower)) else {
         return Err(unknown(name, args));
     };
-    let command = &TABLE[index];
+    let command = TABLE[index];
     if !command.takes(words.len()) {
         return Err(wrong_arity(command.name));
     }
@@ -102,7 +183,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|row| row.name)
 }
 
-/// Executes a command that is neither put nor get.
+/// Executes a command that is not about keys.
 pub(super) fn call(command: &'static Command, call: &mut Call<'_>) -> Reply {
     match command.run {
         Run::Call(run) => run(call),
@@ -120,12 +201,18 @@ pub(super) fn call(command: &'static Command, call: &mut Call<'_>) -> Reply {
                 )),
             }
         }
-        Run::Put(_) | Run::Get => unreachable!("a session does these in runs"),
+        Run::Data(..) | Run::Everything(_) | Run::Control(_) => {
+            unreachable!("a session does these itself")
+        }
     }
 }
 
 fn wrong_arity(name: &str) -> Reply {
     Reply::error(format_args!("wrong number of arguments for '{name}' command"))
+}
+
+fn syntax_error() -> Reply {
+    Reply::error("syntax error")
 }
 
 /// Redis' answer to a command it does not know, which quotes the start of it.
@@ -160,181 +247,45 @@ fn integer(word: &[u8]) -> Result<i64, Reply> {
 const NO_KEYS: (i64, i64, i64) = (0, 0, 0);
 
 /// Every command, by name: it is searched by halves.
-static TABLE: &[Command] = &[
-    Command {
-        name: "auth",
-        arity: -2,
-        flags: &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "1.0.0",
-        summary: "Authenticate to the server",
-        run: Run::Call(connection::auth),
-    },
-    Command {
-        name: "client",
-        arity: -2,
-        flags: &[],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "2.4.0",
-        summary: "A container for client connection commands",
-        run: Run::Subcommands(connection::CLIENT),
-    },
-    Command {
-        name: "command",
-        arity: -1,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        group: "server",
-        since: "2.8.13",
-        summary: "Get array of command details",
-        run: Run::Call(catalogue::command),
-    },
-    Command {
-        name: "config",
-        arity: -2,
-        flags: &[],
-        keys: NO_KEYS,
-        group: "server",
-        since: "2.0.0",
-        summary: "A container for server configuration commands",
-        run: Run::Subcommands(server::CONFIG),
-    },
-    Command {
-        name: "dbsize",
-        arity: 1,
-        flags: &["readonly", "fast"],
-        keys: NO_KEYS,
-        group: "server",
-        since: "1.0.0",
-        summary: "Return the number of keys: counted while they are few, else estimated",
-        run: Run::Call(server::dbsize),
-    },
-    Command {
-        name: "del",
-        arity: -2,
-        flags: &["write"],
-        keys: (1, -1, 1),
-        group: "generic",
-        since: "1.0.0",
-        summary: "Delete a key",
-        run: Run::Call(keys::del),
-    },
-    Command {
-        name: "echo",
-        arity: 2,
-        flags: &["loading", "stale", "fast"],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "1.0.0",
-        summary: "Echo the given string",
-        run: Run::Call(connection::echo),
-    },
-    Command {
-        name: "exists",
-        arity: -2,
-        flags: &["readonly", "fast"],
-        keys: (1, -1, 1),
-        group: "generic",
-        since: "1.0.0",
-        summary: "Determine if a key exists",
-        run: Run::Call(keys::exists),
-    },
-    Command {
-        name: "get",
-        arity: 2,
-        flags: &["readonly", "fast"],
-        keys: (1, 1, 1),
-        group: "string",
-        since: "1.0.0",
-        summary: "Get the value of a key",
-        run: Run::Get,
-    },
-    Command {
-        name: "hello",
-        arity: -1,
-        flags: &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "6.0.0",
-        summary: "Handshake: choose the protocol, authenticate, name the connection",
-        run: Run::Call(connection::hello),
-    },
-    Command {
-        name: "info",
-        arity: -1,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        group: "server",
-        since: "1.0.0",
-        summary: "Get information and statistics about the server",
-        run: Run::Call(server::info),
-    },
-    Command {
-        name: "ping",
-        arity: -1,
-        flags: &["fast"],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "1.0.0",
-        summary: "Ping the server",
-        run: Run::Call(connection::ping),
-    },
-    Command {
-        name: "quit",
-        arity: -1,
-        flags: &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "1.0.0",
-        summary: "Close the connection",
-        run: Run::Call(connection::quit),
-    },
-    Command {
-        name: "select",
-        arity: 2,
-        flags: &["loading", "stale", "fast"],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "1.0.0",
-        summary: "Change the selected database: there is only number 0",
-        run: Run::Call(connection::select),
-    },
-    Command {
-        name: "set",
-        arity: -3,
-        flags: &["write", "denyoom"],
-        keys: (1, 1, 1),
-        group: "string",
-        since: "1.0.0",
-        summary: "Set the string value of a key",
-        run: Run::Put(keys::set),
-    },
-    Command {
-        name: "unlink",
-        arity: -2,
-        flags: &["write", "fast"],
-        keys: (1, -1, 1),
-        group: "generic",
-        since: "4.0.0",
-        summary: "Delete a key; space is reclaimed later, as it always is",
-        run: Run::Call(keys::del),
-    },
-];
+static TABLE: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
+    let files = [
+        catalogue::ROWS,
+        connection::ROWS,
+        keys::ROWS,
+        server::ROWS,
+        strings::ROWS,
+        transactions::ROWS,
+    ];
+    let mut table: Vec<_> = files.into_iter().flatten().collect();
+    table.sort_unstable_by_key(|row| row.name);
+    table
+});
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sorted_by_name() {
-        assert!(TABLE.is_sorted_by_key(|row| row.name));
+    fn no_two_commands_have_one_name() {
+        assert!(TABLE.windows(2).all(|rows| rows[0].name < rows[1].name));
     }
 
     #[test]
     fn a_command_is_found_in_any_case() {
         let found = find(&[Bytes::from_static(b"GeT"), Bytes::from_static(b"k")]);
         assert!(matches!(found, Ok(Found { command: Command { name: "get", .. }, .. })));
+    }
+
+    #[test]
+    fn keys_are_the_words_the_table_says() {
+        let keys = |text: &str| {
+            let words: Vec<_> = text.split(' ').map(|word| Bytes::from(word.to_owned())).collect();
+            let command = find(&words).map(|found| found.command).expect("it is there");
+            command.key_words(&words).cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(keys("get a"), ["a"]);
+        assert_eq!(keys("del a b c"), ["a", "b", "c"]);
+        assert_eq!(keys("mset a 1 b 2"), ["a", "b"]);
+        assert!(keys("ping").is_empty());
     }
 }

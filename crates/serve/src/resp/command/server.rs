@@ -5,23 +5,57 @@ use crate::resp::glob::matches_any_case;
 use crate::resp::info;
 use crate::resp::reply::Reply;
 use crate::resp::service::Service;
-use engine::kv::{Durability, KeyRange};
+use engine::kv::Durability;
+
+/// The commands of this file.
+pub(super) static ROWS: &[Command] = &[
+    Command {
+        name: "config",
+        arity: -2,
+        flags: &[],
+        keys: NO_KEYS,
+        group: "server",
+        since: "2.0.0",
+        summary: "A container for server configuration commands",
+        run: Run::Subcommands(CONFIG),
+    },
+    Command {
+        name: "dbsize",
+        arity: 1,
+        flags: &["readonly", "fast"],
+        keys: NO_KEYS,
+        group: "server",
+        since: "1.0.0",
+        summary: "Return the number of keys: counted while they are few, else estimated",
+        run: Run::Call(dbsize),
+    },
+    Command {
+        name: "info",
+        arity: -1,
+        flags: &["loading", "stale"],
+        keys: NO_KEYS,
+        group: "server",
+        since: "1.0.0",
+        summary: "Get information and statistics about the server",
+        run: Run::Call(info),
+    },
+];
 
 /// `DBSIZE`.
-pub(super) fn dbsize(call: &mut Call<'_>) -> Reply {
-    match call.service.store.count(&KeyRange::ALL) {
+fn dbsize(call: &mut Call<'_>) -> Reply {
+    match call.service.keyspace.count() {
         Ok(count) => Reply::count(count.keys),
         Err(error) => error.into(),
     }
 }
 
 /// `INFO [section…]`.
-pub(super) fn info(call: &mut Call<'_>) -> Reply {
+fn info(call: &mut Call<'_>) -> Reply {
     Reply::Text(info::text(call.service, &call.words[1..]))
 }
 
 /// The subcommands of `CONFIG`.
-pub(super) static CONFIG: &[Command] = &[Command {
+static CONFIG: &[Command] = &[Command {
     name: "get",
     arity: -3,
     flags: &["admin", "noscript", "loading", "stale"],
@@ -45,7 +79,7 @@ fn config_get(call: &mut Call<'_>) -> Reply {
 /// place to change any of it.
 fn parameters(service: &Service) -> Vec<(&'static str, String)> {
     let settings = &service.settings;
-    let (appendonly, appendfsync) = match service.store.durability() {
+    let (appendonly, appendfsync) = match service.keyspace.durability() {
         Durability::Always => ("yes", "always"),
         Durability::EverySec => ("yes", "everysec"),
         Durability::None => ("yes", "no"),

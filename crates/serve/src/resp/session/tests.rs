@@ -1,7 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::kv::{self, Count, Durability, KeyRange, KeyValue, Memory, Scan};
+use engine::keyspace::Keyspace;
+use engine::kv::{self, Change, Count, Durability, KeyRange, KeyValue, Memory, Scan};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -33,7 +34,12 @@ impl Figures for Still {
 
 fn service(store: impl KeyValue + 'static, password: Option<&str>) -> Service {
     let settings = Settings { password: password.map(Secret::new), ..Settings::default() };
-    Service::new(settings, Arc::new(store), Arc::new(Still))
+    Service::new(settings, keyspace(Arc::new(store)), Arc::new(Still))
+}
+
+/// The keys in `store`, in a world where it is always the same second.
+fn keyspace(store: Arc<dyn KeyValue>) -> Arc<Keyspace> {
+    Arc::new(Keyspace::open(store, Box::new(|| 1_000_000), 1).expect("the store is empty"))
 }
 
 /// What a new connection answers to `bytes`, with line ends left out for reading.
@@ -73,10 +79,7 @@ fn commands_answer_as_redis_does() {
             "config get sav*\nconfig get nope\nconfig get APPENDFSYNC databases\n",
             "*2 $4 save $0  *0 *4 $11 appendfsync $2 no $9 databases $1 1",
         ),
-        (
-            "command count\ncommand list filterby pattern s?t\ncommand info nope\n",
-            ":16 *1 $3 set *1 $-1",
-        ),
+        ("command list filterby pattern s?t\ncommand info nope\n", "*1 $3 set *1 $-1"),
         ("command info get\n", "*1 *10 $3 get :2 *2 +readonly +fast :1 :1 :1 *0 *0 *0 *0"),
         (
             "command docs echo nope\n",
@@ -87,6 +90,49 @@ fn commands_answer_as_redis_does() {
             "hello 3\nget n\nping\n",
             "%7 $6 server $5 redis $7 version $6 7.0.15 $5 proto :3 $2 id :7 $4 mode $10 standalone $4 role \
           $6 master $7 modules *0 _ +PONG",
+        ),
+    ];
+    for (requests, replies) in cases {
+        assert_eq!(talk(&service(Memory::default(), None), requests), replies, "{requests}");
+    }
+}
+
+#[test]
+fn every_command_counts() {
+    let counted = talk(&service(Memory::default(), None), "command count\n");
+    assert_eq!(counted, format!(":{}", command::names().count()));
+}
+
+/// A transaction of one client is seen by nobody before it is done, and not done if what it watched
+/// has changed.
+#[test]
+fn kept_commands_are_done_together_or_not_at_all() {
+    let cases = [
+        (
+            "multi\nset a 1\nget a\nping\nexec\nget a\n",
+            "+OK +QUEUED +QUEUED +QUEUED *3 +OK $1 1 +PONG $1 1",
+        ),
+        ("multi\nset a 1\ndiscard\nget a\nexec\n", "+OK +QUEUED +OK $-1 -ERR EXEC without MULTI"),
+        (
+            "multi\nset a\nset b 1\nexec\nget b\n",
+            "+OK -ERR wrong number of arguments for 'set' command +QUEUED \
+             -EXECABORT Transaction discarded because of previous errors. $-1",
+        ),
+        ("watch a\nset a 1\nmulti\nset a 2\nexec\nget a\n", "+OK +OK +OK +QUEUED *-1 $1 1"),
+        ("watch a\nset b 1\nmulti\nset a 2\nexec\nget a\n", "+OK +OK +OK +QUEUED *1 +OK $1 2"),
+        ("watch a\nset a 1\nunwatch\nmulti\nset a 2\nexec\n", "+OK +OK +OK +OK +QUEUED *1 +OK"),
+        (
+            "watch a\nset a 1\nmulti\ndiscard\nmulti\nset a 2\nexec\n",
+            "+OK +OK +OK +OK +OK +QUEUED *1 +OK",
+        ),
+        (
+            "multi\nmulti\nwatch a\nexec\ndiscard\n",
+            "+OK -ERR MULTI calls can not be nested -ERR WATCH inside MULTI is not allowed *0 \
+             -ERR DISCARD without MULTI",
+        ),
+        (
+            "set a 1\nmulti\nflushdb\nget a\nset b 2\nexec\ndbsize\n",
+            "+OK +OK +QUEUED +QUEUED +QUEUED *3 +OK $-1 +OK :1",
         ),
     ];
     for (requests, replies) in cases {
@@ -205,22 +251,18 @@ fn replies_stop_at_their_limit_and_go_on_from_there() {
 #[derive(Default)]
 struct Counting {
     memory: Memory,
-    fails: Option<kv::Error>,
+    fails: parking_lot::Mutex<Option<kv::Error>>,
     applied: parking_lot::Mutex<Vec<usize>>,
 }
 
 impl KeyValue for Counting {
     fn get_many(&self, keys: &[Bytes]) -> kv::Result<Vec<Option<Bytes>>> {
-        self.fails.clone().map_or_else(|| self.memory.get_many(keys), Err)
+        self.fails.lock().clone().map_or_else(|| self.memory.get_many(keys), Err)
     }
 
     fn apply(&self, changes: &[Change]) -> kv::Result<()> {
         self.applied.lock().push(changes.len());
-        self.fails.clone().map_or_else(|| self.memory.apply(changes), Err)
-    }
-
-    fn delete_existing(&self, keys: &[Bytes]) -> kv::Result<u64> {
-        self.fails.clone().map_or_else(|| self.memory.delete_existing(keys), Err)
+        self.fails.lock().clone().map_or_else(|| self.memory.apply(changes), Err)
     }
 
     fn scan(&self, scan: &Scan) -> kv::Result<Vec<(Bytes, Bytes)>> {
@@ -228,7 +270,7 @@ impl KeyValue for Counting {
     }
 
     fn count(&self, range: &KeyRange) -> kv::Result<Count> {
-        self.fails.clone().map_or_else(|| self.memory.count(range), Err)
+        self.fails.lock().clone().map_or_else(|| self.memory.count(range), Err)
     }
 
     fn durability(&self) -> Durability {
@@ -237,13 +279,17 @@ impl KeyValue for Counting {
 }
 
 #[test]
-fn neighbouring_sets_are_one_batch_of_the_store() {
+fn neighbours_are_one_batch_of_the_store() {
     let store = Arc::new(Counting::default());
-    let service = Service::new(Settings::default(), Arc::clone(&store) as _, Arc::new(Still));
-    talk(&service, "set a 1\nset b 2\nget a\nset c 3\nset d 4 nx\nset e 5\n");
-    assert_eq!(*store.applied.lock(), [2, 1, 1]);
-    talk(&service, &"set a 1\n".repeat(PUTS_AT_ONCE + 1));
-    assert_eq!(store.applied.lock()[3..], [PUTS_AT_ONCE, 1]);
+    let keyspace = keyspace(Arc::clone(&store) as _);
+    let service = Service::new(Settings::default(), keyspace, Arc::new(Still));
+    store.applied.lock().clear();
+    talk(&service, "set a 1\nset b 2\nget a\nset c 3\nping\nset d 4\n");
+    assert_eq!(*store.applied.lock(), [3, 1]);
+    store.applied.lock().clear();
+    let many: String = (0..=COMMANDS_AT_ONCE).map(|n| format!("set {n} 1\n")).collect();
+    talk(&service, &many);
+    assert_eq!(*store.applied.lock(), [COMMANDS_AT_ONCE, 1]);
 }
 
 #[test]
@@ -255,7 +301,10 @@ fn a_failed_batch_fails_each_of_its_commands() {
         (kv::Error::Other("a\nb".into()), "-ERR a b"),
     ];
     for (error, shown) in cases {
-        let service = service(Counting { fails: Some(error), ..Counting::default() }, None);
+        let store = Arc::new(Counting::default());
+        let keyspace = keyspace(Arc::clone(&store) as _);
+        let service = Service::new(Settings::default(), keyspace, Arc::new(Still));
+        *store.fails.lock() = Some(error);
         let talk = talk(&service, "set a 1\nset b 2\nget a\ndel a\nexists a\ndbsize\nping\n");
         assert_eq!(talk, format!("{} +PONG", [shown; 6].join(" ")));
     }
