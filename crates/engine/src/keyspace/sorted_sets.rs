@@ -6,6 +6,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 
 use super::format::{self, Collection, Main, Value};
+use super::transaction::successor;
 use super::{Error, Result, Transaction};
 
 impl Transaction<'_> {
@@ -110,6 +111,41 @@ impl Transaction<'_> {
             .filter_map(|(record, _)| format::read_score(&record))
             .map(|(score, member)| (member, score))
             .collect())
+    }
+
+    /// How many members have scores in `scores`.
+    ///
+    /// # Errors
+    /// As [`Transaction::sorted_len`].
+    pub fn sorted_count(&mut self, key: &[u8], scores: (Bound<f64>, Bound<f64>)) -> Result<u64> {
+        let Some(set) = self.sorted(key)? else { return Ok(0) };
+        if scores == (Bound::Unbounded, Bound::Unbounded) {
+            return Ok(set.len);
+        }
+        self.count_entries(&format::scores_within(set.id, scores))
+    }
+
+    /// Members in the order of their bytes, with their scores: those behind `after`, and no more than
+    /// `max`.
+    ///
+    /// # Errors
+    /// As [`Transaction::sorted_len`].
+    pub fn sorted_members(
+        &mut self,
+        key: &[u8],
+        after: Option<&[u8]>,
+        max: usize,
+    ) -> Result<Vec<(Bytes, f64)>> {
+        let Some(set) = self.sorted(key)? else { return Ok(Vec::new()) };
+        let mut range = format::members(set.id);
+        if let Some(after) = after {
+            range.from = successor(&format::member_key(set.id, after));
+        }
+        let entries = self.entries(&range, false, max)?.into_iter();
+        let read = |(record, score): (Bytes, Bytes)| {
+            Ok((format::element_name(&record), read_score(&record, &score)?))
+        };
+        entries.map(read).collect()
     }
 
     fn scores_in(&mut self, set: Collection, members: &[Bytes]) -> Result<Vec<Option<f64>>> {

@@ -229,6 +229,17 @@ impl<'k> Transaction<'k> {
         Ok(found)
     }
 
+    /// How many entries the range has.
+    pub(super) fn count_entries(&self, range: &KeyRange) -> Result<u64> {
+        let (mut counted, mut rest) = (0, Some(range.clone()));
+        while let Some(range) = rest.filter(|range| !range.is_empty()) {
+            let (page, after) = self.page(&range, false, usize::MAX)?;
+            counted += page.len() as u64;
+            rest = after;
+        }
+        Ok(counted)
+    }
+
     /// Some entries of the range, and what is left of it.
     fn page(
         &self,

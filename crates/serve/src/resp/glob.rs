@@ -1,17 +1,30 @@
 //! Redis' glob patterns: `*`, `?`, `[abc]`, `[a-z]`, `[^…]`, and `\` before a byte meant as itself.
 
-/// Whether all of `text` matches `pattern`, letters of either case being alike.
+/// Whether all of `text` matches `pattern`.
 ///
 /// Takes time in the product of both lengths at worst: a `*` is retried from the last one only.
 #[must_use]
+pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    matches_as(pattern, text, |byte| byte)
+}
+
+/// Whether all of `text` matches `pattern`, letters of either case being alike.
+#[must_use]
 pub(super) fn matches_any_case(pattern: &[u8], text: &[u8]) -> bool {
+    matches_as(pattern, text, |byte| byte.to_ascii_lowercase())
+}
+
+/// What a byte counts as.
+type Fold = fn(u8) -> u8;
+
+fn matches_as(pattern: &[u8], text: &[u8], fold: Fold) -> bool {
     let (mut at, mut from) = (0, 0);
     let mut last_star = None;
     while from < text.len() {
         if pattern.get(at) == Some(&b'*') {
             at += 1;
             last_star = Some((at, from));
-        } else if let Some(end) = one(&pattern[at..], text[from]) {
+        } else if let Some(end) = one(&pattern[at..], fold(text[from]), fold) {
             at += end;
             from += 1;
         } else if let Some((after_star, tried)) = last_star {
@@ -25,24 +38,23 @@ pub(super) fn matches_any_case(pattern: &[u8], text: &[u8]) -> bool {
     pattern[at..].iter().all(|&byte| byte == b'*')
 }
 
-/// How many bytes of `pattern` match the one byte, if they do.
-fn one(pattern: &[u8], byte: u8) -> Option<usize> {
+/// How many bytes of `pattern` match the one folded byte, if they do.
+fn one(pattern: &[u8], byte: u8, fold: Fold) -> Option<usize> {
     match pattern {
         [] => None,
         [b'?', ..] => Some(1),
         [b'[', class @ ..] => {
-            let (holds, len) = in_class(class, byte);
+            let (holds, len) = in_class(class, byte, fold);
             holds.then_some(1 + len)
         }
-        [b'\\', literal, ..] => literal.eq_ignore_ascii_case(&byte).then_some(2),
-        [literal, ..] => literal.eq_ignore_ascii_case(&byte).then_some(1),
+        [b'\\', literal, ..] => (fold(*literal) == byte).then_some(2),
+        [literal, ..] => (fold(*literal) == byte).then_some(1),
     }
 }
 
-/// Whether the class that starts after its `[` holds the byte, and its length with the `]`. A class
+/// Whether the class that starts after its `[` holds the folded byte, and its length with the `]`. A class
 /// without an end takes the rest of the pattern.
-fn in_class(class: &[u8], byte: u8) -> (bool, usize) {
-    let byte = byte.to_ascii_lowercase();
+fn in_class(class: &[u8], byte: u8, fold: Fold) -> (bool, usize) {
     let negated = class.first() == Some(&b'^');
     let mut at = usize::from(negated);
     let mut holds = false;
@@ -51,16 +63,16 @@ fn in_class(class: &[u8], byte: u8) -> (bool, usize) {
             [] => return (holds != negated, at),
             [b']', ..] => return (holds != negated, at + 1),
             [b'\\', literal, ..] => {
-                holds |= literal.to_ascii_lowercase() == byte;
+                holds |= fold(*literal) == byte;
                 at += 2;
             }
             [first, b'-', last, ..] => {
-                let (first, last) = (first.to_ascii_lowercase(), last.to_ascii_lowercase());
+                let (first, last) = (fold(*first), fold(*last));
                 holds |= (first.min(last)..=first.max(last)).contains(&byte);
                 at += 3;
             }
             [literal, ..] => {
-                holds |= literal.to_ascii_lowercase() == byte;
+                holds |= fold(*literal) == byte;
                 at += 1;
             }
         }
@@ -69,7 +81,7 @@ fn in_class(class: &[u8], byte: u8) -> (bool, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::matches_any_case;
+    use super::{matches, matches_any_case};
 
     #[test]
     fn patterns_match_as_redis_matches_them() {
@@ -101,5 +113,12 @@ mod tests {
                 "{pattern} {text}"
             );
         }
+    }
+
+    #[test]
+    fn names_of_keys_match_in_their_own_case() {
+        assert!(matches(b"User:[a-c]*", b"User:bob"));
+        assert!(!matches(b"user:*", b"User:bob"));
+        assert!(!matches(b"User:[A-C]*", b"User:bob"));
     }
 }

@@ -9,6 +9,7 @@
 //! arrived is executed before the next read, and the replies leave together.
 
 mod command;
+mod cursors;
 mod expiry;
 mod glob;
 mod info;

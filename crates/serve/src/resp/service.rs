@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use engine::keyspace::Keyspace;
 
+use super::cursors::Cursors;
 use super::secret::Secret;
 use super::stats::Stats;
 use super::wire::Limits;
@@ -64,13 +65,15 @@ pub struct Service {
     pub figures: Arc<dyn Figures>,
     /// What the door counts.
     pub stats: Stats,
+    /// Where its clients' walks go on.
+    pub(super) cursors: Cursors,
 }
 
 impl Service {
     /// A door to `keyspace`.
     #[must_use]
     pub fn new(settings: Settings, keyspace: Arc<Keyspace>, figures: Arc<dyn Figures>) -> Self {
-        Self { settings, keyspace, figures, stats: Stats::default() }
+        Self { settings, keyspace, figures, stats: Stats::default(), cursors: Cursors::default() }
     }
 
     /// What a client may send.

@@ -260,7 +260,8 @@ impl Session {
             service.stats.called(found.index);
             let outcome = match found.command.run() {
                 Run::Data(_, run) | Run::Everything(run) => {
-                    run(&mut Data { words, transaction: &mut transaction, service })
+                    let (protocol, transaction) = (self.client.protocol, &mut transaction);
+                    run(&mut Data { words, protocol, transaction, service })
                 }
                 _ => {
                     let client = &mut self.client;

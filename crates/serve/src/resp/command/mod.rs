@@ -2,8 +2,11 @@
 
 mod catalogue;
 mod connection;
+mod hashes;
 mod keys;
+mod scan;
 mod server;
+mod sorted_sets;
 mod strings;
 mod transactions;
 
@@ -13,7 +16,7 @@ use bytes::Bytes;
 use engine::keyspace::{self, Touch, Touches, Transaction};
 use engine::kv;
 
-use super::reply::Reply;
+use super::reply::{Protocol, Reply};
 use super::service::Service;
 use super::session::Client;
 pub(super) use connection::REDIS_VERSION;
@@ -58,6 +61,8 @@ pub(super) enum Run {
 pub(super) struct Data<'a, 'k> {
     /// All its words, the name first; as many as the table asks for.
     pub(super) words: &'a [Bytes],
+    /// What the client speaks.
+    pub(super) protocol: Protocol,
     /// Holds the keys of the command, and applies what it changes.
     pub(super) transaction: &'a mut Transaction<'k>,
     /// What all clients share.
@@ -114,7 +119,48 @@ pub(super) struct Found {
     pub(super) index: usize,
 }
 
+/// The flags of a command that reads, and is quick.
+const READS_FAST: &[&str] = &["readonly", "fast"];
+/// The flags of a command that reads.
+const READS: &[&str] = &["readonly"];
+/// The flags of a command that writes, and is quick.
+const WRITES_FAST: &[&str] = &["write", "denyoom", "fast"];
+/// The flags of a command that writes.
+const WRITES: &[&str] = &["write", "denyoom"];
+/// The flags of a command that only removes.
+const REMOVES: &[&str] = &["write", "fast"];
+/// The first word after the name is the key.
+const FIRST: (i64, i64, i64) = (1, 1, 1);
+/// All words after the name are keys.
+const ALL: (i64, i64, i64) = (1, -1, 1);
+
 impl Command {
+    /// The row of a command on keys, without its documentation.
+    const fn data(
+        name: &'static str,
+        arity: i32,
+        flags: &'static [&'static str],
+        keys: (i64, i64, i64),
+        touch: Touch,
+        run: fn(&mut Data<'_, '_>) -> Outcome,
+    ) -> Self {
+        let run = Run::Data(touch, run);
+        Self { name, arity, flags, keys, group: "", since: "", summary: "", run }
+    }
+
+    /// The row with its documentation.
+    const fn about(
+        mut self,
+        group: &'static str,
+        since: &'static str,
+        summary: &'static str,
+    ) -> Self {
+        self.group = group;
+        self.since = since;
+        self.summary = summary;
+        self
+    }
+
     /// How it is done.
     pub(super) const fn run(&self) -> Run {
         self.run
@@ -243,6 +289,42 @@ fn integer(word: &[u8]) -> Result<i64, Reply> {
         .ok_or_else(|| Reply::error("value is not an integer or out of range"))
 }
 
+/// The number a word stands for, fractions and infinities among them.
+fn double(word: &[u8]) -> Option<f64> {
+    let number: f64 = std::str::from_utf8(word).ok()?.parse().ok()?;
+    (!number.is_nan()).then_some(number)
+}
+
+/// The sum of two numbers that clients know.
+fn sum(one: i64, other: i64) -> Result<i64, Reply> {
+    let overflows = || Reply::error("increment or decrement would overflow");
+    one.checked_add(other).ok_or_else(overflows)
+}
+
+/// The part from `start` to `end`, both of which are in it, of something that is `len` long. Negative
+/// ends count from behind; what lies outside is left out.
+fn index_range(start: i64, end: i64, len: usize) -> std::ops::Range<usize> {
+    let len = i64::try_from(len).unwrap_or(i64::MAX);
+    let from_front = |at: i64| if at < 0 { at.saturating_add(len) } else { at };
+    let first = from_front(start).max(0);
+    let behind = from_front(end).min(len - 1).max(-1) + 1;
+    if first >= behind {
+        return 0..0;
+    }
+    let index = |at| usize::try_from(at).expect("between zero and a length");
+    index(first)..index(behind)
+}
+
+/// Redis' answer to a time that no key may end at.
+fn invalid_expire_time(name: &str) -> Reply {
+    Reply::error(format_args!("invalid expire time in '{name}' command"))
+}
+
+/// Whether a word is this option, in any case.
+fn is(word: &[u8], option: &str) -> bool {
+    word.eq_ignore_ascii_case(option.as_bytes())
+}
+
 /// Shorthand for rows without keys.
 const NO_KEYS: (i64, i64, i64) = (0, 0, 0);
 
@@ -251,8 +333,11 @@ static TABLE: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
     let files = [
         catalogue::ROWS,
         connection::ROWS,
+        hashes::ROWS,
         keys::ROWS,
+        scan::ROWS,
         server::ROWS,
+        sorted_sets::ROWS,
         strings::ROWS,
         transactions::ROWS,
     ];

@@ -103,6 +103,71 @@ fn every_command_counts() {
     assert_eq!(counted, format!(":{}", command::names().count()));
 }
 
+/// The clock of these tests stands at 1,000,000 milliseconds.
+#[test]
+fn every_kind_of_value_answers_as_in_redis() {
+    let cases = [
+        (
+            "set k v ex 5\nttl k\npttl k\nexpiretime k\npersist k\nttl k\n",
+            "+OK :5 :5000 :1005 :1 :-1",
+        ),
+        (
+            "set k v px 5 nx\nset k w nx\nset k w xx get keepttl\npttl k\nget k\n",
+            "+OK $-1 $1 v :5 $1 w",
+        ),
+        ("set k v pxat 999999\nget k\nexists k\n", "+OK $-1 :0"),
+        (
+            "expire k 5\nset k v\nexpire k 5 xx\nexpire k 5 nx\nexpire k 4 gt\nexpire k 4 lt\nttl k\n",
+            ":0 +OK :0 :1 :0 :1 :4",
+        ),
+        ("set k v\nexpire k -1\nget k\n", "+OK :1 $-1"),
+        (
+            "incr n\nincrby n 41\ndecr n\ndecrby n -2\nget n\nincrbyfloat n 0.5\nincr n\n",
+            ":1 :42 :41 :43 $2 43 $4 43.5 -ERR value is not an integer or out of range",
+        ),
+        (
+            "set n 9223372036854775807\nincr n\ndecrby n -9223372036854775808\n",
+            "+OK -ERR increment or decrement would overflow -ERR decrement would overflow",
+        ),
+        (
+            "append k ab\nappend k c\nstrlen k\ngetrange k -2 -1\ngetrange k 5 9\nsetrange k 5 x\nget k\n",
+            ":2 :3 :3 $2 bc $0  :6 $6 abc\0\0x",
+        ),
+        (
+            "mset a 1 b 2\nmget a n b\nmsetnx b 3 c 4\nmsetnx c 4 d 5\ngetdel d\ngetset c 6\ngetex c persist\n",
+            "+OK *3 $1 1 $-1 $1 2 :0 :1 $1 5 $1 4 $1 6",
+        ),
+        (
+            "hset h a 1 b 2\nhset h a 3 c 4 c 5\nhgetall h\nhmget h a n\nhlen h\nhdel h a n a\nhexists h a\nhincrby h c 2\nhkeys h\nhvals h\ntype h\n",
+            ":2 :1 *6 $1 a $1 3 $1 b $1 2 $1 c $1 5 *2 $1 3 $-1 :3 :1 :0 :7 *2 $1 b $1 c *2 $1 2 $1 7 +hash",
+        ),
+        (
+            "hset h a 1\nhdel h a\nexists h\nhset h a 1\nget h\nset h 1\nhget h a\n",
+            ":1 :1 :0 :1 -WRONGTYPE Operation against a key holding the wrong kind of value +OK -WRONGTYPE Operation against a key holding the wrong kind of value",
+        ),
+        (
+            "zadd z 2 b 1 a 3 c\nzadd z xx ch 5 a 9 n\nzrange z 0 -1 withscores\nzrange z (2 +inf byscore limit 1 1\nzrevrange z 0 0\nzscore z a\nzincrby z -4.5 a\nzrangebyscore z -inf 1\nzrevrangebyscore z 3 2\nzcount z 2 (3\nzcard z\nzrem z a n\ntype z\n",
+            ":3 :1 *6 $1 b $1 2 $1 c $1 3 $1 a $1 5 *1 $1 a *1 $1 a $1 5 $3 0.5 *1 $1 a *2 $1 c $1 b :1 :3 :1 +zset",
+        ),
+        (
+            "zadd z nx gt 1 a\nzadd z 1\nzadd z x a\nzadd z incr 1 a 2 b\nzadd z nx incr 1 a\nzadd z nx incr 1 a\n",
+            "-ERR GT, LT, and/or NX options at the same time are not compatible -ERR wrong number of arguments for 'zadd' command -ERR value is not a valid float -ERR INCR option supports a single increment-element pair $1 1 $-1",
+        ),
+        (
+            "set a 1\nhset b f 1\nzadd c 1 m\nscan 0 count 2\nscan 1 count 2\nscan 0 type hash\nscan 0 match [ac]\nkeys *\nscan 7\n",
+            "+OK :1 :1 *2 $1 1 *2 $1 a $1 b *2 $1 0 *1 $1 c *2 $1 0 *1 $1 b *2 $1 0 *2 $1 a $1 c *3 $1 a $1 b $1 c \
+          -ERR invalid cursor: the walk was begun before a restart, or too many others since; begin again at 0",
+        ),
+        (
+            "hset h a 1 b 2\nhscan h 0 count 1\nhscan h 1 count 5\nzadd z 1 m\nzscan z 0\n",
+            ":2 *2 $1 1 *2 $1 a $1 1 *2 $1 0 *2 $1 b $1 2 :1 *2 $1 0 *2 $1 m $1 1",
+        ),
+    ];
+    for (requests, replies) in cases {
+        assert_eq!(talk(&service(Memory::default(), None), requests), replies, "{requests}");
+    }
+}
+
 /// A transaction of one client is seen by nobody before it is done, and not done if what it watched
 /// has changed.
 #[test]
@@ -156,7 +221,8 @@ fn mistakes_get_redis_own_words() {
         ("nope a 'b c'\n", "-ERR unknown command 'nope', with args beginning with: 'a' 'b c'"),
         ("get\n", "-ERR wrong number of arguments for 'get' command"),
         ("PING a b\n", "-ERR wrong number of arguments for 'ping' command"),
-        ("set a b ex 5\n", "-ERR syntax error"),
+        ("set a b ex 5 nope\n", "-ERR syntax error"),
+        ("set a b ex 0\n", "-ERR invalid expire time in 'set' command"),
         ("config\n", "-ERR wrong number of arguments for 'config' command"),
         ("config get\n", "-ERR wrong number of arguments for 'config|get' command"),
         ("config nope\n", "-ERR unknown subcommand 'nope'. Try CONFIG HELP."),
