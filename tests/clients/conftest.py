@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 
 import pytest
@@ -34,10 +35,11 @@ listen = "unix:admin.socket"
 
 
 class Server:
-    """A running `plimsoll serve`."""
+    """A running `plimsoll serve`, with more settings for its `[kv]`."""
 
-    def __init__(self, directory):
-        (directory / "plimsoll.toml").write_text(SETTINGS)
+    def __init__(self, directory, kv=""):
+        self.directory = directory
+        (directory / "plimsoll.toml").write_text(SETTINGS.replace("[kv]\n", "[kv]\n" + kv))
         with open(directory / "log", "w") as log:
             self.process = subprocess.Popen(
                 [os.environ["PLIMSOLL"], "serve", "-c", "plimsoll.toml"],
@@ -62,6 +64,15 @@ class Server:
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
+
+    def reload(self):
+        """Has the settings read again, and gives the status and what was told."""
+        with socket.socket(socket.AF_UNIX) as admin:
+            admin.connect(str(self.directory / "admin.socket"))
+            admin.sendall(b"POST /reload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            answer = admin.makefile(encoding="utf-8", newline="").read()
+        head, told = answer.split("\r\n\r\n", 1)
+        return int(head.split()[1]), told
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)

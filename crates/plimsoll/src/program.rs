@@ -13,6 +13,7 @@ use policy::sched::Waits;
 use policy::time::Instant;
 use serve::admin::{Control, Health};
 use serve::figures::{self, Figures};
+use serve::resp::{Certificates, Tls, TlsError, TlsFiles};
 use volume::task::block_on;
 use volume::{Clock, Volume};
 
@@ -27,12 +28,20 @@ pub(crate) struct Program {
     file: PathBuf,
     /// What is in effect.
     settings: Mutex<Settings>,
+    /// What clients are shown, where they speak TLS.
+    tls: Option<Arc<Tls>>,
 }
 
 impl Program {
-    pub(crate) fn new(stack: Stack, clock: Clock, file: PathBuf, settings: Settings) -> Self {
+    pub(crate) fn new(
+        stack: Stack,
+        clock: Clock,
+        file: PathBuf,
+        settings: Settings,
+        tls: Option<Arc<Tls>>,
+    ) -> Self {
         let started = clock.now();
-        Self { stack, clock, started, file, settings: Mutex::new(settings) }
+        Self { stack, clock, started, file, settings: Mutex::new(settings), tls }
     }
 
     /// The keys that clients see, in the store.
@@ -43,6 +52,20 @@ impl Program {
         Keyspace::open(Arc::clone(&self.stack.store) as _, Box::new(wall), seed)
             .context("the keys of the store")
     }
+
+    pub(crate) fn speaks_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+}
+
+/// Reads certificates; a key that others can read is worth a warning.
+pub(crate) fn certificates(files: &TlsFiles) -> Result<Certificates, TlsError> {
+    let read = files.read()?;
+    if read.key_is_public {
+        let key = files.key.display();
+        tracing::warn!("{key}: everybody on this machine can read the key: chmod 600");
+    }
+    Ok(read)
 }
 
 impl Figures for Program {
@@ -78,6 +101,11 @@ impl Control for Program {
         let new = Settings::load(&self.file).map_err(|mistake| mistake.to_string())?;
         let mut current = self.settings.lock();
         let mut told = Vec::new();
+        if let (Some(tls), Some(files)) = (&self.tls, &new.kv.tls) {
+            tls.replace(certificates(files).map_err(|error| format!("kv.tls: {error}"))?);
+            current.kv.tls = Some(files.clone());
+            told.push("kv.tls: new connections get the certificates as they are now".into());
+        }
         for volume in &mut current.volumes {
             let (Some(wanted), Some(device)) = (
                 new.volumes.iter().find(|other| other.name == volume.name),

@@ -10,6 +10,7 @@ use pool::spread::{Finding, Problem, Report, Spread};
 use volume::task::block_on;
 use volume::{Clock, Error, ErrorKind, Volume};
 
+use crate::program::certificates;
 use crate::settings::Settings;
 use crate::wiring::Devices;
 
@@ -41,6 +42,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&args.file)?;
     println!("settings: {} is right", args.file.display());
+    if let Some(files) = &settings.kv.tls {
+        certificates(files).context("kv.tls")?;
+        println!("kv.tls: certificate and key belong together");
+    }
     let devices = Devices::open(&settings, &Clock::real())?;
     let mut good = devices.away.is_empty();
     for device in &devices.here {

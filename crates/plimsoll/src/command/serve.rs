@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use serve::admin::{self, Admin, Control};
-use serve::resp::{Server, Service};
+use serve::resp::{Server, Service, Tls};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::watch;
 use volume::Clock;
 
-use crate::program::Program;
+use crate::program::{Program, certificates};
 use crate::settings::{AdminListen, Settings};
 use crate::wiring::Stack;
 
@@ -24,13 +24,13 @@ use crate::wiring::Stack;
 ///
 /// Prints the effective settings, then a line that starts with `ready`. SIGTERM and SIGINT stop it:
 /// requests that have arrived are answered, then everything is made durable. SIGHUP, or `POST /reload`
-/// at the admin listener, reads the settings again: contracts change at once, anything else that
-/// differs is named and waits for a restart.
+/// at the admin listener, reads the settings and the certificates again: contracts change at once, new
+/// connections get the new certificates, anything else that differs is named and waits for a restart.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll serve -c plimsoll.toml
   plimsoll serve -c plimsoll.toml --log debug
-  kill -HUP $(pidof plimsoll)        # after a contract was changed")]
+  kill -HUP $(pidof plimsoll)        # after a contract or a certificate was changed")]
 pub(crate) struct Args {
     /// The settings file
     #[arg(short = 'c', long = "config", value_name = "FILE")]
@@ -76,10 +76,14 @@ impl Serving {
             None => None,
         };
         let admin = admin_listener.as_ref().map(|(_, listen)| listen.clone());
+        let tls = match &settings.kv.tls {
+            Some(files) => Some(Arc::new(Tls::new(certificates(files).context("kv.tls")?))),
+            None => None,
+        };
         let clock = Clock::real();
         let stack = Stack::open(&settings, &clock)?;
         let door = settings.kv.door.clone();
-        let program = Arc::new(Program::new(stack, clock, file, settings));
+        let program = Arc::new(Program::new(stack, clock, file, settings, tls.clone()));
         let keyspace = Arc::new(program.keyspace()?);
         let service = Arc::new(Service::new(door, keyspace, Arc::clone(&program) as _));
         let (stop, stopped) = watch::channel(());
@@ -88,7 +92,7 @@ impl Serving {
             // Ends when the sender is gone; nothing is ever sent.
             while stopped.changed().await.is_ok() {}
         };
-        let server = Server::new(Arc::clone(&service));
+        let server = Server::new(Arc::clone(&service), tls);
         let until = stopping(stopped.clone());
         doors.push(runtime.spawn(async move {
             server.run(listener, until).await;
@@ -118,7 +122,8 @@ impl Serving {
 
     /// The open doors, in words.
     fn open_doors(&self) -> String {
-        let mut doors = format!("redis on {}", self.redis);
+        let how = if self.program.speaks_tls() { " (TLS)" } else { "" };
+        let mut doors = format!("redis on {}{how}", self.redis);
         if let Some(admin) = &self.admin {
             doors.push_str(&format!(", admin on {admin}"));
         }

@@ -1,13 +1,14 @@
 //! `[kv]`: the key-value store, and the door Redis clients come through.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use engine::kv::Durability;
 use policy::units::MIB;
-use serve::resp;
+use serve::resp::{self, TlsFiles};
 
-use super::document::Section;
+use super::document::{Field, Section};
 use super::{Entry, Mistake, Pool, units};
 
 /// The keys of the store.
@@ -25,7 +26,13 @@ pub(super) const KEYS: &[&str] = &[
     "bulk_max",
     "request_max",
     "stop_grace",
+    "idle_timeout",
+    "auth_timeout",
+    "tls",
 ];
+
+/// The keys of `tls`.
+const TLS_KEYS: &[&str] = &["cert", "key", "client_ca"];
 
 /// The least that RocksDB works with: a few small memtables and some cache.
 const MEMORY_MIN: u64 = 32 * MIB;
@@ -48,6 +55,8 @@ pub(crate) struct Kv {
     pub(crate) listen: SocketAddr,
     /// Limits and terms of the door, its password among them.
     pub(crate) door: resp::Settings,
+    /// Certificates, where clients speak TLS. Default: none, they do not.
+    pub(crate) tls: Option<TlsFiles>,
 }
 
 const LISTEN: &str = "an address and a port, such as \"127.0.0.1:6380\"";
@@ -83,9 +92,10 @@ impl Kv {
                 units::duration(text).filter(|wait| (shortest..=60 * second).contains(wait))
             })
         })?;
-        let (listen, door) = door(section)?;
+        let tls = tls(section)?;
+        let (listen, door) = door(section, tls.as_ref())?;
         let meta = meta(section, pools.iter().find(|other| other.name == pool))?;
-        Ok(Self { pool, meta, memory, durability, wal_sync_interval, listen, door })
+        Ok(Self { pool, meta, memory, durability, wal_sync_interval, listen, door, tls })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
@@ -109,6 +119,8 @@ impl Kv {
             entry("bulk_max", &size(door.bulk_bytes_max as u64)),
             entry("request_max", &size(door.request_bytes_max as u64)),
             entry("stop_grace", &units::show_duration(door.stop_grace)),
+            entry("idle_timeout", &units::show_duration(door.idle_timeout.unwrap_or_default())),
+            entry("auth_timeout", &units::show_duration(door.auth_timeout)),
         ];
         if !self.meta.is_empty() {
             entries.insert(1, entry("meta", &toml::Value::from(self.meta.clone())));
@@ -116,6 +128,7 @@ impl Kv {
         entries.extend(
             door.password.iter().map(|secret| entry("password", &format_args!("\"{secret}\""))),
         );
+        entries.extend(self.tls.iter().map(|files| entry("tls", &show_tls(files))));
         entries
     }
 }
@@ -130,7 +143,25 @@ fn meta(section: &Section<'_>, pool: Option<&Pool>) -> Result<Vec<String>, Mista
     named.iter().map(|field| Ok(field.word(&known)?.to_owned())).collect()
 }
 
-fn door(section: &Section<'_>) -> Result<(SocketAddr, resp::Settings), Mistake> {
+fn tls(section: &Section<'_>) -> Result<Option<TlsFiles>, Mistake> {
+    let Some(section) = section.optional_section("tls", TLS_KEYS)? else { return Ok(None) };
+    let file = |key| section.require(key, "the path of a PEM file")?.path();
+    let client_ca = section.get("client_ca").map(|field| field.path()).transpose()?;
+    Ok(Some(TlsFiles { cert: file("cert")?, key: file("key")?, client_ca }))
+}
+
+fn show_tls(files: &TlsFiles) -> String {
+    let client_ca = files.client_ca.as_ref().map(|path| ("client_ca", path));
+    let files = [("cert", &files.cert), ("key", &files.key)].into_iter().chain(client_ca);
+    let shown = |path: &Path| toml::Value::from(path.display().to_string());
+    let files: Vec<_> = files.map(|(key, path)| format!("{key} = {}", shown(path))).collect();
+    format!("{{ {} }}", files.join(", "))
+}
+
+fn door(
+    section: &Section<'_>,
+    tls: Option<&TlsFiles>,
+) -> Result<(SocketAddr, resp::Settings), Mistake> {
     let usual = resp::Settings::default();
     let loopback = SocketAddr::from(([127, 0, 0, 1], usual.port));
     let listen = section.get("listen");
@@ -139,9 +170,13 @@ fn door(section: &Section<'_>) -> Result<(SocketAddr, resp::Settings), Mistake> 
         .map_or(Ok(loopback), |field| field.parsed(LISTEN, |text| text.parse().ok()))?;
     let password = section.get("password");
     let password = password.map(|field| field.text("a text that is not empty")).transpose()?;
-    if let (Some(field), None, false) = (&listen, password, address.ip().is_loopback()) {
-        return Err(field
-            .mistake("an address on loopback (127.0.0.1, [::1]), or any address and a password"));
+    let strangers_are_known =
+        password.is_some() || tls.is_some_and(|files| files.client_ca.is_some());
+    if let (Some(field), false, false) = (&listen, strangers_are_known, address.ip().is_loopback())
+    {
+        return Err(field.mistake(
+            "an address on loopback (127.0.0.1, [::1]), or any address and a password or tls.client_ca",
+        ));
     }
     let number =
         |key, usual: u64, range| section.get(key).map_or(Ok(usual), |field| field.number(range));
@@ -149,6 +184,12 @@ fn door(section: &Section<'_>) -> Result<(SocketAddr, resp::Settings), Mistake> 
         let field = section.get(key).map(|field| field.size()).transpose()?;
         Ok(field.map_or(usual, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)))
     };
+    let duration =
+        |key, usual| section.get(key).map_or(Ok(usual), |field: Field<'_>| field.duration());
+    let auth_timeout = section.get("auth_timeout").map_or(Ok(usual.auth_timeout), |field| {
+        let positive = |text: &str| units::duration(text).filter(|longest| !longest.is_zero());
+        field.parsed("a duration above zero, such as \"30s\"", positive)
+    })?;
     let bulk_bytes_max = size("bulk_max", usual.bulk_bytes_max)?;
     let request_bytes_max = size("request_max", usual.request_bytes_max.max(bulk_bytes_max))?;
     let door = resp::Settings {
@@ -158,8 +199,11 @@ fn door(section: &Section<'_>) -> Result<(SocketAddr, resp::Settings), Mistake> 
         request_bytes_max,
         clients_bytes_max: size("clients_memory", usual.clients_bytes_max as usize)? as u64,
         threads: number("threads", usual.threads as u64, 1..=512)? as usize,
-        stop_grace: section.get("stop_grace").map_or(Ok(usual.stop_grace), |f| f.duration())?,
+        stop_grace: duration("stop_grace", usual.stop_grace)?,
+        idle_timeout: Some(duration("idle_timeout", Duration::ZERO)?).filter(|d| !d.is_zero()),
+        auth_timeout,
         port: address.port(),
+        tls: tls.is_some(),
     };
     if let (Some(field), true) = (section.get("bulk_max"), door.bulk_bytes_max > BULK_MAX) {
         let most = units::show_size(BULK_MAX as u64);

@@ -89,10 +89,22 @@ const MISTAKES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "certificates and time limits",
+        &[
+            ("", "tls = true\n"),
+            ("", "tls = { cert = \"c.pem\" }\n"),
+            ("", "tls = { cert = \"c.pem\", key = \"\" }\n"),
+            ("", "[kv.tls]\ncert = \"c.pem\"\nkey = \"k.pem\"\nca = \"a.pem\"\n"),
+            ("", "auth_timeout = \"0s\"\n"),
+            ("", "idle_timeout = 30\n"),
+        ],
+    ),
+    (
         "places to listen",
         &[
             ("", "listen = \"0.0.0.0:6380\"\n"),
             ("", "listen = \"6380\"\n"),
+            ("", "listen = \"0.0.0.0:6380\"\ntls = { cert = \"c.pem\", key = \"k.pem\" }\n"),
             ("", "[admin]\nlisten = \"0.0.0.0:9180\"\n"),
             ("", "[admin]\nlisten = \"unix:\"\n"),
         ],
@@ -165,6 +177,8 @@ fn a_short_file_gets_every_default() {
         bulk_max = "64MiB"
         request_max = "128MiB"
         stop_grace = "5s"
+        idle_timeout = "0s"
+        auth_timeout = "30s"
     "#]]
     .assert_eq(&settings.to_string());
 }
@@ -207,6 +221,9 @@ fn the_effective_settings_are_a_file_that_says_the_same() {
         bulk_max = "1MiB"
         request_max = "2MiB"
         stop_grace = "1s"
+        idle_timeout = "5m"
+        auth_timeout = "10s"
+        tls = { cert = "/etc/c.pem", key = "k.pem", client_ca = "a.pem" }
 
         [admin]
         listen = "unix:/run/plimsoll"
@@ -236,6 +253,16 @@ fn a_password_opens_other_addresses_and_is_never_shown() {
         let mistake = parse(&with("", wrong)).expect_err("a mistake").to_string();
         assert!(!mistake.contains("123"), "{mistake}");
     }
+}
+
+#[test]
+fn certificates_of_clients_open_other_addresses_too() {
+    let tls = "tls = { cert = \"c.pem\", key = \"k.pem\", client_ca = \"a.pem\" }\n";
+    let text = with("", &format!("listen = \"0.0.0.0:6380\"\n{tls}"));
+    let settings = Settings::parse(Path::new("/etc/p.toml"), &text).expect("a good file");
+    let files = settings.kv.tls.expect("they were given");
+    assert_eq!(files.client_ca.as_deref(), Some(Path::new("/etc/a.pem")));
+    assert!(settings.kv.door.tls);
 }
 
 #[test]

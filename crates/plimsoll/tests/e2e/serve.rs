@@ -275,3 +275,23 @@ fn a_bench_writes_its_reports() {
     assert!(json.contains("\"id\": \"B01\"") || json.contains("\"id\":\"B01\""), "{json}");
     assert!(std::fs::read_to_string(place.path("b.html")).expect("a page").contains("<svg"));
 }
+
+#[test]
+fn certificates_that_cannot_be_used_stop_a_start_and_change_nothing_on_a_reload() {
+    let place = Place::new();
+    let tls = "tls = { cert = \"c.pem\", key = \"k.pem\" }\n";
+    place.write(&settings("unlimited", tls));
+    for args in [["serve", "-c", "plimsoll.toml"], ["check", "-c", "plimsoll.toml"]] {
+        let ended = place.run(&args);
+        assert_eq!(ended.status.code(), Some(1));
+        assert!(ended.err.contains("kv.tls: c.pem: there is no such file"), "{}", ended.err);
+    }
+    place.write(&settings("unlimited", ""));
+    let server = place.serve();
+    place.write(&settings("unlimited", tls));
+    let (status, told) = server.admin("POST /reload");
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    assert!(told.contains("kv.tls: needs a restart\n"), "{told}");
+    assert_eq!(server.client().ask("ping"), "+PONG");
+    server.stop();
+}

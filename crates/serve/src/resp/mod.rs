@@ -1,14 +1,16 @@
-//! Redis clients: RESP2 and RESP3 over TCP.
+//! Redis clients: RESP2 and RESP3 over TCP or TLS.
 //!
 //! ```text
-//! socket -> wire (bytes to requests) -> session (request to reply) -> reply (to bytes) -> socket
-//!           pure                        pure, on a thread that blocks                server
+//! server -> connection -> wire (bytes to requests) -> session (request to reply) -> reply (to bytes)
+//! accept    socket, TLS   pure                        pure, on a thread that blocks   -> connection
 //! ```
 //!
 //! Each command is atomic. Replies come in the order of the requests; every complete request that has
 //! arrived is executed before the next read, and the replies leave together.
 
+mod clients;
 mod command;
+mod connection;
 mod cursors;
 mod expiry;
 mod glob;
@@ -19,6 +21,7 @@ mod server;
 mod service;
 mod session;
 mod stats;
+mod tls;
 mod wire;
 
 pub use reply::{Protocol, Reply};
@@ -27,4 +30,5 @@ pub use server::Server;
 pub use service::{Service, Settings};
 pub use session::Session;
 pub use stats::Stats;
+pub use tls::{Certificates, Tls, TlsError, TlsFiles};
 pub use wire::{Decoder, Limits, ProtocolError, Request};

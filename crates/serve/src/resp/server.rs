@@ -1,46 +1,41 @@
-//! The shell around sessions: accepts connections, reads, has requests executed on threads that may
-//! block, writes.
-//!
-//! What bounds it: connections by `clients_max`; a connection's unfinished request by the limits of
-//! the decoder and, for all together, `clients_bytes_max`; replies by [`REPLY_BYTES_AT_ONCE`], since
-//! nothing more is executed before they were taken; work in the store by `threads`. A client that does
-//! not read its replies stops only itself.
+//! The shell around connections: accepts them, bounds how many there are, ends them.
 
-use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::clients::{Ends, Peer};
+use super::connection::{Connection, drain};
 use super::expiry;
 use super::service::Service;
-use super::session::Session;
-use super::wire::{Decoder, ProtocolError, Request};
+use super::tls::Tls;
 
-/// Room for reading that every connection has. Redis reads 16 KiB at a time.
-const READ_BYTES: usize = 16 * 1024;
-/// What a connection may hold of unfinished requests without asking.
-const FREE_BYTES: u64 = 64 * 1024;
-/// How many requests are executed before their replies leave. More: fewer hops between threads for a
-/// deep pipeline, longer until its first reply.
-const REQUESTS_AT_ONCE: usize = 1024;
-/// How many bytes of replies gather before they leave.
-const REPLY_BYTES_AT_ONCE: usize = 256 * 1024;
-/// How long what a refused client still sends is read.
-const REFUSED_GRACE: Duration = Duration::from_secs(5);
 /// How long to wait when the system has no descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a connection is silent before the system asks whether the other end is still there, how
+/// long it then waits for each answer, and how often it asks. As in Redis.
+const KEEPALIVE: Duration = Duration::from_secs(300);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(100);
+const KEEPALIVE_RETRIES: u32 = 3;
+/// How often rates are measured.
+const SAMPLE: Duration = Duration::from_secs(1);
+/// How every TLS connection begins: a record of the kind handshake (RFC 8446, section 5.1).
+const TLS_HANDSHAKE: u8 = 22;
 
 /// A RESP door on a TCP listener.
 pub struct Server {
     service: Arc<Service>,
+    tls: Option<Arc<Tls>>,
     /// One permit for each thread that may execute requests.
     threads: Arc<Semaphore>,
     connections: TaskTracker,
@@ -49,12 +44,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// A door that serves once it is [run](Self::run).
+    /// A door that serves once it is [run](Self::run): clients speak TLS if there is `tls`, and plain
+    /// TCP otherwise.
     #[must_use]
-    pub fn new(service: Arc<Service>) -> Self {
+    pub fn new(service: Arc<Service>, tls: Option<Arc<Tls>>) -> Self {
         let threads = Arc::new(Semaphore::new(service.settings.threads));
         Self {
             service,
+            tls,
             threads,
             connections: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -71,6 +68,7 @@ impl Server {
             () = stop => {}
             () = self.accept(&listener) => {}
             () = expiry::remove_expired(Arc::clone(&self.service.keyspace)) => {}
+            () = self.sample() => {}
         }
         drop(listener);
         self.stop.cancel();
@@ -85,7 +83,7 @@ impl Server {
     async fn accept(&self, listener: &TcpListener) {
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => self.admit(stream),
+                Ok((stream, from)) => self.admit(stream, from),
                 Err(error) => {
                     tracing::warn!("cannot accept a connection: {error}");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -94,211 +92,109 @@ impl Server {
         }
     }
 
-    fn admit(&self, stream: TcpStream) {
+    /// Lets `INFO` tell rates.
+    async fn sample(&self) {
+        let mut ticks = tokio::time::interval(SAMPLE);
+        loop {
+            ticks.tick().await;
+            self.service.stats.sample(self.service.figures.uptime());
+        }
+    }
+
+    fn admit(&self, stream: TcpStream, from: SocketAddr) {
         let stats = &self.service.stats;
-        let open = Open::new(Arc::clone(&self.service));
+        let id = stats.connections.add_one();
+        let ends = stream.local_addr().ok().map(|server| Ends { client: from, server });
+        let cut = self.cut.child_token();
+        let peer = Arc::new(Peer::new(id, ends, self.service.figures.uptime(), cut));
+        let open = Open::new(Arc::clone(&self.service), Arc::clone(&peer));
         if stats.clients.get() > self.service.settings.clients_max {
             stats.rejected.add_one();
-            // Best effort, as in Redis: who is turned away is not waited for.
-            let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
+            if self.tls.is_none() {
+                // Best effort, as in Redis: who is turned away is not waited for.
+                let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
+            }
             return;
         }
-        let connection = Connection {
-            session: Some(Session::new(stats.connections.add_one(), &self.service)),
-            held: Held { service: Arc::clone(&self.service), bytes: 0 },
-            service: Arc::clone(&self.service),
-            threads: Arc::clone(&self.threads),
-            stop: self.stop.clone(),
-            cut: self.cut.clone(),
-        };
+        let service = Arc::clone(&self.service);
+        let threads = Arc::clone(&self.threads);
+        let stop = self.stop.child_token();
+        let acceptor = self.tls.as_ref().map(|tls| tls.acceptor());
         self.connections.spawn(async move {
-            if let Err(error) = connection.serve(stream).await {
-                tracing::debug!("a connection ended: {error}");
+            let served = async {
+                prepare(&stream)?;
+                match acceptor {
+                    None => Connection::new(stream, service, peer, threads, stop).serve().await,
+                    Some(acceptor) => {
+                        let within = service.settings.auth_timeout;
+                        let stream = tokio::select! {
+                            () = stop.cancelled() => return Ok(()),
+                            () = peer.cut.cancelled() => return Ok(()),
+                            stream = tokio::time::timeout(within, handshake(stream, acceptor)) => {
+                                stream??
+                            }
+                        };
+                        Connection::new(stream, service, peer, threads, stop).serve().await
+                    }
+                }
+            };
+            let served: io::Result<()> = served.await;
+            if let Err(error) = served {
+                tracing::debug!("connection {id} from {from} ended: {error}");
             }
             drop(open);
         });
     }
 }
 
-/// Counts a connection while it is open.
-struct Open(Arc<Service>);
+/// Replies leave at once, and the system finds out about clients that are gone without a word.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_RETRIES);
+    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+}
+
+/// Agrees on keys with a client. One that speaks no TLS, or shows no certificate where it should, is
+/// told so and closed.
+async fn handshake(
+    mut stream: TcpStream,
+    acceptor: TlsAcceptor,
+) -> io::Result<TlsStream<TcpStream>> {
+    let mut first = [TLS_HANDSHAKE];
+    stream.peek(&mut first).await?;
+    let (error, mut stream) = if first == [TLS_HANDSHAKE] {
+        match acceptor.accept(stream).into_fallible().await {
+            Ok(stream) => return Ok(stream),
+            Err(failed) => failed,
+        }
+    } else {
+        stream.write_all(b"-ERR this port speaks TLS only, as redis-cli --tls does\r\n").await?;
+        (io::Error::new(io::ErrorKind::InvalidData, "the client speaks no TLS"), stream)
+    };
+    // Closing with bytes unread would reset the connection, and the client could lose the answer.
+    stream.shutdown().await?;
+    drain(&mut stream).await?;
+    Err(error)
+}
+
+/// Counts and shows a connection while it is open.
+struct Open(Arc<Service>, u64);
 
 impl Open {
-    fn new(service: Arc<Service>) -> Self {
+    fn new(service: Arc<Service>, peer: Arc<Peer>) -> Self {
         service.stats.clients.add_one();
-        Self(service)
+        let id = peer.id;
+        service.clients.enter(peer);
+        Self(service, id)
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
+        self.0.clients.leave(self.1);
         self.0.stats.clients.sub(1);
     }
-}
-
-/// What one connection holds of the bytes that all share.
-struct Held {
-    service: Arc<Service>,
-    bytes: u64,
-}
-
-impl Held {
-    /// Holds what `buffered` bytes take beyond the free ones; false if that is too much, together
-    /// with what others hold.
-    fn set(&mut self, buffered: usize) -> bool {
-        let bytes = (buffered as u64).saturating_sub(FREE_BYTES);
-        let buffered = &self.service.stats.buffered;
-        buffered.sub(self.bytes);
-        self.bytes = bytes;
-        let all = buffered.add(bytes);
-        bytes == 0 || all <= self.service.settings.clients_bytes_max
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.service.stats.buffered.sub(self.bytes);
-    }
-}
-
-struct Connection {
-    /// Away while it executes on another thread.
-    session: Option<Session>,
-    held: Held,
-    service: Arc<Service>,
-    threads: Arc<Semaphore>,
-    /// Nothing more is read.
-    stop: CancellationToken,
-    /// Nothing more is written.
-    cut: CancellationToken,
-}
-
-impl Connection {
-    async fn serve(mut self, mut stream: TcpStream) -> io::Result<()> {
-        stream.set_nodelay(true)?;
-        let mut decoder = Decoder::new(self.service.limits(self.session().is_authenticated()));
-        let mut input = BytesMut::with_capacity(READ_BYTES);
-        let mut requests = VecDeque::new();
-        while !self.session().is_closing() {
-            let broken = self.decode(&mut decoder, &mut input, &mut requests);
-            if requests.is_empty() && broken.is_none() {
-                if !self.held.set(input.len()) {
-                    drop(input);
-                    self.held.set(0);
-                    return self.refuse(&mut stream, "too much data in unfinished requests").await;
-                }
-                input.reserve(READ_BYTES);
-                let read = tokio::select! {
-                    biased;
-                    () = self.stop.cancelled() => return Ok(()),
-                    read = stream.read_buf(&mut input) => read?,
-                };
-                if read == 0 {
-                    return Ok(());
-                }
-                self.service.stats.bytes_in.add(read as u64);
-                continue;
-            }
-            while !requests.is_empty() && !self.session().is_closing() {
-                let out;
-                (requests, out) = self.execute(requests).await?;
-                self.write(&mut stream, out).await?;
-            }
-            if let Some(error) = broken
-                && !self.session().is_closing()
-            {
-                return self.refuse(&mut stream, error).await;
-            }
-            if self.held.bytes > 0 {
-                // A long request made the buffer large: an idle connection keeps none of it.
-                input = BytesMut::from(&input[..]);
-                self.held.set(input.len());
-            }
-        }
-        Ok(())
-    }
-
-    /// Moves complete requests from `input` to `requests`; gives the error that follows them, if the
-    /// stream is broken there.
-    fn decode(
-        &self,
-        decoder: &mut Decoder,
-        input: &mut BytesMut,
-        requests: &mut VecDeque<Request>,
-    ) -> Option<ProtocolError> {
-        let authenticated = self.session().is_authenticated();
-        decoder.set_limits(self.service.limits(authenticated));
-        // The request after an AUTH may be as long as any: look at it only when AUTH was executed.
-        let at_once = if authenticated { REQUESTS_AT_ONCE } else { 1 };
-        while requests.len() < at_once {
-            match decoder.next(input) {
-                Ok(Some(request)) => requests.push_back(request),
-                Ok(None) => return None,
-                Err(error) => return Some(error),
-            }
-        }
-        None
-    }
-
-    /// Executes requests on a thread that may block; gives back those that were left, and the
-    /// replies of the others.
-    async fn execute(
-        &mut self,
-        mut requests: VecDeque<Request>,
-    ) -> io::Result<(VecDeque<Request>, BytesMut)> {
-        let service = Arc::clone(&self.service);
-        let mut session = self.session.take().expect("the session is back after each execution");
-        let _permit = self.threads.acquire().await.expect("the semaphore is never closed");
-        let executed = spawn_blocking(move || {
-            let mut out = BytesMut::new();
-            session.execute(&service, &mut requests, &mut out, REPLY_BYTES_AT_ONCE);
-            (session, requests, out)
-        });
-        let (session, requests, out) = executed.await.map_err(|panicked| {
-            tracing::error!("a request was not executed to its end: {panicked}");
-            io::Error::other(panicked)
-        })?;
-        self.session = Some(session);
-        Ok((requests, out))
-    }
-
-    async fn refuse(
-        &mut self,
-        stream: &mut TcpStream,
-        error: impl std::fmt::Display,
-    ) -> io::Result<()> {
-        let mut out = BytesMut::new();
-        let session = self.session.as_mut().expect("the session is here between executions");
-        session.refuse(&self.service, error, &mut out);
-        self.write(stream, out).await?;
-        // Closing with bytes unread would reset the connection, and the client could lose the reply.
-        stream.shutdown().await?;
-        self.stop.run_until_cancelled(drain(stream)).await.unwrap_or(Ok(()))
-    }
-
-    async fn write(&self, stream: &mut TcpStream, mut out: BytesMut) -> io::Result<()> {
-        self.service.stats.bytes_out.add(out.len() as u64);
-        let write_all = async {
-            while out.has_remaining() {
-                stream.write_buf(&mut out).await?;
-            }
-            Ok(())
-        };
-        let cut_off = || Err(io::Error::new(io::ErrorKind::TimedOut, "the server stopped"));
-        self.cut.run_until_cancelled(write_all).await.unwrap_or_else(cut_off)
-    }
-
-    fn session(&self) -> &Session {
-        self.session.as_ref().expect("the session is here between executions")
-    }
-}
-
-/// Reads and forgets what a refused client is still sending, for a while.
-async fn drain(stream: &mut TcpStream) -> io::Result<()> {
-    let mut rest = vec![0; READ_BYTES];
-    let read_all = async {
-        while stream.read(&mut rest).await? > 0 {}
-        Ok(())
-    };
-    tokio::time::timeout(REFUSED_GRACE, read_all).await.unwrap_or(Ok(()))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use engine::keyspace::Keyspace;
 
+use super::clients::Clients;
 use super::cursors::Cursors;
 use super::secret::Secret;
 use super::stats::Stats;
@@ -32,8 +33,16 @@ pub struct Settings {
     /// How long a stopping server waits for clients to take their last replies. More: a stop takes
     /// longer when a client hangs. Default 5 s.
     pub stop_grace: Duration,
+    /// How long a client may be silent, or not take its replies, before it is cut off; none: for ever.
+    /// Less frees what clients hold that are gone without a word. Default none, as in Redis.
+    pub idle_timeout: Option<Duration>,
+    /// How long a client may take to say who it is: for its TLS handshake, then for its password.
+    /// More: strangers can hold connections for longer. Default 30 s.
+    pub auth_timeout: Duration,
     /// The port clients reach, for `INFO`.
     pub port: u16,
+    /// Whether they speak TLS there, for `INFO`.
+    pub tls: bool,
 }
 
 impl Default for Settings {
@@ -47,7 +56,10 @@ impl Default for Settings {
             clients_bytes_max: 256 * MIB as u64,
             threads: 64,
             stop_grace: Duration::from_secs(5),
+            idle_timeout: None,
+            auth_timeout: Duration::from_secs(30),
             port: 6380,
+            tls: false,
         }
     }
 }
@@ -67,13 +79,21 @@ pub struct Service {
     pub stats: Stats,
     /// Where its clients' walks go on.
     pub(super) cursors: Cursors,
+    pub(super) clients: Clients,
 }
 
 impl Service {
     /// A door to `keyspace`.
     #[must_use]
     pub fn new(settings: Settings, keyspace: Arc<Keyspace>, figures: Arc<dyn Figures>) -> Self {
-        Self { settings, keyspace, figures, stats: Stats::default(), cursors: Cursors::default() }
+        Self {
+            settings,
+            keyspace,
+            figures,
+            stats: Stats::default(),
+            cursors: Cursors::default(),
+            clients: Clients::default(),
+        }
     }
 
     /// What a client may send.

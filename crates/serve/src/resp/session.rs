@@ -2,11 +2,14 @@
 
 use std::collections::VecDeque;
 use std::mem;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use engine::keyspace::{Touches, Watched};
 use engine::kv;
+use tokio_util::sync::CancellationToken;
 
+use super::clients::Peer;
 use super::command::{self, Call, Control, Data, Failure, Found, Pending, Queue, Run};
 use super::reply::{Protocol, Reply};
 use super::service::Service;
@@ -21,10 +24,8 @@ const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// What a connection is to the commands.
 pub(super) struct Client {
-    /// Its number, unique since the start of the program.
-    pub(super) id: u64,
-    /// The name it gave itself; empty for none.
-    pub(super) name: Bytes,
+    /// What others see of it.
+    pub(super) peer: Arc<Peer>,
     /// What it speaks.
     pub(super) protocol: Protocol,
     /// Whether it has said who it is, or need not.
@@ -50,12 +51,17 @@ struct Neighbours {
 }
 
 impl Session {
-    /// A connection that was just accepted.
+    /// A connection without a socket, which no list shows.
     #[must_use]
     pub fn new(id: u64, service: &Service) -> Self {
+        let now = service.figures.uptime();
+        Self::of(Arc::new(Peer::new(id, None, now, CancellationToken::new())), service)
+    }
+
+    /// A connection that was just accepted.
+    pub(super) fn of(peer: Arc<Peer>, service: &Service) -> Self {
         let client = Client {
-            id,
-            name: Bytes::new(),
+            peer,
             protocol: Protocol::Resp2,
             authenticated: service.settings.password.is_none(),
             closing: false,
@@ -89,6 +95,7 @@ impl Session {
         out: &mut BytesMut,
         out_bytes_max: usize,
     ) {
+        self.client.peer.is_busy(service.figures.uptime());
         while out.len() < out_bytes_max
             && !self.client.closing
             && let Some(request) = requests.pop_front()
@@ -115,6 +122,9 @@ impl Session {
             }
             found => found,
         };
+        if let Ok(found) = &found {
+            self.client.peer.called(found.index);
+        }
         let reply = match found {
             Err(error) => {
                 if let Some(queue) = &mut self.client.pending.queue {

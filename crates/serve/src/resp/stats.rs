@@ -1,6 +1,9 @@
 //! What the door counted since the program started.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// A number that many connections add to.
 #[derive(Debug, Default)]
@@ -53,6 +56,34 @@ pub struct Stats {
     pub errors: Counter,
     /// Calls of each command, in the order of the command table.
     calls: Vec<Counter>,
+    samples: Mutex<Samples>,
+}
+
+/// Amounts in the second before the last sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Commands a second.
+    pub commands: f64,
+    /// Bytes read from clients a second.
+    pub bytes_in: f64,
+    /// Bytes written to clients a second.
+    pub bytes_out: f64,
+}
+
+/// The last two samples; rates are between them.
+#[derive(Debug, Default)]
+struct Samples {
+    before: Sample,
+    last: Sample,
+}
+
+/// Counters at one moment, as a time since the start of the program.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    at: Duration,
+    commands: u64,
+    bytes_in: u64,
+    bytes_out: u64,
 }
 
 impl Default for Stats {
@@ -68,6 +99,7 @@ impl Default for Stats {
             misses: Counter::default(),
             errors: Counter::default(),
             calls: super::command::names().map(|_| Counter::default()).collect(),
+            samples: Mutex::default(),
         }
     }
 }
@@ -94,5 +126,54 @@ impl Stats {
     #[must_use]
     pub fn commands(&self) -> u64 {
         self.calls.iter().map(Counter::get).sum()
+    }
+
+    /// Takes a sample for [`Stats::rates`]: `now` is the time since the start of the program.
+    pub fn sample(&self, now: Duration) {
+        let last = Sample {
+            at: now,
+            commands: self.commands(),
+            bytes_in: self.bytes_in.get(),
+            bytes_out: self.bytes_out.get(),
+        };
+        let mut samples = self.samples.lock();
+        *samples = Samples { before: samples.last, last };
+    }
+
+    /// What happened each second between the last two samples; nothing before there were two.
+    #[must_use]
+    pub fn rates(&self) -> Rates {
+        let Samples { before, last } = *self.samples.lock();
+        let seconds = last.at.saturating_sub(before.at).as_secs_f64();
+        if seconds == 0.0 {
+            return Rates::default();
+        }
+        let rate = |figure: fn(&Sample) -> u64| {
+            figure(&last).saturating_sub(figure(&before)) as f64 / seconds
+        };
+        Rates {
+            commands: rate(|sample| sample.commands),
+            bytes_in: rate(|sample| sample.bytes_in),
+            bytes_out: rate(|sample| sample.bytes_out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_those_between_the_last_two_samples() {
+        let stats = Stats::default();
+        assert_eq!(stats.rates(), Rates::default());
+        stats.sample(Duration::from_secs(10));
+        stats.called(0);
+        stats.called(1);
+        stats.bytes_in.add(50);
+        stats.sample(Duration::from_secs(12));
+        assert_eq!(stats.rates(), Rates { commands: 1.0, bytes_in: 25.0, bytes_out: 0.0 });
+        stats.sample(Duration::from_secs(13));
+        assert_eq!(stats.rates(), Rates::default());
     }
 }

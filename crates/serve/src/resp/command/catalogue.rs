@@ -1,5 +1,7 @@
 //! `COMMAND`: the table told to clients.
 
+use bytes::Bytes;
+
 use super::{Call, Command, NO_KEYS, Run, TABLE, shown};
 use crate::resp::glob::matches_any_case;
 use crate::resp::reply::Reply;
@@ -32,6 +34,8 @@ fn command(call: &mut Call<'_>) -> Reply {
         b"info" if args.is_empty() => Reply::Array(TABLE.iter().copied().map(details).collect()),
         b"info" => Reply::Array(asked().map(|row| row.map_or(Reply::Null, details)).collect()),
         b"list" => list(args),
+        b"getkeys" => get_keys(args),
+        b"help" if args.is_empty() => help_lines("COMMAND", SUBCOMMANDS.iter().copied()),
         _ => Reply::error(format_args!(
             "unknown subcommand '{}'. Try COMMAND HELP.",
             shown(subcommand)
@@ -39,11 +43,50 @@ fn command(call: &mut Call<'_>) -> Reply {
     }
 }
 
+/// What is below `COMMAND`, for people.
+const SUBCOMMANDS: &[(&str, &str)] = &[
+    ("count", "Return the number of commands"),
+    ("docs", "Document commands: [name...]"),
+    ("getkeys", "Return the keys of a command: command [arg...]"),
+    ("help", "Show these lines"),
+    ("info", "Return details of commands: [name...]"),
+    ("list", "Return the names of commands: [FILTERBY PATTERN pattern]"),
+];
+
+/// What `HELP` below a command shows.
+pub(super) fn help(container: &str, rows: &'static [Command]) -> Reply {
+    help_lines(container, rows.iter().map(|row| (row.name, row.summary)))
+}
+
+fn help_lines<'a>(container: &str, rows: impl Iterator<Item = (&'a str, &'a str)>) -> Reply {
+    let heading = format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
+    let lines =
+        rows.flat_map(|(name, summary)| [name.to_ascii_uppercase(), format!("    {summary}.")]);
+    let lines = std::iter::once(heading).chain(lines);
+    Reply::Array(lines.map(|line| Reply::Bulk(line.into())).collect())
+}
+
+/// `COMMAND GETKEYS command arg…`.
+fn get_keys(words: &[Bytes]) -> Reply {
+    let Some(name) = words.first() else {
+        return super::wrong_arity("command|getkeys");
+    };
+    let Some(row) = row(name) else { return Reply::error("Invalid command specified") };
+    if !row.takes(words.len()) {
+        return Reply::error("Invalid number of arguments specified for command");
+    }
+    let keys: Vec<_> = row.key_words(words).cloned().map(Reply::Bulk).collect();
+    if keys.is_empty() {
+        return Reply::error("The command has no key arguments");
+    }
+    Reply::Array(keys)
+}
+
 fn row(name: &[u8]) -> Option<&'static Command> {
     TABLE.iter().copied().find(|row| name.eq_ignore_ascii_case(row.name.as_bytes()))
 }
 
-fn list(args: &[bytes::Bytes]) -> Reply {
+fn list(args: &[Bytes]) -> Reply {
     let pattern: &[u8] = match args {
         [] => b"*",
         [filter, kind, pattern]

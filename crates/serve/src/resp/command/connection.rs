@@ -1,8 +1,7 @@
 //! Commands on the connection itself.
 
-use bytes::Bytes;
-
-use super::{Call, Command, NO_KEYS, Run, integer, shown};
+use super::client::{CLIENT, check_name, own};
+use super::{Call, Command, NO_KEYS, Pending, Run, integer, shown};
 use crate::resp::reply::{Protocol, Reply};
 use crate::resp::service::Service;
 
@@ -67,6 +66,16 @@ pub(super) static ROWS: &[Command] = &[
         since: "1.0.0",
         summary: "Close the connection",
         run: Run::Call(quit),
+    },
+    Command {
+        name: "reset",
+        arity: 1,
+        flags: &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"],
+        keys: NO_KEYS,
+        group: "connection",
+        since: "6.2.0",
+        summary: "Make the connection as it was when it was new",
+        run: Run::Call(reset),
     },
     Command {
         name: "select",
@@ -170,7 +179,7 @@ fn hello(call: &mut Call<'_>) -> Reply {
                 if let Err(error) = check_name("Client names", new) {
                     return error;
                 }
-                name = Some(new.clone());
+                name = Some(own(new));
                 rest
             }
             _ => {
@@ -189,90 +198,31 @@ fn hello(call: &mut Call<'_>) -> Reply {
     }
     client.authenticated = true;
     client.protocol = protocol;
-    client.name = name.unwrap_or_else(|| std::mem::take(&mut client.name));
+    client.peer.tell(|told| {
+        told.protocol = protocol;
+        told.name = name.unwrap_or_else(|| std::mem::take(&mut told.name));
+    });
     // Clients look for `redis` here before they use what its version can do.
     Reply::Map(vec![
         (Reply::word("server"), Reply::word("redis")),
         (Reply::word("version"), Reply::word(REDIS_VERSION)),
         (Reply::word("proto"), Reply::Integer(protocol.number())),
-        (Reply::word("id"), Reply::count(client.id)),
+        (Reply::word("id"), Reply::count(client.peer.id)),
         (Reply::word("mode"), Reply::word("standalone")),
         (Reply::word("role"), Reply::word("master")),
         (Reply::word("modules"), Reply::Array(Vec::new())),
     ])
 }
 
-/// The subcommands of `CLIENT`.
-static CLIENT: &[Command] = &[
-    Command {
-        name: "getname",
-        arity: 2,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "2.6.9",
-        summary: "Get the current connection name",
-        run: Run::Call(get_name),
-    },
-    Command {
-        name: "id",
-        arity: 2,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "5.0.0",
-        summary: "Returns the client ID for the current connection",
-        run: Run::Call(|call| Reply::count(call.client.id)),
-    },
-    Command {
-        name: "setinfo",
-        arity: 4,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "7.2.0",
-        summary: "Say which client library this is, and its version",
-        run: Run::Call(set_info),
-    },
-    Command {
-        name: "setname",
-        arity: 3,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "2.6.9",
-        summary: "Set the current connection name",
-        run: Run::Call(set_name),
-    },
-];
-
-fn get_name(call: &mut Call<'_>) -> Reply {
-    let name = call.client.name.clone();
-    if name.is_empty() { Reply::Null } else { Reply::Bulk(name) }
-}
-
-fn set_name(call: &mut Call<'_>) -> Reply {
-    let name = &call.words[2];
-    if let Err(error) = check_name("Client names", name) {
-        return error;
-    }
-    call.client.name = name.clone();
-    Reply::OK
-}
-
-/// `CLIENT SETINFO`: checked as Redis does, and shown nowhere.
-fn set_info(call: &mut Call<'_>) -> Reply {
-    let (option, value) = (shown(&call.words[2]), &call.words[3]);
-    if !["lib-name", "lib-ver"].iter().any(|known| option.eq_ignore_ascii_case(known)) {
-        return Reply::error(format_args!("Unrecognized option '{option}'"));
-    }
-    check_name(&option.to_ascii_lowercase(), value).err().unwrap_or(Reply::OK)
-}
-
-/// Names stay printable and in one word, so that lists of clients can be split again.
-fn check_name(what: &str, name: &Bytes) -> Result<(), Reply> {
-    if name.iter().all(u8::is_ascii_graphic) {
-        return Ok(());
-    }
-    Err(Reply::error(format_args!("{what} cannot contain spaces, newlines or special characters.")))
+/// `RESET`: the connection as it was when it was new.
+fn reset(call: &mut Call<'_>) -> Reply {
+    let client = &mut *call.client;
+    client.protocol = Protocol::default();
+    client.pending = Pending::default();
+    client.authenticated = call.service.settings.password.is_none();
+    client.peer.tell(|told| {
+        told.name.clear();
+        told.protocol = Protocol::default();
+    });
+    Reply::Status("RESET")
 }

@@ -1,6 +1,7 @@
 //! Every command the door knows, as a table; the files beside it hold what they do.
 
 mod catalogue;
+mod client;
 mod connection;
 mod hashes;
 mod keys;

@@ -1,10 +1,12 @@
 //! The RESP door over loopback, with clients that behave and clients that do not.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+mod door;
+mod tls;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,100 +14,9 @@ use engine::keyspace::Keyspace;
 use engine::kv::{self, Change, Count, Durability, KeyRange, KeyValue, Memory, Scan};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use serve::figures::{self, Figures};
-use serve::resp::{Secret, Server, Service, Settings};
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use serve::resp::{Secret, Settings};
 
-struct NoFigures;
-
-impl Figures for NoFigures {
-    fn uptime(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn memory(&self) -> figures::Memory {
-        figures::Memory::default()
-    }
-
-    fn volumes(&self) -> Vec<figures::Volume> {
-        Vec::new()
-    }
-}
-
-/// A door on a free port, served by threads of its own until it is stopped or dropped.
-struct Door {
-    address: SocketAddr,
-    service: Arc<Service>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Door {
-    fn open(settings: Settings) -> Self {
-        Self::to(Arc::new(Memory::default()), settings)
-    }
-
-    fn to(store: Arc<dyn KeyValue>, settings: Settings) -> Self {
-        let keyspace =
-            Keyspace::open(store, Box::new(|| 0), 1).expect("an empty store, or its own");
-        let service = Arc::new(Service::new(settings, Arc::new(keyspace), Arc::new(NoFigures)));
-        let (stop, stopped) = oneshot::channel();
-        let (tell, told) = sync_channel(1);
-        let server = Server::new(Arc::clone(&service));
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-            runtime.block_on(async {
-                let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-                tell.send(listener.local_addr().expect("a bound address")).expect("a listener");
-                server.run(listener, async { stopped.await.unwrap_or(()) }).await;
-            });
-        });
-        let address = told.recv().expect("the address");
-        Self { address, service, stop: Some(stop), thread: Some(thread) }
-    }
-
-    fn connect(&self) -> Client {
-        Client(BufReader::new(TcpStream::connect(self.address).expect("a listener")))
-    }
-
-    fn begin_stop(&mut self) {
-        drop(self.stop.take());
-    }
-
-    fn wait_until_stopped(&mut self) {
-        self.begin_stop();
-        if let Some(thread) = self.thread.take() {
-            thread.join().expect("the server does not panic");
-        }
-    }
-}
-
-impl Drop for Door {
-    fn drop(&mut self) {
-        self.wait_until_stopped();
-    }
-}
-
-struct Client(BufReader<TcpStream>);
-
-impl Client {
-    fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.0.get_mut().write_all(bytes.as_ref()).expect("the server reads");
-    }
-
-    /// The next line; empty when the server closed the connection.
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).expect("the server answers or closes");
-        line.trim_end().into()
-    }
-
-    fn ask(&mut self, request: &str) -> String {
-        self.send(format!("{request}\r\n"));
-        self.line()
-    }
-}
+use crate::door::{Client, Door};
 
 fn set(key: &str, value: &[u8]) -> Vec<u8> {
     let head = format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${}\r\n", key.len(), value.len());
@@ -292,6 +203,90 @@ fn a_stop_does_not_wait_for_ever_on_who_does_not_read() {
     slow.send("get k\r\n".repeat(64));
     assert!(slow.line().starts_with('$'), "its replies are being written");
     door.wait_until_stopped();
+}
+
+#[test]
+fn who_does_not_say_who_it_is_is_cut_off_in_time() {
+    let settings = Settings {
+        password: Some(Secret::new("line")),
+        auth_timeout: Duration::from_millis(50),
+        ..Settings::default()
+    };
+    let door = Door::open(settings);
+    let mut known = door.connect();
+    assert_eq!(known.ask("auth line"), "+OK");
+    let mut stranger = door.connect();
+    assert_eq!(stranger.ask("get k"), "-NOAUTH Authentication required.");
+    assert_eq!(stranger.line(), "", "closed without a word");
+    // The stranger came later, so the time of both is over.
+    assert_eq!(known.ask("get k"), "$-1");
+}
+
+#[test]
+fn who_is_silent_for_too_long_is_cut_off() {
+    let settings =
+        Settings { idle_timeout: Some(Duration::from_millis(50)), ..Settings::default() };
+    let door = Door::open(settings);
+    let mut client = door.connect();
+    client.send("set k v\r\n*1\r\n$4\r\npi");
+    assert_eq!(client.line(), "+OK");
+    assert_eq!(client.line(), "");
+}
+
+#[test]
+fn who_does_not_take_its_replies_for_too_long_is_cut_off() {
+    let settings = Settings {
+        idle_timeout: Some(Duration::from_millis(50)),
+        stop_grace: Duration::from_secs(3600),
+        ..Settings::default()
+    };
+    let mut door = Door::open(settings);
+    let mut slow = door.connect();
+    slow.send(set("k", &vec![b'x'; 1 << 20]));
+    assert_eq!(slow.line(), "+OK");
+    slow.send("get k\r\n".repeat(64));
+    assert!(slow.line().starts_with('$'), "its replies are being written");
+    // A stop waits for the replies to be taken: for an hour, or until the client is cut off.
+    door.wait_until_stopped();
+}
+
+/// The words of a client's line in a list.
+fn listed(line: &str, key: &str) -> String {
+    let mut words = line.split(' ').filter_map(|word| word.split_once('='));
+    words.find(|(name, _)| *name == key).map(|(_, value)| value.into()).unwrap_or_default()
+}
+
+#[test]
+fn clients_see_and_end_each_other() {
+    let door = Door::open(Settings::default());
+    let mut one = door.connect();
+    let mut two = door.connect();
+    assert_eq!(one.ask("client setname one"), "+OK");
+    assert_eq!(one.ask("client setinfo lib-name sailor"), "+OK");
+    assert_eq!(two.ask("hello 3"), "%7");
+    while two.line() != "*0" {}
+    assert!(one.ask("client list").starts_with('$'));
+    let (first, second) = (one.line(), one.line());
+    assert_eq!(one.line(), "");
+    assert_eq!(listed(&first, "addr"), one.0.get_ref().local_addr().expect("bound").to_string());
+    assert_eq!(listed(&first, "laddr"), door.address.to_string());
+    assert_eq!((&*listed(&first, "name"), &*listed(&first, "lib-name")), ("one", "sailor"));
+    assert_eq!((&*listed(&first, "resp"), &*listed(&second, "resp")), ("2", "3"));
+    assert_eq!((&*listed(&first, "cmd"), &*listed(&second, "cmd")), ("client", "hello"));
+
+    let id = listed(&second, "id");
+    assert_eq!(one.ask(&format!("client kill id {id} laddr 1.2.3.4:5")), ":0");
+    assert_eq!(one.ask(&format!("client kill id {id} laddr {}", door.address)), ":1");
+    assert_eq!(two.line(), "");
+    let mut three = door.connect();
+    let address = three.0.get_ref().local_addr().expect("bound");
+    assert_eq!(three.ask("ping"), "+PONG");
+    assert_eq!(one.ask(&format!("client kill {address}")), "+OK");
+    assert_eq!(three.line(), "");
+    assert_eq!(one.ask(&format!("client kill {address}")), "-ERR No such client");
+    assert_eq!(one.ask("client kill type normal"), ":0", "not itself");
+    assert_eq!(one.ask("client kill type normal skipme no"), ":1", "the reply before the end");
+    assert_eq!(one.line(), "");
 }
 
 proptest! {

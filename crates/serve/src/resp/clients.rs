@@ -1,0 +1,138 @@
+//! Who is connected: what `CLIENT LIST` shows, and what `CLIENT KILL` ends.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::command;
+use super::reply::Protocol;
+
+/// The open connections, by number.
+#[derive(Debug, Default)]
+pub(super) struct Clients(Mutex<BTreeMap<u64, Arc<Peer>>>);
+
+impl Clients {
+    pub(super) fn enter(&self, peer: Arc<Peer>) {
+        self.0.lock().insert(peer.id, peer);
+    }
+
+    pub(super) fn leave(&self, id: u64) {
+        self.0.lock().remove(&id);
+    }
+
+    /// Those open now, oldest first.
+    pub(super) fn all(&self) -> Vec<Arc<Peer>> {
+        self.0.lock().values().cloned().collect()
+    }
+}
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Ends {
+    /// The client's.
+    pub(super) client: SocketAddr,
+    /// Ours.
+    pub(super) server: SocketAddr,
+}
+
+/// One connection as others see it. Times are since the start of the program.
+#[derive(Debug)]
+pub(super) struct Peer {
+    /// Its number, unique since the start of the program.
+    pub(super) id: u64,
+    /// None where there is no socket.
+    pub(super) ends: Option<Ends>,
+    since: Duration,
+    /// When it last had something executed, in milliseconds.
+    busy_ms: AtomicU64,
+    /// The position of its last command in the table, plus one.
+    command: AtomicUsize,
+    told: Mutex<Told>,
+    /// Ends the connection: nothing more is read or written.
+    pub(super) cut: CancellationToken,
+}
+
+/// What a client says of itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Told {
+    /// Its name; empty for none.
+    pub(super) name: Bytes,
+    /// The library it uses, and the library's version.
+    pub(super) library: Bytes,
+    pub(super) library_version: Bytes,
+    /// What it speaks.
+    pub(super) protocol: Protocol,
+}
+
+impl Peer {
+    pub(super) fn new(
+        id: u64,
+        ends: Option<Ends>,
+        since: Duration,
+        cut: CancellationToken,
+    ) -> Self {
+        let peer = Self {
+            id,
+            ends,
+            since,
+            busy_ms: AtomicU64::default(),
+            command: AtomicUsize::default(),
+            told: Mutex::default(),
+            cut,
+        };
+        peer.is_busy(since);
+        peer
+    }
+
+    /// Something of it is executed.
+    pub(super) fn is_busy(&self, now: Duration) {
+        let ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        self.busy_ms.store(ms, Ordering::Relaxed);
+    }
+
+    /// It called the command at `index` of the table.
+    pub(super) fn called(&self, index: usize) {
+        self.command.store(index + 1, Ordering::Relaxed);
+    }
+
+    /// What it said of itself.
+    pub(super) fn told(&self) -> Told {
+        self.told.lock().clone()
+    }
+
+    /// Changes what it said of itself.
+    pub(super) fn tell(&self, change: impl FnOnce(&mut Told)) {
+        change(&mut self.told.lock());
+    }
+
+    /// Its line in `CLIENT LIST`, without the line's end: what is real of Redis' own fields.
+    pub(super) fn line(&self, now: Duration) -> impl fmt::Display {
+        let ends = |end: fn(&Ends) -> SocketAddr| {
+            self.ends.as_ref().map_or_else(String::new, |ends| end(ends).to_string())
+        };
+        let Told { name, library, library_version, protocol } = self.told();
+        let busy = Duration::from_millis(self.busy_ms.load(Ordering::Relaxed));
+        let called = self.command.load(Ordering::Relaxed);
+        format!(
+            "id={} addr={} laddr={} name={} age={} idle={} flags=N db=0 cmd={} user=default resp={} \
+             lib-name={} lib-ver={}",
+            self.id,
+            ends(|ends| ends.client),
+            ends(|ends| ends.server),
+            String::from_utf8_lossy(&name),
+            now.saturating_sub(self.since).as_secs(),
+            now.saturating_sub(busy).as_secs(),
+            called.checked_sub(1).and_then(|index| command::names().nth(index)).unwrap_or("NULL"),
+            protocol.number(),
+            String::from_utf8_lossy(&library),
+            String::from_utf8_lossy(&library_version),
+        )
+    }
+}

@@ -1,0 +1,254 @@
+//! One connection: reads, has requests executed on threads that may block, writes.
+//!
+//! What bounds it: an unfinished request by the limits of the decoder and, together with those of all
+//! others, `clients_bytes_max`; replies by [`REPLY_BYTES_AT_ONCE`], since nothing more is executed
+//! before they were taken; work in the store by `threads`; silence by `idle_timeout`, and that of a
+//! client who did not say yet who it is by `auth_timeout`. A client that does not read its replies
+//! stops only itself.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::Sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::clients::Peer;
+use super::service::Service;
+use super::session::Session;
+use super::wire::{Decoder, ProtocolError, Request};
+
+/// Room for reading that every connection has. Redis reads 16 KiB at a time.
+const READ_BYTES: usize = 16 * 1024;
+/// What a connection may hold of unfinished requests without asking.
+const FREE_BYTES: u64 = 64 * 1024;
+/// How many requests are executed before their replies leave. More: fewer hops between threads for a
+/// deep pipeline, longer until its first reply.
+const REQUESTS_AT_ONCE: usize = 1024;
+/// How many bytes of replies gather before they leave.
+const REPLY_BYTES_AT_ONCE: usize = 256 * 1024;
+/// How long what a refused client still sends is read, and how long a goodbye may take.
+const CLOSING_GRACE: Duration = Duration::from_secs(5);
+
+/// A client and what serves it.
+pub(super) struct Connection<S> {
+    stream: S,
+    /// Away while it executes on another thread.
+    session: Option<Session>,
+    held: Held,
+    service: Arc<Service>,
+    peer: Arc<Peer>,
+    threads: Arc<Semaphore>,
+    /// Nothing more is read.
+    stop: CancellationToken,
+    /// When a client that did not say who it is has had time enough.
+    stranger_until: Pin<Box<Sleep>>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    pub(super) fn new(
+        stream: S,
+        service: Arc<Service>,
+        peer: Arc<Peer>,
+        threads: Arc<Semaphore>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            stream,
+            session: Some(Session::of(Arc::clone(&peer), &service)),
+            held: Held { service: Arc::clone(&service), bytes: 0 },
+            peer,
+            threads,
+            stop,
+            stranger_until: Box::pin(tokio::time::sleep(service.settings.auth_timeout)),
+            service,
+        }
+    }
+
+    /// Serves until the client is done, the server stops, or one of them is cut off.
+    pub(super) async fn serve(mut self) -> io::Result<()> {
+        self.answer_requests().await?;
+        // With TLS the client learns that nothing was cut off.
+        let goodbye = tokio::time::timeout(CLOSING_GRACE, self.stream.shutdown());
+        let cut_off = || Ok(Ok(()));
+        self.peer.cut.run_until_cancelled(goodbye).await.unwrap_or_else(cut_off)?
+    }
+
+    async fn answer_requests(&mut self) -> io::Result<()> {
+        let mut decoder = Decoder::new(self.service.limits(self.session().is_authenticated()));
+        let mut input = BytesMut::with_capacity(READ_BYTES);
+        let mut requests = VecDeque::new();
+        while !self.session().is_closing() {
+            let broken = self.decode(&mut decoder, &mut input, &mut requests);
+            if requests.is_empty() && broken.is_none() {
+                if !self.held.set(input.len()) {
+                    drop(input);
+                    self.held.set(0);
+                    return self.refuse("too much data in unfinished requests").await;
+                }
+                if self.read(&mut input).await? == 0 {
+                    return Ok(());
+                }
+                continue;
+            }
+            while !requests.is_empty() && !self.session().is_closing() {
+                let out;
+                (requests, out) = self.execute(requests).await?;
+                self.write(out).await?;
+            }
+            if let Some(error) = broken
+                && !self.session().is_closing()
+            {
+                return self.refuse(error).await;
+            }
+            if self.held.bytes > 0 {
+                // A long request made the buffer large: an idle connection keeps none of it.
+                input = BytesMut::from(&input[..]);
+                self.held.set(input.len());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for more of the client's bytes; zero of them at their end, or when the server stops.
+    async fn read(&mut self, input: &mut BytesMut) -> io::Result<usize> {
+        input.reserve(READ_BYTES);
+        let is_stranger = !self.session().is_authenticated();
+        let read = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return Ok(0),
+            () = self.peer.cut.cancelled() => return Err(ended("it was cut off")),
+            () = &mut self.stranger_until, if is_stranger => {
+                return Err(ended("it did not authenticate in time"));
+            }
+            read = patient(&self.service, self.stream.read_buf(input)) => read?,
+        };
+        self.service.stats.bytes_in.add(read as u64);
+        Ok(read)
+    }
+
+    /// Moves complete requests from `input` to `requests`; gives the error that follows them, if the
+    /// stream is broken there.
+    fn decode(
+        &self,
+        decoder: &mut Decoder,
+        input: &mut BytesMut,
+        requests: &mut VecDeque<Request>,
+    ) -> Option<ProtocolError> {
+        let authenticated = self.session().is_authenticated();
+        decoder.set_limits(self.service.limits(authenticated));
+        // The request after an AUTH may be as long as any: look at it only when AUTH was executed.
+        let at_once = if authenticated { REQUESTS_AT_ONCE } else { 1 };
+        while requests.len() < at_once {
+            match decoder.next(input) {
+                Ok(Some(request)) => requests.push_back(request),
+                Ok(None) => return None,
+                Err(error) => return Some(error),
+            }
+        }
+        None
+    }
+
+    /// Executes requests on a thread that may block; gives back those that were left, and the
+    /// replies of the others.
+    async fn execute(
+        &mut self,
+        mut requests: VecDeque<Request>,
+    ) -> io::Result<(VecDeque<Request>, BytesMut)> {
+        let service = Arc::clone(&self.service);
+        let mut session = self.session.take().expect("the session is back after each execution");
+        let _permit = self.threads.acquire().await.expect("the semaphore is never closed");
+        let executed = spawn_blocking(move || {
+            let mut out = BytesMut::new();
+            session.execute(&service, &mut requests, &mut out, REPLY_BYTES_AT_ONCE);
+            (session, requests, out)
+        });
+        let (session, requests, out) = executed.await.map_err(|panicked| {
+            tracing::error!("a request was not executed to its end: {panicked}");
+            io::Error::other(panicked)
+        })?;
+        self.session = Some(session);
+        Ok((requests, out))
+    }
+
+    async fn refuse(&mut self, error: impl std::fmt::Display) -> io::Result<()> {
+        let mut out = BytesMut::new();
+        let session = self.session.as_mut().expect("the session is here between executions");
+        session.refuse(&self.service, error, &mut out);
+        self.write(out).await?;
+        // Closing with bytes unread would reset the connection, and the client could lose the reply.
+        self.stream.shutdown().await?;
+        self.stop.run_until_cancelled(drain(&mut self.stream)).await.unwrap_or(Ok(()))
+    }
+
+    async fn write(&mut self, mut out: BytesMut) -> io::Result<()> {
+        self.service.stats.bytes_out.add(out.len() as u64);
+        let write_all = async {
+            while out.has_remaining() {
+                patient(&self.service, self.stream.write_buf(&mut out)).await?;
+            }
+            patient(&self.service, self.stream.flush()).await
+        };
+        let cut_off = || Err(ended("it was cut off"));
+        self.peer.cut.run_until_cancelled(write_all).await.unwrap_or_else(cut_off)
+    }
+
+    fn session(&self) -> &Session {
+        self.session.as_ref().expect("the session is here between executions")
+    }
+}
+
+/// Waits for the client as long as a client may be idle.
+async fn patient<T>(service: &Service, io: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match service.settings.idle_timeout {
+        None => io.await,
+        Some(longest) => tokio::time::timeout(longest, io)
+            .await
+            .unwrap_or_else(|_| Err(ended("it was idle for too long"))),
+    }
+}
+
+fn ended(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, why)
+}
+
+/// Reads and forgets what a refused client is still sending, for a while.
+pub(super) async fn drain(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
+    let mut rest = vec![0; READ_BYTES];
+    let read_all = async {
+        while stream.read(&mut rest).await? > 0 {}
+        Ok(())
+    };
+    tokio::time::timeout(CLOSING_GRACE, read_all).await.unwrap_or(Ok(()))
+}
+
+/// What one connection holds of the bytes that all share.
+struct Held {
+    service: Arc<Service>,
+    bytes: u64,
+}
+
+impl Held {
+    /// Holds what `buffered` bytes take beyond the free ones; false if that is too much, together
+    /// with what others hold.
+    fn set(&mut self, buffered: usize) -> bool {
+        let bytes = (buffered as u64).saturating_sub(FREE_BYTES);
+        let buffered = &self.service.stats.buffered;
+        buffered.sub(self.bytes);
+        self.bytes = bytes;
+        let all = buffered.add(bytes);
+        bytes == 0 || all <= self.service.settings.clients_bytes_max
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.service.stats.buffered.sub(self.bytes);
+    }
+}

@@ -1,0 +1,143 @@
+//! TLS for clients: certificate and key from PEM files, read again while serving.
+//!
+//! Connections keep what they were opened with; those that come after a reload get the new files.
+//! Clients prove who they are by certificates only where `client_ca` is given: the password is asked
+//! for in any case.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::{self, ring};
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+
+/// Where certificates and keys are, in PEM.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TlsFiles {
+    /// The server's certificate, followed by those that lead to its authority.
+    pub cert: PathBuf,
+    /// The key of the first certificate: PKCS#8, PKCS#1 or SEC1, not encrypted.
+    pub key: PathBuf,
+    /// The authorities of clients' certificates. With it a client without such a certificate is turned
+    /// away; without it none is asked for.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// Why certificates cannot be used: mend the file and read again.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {problem}", path = path.display())]
+pub struct TlsError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// The certificates a door shows, and those it asks for.
+pub struct Tls(RwLock<Certificates>);
+
+/// What was read from [`TlsFiles`].
+pub struct Certificates {
+    acceptor: TlsAcceptor,
+    /// Whether everybody who may log in on this machine can read the key.
+    pub key_is_public: bool,
+}
+
+impl Tls {
+    /// Shows these certificates until others [replace](Self::replace) them.
+    #[must_use]
+    pub fn new(certificates: Certificates) -> Self {
+        Self(RwLock::new(certificates))
+    }
+
+    /// From now on shows others. Open connections are left alone.
+    pub fn replace(&self, certificates: Certificates) {
+        *self.0.write() = certificates;
+    }
+
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        self.0.read().acceptor.clone()
+    }
+}
+
+impl TlsFiles {
+    /// Reads the files and checks that they belong together.
+    ///
+    /// # Errors
+    /// The first file that is not what it should be.
+    pub fn read(&self) -> Result<Certificates, TlsError> {
+        let chain = certificates(&self.cert)?;
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| match error {
+            pem::Error::NoItemsFound => {
+                wrong(&self.key, "there is no private key in it (PEM, not encrypted)")
+            }
+            error => unreadable(&self.key, &error),
+        })?;
+        let config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .expect("the provider knows the versions it was made for");
+        let config = match &self.client_ca {
+            None => config.with_no_client_auth(),
+            Some(path) => config.with_client_cert_verifier(client_verifier(path)?),
+        };
+        let config = config.with_single_cert(chain, key).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                let cert = self.cert.display();
+                wrong(&self.key, format!("it is not the key of the first certificate in {cert}"))
+            }
+            rustls::Error::InvalidCertificate(_) => wrong(&self.cert, error),
+            error => wrong(&self.key, error),
+        })?;
+        let mode = fs::metadata(&self.key).map_err(|e| wrong(&self.key, e))?.permissions().mode();
+        const OTHERS_READ: u32 = 0o004;
+        Ok(Certificates {
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+            key_is_public: mode & OTHERS_READ != 0,
+        })
+    }
+}
+
+fn provider() -> Arc<crypto::CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = read.map_err(|error| unreadable(path, &error))?;
+    if certificates.is_empty() {
+        return Err(wrong(path, "there is no certificate in it (PEM)"));
+    }
+    Ok(certificates)
+}
+
+fn client_verifier(
+    path: &Path,
+) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, TlsError> {
+    let mut authorities = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        authorities.add(certificate).map_err(|error| wrong(path, error))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(authorities.into(), provider());
+    verifier.build().map_err(|error| wrong(path, error))
+}
+
+fn unreadable(path: &Path, error: &pem::Error) -> TlsError {
+    match error {
+        pem::Error::Io(error) if error.kind() == io::ErrorKind::NotFound => {
+            wrong(path, "there is no such file")
+        }
+        pem::Error::Io(error) => wrong(path, error),
+        error => wrong(path, format!("it is not PEM: {error}")),
+    }
+}
+
+fn wrong(path: &Path, problem: impl ToString) -> TlsError {
+    TlsError { path: path.into(), problem: problem.to_string() }
+}
