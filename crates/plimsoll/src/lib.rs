@@ -1,9 +1,18 @@
 //! Plimsoll, embedded: a key-value store on volumes that are loaded exactly to their contract.
 //!
-//! A store is put together from the device up: a directory is a [`volume`], a gate in front of it keeps
-//! to its [contract](policy::contract), a [`pool`] spreads over several, and [`kv::open`] opens the
-//! store on the pool. The program `plimsoll` does the same from a settings file.
+//! [`kv::Store`] puts one together from the device up: a directory is a [`volume`], a gate in front of
+//! it keeps to its [contract](policy::contract), a [`pool`] spreads over several, and the store is on
+//! the pool. The program `plimsoll` does the same from a settings file.
+//!
+//! ```no_run
+#![doc = include_str!("../examples/embed.rs")]
+//! ```
+//!
+//! The guide is `docs/guide/kv.md`.
 
+mod error;
 pub mod kv;
+pub mod volumes;
 
-pub use {engine, policy, pool, rocks, volume};
+pub use self::error::{Error, Result};
+pub use {engine, policy, pool, rocks, rust_rocksdb, volume};

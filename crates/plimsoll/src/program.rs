@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::Context;
 use engine::keyspace::Keyspace;
 use parking_lot::Mutex;
+use plimsoll::kv::Store;
+use plimsoll::volumes::Device;
 use policy::purpose::Class;
 use policy::sched::Waits;
 use policy::time::Instant;
@@ -18,11 +20,10 @@ use volume::task::block_on;
 use volume::{Clock, Volume};
 
 use crate::settings::Settings;
-use crate::wiring::{Device, Stack};
 
 /// Everything that runs, and where its settings came from.
 pub(crate) struct Program {
-    pub(crate) stack: Stack,
+    pub(crate) store: Store,
     clock: Clock,
     started: Instant,
     file: PathBuf,
@@ -34,14 +35,14 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn new(
-        stack: Stack,
+        store: Store,
         clock: Clock,
         file: PathBuf,
         settings: Settings,
         tls: Option<Arc<Tls>>,
     ) -> Self {
         let started = clock.now();
-        Self { stack, clock, started, file, settings: Mutex::new(settings), tls }
+        Self { store, clock, started, file, settings: Mutex::new(settings), tls }
     }
 
     /// The keys that clients see, in the store.
@@ -49,7 +50,7 @@ impl Program {
         let clock = self.clock.clone();
         let wall = move || u64::try_from(clock.wall().as_millis()).unwrap_or(u64::MAX);
         let seed = RandomState::new().hash_one(0);
-        Keyspace::open(Arc::clone(&self.stack.store) as _, Box::new(wall), seed)
+        Keyspace::open(Arc::clone(self.store.db()) as _, Box::new(wall), seed)
             .context("the keys of the store")
     }
 
@@ -76,22 +77,22 @@ impl Figures for Program {
     fn memory(&self) -> figures::Memory {
         figures::Memory {
             resident: resident(),
-            store: self.stack.store.memory(),
-            store_max: self.settings.lock().kv.memory,
+            store: self.store.memory(),
+            store_max: self.settings.lock().kv.options.memory,
         }
     }
 
     fn volumes(&self) -> Vec<figures::Volume> {
-        self.stack.devices.here.iter().map(volume_figures).collect()
+        self.store.devices().here().iter().map(volume_figures).collect()
     }
 }
 
 impl Control for Program {
     fn health(&self) -> Health {
-        let mut problems = self.stack.devices.away.clone();
-        for device in &self.stack.devices.here {
-            if let Err(error) = block_on(device.gate.space()) {
-                problems.push(format!("volume {}: {error}", device.name));
+        let mut problems = self.store.devices().away().to_vec();
+        for device in self.store.devices().here() {
+            if let Err(error) = block_on(device.gate().space()) {
+                problems.push(format!("volume {}: {error}", device.name()));
             }
         }
         Health { healthy: problems.is_empty(), problems }
@@ -109,7 +110,7 @@ impl Control for Program {
         for volume in &mut current.volumes {
             let (Some(wanted), Some(device)) = (
                 new.volumes.iter().find(|other| other.name == volume.name),
-                self.stack.devices.here.iter().find(|device| device.name == volume.name),
+                self.store.devices().here().iter().find(|device| device.name() == volume.name),
             ) else {
                 continue;
             };
@@ -131,11 +132,11 @@ impl Control for Program {
 
 /// A device against its line.
 pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
-    let meter = device.gate.meter();
+    let meter = device.gate().meter();
     let spent = meter.spent();
     let classes = Class::ALL.into_iter().zip(&meter.classes);
     figures::Volume {
-        name: device.name.clone(),
+        name: device.name().into(),
         contract: meter.contract.name.clone(),
         paid_iops: meter.contract.paid_iops(),
         paid_bytes_per_sec: meter.contract.paid_bytes_per_sec(),
@@ -152,7 +153,7 @@ pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
                 denied: of.refused + of.expired,
             })
             .collect(),
-        space: block_on(device.gate.space())
+        space: block_on(device.gate().space())
             .ok()
             .map(|space| figures::Space { total: space.total, free: space.free }),
     }

@@ -13,6 +13,7 @@ mod kv;
 mod mistake;
 mod nearest;
 mod pool;
+mod store;
 mod units;
 mod volume;
 

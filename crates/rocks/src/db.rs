@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use pool::spread::Spread;
-use rust_rocksdb::{DB, Options};
+use rust_rocksdb::{DB, DBWithThreadMode, Options, SingleThreaded, ThreadMode};
 use volume::Clock;
 
 use crate::{Result, Settings, Shim};
@@ -30,38 +30,47 @@ pub fn open(
     Ok(Db::new(db, shim))
 }
 
-/// A RocksDB database whose files are in a pool: [`rust_rocksdb::DB`], and what it stands on.
+/// A RocksDB database whose files are in a pool: [`DBWithThreadMode`], and what it stands on.
 ///
 /// Dropping it stops background work, closes the database, and then makes durable what its logs hold.
-pub struct Db {
+/// With [`MultiThreaded`](rust_rocksdb::MultiThreaded) column families come and go through a shared
+/// reference.
+pub struct Db<T: ThreadMode = SingleThreaded> {
     // Dropped in this order.
-    db: DB,
-    _logs: SyncLogs,
+    db: DBWithThreadMode<T>,
+    logs: SyncLogs,
 }
 
-impl Db {
+impl<T: ThreadMode> Db<T> {
     /// A database that was opened with options `shim` was installed in.
     #[must_use]
-    pub fn new(db: DB, shim: Shim) -> Self {
-        Self { db, _logs: SyncLogs(shim) }
+    pub fn new(db: DBWithThreadMode<T>, shim: Shim) -> Self {
+        Self { db, logs: SyncLogs(shim) }
+    }
+
+    /// What it was opened with, for whatever else shall use its files: options of files to be ingested,
+    /// backups.
+    #[must_use]
+    pub fn shim(&self) -> &Shim {
+        &self.logs.0
     }
 }
 
-impl Deref for Db {
-    type Target = DB;
+impl<T: ThreadMode> Deref for Db<T> {
+    type Target = DBWithThreadMode<T>;
 
-    fn deref(&self) -> &DB {
+    fn deref(&self) -> &Self::Target {
         &self.db
     }
 }
 
-impl DerefMut for Db {
-    fn deref_mut(&mut self) -> &mut DB {
+impl<T: ThreadMode> DerefMut for Db<T> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.db
     }
 }
 
-impl Drop for Db {
+impl<T: ThreadMode> Drop for Db<T> {
     fn drop(&mut self) {
         self.db.cancel_all_background_work(true);
     }

@@ -80,6 +80,14 @@ impl Shim {
         options.set_open_files_async(true).expect("RocksDB 11.12, checked at compile time, has it");
     }
 
+    /// The environment of its files, for the parts of RocksDB that take one beside the options: a
+    /// `BackupEngine`'s, for one, which then reads the database and keeps backups in the pool (or
+    /// elsewhere, with an environment of their own in its options).
+    #[must_use]
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
     pub(crate) fn file_system(&self) -> &FileSystem {
         &self.fs
     }

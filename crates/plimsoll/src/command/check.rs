@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
+use plimsoll::volumes::Devices;
 use policy::units::Bytes;
 use pool::spread::{Finding, Problem, Report, Spread};
 use volume::task::block_on;
@@ -12,7 +13,7 @@ use volume::{Clock, Error, ErrorKind, Volume};
 
 use crate::program::certificates;
 use crate::settings::Settings;
-use crate::wiring::Devices;
+use crate::wiring;
 
 /// Checks a settings file, its volumes, and what the pool's manifest says against what they hold
 ///
@@ -46,14 +47,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         certificates(files).context("kv.tls")?;
         println!("kv.tls: certificate and key belong together");
     }
-    let devices = Devices::open(&settings, &Clock::real())?;
-    let mut good = devices.away.is_empty();
-    for device in &devices.here {
-        let space = block_on(device.gate.space())?;
+    let devices = wiring::devices(&settings, &Clock::real())?;
+    let mut good = devices.away().is_empty();
+    for device in devices.here() {
+        let space = block_on(device.gate().space())?;
         let (free, total) = (Bytes(space.free), Bytes(space.total));
-        println!("volume {}: here, {free} of {total} free", device.name);
+        println!("volume {}: here, {free} of {total} free", device.name());
     }
-    for line in &devices.away {
+    for line in devices.away() {
         println!("{line}");
     }
     if args.repair {
@@ -79,14 +80,14 @@ fn is_new(error: &Error) -> bool {
 }
 
 fn repair(devices: &Devices, settings: &Settings) -> anyhow::Result<()> {
-    let pool = devices.salvage_pool(settings)?;
+    let pool = devices.salvage_pool(wiring::opening(settings))?;
     block_on(pool.close())?;
     println!("pool {}: opens again, with what is here", settings.kv_pool().name);
     Ok(())
 }
 
 fn scrub(devices: &Devices, settings: &Settings) -> anyhow::Result<bool> {
-    let pool = devices.open_pool(settings)?;
+    let pool = devices.open_pool(wiring::opening(settings))?;
     let style =
         ProgressStyle::with_template("scrub {bar:40} {bytes} of {total_bytes}, {eta} left")?;
     let bar = ProgressBar::new(0).with_style(style);

@@ -144,13 +144,13 @@ fn free(address: SocketAddr) -> SocketAddr {
 
 /// I/Os that went to the volumes so far, as their contracts count them.
 fn issued(program: &Program) -> u64 {
-    program.stack.devices.here.iter().map(|device| device.gate.meter().spent().ops).sum()
+    program.store.devices().here().iter().map(|device| device.gate().meter().spent().ops).sum()
 }
 
 /// What the load got of what was paid for, and whether it ever went over.
 fn summary(program: &Program, before: u64, outcome: &Outcome) {
-    let devices = &program.stack.devices.here;
-    let paid: u64 = devices.iter().filter_map(|d| d.gate.meter().contract.paid_iops()).sum();
+    let devices = program.store.devices().here();
+    let paid: u64 = devices.iter().filter_map(|d| d.gate().meter().contract.paid_iops()).sum();
     let throttled: u64 = devices.iter().filter_map(|d| Some(d.seen_by_provider()?.throttled)).sum();
     let used = (issued(program) - before) as f64 / outcome.elapsed.as_secs_f64();
     println!(

@@ -18,7 +18,7 @@ use volume::Clock;
 
 use crate::program::{Program, certificates};
 use crate::settings::{AdminListen, Settings};
-use crate::wiring::Stack;
+use crate::wiring;
 
 /// Serves what the settings file says, until SIGTERM or SIGINT
 ///
@@ -81,9 +81,9 @@ impl Serving {
             None => None,
         };
         let clock = Clock::real();
-        let stack = Stack::open(&settings, &clock)?;
+        let store = wiring::store(&settings, &clock).open()?;
         let door = settings.kv.door.clone();
-        let program = Arc::new(Program::new(stack, clock, file, settings, tls.clone()));
+        let program = Arc::new(Program::new(store, clock, file, settings, tls.clone()));
         let keyspace = Arc::new(program.keyspace()?);
         let service = Arc::new(Service::new(door, keyspace, Arc::clone(&program) as _));
         let (stop, stopped) = watch::channel(());
@@ -162,7 +162,7 @@ impl Serving {
             let _ = std::fs::remove_file(path);
         }
         let program = Arc::into_inner(program).context("something still uses the store")?;
-        program.stack.close()
+        Ok(program.store.close()?)
     }
 }
 

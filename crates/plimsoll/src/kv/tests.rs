@@ -1,15 +1,20 @@
 use std::sync::Arc;
 
-use engine::kv::Memory;
+use bytes::Bytes;
+use engine::kv::{Change, Count, KeyRange, KeyValue, Memory, Scan};
 use policy::placement::RoundRobin;
-use pool::spread::Opening;
+use policy::units::MIB;
+use pool::spread::{Opening, Spread};
 use pool::{Member, PoolId};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use volume::Clock;
 use volume::mem::Mem;
 use volume::task::block_on;
 
 use super::*;
+
+mod embedding;
 
 /// Three volumes in memory, which stay when the store on them is closed.
 struct Volumes(Vec<Arc<Mem>>);

@@ -4,12 +4,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use engine::kv::Durability;
-use policy::units::MIB;
+use plimsoll::kv::Options;
 use serve::resp::{self, TlsFiles};
 
 use super::document::{Field, Section};
-use super::{Entry, Mistake, Pool, units};
+use super::{Entry, Mistake, Pool, store, units};
 
 /// The keys of the store.
 pub(super) const KEYS: &[&str] = &[
@@ -18,6 +17,17 @@ pub(super) const KEYS: &[&str] = &[
     "memory",
     "durability",
     "wal_sync_interval",
+    "memtable",
+    "memtables",
+    "table_size",
+    "level_base",
+    "bloom_bits",
+    "cache",
+    "cache_data",
+    "compression",
+    "compression_last",
+    "jobs",
+    "subcompactions",
     "listen",
     "password",
     "threads",
@@ -34,9 +44,6 @@ pub(super) const KEYS: &[&str] = &[
 /// The keys of `tls`.
 const TLS_KEYS: &[&str] = &["cert", "key", "client_ca"];
 
-/// The least that RocksDB works with: a few small memtables and some cache.
-const MEMORY_MIN: u64 = 32 * MIB;
-
 /// The store.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Kv {
@@ -44,13 +51,8 @@ pub(crate) struct Kv {
     pub(crate) pool: String,
     /// The volumes for RocksDB's logs and the pool's manifest; the pool chooses if there are none.
     pub(crate) meta: Vec<String>,
-    /// Memory for its caches and buffers, in bytes. Default 512 MiB. More: fewer reads reach a volume.
-    pub(crate) memory: u64,
-    /// What an acknowledgement means. Default: everysec.
-    pub(crate) durability: Durability,
-    /// The longest a write waits for its sync where `durability` is not `always`. Default 1 s. Less
-    /// costs operations, more loses more when the machine dies.
-    pub(crate) wal_sync_interval: Duration,
+    /// Its memory, what an acknowledgement means, and what RocksDB is told.
+    pub(crate) options: Options,
     /// Where clients connect. Default 127.0.0.1:6380.
     pub(crate) listen: SocketAddr,
     /// Limits and terms of the door, its password among them.
@@ -66,52 +68,19 @@ impl Kv {
         let names: Vec<_> = pools.iter().map(|pool| pool.name.as_str()).collect();
         let accepted = names.join(", ");
         let pool = section.require("pool", &accepted)?.word(&names)?.to_owned();
-        let memory = match section.get("memory") {
-            None => 512 * MIB,
-            Some(field) => {
-                let memory = field.size()?;
-                if memory < MEMORY_MIN {
-                    let least = units::show_size(MEMORY_MIN);
-                    return Err(field.mistake(format!("a size of at least {least}")));
-                }
-                memory
-            }
-        };
-        let durability = match section.get("durability") {
-            None => Durability::default(),
-            Some(field) => match field.word(DURABILITIES)? {
-                "always" => Durability::Always,
-                "none" => Durability::None,
-                _ => Durability::EverySec,
-            },
-        };
-        let second = Duration::from_secs(1);
-        let wal_sync_interval = section.get("wal_sync_interval").map_or(Ok(second), |field| {
-            field.parsed("a duration from \"10ms\" to \"60s\"", |text| {
-                let shortest = Duration::from_millis(10);
-                units::duration(text).filter(|wait| (shortest..=60 * second).contains(wait))
-            })
-        })?;
+        let options = store::read(section)?;
         let tls = tls(section)?;
         let (listen, door) = door(section, tls.as_ref())?;
         let meta = meta(section, pools.iter().find(|other| other.name == pool))?;
-        Ok(Self { pool, meta, memory, durability, wal_sync_interval, listen, door, tls })
+        Ok(Self { pool, meta, options, listen, door, tls })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
         let entry = |key, value: &dyn std::fmt::Display| Entry::new("kv", key, value);
         let size = units::show_size;
-        let durability = match self.durability {
-            Durability::Always => "always",
-            Durability::EverySec => "everysec",
-            Durability::None => "none",
-        };
         let door = &self.door;
         let mut entries = vec![
             entry("pool", &format_args!("{:?}", self.pool)),
-            entry("memory", &size(self.memory)),
-            entry("durability", &format_args!("{durability:?}")),
-            entry("wal_sync_interval", &units::show_duration(self.wal_sync_interval)),
             entry("listen", &format_args!("\"{}\"", self.listen)),
             entry("threads", &door.threads),
             entry("clients_max", &door.clients_max),
@@ -122,6 +91,7 @@ impl Kv {
             entry("idle_timeout", &units::show_duration(door.idle_timeout.unwrap_or_default())),
             entry("auth_timeout", &units::show_duration(door.auth_timeout)),
         ];
+        entries.splice(1..1, store::entries(&self.options));
         if !self.meta.is_empty() {
             entries.insert(1, entry("meta", &toml::Value::from(self.meta.clone())));
         }
@@ -132,8 +102,6 @@ impl Kv {
         entries
     }
 }
-
-const DURABILITIES: &[&str] = &["always", "everysec", "none"];
 
 /// The volumes named under `meta`, which have to be of the store's pool.
 fn meta(section: &Section<'_>, pool: Option<&Pool>) -> Result<Vec<String>, Mistake> {

@@ -1,6 +1,8 @@
 use std::fmt::Write;
 
 use expect_test::{expect, expect_file};
+use plimsoll::kv::Compression;
+use policy::units::{GIB, MIB};
 
 use super::*;
 
@@ -48,6 +50,17 @@ const MISTAKES: &[(&str, &[(&str, &str)])] = &[
             ("", "memory = \"512\"\n"),
             ("", "memory = 512\n"),
             ("", "memory = \"1MiB\"\n"),
+            ("", "memtable = \"1KiB\"\n"),
+            ("", "memtables = 1\n"),
+            ("", "table_size = \"5GiB\"\n"),
+            ("", "level_base = \"0B\"\n"),
+            ("", "bloom_bits = 33\n"),
+            ("", "cache_data = \"no\"\n"),
+            ("", "cache = \"64MiB\"\ncache_data = false\n"),
+            ("", "compression = \"gzip\"\n"),
+            ("", "compression_last = true\n"),
+            ("", "jobs = 1\n"),
+            ("", "subcompactions = 0\n"),
             ("", "stop_grace = \"5\"\n"),
             ("", "wal_sync_interval = \"5m\"\n"),
             ("[volume.a]", "[volume.a]\nrho = 1.5"),
@@ -170,6 +183,17 @@ fn a_short_file_gets_every_default() {
         memory = "512MiB"
         durability = "everysec"
         wal_sync_interval = "1s"
+        memtable = "32MiB"
+        memtables = 4
+        table_size = "32MiB"
+        level_base = "128MiB"
+        bloom_bits = 10
+        cache_data = true
+        compression = "lz4"
+        compression_last = "zstd"
+        jobs = 4
+        subcompactions = 2
+        cache = "256MiB"
         listen = "127.0.0.1:6380"
         threads = 64
         clients_max = 1000
@@ -214,6 +238,15 @@ fn the_effective_settings_are_a_file_that_says_the_same() {
         memory = "1GiB"
         durability = "always"
         wal_sync_interval = "250ms"
+        memtable = "8MiB"
+        memtables = 2
+        table_size = "8MiB"
+        level_base = "64MiB"
+        bloom_bits = 0
+        cache_data = false
+        compression = "none"
+        jobs = 8
+        subcompactions = 1
         listen = "[::1]:7000"
         threads = 8
         clients_max = 10
@@ -234,6 +267,9 @@ fn the_effective_settings_are_a_file_that_says_the_same() {
     assert_eq!(settings.volumes[1].contract.paid_iops(), Some(6000));
     assert_eq!(settings.volumes[2].contract.paid_iops(), Some(200));
     assert_eq!(settings.kv.door.port, 7000);
+    let kv = &settings.kv.options;
+    assert_eq!((kv.memory, kv.table_size, kv.cache()), (GIB, Some(8 * MIB), None));
+    assert_eq!(kv.compression_last, Compression::None, "one kind is meant for all levels");
 }
 
 #[test]

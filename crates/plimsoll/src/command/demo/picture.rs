@@ -4,10 +4,10 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use plimsoll::volumes::Device;
 use volume::Clock;
 
 use crate::program::Program;
-use crate::wiring::Device;
 
 /// How often bars move, and how often a line is printed.
 const BARS_EVERY: Duration = Duration::from_millis(200);
@@ -61,10 +61,12 @@ impl View {
             ProgressStyle::with_template("  {prefix:4} {bar:50} {pos:>5} of {len} IOPS {msg}");
         let style = style.expect("the template is right").progress_chars("=> ");
         let all = MultiProgress::new();
-        let bars = program.stack.devices.here.iter().map(|device| {
-            let line = device.gate.meter().contract.paid_iops().unwrap_or(0);
+        let bars = program.store.devices().here().iter().map(|device| {
+            let line = device.gate().meter().contract.paid_iops().unwrap_or(0);
             all.add(
-                ProgressBar::new(line).with_style(style.clone()).with_prefix(device.name.clone()),
+                ProgressBar::new(line)
+                    .with_style(style.clone())
+                    .with_prefix(device.name().to_owned()),
             )
         });
         let bars = bars.collect();
@@ -72,19 +74,19 @@ impl View {
     }
 
     fn show(&mut self, program: &Program, elapsed: Duration) {
-        let devices = &program.stack.devices.here;
+        let devices = program.store.devices().here();
         match self {
             Self::Bars { bars, .. } => {
                 for (bar, device) in bars.iter().zip(devices) {
-                    bar.set_position(device.gate.meter().last_second.ops);
+                    bar.set_position(device.gate().meter().last_second.ops);
                     bar.set_message(waiting(device));
                 }
             }
             Self::Lines => {
                 let volumes = devices.iter().map(|device| {
-                    let meter = device.gate.meter();
+                    let meter = device.gate().meter();
                     let line = meter.contract.paid_iops().unwrap_or(0);
-                    format!("{} {:>4}/{line}", device.name, meter.last_second.ops)
+                    format!("{} {:>4}/{line}", device.name(), meter.last_second.ops)
                 });
                 let volumes: Vec<_> = volumes.collect();
                 println!("  {:>3} s  {}", elapsed.as_secs(), volumes.join("  "));
@@ -102,6 +104,6 @@ impl View {
 }
 
 fn waiting(device: &Device) -> String {
-    let waiting: u64 = device.gate.meter().classes.iter().map(|class| class.queued).sum();
+    let waiting: u64 = device.gate().meter().classes.iter().map(|class| class.queued).sum();
     if waiting == 0 { String::new() } else { format!("{waiting} waiting") }
 }

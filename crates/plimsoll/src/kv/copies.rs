@@ -1,0 +1,86 @@
+//! Copies of a store: checkpoints inside its pool, backups outside.
+//!
+//! A checkpoint shares the tables of the store it was made of, costs next to nothing, and is as safe as
+//! the pool. A backup is a copy in a local directory, on another machine's disk perhaps; each takes
+//! only what the ones before have not.
+
+use std::path::Path;
+
+use pool::spread::Spread;
+use rocks::{Result, Shim};
+use rust_rocksdb::backup::{BackupEngine, BackupEngineOptions, RestoreOptions};
+use rust_rocksdb::checkpoint::Checkpoint;
+use rust_rocksdb::{Env, Options as RocksOptions};
+use volume::{Clock, Error, ErrorKind, Name};
+
+use super::{Db, Options, RocksDb};
+
+impl Db {
+    /// Makes a copy of the store as it is now, which shares its tables until either drops them.
+    /// Durable on return. The copy of `kv` called `monday` is a store of its own, `kv/monday`: open it
+    /// with that name; [`destroy`] removes it.
+    ///
+    /// # Errors
+    /// `Pool` of kind `Invalid`: not a name. `Rocks`: there is such a copy, or the pool took no more.
+    pub fn checkpoint(&self, name: &str) -> Result<()> {
+        Name::new(name)?;
+        Ok(Checkpoint::new(&**self)?.create_checkpoint(format!("/{name}"))?)
+    }
+
+    /// Copies what is new since the last backup to the local directory `dir`, which is made if it is
+    /// missing. Durable on return. The I/O waits its turn behind users of the volumes.
+    ///
+    /// # Errors
+    /// `Rocks`: the directory cannot be written, or a table not be read.
+    pub fn back_up(&self, dir: impl AsRef<Path>) -> Result<()> {
+        // With its tables flushed a backup needs no log.
+        Ok(self.backups(dir)?.create_new_backup_flush(&**self, true)?)
+    }
+
+    /// The backups in the local directory `dir`: to list, verify, thin out, or make them with other
+    /// options.
+    ///
+    /// # Errors
+    /// `Rocks`: the directory cannot be used.
+    pub fn backups(&self, dir: impl AsRef<Path>) -> Result<BackupEngine> {
+        engine(self.shim(), dir.as_ref())
+    }
+}
+
+/// Puts the newest backup from the local directory `dir` in the place of the store that
+/// [`Options::name`] names, whatever that holds. Durable on return; open it then.
+///
+/// # Errors
+/// `Pool` of kind `Fenced`: the store is open, close it first. `Rocks`: there is no backup, or it is
+/// damaged, or the pool has no room for it: what is there of the store is in pieces then, restore again.
+pub fn restore(pool: Spread, clock: Clock, options: &Options, dir: impl AsRef<Path>) -> Result<()> {
+    let dir = dir.as_ref();
+    if !dir.is_dir() {
+        let message = format!("{}: no such directory: name one that holds backups", dir.display());
+        return Err(Error::new(ErrorKind::NotFound, message).into());
+    }
+    // What RocksDB claims itself while it is open.
+    let _claim = pool.claim(&Name::new(&format!("{}/LOCK", options.name))?)?;
+    let shim = Shim::new(pool.clone(), clock, &options.name, options.io())?;
+    let restored = RestoreOptions::default();
+    engine(&shim, dir)?.restore_from_latest_backup(Shim::PATH, Shim::PATH, &restored)?;
+    volume::task::block_on(pool.flush())?;
+    Ok(())
+}
+
+/// Removes the store, or the checkpoint, called `name` from the pool. Checkpoints of it stay.
+///
+/// # Errors
+/// `Rocks`: it is open, close it first.
+pub fn destroy(pool: Spread, clock: Clock, name: &str) -> Result<()> {
+    let shim = Shim::new(pool, clock, name, rocks::Settings::default())?;
+    let mut options = RocksOptions::default();
+    shim.install(&mut options);
+    Ok(RocksDb::destroy(&options, Shim::PATH)?)
+}
+
+fn engine(shim: &Shim, dir: &Path) -> Result<BackupEngine> {
+    let mut options = BackupEngineOptions::new(dir)?;
+    options.set_env(&Env::new()?);
+    Ok(BackupEngine::open(&options, shim.env())?)
+}

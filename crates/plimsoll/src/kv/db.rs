@@ -1,0 +1,238 @@
+//! An open store.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+
+use engine::kv::Durability;
+use parking_lot::Mutex;
+use pool::spread::Spread;
+use rocks::Shim;
+use rust_rocksdb::{
+    AsColumnFamilyRef, Cache, ColumnFamilyDescriptor, DBWithThreadMode, Error, MultiThreaded,
+    Options as RocksOptions, WriteBatch, WriteOptions,
+};
+use volume::{Clock, Name};
+
+use super::{Family, Options};
+
+/// RocksDB's own handle: column families come and go while others use the database.
+pub type RocksDb = DBWithThreadMode<MultiThreaded>;
+
+/// An open store. Everything RocksDB can do it can do too: see [`RocksDb`].
+///
+/// Writes that take no options of their own wait for what [`Options::durability`] says; a
+/// [`WriteOptions`] that is handed in goes before it. A write that failed may be there or not after a
+/// crash.
+///
+/// Dropping it, or [`Db::close`], stops background work and makes its logs durable.
+pub struct Db {
+    rocks: rocks::Db<MultiThreaded>,
+    cache: Option<Cache>,
+    options: Options,
+    /// What families were opened with, by their names.
+    families: Mutex<BTreeMap<String, RocksOptions>>,
+}
+
+/// Opens the store in `pool`, or makes it, with the families it has. `clock` is the one the pool's
+/// gates decide by.
+///
+/// # Errors
+/// As [`rocks::open`].
+pub fn open(pool: Spread, clock: Clock, options: &Options) -> rocks::Result<Db> {
+    open_with(pool, clock, options, [])
+}
+
+/// As [`open`], with what `families` want otherwise; those that are not there are made.
+///
+/// Families that are there and not among `families` are opened too, as `options` say. One with a
+/// comparator or merge operator of its own has to be named with it each time.
+///
+/// # Errors
+/// As [`rocks::open`].
+pub fn open_with(
+    pool: Spread,
+    clock: Clock,
+    options: &Options,
+    families: impl IntoIterator<Item = Family>,
+) -> rocks::Result<Db> {
+    let is_there = pool.contains(&Name::new(&format!("{}/CURRENT", options.name))?);
+    let cache = options.block_cache();
+    let shim = Shim::new(pool, clock, &options.name, options.io())?;
+    let build = |family: Family| {
+        let name = family.name.clone();
+        let mut rocks = family.build(options, cache.as_ref());
+        shim.install(&mut rocks);
+        (name, rocks)
+    };
+    let mut built: BTreeMap<_, _> = families.into_iter().map(build).collect();
+    let (main, usual) = build(Family::main());
+    let whole = built.entry(main).or_insert(usual).clone();
+    if is_there {
+        for name in RocksDb::list_cf(&whole, Shim::PATH)? {
+            built.entry(name).or_insert_with_key(|name| build(Family::new(name)).1);
+        }
+    }
+    let described =
+        built.iter().map(|(name, rocks)| ColumnFamilyDescriptor::new(name, rocks.clone()));
+    let rocks = RocksDb::open_cf_descriptors(&whole, Shim::PATH, described)?;
+    Ok(Db {
+        rocks: rocks::Db::new(rocks, shim),
+        cache,
+        options: options.clone(),
+        families: Mutex::new(built),
+    })
+}
+
+impl Db {
+    /// What it was opened with.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Memory that caches and buffers hold now, in bytes.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        let property = |name| self.rocks.property_int_value(name).ok().flatten().unwrap_or(0);
+        self.cache.as_ref().map_or(0, |cache| cache.get_usage() as u64)
+            + property("rocksdb.cur-size-all-mem-tables")
+            + property("rocksdb.estimate-table-readers-mem")
+    }
+
+    /// Stops background work, closes the database and makes durable what was written. The pool is
+    /// free for its own [`Spread::close`] then.
+    pub fn close(self) {
+        drop(self);
+    }
+
+    /// Makes a family. Its handle is `cf_handle(name)`; `drop_cf(name)` removes it with its keys.
+    ///
+    /// # Errors
+    /// There is one of that name, or RocksDB could not record it.
+    pub fn create_family(&self, family: Family) -> Result<(), Error> {
+        let name = family.name.clone();
+        let mut rocks = family.build(&self.options, self.cache.as_ref());
+        self.shim().install(&mut rocks);
+        self.rocks.create_cf(&name, &rocks)?;
+        self.families.lock().insert(name, rocks);
+        Ok(())
+    }
+
+    /// What a family was opened with, the pool included: for files that are to be ingested into it, as
+    /// [`SstFileWriter`](rust_rocksdb::SstFileWriter) writes them. `None` for a family that is not
+    /// there.
+    ///
+    /// Paths begin at the store's own directory in the pool. The options keep the pool in use until
+    /// they are dropped.
+    #[must_use]
+    pub fn family_options(&self, name: &str) -> Option<RocksOptions> {
+        self.rocks.cf_handle(name)?;
+        self.families.lock().get(name).cloned()
+    }
+
+    /// What it stands on, for the parts of RocksDB that want an environment or options of their own.
+    #[must_use]
+    pub fn shim(&self) -> &Shim {
+        self.rocks.shim()
+    }
+
+    /// For writes that wait for what [`Options::durability`] says.
+    #[must_use]
+    pub fn write_options(&self) -> WriteOptions {
+        let mut options = WriteOptions::default();
+        options.set_sync(self.options.durability == Durability::Always);
+        options
+    }
+
+    /// Puts a key. Durable as the store's options say.
+    ///
+    /// # Errors
+    /// RocksDB's: it says what to do.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.rocks.put_opt(key, value, &self.write_options())
+    }
+
+    /// [`Db::put`] in a family.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_cf(
+        &self,
+        family: &impl AsColumnFamilyRef,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        self.rocks.put_cf_opt(family, key, value, &self.write_options())
+    }
+
+    /// Merges a value into a key's, as the family's merge operator says. Durable as the store's
+    /// options say.
+    ///
+    /// # Errors
+    /// RocksDB's; there is none if no merge operator was set.
+    pub fn merge(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.rocks.merge_opt(key, value, &self.write_options())
+    }
+
+    /// [`Db::merge`] in a family.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn merge_cf(
+        &self,
+        family: &impl AsColumnFamilyRef,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        self.rocks.merge_cf_opt(family, key, value, &self.write_options())
+    }
+
+    /// Deletes a key. Durable as the store's options say.
+    ///
+    /// # Errors
+    /// As [`Db::put`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.rocks.delete_opt(key, &self.write_options())
+    }
+
+    /// [`Db::delete`] in a family.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete_cf(
+        &self,
+        family: &impl AsColumnFamilyRef,
+        key: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        self.rocks.delete_cf_opt(family, key, &self.write_options())
+    }
+
+    /// Deletes the keys of a family from `from` on, before `to`. Durable as the store's options say.
+    ///
+    /// # Errors
+    /// As [`Db::put`].
+    pub fn delete_range_cf<K: AsRef<[u8]>>(
+        &self,
+        family: &impl AsColumnFamilyRef,
+        from: K,
+        to: K,
+    ) -> Result<(), Error> {
+        self.rocks.delete_range_cf_opt(family, from, to, &self.write_options())
+    }
+
+    /// Makes all changes of `batch` or none. Durable as the store's options say.
+    ///
+    /// # Errors
+    /// As [`Db::put`].
+    pub fn write(&self, batch: &WriteBatch) -> Result<(), Error> {
+        self.rocks.write_opt(batch, &self.write_options())
+    }
+}
+
+impl Deref for Db {
+    type Target = RocksDb;
+
+    fn deref(&self) -> &Self::Target {
+        &self.rocks
+    }
+}

@@ -1,0 +1,32 @@
+//! A key-value store over a pool: RocksDB, with options that fit contracted volumes.
+//!
+//! It is not a wall around RocksDB: [`Db`] dereferences to [`rust_rocksdb::DBWithThreadMode`], and
+//! keeps working beside snapshots, iterators, column families and whatever else is made through it.
+//! What it adds:
+//!
+//! - [`Options`] with defaults for contracted volumes, and a [`Family`] for everything RocksDB can be
+//!   told beside;
+//! - writes that wait for what [`Options::durability`] says;
+//! - checkpoints and backups by name;
+//! - the trait [`KeyValue`](engine::kv::KeyValue), which front doors serve.
+//!
+//! [`Store`] opens volumes, pool and store in a few lines; [`open`] takes a pool that is open already.
+
+mod copies;
+mod db;
+mod error;
+mod family;
+mod key_value;
+mod options;
+mod store;
+
+pub use self::copies::{destroy, restore};
+pub use self::db::{Db, RocksDb, open, open_with};
+pub use self::family::Family;
+pub use self::key_value::COUNT_EXACT_MAX;
+pub use self::options::{Compression, Options};
+pub use self::store::{Builder, Store};
+pub use engine::kv::Durability;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! What can be set about a store, and what RocksDB is told of it.
+//!
+//! Sizes follow from `memory` unless they are given: half of it caches blocks, a quarter (up to
+//! 256 MiB) holds memtables, a quarter tables under construction. Everything else that RocksDB can be told goes
+//! through a [`Family`](super::Family).
+
+use std::time::Duration;
+
+use engine::kv::Durability;
+use policy::units::MIB;
+use rust_rocksdb::{BlockBasedOptions, Cache, DBCompressionType, Options as RocksOptions};
+
+/// How long a log may stay unsynced where nobody is promised more than the death of the process: as
+/// long as the kernel itself would wait.
+const SYNC_INTERVAL_LAX: Duration = Duration::from_secs(30);
+
+/// How a store is opened. All of it may differ from one opening to the next.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Options {
+    /// Its name in the pool. Default: `kv`.
+    pub name: String,
+    /// Memory in bytes for caches and buffers together. Default 512 MiB; at least 32 MiB. More: fewer
+    /// reads reach a volume, and fewer bytes are written again by compactions.
+    pub memory: u64,
+    /// What an acknowledged write survives. Default: everysec.
+    pub durability: Durability,
+    /// The longest a write waits for its sync unless `durability` is `Always`; with `None` it is at
+    /// least 30 s. Default 1 s. Less costs operations, more loses more when the machine dies.
+    pub wal_sync_interval: Duration,
+    /// Bytes of one memtable. Default: a sixteenth of `memory`, from 2 MiB to 64 MiB. More: fewer and
+    /// larger tables in the first level, fewer compactions of it; less: a shorter log to read back
+    /// after a crash.
+    pub memtable: Option<u64>,
+    /// Memtables, the one that takes writes included, before writers wait for a flush. Default 4; at
+    /// least 2. All families share the memory of as many. More: longer bursts of writes go through
+    /// before they meet the volumes.
+    pub memtables: u32,
+    /// Bytes of one table, compressed. Default: a sixteenth of `memory`, from 2 MiB to 64 MiB; the
+    /// papers' tests use 8 MiB. Smaller: work and heat spread more evenly over volumes, and a
+    /// compaction rewrites less beside what it has to. Larger: fewer files, smaller manifest. A table
+    /// over 64 MiB, or over an eighth of `memory`, is written in pieces and placed by its level alone.
+    pub table_size: Option<u64>,
+    /// Bytes of the first level below the newest tables, the smallest it may be. Default: four
+    /// memtables. More: fewer levels, more bytes rewritten by each compaction into it.
+    pub level_base: Option<u64>,
+    /// Bits of a Bloom filter for each key. Default 10: one of a hundred reads of an absent key reaches
+    /// a volume for nothing. More: fewer of them, for as many bits of memory; 0: no filters.
+    pub bloom_bits: u32,
+    /// Bytes of cached blocks, with their indexes and filters. Default: half of `memory`.
+    pub cache: Option<u64>,
+    /// Whether data blocks are cached. Default: yes. If not, no block cache is made: the indexes and
+    /// filters of all tables stay in memory beside `memory`, about 2 bytes a key, and every read of a
+    /// value that is not in a memtable reaches a volume. That is how the papers' tests measure
+    /// volumes ("metadata only"), and what suits a load far larger than any cache.
+    pub cache_data: bool,
+    /// Compression of all levels but the last. Default: LZ4.
+    pub compression: Compression,
+    /// Compression of the last level, where nine tenths of the data are. Default: Zstd. It takes more
+    /// time to write, about three times LZ4's to read, and saves room and bytes of compactions.
+    pub compression_last: Compression,
+    /// Flushes and compactions at the same time. Default 4. More use more of a machine's cores and of
+    /// its pool's idle volumes; whatever they are, gates let users go first.
+    pub jobs: u32,
+    /// Parts of one compaction at the same time. Default 2. More end the compaction of the first level
+    /// sooner, when that is what writers wait for.
+    pub subcompactions: u32,
+}
+
+/// How blocks of tables are compressed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Compression {
+    /// Not at all: for values that are compressed already, and to count bytes in tests.
+    None,
+    /// LZ4: little time, about half the size of text.
+    Lz4,
+    /// Zstandard: more time, about a third of the size of text.
+    Zstd,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            name: "kv".into(),
+            memory: 512 * MIB,
+            durability: Durability::default(),
+            wal_sync_interval: Duration::from_secs(1),
+            memtable: None,
+            memtables: 4,
+            table_size: None,
+            level_base: None,
+            bloom_bits: 10,
+            cache: None,
+            cache_data: true,
+            compression: Compression::Lz4,
+            compression_last: Compression::Zstd,
+            jobs: 4,
+            subcompactions: 2,
+        }
+    }
+}
+
+impl Options {
+    /// Bytes of one memtable.
+    #[must_use]
+    pub fn memtable(&self) -> u64 {
+        self.memtable.unwrap_or((self.memory / 16).clamp(2 * MIB, 64 * MIB))
+    }
+
+    /// Bytes of one table.
+    #[must_use]
+    pub fn table_size(&self) -> u64 {
+        self.table_size.unwrap_or((self.memory / 16).clamp(2 * MIB, 64 * MIB))
+    }
+
+    /// Bytes of the first level, at least.
+    #[must_use]
+    pub fn level_base(&self) -> u64 {
+        self.level_base.unwrap_or(4 * self.memtable())
+    }
+
+    /// Bytes of cached blocks; none where data are not cached.
+    #[must_use]
+    pub fn cache(&self) -> Option<u64> {
+        self.cache_data.then(|| self.cache.unwrap_or(self.memory / 2))
+    }
+
+    pub(super) fn block_cache(&self) -> Option<Cache> {
+        self.cache().map(|size| Cache::new_lru_cache(bytes(size)))
+    }
+
+    pub(super) fn io(&self) -> rocks::Settings {
+        let table_buffers = self.memory / 4;
+        let usual = rocks::Settings::default();
+        rocks::Settings {
+            table_buffers,
+            table_buffer_max: usual.table_buffer_max.min(table_buffers / 2),
+            table_tails: usual.table_tails.min(self.memory / 32),
+            wal_sync_interval: match self.durability {
+                Durability::None => self.wal_sync_interval.max(SYNC_INTERVAL_LAX),
+                _ => self.wal_sync_interval,
+            },
+            ..usual
+        }
+    }
+
+    pub(super) fn tables(&self, cache: Option<&Cache>) -> BlockBasedOptions {
+        let mut tables = BlockBasedOptions::default();
+        match cache {
+            None => tables.disable_cache(),
+            Some(cache) => {
+                tables.set_block_cache(cache);
+                // Indexes and filters are paid from the same memory, and kept before data.
+                tables.set_cache_index_and_filter_blocks(true);
+                tables.set_cache_index_and_filter_blocks_with_high_priority(true);
+                tables.set_pin_l0_filter_and_index_blocks_in_cache(true);
+            }
+        }
+        if self.bloom_bits > 0 {
+            tables.set_bloom_filter(f64::from(self.bloom_bits), false);
+        }
+        tables.set_format_version(6);
+        tables
+    }
+
+    pub(super) fn rocks(&self) -> RocksOptions {
+        let mut rocks = RocksOptions::default();
+        rocks.create_if_missing(true);
+        rocks.create_missing_column_families(true);
+        rocks
+            .set_db_write_buffer_size(bytes(self.memtable().saturating_mul(self.memtables.into())));
+        rocks.set_write_buffer_size(bytes(self.memtable()));
+        rocks.set_max_write_buffer_number(whole(self.memtables));
+        rocks.set_target_file_size_base(self.table_size());
+        rocks.set_max_bytes_for_level_base(self.level_base());
+        rocks.set_level_compaction_dynamic_level_bytes(true);
+        rocks.set_compression_type(self.compression.into());
+        rocks.set_bottommost_compression_type(self.compression_last.into());
+        rocks.set_max_background_jobs(whole(self.jobs));
+        rocks.set_max_subcompactions(self.subcompactions);
+        rocks
+    }
+}
+
+impl From<Compression> for DBCompressionType {
+    fn from(compression: Compression) -> Self {
+        match compression {
+            Compression::None => Self::None,
+            Compression::Lz4 => Self::Lz4,
+            Compression::Zstd => Self::Zstd,
+        }
+    }
+}
+
+fn bytes(size: u64) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
+fn whole(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,180 @@
+//! A store and everything below it, put together in a few lines.
+//!
+//! ```text
+//! Store: Db -> pool (Spread) -> devices: gate -> [simulate] -> directory
+//! ```
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use policy::placement::RoundRobin;
+use pool::spread::{Opening, Spread};
+use volume::Clock;
+use volume::task::block_on;
+
+use super::{Db, Family, Options, open_with};
+use crate::volumes::{Devices, Volume};
+use crate::{Error, Result};
+
+/// A store, its pool and their volumes. It dereferences to [`Db`].
+///
+/// Dropping it closes the store as [`Db`] does; [`Store::close`] also closes the pool, and tells
+/// whether all went well.
+pub struct Store {
+    // Dropped in this order.
+    db: Arc<Db>,
+    pool: Spread,
+    devices: Devices,
+    clock: Clock,
+}
+
+/// What a store is put together from.
+pub struct Builder {
+    volumes: Vec<Volume>,
+    opening: Opening,
+    options: Options,
+    families: Vec<Family>,
+    clock: Option<Clock>,
+}
+
+impl Store {
+    /// Starts to put a store together.
+    ///
+    /// ```no_run
+    /// use plimsoll::kv::Store;
+    /// use plimsoll::volumes::{Volume, contract};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let gp3 = contract("gp3")?;
+    /// let store = Store::builder()
+    ///     .volume(Volume::directory("a", "/mnt/ebs-a", gp3.clone()))
+    ///     .volume(Volume::directory("b", "/mnt/ebs-b", gp3))
+    ///     .open()?;
+    /// store.put("ship", "plimsoll")?;
+    /// store.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder {
+            volumes: Vec::new(),
+            opening: Opening::new(RoundRobin::default()),
+            options: Options::default(),
+            families: Vec::new(),
+            clock: None,
+        }
+    }
+
+    /// The store itself, to be shared. [`Store::close`] wants all clones gone.
+    #[must_use]
+    pub fn db(&self) -> &Arc<Db> {
+        &self.db
+    }
+
+    /// The pool it is on.
+    #[must_use]
+    pub fn pool(&self) -> &Spread {
+        &self.pool
+    }
+
+    /// The volumes the pool is on.
+    #[must_use]
+    pub fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
+    /// What everything below goes by.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Closes the store, then the pool, then the gates: on return everything is durable.
+    ///
+    /// # Errors
+    /// `InUse`: somebody still holds the store. `Pool`: it could not be made durable; what durability
+    /// promises of it is kept all the same.
+    pub fn close(self) -> Result<()> {
+        let Self { db, pool, devices, clock: _ } = self;
+        Arc::into_inner(db).ok_or(Error::InUse)?.close();
+        block_on(pool.close()).map_err(Error::Pool)?;
+        devices.close();
+        Ok(())
+    }
+}
+
+impl Deref for Store {
+    type Target = Db;
+
+    fn deref(&self) -> &Db {
+        &self.db
+    }
+}
+
+impl Builder {
+    /// Adds a volume to the pool. The order is of no meaning to a pool that is there.
+    #[must_use]
+    pub fn volume(mut self, volume: Volume) -> Self {
+        self.volumes.push(volume);
+        self
+    }
+
+    /// Adds volumes to the pool.
+    #[must_use]
+    pub fn volumes(mut self, volumes: impl IntoIterator<Item = Volume>) -> Self {
+        self.volumes.extend(volumes);
+        self
+    }
+
+    /// Opens the pool this way: where it puts new tables, and which volumes take logs and manifest.
+    /// Default: everything in turn.
+    #[must_use]
+    pub fn opening(mut self, opening: Opening) -> Self {
+        self.opening = opening;
+        self
+    }
+
+    /// Opens the store as `options` say.
+    #[must_use]
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Opens a column family as `family` says, and makes it if it is not there. Families that are
+    /// there are opened without being named, as the store's options say.
+    #[must_use]
+    pub fn family(mut self, family: Family) -> Self {
+        self.families.push(family);
+        self
+    }
+
+    /// Goes by a clock that is there already. By default it starts one.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Opens volumes, pool and store; makes pool and store if every volume is there and blank. It
+    /// blocks, for as long as a recovery takes.
+    ///
+    /// Volumes that are away do not keep it from opening as long as one is there and more than half of
+    /// the copies of the pool's manifest: [`Devices::away`] names them.
+    ///
+    /// # Errors
+    /// The message names the volume, and what to do.
+    pub fn open(self) -> Result<Store> {
+        let Self { volumes, opening, options, families, clock } = self;
+        let clock = clock.unwrap_or_else(Clock::real);
+        let devices = Devices::open(&volumes, &clock)?;
+        for line in devices.away() {
+            tracing::warn!("{line}");
+        }
+        let pool = devices.open_pool(opening)?;
+        let db = open_with(pool.clone(), clock.clone(), &options, families)
+            .map_err(|source| Error::Store { name: options.name, source })?;
+        Ok(Store { db: Arc::new(db), pool, devices, clock })
+    }
+}

@@ -1,0 +1,234 @@
+//! What people who embed the store do beyond putting and getting keys.
+
+use engine::kv::Durability;
+use policy::contract::Contract;
+use policy::purpose::Class;
+use rust_rocksdb::{IngestExternalFileOptions, MergeOperands, SstFileWriter, WriteBatch};
+use volume::layer::crash::{Crash, Power};
+
+use super::*;
+use crate::Error;
+use crate::kv::{Compression, Family, Store, destroy, restore};
+use crate::volumes::Volume;
+
+fn sum(_: &[u8], old: Option<&[u8]>, added: &MergeOperands) -> Option<Vec<u8>> {
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+    let sum = old.map_or(0, number) + added.iter().map(number).sum::<u64>();
+    Some(sum.to_le_bytes().to_vec())
+}
+
+fn tally() -> Family {
+    Family::new("tally").rocks(|options| options.set_merge_operator_associative("sum", sum))
+}
+
+fn three() -> Vec<Volume> {
+    ["a", "b", "c"].map(|name| Volume::memory(name, Contract::unlimited())).into()
+}
+
+fn reopen(volumes: &[Volume]) -> Store {
+    let store = Store::builder().volumes(volumes.to_vec()).options(small()).family(tally());
+    store.open().expect("memory opens")
+}
+
+#[test]
+fn families_come_back_whether_they_are_named_or_not() {
+    let volumes = three();
+    let store = reopen(&volumes);
+    store.create_family(Family::new("log").tables(|tables| tables.set_block_size(1024))).unwrap();
+    store.create_family(Family::new("gone")).unwrap();
+    assert!(store.create_family(Family::new("log")).is_err(), "there is one already");
+    {
+        let [log, tally] = ["log", "tally"].map(|name| store.cf_handle(name).unwrap());
+        let mut batch = WriteBatch::default();
+        batch.put_cf(&log, b"1", b"sailed");
+        batch.merge_cf(&tally, b"miles", 40_u64.to_le_bytes());
+        store.write(&batch).unwrap();
+        store.merge_cf(&tally, b"miles", 2_u64.to_le_bytes()).unwrap();
+        store.flush_cf(&log).unwrap();
+    }
+    store.drop_cf("gone").unwrap();
+    assert!(store.family_options("gone").is_none());
+    store.close().unwrap();
+
+    let store = reopen(&volumes);
+    let mut names = store.cf_names();
+    names.sort();
+    assert_eq!(names, ["default", "log", "tally"]);
+    let [log, tally] = ["log", "tally"].map(|name| store.cf_handle(name).unwrap());
+    assert_eq!(store.get_cf(&log, b"1").unwrap().as_deref(), Some(&b"sailed"[..]));
+    assert_eq!(store.get_cf(&tally, b"miles").unwrap(), Some(42_u64.to_le_bytes().to_vec()));
+    assert_eq!(store.get(b"1").unwrap(), None);
+}
+
+#[test]
+fn a_store_that_is_shared_cannot_be_closed() {
+    let store = reopen(&three());
+    let shared = Arc::clone(store.db());
+    assert!(matches!(store.close(), Err(Error::InUse)));
+    assert_eq!(shared.get(b"k").unwrap(), None);
+}
+
+#[test]
+fn snapshots_and_iterators_see_one_moment() {
+    let store = reopen(&three());
+    store.put("a", "1").unwrap();
+    let snapshot = store.snapshot();
+    store.put("b", "2").unwrap();
+    store.delete("a").unwrap();
+    assert_eq!(snapshot.iterator(rust_rocksdb::IteratorMode::Start).count(), 1);
+    assert_eq!(snapshot.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(store.get(b"a").unwrap(), None);
+}
+
+#[test]
+fn tables_made_elsewhere_are_taken_in() {
+    let store = reopen(&three());
+    let options = store.family_options("default").unwrap();
+    let mut writer = SstFileWriter::create(&options);
+    writer.open("/import.sst").unwrap();
+    for n in 0..100_u8 {
+        writer.put([n], b"imported").unwrap();
+    }
+    writer.finish().unwrap();
+    drop(writer);
+    let mut how = IngestExternalFileOptions::default();
+    how.set_move_files(true);
+    store.ingest_external_file_opts(&how, vec!["/import.sst"]).unwrap();
+    assert_eq!(store.count(&KeyRange::ALL), Ok(Count { keys: 100, exact: true }));
+}
+
+#[test]
+fn a_checkpoint_is_a_store_of_its_own_until_it_is_destroyed() {
+    let volumes = three();
+    let store = reopen(&volumes);
+    store.put("k", "then").unwrap();
+    store.checkpoint("monday").unwrap();
+    assert!(store.checkpoint("monday").is_err(), "there is one already");
+    store.put("k", "now").unwrap();
+
+    let (pool, clock) = (store.pool().clone(), store.clock().clone());
+    let options = Options { name: "kv/monday".into(), ..small() };
+    let monday = open_with(pool.clone(), clock.clone(), &options, [tally()]).unwrap();
+    assert_eq!(monday.get(b"k").unwrap().as_deref(), Some(&b"then"[..]));
+    assert!(destroy(pool.clone(), clock.clone(), "kv/monday").is_err(), "it is open");
+    monday.close();
+    destroy(pool.clone(), clock, "kv/monday").unwrap();
+    assert_eq!(block_on(pool.list_prefix("kv/monday/")).unwrap(), []);
+    assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"now"[..]));
+}
+
+#[test]
+fn a_backup_is_put_on_other_volumes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = reopen(&three());
+    for version in ["1", "2"] {
+        store.put("k", version).unwrap();
+        store.put_cf(&store.cf_handle("tally").unwrap(), "n", 7_u64.to_le_bytes()).unwrap();
+        store.back_up(dir.path()).unwrap();
+    }
+    store.put("k", "3").unwrap();
+    assert_eq!(store.backups(dir.path()).unwrap().get_backup_info().len(), 2);
+    let (pool, clock) = (store.pool().clone(), store.clock().clone());
+    let refused = restore(pool, clock, &small(), dir.path());
+    assert!(refused.unwrap_err().to_string().contains("open already"));
+    store.close().unwrap();
+
+    let elsewhere = three();
+    let store = reopen(&elsewhere);
+    store.put("other", "gone after").unwrap();
+    let (pool, clock) = (store.pool().clone(), store.clock().clone());
+    drop(store);
+    restore(pool.clone(), clock.clone(), &small(), dir.path()).unwrap();
+    let store = open_with(pool, clock, &small(), [tally()]).unwrap();
+    assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"2"[..]));
+    assert_eq!(store.get(b"other").unwrap(), None);
+    let n = store.get_cf(&store.cf_handle("tally").unwrap(), "n").unwrap();
+    assert_eq!(n, Some(7_u64.to_le_bytes().to_vec()));
+}
+
+#[test]
+fn no_backup_in_a_directory_that_is_not_there() {
+    let store = reopen(&three());
+    let (pool, clock) = (store.pool().clone(), store.clock().clone());
+    drop(store);
+    let error = restore(pool, clock, &small(), "/nonexistent/backups").unwrap_err();
+    assert!(error.to_string().starts_with("/nonexistent/backups: no such directory"), "{error}");
+    assert!(!std::path::Path::new("/nonexistent").exists());
+}
+
+/// Reads of the same values twice: how many I/Os the volumes did for the second round.
+fn reads_again(options: Options) -> u64 {
+    let volumes = three();
+    let store = Store::builder().volumes(volumes).options(options).open().unwrap();
+    for n in 0..200_u32 {
+        store.put(n.to_be_bytes(), [n as u8; 4000]).unwrap();
+    }
+    store.flush().unwrap();
+    let read_all = || {
+        for n in 0..200_u32 {
+            assert_eq!(store.get(n.to_be_bytes()).unwrap(), Some(vec![n as u8; 4000]));
+        }
+    };
+    let foreground = Class::ALL.iter().position(|&class| class == Class::Foreground).unwrap();
+    let issued = || {
+        let devices = store.devices().here().iter();
+        devices.map(|device| device.gate().meter().classes[foreground].spent.ops).sum::<u64>()
+    };
+    read_all();
+    let before = issued();
+    read_all();
+    issued() - before
+}
+
+#[test]
+fn data_that_are_not_cached_are_read_from_volumes_and_nothing_else_is() {
+    let options = || Options { compression: Compression::None, ..small() };
+    assert_eq!(reads_again(options()), 0, "everything is cached");
+    // One operation each: indexes and filters are in memory, and so is the end of a fresh table.
+    let reads = reads_again(Options { cache_data: false, ..options() });
+    assert!((195..=200).contains(&reads), "{reads} operations for 200 reads");
+}
+
+#[test]
+fn writes_that_say_nothing_wait_for_what_the_store_says() {
+    for (durability, survives) in [(Durability::Always, true), (Durability::EverySec, false)] {
+        let power = Power::new();
+        let crash = Crash::new(Mem::new("a"), &power);
+        let options = Options { durability, wal_sync_interval: HOUR, ..small() };
+        let volume = Volume::other("a", crash.clone(), Contract::unlimited());
+        let store =
+            Store::builder().volume(volume).options(options).family(tally()).open().unwrap();
+        let family = store.cf_handle("tally").unwrap();
+        store.put("put", "").unwrap();
+        store.put_cf(&family, "put", "").unwrap();
+        store.put_cf(&family, "deleted", "").unwrap();
+        store.merge_cf(&family, "merged", 1_u64.to_le_bytes()).unwrap();
+        store.delete_cf(&family, "deleted").unwrap();
+        let mut batch = WriteBatch::default();
+        batch.put("batch", "");
+        store.write(&batch).unwrap();
+        power.cut();
+        drop(family);
+        drop(store);
+
+        let volume = Volume::other("a", crash.survivor(1), Contract::unlimited());
+        let store =
+            Store::builder().volume(volume).options(small()).family(tally()).open().unwrap();
+        let family = store.cf_handle("tally").unwrap();
+        let found = [store.get("put"), store.get("batch"), store.get_cf(&family, "merged")];
+        if survives {
+            assert!(found.iter().all(|found| matches!(found, Ok(Some(_)))), "{found:?}");
+            assert_eq!(store.get_cf(&family, "deleted"), Ok(None));
+        } else {
+            // Nobody waited for the last of them, so no seed needs to keep it.
+            let lost = (0..20).any(|seed| {
+                let volume = Volume::other("a", crash.survivor(seed), Contract::unlimited());
+                let store = Store::builder().volume(volume).options(small()).family(tally()).open();
+                store.unwrap().get("batch").unwrap().is_none()
+            });
+            assert!(lost, "a store that waits for nothing was never caught");
+        }
+    }
+}
+
+const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);

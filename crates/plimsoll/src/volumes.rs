@@ -1,0 +1,245 @@
+//! Volumes put together without a settings file: a directory, what was bought with it, and a gate.
+//!
+//! ```text
+//! Volume (what to open) ── Devices::open ──> Device: gate -> [simulate] -> directory
+//! ```
+//!
+//! A [`Volume`] is a recipe and does nothing; [`Devices`] are open, and what a pool is made of.
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use policy::budget::Share;
+use policy::contract::spec::{Bought, SpecError};
+use policy::contract::{Contract, catalogue};
+use pool::spread::{Opening, Spread};
+use pool::{Member, PoolId};
+use volume::dir::{Dir, DirOptions};
+use volume::layer::gate::Gate;
+use volume::layer::simulate::{Count, Simulate};
+use volume::mem::Mem;
+use volume::task::block_on;
+use volume::{Clock, ErrorKind};
+
+use crate::{Error, Result};
+
+/// The contract called `name` in the catalogue, as it is sold without anything bought beyond what it
+/// includes. Where more has to be said, say it with [`policy::contract::spec`].
+///
+/// # Errors
+/// There is none of that name, the message lists all; or its limits follow from a size.
+pub fn contract(name: &str) -> std::result::Result<Contract, SpecError> {
+    catalogue::find(name)?.contract(None, Bought::default())
+}
+
+/// A volume that is to be opened.
+#[derive(Clone)]
+pub struct Volume {
+    name: String,
+    home: Home,
+    contract: Contract,
+    share: Share,
+    simulate: bool,
+}
+
+#[derive(Clone)]
+enum Home {
+    Directory(PathBuf),
+    Other(Arc<dyn volume::Volume>),
+}
+
+impl Volume {
+    /// The directory at `path`, on a mounted device that was bought with `contract`. One process has it
+    /// at a time, and one volume. `name` is what people, metrics and the pool's manifest call it.
+    pub fn directory(
+        name: impl Into<String>,
+        path: impl Into<PathBuf>,
+        contract: Contract,
+    ) -> Self {
+        Self::new(name, Home::Directory(path.into()), contract)
+    }
+
+    /// A volume in memory: for tests. It survives the store, as long as this or a clone is kept.
+    pub fn memory(name: impl Into<String>, contract: Contract) -> Self {
+        let name = name.into();
+        Self::other(&name, Mem::new(&name), contract)
+    }
+
+    /// Any volume, in whatever layers.
+    pub fn other(
+        name: impl Into<String>,
+        volume: impl volume::Volume + 'static,
+        contract: Contract,
+    ) -> Self {
+        Self::new(name, Home::Other(Arc::new(volume)), contract)
+    }
+
+    fn new(name: impl Into<String>, home: Home, contract: Contract) -> Self {
+        Self { name: name.into(), home, contract, share: Share::default(), simulate: false }
+    }
+
+    /// Throttles it as its provider would: development without a cloud. The directory is made if it is
+    /// missing; that of a real volume may be a mount that failed.
+    #[must_use]
+    pub fn simulated(mut self) -> Self {
+        self.simulate = true;
+        self
+    }
+
+    /// Uses this share of the contract. Default: rho 0.98, beta 0.25; see [`Share::new`].
+    #[must_use]
+    pub fn share(mut self, share: Share) -> Self {
+        self.share = share;
+        self
+    }
+
+    /// What people call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn open(&self, clock: &Clock, dirs: &DirOptions) -> volume::Result<Device> {
+        let device: Arc<dyn volume::Volume> = match &self.home {
+            Home::Directory(path) => {
+                let options = DirOptions { create: self.simulate, ..dirs.clone() };
+                Arc::new(Dir::open(path, options)?)
+            }
+            Home::Other(volume) => Arc::clone(volume),
+        };
+        let contract = &self.contract;
+        let provider = self.simulate.then(|| {
+            Arc::new(Simulate::new(Arc::clone(&device), contract, clock.clone(), any_number()))
+        });
+        let device = match &provider {
+            Some(provider) => Arc::clone(provider) as _,
+            None => device,
+        };
+        let gate = Gate::new(device, &self.name, contract, self.share, clock.clone());
+        Ok(Device { name: self.name.clone(), gate: Arc::new(gate), provider })
+    }
+}
+
+/// An open volume behind its gate.
+pub struct Device {
+    name: String,
+    gate: Arc<Gate<Arc<dyn volume::Volume>>>,
+    /// What plays the provider, if the volume is simulated.
+    provider: Option<Arc<Simulate<Arc<dyn volume::Volume>>>>,
+}
+
+impl Device {
+    /// What people call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What keeps it to its contract, and knows what was spent of it.
+    #[must_use]
+    pub fn gate(&self) -> &Gate<Arc<dyn volume::Volume>> {
+        &self.gate
+    }
+
+    /// What the provider has seen of it, if somebody plays the provider.
+    #[must_use]
+    pub fn seen_by_provider(&self) -> Option<Count> {
+        self.provider.as_ref().map(|provider| provider.meter().total)
+    }
+
+    /// Goes by new terms from now on; whoever plays the provider does so first, and starts with all of
+    /// them in hand, so that nothing the gate lets through overdraws them.
+    pub fn set_contract(&self, contract: &Contract) {
+        if let Some(provider) = &self.provider {
+            provider.set_contract(contract);
+        }
+        self.gate.set_contract(contract);
+    }
+}
+
+/// The volumes of a pool, open, and those of them that could not be.
+pub struct Devices {
+    here: Vec<Device>,
+    away: Vec<String>,
+}
+
+impl Devices {
+    /// Opens `volumes`. It blocks for some I/O.
+    ///
+    /// # Errors
+    /// `Volume`: another process has one of them, or it cannot be used. `AllAway`: none is there.
+    pub fn open(volumes: &[Volume], clock: &Clock) -> Result<Self> {
+        let dirs = DirOptions::default();
+        let (mut here, mut away) = (Vec::new(), Vec::new());
+        for volume in volumes {
+            let name = &volume.name;
+            match volume.open(clock, &dirs) {
+                Ok(device) => here.push(device),
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    away.push(format!("volume {name} is away: {error}"));
+                }
+                Err(source) => return Err(Error::Volume { name: name.clone(), source }),
+            }
+        }
+        if here.is_empty() {
+            return Err(Error::AllAway(away));
+        }
+        Ok(Self { here, away })
+    }
+
+    /// Those that are there.
+    #[must_use]
+    pub fn here(&self) -> &[Device] {
+        &self.here
+    }
+
+    /// What is wrong with those that are not, a line each.
+    #[must_use]
+    pub fn away(&self) -> &[String] {
+        &self.away
+    }
+
+    /// Those that are there, as a pool takes them.
+    #[must_use]
+    pub fn members(&self) -> Vec<Member> {
+        let members = self.here.iter();
+        members.map(|device| Member::new(&*device.name, Arc::clone(&device.gate))).collect()
+    }
+
+    /// Opens the pool on them; makes it if all of them are there and blank. It blocks, for as long as
+    /// a recovery takes.
+    ///
+    /// # Errors
+    /// As [`Spread::open`].
+    pub fn open_pool(&self, opening: Opening) -> Result<Spread> {
+        self.open_as(if self.away.is_empty() {
+            let id = u128::from(any_number()) << 64 | u128::from(any_number());
+            opening.create_if_missing(PoolId(id))
+        } else {
+            opening.allow_away()
+        })
+    }
+
+    /// Opens the pool on them whatever was lost: see [`Opening::salvage`].
+    ///
+    /// # Errors
+    /// As [`Spread::open`].
+    pub fn salvage_pool(&self, opening: Opening) -> Result<Spread> {
+        self.open_as(opening.allow_away().salvage())
+    }
+
+    fn open_as(&self, opening: Opening) -> Result<Spread> {
+        block_on(Spread::open(self.members(), opening)).map_err(Error::Pool)
+    }
+
+    /// Lets nothing through any more.
+    pub fn close(&self) {
+        self.here.iter().for_each(|device| device.gate.close());
+    }
+}
+
+/// A number that differs from run to run and from call to call.
+fn any_number() -> u64 {
+    RandomState::new().hash_one(0)
+}
