@@ -21,6 +21,7 @@ impl Transaction<'_> {
     /// # Errors
     /// As [`Transaction::hash_len`].
     pub fn hash_get(&mut self, key: &[u8], fields: &[Bytes]) -> Result<Vec<Option<Bytes>>> {
+        self.assert_held(key);
         let Some(hash) = self.hash(key)? else { return Ok(vec![None; fields.len()]) };
         let records: Vec<_> =
             fields.iter().map(|field| format::field_key(hash.id, field)).collect();
@@ -37,6 +38,7 @@ impl Transaction<'_> {
         after: Option<&[u8]>,
         max: usize,
     ) -> Result<Vec<(Bytes, Bytes)>> {
+        self.assert_held(key);
         let Some(hash) = self.hash(key)? else { return Ok(Vec::new()) };
         let mut range = format::fields(hash.id);
         if let Some(after) = after {

@@ -23,6 +23,7 @@ impl Transaction<'_> {
     /// # Errors
     /// As [`Transaction::sorted_len`].
     pub fn sorted_scores(&mut self, key: &[u8], members: &[Bytes]) -> Result<Vec<Option<f64>>> {
+        self.assert_held(key);
         let Some(set) = self.sorted(key)? else { return Ok(vec![None; members.len()]) };
         self.scores_in(set, members)
     }
@@ -103,6 +104,7 @@ impl Transaction<'_> {
         skip: usize,
         max: usize,
     ) -> Result<Vec<(Bytes, f64)>> {
+        self.assert_held(key);
         let Some(set) = self.sorted(key)? else { return Ok(Vec::new()) };
         let range = format::scores_within(set.id, scores);
         let records = self.entries(&range, reverse, skip.saturating_add(max))?;

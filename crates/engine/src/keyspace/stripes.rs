@@ -48,7 +48,22 @@ pub(super) struct Held<'s> {
     _shared: Vec<RwLockReadGuard<'s, ()>>,
     _alone: Vec<RwLockWriteGuard<'s, ()>>,
     _all_shared: Option<RwLockReadGuard<'s, ()>>,
-    _all_alone: Option<RwLockWriteGuard<'s, ()>>,
+    all_alone: Option<RwLockWriteGuard<'s, ()>>,
+    /// Which ones, in their order.
+    stripes: Vec<(StripeIndex, Hold)>,
+}
+
+impl Held<'_> {
+    /// Whether nobody else holds anything.
+    pub(super) fn is_everything(&self) -> bool {
+        self.all_alone.is_some()
+    }
+
+    /// Whether the stripe is held at least so.
+    pub(super) fn has(&self, stripe: StripeIndex, hold: Hold) -> bool {
+        let at = self.stripes.binary_search_by_key(&stripe, |(stripe, _)| *stripe);
+        self.is_everything() || at.is_ok_and(|at| self.stripes[at].1 >= hold)
+    }
 }
 
 impl Stripes {
@@ -75,16 +90,17 @@ impl Stripes {
                 .and_modify(|held: &mut Hold| *held = hold.max(*held))
                 .or_insert(hold);
         }
+        let stripes: Vec<_> = holds.into_iter().collect();
         let (mut shared, mut alone) = (Vec::new(), Vec::new());
-        let all_shared = (!holds.is_empty()).then(|| self.everything.read());
-        for (stripe, hold) in holds {
-            let lock = &self.stripes[usize::from(stripe)].lock;
+        let all_shared = (!stripes.is_empty()).then(|| self.everything.read());
+        for (stripe, hold) in &stripes {
+            let lock = &self.stripes[usize::from(*stripe)].lock;
             match hold {
                 Hold::Shared => shared.push(lock.read()),
                 Hold::Alone => alone.push(lock.write()),
             }
         }
-        Held { _shared: shared, _alone: alone, _all_shared: all_shared, _all_alone: None }
+        Held { _shared: shared, _alone: alone, _all_shared: all_shared, all_alone: None, stripes }
     }
 
     /// Waits until nobody holds anything.
@@ -93,7 +109,8 @@ impl Stripes {
             _shared: Vec::new(),
             _alone: Vec::new(),
             _all_shared: None,
-            _all_alone: Some(self.everything.write()),
+            all_alone: Some(self.everything.write()),
+            stripes: Vec::new(),
         }
     }
 

@@ -12,7 +12,8 @@ use crate::kv::{self, Change, KeyRange, Scan};
 /// What a transaction does with a key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Touch {
-    /// Looks at its kind, expiry or string: one record, so that nobody has to be kept away.
+    /// Looks at its kind, expiry, length or string: one record. A transaction that only peeks sees all
+    /// its keys at one moment, and keeps nobody away; beside other touches this one is as `Read`.
     Peek,
     /// Reads any part of it.
     Read,
@@ -55,6 +56,9 @@ impl Touches {
 
 /// Changes that are not applied yet, and the locks that make them one with what they were made from.
 /// Dropped without [`commit`](Self::commit), nothing has happened.
+///
+/// Calls panic for a key that the transaction does not touch as they need: that is a bug of the caller,
+/// and would be lost writes in the store.
 pub struct Transaction<'k> {
     pub(super) space: &'k Keyspace,
     /// The time of everything in this transaction, in milliseconds since 1970.
@@ -73,9 +77,7 @@ pub struct Transaction<'k> {
     marked: BTreeSet<StripeIndex>,
     /// Expired keys that were removed on the way.
     pub(super) expired: u64,
-    /// Whether every key is held.
-    everything: bool,
-    _held: Held<'k>,
+    held: Held<'k>,
 }
 
 /// Records and what they hold.
@@ -94,11 +96,12 @@ impl<'k> Transaction<'k> {
         let stripes = &space.stripes;
         let held = if touches.everything {
             stripes.hold_everything()
+        } else if touches.keys.iter().all(|(_, touch)| *touch == Touch::Peek) {
+            stripes.hold([])
         } else {
-            stripes.hold(touches.keys.iter().filter_map(|(key, touch)| match touch {
-                Touch::Peek => None,
-                Touch::Read => Some((stripes.of(key), Hold::Shared)),
-                Touch::Write | Touch::Replace => Some((stripes.of(key), Hold::Alone)),
+            stripes.hold(touches.keys.iter().map(|(key, touch)| match touch {
+                Touch::Peek | Touch::Read => (stripes.of(key), Hold::Shared),
+                Touch::Write | Touch::Replace => (stripes.of(key), Hold::Alone),
             }))
         };
         let fetch = touches.keys.iter().filter(|(key, touch)| match touch {
@@ -122,8 +125,7 @@ impl<'k> Transaction<'k> {
             changed: BTreeSet::new(),
             marked: BTreeSet::new(),
             expired: 0,
-            everything: touches.everything,
-            _held: held,
+            held,
         })
     }
 
@@ -379,7 +381,7 @@ impl<'k> Transaction<'k> {
 
     /// Removes every key.
     pub(super) fn remove_everything(&mut self) {
-        assert!(self.everything, "others may be at the keys that are removed");
+        assert!(self.held.is_everything(), "others may be at the keys that are removed");
         self.overlay.clear();
         self.fetched.clear();
         self.marked.clear();
@@ -389,7 +391,15 @@ impl<'k> Transaction<'k> {
 
     /// Says that the key changes, which those who watch it are told.
     pub(super) fn touch(&mut self, key: &[u8]) {
-        self.changed.insert(self.space.stripes.of(key));
+        let stripe = self.space.stripes.of(key);
+        assert!(self.held.has(stripe, Hold::Alone), "others may be at a key that is changed");
+        self.changed.insert(stripe);
+    }
+
+    /// For what has more than one record, and changes meanwhile if it is not held.
+    pub(super) fn assert_held(&self, key: &[u8]) {
+        let stripe = self.space.stripes.of(key);
+        assert!(self.held.has(stripe, Hold::Shared), "others may change a key that is read");
     }
 }
 
