@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::format::{self, Kind};
-use super::transaction::successor;
+use super::transaction::{decode, successor, unreadable};
 use super::{Keyspace, Result, Touch, Touches, Transaction};
 use crate::kv::{KeyRange, Scan};
 
@@ -16,8 +16,10 @@ pub struct KeysPage {
     pub next: Option<Bytes>,
 }
 
-/// How many expired keys are removed together.
-const EXPIRED_AT_ONCE: usize = 128;
+/// How many expiries are looked for at once.
+const EXPIRED_AT_ONCE: usize = if cfg!(test) { 5 } else { 128 };
+/// How many expired keys are removed together. Their values are in memory then, and others wait for them.
+const EXPIRED_TOGETHER: usize = if cfg!(test) { 2 } else { 16 };
 
 impl Transaction<'_> {
     /// What `key` holds; `None` if it does not exist.
@@ -82,7 +84,7 @@ impl Transaction<'_> {
         let mut keys = Vec::with_capacity(records.len());
         for (record, value) in records {
             let key = record.slice(1..);
-            let main = super::transaction::decode(&key, &value)?;
+            let main = decode(&key, &value)?;
             if main.expires.is_none_or(|expires| expires > self.now) {
                 keys.push((key, main.value.kind()));
             }
@@ -104,17 +106,29 @@ impl Keyspace {
             entries_max: EXPIRED_AT_ONCE,
             bytes_max: usize::MAX,
         })?;
-        let due: Vec<_> =
-            due.iter().filter_map(|(record, _)| format::read_expiry(record)).collect();
-        let mut touches = Touches::default();
-        due.iter().for_each(|(_, key)| touches.add(key.clone(), Touch::Write));
-        let mut transaction = self.begin(&touches)?;
-        for (expires, key) in &due {
-            // Removes the key if its time is over, and not if it was written again since.
-            transaction.opened(key)?;
-            transaction.delete_record(format::expiry_key(*expires, key));
+        for together in due.chunks(EXPIRED_TOGETHER) {
+            self.remove_if_expired(together.iter().map(|(expiry, _)| expiry))?;
         }
-        transaction.commit()?;
         Ok(due.len() == EXPIRED_AT_ONCE)
+    }
+
+    /// Removes the keys of these expiries unless they were written again since, and the expiries.
+    fn remove_if_expired<'e>(&self, expiries: impl Iterator<Item = &'e Bytes>) -> Result<()> {
+        let (mut touches, mut due) = (Touches::default(), Vec::new());
+        for record in expiries {
+            let expiry = format::read_expiry(record);
+            let (expires, key) = expiry.ok_or_else(|| unreadable("expiry", record))?;
+            touches.add(key.clone(), Touch::Write);
+            due.push((record, expires, key));
+        }
+        let mut transaction = self.begin(&touches)?;
+        for (record, expires, key) in due {
+            // It may be there yet and have this expiry: where the clock was set back in between.
+            let main = transaction.opened(&key)?;
+            if main.and_then(|main| main.expires) != Some(expires) {
+                transaction.delete_record(record.clone());
+            }
+        }
+        transaction.commit()
     }
 }

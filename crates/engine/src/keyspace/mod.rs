@@ -35,6 +35,7 @@ pub use format::Kind;
 pub use keys::KeysPage;
 pub use strings::Expiry;
 use stripes::Stripes;
+use transaction::unreadable;
 pub use transaction::{Touch, Touches, Transaction};
 pub use watch::Watched;
 
@@ -62,8 +63,8 @@ pub enum Error {
 pub type WallClock = Box<dyn Fn() -> u64 + Send + Sync>;
 
 /// How many ids are taken from the store at once. More: fewer writes for collections that are made,
-/// more ids that nobody uses after a restart.
-const IDS_AT_ONCE: u64 = 1 << 20;
+/// more ids that nobody uses after a restart. Few in tests, so that borders are met.
+const IDS_AT_ONCE: u64 = if cfg!(test) { 2 } else { 1 << 20 };
 
 /// Keys and their values in a store.
 pub struct Keyspace {
@@ -115,12 +116,15 @@ impl Keyspace {
             entries_max: usize::MAX,
             bytes_max: usize::MAX,
         })?;
-        let marked = marks.iter().filter_map(|(key, _)| format::marked_stripe(key));
-        let stripes = Stripes::new(seed, marked);
+        let marked = marks.iter().map(|(mark, _)| {
+            format::marked_stripe(mark).ok_or_else(|| unreadable("mark of a stripe", mark))
+        });
+        let stripes = Stripes::new(seed, marked.collect::<Result<Vec<_>>>()?);
         let next = match &store.get_many(&[Bytes::from_static(format::NEXT_ID)])?[0] {
             None => 0,
             Some(next) => {
-                u64::from_le_bytes((&next[..]).try_into().map_err(|_| Error::NotAKeyspace)?)
+                let next = next[..].try_into().map(u64::from_le_bytes);
+                next.map_err(|_| unreadable("next id", format::NEXT_ID))?
             }
         };
         let ids = Mutex::new(Ids { next, end: next });
@@ -178,7 +182,8 @@ impl Keyspace {
     fn new_id(&self) -> Result<u64> {
         let mut ids = self.ids.lock();
         if ids.next == ids.end {
-            let end = ids.end + IDS_AT_ONCE;
+            let end = ids.end.checked_add(IDS_AT_ONCE);
+            let end = end.ok_or_else(|| unreadable("next id", format::NEXT_ID))?;
             let end_record = Bytes::copy_from_slice(&end.to_le_bytes());
             self.store.apply(&[Change::Put(Bytes::from_static(format::NEXT_ID), end_record)])?;
             ids.end = end;

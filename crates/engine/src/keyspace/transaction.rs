@@ -409,8 +409,11 @@ pub(super) fn successor(key: &[u8]) -> Bytes {
 }
 
 pub(super) fn decode(key: &[u8], record: &Bytes) -> Result<Main> {
-    Main::decode(record).ok_or_else(|| {
-        let key = key.escape_ascii();
-        Error::Store(kv::Error::Corrupt(format!("the record of key \"{key}\" is not readable")))
-    })
+    Main::decode(record).ok_or_else(|| unreadable("main record", key))
+}
+
+/// The error for stored bytes that are not what is written here.
+pub(super) fn unreadable(what: &str, at: &[u8]) -> Error {
+    let at = at.escape_ascii();
+    Error::Store(kv::Error::Corrupt(format!("the {what} at \"{at}\" is not readable")))
 }
