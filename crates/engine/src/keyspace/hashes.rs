@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::format::{self, Collection, Main, Value};
+use super::transaction::successor;
 use super::{Error, Result, Transaction};
 
 impl Transaction<'_> {
@@ -42,11 +43,14 @@ impl Transaction<'_> {
         let Some(hash) = self.hash(key)? else { return Ok(Vec::new()) };
         let mut range = format::fields(hash.id);
         if let Some(after) = after {
-            range.from = super::transaction::successor(&format::field_key(hash.id, after));
+            range.from = successor(&format::field_key(hash.id, after));
         }
-        let entries = self.entries(&range, false, max)?;
-        let named = |(record, value): (Bytes, Bytes)| (format::element_name(&record), value);
-        Ok(entries.into_iter().map(named).collect())
+        let mut entries = Vec::new();
+        self.walk(&range, false, max, |record, value| {
+            entries.push((format::element_name(&record), value));
+            Ok(())
+        })?;
+        Ok(entries)
     }
 
     /// Gives fields their values, the last one counting where a field is named twice, and says how many
@@ -55,8 +59,15 @@ impl Transaction<'_> {
     /// # Errors
     /// As [`Transaction::hash_len`].
     pub fn hash_set(&mut self, key: &[u8], entries: &[(Bytes, Bytes)]) -> Result<u64> {
-        let (old, mut hash) = self.hash_opened(key)?;
+        let old = self.hash_opened(key)?;
         let entries: BTreeMap<_, _> = entries.iter().cloned().collect();
+        if entries.is_empty() {
+            return Ok(0);
+        }
+        let hash = match &old {
+            None => self.new_collection()?,
+            Some((_, hash)) => *hash,
+        };
         let records: Vec<_> =
             entries.keys().map(|field| format::field_key(hash.id, field)).collect();
         let created = match old {
@@ -64,11 +75,11 @@ impl Transaction<'_> {
             None => entries.len(),
             Some(_) => self.get_all(&records)?.iter().filter(|value| value.is_none()).count(),
         } as u64;
+        let grown = hash.grown(key, created)?;
         for (record, value) in records.into_iter().zip(entries.into_values()) {
             self.put(record, value);
         }
-        hash.len += created;
-        self.hash_put(key, old.as_ref(), hash);
+        self.put_collection(key, old.map(|(main, _)| main), Value::Hash(grown));
         Ok(created)
     }
 
@@ -77,23 +88,21 @@ impl Transaction<'_> {
     /// # Errors
     /// As [`Transaction::hash_len`].
     pub fn hash_delete(&mut self, key: &[u8], fields: &[Bytes]) -> Result<u64> {
-        let (Some(old), mut hash) = self.hash_opened(key)? else { return Ok(0) };
+        let Some((old, hash)) = self.hash_opened(key)? else { return Ok(0) };
         let mut records: Vec<_> =
             fields.iter().map(|field| format::field_key(hash.id, field)).collect();
         records.sort_unstable();
         records.dedup();
         let values = self.get_all(&records)?;
-        let there = records.into_iter().zip(&values).filter(|(_, value)| value.is_some());
-        let mut deleted = 0;
-        for (record, _) in there {
-            self.delete_record(record);
-            deleted += 1;
-        }
-        if deleted == hash.len {
-            self.remove(key, &old)?;
-        } else if deleted > 0 {
-            hash.len -= deleted;
-            self.hash_put(key, Some(&old), hash);
+        let there = records.into_iter().zip(values).filter(|(_, value)| value.is_some());
+        let there: Vec<_> = there.map(|(record, _)| record).collect();
+        let deleted = there.len() as u64;
+        let left = hash.shrunk(key, deleted)?;
+        there.into_iter().for_each(|record| self.delete_record(record));
+        match left {
+            None => self.remove_main(key, &old),
+            Some(left) if deleted > 0 => self.put_collection(key, Some(old), Value::Hash(left)),
+            Some(_) => {}
         }
         Ok(deleted)
     }
@@ -106,19 +115,14 @@ impl Transaction<'_> {
         }
     }
 
-    /// The hash for changing it, and its main record; a new one without any if there is none.
-    fn hash_opened(&mut self, key: &[u8]) -> Result<(Option<Main>, Collection)> {
+    /// The hash for changing it, and its main record.
+    fn hash_opened(&mut self, key: &[u8]) -> Result<Option<(Main, Collection)>> {
         match self.opened(key)? {
-            None => Ok((None, self.new_collection()?)),
+            None => Ok(None),
             Some(main) => match main.value {
-                Value::Hash(hash) => Ok((Some(main), hash)),
+                Value::Hash(hash) => Ok(Some((main, hash))),
                 _ => Err(Error::WrongKind),
             },
         }
-    }
-
-    fn hash_put(&mut self, key: &[u8], old: Option<&Main>, hash: Collection) {
-        let expires = old.and_then(|old| old.expires);
-        self.put_main(key, old, &Main { expires, value: Value::Hash(hash) });
     }
 }

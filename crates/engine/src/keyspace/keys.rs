@@ -78,17 +78,18 @@ impl Transaction<'_> {
     pub fn keys(&self, from: &[u8], keys_max: usize) -> Result<KeysPage> {
         let mut range = KeyRange::with_prefix(vec![format::KEYS]);
         range.from = format::main_key(from);
-        let records = self.entries(&range, false, keys_max.max(1))?;
-        let next = records.last().filter(|_| records.len() == keys_max.max(1));
-        let next = next.map(|(record, _)| successor(&record[1..]));
-        let mut keys = Vec::with_capacity(records.len());
-        for (record, value) in records {
+        let keys_max = keys_max.max(1);
+        let (mut keys, mut last, mut records) = (Vec::new(), None, 0);
+        self.walk(&range, false, keys_max, |record, value| {
             let key = record.slice(1..);
             let main = decode(&key, &value)?;
             if main.expires.is_none_or(|expires| expires > self.now) {
                 keys.push((key, main.value.kind()));
             }
-        }
+            (last, records) = (Some(record), records + 1);
+            Ok(())
+        })?;
+        let next = last.filter(|_| records == keys_max).map(|last| successor(&last[1..]));
         Ok(KeysPage { keys, next })
     }
 }

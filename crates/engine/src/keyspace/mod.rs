@@ -21,6 +21,8 @@ mod keys;
 mod sorted_sets;
 mod strings;
 mod stripes;
+#[cfg(test)]
+mod tests;
 mod transaction;
 mod watch;
 

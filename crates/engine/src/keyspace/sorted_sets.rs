@@ -6,7 +6,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 
 use super::format::{self, Collection, Main, Value};
-use super::transaction::successor;
+use super::transaction::{successor, unreadable};
 use super::{Error, Result, Transaction};
 
 impl Transaction<'_> {
@@ -28,32 +28,43 @@ impl Transaction<'_> {
         self.scores_in(set, members)
     }
 
-    /// Gives members their scores, none of them a NaN; the last one counts where a member is named
-    /// twice. A sorted set that was not there is made. Says how many members are new, and how many had
+    /// Gives members their scores; the last one counts where a member is named twice, and a zero has no
+    /// sign. A sorted set that was not there is made. Says how many members are new, and how many had
     /// another score.
     ///
     /// # Errors
     /// As [`Transaction::sorted_len`].
+    ///
+    /// # Panics
+    /// If a score is a NaN.
     pub fn sorted_put(&mut self, key: &[u8], scored: &[(Bytes, f64)]) -> Result<(u64, u64)> {
-        let scored: BTreeMap<_, _> = scored.iter().cloned().collect();
-        let (old, mut set) = self.sorted_opened(key)?;
+        assert!(scored.iter().all(|(_, score)| !score.is_nan()), "a NaN has no place in an order");
+        // Without the sign of a zero, which the order does not know.
+        let scored: BTreeMap<_, _> =
+            scored.iter().map(|(member, score)| (member.clone(), score + 0.0)).collect();
+        let old = self.sorted_opened(key)?;
         if scored.is_empty() {
             return Ok((0, 0));
         }
+        let set = match &old {
+            None => self.new_collection()?,
+            Some((_, set)) => *set,
+        };
         let members: Vec<_> = scored.keys().cloned().collect();
         let before = match old {
             // Nobody ever wrote under a new id.
             None => vec![None; members.len()],
             Some(_) => self.scores_in(set, &members)?,
         };
-        let (mut created, mut changed) = (0, 0);
+        let created = before.iter().filter(|before| before.is_none()).count() as u64;
+        let grown = set.grown(key, created)?;
+        let mut changed = 0;
         for ((member, score), before) in scored.into_iter().zip(before) {
-            assert!(!score.is_nan(), "a NaN has no place in an order");
             match before {
-                None => created += 1,
-                Some(before) if before.to_bits() == score.to_bits() => continue,
+                None => {}
+                Some(before) if before == score => continue,
                 Some(before) => {
-                    changed += u64::from(before != score);
+                    changed += 1;
                     self.delete_record(format::score_key(set.id, before, &member));
                 }
             }
@@ -61,8 +72,9 @@ impl Transaction<'_> {
             self.put(format::member_key(set.id, &member), bits);
             self.put(format::score_key(set.id, score, &member), Bytes::new());
         }
-        set.len += created;
-        self.sorted_write(key, old.as_ref(), set);
+        if created + changed > 0 {
+            self.put_collection(key, old.map(|(main, _)| main), Value::SortedSet(grown));
+        }
         Ok((created, changed))
     }
 
@@ -71,28 +83,30 @@ impl Transaction<'_> {
     /// # Errors
     /// As [`Transaction::sorted_len`].
     pub fn sorted_delete(&mut self, key: &[u8], members: &[Bytes]) -> Result<u64> {
-        let (Some(old), mut set) = self.sorted_opened(key)? else { return Ok(0) };
+        let Some((old, set)) = self.sorted_opened(key)? else { return Ok(0) };
         let mut members = members.to_vec();
         members.sort_unstable();
         members.dedup();
-        let mut deleted = 0;
-        for (score, member) in self.scores_in(set, &members)?.into_iter().zip(&members) {
+        let scores = self.scores_in(set, &members)?;
+        let deleted = scores.iter().filter(|score| score.is_some()).count() as u64;
+        let left = set.shrunk(key, deleted)?;
+        for (score, member) in scores.into_iter().zip(&members) {
             let Some(score) = score else { continue };
             self.delete_record(format::member_key(set.id, member));
             self.delete_record(format::score_key(set.id, score, member));
-            deleted += 1;
         }
-        if deleted == set.len {
-            self.remove(key, &old)?;
-        } else if deleted > 0 {
-            set.len -= deleted;
-            self.sorted_write(key, Some(&old), set);
+        match left {
+            None => self.remove_main(key, &old),
+            Some(left) if deleted > 0 => {
+                self.put_collection(key, Some(old), Value::SortedSet(left));
+            }
+            Some(_) => {}
         }
         Ok(deleted)
     }
 
     /// Members and scores in their order, or from the last on: those whose scores are in `scores`,
-    /// without the first `skip` of them, and no more than `max`.
+    /// without the first `skip` of them, and no more than `max`. Those that are skipped are read as well.
     ///
     /// # Errors
     /// As [`Transaction::sorted_len`].
@@ -107,12 +121,18 @@ impl Transaction<'_> {
         self.assert_held(key);
         let Some(set) = self.sorted(key)? else { return Ok(Vec::new()) };
         let range = format::scores_within(set.id, scores);
-        let records = self.entries(&range, reverse, skip.saturating_add(max))?;
-        let records = records.into_iter().skip(skip);
-        Ok(records
-            .filter_map(|(record, _)| format::read_score(&record))
-            .map(|(score, member)| (member, score))
-            .collect())
+        let (mut found, mut skipped) = (Vec::new(), 0);
+        self.walk(&range, reverse, skip.saturating_add(max), |record, _| {
+            if skipped < skip {
+                skipped += 1;
+                return Ok(());
+            }
+            let scored = format::read_score(&record);
+            let (score, member) = scored.ok_or_else(|| unreadable("score", &record))?;
+            found.push((member, score));
+            Ok(())
+        })?;
+        Ok(found)
     }
 
     /// How many members have scores in `scores`.
@@ -120,11 +140,17 @@ impl Transaction<'_> {
     /// # Errors
     /// As [`Transaction::sorted_len`].
     pub fn sorted_count(&mut self, key: &[u8], scores: (Bound<f64>, Bound<f64>)) -> Result<u64> {
+        self.assert_held(key);
         let Some(set) = self.sorted(key)? else { return Ok(0) };
         if scores == (Bound::Unbounded, Bound::Unbounded) {
             return Ok(set.len);
         }
-        self.count_entries(&format::scores_within(set.id, scores))
+        let mut counted = 0;
+        self.walk(&format::scores_within(set.id, scores), false, usize::MAX, |_, _| {
+            counted += 1;
+            Ok(())
+        })?;
+        Ok(counted)
     }
 
     /// Members in the order of their bytes, with their scores: those behind `after`, and no more than
@@ -138,16 +164,18 @@ impl Transaction<'_> {
         after: Option<&[u8]>,
         max: usize,
     ) -> Result<Vec<(Bytes, f64)>> {
+        self.assert_held(key);
         let Some(set) = self.sorted(key)? else { return Ok(Vec::new()) };
         let mut range = format::members(set.id);
         if let Some(after) = after {
             range.from = successor(&format::member_key(set.id, after));
         }
-        let entries = self.entries(&range, false, max)?.into_iter();
-        let read = |(record, score): (Bytes, Bytes)| {
-            Ok((format::element_name(&record), read_score(&record, &score)?))
-        };
-        entries.map(read).collect()
+        let mut found = Vec::new();
+        self.walk(&range, false, max, |record, score| {
+            found.push((format::element_name(&record), read_score(&record, &score)?));
+            Ok(())
+        })?;
+        Ok(found)
     }
 
     fn scores_in(&mut self, set: Collection, members: &[Bytes]) -> Result<Vec<Option<f64>>> {
@@ -167,29 +195,21 @@ impl Transaction<'_> {
         }
     }
 
-    /// The sorted set for changing it, and its main record; a new one without any if there is none.
-    fn sorted_opened(&mut self, key: &[u8]) -> Result<(Option<Main>, Collection)> {
+    /// The sorted set for changing it, and its main record.
+    fn sorted_opened(&mut self, key: &[u8]) -> Result<Option<(Main, Collection)>> {
         match self.opened(key)? {
-            None => Ok((None, self.new_collection()?)),
+            None => Ok(None),
             Some(main) => match main.value {
-                Value::SortedSet(set) => Ok((Some(main), set)),
+                Value::SortedSet(set) => Ok(Some((main, set))),
                 _ => Err(Error::WrongKind),
             },
         }
     }
-
-    fn sorted_write(&mut self, key: &[u8], old: Option<&Main>, set: Collection) {
-        let expires = old.and_then(|old| old.expires);
-        self.put_main(key, old, &Main { expires, value: Value::SortedSet(set) });
-    }
 }
 
-fn read_score(record: &Bytes, score: &[u8]) -> Result<f64> {
-    let bits = score.try_into().map_err(|_| {
-        let record = record.escape_ascii();
-        Error::Store(crate::kv::Error::Corrupt(format!(
-            "the score at \"{record}\" is not readable"
-        )))
-    })?;
-    Ok(f64::from_le_bytes(bits))
+/// The score that the record of a member holds.
+fn read_score(record: &[u8], score: &[u8]) -> Result<f64> {
+    let score = score.try_into().map(f64::from_le_bytes);
+    let score = score.ok().filter(|score| !score.is_nan());
+    score.ok_or_else(|| unreadable("score", record))
 }

@@ -55,7 +55,8 @@ impl Touches {
 }
 
 /// Changes that are not applied yet, and the locks that make them one with what they were made from.
-/// Dropped without [`commit`](Self::commit), nothing has happened.
+/// Dropped without [`commit`](Self::commit), nothing has happened. A call that fails has changed nothing,
+/// but may have removed a key whose time was over: the transaction can go on.
 ///
 /// Calls panic for a key that the transaction does not touch as they need: that is a bug of the caller,
 /// and would be lost writes in the store.
@@ -83,13 +84,14 @@ pub struct Transaction<'k> {
 /// Records and what they hold.
 type Entries = Vec<(Bytes, Bytes)>;
 
-/// The most entries that are read from the store at once while walking.
-const PAGE_ENTRIES: usize = 1024;
+/// The most entries that are read from the store at once while walking. Few in tests, as all sizes
+/// here, so that borders are met.
+const PAGE_ENTRIES: usize = if cfg!(test) { 3 } else { 1024 };
 /// The most bytes.
-const PAGE_BYTES: usize = 1 << 20;
+const PAGE_BYTES: usize = if cfg!(test) { 64 } else { 1 << 20 };
 /// Collections of up to so many elements are deleted one by one: a range would leave a mark in the store
 /// that reads look at, for the sake of few records.
-const DELETED_SINGLY_MAX: u64 = 64;
+const DELETED_SINGLY_MAX: usize = if cfg!(test) { 4 } else { 64 };
 
 impl<'k> Transaction<'k> {
     pub(super) fn begin(space: &'k Keyspace, touches: &Touches) -> Result<Self> {
@@ -210,36 +212,26 @@ impl<'k> Transaction<'k> {
         self.overlay.insert(record, None);
     }
 
-    /// The first entries of the range, or the last from the end on.
-    pub(super) fn entries(
+    /// Shows the first entries of the range, or the last from the end on: a page of them is in memory
+    /// at a time.
+    pub(super) fn walk(
         &self,
         range: &KeyRange,
         reverse: bool,
         entries_max: usize,
-    ) -> Result<Entries> {
-        let mut found = Vec::new();
-        let mut rest = range.clone();
-        while found.len() < entries_max && !rest.is_empty() {
-            let (page, after) = self.page(&rest, reverse, entries_max - found.len())?;
-            found.extend(page);
-            match after {
-                Some(after) => rest = after,
-                None => break,
+        mut visit: impl FnMut(Bytes, Bytes) -> Result<()>,
+    ) -> Result<()> {
+        let mut left = entries_max;
+        let mut rest = Some(range.clone());
+        while let Some(range) = rest.filter(|rest| left > 0 && !rest.is_empty()) {
+            let (page, after) = self.page(&range, reverse, left)?;
+            for (record, value) in page.into_iter().take(left) {
+                visit(record, value)?;
+                left -= 1;
             }
-        }
-        found.truncate(entries_max);
-        Ok(found)
-    }
-
-    /// How many entries the range has.
-    pub(super) fn count_entries(&self, range: &KeyRange) -> Result<u64> {
-        let (mut counted, mut rest) = (0, Some(range.clone()));
-        while let Some(range) = rest.filter(|range| !range.is_empty()) {
-            let (page, after) = self.page(&range, false, usize::MAX)?;
-            counted += page.len() as u64;
             rest = after;
         }
-        Ok(counted)
+        Ok(())
     }
 
     /// Some entries of the range, and what is left of it.
@@ -339,39 +331,68 @@ impl<'k> Transaction<'k> {
         self.touch(key);
     }
 
+    /// Puts the main record of a collection whose elements changed in the place of `old`, unless it is
+    /// the same.
+    pub(super) fn put_collection(&mut self, key: &[u8], old: Option<Main>, value: Value) {
+        let new = Main { expires: old.as_ref().and_then(|old| old.expires), value };
+        if old.as_ref() == Some(&new) {
+            self.touch(key);
+        } else {
+            self.put_main(key, old.as_ref(), &new);
+        }
+    }
+
     /// Removes the key and all that belongs to it.
     pub(super) fn remove(&mut self, key: &[u8], main: &Main) -> Result<()> {
-        if let Some(expires) = main.expires {
-            self.delete_record(format::expiry_key(expires, key));
-        }
-        match &main.value {
-            Value::String(_) => {}
-            Value::Hash(hash) => self.drop_range(format::fields(hash.id), hash.len)?,
+        let (ranges, len) = match main.value {
+            Value::String(_) => (Vec::new(), 0),
+            Value::Hash(hash) => (vec![format::fields(hash.id)], hash.len),
             Value::SortedSet(set) => {
-                self.drop_range(format::members(set.id), set.len)?;
-                self.drop_range(format::scores(set.id), set.len)?;
+                (vec![format::members(set.id), format::scores(set.id)], set.len)
+            }
+        };
+        // What may fail comes first: a call that failed has changed nothing.
+        let few = ranges.iter().map(|range| self.few(range, len)).collect::<Result<Vec<_>>>()?;
+        for (range, few) in ranges.into_iter().zip(few) {
+            match few {
+                Some(records) => records.into_iter().for_each(|record| self.delete_record(record)),
+                None => self.drop_range(range),
             }
         }
-        self.delete_record(format::main_key(key));
-        self.touch(key);
+        self.remove_main(key, main);
         Ok(())
     }
 
-    /// Removes every record of a range that nobody will write to again, and which has `len`.
-    fn drop_range(&mut self, range: KeyRange, len: u64) -> Result<()> {
-        if len <= DELETED_SINGLY_MAX {
-            for (record, _) in self.entries(&range, false, usize::MAX)? {
-                self.delete_record(record);
-            }
-        } else {
-            let made: Vec<_> =
-                kv::within(&self.overlay, &range).map(|(record, _)| record.clone()).collect();
-            made.iter().for_each(|record| {
-                self.overlay.remove(record);
-            });
-            self.dropped.push(range);
+    /// Removes the key, of whose elements none is left.
+    pub(super) fn remove_main(&mut self, key: &[u8], main: &Main) {
+        if let Some(expires) = main.expires {
+            self.delete_record(format::expiry_key(expires, key));
         }
-        Ok(())
+        self.delete_record(format::main_key(key));
+        self.touch(key);
+    }
+
+    /// The records of a range that has `len`, unless they are too many to be deleted singly.
+    fn few(&self, range: &KeyRange, len: u64) -> Result<Option<Vec<Bytes>>> {
+        if len > DELETED_SINGLY_MAX as u64 {
+            return Ok(None);
+        }
+        let mut few = Vec::new();
+        self.walk(range, false, DELETED_SINGLY_MAX + 1, |record, _| {
+            few.push(record);
+            Ok(())
+        })?;
+        Ok((few.len() <= DELETED_SINGLY_MAX).then_some(few))
+    }
+
+    /// Removes every record of a range that nobody will write to again.
+    fn drop_range(&mut self, range: KeyRange) {
+        let made: Vec<_> =
+            kv::within(&self.overlay, &range).map(|(record, _)| record.clone()).collect();
+        made.iter().for_each(|record| {
+            self.overlay.remove(record);
+        });
+        self.dropped.push(range);
     }
 
     /// A collection with no element yet, and no main record before it has one.
@@ -416,4 +437,19 @@ pub(super) fn decode(key: &[u8], record: &Bytes) -> Result<Main> {
 pub(super) fn unreadable(what: &str, at: &[u8]) -> Error {
     let at = at.escape_ascii();
     Error::Store(kv::Error::Corrupt(format!("the {what} at \"{at}\" is not readable")))
+}
+
+impl Collection {
+    /// With so many elements more.
+    pub(super) fn grown(self, key: &[u8], elements: u64) -> Result<Self> {
+        let len = self.len.checked_add(elements);
+        Ok(Self { len: len.ok_or_else(|| unreadable("number of elements", key))?, ..self })
+    }
+
+    /// With so many elements fewer; `None` if none is left.
+    pub(super) fn shrunk(self, key: &[u8], elements: u64) -> Result<Option<Self>> {
+        let len = self.len.checked_sub(elements);
+        let len = len.ok_or_else(|| unreadable("number of elements", key))?;
+        Ok((len > 0).then_some(Self { len, ..self }))
+    }
 }
