@@ -3,6 +3,8 @@
 import pytest
 import redis
 
+from conftest import Server
+
 
 def test_strings_are_stored_and_read(client):
     assert client.set("ship", "plimsoll") is True
@@ -30,9 +32,10 @@ def test_keys_are_deleted_and_counted(client):
 
 
 def test_dbsize_counts(client):
-    before = client.dbsize()
+    client.flushdb()
     client.set("ship", 1)
-    assert client.dbsize() == before + 1
+    client.hset("line", "field", 1)
+    assert client.dbsize() == 2
 
 
 def test_a_pipeline_answers_in_order(client):
@@ -119,3 +122,75 @@ def test_a_value_that_is_too_long_is_refused(server):
     with pytest.raises((redis.ResponseError, redis.ConnectionError)):
         client.set("bytes", most + b"x")
     assert client.get("bytes") == most
+
+
+def test_what_ycsbs_redis_binding_sends(client):
+    """A record is a hash, and a sorted set of all keys by hash serves scans."""
+    index = "_indices"
+    client.delete(index)
+    for n in range(100):
+        client.hset(f"user{n}", mapping={f"field{f}": f"{n}:{f}" for f in range(10)})
+        client.zadd(index, {f"user{n}": (n * 37) % 100})
+    assert client.hgetall("user42") == {f"field{f}": f"42:{f}" for f in range(10)}
+    assert client.hmget("user42", "field3", "nothing") == ["42:3", None]
+    client.hset("user42", mapping={"field3": "new"})
+    assert client.hget("user42", "field3") == "new"
+    found = client.zrangebyscore(index, 50, "+inf", start=0, num=10)
+    assert [int(key[4:]) * 37 % 100 for key in found] == list(range(50, 60))
+    assert client.delete("user42") == 1 and client.zrem(index, "user42") == 1
+    assert client.hgetall("user42") == {}
+    assert client.zcard(index) == 99
+
+
+def test_a_watched_key_makes_a_transaction_conditional(client):
+    client.set("ship", 1)
+
+    def add(pipeline):
+        seen = int(pipeline.get("ship"))
+        pipeline.multi()
+        pipeline.set("ship", seen + 1)
+
+    assert client.transaction(add, "ship") == [True]
+    assert client.get("ship") == "2"
+    with client.pipeline() as pipeline:
+        pipeline.watch("ship")
+        client.set("ship", 10)
+        pipeline.multi()
+        pipeline.set("ship", 3)
+        with pytest.raises(redis.WatchError):
+            pipeline.execute()
+    assert client.get("ship") == "10"
+
+
+def test_every_key_is_walked_over_once(client):
+    for n in range(500):
+        client.set(f"walk:{n}", n)
+    assert sorted(client.scan_iter("walk:*", count=7)) == sorted(f"walk:{n}" for n in range(500))
+    client.hset("ship", mapping={str(n): n for n in range(300)})
+    assert dict(client.hscan_iter("ship", count=11)) == {str(n): str(n) for n in range(300)}
+
+
+def test_an_expired_key_is_gone(client):
+    client.set("ship", 1, px=1)
+    while client.exists("ship"):
+        pass
+    assert client.get("ship") is None
+    client.set("ship", 1, ex=100)
+    assert 95 < client.ttl("ship") <= 100
+
+
+def test_expiries_survive_a_restart(tmp_path):
+    first = Server(tmp_path)
+    client = first.connect(decode_responses=True)
+    client.set("long", 1, ex=1000)
+    client.set("short", 1, px=1)
+    client.hset("hash", "field", 1)
+    client.expire("hash", 1000)
+    first.stop()
+    second = Server(tmp_path)
+    client = second.connect(decode_responses=True)
+    assert 900 < client.ttl("long") <= 1000
+    assert 900 < client.ttl("hash") <= 1000
+    assert client.exists("short") == 0
+    assert client.hgetall("hash") == {"field": "1"}
+    second.stop()

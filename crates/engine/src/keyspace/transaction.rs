@@ -410,6 +410,32 @@ impl<'k> Transaction<'k> {
         self.dropped = format::data().into();
     }
 
+    /// How many keys there are, those included whose time is over but which were not removed yet:
+    /// counted while they are few, else estimated.
+    ///
+    /// # Errors
+    /// What the store reports.
+    pub fn count(&self) -> Result<kv::Count> {
+        let none = kv::Count { keys: 0, exact: true };
+        let mut count = if self.flushed { none } else { self.space.count()? };
+        let keys = KeyRange::with_prefix(vec![format::KEYS]);
+        let changed: Vec<_> =
+            kv::within(&self.overlay, &keys).map(|(record, _)| record.clone()).collect();
+        let stored = match &changed[..] {
+            _ if self.flushed => vec![None; changed.len()],
+            [] => return Ok(count),
+            changed => self.space.store.get_many(changed)?,
+        };
+        for (record, stored) in changed.iter().zip(stored) {
+            match (stored.is_some(), self.overlay[record].is_some()) {
+                (false, true) => count.keys += 1,
+                (true, false) => count.keys = count.keys.saturating_sub(1),
+                _ => {}
+            }
+        }
+        Ok(count)
+    }
+
     /// Says that the key changes, which those who watch it are told.
     pub(super) fn touch(&mut self, key: &[u8]) {
         let stripe = self.space.stripes.of(key);

@@ -1,7 +1,7 @@
 //! What was acknowledged survives the death of the process, again and again under load.
 //!
-//! Writers send pipelined `SET`s and `DEL`s on keys of their own, and know what was acknowledged. The
-//! server is killed, or told to stop, once they got some way; after the restart each key has to hold
+//! Writers send pipelined `SET`s, `HSET`s and `DEL`s on keys of their own, and know what was
+//! acknowledged; a hash has to be there whole. `PLIMSOLL_ROUNDS` asks for more rounds. The server is killed, or told to stop, once they got some way; after the restart each key has to hold
 //! what its last acknowledged command left, or what a later one, sent and not acknowledged, would have.
 
 use std::collections::BTreeMap;
@@ -12,6 +12,7 @@ use crate::place::{Client, Place, Server};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+/// How many times it dies, unless `PLIMSOLL_ROUNDS` says.
 const ROUNDS: u64 = 60;
 /// One round in so many ends with SIGTERM.
 const TERM_ONE_IN: u64 = 4;
@@ -40,13 +41,24 @@ impl Writer {
     }
 
     fn command(&mut self) -> (String, Sent) {
-        let key = format!("w{}:{}", self.number, self.random.random_range(0..KEYS));
+        let n = self.random.random_range(0..KEYS);
+        let key = self.key(n);
         if self.random.random_range(0..5) == 0 {
             return (format!("DEL {key}\r\n"), (key, None));
         }
         let len = self.random.random_range(1..2000);
         let value = format!("{:016x}", self.random.random::<u64>()).repeat(len / 16 + 1);
-        (format!("SET {key} {value}\r\n"), (key, Some(value)))
+        let text = if is_hash(&key) {
+            format!("HSET {key} bow {value} stern {value}\r\n")
+        } else {
+            format!("SET {key} {value}\r\n")
+        };
+        (text, (key, Some(value)))
+    }
+
+    fn key(&self, n: u64) -> String {
+        let kind = if n % 4 == 0 { HASH } else { "" };
+        format!("w{}:{kind}{n}", self.number)
     }
 
     /// Writes until the connection ends, and tells each time a pipeline was acknowledged.
@@ -59,7 +71,7 @@ impl Writer {
             }
             for _ in 0..PIPELINE {
                 let Some(reply) = client.reply() else { return };
-                assert!(reply == "+OK" || reply == ":0" || reply == ":1", "{reply}");
+                assert!(["+OK", ":0", ":1", ":2"].contains(&reply.as_str()), "{reply}");
                 let (key, value) = self.pending.remove(0);
                 settle(&mut self.acknowledged, key, value);
             }
@@ -71,8 +83,8 @@ impl Writer {
 
     /// Compares every key with what it may hold, and takes over what it does hold.
     fn verify(&mut self, client: &mut Client) {
-        for key in (0..KEYS).map(|n| format!("w{}:{n}", self.number)) {
-            let found = Some(client.ask(&format!("GET {key}"))).filter(|reply| reply != "$-1");
+        for key in (0..KEYS).map(|n| self.key(n)) {
+            let found = found(client, &key);
             let acknowledged = self.acknowledged.get(&key).cloned();
             let later = self.pending.iter().filter(|(other, _)| *other == key);
             let mut allowed = std::iter::once(&acknowledged).chain(later.map(|(_, value)| value));
@@ -81,6 +93,27 @@ impl Writer {
         }
         self.pending.clear();
     }
+}
+
+/// In the names of keys that hold hashes.
+const HASH: &str = "hash:";
+
+fn is_hash(key: &str) -> bool {
+    key.contains(HASH)
+}
+
+/// What the key holds; of a hash, what all of its fields hold.
+fn found(client: &mut Client, key: &str) -> Option<String> {
+    let there = |reply: String| Some(reply).filter(|reply| reply != "$-1");
+    if !is_hash(key) {
+        return there(client.ask(&format!("GET {key}")));
+    }
+    let [bow, stern] = ["bow", "stern"].map(|field| client.ask(&format!("HGET {key} {field}")));
+    assert_eq!(bow, stern, "{key} is torn");
+    let found = there(bow);
+    let fields = if found.is_some() { ":2" } else { ":0" };
+    assert_eq!(client.ask(&format!("HLEN {key}")), fields, "{key}");
+    found
 }
 
 fn settle(map: &mut BTreeMap<String, String>, key: String, value: Option<String>) {
@@ -92,10 +125,11 @@ fn settle(map: &mut BTreeMap<String, String>, key: String, value: Option<String>
 
 #[test]
 fn nothing_acknowledged_is_lost_when_the_process_dies() {
+    let rounds = std::env::var("PLIMSOLL_ROUNDS").ok().and_then(|text| text.parse().ok());
     let place = Place::new();
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut writers: Vec<_> = (0..WRITERS).map(Writer::new).collect();
-    for round in 0..ROUNDS {
+    for round in 0..rounds.unwrap_or(ROUNDS) {
         let server = place.serve();
         for writer in &mut writers {
             writer.verify(&mut server.client());

@@ -133,7 +133,9 @@ impl Session {
                 error
             }
             Ok(found) => match (found.command.run(), &mut self.client.pending.queue) {
-                (Run::Control(control), _) => {
+                (Run::Control(control), queue)
+                    if control != Control::Unwatch || queue.is_none() =>
+                {
                     self.finish_run(service, out);
                     service.stats.called(found.index);
                     self.control(service, control, &request)
@@ -147,7 +149,7 @@ impl Session {
                     self.join(service, request, found, out);
                     return self.finish_run(service, out);
                 }
-                (Run::Call(_) | Run::Subcommands(_), _) => {
+                (Run::Call(_) | Run::Subcommands(_) | Run::Control(_), _) => {
                     self.finish_run(service, out);
                     service.stats.called(found.index);
                     let client = &mut self.client;
@@ -273,7 +275,9 @@ impl Session {
                     let (protocol, transaction) = (self.client.protocol, &mut transaction);
                     run(&mut Data { words, protocol, transaction, service })
                 }
-                _ => {
+                // Only UNWATCH is kept, and EXEC has forgotten what was watched.
+                Run::Control(_) => Ok(Reply::OK),
+                Run::Call(_) | Run::Subcommands(_) => {
                     let client = &mut self.client;
                     Ok(command::call(found.command, &mut Call { words, client, service }))
                 }

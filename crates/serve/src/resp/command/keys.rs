@@ -10,6 +10,11 @@ use crate::resp::reply::Reply;
 
 /// The commands of this file.
 pub(super) static ROWS: &[Command] = &[
+    Command::data("dbsize", 1, READS_FAST, NO_KEYS, Touch::Peek, dbsize).about(
+        "server",
+        "1.0.0",
+        "Return the number of keys: counted while they are few, else estimated",
+    ),
     Command::data("del", -2, &["write"], ALL, Touch::Write, del).about(
         "generic",
         "1.0.0",
@@ -88,6 +93,11 @@ const fn flush(name: &'static str, summary: &'static str) -> Command {
     let (group, since) = ("server", "1.0.0");
     let run = Run::Everything(flushdb);
     Command { name, arity: -1, flags: &["write"], keys: NO_KEYS, group, since, summary, run }
+}
+
+/// `DBSIZE`.
+fn dbsize(data: &mut Data<'_, '_>) -> Outcome {
+    Ok(Reply::count(data.transaction.count()?.keys))
 }
 
 /// `DEL key…`, `UNLINK key…`: how many there were.

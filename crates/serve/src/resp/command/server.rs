@@ -20,16 +20,6 @@ pub(super) static ROWS: &[Command] = &[
         run: Run::Subcommands(CONFIG),
     },
     Command {
-        name: "dbsize",
-        arity: 1,
-        flags: &["readonly", "fast"],
-        keys: NO_KEYS,
-        group: "server",
-        since: "1.0.0",
-        summary: "Return the number of keys: counted while they are few, else estimated",
-        run: Run::Call(dbsize),
-    },
-    Command {
         name: "info",
         arity: -1,
         flags: &["loading", "stale"],
@@ -40,14 +30,6 @@ pub(super) static ROWS: &[Command] = &[
         run: Run::Call(info),
     },
 ];
-
-/// `DBSIZE`.
-fn dbsize(call: &mut Call<'_>) -> Reply {
-    match call.service.keyspace.count() {
-        Ok(count) => Reply::count(count.keys),
-        Err(error) => error.into(),
-    }
-}
 
 /// `INFO [section…]`.
 fn info(call: &mut Call<'_>) -> Reply {

@@ -146,6 +146,7 @@ fn zadd(data: &mut Data<'_, '_>) -> Outcome {
     let members: Vec<_> = given.iter().map(|(member, _)| member.clone()).collect();
     let mut scores: std::collections::HashMap<_, _> =
         members.iter().cloned().zip(data.transaction.sorted_scores(key, &members)?).collect();
+    let (mut created, mut changed) = (0, 0);
     let mut new_scores = Vec::with_capacity(given.len());
     for (member, given) in given {
         let old = scores.get(&member).copied().flatten();
@@ -153,16 +154,16 @@ fn zadd(data: &mut Data<'_, '_>) -> Outcome {
         if score.is_nan() {
             return Err(Reply::error("resulting score is not a number (NaN)").into());
         }
-        // A member that is named again is there by then.
+        // A member that is named again is there by then, and counts again.
+        created += u64::from(old.is_none());
+        changed += u64::from(old.is_some_and(|old| old != score));
         scores.insert(member.clone(), Some(score));
         new_scores.push((member, score));
     }
     let last = new_scores.last().map(|&(_, score)| score);
-    let (created, changed) = if new_scores.is_empty() {
-        (0, 0)
-    } else {
-        data.transaction.sorted_put(key, &new_scores)?
-    };
+    if !new_scores.is_empty() {
+        data.transaction.sorted_put(key, &new_scores)?;
+    }
     Ok(match (options.add, options.changed) {
         (true, _) => last.map_or(Reply::Null, Reply::Double),
         (false, true) => Reply::count(created + changed),

@@ -8,7 +8,7 @@ use super::{
     ALL, Command, Data, FIRST, Failure, Outcome, READS, READS_FAST, WRITES, WRITES_FAST, integer,
     is, syntax_error,
 };
-use crate::resp::reply::{Reply, digits};
+use crate::resp::reply::Reply;
 
 /// The commands of this file.
 pub(super) static ROWS: &[Command] = &[
@@ -150,6 +150,9 @@ fn strlen(data: &mut Data<'_, '_>) -> Outcome {
 fn getrange(data: &mut Data<'_, '_>) -> Outcome {
     let (start, end) = (integer(&data.words[2])?, integer(&data.words[3])?);
     let value = looked_up(data)?.unwrap_or_default();
+    let before_all = |at: i64| at < 0 && at.unsigned_abs() > value.len() as u64;
+    // As in Redis, an end before the first byte is the first byte, unless it is before the start.
+    let end = if before_all(end) && !(start < 0 && start > end) { 0 } else { end };
     let range = super::index_range(start, end, value.len());
     Ok(Reply::Bulk(value.slice(range)))
 }
@@ -384,7 +387,8 @@ fn incrbyfloat(data: &mut Data<'_, '_>) -> Outcome {
     if !sum.is_finite() {
         return Err(Reply::error("increment would produce NaN or Infinity").into());
     }
-    let text = Bytes::from(digits(sum));
+    // Without an exponent, as in Redis.
+    let text = Bytes::from(sum.to_string());
     data.transaction.put_string(key, text.clone(), Expiry::Keep)?;
     Ok(Reply::Bulk(text))
 }
