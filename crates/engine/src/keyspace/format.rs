@@ -186,9 +186,11 @@ pub(super) fn read_expiry(record: &Bytes) -> Option<(u64, Bytes)> {
     Some((u64::from_be_bytes(expires), record.slice(9..)))
 }
 
-/// The expiries before `end`, in milliseconds.
-pub(super) fn expiries_before(end: u64) -> KeyRange {
-    KeyRange { from: joined(EXPIRIES, &[]), to: Some(expiry_key(end, &[])) }
+/// The expiries from `from` on and before `end`, in milliseconds.
+pub(super) fn expiries(from: u64, end: u64) -> KeyRange {
+    // From the beginning of time on, what is no expiry is found too.
+    let first = if from == 0 { joined(EXPIRIES, &[]) } else { expiry_key(from, &[]) };
+    KeyRange { from: first, to: Some(expiry_key(end, &[])) }
 }
 
 /// Everything but what this is and the next unused id.

@@ -1,5 +1,7 @@
 //! Keys, whatever they hold: their kind, their end, all of them.
 
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
 
 use super::format::{self, Kind};
@@ -101,8 +103,23 @@ impl Keyspace {
     /// # Errors
     /// What the store reports.
     pub fn remove_expired(&self) -> Result<bool> {
+        let now = self.now();
+        // Said before looking: an expiry that comes behind this back from now on is told by whoever
+        // wrote it.
+        let from = self.swept.swap(now, Ordering::AcqRel);
+        let reached = self.remove_expired_between(from, now);
+        let rest = *reached.as_ref().unwrap_or(&Some(from));
+        if let Some(rest) = rest {
+            self.swept.fetch_min(rest, Ordering::AcqRel);
+        }
+        Ok(reached?.is_some())
+    }
+
+    /// Removes keys that expire from `from` on: what was removed before it leaves marks in the store, and
+    /// each look would walk over all of them. Gives the time it has come to, if there was too much.
+    fn remove_expired_between(&self, from: u64, now: u64) -> Result<Option<u64>> {
         let due = self.store.scan(&Scan {
-            range: format::expiries_before(self.now().saturating_add(1)),
+            range: format::expiries(from, now.saturating_add(1)),
             reverse: false,
             entries_max: EXPIRED_AT_ONCE,
             bytes_max: usize::MAX,
@@ -110,7 +127,8 @@ impl Keyspace {
         for together in due.chunks(EXPIRED_TOGETHER) {
             self.remove_if_expired(together.iter().map(|(expiry, _)| expiry))?;
         }
-        Ok(due.len() == EXPIRED_AT_ONCE)
+        let last = due.last().filter(|_| due.len() == EXPIRED_AT_ONCE);
+        Ok(last.and_then(|(last, _)| format::read_expiry(last)).map(|(expires, _)| expires))
     }
 
     /// Removes the keys of these expiries unless they were written again since, and the expiries.

@@ -76,6 +76,8 @@ pub struct Keyspace {
     wall: WallClock,
     /// Keys whose time was over and that were removed for it.
     expired: AtomicU64,
+    /// No expiry before this time is in the store, in milliseconds since 1970.
+    swept: AtomicU64,
 }
 
 /// Numbers for collections.
@@ -130,7 +132,7 @@ impl Keyspace {
             }
         };
         let ids = Mutex::new(Ids { next, end: next });
-        Ok(Self { store, stripes, ids, wall, expired: AtomicU64::new(0) })
+        Ok(Self { store, stripes, ids, wall, expired: AtomicU64::new(0), swept: AtomicU64::new(0) })
     }
 
     /// A transaction that touches these keys. Waits until it holds them: no other transaction changes

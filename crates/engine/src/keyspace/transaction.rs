@@ -1,6 +1,7 @@
 //! A view of the store with changes on top, which are applied together at the end.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
@@ -78,6 +79,8 @@ pub struct Transaction<'k> {
     marked: BTreeSet<StripeIndex>,
     /// Expired keys that were removed on the way.
     pub(super) expired: u64,
+    /// The earliest expiry that was written, in milliseconds since 1970.
+    earliest: u64,
     held: Held<'k>,
 }
 
@@ -127,6 +130,7 @@ impl<'k> Transaction<'k> {
             changed: BTreeSet::new(),
             marked: BTreeSet::new(),
             expired: 0,
+            earliest: u64::MAX,
             held,
         })
     }
@@ -136,7 +140,8 @@ impl<'k> Transaction<'k> {
     /// # Errors
     /// What the store reports; nothing was applied then.
     pub fn commit(self) -> Result<()> {
-        let Self { space, overlay, dropped, flushed, changed, marked, expired, .. } = self;
+        let Self { space, overlay, dropped, flushed, changed, marked, expired, earliest, .. } =
+            self;
         if overlay.is_empty() && dropped.is_empty() {
             return Ok(());
         }
@@ -152,12 +157,14 @@ impl<'k> Transaction<'k> {
             stripes.all_changed();
         }
         changed.into_iter().for_each(|stripe| stripes.changed(stripe));
+        // Once it is in the store: who removes expired keys looks there after asking for this.
+        space.swept.fetch_min(earliest, Ordering::AcqRel);
         done?;
         if flushed {
             (0..=StripeIndex::MAX).for_each(|stripe| stripes.mark(stripe, false));
         }
         marked.into_iter().for_each(|stripe| stripes.mark(stripe, true));
-        space.expired.fetch_add(expired, std::sync::atomic::Ordering::Relaxed);
+        space.expired.fetch_add(expired, Ordering::Relaxed);
         Ok(())
     }
 
@@ -320,6 +327,7 @@ impl<'k> Transaction<'k> {
             }
             if let Some(expires) = new.expires {
                 self.put(format::expiry_key(expires, key), Bytes::new());
+                self.earliest = self.earliest.min(expires);
             }
         }
         if !matches!(new.value, Value::String(_)) && !self.may_be_collection(key) {

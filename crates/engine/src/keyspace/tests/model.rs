@@ -519,7 +519,7 @@ proptest! {
                     model.0.retain(|_, entry| !entry.is_over(now));
                     let removed = (keys - model.0.len()) as u64;
                     prop_assert_eq!(stage.space.expired() - before, removed);
-                    let due = format::expiries_before(now + 1);
+                    let due = format::expiries(0, now + 1);
                     let none = Count { keys: 0, exact: true };
                     prop_assert_eq!(stage.store.count(&due), Ok(none));
                 }
