@@ -57,7 +57,7 @@ impl Writer {
     }
 
     fn key(&self, n: u64) -> String {
-        let kind = if n % 4 == 0 { HASH } else { "" };
+        let kind = if n.is_multiple_of(4) { HASH } else { "" };
         format!("w{}:{kind}{n}", self.number)
     }
 
@@ -83,7 +83,8 @@ impl Writer {
 
     /// Compares every key with what it may hold, and takes over what it does hold.
     fn verify(&mut self, client: &mut Client) {
-        for key in (0..KEYS).map(|n| self.key(n)) {
+        for n in 0..KEYS {
+            let key = self.key(n);
             let found = found(client, &key);
             let acknowledged = self.acknowledged.get(&key).cloned();
             let later = self.pending.iter().filter(|(other, _)| *other == key);
