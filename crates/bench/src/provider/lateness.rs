@@ -14,7 +14,7 @@ use volume::task;
 
 use super::Stage;
 use crate::machine;
-use crate::report::{Curve, Plot, Report, Stroke};
+use crate::report::{Axis, Curve, Plot, Report, Stroke};
 
 /// What every request should take: as long as one to a fast network volume.
 const ANSWER: Duration = Duration::from_micros(500);
@@ -54,17 +54,22 @@ pub(super) fn measure(report: &mut Report, secs: u64, bar: &ProgressBar) -> anyh
                 let what = format!("real time, {name}: 99 % of answers at most so late, in us");
                 report.check("B02", &what, us(0.99), [0.0, P99_MAX_US]);
             }
-            let share = |i: i32| (f64::from(i) / 10.0, us(f64::from(i) / 1000.0));
+            // Twenty points in each ninety percent of what is left.
+            let share = |n: i32| 1.0 - 0.1_f64.powf(f64::from(n) / 20.0);
+            let known = |share: &f64| (1.0 - share) * late.len() as f64 >= 1.0;
             let stroke =
                 if matches!(waiting, Waiting::Read) { Stroke::Line } else { Stroke::Dashes };
-            let points = (0..1000).map(share).collect();
+            let shares = (0..).map(share).take_while(known);
+            let points = shares.map(|share| (share, us(share))).collect();
             curves.push(Curve { name: format!("{scheme}, {name}"), stroke, points });
         }
     }
     report.plots.push(Plot {
         title: format!("Real time: how late an answer after {} us is", ANSWER.as_micros()),
-        x: "share of answers, %".into(),
-        y: "at most late by, us".into(),
+        x: "percent of answers that were no later".into(),
+        y: "late by, us".into(),
+        x_axis: Axis::Nines,
+        y_axis: Axis::Log,
         curves,
         ..Plot::default()
     });

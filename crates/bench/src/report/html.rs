@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::plot::Key;
 use super::table::number;
 use super::{Check, Plot, Report, Table, plot};
 
@@ -45,7 +46,7 @@ fn checks(body: &mut String, checks: &[Check]) -> anyhow::Result<()> {
     if checks.is_empty() {
         return Ok(());
     }
-    body.push_str("<h2>Checks</h2>\n<table><tr><th>row<th>what<th>value<th>band<th>holds</tr>\n");
+    body.push_str("<h2>Checks</h2>\n<table><tr><th>row<th>what<th class=n>value<th class=n>band<th>holds</tr>\n");
     for Check { id, what, value, band: [low, high], holds } in checks {
         let (class, holds) = if *holds { ("yes", "yes") } else { ("no", "NO") };
         let (id, what, value) = (escape(id), escape(what), number(*value));
@@ -61,14 +62,18 @@ fn checks(body: &mut String, checks: &[Check]) -> anyhow::Result<()> {
 
 fn figure(body: &mut String, plot: &Plot) -> anyhow::Result<()> {
     let (title, svg) = (escape(&plot.title), plot::svg(plot)?);
-    writeln!(body, "<figure><figcaption>{title}</figcaption>{svg}</figure>")?;
+    write!(body, "<figure><figcaption>{title}</figcaption>\n<ul class=keys>")?;
+    for Key { name, class, colour } in plot::keys(plot) {
+        write!(body, "<li><i class={class} style=\"color: {colour}\"></i>{}", escape(name))?;
+    }
+    writeln!(body, "</ul>\n{svg}</figure>")?;
     Ok(())
 }
 
 fn figures(body: &mut String, table: &Table) -> anyhow::Result<()> {
     write!(body, "<h2>{}</h2>\n<div class=wide><table><tr><th>", escape(&table.title))?;
     for column in &table.columns {
-        write!(body, "<th>{}", escape(column))?;
+        write!(body, "<th class=n>{}", escape(column))?;
     }
     body.push_str("</tr>\n");
     for (case, values) in &table.lines {

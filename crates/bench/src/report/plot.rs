@@ -1,4 +1,5 @@
-//! Curves over a plane, drawn as SVG that takes its text colour from the page around it.
+//! Curves over a plane, drawn as SVG that takes its text colour from the page around it, and the list
+//! of what they are, which stands beside it: inside, it would cover some of them.
 
 use std::ops::Range;
 
@@ -70,7 +71,10 @@ impl Axis {
             // Between the powers no label: it would be a crooked one.
             _ if (place - place.round()).abs() > 1e-6 => String::new(),
             Self::Log => tick(10_f64.powf(place)),
-            Self::Nines => tick(100.0 - 100.0 * 10_f64.powf(-place)),
+            // Each power is one more nine.
+            Self::Nines => {
+                format!("{:.*}", digits(place - 2.0), 100.0 - 100.0 * 10_f64.powf(-place))
+            }
         }
     }
 
@@ -87,8 +91,7 @@ impl Axis {
     fn labels(self, span: &Range<f64>, usual: usize) -> usize {
         match self {
             Self::Linear => usual,
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few")]
-            _ => (span.end - span.start).round() as usize + 1,
+            _ => digits(span.end - span.start) + 1,
         }
     }
 }
@@ -117,6 +120,36 @@ pub enum Stroke {
     Bars,
 }
 
+impl Stroke {
+    /// The word for it in the page's style.
+    const fn class(self) -> &'static str {
+        match self {
+            Self::Line => "line",
+            Self::Dashes => "dashes",
+            Self::Dots => "dots",
+            Self::Bars => "bars",
+        }
+    }
+}
+
+/// What a curve looks like, for the list beside the picture.
+pub(super) struct Key<'p> {
+    pub(super) name: &'p str,
+    /// A word of the page's style.
+    pub(super) class: &'static str,
+    /// As in CSS.
+    pub(super) colour: String,
+}
+
+/// The curves of a picture.
+pub(super) fn keys(plot: &Plot) -> impl Iterator<Item = Key<'_>> {
+    plot.curves.iter().zip(COLOURS.iter().cycle()).map(|(curve, RGBColor(red, green, blue))| Key {
+        name: &curve.name,
+        class: curve.stroke.class(),
+        colour: format!("rgb({red} {green} {blue})"),
+    })
+}
+
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
@@ -135,7 +168,8 @@ fn draw(plot: &Plot, area: &Area<'_>) -> anyhow::Result<()> {
     let placed: Vec<_> = plot.curves.iter().map(|curve| placed(plot, curve)).collect();
     let points = || placed.iter().flat_map(|curve| &curve.points);
     let bars = plot.curves.iter().any(|curve| curve.stroke == Stroke::Bars);
-    let x = range(points().map(|p| p.0), if bars { 1.0 } else { 0.0 });
+    let marks = plot.marks.iter().map(|(at, _)| plot.x_axis.place(*at));
+    let x = range(points().map(|p| p.0).chain(marks), if bars { 1.0 } else { 0.0 });
     let x = plot.x_axis.whole(x);
     let y = match plot.y_axis {
         Axis::Linear => {
@@ -147,8 +181,9 @@ fn draw(plot: &Plot, area: &Area<'_>) -> anyhow::Result<()> {
     let labels = (plot.x_axis.labels(&x, 10), plot.y_axis.labels(&y, 10));
     let mut chart = ChartBuilder::on(area)
         .margin(8)
-        .x_label_area_size(36)
-        .y_label_area_size(64)
+        .margin_right(28)
+        .x_label_area_size(42)
+        .y_label_area_size(84)
         .build_cartesian_2d(x, y.clone())?;
     chart
         .configure_mesh()
@@ -167,18 +202,13 @@ fn draw(plot: &Plot, area: &Area<'_>) -> anyhow::Result<()> {
         let at = plot.x_axis.place(*at);
         let line = vec![(at, y.start), (at, y.end)];
         chart.draw_series([PathElement::new(line, BLACK.mix(0.35))])?;
-        let text = Text::new(format!(" {name}"), (at, y.end), ("sans-serif", 15).into_font());
+        let text = Text::new(name.clone(), (4, 2), ("sans-serif", 15).into_font());
+        let text = EmptyElement::at((at, y.end)) + text;
         chart.draw_series([text])?;
     }
     for (curve, colour) in placed.iter().zip(COLOURS.iter().cycle()) {
         draw_curve(&mut chart, curve, *colour)?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperMiddle)
-        .border_style(BLACK.mix(0.3))
-        .label_font(("sans-serif", 15))
-        .draw()?;
     area.present()?;
     Ok(())
 }
@@ -193,7 +223,7 @@ fn placed(plot: &Plot, curve: &Curve) -> Curve {
 
 fn draw_curve(chart: &mut Chart<'_, '_>, curve: &Curve, colour: RGBColor) -> anyhow::Result<()> {
     let points = curve.points.iter().copied();
-    let drawn = match curve.stroke {
+    match curve.stroke {
         Stroke::Line => chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?,
         Stroke::Dashes => {
             chart.draw_series(DashedLineSeries::new(points, 6, 4, colour.stroke_width(2)))?
@@ -203,8 +233,13 @@ fn draw_curve(chart: &mut Chart<'_, '_>, curve: &Curve, colour: RGBColor) -> any
             Rectangle::new([(x + 0.1, 0.0), (x + 0.9, y)], colour.mix(0.6).filled())
         }))?,
     };
-    drawn.label(&curve.name).legend(move |(x, y)| Circle::new((x + 10, y), 5, colour.filled()));
     Ok(())
+}
+
+/// A small number of powers as a count; none below zero.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few, rounded")]
+fn digits(powers: f64) -> usize {
+    powers.round().max(0.0) as usize
 }
 
 /// A figure on an axis: a step apart, so three digits behind the point are more than enough.

@@ -98,10 +98,16 @@ fn axes_of_powers_draw_what_has_a_logarithm() {
     report.plots[0].curves = vec![Curve {
         name: "latency".into(),
         stroke: Stroke::Line,
-        points: vec![(0.0, 0.0), (0.5, 12.0), (0.99, 450.0), (0.9991, 20_000.0), (1.0, 30_000.0)],
+        points: vec![
+            (0.0, 0.0),
+            (0.5, 12.0),
+            (0.99, 450.0),
+            (0.999_991, 20_000.0),
+            (1.0, 30_000.0),
+        ],
     }];
     let page = html::page(&report).expect("it draws");
-    for label in ["10", "100", "1000", "10000", "90", "99", "99.9"] {
+    for label in ["10", "100", "1000", "10000", "0", "90", "99", "99.9", "99.9999"] {
         assert!(page.contains(&format!(">\n{label}\n</text>")), "{label} in {page}");
     }
     for wrong in ["NaN", "inf", ">\n1000000\n</text>"] {
