@@ -42,6 +42,7 @@ lint: $(TOOLS)/bin/cargo-deny
 bench: build ## The benches, profile short (ARGS="--json FILE --html FILE")
 	$$(dev/target-dir)/release/plimsoll bench provider --profile short $(ARGS)
 	$$(dev/target-dir)/release/plimsoll bench path --profile short
+	$$(dev/target-dir)/release/plimsoll bench kv --profile short
 	$(CARGO) bench $(CRITERION)
 
 install: build ## Put `plimsoll` on the PATH ($(HOME)/.cargo/bin)

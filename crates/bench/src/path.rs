@@ -12,7 +12,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use volume::Clock;
 
-use crate::report::{Axis, Curve, Plot, Report, Stroke};
+use crate::report::{Curve, Plot, Report, Stroke};
 use crate::stats::Median;
 use crate::{Options, machine};
 
@@ -215,13 +215,11 @@ fn tell(report: &mut Report, case: &str, pairs: &[Pair]) {
         title: format!("{case}, pair by pair"),
         x: "pair".into(),
         y: "ours / stock".into(),
-        x_axis: Axis::Linear,
-        y_axis: Axis::Linear,
-        marks: Vec::new(),
         curves: vec![
             Curve { name: "rate".into(), stroke: Stroke::Dots, points: dots(&rates) },
             Curve { name: "processor time".into(), stroke: Stroke::Dots, points: dots(&cpus) },
         ],
+        ..Plot::default()
     });
 }
 

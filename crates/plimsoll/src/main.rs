@@ -35,8 +35,8 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let usual = match cli.command {
-        // The picture is what there is to see.
-        Command::Demo(_) => "error",
+        // The picture, or the figures, are what there is to see.
+        Command::Demo(_) | Command::Bench(_) => "error",
         _ => "info",
     };
     let ran = start_log(cli.log.as_deref(), usual).and_then(|()| match cli.command {

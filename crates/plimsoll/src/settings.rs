@@ -24,7 +24,7 @@ pub(crate) use self::admin::{Admin, AdminListen};
 use self::document::Document;
 pub(crate) use self::kv::Kv;
 pub(crate) use self::mistake::Mistake;
-pub(crate) use self::pool::{Placement, Pool};
+pub(crate) use self::pool::{PLACEMENTS, Placement, Pool};
 pub(crate) use self::volume::Volume;
 
 /// All settings of a program.

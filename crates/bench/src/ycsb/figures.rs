@@ -18,7 +18,7 @@ const POINTS_PER_NINE: i32 = 20;
 
 /// Adds what `phases` found under `scheme`: the rows of the JSON, second by second too, tables and plots
 /// for people, and one check, that every answer was what had been stored.
-pub fn add_to(report: &mut Report, phases: &[Phase], volumes: &[Volume], scheme: &str) {
+pub fn add_to(report: &mut Report, phases: &[Phase], volumes: &[Volume<'_>], scheme: &str) {
     let mut sheet = Sheet { report, scheme };
     for phase in phases {
         sheet.throughput(phase, volumes);
@@ -54,7 +54,7 @@ impl Sheet<'_> {
         self.report.row(ID, case, self.scheme, value, unit);
     }
 
-    fn throughput(&mut self, phase: &Phase, volumes: &[Volume]) {
+    fn throughput(&mut self, phase: &Phase, volumes: &[Volume<'_>]) {
         let name = phase.workload.name();
         self.row(name, per_sec(phase.operations, phase.elapsed), "op/s");
         self.row(&format!("{name}, took"), phase.elapsed.as_secs_f64(), "s");
@@ -77,7 +77,7 @@ impl Sheet<'_> {
         }
     }
 
-    fn seconds(&mut self, phase: &Phase, volumes: &[Volume]) {
+    fn seconds(&mut self, phase: &Phase, volumes: &[Volume<'_>]) {
         let name = phase.workload.name();
         for sample in &phase.samples {
             let at = format!("{name}, at {:.1} s", sample.at.as_secs_f64());
@@ -132,7 +132,7 @@ fn figures(nanos: &Histogram<u64>) -> impl Iterator<Item = (&'static str, f64)> 
     std::iter::once(("mean", nanos.mean() / 1e3)).chain(PERCENTILES.into_iter().map(percentile))
 }
 
-fn workloads(phases: &[Phase], volumes: &[Volume]) -> Table {
+fn workloads(phases: &[Phase], volumes: &[Volume<'_>]) -> Table {
     let paid: Option<u64> = volumes.iter().map(|volume| volume.paid_iops).sum();
     let line = |phase: &Phase| {
         let iops = usage(phase).map(|used| used.mean).sum();
@@ -168,7 +168,7 @@ fn latency_table(phases: &[Phase]) -> Table {
     }
 }
 
-fn volume_table(phases: &[Phase], volumes: &[Volume]) -> Table {
+fn volume_table(phases: &[Phase], volumes: &[Volume<'_>]) -> Table {
     let lines = phases.iter().flat_map(|phase| {
         usage(phase).zip(volumes).map(|(used, volume)| {
             let name = format!("{}, {}", phase.workload.name(), volume.name);
@@ -208,14 +208,14 @@ fn throughput_plot(phases: &[Phase]) -> Plot {
 }
 
 /// One picture for each line there is: volumes with the same share one.
-fn line_plots(phases: &[Phase], volumes: &[Volume]) -> Vec<Plot> {
+fn line_plots(phases: &[Phase], volumes: &[Volume<'_>]) -> Vec<Plot> {
     let mut lines: Vec<_> = volumes.iter().map(|volume| volume.paid_iops).collect();
     lines.sort_unstable();
     lines.dedup();
     lines.into_iter().map(|line| line_plot(phases, volumes, line)).collect()
 }
 
-fn line_plot(phases: &[Phase], volumes: &[Volume], line: Option<u64>) -> Plot {
+fn line_plot(phases: &[Phase], volumes: &[Volume<'_>], line: Option<u64>) -> Plot {
     let ours = volumes.iter().enumerate().filter(|(_, volume)| volume.paid_iops == line);
     let mut curves: Vec<_> = ours
         .map(|(at, volume)| Curve {

@@ -9,13 +9,13 @@ use policy::time::Instant;
 use volume::Clock;
 
 /// A volume and its line.
-pub struct Volume {
+pub struct Volume<'v> {
     /// Its name.
     pub name: String,
     /// The line: paid operations a second; none if they are not limited.
     pub paid_iops: Option<u64>,
     /// Operations its gate let through so far, as its contract counts them.
-    pub ops: Box<dyn Fn() -> u64 + Send + Sync>,
+    pub ops: Box<dyn Fn() -> u64 + Send + Sync + 'v>,
 }
 
 /// What happened between two looks.
@@ -48,7 +48,7 @@ impl Done {
 /// Looks at the volumes and at the threads of a workload.
 pub(super) struct Meter<'m> {
     pub(super) clock: &'m Clock,
-    pub(super) volumes: &'m [Volume],
+    pub(super) volumes: &'m [Volume<'m>],
     pub(super) threads: &'m [Done],
     /// The beginning of the bench.
     pub(super) origin: Instant,

@@ -115,7 +115,7 @@ struct Plan {
 pub struct Bench<'b> {
     store: &'b dyn KeyValue,
     clock: &'b Clock,
-    volumes: &'b [Volume],
+    volumes: &'b [Volume<'b>],
     settings: &'b Settings,
     stop: &'b AtomicBool,
     counter: Counter,
@@ -129,7 +129,7 @@ impl<'b> Bench<'b> {
     pub fn new(
         store: &'b dyn KeyValue,
         clock: &'b Clock,
-        volumes: &'b [Volume],
+        volumes: &'b [Volume<'b>],
         settings: &'b Settings,
         records: u64,
         stop: &'b AtomicBool,

@@ -1,5 +1,6 @@
 //! `plimsoll bench`: measures, and reports as a table, JSON or a page. One file a bench.
 
+mod kv;
 mod path;
 mod provider;
 
@@ -21,12 +22,14 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Bench {
+    Kv(Box<kv::Args>),
     Provider(provider::Args),
     Path(path::Args),
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.bench {
+        Bench::Kv(args) => kv::run(args),
         Bench::Provider(args) => provider::run(args),
         Bench::Path(args) => path::run(args),
     }

@@ -33,9 +33,22 @@ pub(crate) enum Placement {
     Stripe(u64),
 }
 
+impl Placement {
+    /// The word for it in settings and reports.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::RoundRobin => "round-robin",
+            Self::Hash => "hash",
+            Self::Stripe(_) => "stripe",
+        }
+    }
+}
+
 /// Large chunks keep one I/O on one volume; small ones spread a single table's reads.
 const CHUNK: u64 = 256 * KIB;
-const PLACEMENTS: &[&str] = &["single", "round-robin", "hash", "stripe"];
+/// Every word for a placement.
+pub(crate) const PLACEMENTS: &[&str] = &["single", "round-robin", "hash", "stripe"];
 
 impl Pool {
     pub(super) fn read(section: &Section<'_>, volumes: &[Volume]) -> Result<Self, Mistake> {
@@ -70,11 +83,10 @@ impl Pool {
 
     pub(super) fn entries(&self) -> Vec<Entry> {
         let section = format!("pool.{}", self.name);
-        let (placement, chunk) = match self.placement {
-            Placement::Single => ("single", None),
-            Placement::RoundRobin => ("round-robin", None),
-            Placement::Hash => ("hash", None),
-            Placement::Stripe(chunk) => ("stripe", Some(chunk)),
+        let placement = self.placement.name();
+        let chunk = match self.placement {
+            Placement::Stripe(chunk) => Some(chunk),
+            _ => None,
         };
         let mut entries = vec![
             Entry::new(&section, "layout", "\"spread\""),

@@ -1,5 +1,6 @@
 //! The program end to end, over loopback.
 
+mod bench;
 mod kill;
 mod place;
 mod serve;

@@ -45,9 +45,7 @@ impl Place {
 
     /// Runs the program to its end: its status, and what it wrote.
     pub(crate) fn run(&self, args: &[&str]) -> Ended {
-        let output = self.command(args).output().expect("the program starts");
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program writes text");
-        Ended { status: output.status, out: text(output.stdout), err: text(output.stderr) }
+        Ended::of(&mut self.command(args))
     }
 
     /// Starts serving, and waits until it is ready.
@@ -74,6 +72,15 @@ pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     pub(crate) out: String,
     pub(crate) err: String,
+}
+
+impl Ended {
+    /// Runs a command to its end.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let output = command.output().expect("the program starts");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program writes text");
+        Self { status: output.status, out: text(output.stdout), err: text(output.stderr) }
+    }
 }
 
 /// A running program.

@@ -266,17 +266,6 @@ fn the_demo_ends_by_itself() {
 }
 
 #[test]
-fn a_bench_writes_its_reports() {
-    let place = Place::new();
-    let args = ["bench", "provider", "--profile", "smoke", "--rows", "B01"];
-    let ended = place.run(&[&args[..], &["--json", "b.json", "--html", "b.html"]].concat());
-    assert!(ended.status.success(), "{}", ended.err);
-    let json = std::fs::read_to_string(place.path("b.json")).expect("a report");
-    assert!(json.contains("\"id\": \"B01\"") || json.contains("\"id\":\"B01\""), "{json}");
-    assert!(std::fs::read_to_string(place.path("b.html")).expect("a page").contains("<svg"));
-}
-
-#[test]
 fn certificates_that_cannot_be_used_stop_a_start_and_change_nothing_on_a_reload() {
     let place = Place::new();
     let tls = "tls = { cert = \"c.pem\", key = \"k.pem\" }\n";

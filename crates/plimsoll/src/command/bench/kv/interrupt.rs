@@ -1,0 +1,51 @@
+//! Ctrl-C and SIGTERM, for work that cleans up after itself.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The status of a program that was interrupted.
+pub(super) const STATUS: u8 = 130;
+
+/// Listens for signals as long as it lives. The first asks for a stop, the second ends the program.
+pub(super) struct Interrupt {
+    asked: Arc<AtomicBool>,
+    _runtime: Runtime,
+}
+
+impl Interrupt {
+    pub(super) fn listen() -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let inside = runtime.enter();
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        drop(inside);
+        let asked = Arc::new(AtomicBool::new(false));
+        let ask = Arc::clone(&asked);
+        runtime.spawn(async move {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                if ask.swap(true, Ordering::Relaxed) {
+                    std::process::exit(STATUS.into());
+                }
+                eprintln!("stopping, and cleaning up; once more ends it at once");
+            }
+        });
+        Ok(Self { asked, _runtime: runtime })
+    }
+
+    /// Set once a stop was asked for.
+    pub(super) fn asked(&self) -> &AtomicBool {
+        &self.asked
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,165 @@
+//! Where the store of a bench is: on volumes of its own, or beside others on the user's.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use bench::ycsb::Shape;
+use plimsoll::kv::{self, Options, Store};
+use policy::units::Bytes;
+use volume::task::block_on;
+use volume::{Clock, Volume};
+
+use super::mark::{self, Mark, Owner};
+use super::scratch::Scratch;
+use crate::settings::Settings;
+use crate::wiring;
+
+/// Of what is written, the most that lies on volumes at once while compactions run, and the logs.
+const ROOM_FOR_EACH_BYTE: u64 = 3;
+
+/// The place.
+pub(super) struct Place {
+    pub(super) settings: Settings,
+    /// The store's name in the pool.
+    name: String,
+    /// Whether the store stays.
+    pub(super) keep: bool,
+    /// Dropped last.
+    scratch: Option<Scratch>,
+}
+
+/// Simulated volumes.
+pub(super) struct Simulated<'a> {
+    pub(super) volumes: u64,
+    pub(super) contract: &'a str,
+    pub(super) placement: &'a str,
+    pub(super) memory: &'a str,
+}
+
+impl Place {
+    /// Simulated volumes in a directory under `parent` that goes when this is dropped.
+    pub(super) fn simulated(parent: &Path, simulated: &Simulated<'_>) -> anyhow::Result<Self> {
+        let scratch = Scratch::new(parent)?;
+        let file = scratch.path().join("plimsoll.toml");
+        let settings = Settings::parse(&file, &simulated.settings())?;
+        Ok(Self { settings, name: "bench".into(), keep: false, scratch: Some(scratch) })
+    }
+
+    /// The volumes of a settings file, and a store of its own in their pool.
+    pub(super) fn of_user(file: &Path, store: &str, keep: bool) -> anyhow::Result<Self> {
+        let settings = Settings::load(file)?;
+        Ok(Self { settings, name: store.into(), keep, scratch: None })
+    }
+
+    /// Opens a store with the first `records` in it, or without any: how many there are is given
+    /// beside. What an earlier run left is used if it is just that, and removed otherwise.
+    ///
+    /// # Errors
+    /// There is somebody else's data in it, or too little room.
+    pub(super) fn open(
+        &self,
+        clock: &Clock,
+        records: u64,
+        shape: Shape,
+    ) -> anyhow::Result<(Store, u64)> {
+        let mut store = self.store(clock)?;
+        let fresh = Mark { loaded: records, records: None, shape };
+        match mark::owner(&**store.db())? {
+            Owner::Nobody => {}
+            Owner::Somebody => {
+                store.close()?;
+                let (name, pool) = (&self.name, &self.settings.kv_pool().name);
+                bail!(
+                    "store {name} in pool {pool} holds data that is not a bench's; nothing was \
+                     changed. Name another one with --store"
+                );
+            }
+            Owner::Bench(Mark { loaded, records: Some(there), shape: same })
+                if loaded == records && same == shape =>
+            {
+                fresh.write(&**store.db())?;
+                return Ok((store, there));
+            }
+            Owner::Bench(_) => {
+                self.remove(store)?;
+                store = self.store(clock)?;
+            }
+        }
+        if let Err(error) = self.check_room(&store, records, shape) {
+            self.remove(store)?;
+            return Err(error);
+        }
+        fresh.write(&**store.db())?;
+        Ok((store, 0))
+    }
+
+    fn store(&self, clock: &Clock) -> plimsoll::Result<Store> {
+        let options = Options { name: self.name.clone(), ..self.settings.kv.options.clone() };
+        wiring::store(&self.settings, clock).options(options).open()
+    }
+
+    fn check_room(&self, store: &Store, records: u64, shape: Shape) -> anyhow::Result<()> {
+        let record = (shape.key_bytes + shape.value_bytes) as u64;
+        let needed = records.saturating_mul(record).saturating_mul(ROOM_FOR_EACH_BYTE);
+        let devices = store.devices().here();
+        let spaces = devices.iter().map(|device| block_on(device.gate().space()));
+        let spaces = spaces.collect::<Result<Vec<_>, _>>()?;
+        let free = spaces.iter().map(|space| space.free);
+        // Directories of one file system have the same room.
+        let free = if self.scratch.is_some() { free.min().unwrap_or(0) } else { free.sum() };
+        if needed > free {
+            let (needed, free) = (Bytes(needed), Bytes(free));
+            bail!(
+                "{records} records need about {needed} while they are written, and {free} are free: \
+                 ask for fewer --records, or for another place (--dir, -c)"
+            );
+        }
+        Ok(())
+    }
+
+    /// Closes the store; removes it, or leaves it with `mark` if it is kept.
+    pub(super) fn close(&self, store: Store, mark: Mark) -> anyhow::Result<()> {
+        if !self.keep {
+            return self.remove(store);
+        }
+        mark.write(&**store.db())?;
+        Ok(store.close()?)
+    }
+
+    /// Closes the store and removes it.
+    pub(super) fn remove(&self, store: Store) -> anyhow::Result<()> {
+        let clock = store.clock().clone();
+        store.close()?;
+        if self.scratch.is_some() {
+            // It goes with its volumes.
+            return Ok(());
+        }
+        let devices = wiring::devices(&self.settings, &clock)?;
+        let pool = devices.open_pool(wiring::opening(&self.settings))?;
+        kv::destroy(pool.clone(), clock, &self.name)
+            .with_context(|| format!("removing the store {}", self.name))?;
+        block_on(pool.close()).context("closing the pool")?;
+        devices.close();
+        Ok(())
+    }
+}
+
+impl Simulated<'_> {
+    fn settings(&self) -> String {
+        let Self { volumes, contract, placement, memory } = self;
+        let mut text = String::new();
+        let names: Vec<_> = (1..=*volumes).map(|number| format!("s{number}")).collect();
+        for name in &names {
+            write!(
+                text,
+                "[volume.{name}]\npath = \"{name}\"\ncontract = {contract:?}\nsimulate = true\n\n"
+            )
+            .expect("a string takes any text");
+        }
+        text + &format!(
+            "[pool.main]\nplacement = {placement:?}\nvolumes = {names:?}\n\n\
+             [kv]\npool = \"main\"\nmemory = {memory:?}\n"
+        )
+    }
+}

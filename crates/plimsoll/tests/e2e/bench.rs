@@ -1,0 +1,140 @@
+//! Benches from the command line: reports, and what is left behind.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::place::{Ended, Place, settings};
+
+/// A bench with its temporary directory inside the place.
+fn temporary(place: &Place) -> PathBuf {
+    let dir = place.path("tmp");
+    std::fs::create_dir_all(&dir).expect("room for a directory");
+    dir
+}
+
+fn bench_kv(place: &Place, args: &[&str]) -> Command {
+    let mut command = place.command(&[&["bench", "kv", "--profile", "smoke"], args].concat());
+    command.env("TMPDIR", temporary(place));
+    command
+}
+
+fn run(place: &Place, args: &[&str]) -> Ended {
+    Ended::of(&mut bench_kv(place, args))
+}
+
+/// Starts a bench, and waits until it says what it will do: its volumes are open then.
+fn start(place: &Place, args: &[&str]) -> Child {
+    let mut command = bench_kv(place, args);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
+    let mut line = String::new();
+    let out = child.stdout.as_mut().expect("a pipe");
+    BufReader::new(out).read_line(&mut line).expect("text");
+    assert!(line.starts_with("bench kv takes about"), "{line}");
+    child
+}
+
+fn left(place: &Place) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(temporary(place)).expect("it is there");
+    entries.map(|entry| entry.expect("an entry").path()).collect()
+}
+
+/// What the place's pool holds.
+fn objects(place: &Place) -> String {
+    let ended = place.run(&["check", "-c", "plimsoll.toml"]);
+    assert!(ended.status.success(), "{}{}", ended.out, ended.err);
+    let line = ended.out.lines().find(|line| line.starts_with("pool main: "));
+    line.unwrap_or_else(|| panic!("no pool in {}", ended.out)).into()
+}
+
+#[test]
+fn a_bench_writes_its_reports() {
+    let place = Place::new();
+    let args = ["bench", "provider", "--profile", "smoke", "--rows", "B01"];
+    let ended = place.run(&[&args[..], &["--json", "b.json", "--html", "b.html"]].concat());
+    assert!(ended.status.success(), "{}", ended.err);
+    let json = std::fs::read_to_string(place.path("b.json")).expect("a report");
+    assert!(json.contains("\"id\": \"B01\"") || json.contains("\"id\":\"B01\""), "{json}");
+    assert!(std::fs::read_to_string(place.path("b.html")).expect("a page").contains("<svg"));
+}
+
+#[test]
+fn ycsb_runs_whole_and_leaves_nothing_behind() {
+    let place = Place::new();
+    let ended = run(&place, &["--json", "kv.json", "--html", "kv.html"]);
+    assert!(ended.status.success(), "{}", ended.err);
+    assert!(ended.out.starts_with("bench kv takes about"), "{}", ended.out);
+    let json = std::fs::read_to_string(place.path("kv.json")).expect("a report");
+    for case in ["Load, insert, p99", "A, update, p99.9", "E, scan, max", "F, volume s3"] {
+        assert!(json.contains(&format!("\"case\": \"{case}\"")), "{case} in {json}");
+    }
+    // Every value was its key's, and no volume went over its line.
+    assert_eq!(json.matches("\"holds\": true").count(), 2, "{}", ended.out);
+    let page = std::fs::read_to_string(place.path("kv.html")).expect("a page");
+    assert!(page.matches("<svg").count() >= 6 && page.contains("its line of 3000 IOPS"));
+    assert!(left(&place).is_empty(), "{:?}", left(&place));
+}
+
+#[test]
+fn an_interrupted_bench_leaves_nothing_behind_and_a_killed_one_not_for_long() {
+    let place = Place::new();
+    let args = ["--workloads", "c", "--time", "1h"];
+    for signal in ["INT", "TERM"] {
+        let mut child = start(&place, &args);
+        assert_eq!(left(&place).len(), 1);
+        let id = child.id().to_string();
+        let sent = Command::new("kill").args(["-s", signal, &id]).status().expect("kill is there");
+        assert!(sent.success());
+        assert_eq!(child.wait().expect("it ends").code(), Some(130));
+        assert!(left(&place).is_empty(), "{:?}", left(&place));
+    }
+    let mut child = start(&place, &args);
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    assert_eq!(left(&place).len(), 1);
+    let ended = run(&place, &["--workloads", "c", "--records", "100", "--operations", "100"]);
+    assert!(ended.status.success(), "{}", ended.err);
+    assert!(left(&place).is_empty(), "{:?}", left(&place));
+}
+
+#[test]
+fn on_the_users_volumes_a_bench_keeps_to_its_own_store() {
+    let place = Place::new();
+    place.write(&settings("unlimited", ""));
+    let server = place.serve();
+    assert_eq!(server.client().ask("set ship plimsoll"), "+OK");
+    server.stop();
+
+    let few = ["-c", "plimsoll.toml", "--records", "500", "--operations", "300", "--workloads"];
+    let ended = run(&place, &[&few[..], &["a", "--store", "kv"]].concat());
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(
+        ended.err.contains("store kv in pool main holds data that is not a bench's"),
+        "{}",
+        ended.err
+    );
+
+    let before = objects(&place);
+    let ended = run(&place, &[&few[..], &["d,e", "--keep"]].concat());
+    assert!(ended.status.success(), "{}", ended.err);
+    assert!(ended.out.contains("500 records to load"), "{}", ended.out);
+    // Kept once, it is there the next time, and then goes.
+    for (missing, keeps) in [(0, &["--keep"][..]), (0, &[]), (500, &[])] {
+        let ended = run(&place, &[&few[..], &["a"], keeps].concat());
+        assert!(ended.status.success(), "{}", ended.err);
+        let plan = format!("{missing} records to load");
+        assert!(ended.out.contains(&plan), "{plan} in {}", ended.out);
+        assert!(!ended.out.contains("NO"), "{}", ended.out);
+        let goes = keeps.is_empty();
+        assert_eq!(objects(&place) == before, goes, "{} before, {}", before, objects(&place));
+    }
+    assert!(left(&place).is_empty(), "{:?}", left(&place));
+
+    let server = place.serve();
+    let mut client = server.client();
+    assert_eq!(client.ask("get ship"), "plimsoll");
+    assert_eq!(client.ask("dbsize"), ":1");
+    server.stop();
+    let ended = place.run(&["check", "-c", "plimsoll.toml", "--scrub"]);
+    assert!(ended.status.success(), "{}{}", ended.out, ended.err);
+}
