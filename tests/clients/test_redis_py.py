@@ -194,3 +194,23 @@ def test_expiries_survive_a_restart(tmp_path):
     assert client.exists("short") == 0
     assert client.hgetall("hash") == {"field": "1"}
     second.stop()
+
+
+def test_a_client_can_be_seen_and_ended(server, client):
+    other = server.connect(decode_responses=True, client_name="other")
+    other.ping()
+    listed = {row["name"]: row for row in client.client_list()}
+    assert listed["other"]["addr"].startswith("127.0.0.1:")
+    assert listed["other"]["lib-name"] == "redis-py"
+    assert client.client_kill_filter(_id=listed["other"]["id"]) == 1
+    assert client.client_info()["cmd"] == "client"
+
+
+def test_the_time_is_told_and_figures_begin_anew(client):
+    seconds, microseconds = client.time()
+    assert seconds > 1_700_000_000 and 0 <= microseconds < 1_000_000
+    client.set("ship", 1)
+    assert client.config_resetstat() is True
+    assert "cmdstat_set" not in client.info("commandstats")
+    with pytest.raises(redis.ResponseError, match="change the settings file"):
+        client.config_set("maxclients", 5)

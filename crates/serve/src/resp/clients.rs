@@ -27,9 +27,9 @@ impl Clients {
         self.0.lock().remove(&id);
     }
 
-    /// Those open now, oldest first.
+    /// Those open now, oldest first; one that was cut off is not, whether or not it noticed.
     pub(super) fn all(&self) -> Vec<Arc<Peer>> {
-        self.0.lock().values().cloned().collect()
+        self.0.lock().values().filter(|peer| !peer.cut.is_cancelled()).cloned().collect()
     }
 }
 

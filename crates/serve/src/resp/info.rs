@@ -5,7 +5,7 @@ use std::fmt::Write;
 use bytes::Bytes;
 use engine::kv::Durability;
 
-use super::command::REDIS_VERSION;
+use super::command::{self, REDIS_VERSION};
 use super::service::Service;
 
 /// A section: its name in requests, its heading, and what writes its lines.
@@ -65,6 +65,9 @@ impl Lines {
     }
 }
 
+/// In a millisecond.
+pub(super) const MICROSECONDS: u64 = 1000;
+
 fn server(service: &Service, lines: &mut Lines) {
     let uptime = service.figures.uptime().as_secs();
     lines.put("redis_version", REDIS_VERSION);
@@ -74,6 +77,7 @@ fn server(service: &Service, lines: &mut Lines) {
     lines.put("arch_bits", usize::BITS);
     lines.put("process_id", std::process::id());
     lines.put("tcp_port", service.settings.port);
+    lines.put("server_time_usec", service.keyspace.now() * MICROSECONDS);
     lines.put("uptime_in_seconds", uptime);
     lines.put("uptime_in_days", uptime / (24 * 60 * 60));
 }
@@ -81,17 +85,29 @@ fn server(service: &Service, lines: &mut Lines) {
 fn clients(service: &Service, lines: &mut Lines) {
     lines.put("connected_clients", service.stats.clients.get());
     lines.put("maxclients", service.settings.clients_max);
+    lines.put("blocked_clients", 0);
 }
 
 fn memory(service: &Service, lines: &mut Lines) {
     let memory = service.figures.memory();
     lines.put("used_memory", memory.store);
+    lines.put("used_memory_human", human(memory.store));
     lines.put("used_memory_rss", memory.resident);
+    lines.put("used_memory_rss_human", human(memory.resident));
     lines.put("store_memory_max", memory.store_max);
     lines.put("maxmemory", 0);
     lines.put("maxmemory_policy", "noeviction");
     lines.put("mem_clients_normal", service.stats.buffered.get());
     lines.put("maxmemory_clients", service.settings.clients_bytes_max);
+}
+
+/// Bytes as Redis shows them to people.
+fn human(bytes: u64) -> String {
+    let units = [(1 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")];
+    match units.into_iter().find(|&(unit, _)| bytes >= unit) {
+        Some((unit, name)) => format!("{:.2}{name}", bytes as f64 / unit as f64),
+        None => format!("{bytes}B"),
+    }
 }
 
 fn persistence(service: &Service, lines: &mut Lines) {
@@ -101,20 +117,38 @@ fn persistence(service: &Service, lines: &mut Lines) {
         Durability::None => "none",
     };
     lines.put("loading", 0);
+    // The write-ahead log is what Redis has its append-only file for.
     lines.put("aof_enabled", 1);
+    lines.put("appendfsync", appendfsync(service.keyspace.durability()));
     lines.put("durability", durability);
 }
 
+/// What Redis calls it.
+pub(super) const fn appendfsync(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Always => "always",
+        Durability::EverySec => "everysec",
+        Durability::None => "no",
+    }
+}
+
 fn stats(service: &Service, lines: &mut Lines) {
-    let stats = &service.stats;
-    lines.put("total_connections_received", stats.connections.get());
-    lines.put("total_commands_processed", stats.commands());
-    lines.put("total_net_input_bytes", stats.bytes_in.get());
-    lines.put("total_net_output_bytes", stats.bytes_out.get());
-    lines.put("rejected_connections", stats.rejected.get());
-    lines.put("keyspace_hits", stats.hits.get());
-    lines.put("keyspace_misses", stats.misses.get());
-    lines.put("total_error_replies", stats.errors.get());
+    const KIB: f64 = 1024.0;
+    let totals = service.stats.totals(service.keyspace.expired());
+    let rates = service.stats.rates();
+    lines.put("total_connections_received", totals.connections);
+    lines.put("total_commands_processed", totals.calls.iter().sum::<u64>());
+    lines.put("instantaneous_ops_per_sec", format_args!("{:.0}", rates.commands));
+    lines.put("total_net_input_bytes", totals.bytes_in);
+    lines.put("total_net_output_bytes", totals.bytes_out);
+    lines.put("instantaneous_input_kbps", format_args!("{:.2}", rates.bytes_in / KIB));
+    lines.put("instantaneous_output_kbps", format_args!("{:.2}", rates.bytes_out / KIB));
+    lines.put("rejected_connections", totals.rejected);
+    lines.put("expired_keys", totals.expired);
+    lines.put("evicted_keys", 0);
+    lines.put("keyspace_hits", totals.hits);
+    lines.put("keyspace_misses", totals.misses);
+    lines.put("total_error_replies", totals.errors);
 }
 
 fn replication(_: &Service, lines: &mut Lines) {
@@ -123,7 +157,8 @@ fn replication(_: &Service, lines: &mut Lines) {
 }
 
 fn command_stats(service: &Service, lines: &mut Lines) {
-    for (name, calls) in service.stats.calls() {
+    let calls = service.stats.totals(service.keyspace.expired()).calls;
+    for (name, calls) in command::names().zip(calls).filter(|&(_, calls)| calls > 0) {
         lines.put(format_args!("cmdstat_{name}"), format_args!("calls={calls}"));
     }
 }
@@ -167,6 +202,8 @@ fn keyspace(service: &Service, lines: &mut Lines) {
         && count.keys > 0
     {
         let kind = if count.exact { "counted" } else { "estimated" };
-        lines.put("db0", format_args!("keys={},expires=0,avg_ttl=0,{kind}=1", count.keys));
+        let expires = service.keyspace.count_expiring().map_or(0, |expiring| expiring.keys);
+        let (keys, expires) = (count.keys, expires.min(count.keys));
+        lines.put("db0", format_args!("keys={keys},expires={expires},avg_ttl=0,{kind}=1"));
     }
 }

@@ -24,7 +24,7 @@ use super::tls::Tls;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a connection is silent before the system asks whether the other end is still there, how
 /// long it then waits for each answer, and how often it asks. As in Redis.
-const KEEPALIVE: Duration = Duration::from_secs(300);
+pub(super) const KEEPALIVE: Duration = Duration::from_secs(300);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(100);
 const KEEPALIVE_RETRIES: u32 = 3;
 /// How often rates are measured.

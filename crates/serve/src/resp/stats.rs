@@ -57,6 +57,23 @@ pub struct Stats {
     /// Calls of each command, in the order of the command table.
     calls: Vec<Counter>,
     samples: Mutex<Samples>,
+    /// What was counted when `INFO` was told to begin anew.
+    begin: Mutex<Totals>,
+}
+
+/// What was counted from some moment on.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Totals {
+    pub(super) connections: u64,
+    pub(super) rejected: u64,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+    pub(super) errors: u64,
+    pub(super) expired: u64,
+    /// In the order of the command table; empty if there were none.
+    pub(super) calls: Vec<u64>,
 }
 
 /// Amounts in the second before the last sample.
@@ -100,6 +117,7 @@ impl Default for Stats {
             errors: Counter::default(),
             calls: super::command::names().map(|_| Counter::default()).collect(),
             samples: Mutex::default(),
+            begin: Mutex::default(),
         }
     }
 }
@@ -126,6 +144,30 @@ impl Stats {
     #[must_use]
     pub fn commands(&self) -> u64 {
         self.calls.iter().map(Counter::get).sum()
+    }
+
+    /// What was counted since the last [`Stats::begin_anew`]; `expired` keys are counted elsewhere.
+    pub(super) fn totals(&self, expired: u64) -> Totals {
+        self.all(expired).since(&self.begin.lock())
+    }
+
+    /// Lets [`Stats::totals`] count from now on. The counters themselves go on.
+    pub(super) fn begin_anew(&self, expired: u64) {
+        *self.begin.lock() = self.all(expired);
+    }
+
+    fn all(&self, expired: u64) -> Totals {
+        Totals {
+            connections: self.connections.get(),
+            rejected: self.rejected.get(),
+            bytes_in: self.bytes_in.get(),
+            bytes_out: self.bytes_out.get(),
+            hits: self.hits.get(),
+            misses: self.misses.get(),
+            errors: self.errors.get(),
+            expired,
+            calls: self.calls.iter().map(Counter::get).collect(),
+        }
     }
 
     /// Takes a sample for [`Stats::rates`]: `now` is the time since the start of the program.
@@ -155,6 +197,23 @@ impl Stats {
             commands: rate(|sample| sample.commands),
             bytes_in: rate(|sample| sample.bytes_in),
             bytes_out: rate(|sample| sample.bytes_out),
+        }
+    }
+}
+
+impl Totals {
+    fn since(&self, begin: &Self) -> Self {
+        let began = begin.calls.iter().chain(std::iter::repeat(&0));
+        Self {
+            connections: self.connections - begin.connections,
+            rejected: self.rejected - begin.rejected,
+            bytes_in: self.bytes_in - begin.bytes_in,
+            bytes_out: self.bytes_out - begin.bytes_out,
+            hits: self.hits - begin.hits,
+            misses: self.misses - begin.misses,
+            errors: self.errors - begin.errors,
+            expired: self.expired - begin.expired,
+            calls: self.calls.iter().zip(began).map(|(all, begin)| all - begin).collect(),
         }
     }
 }

@@ -61,14 +61,14 @@ pub(super) fn help(container: &str, rows: &'static [Command]) -> Reply {
 fn help_lines<'a>(container: &str, rows: impl Iterator<Item = (&'a str, &'a str)>) -> Reply {
     let heading = format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
     let lines =
-        rows.flat_map(|(name, summary)| [name.to_ascii_uppercase(), format!("    {summary}.")]);
+        rows.flat_map(|(name, summary)| [name.to_ascii_uppercase(), format!("    {summary}")]);
     let lines = std::iter::once(heading).chain(lines);
     Reply::Array(lines.map(|line| Reply::Bulk(line.into())).collect())
 }
 
 /// `COMMAND GETKEYS command arg…`.
 fn get_keys(words: &[Bytes]) -> Reply {
-    let Some(name) = words.first() else {
+    let [name, _, ..] = words else {
         return super::wrong_arity("command|getkeys");
     };
     let Some(row) = row(name) else { return Reply::error("Invalid command specified") };
@@ -109,8 +109,8 @@ fn full_name(row: &Command, above: Option<&Command>) -> Reply {
     }
 }
 
-/// A row as `COMMAND` shows it. Categories, hints and key specifications are left empty: the first
-/// six fields are what clients route by.
+/// A row as `COMMAND` shows it. Hints and key specifications are left empty: clients route by what is
+/// before them.
 fn details(row: &Command) -> Reply {
     details_below(row, None)
 }
@@ -126,11 +126,34 @@ fn details_below(row: &Command, above: Option<&Command>) -> Reply {
         Reply::Integer(first),
         Reply::Integer(last),
         Reply::Integer(step),
+        Reply::Set(categories(row).into_iter().map(Reply::Status).collect()),
         Reply::Set(Vec::new()),
-        Reply::Array(Vec::new()),
-        Reply::Array(Vec::new()),
+        Reply::Set(Vec::new()),
         Reply::Array(below(row)),
     ])
+}
+
+/// Redis' categories for access rules, as far as they follow from the rest of the row.
+fn categories(row: &Command) -> Vec<&'static str> {
+    let is = |flag| row.flags.contains(&flag);
+    let group = match row.group {
+        "connection" => Some("@connection"),
+        "generic" => Some("@keyspace"),
+        "hash" => Some("@hash"),
+        "sorted-set" => Some("@sortedset"),
+        "string" => Some("@string"),
+        "transactions" => Some("@transaction"),
+        _ => None,
+    };
+    let all = [
+        is("readonly").then_some("@read"),
+        is("write").then_some("@write"),
+        is("admin").then_some("@admin"),
+        is("admin").then_some("@dangerous"),
+        group,
+        Some(if is("fast") { "@fast" } else { "@slow" }),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// A row as `COMMAND DOCS` shows it.

@@ -115,10 +115,12 @@ fn list(call: &mut Call<'_>) -> Reply {
             Err(error) => return error,
         },
         [by, ids @ ..] if by.eq_ignore_ascii_case(b"id") && !ids.is_empty() => {
-            let ids: Result<Vec<_>, _> = ids.iter().map(|id| positive(id)).collect();
+            let ids: Result<Vec<_>, _> = ids.iter().map(|id| integer(id)).collect();
             match ids {
-                Ok(ids) => peers.retain(|peer| ids.contains(&peer.id)),
-                Err(()) => return Reply::error("Invalid client ID"),
+                Ok(ids) => {
+                    peers.retain(|peer| ids.iter().any(|&id| u64::try_from(id) == Ok(peer.id)));
+                }
+                Err(_) => return Reply::error("Invalid client ID"),
             }
         }
         _ => return Reply::error("syntax error"),

@@ -1,11 +1,12 @@
 //! Commands on the server: what it holds, how it is set, how it does.
 
-use super::{Call, Command, NO_KEYS, Run};
+use super::catalogue::help;
+use super::{Call, Command, NO_KEYS, Run, shown};
 use crate::resp::glob::matches_any_case;
-use crate::resp::info;
+use crate::resp::info::{self, MICROSECONDS};
 use crate::resp::reply::Reply;
+use crate::resp::server::KEEPALIVE;
 use crate::resp::service::Service;
-use engine::kv::Durability;
 
 /// The commands of this file.
 pub(super) static ROWS: &[Command] = &[
@@ -29,7 +30,25 @@ pub(super) static ROWS: &[Command] = &[
         summary: "Get information and statistics about the server",
         run: Run::Call(info),
     },
+    Command {
+        name: "time",
+        arity: 1,
+        flags: &["loading", "stale", "fast"],
+        keys: NO_KEYS,
+        group: "server",
+        since: "2.6.0",
+        summary: "Return the time: seconds since 1970 and microseconds, to the millisecond",
+        run: Run::Call(time),
+    },
 ];
+
+/// `TIME`.
+fn time(call: &mut Call<'_>) -> Reply {
+    const MILLISECONDS: u64 = 1000;
+    let now = call.service.keyspace.now();
+    let parts = [now / MILLISECONDS, now % MILLISECONDS * MICROSECONDS];
+    Reply::Array(parts.map(|part| Reply::Bulk(part.to_string().into())).into())
+}
 
 /// `INFO [section…]`.
 fn info(call: &mut Call<'_>) -> Reply {
@@ -37,16 +56,53 @@ fn info(call: &mut Call<'_>) -> Reply {
 }
 
 /// The subcommands of `CONFIG`.
-static CONFIG: &[Command] = &[Command {
-    name: "get",
-    arity: -3,
-    flags: &["admin", "noscript", "loading", "stale"],
-    keys: NO_KEYS,
-    group: "server",
-    since: "2.0.0",
-    summary: "Get the values of configuration parameters",
-    run: Run::Call(config_get),
-}];
+static CONFIG: &[Command] = &[
+    config_row("get", -3, "2.0.0", "Get the values of parameters: pattern...", config_get),
+    config_row("help", 2, "5.0.0", "Show these lines", |_| help("CONFIG", CONFIG)),
+    config_row("resetstat", 2, "2.0.0", "Let INFO count from now on", |call| {
+        call.service.stats.begin_anew(call.service.keyspace.expired());
+        Reply::OK
+    }),
+    config_row("set", -4, "2.0.0", "Refused: settings are in the settings file", config_set),
+];
+
+const fn config_row(
+    name: &'static str,
+    arity: i32,
+    since: &'static str,
+    summary: &'static str,
+    run: fn(&mut Call<'_>) -> Reply,
+) -> Command {
+    Command {
+        name,
+        arity,
+        flags: &["admin", "noscript", "loading", "stale"],
+        keys: NO_KEYS,
+        group: "server",
+        since,
+        summary,
+        run: Run::Call(run),
+    }
+}
+
+/// `CONFIG SET`: what a running server is told by Redis clients would be gone after a restart.
+fn config_set(call: &mut Call<'_>) -> Reply {
+    let known = parameters(call.service);
+    let name = &call.words[2];
+    if !call.words.len().is_multiple_of(2) {
+        return super::syntax_error();
+    }
+    let name = shown(name);
+    if !known.iter().any(|(known, _)| name.eq_ignore_ascii_case(known)) {
+        return Reply::error(format_args!(
+            "Unknown option or number of arguments for CONFIG SET - '{name}'"
+        ));
+    }
+    Reply::error(format_args!(
+        "CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config: \
+         change the settings file and restart"
+    ))
+}
 
 fn config_get(call: &mut Call<'_>) -> Reply {
     let wanted = |name: &str| {
@@ -61,23 +117,24 @@ fn config_get(call: &mut Call<'_>) -> Reply {
 /// place to change any of it.
 fn parameters(service: &Service) -> Vec<(&'static str, String)> {
     let settings = &service.settings;
-    let (appendonly, appendfsync) = match service.keyspace.durability() {
-        Durability::Always => ("yes", "always"),
-        Durability::EverySec => ("yes", "everysec"),
-        Durability::None => ("yes", "no"),
-    };
+    let (plain, tls) = if settings.tls { (0, settings.port) } else { (settings.port, 0) };
+    let seconds = settings.idle_timeout.unwrap_or_default().as_secs();
     vec![
-        ("appendfsync", appendfsync.into()),
-        ("appendonly", appendonly.into()),
+        ("appendfsync", info::appendfsync(service.keyspace.durability()).into()),
+        ("appendonly", "yes".into()),
         ("client-query-buffer-limit", settings.request_bytes_max.to_string()),
+        ("cluster-enabled", "no".into()),
         ("databases", "1".into()),
         ("maxclients", settings.clients_max.to_string()),
         ("maxmemory", "0".into()),
         ("maxmemory-clients", settings.clients_bytes_max.to_string()),
         ("maxmemory-policy", "noeviction".into()),
-        ("port", settings.port.to_string()),
+        ("notify-keyspace-events", String::new()),
+        ("port", plain.to_string()),
         ("proto-max-bulk-len", settings.bulk_bytes_max.to_string()),
         ("save", String::new()),
-        ("timeout", "0".into()),
+        ("tcp-keepalive", KEEPALIVE.as_secs().to_string()),
+        ("timeout", seconds.to_string()),
+        ("tls-port", tls.to_string()),
     ]
 }

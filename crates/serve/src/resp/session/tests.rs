@@ -80,10 +80,42 @@ fn commands_answer_as_redis_does() {
             "*2 $4 save $0  *0 *4 $11 appendfsync $2 no $9 databases $1 1",
         ),
         ("command list filterby pattern s?t\ncommand info nope\n", "*1 $3 set *1 $-1"),
-        ("command info get\n", "*1 *10 $3 get :2 *2 +readonly +fast :1 :1 :1 *0 *0 *0 *0"),
+        (
+            "command info get\n",
+            "*1 *10 $3 get :2 *2 +readonly +fast :1 :1 :1 *3 +@read +@string +@fast *0 *0 *0",
+        ),
         (
             "command docs echo nope\n",
             "*2 $4 echo *6 $7 summary $21 Echo the given string $5 since $5 1.0.0 $5 group $10 connection",
+        ),
+        (
+            "command getkeys del a b\ncommand getkeys mset a 1 b 2\ncommand getkeys ping a\n",
+            "*2 $1 a $1 b *2 $1 a $1 b -ERR The command has no key arguments",
+        ),
+        (
+            "config help\n",
+            "*9 $63 CONFIG <subcommand> [<arg> [value] [opt] ...]. Subcommands are: $3 GET $44     Get the \
+             values of parameters: pattern... $4 HELP $20     Show these lines $9 RESETSTAT $30     Let \
+             INFO count from now on $3 SET $46     Refused: settings are in the settings file",
+        ),
+        ("time\n", "*2 $4 1000 $1 0"),
+        (
+            "client no-evict on\nclient no-touch off\nclient no-touch maybe\n",
+            "+OK +OK -ERR syntax error",
+        ),
+        (
+            "client list id 7\nclient kill id 8\nclient kill id 0\nclient kill type pubsub\n",
+            "$0  :0 -ERR client-id should be greater than 0 :0",
+        ),
+        (
+            "client info\n",
+            "$100 id=7 addr= laddr= name= age=0 idle=0 flags=N db=0 cmd=client user=default resp=2 \
+             lib-name= lib-ver=",
+        ),
+        (
+            "hello 3 setname me\nmulti\nset k v\nreset\nexec\nclient getname\nget k\n",
+            "%7 $6 server $5 redis $7 version $6 7.0.15 $5 proto :3 $2 id :7 $4 mode $10 standalone $4 role \
+             $6 master $7 modules *0 +OK +QUEUED +RESET -ERR EXEC without MULTI $-1 $-1",
         ),
         ("quit\nping\n", "+OK"),
         (
@@ -210,7 +242,7 @@ fn kept_commands_are_done_together_or_not_at_all() {
 fn subcommands_are_catalogued_under_their_full_names() {
     let service = service(Memory::default(), None);
     let docs = talk(&service, "command docs config\n");
-    assert!(docs.contains("$11 subcommands *2 $10 config|get *6 $7 summary"), "{docs}");
+    assert!(docs.contains("$11 subcommands *8 $10 config|get *6 $7 summary"), "{docs}");
     let info = talk(&service, "command info config\n");
     assert!(info.contains("$10 config|get :-3"), "{info}");
 }
@@ -225,6 +257,17 @@ fn mistakes_get_redis_own_words() {
         ("set a b ex 0\n", "-ERR invalid expire time in 'set' command"),
         ("config\n", "-ERR wrong number of arguments for 'config' command"),
         ("config get\n", "-ERR wrong number of arguments for 'config|get' command"),
+        (
+            "config set port 1\n",
+            "-ERR CONFIG SET failed (possibly related to argument 'port') - can't set immutable config: change the settings file and restart",
+        ),
+        (
+            "config set nope 1\n",
+            "-ERR Unknown option or number of arguments for CONFIG SET - 'nope'",
+        ),
+        ("config set port 1 x\n", "-ERR syntax error"),
+        ("client kill user nobody\n", "-ERR No such user 'nobody'"),
+        ("client list foo\n", "-ERR syntax error"),
         ("config nope\n", "-ERR unknown subcommand 'nope'. Try CONFIG HELP."),
         ("command nope\n", "-ERR unknown subcommand 'nope'. Try COMMAND HELP."),
         ("command count a\n", "-ERR wrong number of arguments for 'command|count' command"),
@@ -270,6 +313,24 @@ fn a_stranger_is_served_nothing_but_the_way_in() {
     assert!(hello.starts_with("*14") && hello.ends_with("*0 $-1"), "{hello}");
     let refused = talk(&service(Memory::default(), Some("line")), "hello 3\n");
     assert!(refused.starts_with("-NOAUTH HELLO must be called"), "{refused}");
+}
+
+#[test]
+fn info_counts_anew_when_it_is_told_to() {
+    let service = service(Memory::default(), None);
+    talk(&service, "set a 1\nget a\nget b\nnope\n");
+    let stats = talk(&service, "config resetstat\nget a\ninfo stats\ninfo commandstats\n");
+    for line in [
+        "total_commands_processed:2 ",
+        "keyspace_hits:1 ",
+        "keyspace_misses:0 ",
+        "total_error_replies:0 ",
+        "cmdstat_get:calls=1 ",
+    ] {
+        assert!(stats.contains(line), "{line} in {stats}");
+    }
+    assert!(!stats.contains("cmdstat_set"), "{stats}");
+    assert_eq!(service.stats.hits.get(), 2, "other readers go on counting");
 }
 
 #[test]

@@ -1,0 +1,44 @@
+//! A door over a store in memory, on 127.0.0.1 and the port that is given (6390): what the door alone
+//! costs, for profiles and for comparisons with redis-server. Stops with its process.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use engine::keyspace::Keyspace;
+use engine::kv::Memory;
+use serve::figures::{self, Figures};
+use serve::resp::{Server, Service, Settings};
+use tokio::net::TcpListener;
+
+struct Program(Instant);
+
+impl Figures for Program {
+    fn uptime(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn memory(&self) -> figures::Memory {
+        figures::Memory::default()
+    }
+
+    fn volumes(&self) -> Vec<figures::Volume> {
+        Vec::new()
+    }
+}
+
+fn main() -> std::io::Result<()> {
+    let port = std::env::args().nth(1).map_or(6390, |port| port.parse().expect("a port"));
+    let wall = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis());
+    let wall = move || u64::try_from(wall()).unwrap_or(u64::MAX);
+    let keyspace =
+        Keyspace::open(Arc::new(Memory::default()), Box::new(wall), 1).expect("the store is empty");
+    let settings = Settings { port, ..Settings::default() };
+    let figures = Arc::new(Program(Instant::now()));
+    let service = Arc::new(Service::new(settings, Arc::new(keyspace), figures));
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+        Server::new(service, None).run(listener, std::future::pending()).await;
+        Ok(())
+    })
+}
