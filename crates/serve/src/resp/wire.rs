@@ -191,11 +191,14 @@ impl Decoder {
 
     /// Reads one line of words; none if it has not arrived whole.
     fn inline(&mut self, input: &mut BytesMut) -> Result<Option<Request>, ProtocolError> {
-        let Some(newline) = input[self.seen..].iter().position(|&byte| byte == b'\n') else {
+        let newline = input[self.seen..].iter().position(|&byte| byte == b'\n');
+        let len = self.seen + newline.unwrap_or(input.len() - self.seen);
+        // Unlike Redis, whether or not the end arrived in the same piece.
+        if len > INLINE_BYTES_MAX {
+            return Err(ProtocolError::new("too big inline request"));
+        }
+        let Some(newline) = newline else {
             self.seen = input.len();
-            if self.seen > INLINE_BYTES_MAX {
-                return Err(ProtocolError::new("too big inline request"));
-            }
             return Ok(None);
         };
         let line = input.split_to(mem::take(&mut self.seen) + newline + 1);
