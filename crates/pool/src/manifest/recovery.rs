@@ -192,7 +192,8 @@ fn stranger(label: &str, listing: &[Listed], of_pool: Option<&Belonging>) -> Err
         ),
         (None, Some(volume)) => format!(
             "volume {label} is blank, while volume {} belongs to pool {}: is the device mounted? \
-             A new volume joins with `plimsoll volume add`",
+             If it is a new one, take it out of the pool's settings: a pool keeps the volumes it \
+             was made of",
             volume.label, volume.header.pool
         ),
         (None, None) => format!(

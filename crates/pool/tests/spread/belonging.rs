@@ -78,7 +78,8 @@ fn a_volume_with_objects_and_no_header_is_refused() {
 fn a_blank_volume_in_a_pool_is_refused() {
     let mut volumes = pool_of(3);
     volumes[1] = Mem::new("new");
-    assert_says(refuse(&volumes), ErrorKind::Invalid, &["s1 is blank", "mounted", "volume add"]);
+    let words = ["s1 is blank", "mounted", "take it out"];
+    assert_says(refuse(&volumes), ErrorKind::Invalid, &words);
 }
 
 #[test]
