@@ -153,8 +153,12 @@ impl Inner {
         let mut failed: Vec<At> = Vec::new();
         loop {
             let id = self.journal.issue_id().await?;
-            let Some(layout) = self.choose(id, kind, intent, &failed).await else {
-                return Err(self.nowhere(name, intent, failed));
+            let layout = match self.choose(id, kind, intent, &failed).await {
+                Ok(layout) => layout,
+                Err(away) => {
+                    failed.extend(away);
+                    return Err(self.nowhere(name, intent, failed));
+                }
             };
             match self.make_leaves(id, kind, &layout, intent, data).await {
                 Ok(leaves) => return Ok(Made { id, layout, leaves }),
@@ -174,23 +178,27 @@ impl Inner {
     }
 
     /// Asks placement, with the volumes as they are now. Logs go to the volumes for metadata if these
-    /// have room.
+    /// have room. If it finds none: the volumes that did not answer.
     async fn choose(
         &self,
         id: ObjectId,
         kind: Kind,
         intent: &Intent,
         failed: &[At],
-    ) -> Option<Layout> {
-        let candidate = |(volume, space): (VolumeId, Result<Space>)| {
+    ) -> std::result::Result<Layout, Vec<At>> {
+        let (mut all, mut away) = (Vec::new(), Vec::new());
+        for (volume, space) in self.spaces().await {
             let is_out = failed.iter().any(|(other, _)| *other == volume);
             let (healthy, Space { total, free }) = match space {
                 Ok(space) if !is_out => (true, space),
+                Err(e) if !is_out => {
+                    away.push((volume, e));
+                    (false, Space { total: 0, free: 0 })
+                }
                 _ => (false, Space { total: 0, free: 0 }),
             };
-            Candidate { volume, free, total, healthy }
-        };
-        let all: Vec<_> = self.spaces().await.into_iter().map(candidate).collect();
+            all.push(Candidate { volume, free, total, healthy });
+        }
         let for_meta = all.iter().filter(|c| self.meta.contains(&c.volume));
         let for_meta: Vec<_> = for_meta.copied().collect();
         let intent = match kind {
@@ -202,7 +210,7 @@ impl Inner {
             Kind::Log => placement.choose(id.0, intent, &for_meta),
             Kind::Table | Kind::Data => None,
         };
-        chosen.or_else(|| placement.choose(id.0, intent, &all))
+        chosen.or_else(|| placement.choose(id.0, intent, &all)).ok_or(away)
     }
 
     /// Makes the leaves of one object, all or none.
@@ -252,16 +260,25 @@ impl Inner {
             .iter()
             .map(|(volume, e)| format!("volume {}: {e}", self.seats.label(*volume)))
             .collect();
+        // Those that answered and were not tried have no room for it.
+        let tried_all = failed.len() == self.seats.present().count();
         let kind = match failed.last() {
-            Some((_, e)) if failed.iter().all(|(_, other)| other.kind() == e.kind()) => e.kind(),
+            Some((_, e)) if tried_all && failed.iter().all(|(_, f)| f.kind() == e.kind()) => {
+                e.kind()
+            }
             _ => ErrorKind::OutOfSpace,
         };
         let len = intent.len.map_or("any".into(), |len| policy::units::Bytes(len).to_string());
-        let mut what = format!("{name}: no volume of the pool has room for {len} bytes more");
-        if !causes.is_empty() {
-            what += &format!(" ({})", causes.join("; "));
-        }
-        Error::new(kind, what)
+        Error::new(
+            kind,
+            match causes.is_empty() {
+                true => format!("{name}: no volume of the pool has room for {len} bytes more"),
+                false => format!(
+                    "{name}: no volume of the pool takes {len} bytes more ({})",
+                    causes.join("; ")
+                ),
+            },
+        )
     }
 }
 

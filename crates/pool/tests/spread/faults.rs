@@ -329,3 +329,17 @@ fn with_every_volume_full_the_pool_can_be_read() {
         assert_eq!(get(&rig.open().await.unwrap(), "c").await.unwrap(), b"bytes");
     });
 }
+
+#[test]
+fn with_every_volume_away_nothing_is_said_to_be_full() {
+    block_on(async {
+        let rig = Rig::new(mems(3));
+        let pool = rig.open().await.unwrap();
+        rig.plan.inject(Rule::new(Effect::Fail(ErrorKind::Unavailable)));
+        let refused = put(&pool, "a", b"bytes").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+        assert!(refused.to_string().contains("volume s2"), "{refused}");
+        rig.mend();
+        put(&pool, "a", b"bytes").await.unwrap();
+    });
+}
