@@ -13,7 +13,7 @@ use crate::Settings;
 use crate::info_log::InfoLog;
 use crate::logs::Logs;
 use crate::memory::{Allowance, Share, Tails};
-use crate::path::{FileKind, Root};
+use crate::path::{FileKind, Root, shown};
 use crate::readable::Readable;
 use crate::sequential::Sequential;
 use crate::table::TableWriter;
@@ -26,7 +26,8 @@ pub(crate) struct FileSystem {
     clock: Clock,
     root: Root,
     settings: Settings,
-    /// Directories somebody made. A pool has none, so an empty one is forgotten with the process.
+    /// Directories somebody made or took the last file from. A pool has none, so an empty one is
+    /// forgotten with the process.
     dirs: Mutex<BTreeSet<Name>>,
     locked: Mutex<BTreeMap<Name, Claim>>,
     tables: Arc<Allowance>,
@@ -142,7 +143,8 @@ impl FileSystem {
             return Ok(None);
         }
         let rest = files.iter().chain(made.iter()).filter_map(|n| n.as_str().strip_prefix(&prefix));
-        Ok(Some(rest.map(|rest| rest.split('/').next().unwrap_or(rest).to_owned()).collect()))
+        let part = |rest: &str| shown(rest.split('/').next().unwrap_or(rest)).to_owned();
+        Ok(Some(rest.map(part).collect()))
     }
 
     pub(crate) fn remove(&self, path: &str) -> Result<()> {
@@ -196,6 +198,7 @@ impl FileSystem {
         if self.pool.contains(&from) {
             self.tails.forget(&from);
             self.tails.forget(&to);
+            self.keep_directory(&from);
             return block_on(self.pool.rename(&from, &to));
         }
         if !self.is_dir_name(&from)? {
@@ -292,7 +295,15 @@ impl FileSystem {
     /// back is removed again.
     fn remove_name(&self, name: &Name) -> Result<()> {
         self.tails.forget(name);
+        self.keep_directory(name);
         block_on(self.pool.remove_soon(name))
+    }
+
+    /// The directory of a file that goes stays, even if it becomes empty: RocksDB removes what is in a
+    /// directory, then the directory, and takes it for a failure if that is gone.
+    fn keep_directory(&self, name: &Name) {
+        let dir = name.as_str().rsplit_once('/').and_then(|(dir, _)| Name::new(dir).ok());
+        self.dirs.lock().extend(dir);
     }
 
     /// A directory was made, or there is something in it.

@@ -1,6 +1,12 @@
 //! RocksDB's paths and a pool's names.
+//!
+//! Both are parts between slashes, but no part of a name begins with a dot. RocksDB hides files that
+//! are not finished behind one (backups do), so such a part gets an underscore in front, and so does
+//! one that would be taken for it: `.1.tmp` is stored as `_.1.tmp`, and `_.1.tmp` as `__.1.tmp`.
 
-use volume::{Name, Result};
+use std::borrow::Cow;
+
+use volume::{Error, ErrorKind, Name, Result};
 
 /// What a file of RocksDB is, by its path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -15,8 +21,9 @@ pub(crate) enum FileKind {
 }
 
 impl FileKind {
+    /// A file that will be renamed when it is finished is what it will be then.
     pub(crate) fn of(path: &str) -> Self {
-        match path.rsplit_once('.') {
+        match path.strip_suffix(".tmp").unwrap_or(path).rsplit_once('.') {
             Some((_, "sst")) => Self::Table,
             Some((_, "blob")) => Self::Blob,
             _ => Self::Log,
@@ -40,8 +47,12 @@ impl Root {
     pub(crate) fn name(&self, path: &str) -> Result<Name> {
         let mut name = self.0.as_str().to_owned();
         for part in parts(path) {
+            if part == ".." {
+                let message = format!("path {path:?}: leads out of its directory");
+                return Err(Error::new(ErrorKind::Invalid, message));
+            }
             name.push('/');
-            name.push_str(part);
+            name.push_str(&stored(part));
         }
         Name::new(&name)
     }
@@ -49,6 +60,24 @@ impl Root {
     pub(crate) fn as_str(&self) -> &str {
         self.0.as_str()
     }
+}
+
+/// What a part of a path is called in names.
+fn stored(part: &str) -> Cow<'_, str> {
+    if has_dot_in_front(part) { format!("_{part}").into() } else { part.into() }
+}
+
+/// The part of a path that is called `part` in names.
+pub(crate) fn shown(part: &str) -> &str {
+    match part.strip_prefix('_') {
+        Some(rest) if has_dot_in_front(rest) => rest,
+        _ => part,
+    }
+}
+
+/// Whether the first character is a dot, underscores aside.
+fn has_dot_in_front(part: &str) -> bool {
+    part.trim_start_matches('_').starts_with('.')
 }
 
 /// RocksDB doubles slashes and ends directories with one where it likes.
@@ -72,6 +101,22 @@ mod tests {
     }
 
     #[test]
+    fn a_dot_in_front_is_kept_behind_an_underscore() {
+        let root = Root::new("kv").unwrap();
+        for (part, expected) in [
+            (".1.tmp", "_.1.tmp"),
+            ("_.1.tmp", "__.1.tmp"),
+            ("__.", "___."),
+            ("_1", "_1"),
+            ("a", "a"),
+        ] {
+            let name = root.name(&format!("/meta/{part}")).unwrap();
+            assert_eq!(name.as_str(), format!("kv/meta/{expected}"));
+            assert_eq!(shown(expected), part);
+        }
+    }
+
+    #[test]
     fn only_tables_and_blob_files_are_no_logs() {
         for (path, kind) in [
             ("/000012.sst", FileKind::Table),
@@ -80,6 +125,9 @@ mod tests {
             ("/MANIFEST-000005", FileKind::Log),
             ("/CURRENT", FileKind::Log),
             ("/OPTIONS-000007.dbtmp", FileKind::Log),
+            ("/backups/shared_checksum/.000012_sABC_9.sst.tmp", FileKind::Table),
+            ("/backups/private/1.tmp/MANIFEST-000005", FileKind::Log),
+            ("/backups/meta/.1.tmp", FileKind::Log),
         ] {
             assert_eq!(FileKind::of(path), kind, "{path}");
         }

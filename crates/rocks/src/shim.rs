@@ -65,9 +65,10 @@ impl Shim {
 
     /// Puts the shim under `options`. Call it last: a comparator that is set later is not seen, and
     /// what it sets for the pool's sake would be lost: no readahead of RocksDB's own for
-    /// compactions, recycled logs, and tables that are opened in the background, so that a volume
-    /// that is away does not keep the database from opening (FIFO compaction needs
-    /// `set_open_files_async(false)` after this).
+    /// compactions, how many logs are recycled, and tables that are opened in the background, so that
+    /// a volume that is away does not keep the database from opening (FIFO compaction needs
+    /// `set_open_files_async(false)` after this). Logs kept for a time (`set_wal_ttl_seconds`) are kept
+    /// for ever, for a pool has no times: limit their size (`set_wal_size_limit_mb`).
     ///
     /// The options keep the pool in use until they, and every database opened with them, are dropped.
     pub fn install(&self, options: &mut Options) {

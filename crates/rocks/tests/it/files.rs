@@ -12,13 +12,8 @@ use volume::task::block_on;
 use volume::{Clock, Name};
 
 use crate::support::{
-    check, compact, fill, key, open, options, pool, settle, try_open, value, volumes,
+    check, compact, fill, key, names, open, options, pool, settle, try_open, value, volumes,
 };
-
-fn names(pool: &Spread, prefix: &str) -> Vec<Name> {
-    let listed = block_on(pool.list_prefix(prefix)).unwrap();
-    listed.into_iter().map(|listed| listed.name).collect()
-}
 
 /// What kinds of file there are: `000012.sst` is `.sst`, `MANIFEST-000005` is `MANIFEST-`.
 fn kinds(pool: &Spread) -> BTreeSet<String> {

@@ -5,8 +5,10 @@
 mod support;
 
 mod audit;
+mod backup;
 mod basics;
 mod crash;
+mod families;
 mod faults;
 mod files;
 mod model;

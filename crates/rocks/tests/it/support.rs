@@ -2,15 +2,16 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use policy::placement::RoundRobin;
 use pool::spread::{Opening, Spread};
 use pool::{Member, PoolId};
-use rocks::{Db, Settings};
-use rust_rocksdb::{BlockBasedOptions, DBCompressionType, Options, WaitForCompactOptions};
+use rocks::{Db, Settings, Shim};
+use rust_rocksdb::{BlockBasedOptions, DB, DBCompressionType, Options, WaitForCompactOptions};
 use volume::mem::Mem;
 use volume::task::block_on;
-use volume::{Clock, Volume};
+use volume::{Clock, Name, Volume};
 
 /// What the database is called in its pool.
 pub(crate) const NAME: &str = "kv";
@@ -77,7 +78,90 @@ pub(crate) fn open(pool: &Spread) -> Db {
 }
 
 pub(crate) fn try_open(pool: &Spread, options: Options) -> rocks::Result<Db> {
-    rocks::open(pool.clone(), Clock::real(), NAME, options, Settings::default())
+    try_open_at(pool, NAME, options)
+}
+
+/// Opens the database that is called `name` in the pool.
+pub(crate) fn try_open_at(pool: &Spread, name: &str, options: Options) -> rocks::Result<Db> {
+    rocks::open(pool.clone(), Clock::real(), name, options, Settings::default())
+}
+
+/// Opens the database with these column families; makes those that are missing.
+pub(crate) fn open_families(pool: &Spread, families: &[&str]) -> Db {
+    try_open_families(pool, families, options()).expect("the database opens")
+}
+
+pub(crate) fn try_open_families(
+    pool: &Spread,
+    families: &[&str],
+    options: Options,
+) -> rocks::Result<Db> {
+    try_open_families_at(pool, NAME, families, options)
+}
+
+pub(crate) fn try_open_families_at(
+    pool: &Spread,
+    name: &str,
+    families: &[&str],
+    mut options: Options,
+) -> rocks::Result<Db> {
+    let shim = Shim::new(pool.clone(), Clock::real(), name, Settings::default())?;
+    options.create_missing_column_families(true);
+    shim.install(&mut options);
+    let families = families.iter().map(|name| (*name, options.clone()));
+    Ok(Db::new(DB::open_cf_with_opts(&options, Shim::PATH, families)?, shim))
+}
+
+/// Opens a database with every column family it has; gives their names too.
+pub(crate) fn try_open_all_at(
+    pool: &Spread,
+    name: &str,
+    options: Options,
+) -> rocks::Result<(Db, Vec<String>)> {
+    let families = {
+        let shim = Shim::new(pool.clone(), Clock::real(), name, Settings::default())?;
+        let mut options = options.clone();
+        shim.install(&mut options);
+        // There is no list before the database is made.
+        DB::list_cf(&options, Shim::PATH).unwrap_or_else(|_| vec!["default".into()])
+    };
+    let names: Vec<_> = families.iter().map(String::as_str).collect();
+    Ok((try_open_families_at(pool, name, &names, options)?, families))
+}
+
+/// A round for each seed from 0 on, many at once: most of a round with a fault in it is RocksDB waiting
+/// for a second before it tries again what failed. As many as `PLIMSOLL_ROUNDS` says, or `usual`.
+pub(crate) fn rounds(usual: u64, round: impl Fn(u64) + Sync) {
+    at_once(0..rounds_asked().unwrap_or(usual), round);
+}
+
+/// What `PLIMSOLL_ROUNDS` says.
+pub(crate) fn rounds_asked() -> Option<u64> {
+    let asked = std::env::var("PLIMSOLL_ROUNDS").ok()?;
+    Some(asked.parse().expect("PLIMSOLL_ROUNDS is a number"))
+}
+
+/// Does `work` for each number, many at once.
+pub(crate) fn at_once(numbers: Range<u64>, work: impl Fn(u64) + Sync) {
+    const AT_ONCE: usize = 24;
+    let next = AtomicU64::new(numbers.start);
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let number = next.fetch_add(1, Ordering::Relaxed)
+                    && number < numbers.end
+                {
+                    work(number);
+                }
+            });
+        }
+    });
+}
+
+/// Every name in the pool that begins with `prefix`.
+pub(crate) fn names(pool: &Spread, prefix: &str) -> Vec<Name> {
+    let listed = block_on(pool.list_prefix(prefix)).expect("a listing");
+    listed.into_iter().map(|listed| listed.name).collect()
 }
 
 /// Waits until RocksDB has nothing left to do.

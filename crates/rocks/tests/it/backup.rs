@@ -1,0 +1,202 @@
+//! Copies of a database: backups, checkpoints, and column families that move house.
+
+use pool::spread::Spread;
+use rocks::{Db, Settings};
+use rust_rocksdb::backup::{BackupEngine, BackupEngineOptions, RestoreOptions};
+use rust_rocksdb::checkpoint::Checkpoint;
+use rust_rocksdb::{Env, ImportColumnFamilyOptions};
+use volume::Clock;
+use volume::mem::Mem;
+
+use crate::support::{
+    check, compact, fill, key, open, open_families, options, pool, try_open_at, value, volumes,
+};
+
+const VOLUMES: usize = 4;
+
+/// Two levels of tables, and keys that are in the log only.
+fn filled(pool: &Spread) -> Db {
+    let db = open_families(pool, &["default"]);
+    fill(&db, 0..3000, 1);
+    db.flush().unwrap();
+    compact(&db);
+    fill(&db, 1000..2000, 2);
+    db.flush().unwrap();
+    fill(&db, 3000..3100, 2);
+    db
+}
+
+fn check_filled(db: &Db) {
+    check(db, 0..1000, 1);
+    check(db, 1000..2000, 2);
+    check(db, 2000..3000, 1);
+    check(db, 3000..3100, 2);
+    assert_eq!(db.get(key(3100)).unwrap(), None);
+}
+
+fn open_at(pool: &Spread, name: &str) -> Db {
+    try_open_at(pool, name, options()).expect("the database opens")
+}
+
+/// Backups at `path`, of and in the pool unless there is another environment for them.
+fn backups(db: &Db, path: &str, elsewhere: Option<&Env>) -> BackupEngine {
+    let mut options = BackupEngineOptions::new(path).unwrap();
+    if let Some(env) = elsewhere {
+        options.set_env(env);
+    }
+    BackupEngine::open(&options, db.shim().env()).expect("the backups open")
+}
+
+fn restore(engine: &mut BackupEngine, path: &str) {
+    engine.restore_from_latest_backup(path, path, &RestoreOptions::default()).expect("it restores");
+}
+
+#[test]
+fn backups_on_the_same_pool_are_made_verified_purged_and_restored() {
+    let volumes = volumes(VOLUMES);
+    {
+        let pool = pool(&volumes);
+        let db = filled(&pool);
+        let mut engine = backups(&db, "/backups", None);
+        engine.create_new_backup(&db).unwrap();
+        fill(&db, 0..500, 3);
+        engine.create_new_backup_flush(&db, true).unwrap();
+        fill(&db, 0..3100, 4);
+        compact(&db);
+        let ids: Vec<_> = engine.get_backup_info().iter().map(|info| info.backup_id).collect();
+        assert_eq!(ids, [1, 2]);
+        ids.iter().for_each(|&id| engine.verify_backup(id).unwrap());
+    }
+    let pool = pool(&volumes);
+    let db = open(&pool);
+    // Another process: what it knows of the backups it read from their files.
+    let mut engine = backups(&db, "/backups", None);
+    engine.restore_from_backup("/first", "/first", &RestoreOptions::default(), 1).unwrap();
+    check_filled(&open_at(&pool, "kv/first"));
+    engine.purge_old_backups(1).unwrap();
+    engine.verify_backup(2).unwrap();
+    restore(&mut engine, "/second");
+    let second = open_at(&pool, "kv/second");
+    check(&second, 0..500, 3);
+    check(&second, 500..1000, 1);
+    check(&db, 0..3100, 4);
+}
+
+#[test]
+fn a_backup_takes_the_place_of_the_database_it_is_of() {
+    let volumes = volumes(VOLUMES);
+    let pool = pool(&volumes);
+    let mut engine = {
+        let db = filled(&pool);
+        let mut engine = backups(&db, "/backups", None);
+        engine.create_new_backup(&db).unwrap();
+        fill(&db, 0..3100, 4);
+        engine
+    };
+    restore(&mut engine, "/");
+    drop(engine);
+    check_filled(&open(&pool));
+}
+
+#[test]
+fn backups_on_the_local_disk_outlive_the_pool() {
+    let disk = tempfile::tempdir().unwrap();
+    let path = disk.path().to_str().expect("a path that is text");
+    let local = Env::new().unwrap();
+    {
+        let pool = pool(&volumes(VOLUMES));
+        let db = filled(&pool);
+        backups(&db, path, Some(&local)).create_new_backup(&db).unwrap();
+    }
+    let pool = pool(&volumes(2));
+    let other = open_at(&pool, "other");
+    restore(&mut backups(&other, path, Some(&local)), "/restored");
+    check_filled(&open_at(&pool, "other/restored"));
+}
+
+#[test]
+fn checkpoints_hold_what_was_written_before_with_the_log_or_without() {
+    let volumes = volumes(VOLUMES);
+    {
+        let db = filled(&pool(&volumes));
+        let checkpoint = Checkpoint::new(&db).unwrap();
+        checkpoint.create_checkpoint("/flushed").unwrap();
+        // Whoever has less than a GiB in the log gets it copied.
+        checkpoint.create_checkpoint_with_log_size("/logged", 1 << 30).unwrap();
+        fill(&db, 0..3100, 4);
+        compact(&db);
+        let Err(twice) = checkpoint.create_checkpoint("/flushed") else { panic!("it is there") };
+        assert!(twice.as_ref().contains("exists"), "{twice}");
+    }
+    let pool = pool(&volumes);
+    for name in ["kv/flushed", "kv/logged"] {
+        check_filled(&open_at(&pool, name));
+    }
+    check(&open(&pool), 0..3100, 4);
+}
+
+#[test]
+fn a_column_family_is_exported_and_imported_by_copy_and_by_move() {
+    let volumes = volumes(VOLUMES);
+    let (copied, moved) = (import(false), import(true));
+    {
+        let pool = pool(&volumes);
+        let mut db = filled(&pool);
+        let default = db.cf_handle("default").unwrap();
+        let exported =
+            Checkpoint::new(&db).unwrap().export_column_family(default, "/export").unwrap();
+        fill(&db, 0..3100, 4);
+        let mut options = options();
+        db.shim().install(&mut options);
+        db.create_column_family_with_import(&options, "copied", &copied, &exported).unwrap();
+        db.create_column_family_with_import(&options, "moved", &moved, &exported).unwrap();
+        check_family(&db, "copied");
+        check_family(&db, "moved");
+    }
+    let db = open_families(&pool(&volumes), &["default", "copied", "moved"]);
+    check_family(&db, "copied");
+    check_family(&db, "moved");
+    check(&db, 0..3100, 4);
+}
+
+fn import(moves: bool) -> ImportColumnFamilyOptions {
+    let mut options = ImportColumnFamilyOptions::default();
+    options.set_move_files(moves);
+    options
+}
+
+fn check_family(db: &Db, name: &str) {
+    let family = db.cf_handle(name).unwrap();
+    for (i, version) in [(0, 1), (1500, 2), (2999, 1), (3099, 2)] {
+        assert_eq!(db.get_cf(family, key(i)).unwrap(), Some(value(i, version)), "{name}: {i}");
+    }
+    assert_eq!(db.iterator_cf(family, rust_rocksdb::IteratorMode::Start).count(), 3100);
+}
+
+#[test]
+fn a_backup_with_a_flipped_byte_is_found_and_not_restored() {
+    let volumes: Vec<Mem> = volumes(1);
+    let pool = pool(&volumes);
+    let db = filled(&pool);
+    let mut engine = backups(&db, "/backups", None);
+    engine.create_new_backup(&db).unwrap();
+    let name = crate::support::names(&pool, "kv/backups/shared_checksum/");
+    let stat = volume::task::block_on(pool.stat(&name[0])).unwrap();
+    let leaf = volume::Name::new(&format!("o{}.tab", stat.id)).unwrap();
+    volumes[0].damage(&leaf, stat.len / 2, |byte| *byte ^= 4);
+    let restored = engine.restore_from_latest_backup("/back", "/back", &RestoreOptions::default());
+    let error = restored.expect_err("it is damaged");
+    assert!(error.as_ref().contains("orruption"), "{error}");
+    check_filled(&db);
+    let settings = Settings::default();
+    let Err(missing) = rocks::open(pool, Clock::real(), "kv/back", strict(), settings) else {
+        panic!("a database was left half restored")
+    };
+    assert!(missing.to_string().contains("does not exist"), "{missing}");
+}
+
+fn strict() -> rust_rocksdb::Options {
+    let mut options = options();
+    options.create_if_missing(false);
+    options
+}
