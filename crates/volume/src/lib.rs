@@ -5,6 +5,7 @@
 //! on a leaf; a thread that may block runs them with [`task::block_on`], and a leaf then does its
 //! system call in place.
 
+pub mod blocking;
 pub mod buf;
 pub mod clock;
 pub mod conformance;
@@ -116,6 +117,32 @@ pub trait Object: Send + Sync {
     /// # Errors
     /// `OutOfSpace`, `Unavailable`, `Poisoned`: write the object elsewhere.
     fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()>;
+
+    /// [`Object::read_at`] for a thread that may block, into the caller's memory; gives how many bytes
+    /// from its start were read. Whole pages in page-aligned memory, such as [`buf::with_scratch`]
+    /// lends, are read without a copy.
+    ///
+    /// For callers that wait for one read at a time. Waits of several overlap through `read_at` only.
+    ///
+    /// # Errors
+    /// As for [`Object::read_at`].
+    ///
+    /// # Panics
+    /// Inside a future that [`task::block_on`] runs.
+    fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
+        blocking::read_at(self, offset, into, io)
+    }
+
+    /// [`Object::write_at`] for a thread that may block, from the caller's memory.
+    ///
+    /// # Errors
+    /// As for [`Object::write_at`].
+    ///
+    /// # Panics
+    /// Inside a future that [`task::block_on`] runs.
+    fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
+        blocking::write_at(self, offset, data, io)
+    }
 
     /// The exact length, also after a crash or a reopening.
     fn len(&self) -> u64;

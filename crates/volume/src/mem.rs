@@ -235,6 +235,14 @@ impl Object for Bytes {
         ready(self.write_at(offset, &data))
     }
 
+    fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
+        crate::blocking::read_at(self, offset, into, io)
+    }
+
+    fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
+        crate::blocking::write_at(self, offset, data, io)
+    }
+
     fn len(&self) -> u64 {
         self.len()
     }

@@ -21,6 +21,12 @@ use crate::clock::FINEST_SLACK;
 thread_local! {
     static MAY_BLOCK: Cell<bool> = const { Cell::new(false) };
     static ALARMS: RefCell<BinaryHeap<Reverse<Alarm>>> = const { RefCell::new(BinaryHeap::new()) };
+    /// This thread's, for every future it runs: a wake that comes late is one poll too many.
+    static PARKER: (Arc<Parker>, Waker) = {
+        let woken = AtomicBool::new(false);
+        let parker = Arc::new(Parker { thread: std::thread::current(), woken });
+        (Arc::clone(&parker), Waker::from(parker))
+    };
 }
 
 /// Runs a future to its end on this thread.
@@ -29,18 +35,18 @@ thread_local! {
 /// When called from inside a future that `block_on` runs: that future would stop all others.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let _mark = Mark::set();
-    let parker = Arc::new(Parker { thread: std::thread::current(), woken: AtomicBool::new(false) });
-    let waker = Waker::from(Arc::clone(&parker));
-    let mut cx = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-            return output;
+    PARKER.with(|(parker, waker)| {
+        let mut cx = Context::from_waker(waker);
+        let mut future = pin!(future);
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                return output;
+            }
+            while !parker.woken.swap(false, Ordering::Acquire) {
+                wait_for_wake_or_alarm();
+            }
         }
-        while !parker.woken.swap(false, Ordering::Acquire) {
-            wait_for_wake_or_alarm();
-        }
-    }
+    })
 }
 
 /// Whether the current thread runs under [`block_on`], so that a system call may be made in place.

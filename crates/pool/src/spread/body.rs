@@ -7,7 +7,8 @@ use futures_util::future::join_all;
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::placement::{Chunks, Layout, Piece, VolumeId};
-use volume::{Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Result};
+use volume::task::block_on;
+use volume::{Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Result, blocking};
 
 use super::{Inner, Spread};
 use crate::leaf::{Kind, Leaf, ObjectId};
@@ -126,6 +127,12 @@ impl Body {
         self.lsn.fetch_max(lsn, Ordering::AcqRel);
     }
 
+    /// The piece that is all of a range; `None` if the range is empty or has several.
+    fn only_piece(&self, offset: u64, len: usize) -> Option<Piece> {
+        let first = self.chunks.pieces(offset, len as u64).next()?;
+        (first.len == len as u64).then_some(first)
+    }
+
     fn part_len(&self, part: usize, len: u64) -> u64 {
         self.chunks.part_len(len, part)
     }
@@ -181,6 +188,12 @@ impl Handle {
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         Ok(())
+    }
+
+    /// As [`Inner::leaf`], for a thread that may block.
+    fn blocking_leaf(&self, part: usize) -> Result<Arc<dyn Object>> {
+        let open = self.body.parts[part].leaf.lock().clone();
+        open.map_or_else(|| block_on(self.pool.0.leaf(&self.body, part)), Ok)
     }
 
     async fn read(&self, offset: u64, mut into: IoBufMut, io: Io) -> Result<IoBufMut> {
@@ -306,6 +319,37 @@ impl Object for Handle {
 
     fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
         Box::pin(self.write(offset, data, io))
+    }
+
+    fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
+        let rest = usize::try_from(self.body.len().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let len = rest.min(into.len());
+        match self.body.only_piece(offset, len) {
+            None => blocking::read_at(self, offset, into, io),
+            Some(piece) => {
+                let leaf = self.blocking_leaf(piece.part)?;
+                let into = &mut into[..len];
+                let read = leaf.blocking_read_at(piece.inner, into, io);
+                let read = read.map_err(|e| self.pool.0.name_part(&self.body, piece.part, e))?;
+                // A part is shorter than it could be where the object has a gap.
+                into[read..].fill(0);
+                Ok(len)
+            }
+        }
+    }
+
+    fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
+        let (Some(piece), Some(end)) =
+            (self.body.only_piece(offset, data.len()), offset.checked_add(data.len() as u64))
+        else {
+            return blocking::write_at(self, offset, data, io);
+        };
+        self.must_not_be_sealed()?;
+        let leaf = self.blocking_leaf(piece.part)?;
+        let written = leaf.blocking_write_at(piece.inner, data, io);
+        written.map_err(|e| self.pool.0.name_part(&self.body, piece.part, e))?;
+        self.body.len.fetch_max(end, Ordering::AcqRel);
+        Ok(())
     }
 
     fn len(&self) -> u64 {

@@ -39,6 +39,11 @@ pub trait Harness {
     /// Runs `work` to its end.
     fn run(&mut self, work: Work);
 
+    /// Whether the suite may wait for the volume on its own thread: not in virtual time.
+    fn may_block(&self) -> bool {
+        false
+    }
+
     /// Closes the volume and opens it again; false if this volume has no life beyond one opening.
     fn reopen(&mut self) -> bool;
 }
@@ -68,6 +73,10 @@ impl Harness for Blocking {
 
     fn run(&mut self, work: Work) {
         task::block_on(work);
+    }
+
+    fn may_block(&self) -> bool {
+        true
     }
 
     fn reopen(&mut self) -> bool {

@@ -6,8 +6,12 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::*;
+use crate::buf::with_scratch;
 
-pub(super) const CASES: &[(&str, Case)] = &[("random operations match byte vectors", random)];
+pub(super) const CASES: &[(&str, Case)] = &[
+    ("random operations match byte vectors", random),
+    ("blocking calls match byte vectors", blocking),
+];
 
 const SEEDS: u64 = 4;
 const ROUNDS: usize = 3;
@@ -30,6 +34,56 @@ fn random(harness: &mut dyn Harness) {
                 volume.remove(&name(text)).await.unwrap_or_else(|e| panic!("remove {text}: {e}"));
             }
         });
+    }
+}
+
+/// What a blocking thread writes is what it reads, and what everyone else does.
+fn blocking(harness: &mut dyn Harness) {
+    if !harness.may_block() {
+        return;
+    }
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(0);
+    for text in BOTH {
+        let object = ask(harness, |volume| async move { create(&*volume, text).await });
+        let mut bytes = Vec::new();
+        for _ in 0..OPERATIONS {
+            let (offset, len) = range(&mut rng);
+            if rng.random_ratio(1, 2) {
+                let mut data = vec![0; len];
+                rng.fill_bytes(&mut data);
+                let written = object.blocking_write_at(offset, &data, IO);
+                written.unwrap_or_else(|e| panic!("write {len} bytes at {offset}: {e}"));
+                overwrite(&mut bytes, offset as usize, &data);
+            } else {
+                compare_blocking(&*object, &bytes, offset, len);
+            }
+            assert_eq!(object.len(), bytes.len() as u64);
+        }
+        let all = ask(harness, |_| async move { content(&*object).await });
+        assert!(all == bytes, "{text}");
+    }
+}
+
+/// Reads into memory that is page-aligned and into some that is not.
+fn compare_blocking(object: &dyn Object, bytes: &[u8], offset: u64, len: usize) {
+    let start = (offset as usize).min(bytes.len());
+    let expected = &bytes[start..(offset as usize + len).min(bytes.len())];
+    with_scratch(len + 1, |scratch| {
+        let (aligned, unaligned) = (0..len, 1..len + 1);
+        for range in [aligned, unaligned] {
+            let into = &mut scratch[range];
+            let read = object.blocking_read_at(offset, into, IO);
+            let read = read.unwrap_or_else(|e| panic!("read {len} bytes at {offset}: {e}"));
+            assert!(into[..read] == *expected, "read {len} bytes at {offset} of {}", bytes.len());
+        }
+    });
+}
+
+/// A write of `data` at `at`.
+fn overwrite(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
+    if !data.is_empty() {
+        bytes.resize(bytes.len().max(at + data.len()), 0);
+        bytes[at..at + data.len()].copy_from_slice(data);
     }
 }
 
@@ -82,10 +136,7 @@ async fn step(object: &dyn Object, bytes: &mut Vec<u8>, rng: &mut (impl Rng + Se
             let mut data = vec![0; len];
             rng.fill_bytes(&mut data);
             write(object, offset, &data).await;
-            if len > 0 {
-                bytes.resize(bytes.len().max(at + len), 0);
-                bytes[at..at + len].copy_from_slice(&data);
-            }
+            overwrite(bytes, at, &data);
         }
         5..8 => {
             let start = at.min(bytes.len());

@@ -61,30 +61,34 @@ impl File {
 
     fn read_at(&self, offset: u64, mut into: IoBufMut) -> Result<IoBufMut> {
         let wanted = into.len();
+        let read = if self.direct && within_page(offset) == 0 {
+            let pages = &mut into.whole_pages_mut()[..wanted.next_multiple_of(PAGE)];
+            self.read_into(offset, pages)?.min(wanted)
+        } else {
+            self.read_into(offset, &mut into)?
+        };
+        into.resize(read);
+        Ok(into)
+    }
+
+    /// Reads into memory of any kind; what direct I/O does not take goes through some that it does.
+    fn read_into(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let wanted = into.len();
         if wanted == 0 || offset >= self.len() {
-            into.resize(0);
-            return Ok(into);
+            return Ok(0);
         }
         let failed = |errno| self.error(format_args!("read {wanted} bytes at {offset} of"), errno);
-        if !self.direct {
-            let read = sys::read_at(&self.fd, &mut into, offset).map_err(failed)?;
-            into.resize(read);
-            return Ok(into);
-        }
         let skip = within_page(offset);
-        let span = (skip + wanted).next_multiple_of(PAGE);
-        if skip == 0 {
-            let pages = &mut into.whole_pages_mut()[..span];
-            let read = sys::read_at(&self.fd, pages, offset).map_err(failed)?;
-            into.resize(read.min(wanted));
-        } else {
-            let mut pages = IoBufMut::zeroed(span);
-            let read = sys::read_at(&self.fd, &mut pages, offset - skip as u64).map_err(failed)?;
-            into.resize(read.saturating_sub(skip).min(wanted));
-            let end = skip + into.len();
-            into.copy_from_slice(&pages[skip..end]);
+        let whole =
+            skip == 0 && wanted.is_multiple_of(PAGE) && into.as_ptr().addr().is_multiple_of(PAGE);
+        if whole || !self.direct {
+            return sys::read_at(&self.fd, into, offset).map_err(failed);
         }
-        Ok(into)
+        let mut pages = IoBufMut::zeroed((skip + wanted).next_multiple_of(PAGE));
+        let read = sys::read_at(&self.fd, &mut pages, offset - skip as u64).map_err(failed)?;
+        let got = read.saturating_sub(skip).min(wanted);
+        into[..got].copy_from_slice(&pages[skip..skip + got]);
+        Ok(got)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
@@ -231,6 +235,14 @@ impl Object for Handle {
 
     fn write_at(&self, offset: u64, data: IoBuf, _io: Io) -> Pending<'_, ()> {
         self.run(move |file| file.write_at(offset, &data))
+    }
+
+    fn blocking_read_at(&self, offset: u64, into: &mut [u8], _io: Io) -> Result<usize> {
+        self.0.read_into(offset, into)
+    }
+
+    fn blocking_write_at(&self, offset: u64, data: &[u8], _io: Io) -> Result<()> {
+        self.0.write_at(offset, data)
     }
 
     fn len(&self) -> u64 {

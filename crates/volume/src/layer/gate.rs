@@ -23,15 +23,17 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use policy::budget::Share;
 use policy::contract::{Contract, Cost};
 use policy::purpose::Class;
 use policy::sched::{Figures, Strict};
 
 use self::turnstile::{Errand, Turnstile};
+use crate::task::block_on;
 use crate::{
     Clock, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume,
+    blocking,
 };
 
 /// Pieces of one request in flight at the same time: enough to keep a network volume busy, few
@@ -183,6 +185,26 @@ impl Object for GatedObject {
         }
     }
 
+    fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
+        if into.len() > self.turnstile.piece_len() {
+            return blocking::read_at(self, offset, into, io);
+        }
+        block_on(self.turnstile.pass(Errand::of(io), into.len()))?;
+        self.inner.blocking_read_at(offset, into, io)
+    }
+
+    fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
+        let Some(unsynced) = &self.unsynced else {
+            return blocking::write_at(self, offset, data, io);
+        };
+        for piece in pieces(data.len(), self.turnstile.unsynced_max()) {
+            let start = offset + piece.start as u64;
+            let _counted = block_on(self.count(unsynced, piece.len(), io))?;
+            self.inner.blocking_write_at(start, &data[piece], io)?;
+        }
+        Ok(())
+    }
+
     fn len(&self) -> u64 {
         self.inner.len()
     }
@@ -272,23 +294,36 @@ impl GatedObject {
         data: IoBuf,
         io: Io,
     ) -> Result<()> {
-        let most = self.turnstile.unsynced_max();
-        for piece in pieces(data.len(), most) {
+        for piece in pieces(data.len(), self.turnstile.unsynced_max()) {
             let start = offset + piece.start as u64;
-            let write = loop {
-                self.turnstile.check_open()?;
-                {
-                    let mut unsynced = unsynced.lock();
-                    if *unsynced == 0 || *unsynced + piece.len() <= most {
-                        *unsynced += piece.len();
-                        break self.inner.write_at(start, data.slice(piece), io);
-                    }
-                }
-                self.sync_log(unsynced, io).await?;
+            let write = {
+                let _counted = self.count(unsynced, piece.len(), io).await?;
+                self.inner.write_at(start, data.slice(piece), io)
             };
             write.await?;
         }
         Ok(())
+    }
+
+    /// Counts `len` bytes more as unsynced, after a sync if they would be too many. The call that
+    /// writes them is made before the guard is dropped.
+    async fn count<'a>(
+        &self,
+        unsynced: &'a Mutex<usize>,
+        len: usize,
+        io: Io,
+    ) -> Result<MutexGuard<'a, usize>> {
+        loop {
+            self.turnstile.check_open()?;
+            {
+                let mut counted = unsynced.lock();
+                if *counted == 0 || *counted + len <= self.turnstile.unsynced_max() {
+                    *counted += len;
+                    return Ok(counted);
+                }
+            }
+            self.sync_log(unsynced, io).await?;
+        }
     }
 
     /// Pays for what is unsynced and syncs it, in one moment: what was written while this waited for

@@ -224,6 +224,14 @@ impl Object for CrashObject {
         }))
     }
 
+    fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
+        crate::blocking::read_at(self, offset, into, io)
+    }
+
+    fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
+        crate::blocking::write_at(self, offset, data, io)
+    }
+
     fn len(&self) -> u64 {
         self.bytes.len()
     }

@@ -143,6 +143,14 @@ impl Object for DeviceObject {
         })
     }
 
+    fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
+        blocking::read_at(self, offset, into, io)
+    }
+
+    fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
+        blocking::write_at(self, offset, data, io)
+    }
+
     fn len(&self) -> u64 {
         self.inner.len()
     }

@@ -1,0 +1,33 @@
+//! Reads and writes for threads that wait for one at a time, RocksDB's above all.
+//!
+//! [`Object::blocking_read_at`] and [`Object::blocking_write_at`] do what their namesakes do, in the
+//! caller's memory and without a future: nothing is allocated and nothing shared on the way down. A
+//! profile of RocksDB's write-ahead log asked for them: boxes, buffers and wakers took as long as the
+//! system call itself. A layer that has nothing to gain goes by the functions here, through its own
+//! `read_at` and `write_at`, which say all there is to say about it.
+
+use crate::task::block_on;
+use crate::{Io, IoBuf, IoBufMut, Object, Result};
+
+/// [`Object::blocking_read_at`] by means of [`Object::read_at`].
+///
+/// # Errors
+/// As the object's.
+pub fn read_at<O: Object + ?Sized>(
+    object: &O,
+    offset: u64,
+    into: &mut [u8],
+    io: Io,
+) -> Result<usize> {
+    let read = block_on(object.read_at(offset, IoBufMut::zeroed(into.len()), io))?;
+    into[..read.len()].copy_from_slice(&read);
+    Ok(read.len())
+}
+
+/// [`Object::blocking_write_at`] by means of [`Object::write_at`].
+///
+/// # Errors
+/// As the object's.
+pub fn write_at<O: Object + ?Sized>(object: &O, offset: u64, data: &[u8], io: Io) -> Result<()> {
+    block_on(object.write_at(offset, IoBuf::from(data), io))
+}
