@@ -408,6 +408,24 @@ extern "C" fn plimsoll_sequential_release(file: Box<Sequential>) {
 #[unsafe(no_mangle)]
 extern "C" fn plimsoll_readable_read(
     file: &Readable,
+    offset: u64,
+    into: *mut MaybeUninit<u8>,
+    len: usize,
+    reason: Reason,
+    got: &mut usize,
+) -> Outcome {
+    let why = reason.why();
+    answer(|| {
+        // SAFETY: RocksDB's buffer has room for `len` bytes and is nobody else's during the read.
+        let into = unsafe { buffer(into, len) };
+        *got = file.read(offset, into, why).asked(why.call())?;
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn plimsoll_readable_read_all(
+    file: &Readable,
     requests: *mut ReadRequest,
     count: usize,
     reason: Reason,
@@ -415,14 +433,14 @@ extern "C" fn plimsoll_readable_read(
     // SAFETY: C++ made that many requests and waits for the answers.
     let requests = unsafe { slice::from_raw_parts_mut(requests, count) };
     let why = reason.why();
-    let call = if why.activity.is_background() { Call::BackgroundRead } else { Call::Read };
+    let call = why.call();
     let done = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: each request's buffer has room for its `len` bytes and is its own.
         let reads = requests.iter().map(|request| unsafe { buffer(request.into, request.len) });
         let reads =
             requests.iter().zip(reads).map(|(request, into)| Read::new(request.offset, into));
         let mut reads: Vec<_> = reads.collect();
-        file.read(&mut reads, why);
+        file.read_all(&mut reads, why);
         reads.into_iter().map(|read| read.got.asked(call)).collect::<Vec<_>>()
     }));
     let mut done = done.map(Vec::into_iter);

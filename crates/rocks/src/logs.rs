@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use volume::task::block_on;
-use volume::{ErrorKind, IoBuf, Name, Object, Result};
+use volume::{ErrorKind, Name, Object, Result};
 
 use crate::origin;
 
@@ -37,7 +37,7 @@ impl LogFile {
     /// Appends `data`, which survives the death of the process from then on. RocksDB appends from one
     /// thread at a time.
     pub(crate) fn append(self: &Arc<Self>, data: &[u8]) -> Result<()> {
-        block_on(self.object.write_at(self.len(), IoBuf::from(data), origin::LOG))?;
+        self.object.blocking_write_at(self.len(), data, origin::LOG)?;
         self.at.fetch_add(data.len() as u64, Ordering::Relaxed);
         self.mark();
         Ok(())
@@ -64,8 +64,10 @@ impl LogFile {
     }
 
     fn mark(self: &Arc<Self>) {
-        self.dirty.store(true, Ordering::Release);
-        if !self.listed.swap(true, Ordering::AcqRel) {
+        // Each side writes its word before it reads the other's, in one order for all: the timer sees
+        // that the log is dirty, or this sees that it was taken from the list.
+        self.dirty.store(true, Ordering::SeqCst);
+        if !self.listed.load(Ordering::SeqCst) && !self.listed.swap(true, Ordering::SeqCst) {
             self.logs.0.lock().files.push(Arc::clone(self));
         }
     }
@@ -147,9 +149,9 @@ impl Dirty {
 }
 
 fn sync(file: &Arc<LogFile>) {
-    file.listed.store(false, Ordering::Release);
+    file.listed.store(false, Ordering::SeqCst);
     // A log that RocksDB synced itself in the meantime is clean and costs nothing.
-    if !file.dirty.load(Ordering::Acquire) {
+    if !file.dirty.load(Ordering::SeqCst) {
         return;
     }
     match file.sync() {
@@ -166,7 +168,7 @@ mod tests {
 
     use volume::layer::crash::{Crash, Power};
     use volume::mem::Mem;
-    use volume::{Intent, Io, IoBufMut, Pending, Volume};
+    use volume::{Intent, Io, IoBuf, IoBufMut, Pending, Volume};
 
     use super::*;
 

@@ -32,6 +32,11 @@ pub(crate) struct Share {
 }
 
 impl Share {
+    /// The bytes it holds.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Takes `more` bytes; false, and none taken, if fewer are left.
     pub(crate) fn grow(&mut self, more: u64) -> bool {
         let less = |free: u64| free.checked_sub(more);

@@ -19,9 +19,11 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use policy::purpose::{Io, Step};
+use volume::buf::with_scratch;
 use volume::task::block_on;
 use volume::{Clock, Error, IoBuf, IoBufMut, Object, Result};
 
+use crate::error::Call;
 use crate::extent::{self, Extent, WINDOW};
 use crate::memory::Tail;
 use crate::origin::{self, Activity};
@@ -41,6 +43,13 @@ pub(crate) struct Why {
     pub(crate) activity: Activity,
     /// Time the caller is willing to wait.
     pub(crate) timeout: Option<Duration>,
+}
+
+impl Why {
+    /// What RocksDB does with an error.
+    pub(crate) const fn call(self) -> Call {
+        if self.activity.is_background() { Call::BackgroundRead } else { Call::Read }
+    }
 }
 
 /// One read: where, into what, and what came of it.
@@ -75,13 +84,19 @@ impl Readable {
         self.object.len()
     }
 
+    /// Fills `into` from `offset` on; gives how many bytes there were.
+    pub(crate) fn read(
+        &self,
+        offset: u64,
+        into: &mut [MaybeUninit<u8>],
+        why: Why,
+    ) -> Result<usize> {
+        self.read_one(offset, into, why.activity, self.io(why))
+    }
+
     /// Does all `reads`, and says in each what came of it.
-    pub(crate) fn read(&self, reads: &mut [Read<'_>], why: Why) {
+    pub(crate) fn read_all(&self, reads: &mut [Read<'_>], why: Why) {
         let io = self.io(why);
-        if let [read] = reads {
-            read.got = self.read_one(read.offset, read.into, why.activity, io);
-            return;
-        }
         if is_sequential(why.activity, 0) {
             for read in reads {
                 read.got = self.read_one(read.offset, read.into, why.activity, io);
@@ -120,8 +135,11 @@ impl Readable {
             return self.read_windows(range, into, io);
         }
         let pages = extent::whole_pages(&range);
-        let bytes = block_on(self.read_pages(pages.clone(), io))?;
-        Ok(copy(&bytes[length(&(pages.start..range.start))..][..length(&range)], into))
+        with_scratch(length(&pages), |bytes| {
+            let got = self.object.blocking_read_at(pages.start, bytes, io)?;
+            self.check(&pages, got)?;
+            Ok(copy(&bytes[length(&(pages.start..range.start))..][..length(&range)], into))
+        })
     }
 
     /// Reads at random, all at once.
@@ -185,20 +203,24 @@ impl Readable {
         Ok(here)
     }
 
-    /// Whole pages of the file. The length of an open table does not change, so less than the file
-    /// has there is damage.
+    /// Whole pages of the file.
     async fn read_pages(&self, pages: Range<u64>, io: Io) -> Result<IoBufMut> {
-        let expected = length(&(pages.start..pages.end.min(self.len())));
         let bytes = self.object.read_at(pages.start, IoBufMut::zeroed(length(&pages)), io).await?;
-        if bytes.len() < expected {
+        self.check(&pages, bytes.len())?;
+        Ok(bytes)
+    }
+
+    /// The length of an open table does not change, so less of `pages` than the file has is damage.
+    fn check(&self, pages: &Range<u64>, got: usize) -> Result<()> {
+        let expected = length(&(pages.start..pages.end.min(self.len())));
+        if got < expected {
             let message = format!(
-                "{} bytes at {} where {expected} were written: the file is cut short",
-                bytes.len(),
+                "{got} bytes at {} where {expected} were written: the file is cut short",
                 pages.start
             );
             return Err(Error::new(volume::ErrorKind::Corrupt, message));
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// The part of `len` bytes at `offset` that the file has.
@@ -292,8 +314,14 @@ mod tests {
         let mut asked: Vec<_> = with_buffers
             .map(|(&(offset, _), into)| Read::new(offset, ffi::buffer_over(into)))
             .collect();
-        file.read(&mut asked, Why { activity, timeout: None });
-        let got: Vec<_> = asked.into_iter().map(|read| read.got.unwrap()).collect();
+        let why = Why { activity, timeout: None };
+        let got: Vec<_> = match &mut asked[..] {
+            [read] => vec![file.read(read.offset, read.into, why).unwrap()],
+            _ => {
+                file.read_all(&mut asked, why);
+                asked.into_iter().map(|read| read.got.unwrap()).collect()
+            }
+        };
         for ((&(offset, len), into), got) in reads.iter().zip(buffers).zip(got) {
             let start = (offset as usize).min(bytes.len());
             let expected = &bytes[start..(start + len).min(bytes.len())];

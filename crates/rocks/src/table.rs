@@ -23,8 +23,8 @@ use crate::thread::{self, TableFacts};
 /// The largest end of a fresh table that is kept for its opening. What is longer is read back.
 const TAIL_MAX: u64 = 4 * MIB;
 
-/// What a table's buffer begins with; it doubles from there.
-const BUFFER_MIN: u64 = MIB;
+/// In what steps a table's buffer takes its share of the memory: those in which the system gives it.
+const BUFFER_STEP: u64 = 2 * MIB;
 
 /// A table or blob file that is being written, by one thread from its beginning to its end.
 pub(crate) struct TableWriter {
@@ -159,31 +159,32 @@ fn io(activity: Activity) -> Io {
 
 /// A file in memory.
 struct Buffer {
+    /// Has room for all of it from the start, so that no byte moves; the system gives the memory as it
+    /// is filled.
     bytes: IoBufMut,
-    /// The room of `bytes`, taken from what all tables share.
+    /// What is filled of it in whole steps, taken from what all tables share.
     memory: Share,
     limit: u64,
 }
 
 impl Buffer {
     fn new(memory: Share, limit: u64) -> Self {
-        Self { bytes: IoBufMut::with_capacity(0), memory, limit }
+        let capacity = usize::try_from(limit).expect("a table in memory fits an address");
+        Self { bytes: IoBufMut::with_capacity(capacity), memory, limit }
     }
 
     /// Appends `data`, or does nothing if that takes more memory than there is.
     fn append(&mut self, data: &[u8]) -> bool {
-        let (len, room) = (self.bytes.len(), self.bytes.capacity() as u64);
-        let needed = (len + data.len()) as u64;
+        let needed = (self.bytes.len() + data.len()) as u64;
         if needed > self.limit {
             return false;
         }
-        if needed > room {
-            let doubled = (2 * room).max(BUFFER_MIN).min(self.limit).max(needed);
-            if !self.memory.grow(doubled - room) {
+        let held = self.memory.bytes();
+        if needed > held {
+            let step = (needed - held).next_multiple_of(BUFFER_STEP).min(self.limit - held);
+            if !self.memory.grow(step) {
                 return false;
             }
-            self.bytes.resize(doubled as usize);
-            self.bytes.resize(len);
         }
         self.bytes.extend_from_slice(data);
         true

@@ -55,7 +55,7 @@ struct Why {
 };
 static_assert(sizeof(Why) == 16);
 
-// One read. `got` and `outcome` are the answer; fewer bytes than asked for mean the end of the file.
+// One read of several. `got` and `outcome` are the answer; fewer bytes than asked for mean the end of the file.
 struct ReadRequest {
   uint64_t offset;
   char* into;
@@ -105,7 +105,10 @@ Outcome plimsoll_sequential_read(RustSequential* file, char* into, size_t len, s
 Outcome plimsoll_sequential_skip(RustSequential* file, uint64_t count);
 void plimsoll_sequential_release(RustSequential* file);
 
-void plimsoll_readable_read(const RustReadable* file, ReadRequest* requests, size_t count, Why why);
+Outcome plimsoll_readable_read(const RustReadable* file, uint64_t offset, char* into, size_t len,
+                               Why why, size_t* got);
+void plimsoll_readable_read_all(const RustReadable* file, ReadRequest* requests, size_t count,
+                                Why why);
 uint64_t plimsoll_readable_len(const RustReadable* file);
 void plimsoll_readable_release(RustReadable* file);
 

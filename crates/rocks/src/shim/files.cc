@@ -23,9 +23,6 @@ ReadRequest Ask(uint64_t offset, size_t len, char* into) {
   return {offset, into, len, 0, {nullptr, 0, Code::kOk, false, false}};
 }
 
-// What a read of no bytes into no buffer would otherwise show.
-Slice Got(const ReadRequest& request) { return Slice(request.into, request.got); }
-
 }  // namespace
 
 IOStatus SequentialFile::Read(size_t n, const IOOptions&, Slice* result, char* scratch,
@@ -40,10 +37,11 @@ IOStatus SequentialFile::Skip(uint64_t n) { return Status(plimsoll_sequential_sk
 
 IOStatus ReadableFile::Read(uint64_t offset, size_t n, const IOOptions& options, Slice* result,
                             char* scratch, IODebugContext*) const {
-  ReadRequest request = Ask(offset, n, scratch);
-  plimsoll_readable_read(file_, &request, 1, Reason(options));
-  *result = Got(request);
-  return Status(request.outcome);
+  size_t got = 0;
+  IOStatus status =
+      Status(plimsoll_readable_read(file_, offset, scratch, n, Reason(options), &got));
+  *result = Slice(scratch, got);
+  return status;
 }
 
 IOStatus ReadableFile::MultiRead(FSReadRequest* requests, size_t count, const IOOptions& options,
@@ -53,9 +51,9 @@ IOStatus ReadableFile::MultiRead(FSReadRequest* requests, size_t count, const IO
   for (size_t i = 0; i < count; ++i) {
     asked.push_back(Ask(requests[i].offset, requests[i].len, requests[i].scratch));
   }
-  plimsoll_readable_read(file_, asked.data(), count, Reason(options));
+  plimsoll_readable_read_all(file_, asked.data(), count, Reason(options));
   for (size_t i = 0; i < count; ++i) {
-    requests[i].result = Got(asked[i]);
+    requests[i].result = Slice(asked[i].into, asked[i].got);
     requests[i].status = Status(asked[i].outcome);
   }
   return IOStatus::OK();
