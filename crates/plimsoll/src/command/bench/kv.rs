@@ -212,22 +212,25 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let records = bench.records();
     drop(volumes);
-    if measured.is_ok() && records >= settings.records {
+    let closed = if measured.is_ok() && records >= settings.records {
         let (loaded, shape) = (settings.records, settings.shape);
-        place.close(store, Mark { loaded, records: Some(records), shape })?;
+        place.close(store, Mark { loaded, records: Some(records), shape })
     } else {
-        place.remove(store)?;
-    }
+        place.remove(store)
+    };
     measured?;
-    if interrupt.is_asked() {
+    let status = if interrupt.is_asked() {
         // Not worth a file that looks like a whole one.
         report
             .notes
             .push("interrupted: the last workload, and those after it, are not whole".into());
         report.print();
-        return Ok(ExitCode::from(interrupt::STATUS));
-    }
-    args.common.give(&report)
+        ExitCode::from(interrupt::STATUS)
+    } else {
+        args.common.give(&report)?
+    };
+    // What was measured is shown whatever comes of the store.
+    closed.map(|()| status)
 }
 
 impl Args {
