@@ -103,7 +103,7 @@ pub struct Curve {
     pub name: String,
     /// How it is drawn.
     pub stroke: Stroke,
-    /// Its points, from left to right.
+    /// Its points, from left to right. One that is no number is a gap.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -166,7 +166,7 @@ pub(super) fn svg(plot: &Plot) -> anyhow::Result<String> {
 
 fn draw(plot: &Plot, area: &Area<'_>) -> anyhow::Result<()> {
     let placed: Vec<_> = plot.curves.iter().map(|curve| placed(plot, curve)).collect();
-    let points = || placed.iter().flat_map(|curve| &curve.points);
+    let points = || placed.iter().flat_map(|curve| &curve.points).filter(|p| is_there(p));
     let bars = plot.curves.iter().any(|curve| curve.stroke == Stroke::Bars);
     let marks = plot.marks.iter().map(|(at, _)| plot.x_axis.place(*at));
     let x = range(points().map(|p| p.0).chain(marks), if bars { 1.0 } else { 0.0 });
@@ -213,26 +213,33 @@ fn draw(plot: &Plot, area: &Area<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The curve where it lies on the axes, without what does not.
+/// The curve where it lies on the axes; a point that does not lie there is a gap.
 fn placed(plot: &Plot, curve: &Curve) -> Curve {
     let points = curve.points.iter();
-    let points = points.map(|(x, y)| (plot.x_axis.place(*x), plot.y_axis.place(*y)));
-    let points = points.filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
+    let points = points.map(|(x, y)| (plot.x_axis.place(*x), plot.y_axis.place(*y))).collect();
     Curve { points, ..curve.clone() }
 }
 
+fn is_there(&(x, y): &(f64, f64)) -> bool {
+    x.is_finite() && y.is_finite()
+}
+
 fn draw_curve(chart: &mut Chart<'_, '_>, curve: &Curve, colour: RGBColor) -> anyhow::Result<()> {
-    let points = curve.points.iter().copied();
-    match curve.stroke {
-        Stroke::Line => chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?,
-        Stroke::Dashes => {
-            chart.draw_series(DashedLineSeries::new(points, 6, 4, colour.stroke_width(2)))?
-        }
-        Stroke::Dots => chart.draw_series(points.map(|p| Circle::new(p, 4, colour.filled())))?,
-        Stroke::Bars => chart.draw_series(points.map(|(x, y)| {
-            Rectangle::new([(x + 0.1, 0.0), (x + 0.9, y)], colour.mix(0.6).filled())
-        }))?,
-    };
+    for points in curve.points.split(|point| !is_there(point)) {
+        let points = points.iter().copied();
+        match curve.stroke {
+            Stroke::Line => chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?,
+            Stroke::Dashes => {
+                chart.draw_series(DashedLineSeries::new(points, 6, 4, colour.stroke_width(2)))?
+            }
+            Stroke::Dots => {
+                chart.draw_series(points.map(|p| Circle::new(p, 4, colour.filled())))?
+            }
+            Stroke::Bars => chart.draw_series(points.map(|(x, y)| {
+                Rectangle::new([(x + 0.1, 0.0), (x + 0.9, y)], colour.mix(0.6).filled())
+            }))?,
+        };
+    }
     Ok(())
 }
 

@@ -114,3 +114,17 @@ fn axes_of_powers_draw_what_has_a_logarithm() {
         assert!(!page.contains(wrong), "{wrong}");
     }
 }
+
+#[test]
+fn a_point_that_is_no_number_is_a_gap() {
+    let lines = |points: Vec<(f64, f64)>| {
+        let mut report = report();
+        let curve = Curve { name: "a".into(), stroke: Stroke::Line, points };
+        report.plots[0].curves = vec![curve];
+        let page = html::page(&report).expect("it draws");
+        assert!(!page.contains("NaN"), "{page}");
+        page.matches("stroke-width=\"2\"").count()
+    };
+    assert_eq!(lines(vec![(0.0, 1.0), (1.0, 2.0), (2.0, 2.0), (3.0, 1.0)]), 1);
+    assert_eq!(lines(vec![(0.0, 1.0), (1.0, 2.0), (f64::NAN, 0.0), (2.0, 2.0), (3.0, 1.0)]), 2);
+}

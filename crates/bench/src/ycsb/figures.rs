@@ -221,11 +221,7 @@ fn line_plot(phases: &[Phase], volumes: &[Volume<'_>], line: Option<u64>) -> Plo
         .map(|(at, volume)| Curve {
             name: volume.name.clone(),
             stroke: Stroke::Line,
-            points: phases
-                .iter()
-                .flat_map(|phase| &phase.samples)
-                .map(|sample| (sample.at.as_secs_f64(), sample.iops[at]))
-                .collect(),
+            points: phases.iter().flat_map(|phase| points(phase, at)).collect(),
         })
         .collect();
     let title = match line {
@@ -246,6 +242,13 @@ fn line_plot(phases: &[Phase], volumes: &[Volume<'_>], line: Option<u64>) -> Plo
         marks: marks(phases),
         ..Plot::default()
     }
+}
+
+/// What a volume did in a phase, and a gap: between two phases nothing was looked at.
+fn points(phase: &Phase, volume: usize) -> impl Iterator<Item = (f64, f64)> {
+    let samples = phase.samples.iter();
+    let points = samples.map(move |sample| (sample.at.as_secs_f64(), sample.iops[volume]));
+    points.chain([(f64::NAN, f64::NAN)])
 }
 
 /// One picture for each kind of operation, a curve for each workload that has it.
