@@ -24,7 +24,7 @@ use crate::wiring;
 #[command(after_help = "Examples:
   plimsoll check -c plimsoll.toml
   plimsoll check -c plimsoll.toml --scrub
-  plimsoll check -c plimsoll.toml --repair    # volumes are lost for good; leave them out of the file")]
+  plimsoll check -c plimsoll.toml --repair    # volumes are lost for good")]
 pub(crate) struct Args {
     /// The settings file
     #[arg(short = 'c', long = "config", value_name = "FILE")]

@@ -213,6 +213,31 @@ fn check_says_what_is_there_and_what_is_wrong() {
     assert!(ended.out.contains("volume c is away"), "{}", ended.out);
 }
 
+#[test]
+fn a_pool_that_lost_most_of_its_manifests_opens_after_a_repair() {
+    let place = Place::new();
+    place.write(&settings("unlimited", "meta = [\"c\"]\n"));
+    let server = place.serve();
+    assert_eq!(server.client().ask("set ship plimsoll"), "+OK");
+    server.stop();
+    for lost in ["a", "b"] {
+        std::fs::remove_dir_all(place.path(lost)).expect("it was there");
+    }
+    let check = ["check", "-c", "plimsoll.toml"];
+    let ended = place.run(&check);
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(ended.err.contains("1 of 3 volumes that keep the manifest"), "{}", ended.err);
+    assert!(ended.err.contains("plimsoll check --repair"), "{}", ended.err);
+
+    let ended = place.run(&[&check[..], &["--repair"]].concat());
+    assert!(ended.out.contains("pool main: opens again, with what is here"), "{}", ended.out);
+    // The logs were on the volume that is left.
+    let server = place.serve();
+    assert_eq!(server.client().ask("get ship"), "plimsoll");
+    assert_eq!(server.client().ask("set ship samaritan"), "+OK");
+    server.stop();
+}
+
 /// Flips a byte in the middle of some table, and says which.
 fn flip_a_byte_of_a_table(place: &Place) -> String {
     for volume in ["a", "b", "c"] {

@@ -1,17 +1,22 @@
 //! Volumes that fail: clear errors, everything else served, nothing lost.
 
+mod damage;
+mod every;
+mod kinds;
+mod space;
+
 use std::sync::Arc;
 
 use pool::spread::Spread;
-use rocks::{Db, Settings};
-use rust_rocksdb::{ErrorKind as RocksKind, IteratorMode};
+use rocks::Db;
+use rust_rocksdb::ErrorKind as RocksKind;
 use volume::layer::call::Op;
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::mem::Mem;
 use volume::{Clock, ErrorKind, Volume};
 
 use crate::support::{
-    NAME, check, compact, fill, key, label, layered, open, opening, options, pool, pool_of, settle,
+    check, compact, fill, key, label, layered, open, opening, options, pool, pool_of, settle,
     try_open, value, volumes,
 };
 
@@ -90,82 +95,12 @@ fn a_database_without_its_logs_does_not_open_and_says_so() {
     assert!(error.to_string().contains("v0"), "{error}");
 }
 
-#[test]
-fn a_flipped_byte_is_an_error_and_never_a_wrong_answer() {
-    let volumes = volumes(1);
-    {
-        let db = open(&pool(&volumes));
-        fill(&db, 0..500, 1);
-        db.flush().unwrap();
-    }
-    let image = volumes[0].image();
-    let (table, bytes) =
-        image.iter().find(|(name, _)| name.as_str().ends_with(".tab")).expect("a table");
-    let mut found = 0;
-    for offset in (0..bytes.len() as u64).step_by(1777) {
-        volumes[0].damage(table, offset, |byte| *byte ^= 0x10);
-        {
-            let db = open(&pool(&volumes));
-            let (_, errors) = survey(&db, 500, 1);
-            for error in &errors {
-                assert_eq!(error.kind(), RocksKind::Corruption, "{error}");
-            }
-            found += u32::from(!errors.is_empty());
-            let scanned = db.iterator(IteratorMode::Start).try_for_each(|found| found.map(drop));
-            assert_eq!(scanned.is_err(), !errors.is_empty());
-        }
-        volumes[0].damage(table, offset, |byte| *byte ^= 0x10);
-    }
-    assert!(found > 10, "{found} of the bytes were ones somebody reads");
-    check(&open(&pool(&volumes)), 0..500, 1);
-}
-
-#[test]
-fn a_table_cut_short_is_an_error() {
-    let volumes = volumes(1);
-    {
-        let db = open(&pool(&volumes));
-        fill(&db, 0..500, 1);
-        db.flush().unwrap();
-    }
-    let mut image = volumes[0].image();
-    let table = image.iter_mut().find(|(name, _)| name.as_str().ends_with(".tab")).unwrap();
-    let half = table.1.len() / 2;
-    table.1.truncate(half);
-    let cut = Mem::from_image(&label(0), image);
-    let db = open(&pool(&[cut]));
-    let (_, errors) = survey(&db, 500, 1);
-    assert!(!errors.is_empty());
-    for error in errors {
-        assert_eq!(error.kind(), RocksKind::Corruption, "{error}");
-    }
-}
-
 /// RocksDB looks by itself, every few seconds, whether it can go on; a test does not wait for that.
 fn resume(db: &Db) {
     while let Err(error) = db.resume() {
         assert_eq!(error.kind(), RocksKind::Busy, "{error}");
         std::thread::yield_now();
     }
-}
-
-#[test]
-fn out_of_space_ends_when_there_is_space_again() {
-    let volumes = volumes(2);
-    let plan = FaultPlan::new(0);
-    let db = open(&faulty(&volumes, &plan));
-    fill(&db, 0..300, 1);
-    db.flush().unwrap();
-    fill(&db, 300..400, 1);
-    let full = plan.inject(Rule::new(Effect::Full).named("*.tab"));
-    let error = db.flush().unwrap_err();
-    assert!(error.as_ref().contains("No space"), "{error}");
-    check(&db, 0..400, 1);
-    plan.lift(full);
-    resume(&db);
-    fill(&db, 400..500, 1);
-    db.flush().unwrap();
-    check(&db, 0..500, 1);
 }
 
 #[test]
@@ -225,47 +160,6 @@ fn a_failed_sync_of_the_log_stops_writes_and_loses_nothing() {
     plan.clear();
     drop(pool);
     check(&open(&faulty(&volumes, &plan)), 0..10, 1);
-}
-
-#[test]
-fn every_call_may_fail_once_and_nothing_that_was_acknowledged_is_lost() {
-    // What the run does without a fault, and how many calls that takes.
-    let run = |pool: &Spread| -> u32 {
-        let settings = Settings::default();
-        let Ok(db) = rocks::open(pool.clone(), Clock::real(), NAME, options(), settings) else {
-            return 0;
-        };
-        let mut sync = rust_rocksdb::WriteOptions::default();
-        sync.set_sync(true);
-        let acknowledged =
-            (0..60).take_while(|&i| db.put_opt(key(i), value(i, 1), &sync).is_ok()).count();
-        let _ = db.flush();
-        acknowledged as u32
-    };
-    let calls = {
-        let plan = FaultPlan::new(0);
-        let pool = faulty(&volumes(2), &plan);
-        let before = plan.calls();
-        assert_eq!(run(&pool), 60);
-        plan.calls() - before
-    };
-    let effects = [
-        Effect::Fail(ErrorKind::Unavailable),
-        Effect::FailAfter(ErrorKind::Unavailable),
-        Effect::Fail(ErrorKind::Io),
-    ];
-    for (k, effect) in (0..calls).step_by(2).zip(effects.into_iter().cycle()) {
-        let volumes = volumes(2);
-        let plan = FaultPlan::new(k);
-        let acknowledged = {
-            let pool = faulty(&volumes, &plan);
-            plan.inject(Rule::new(effect).nth(k));
-            run(&pool)
-        };
-        plan.clear();
-        let db = open(&faulty(&volumes, &plan));
-        check(&db, 0..acknowledged, 1);
-    }
 }
 
 #[test]
