@@ -24,10 +24,9 @@ pub struct Settings {
     pub wal_sync_interval: Duration,
     /// Write-ahead logs kept for reuse. Default 0. A recycled log has its length already, so that a
     /// sync need not write the file system's journal; each takes as much room as a log. But RocksDB
-    /// 11.12 tells the end of a recycled log from damage by the next one alone, and with several
-    /// column families, or tables that are ingested, takes the one for the other after a crash: the
-    /// database does not open, or without writes that were synced (docs/adr/0008). With one family
-    /// and no ingestion it is safe. RocksDB refuses writes that skip the log unless this is 0.
+    /// 11.12 tells the end of a recycled log from damage by the next one alone, and may take the one
+    /// for the other after a crash: the database does not open, or without writes that were synced
+    /// (docs/adr/0008). RocksDB refuses writes that skip the log unless this is 0.
     pub wal_recycled: usize,
     /// Lines of RocksDB's info log that may wait to be written, at least 1. Default 4096. What comes
     /// when all places are taken is counted and dropped: RocksDB never waits for its log.
