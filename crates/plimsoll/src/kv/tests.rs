@@ -14,6 +14,7 @@ use volume::task::block_on;
 
 use super::*;
 
+mod crash;
 mod embedding;
 
 /// Three volumes in memory, which stay when the store on them is closed.
