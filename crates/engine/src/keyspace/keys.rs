@@ -142,9 +142,11 @@ impl Keyspace {
         }
         let mut transaction = self.begin(&touches)?;
         for (record, expires, key) in due {
-            // It may be there yet and have this expiry: where the clock was set back in between.
             let main = transaction.opened(&key)?;
-            if main.and_then(|main| main.expires) != Some(expires) {
+            if main.and_then(|main| main.expires) == Some(expires) {
+                // It is not due any more: the clock was set back in between.
+                self.swept.fetch_min(expires, Ordering::AcqRel);
+            } else {
                 transaction.delete_record(record.clone());
             }
         }

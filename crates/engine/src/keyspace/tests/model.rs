@@ -62,6 +62,7 @@ enum Op {
     Delete(usize),
     SetExpires(usize, Option<u64>),
     Keys(usize, usize),
+    Count,
     Clear,
 }
 
@@ -104,6 +105,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (key.clone(), proptest::option::of(TIMES))
             .prop_map(|(k, e)| Op::SetExpires(k, e)),
         2 => (key, 0..8_usize).prop_map(|(k, m)| Op::Keys(k, m)),
+        1 => Just(Op::Count),
         1 => Just(Op::Clear),
     ]
 }
@@ -137,7 +139,7 @@ impl Op {
             Op::HashSet(key, _) | Op::HashDelete(key, _) => (key, Touch::Write),
             Op::SortedPut(key, _) | Op::SortedDelete(key, _) => (key, Touch::Write),
             Op::Delete(key) | Op::SetExpires(key, _) => (key, Touch::Write),
-            Op::Keys(..) | Op::Clear => return None,
+            Op::Keys(..) | Op::Count | Op::Clear => return None,
         };
         Some((*key, touch))
     }
@@ -173,6 +175,7 @@ impl Op {
             Op::Delete(k) => format!("{:?}", on.delete(key(k))?),
             Op::SetExpires(k, expires) => format!("{:?}", on.set_expires(key(k), *expires)?),
             Op::Keys(k, max) => format!("{:?}", on.keys(key(k), *max)?),
+            Op::Count => format!("{:?}", on.count()?),
             Op::Clear => {
                 on.clear();
                 "cleared".into()
@@ -429,6 +432,7 @@ impl Model {
                 "true".into()
             }
             Op::Keys(k, max) => format!("{:?}", self.keys(key(k), *max, now)),
+            Op::Count => format!("{:?}", Count { keys: self.0.len() as u64, exact: true }),
             Op::Clear => {
                 self.0.clear();
                 "cleared".into()
