@@ -12,7 +12,7 @@ use volume::{Clock, Error, ErrorKind, Name, Object, Result, Volume};
 use crate::Settings;
 use crate::info_log::InfoLog;
 use crate::logs::Logs;
-use crate::memory::{Allowance, Share, Tails};
+use crate::memory::{Allowance, Tails};
 use crate::path::{FileKind, Root, shown};
 use crate::readable::Readable;
 use crate::sequential::Sequential;
@@ -64,9 +64,9 @@ impl FileSystem {
         &self.tails
     }
 
-    /// A share of the memory for tables under construction.
-    pub(crate) fn table_memory(&self) -> Share {
-        self.tables.share()
+    /// The memory for tables under construction.
+    pub(crate) fn table_memory(&self) -> &Arc<Allowance> {
+        &self.tables
     }
 
     /// The intent of a table, from what its builder said about it.

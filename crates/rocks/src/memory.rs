@@ -5,22 +5,56 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use volume::Name;
+use volume::{IoBufMut, Name};
+
+/// Buffers that are kept for the next tables: as many as are mostly built at once.
+const SPARES_MAX: usize = 2;
 
 /// Bytes that several threads share out among themselves. Nobody waits: who gets none does without.
+///
+/// The buffers of the last few tables are kept with the bytes they hold: memory the system gives anew
+/// costs more than to fill it, above all in a virtual machine.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     free: AtomicU64,
+    spares: Mutex<Vec<Spare>>,
+}
+
+/// A buffer nobody uses, and what it holds of the allowance.
+#[derive(Debug)]
+struct Spare {
+    buffer: IoBufMut,
+    bytes: u64,
 }
 
 impl Allowance {
     pub(crate) fn new(bytes: u64) -> Arc<Self> {
-        Arc::new(Self { free: AtomicU64::new(bytes) })
+        Arc::new(Self { free: AtomicU64::new(bytes), spares: Mutex::default() })
     }
 
-    /// A share of no bytes yet.
-    pub(crate) fn share(self: &Arc<Self>) -> Share {
-        Share { of: Arc::clone(self), bytes: 0 }
+    /// An empty buffer with room for `capacity` bytes, and the share that it holds already.
+    pub(crate) fn buffer(self: &Arc<Self>, capacity: usize) -> (IoBufMut, Share) {
+        let mut spares = self.spares.lock();
+        let fitting = spares.iter().position(|spare| spare.buffer.capacity() == capacity);
+        let spare = fitting.map(|at| spares.swap_remove(at));
+        drop(spares);
+        let Spare { buffer, bytes } =
+            spare.unwrap_or_else(|| Spare { buffer: IoBufMut::with_capacity(capacity), bytes: 0 });
+        (buffer, Share { of: Arc::clone(self), bytes })
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        let less = |free: u64| free.checked_sub(bytes);
+        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+
+    fn give(&self, bytes: u64) {
+        self.free.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn drop_spares(&self) {
+        let spares = std::mem::take(&mut *self.spares.lock());
+        self.give(spares.iter().map(|spare| spare.bytes).sum());
     }
 }
 
@@ -39,16 +73,26 @@ impl Share {
 
     /// Takes `more` bytes; false, and none taken, if fewer are left.
     pub(crate) fn grow(&mut self, more: u64) -> bool {
-        let less = |free: u64| free.checked_sub(more);
-        let taken = self.of.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
+        let taken = self.of.take(more) || {
+            self.of.drop_spares();
+            self.of.take(more)
+        };
         self.bytes += if taken { more } else { 0 };
         taken
+    }
+
+    /// Keeps a buffer that these bytes are for.
+    pub(crate) fn keep(mut self, buffer: IoBufMut) {
+        let mut spares = self.of.spares.lock();
+        if spares.len() < SPARES_MAX {
+            spares.push(Spare { buffer, bytes: std::mem::take(&mut self.bytes) });
+        }
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.of.free.fetch_add(self.bytes, Ordering::Relaxed);
+        self.of.give(self.bytes);
     }
 }
 
@@ -124,11 +168,28 @@ mod tests {
     #[test]
     fn an_allowance_is_never_overdrawn_and_comes_back() {
         let allowance = Allowance::new(10);
-        let (mut one, mut other) = (allowance.share(), allowance.share());
+        let share = || allowance.buffer(0).1;
+        let (mut one, mut other) = (share(), share());
         assert!(one.grow(3) && one.grow(4));
         assert!(!other.grow(4) && other.grow(3));
         drop(one);
         assert!(other.grow(7) && !other.grow(1));
+    }
+
+    #[test]
+    fn a_buffer_serves_again_with_what_it_holds_unless_others_need_that() {
+        let allowance = Allowance::new(10);
+        let (buffer, mut share) = allowance.buffer(8192);
+        assert!(share.grow(6));
+        share.keep(buffer);
+        let (_, other) = allowance.buffer(4096);
+        assert_eq!(other.bytes(), 0, "a buffer of another size");
+        let (buffer, again) = allowance.buffer(8192);
+        assert_eq!(again.bytes(), 6);
+        again.keep(buffer);
+        let (_, mut needy) = allowance.buffer(4096);
+        assert!(needy.grow(10), "nobody does without for the sake of a spare");
+        assert!(allowance.spares.lock().is_empty());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use policy::units::MIB;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Settings {
     /// Memory for tables under construction, in bytes, all of a database's together. Default
-    /// 256 MiB. A table that finds it used up is streamed to its volume piece by piece as if it were
+    /// 256 MiB. The buffers of the last two are kept for the next. A table that finds it used up is streamed to its volume piece by piece as if it were
     /// over `table_buffer_max`, which holds its builder to the pace of the volume. Enough for every
     /// background job at once is `jobs × target_file_size`; less costs exact placement, not safety.
     pub table_buffers: u64,

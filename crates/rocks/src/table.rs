@@ -10,12 +10,13 @@ use std::sync::Arc;
 use policy::intent::Intent;
 use policy::purpose::{Io, Step};
 use policy::units::MIB;
+use volume::buf::PAGE;
 use volume::task::block_on;
 use volume::{Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result, Volume};
 
 use crate::extent::WINDOW;
 use crate::file_system::FileSystem;
-use crate::memory::{Share, Tail};
+use crate::memory::{Allowance, Share, Tail};
 use crate::origin::{self, Activity};
 use crate::path::FileKind;
 use crate::thread::{self, TableFacts};
@@ -23,8 +24,8 @@ use crate::thread::{self, TableFacts};
 /// The largest end of a fresh table that is kept for its opening. What is longer is read back.
 const TAIL_MAX: u64 = 4 * MIB;
 
-/// In what steps a table's buffer takes its share of the memory: those in which the system gives it.
-const BUFFER_STEP: u64 = 2 * MIB;
+/// In what steps a table's buffer takes its share of the memory.
+const BUFFER_STEP: u64 = MIB;
 
 /// A table or blob file that is being written, by one thread from its beginning to its end.
 pub(crate) struct TableWriter {
@@ -127,11 +128,15 @@ impl TableWriter {
         let facts = self.facts();
         let data_len = facts.as_ref().map_or(0, |facts| facts.data_len);
         let intent = Intent { len: Some(self.len), ..self.fs.table_intent(facts) };
-        let bytes = buffer.bytes.freeze();
+        let Buffer { bytes, memory, .. } = buffer;
+        let bytes = bytes.freeze();
         block_on(self.fs.pool().write_whole(&self.name, &intent, bytes.clone(), io))?;
         if self.kind == FileKind::Table {
             let start = data_len.max(self.len.saturating_sub(TAIL_MAX)).min(self.len);
             self.fs.tails().keep(Tail::new(self.name.clone(), start, &bytes[start as usize..]));
+        }
+        if let Some(bytes) = bytes.reclaim() {
+            memory.keep(bytes);
         }
         Ok(())
     }
@@ -159,8 +164,8 @@ fn io(activity: Activity) -> Io {
 
 /// A file in memory.
 struct Buffer {
-    /// Has room for all of it from the start, so that no byte moves; the system gives the memory as it
-    /// is filled.
+    /// Has room for all of it from the start, so that no byte moves; the system gives the memory of a
+    /// new one as it is filled.
     bytes: IoBufMut,
     /// What is filled of it in whole steps, taken from what all tables share.
     memory: Share,
@@ -168,9 +173,10 @@ struct Buffer {
 }
 
 impl Buffer {
-    fn new(memory: Share, limit: u64) -> Self {
+    fn new(memory: &Arc<Allowance>, limit: u64) -> Self {
         let capacity = usize::try_from(limit).expect("a table in memory fits an address");
-        Self { bytes: IoBufMut::with_capacity(capacity), memory, limit }
+        let (bytes, memory) = memory.buffer(capacity.next_multiple_of(PAGE));
+        Self { bytes, memory, limit }
     }
 
     /// Appends `data`, or does nothing if that takes more memory than there is.

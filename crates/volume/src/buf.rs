@@ -10,14 +10,8 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rustix::mm::{Advice, madvise};
-
 /// Alignment of every buffer, and the unit direct I/O is done in.
 pub const PAGE: usize = 4096;
-
-/// From this size on a buffer is better off with huge pages: a table that is filled from its start to
-/// its end takes sixteen page faults instead of eight thousand.
-const HUGE_MIN: usize = 4 * 1024 * 1024;
 
 /// Page-aligned memory of a whole number of pages. Only what was written of it can be seen.
 struct Pages {
@@ -42,13 +36,6 @@ impl Pages {
         // SAFETY: the layout has a non-zero size.
         let start = unsafe { alloc::alloc(layout) };
         let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
-        if capacity >= HUGE_MIN {
-            // SAFETY: the memory is ours, and the advice changes nothing about its content.
-            let advised =
-                unsafe { madvise(start.as_ptr().cast(), capacity, Advice::LinuxHugepage) };
-            // Best effort: without huge pages there are more page faults.
-            let _ = advised;
-        }
         Self { start, capacity, written: 0 }
     }
 
@@ -214,6 +201,14 @@ impl IoBuf {
     }
 }
 
+impl IoBuf {
+    /// The buffer again, empty and with all its room, if nobody else holds its memory.
+    #[must_use]
+    pub fn reclaim(self) -> Option<IoBufMut> {
+        Some(IoBufMut { pages: Arc::into_inner(self.pages)?, len: 0 })
+    }
+}
+
 impl Deref for IoBuf {
     type Target = [u8];
 
@@ -304,6 +299,18 @@ mod tests {
         buf.resize(20_000);
         assert_eq!(&buf[..10_000], &bytes[..]);
         assert!(buf[10_000..].iter().all(|&b| b == 0));
+    }
+
+    #[test]
+    fn only_the_last_holder_gets_a_buffer_back() {
+        let mut buf = IoBufMut::with_capacity(3 * PAGE);
+        buf.extend_from_slice(b"0123456789");
+        let buf = buf.freeze();
+        assert!(buf.clone().reclaim().is_none());
+        let part = buf.slice(2..4);
+        assert!(buf.reclaim().is_none());
+        let again = part.reclaim().expect("it is the last");
+        assert_eq!((again.len(), again.capacity()), (0, 3 * PAGE));
     }
 
     #[test]
