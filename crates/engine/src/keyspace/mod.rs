@@ -170,6 +170,12 @@ impl Keyspace {
         self.expired.load(Ordering::Relaxed)
     }
 
+    /// Whether transactions may be done on a thread that serves many: [`KeyValue::yields`].
+    #[must_use]
+    pub fn yields(&self) -> bool {
+        self.store.yields()
+    }
+
     /// What a change has survived once [`Transaction::commit`] returned.
     #[must_use]
     pub fn durability(&self) -> Durability {

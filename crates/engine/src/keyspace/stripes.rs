@@ -81,8 +81,13 @@ impl Stripes {
     }
 
     /// Waits for the locks of these stripes. They are taken in one order by all, so that nobody waits
-    /// in a circle. Nothing to hold takes no lock at all.
-    pub(super) fn hold(&self, stripes: impl IntoIterator<Item = (StripeIndex, Hold)>) -> Held<'_> {
+    /// in a circle. Nothing to hold takes no lock at all. What has to be waited for is waited for inside
+    /// `wait`.
+    pub(super) fn hold(
+        &self,
+        stripes: impl IntoIterator<Item = (StripeIndex, Hold)>,
+        wait: impl Fn(&mut dyn FnMut()),
+    ) -> Held<'_> {
         let mut holds = BTreeMap::new();
         for (stripe, hold) in stripes {
             holds
@@ -92,24 +97,24 @@ impl Stripes {
         }
         let stripes: Vec<_> = holds.into_iter().collect();
         let (mut shared, mut alone) = (Vec::new(), Vec::new());
-        let all_shared = (!stripes.is_empty()).then(|| self.everything.read());
+        let all_shared = (!stripes.is_empty()).then(|| read(&self.everything, &wait));
         for (stripe, hold) in &stripes {
             let lock = &self.stripes[usize::from(*stripe)].lock;
             match hold {
-                Hold::Shared => shared.push(lock.read()),
-                Hold::Alone => alone.push(lock.write()),
+                Hold::Shared => shared.push(read(lock, &wait)),
+                Hold::Alone => alone.push(write(lock, &wait)),
             }
         }
         Held { _shared: shared, _alone: alone, _all_shared: all_shared, all_alone: None, stripes }
     }
 
-    /// Waits until nobody holds anything.
-    pub(super) fn hold_everything(&self) -> Held<'_> {
+    /// Waits, inside `wait`, until nobody holds anything.
+    pub(super) fn hold_everything(&self, wait: impl Fn(&mut dyn FnMut())) -> Held<'_> {
         Held {
             _shared: Vec::new(),
             _alone: Vec::new(),
             _all_shared: None,
-            all_alone: Some(self.everything.write()),
+            all_alone: Some(write(&self.everything, &wait)),
             stripes: Vec::new(),
         }
     }
@@ -138,26 +143,46 @@ impl Stripes {
     }
 }
 
+fn read<'l>(lock: &'l RwLock<()>, wait: impl Fn(&mut dyn FnMut())) -> RwLockReadGuard<'l, ()> {
+    lock.try_read().unwrap_or_else(|| {
+        let mut guard = None;
+        wait(&mut || guard = Some(lock.read()));
+        guard.expect("it was waited for")
+    })
+}
+
+fn write<'l>(lock: &'l RwLock<()>, wait: impl Fn(&mut dyn FnMut())) -> RwLockWriteGuard<'l, ()> {
+    lock.try_write().unwrap_or_else(|| {
+        let mut guard = None;
+        wait(&mut || guard = Some(lock.write()));
+        guard.expect("it was waited for")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn simply(wait: &mut dyn FnMut()) {
+        wait();
+    }
+
     #[test]
     fn who_is_alone_on_a_stripe_keeps_everybody_out_of_it_alone() {
         let stripes = Stripes::new(0, []);
-        let held = stripes.hold([(3, Hold::Shared), (3, Hold::Alone), (3, Hold::Shared)]);
+        let held = stripes.hold([(3, Hold::Shared), (3, Hold::Alone), (3, Hold::Shared)], simply);
         assert!(stripes.stripes[3].lock.try_read().is_none());
         assert!(stripes.stripes[4].lock.try_write().is_some());
         assert!(stripes.everything.try_write().is_none());
         drop(held);
-        let _shared = stripes.hold([(3, Hold::Shared)]);
+        let _shared = stripes.hold([(3, Hold::Shared)], simply);
         assert!(stripes.stripes[3].lock.try_read().is_some());
     }
 
     #[test]
     fn who_holds_everything_keeps_everybody_out() {
         let stripes = Stripes::new(0, []);
-        let _held = stripes.hold_everything();
+        let _held = stripes.hold_everything(simply);
         assert!(stripes.everything.try_read().is_none());
     }
 

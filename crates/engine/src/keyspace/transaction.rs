@@ -99,15 +99,17 @@ const DELETED_SINGLY_MAX: usize = if cfg!(test) { 4 } else { 64 };
 impl<'k> Transaction<'k> {
     pub(super) fn begin(space: &'k Keyspace, touches: &Touches) -> Result<Self> {
         let stripes = &space.stripes;
+        let wait = |wait: &mut dyn FnMut()| space.store.wait(wait);
         let held = if touches.everything {
-            stripes.hold_everything()
+            stripes.hold_everything(wait)
         } else if touches.keys.iter().all(|(_, touch)| *touch == Touch::Peek) {
-            stripes.hold([])
+            stripes.hold([], wait)
         } else {
-            stripes.hold(touches.keys.iter().map(|(key, touch)| match touch {
+            let holds = touches.keys.iter().map(|(key, touch)| match touch {
                 Touch::Peek | Touch::Read => (stripes.of(key), Hold::Shared),
                 Touch::Write | Touch::Replace => (stripes.of(key), Hold::Alone),
-            }))
+            });
+            stripes.hold(holds, wait)
         };
         let fetch = touches.keys.iter().filter(|(key, touch)| match touch {
             Touch::Peek | Touch::Read | Touch::Write => true,

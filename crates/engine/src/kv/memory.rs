@@ -53,6 +53,11 @@ impl KeyValue for Memory {
         Ok(Count { keys: within(&self.map.read(), range).count() as u64, exact: true })
     }
 
+    fn yields(&self) -> bool {
+        // There is nothing to wait for.
+        true
+    }
+
     fn durability(&self) -> Durability {
         Durability::None
     }

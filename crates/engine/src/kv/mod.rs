@@ -1,6 +1,7 @@
 //! The key-value engine as front doors see it: one ordered map from bytes to bytes.
 //!
-//! Calls block the thread: the store underneath does, and a front door decides how many threads it
+//! Calls block the thread where the store underneath does ([`KeyValue::yields`] says what that means for
+//! a thread that serves many), and a front door decides how many threads it
 //! gives away. Keys and values are any bytes; keys are ordered as byte strings.
 
 mod memory;
@@ -139,6 +140,18 @@ pub trait KeyValue: Send + Sync {
 
     /// How many keys `range` holds: counted while they are few, else estimated.
     fn count(&self, range: &KeyRange) -> Result<Count>;
+
+    /// Whether its calls let the thread's other work go on elsewhere before they wait: such a store may
+    /// be called on a thread that serves many. Default: its calls just wait.
+    fn yields(&self) -> bool {
+        false
+    }
+
+    /// Runs `wait`, which waits for another caller of this store. A store that [yields](Self::yields)
+    /// does so here too.
+    fn wait(&self, wait: &mut dyn FnMut()) {
+        wait();
+    }
 
     /// What a write has survived once [`KeyValue::apply`] returned.
     fn durability(&self) -> Durability;

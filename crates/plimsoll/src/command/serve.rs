@@ -203,7 +203,14 @@ fn runtime(settings: &Settings) -> io::Result<Runtime> {
     // Some threads more than requests use, so that an administrator never waits behind them.
     const THREADS_MORE: usize = 8;
     let threads = settings.kv.door.threads + THREADS_MORE;
-    Builder::new_multi_thread().enable_all().max_blocking_threads(threads).build()
+    // One serves while another is busy: with a new log for the store, say.
+    const WORKERS_MIN: usize = 2;
+    let workers = std::thread::available_parallelism().map_or(WORKERS_MIN, usize::from);
+    Builder::new_multi_thread()
+        .enable_all()
+        .worker_threads(workers.max(WORKERS_MIN))
+        .max_blocking_threads(threads)
+        .build()
 }
 
 enum AdminListener {

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use engine::kv::{Change, Count, Durability, KeyRange, KeyValue, Result, Scan};
-use rust_rocksdb::{ErrorKind, Range, ReadOptions, SizeApproximationOptions, WriteBatch};
+use rust_rocksdb::{ErrorKind, Range, ReadOptions, ReadTier, SizeApproximationOptions, WriteBatch};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
 
 use super::Db;
 use super::error::store_error;
@@ -37,6 +39,26 @@ impl Db {
         Ok(())
     }
 
+    /// Counts the keys of `range` while they are few.
+    fn count_some(&self, range: &KeyRange) -> Result<Count> {
+        let mut options = bounded(range);
+        options.fill_cache(false);
+        // What was deleted or overwritten is walked over too: not for longer than this.
+        options.set_max_skippable_internal_keys(4 * COUNT_EXACT_MAX);
+        let mut keys = self.raw_iterator_opt(options);
+        keys.seek_to_first();
+        let mut counted = 0;
+        while keys.valid() && counted <= COUNT_EXACT_MAX {
+            counted += 1;
+            keys.next();
+        }
+        match keys.status() {
+            Ok(()) if counted <= COUNT_EXACT_MAX => Ok(Count { keys: counted, exact: true }),
+            Err(error) if error.kind() != ErrorKind::Incomplete => Err(store_error(error)),
+            _ => self.estimate(range, counted),
+        }
+    }
+
     /// The store's estimate for all keys, and of it the share that the bytes of `range` have; at least
     /// the keys that were `counted` before it was asked.
     fn estimate(&self, range: &KeyRange, counted: u64) -> Result<Count> {
@@ -65,12 +87,13 @@ impl Db {
 
 impl KeyValue for Db {
     fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Bytes>>> {
-        let values: Vec<_> = match keys {
-            [key] => vec![self.get(key)],
-            keys => self.multi_get(keys),
-        };
-        let found = |value: std::result::Result<Option<_>, _>| Ok(value?.map(Bytes::from));
-        values.into_iter().map(found).collect::<std::result::Result<_, _>>().map_err(store_error)
+        cached_or_waiting(ReadOptions::default, |options| {
+            let values = match keys {
+                [key] => vec![self.get_opt(key, &options)],
+                keys => self.multi_get_opt(keys, &options),
+            };
+            values.into_iter().map(|value| Ok(value?.map(Bytes::from))).collect()
+        })
     }
 
     fn apply(&self, changes: &[Change]) -> Result<()> {
@@ -83,60 +106,69 @@ impl KeyValue for Db {
                     put_last = put_last.max(Some(key));
                 }
                 Change::Delete(key) => batch.delete(key),
-                Change::DeleteRange(range) => self.delete_range(&mut batch, range, put_last)?,
+                Change::DeleteRange(range) => {
+                    waiting(|| self.delete_range(&mut batch, range, put_last))?;
+                }
             }
         }
-        self.write(&batch).map_err(store_error)
+        let mut options = self.write_options();
+        if self.options().durability != Durability::Always {
+            // The log goes into the page cache: what waits is a stall, which is refused at first.
+            options.set_no_slowdown(true);
+            match self.write_opt(&batch, &options) {
+                Err(error) if error.kind() == ErrorKind::Incomplete => {}
+                done => return done.map_err(store_error),
+            }
+            options.set_no_slowdown(false);
+        }
+        waiting(|| self.write_opt(&batch, &options)).map_err(store_error)
     }
 
     fn scan(&self, scan: &Scan) -> Result<Vec<(Bytes, Bytes)>> {
-        let mut found = Vec::new();
         if scan.range.is_empty() {
-            return Ok(found);
+            return Ok(Vec::new());
         }
-        let mut entries = self.raw_iterator_opt(bounded(&scan.range));
-        if scan.reverse {
-            entries.seek_to_last();
-        } else {
-            entries.seek_to_first();
-        }
-        let mut bytes = 0;
-        while found.len() < scan.entries_max
-            && bytes < scan.bytes_max.max(1)
-            && let Some((key, value)) = entries.item()
-        {
-            bytes += key.len() + value.len();
-            found.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)));
-            if scan.reverse {
-                entries.prev();
-            } else {
-                entries.next();
-            }
-        }
-        entries.status().map_err(store_error)?;
-        Ok(found)
+        cached_or_waiting(
+            || bounded(&scan.range),
+            |options| {
+                let mut found = Vec::new();
+                let mut entries = self.raw_iterator_opt(options);
+                if scan.reverse {
+                    entries.seek_to_last();
+                } else {
+                    entries.seek_to_first();
+                }
+                let mut bytes = 0;
+                while found.len() < scan.entries_max
+                    && bytes < scan.bytes_max.max(1)
+                    && let Some((key, value)) = entries.item()
+                {
+                    bytes += key.len() + value.len();
+                    found.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)));
+                    if scan.reverse {
+                        entries.prev();
+                    } else {
+                        entries.next();
+                    }
+                }
+                entries.status().map(|()| found)
+            },
+        )
     }
 
     fn count(&self, range: &KeyRange) -> Result<Count> {
         if range.is_empty() {
             return Ok(Count { keys: 0, exact: true });
         }
-        let mut options = bounded(range);
-        options.fill_cache(false);
-        // What was deleted or overwritten is walked over too: not for longer than this.
-        options.set_max_skippable_internal_keys(4 * COUNT_EXACT_MAX);
-        let mut keys = self.raw_iterator_opt(options);
-        keys.seek_to_first();
-        let mut counted = 0;
-        while keys.valid() && counted <= COUNT_EXACT_MAX {
-            counted += 1;
-            keys.next();
-        }
-        match keys.status() {
-            Ok(()) if counted <= COUNT_EXACT_MAX => Ok(Count { keys: counted, exact: true }),
-            Err(error) if error.kind() != ErrorKind::Incomplete => Err(store_error(error)),
-            _ => self.estimate(range, counted),
-        }
+        waiting(|| self.count_some(range))
+    }
+
+    fn yields(&self) -> bool {
+        true
+    }
+
+    fn wait(&self, wait: &mut dyn FnMut()) {
+        waiting(wait);
     }
 
     fn durability(&self) -> Durability {
@@ -152,4 +184,26 @@ fn bounded(range: &KeyRange) -> ReadOptions {
         options.set_iterate_upper_bound(&to[..]);
     }
     options
+}
+
+/// Reads what is in memory; if that is not all, reads again and waits for volumes.
+fn cached_or_waiting<T>(
+    options: impl Fn() -> ReadOptions,
+    read: impl Fn(ReadOptions) -> std::result::Result<T, rust_rocksdb::Error>,
+) -> Result<T> {
+    let mut cached = options();
+    cached.set_read_tier(ReadTier::BlockCache);
+    let done = match read(cached) {
+        Err(error) if error.kind() == ErrorKind::Incomplete => waiting(|| read(options())),
+        done => done,
+    };
+    done.map_err(store_error)
+}
+
+/// Does what waits for volumes or for other callers. A thread of a runtime that serves many hands on
+/// its other work first.
+fn waiting<T>(work: impl FnOnce() -> T) -> T {
+    let serves_many = Handle::try_current()
+        .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if serves_many { block_in_place(work) } else { work() }
 }

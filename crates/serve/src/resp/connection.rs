@@ -1,4 +1,4 @@
-//! One connection: reads, has requests executed on threads that may block, writes.
+//! One connection: reads, executes requests, writes.
 //!
 //! What bounds it: an unfinished request by the limits of the decoder and, together with those of all
 //! others, `clients_bytes_max`; replies by [`REPLY_BYTES_AT_ONCE`], since nothing more is executed
@@ -12,10 +12,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
+use tokio::task::block_in_place;
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -33,14 +33,15 @@ const FREE_BYTES: u64 = 64 * 1024;
 const REQUESTS_AT_ONCE: usize = 1024;
 /// How many bytes of replies gather before they leave.
 const REPLY_BYTES_AT_ONCE: usize = 256 * 1024;
+/// How much room for replies a connection keeps between them.
+const REPLY_BYTES_KEPT: usize = 16 * 1024;
 /// How long what a refused client still sends is read, and how long a goodbye may take.
 const CLOSING_GRACE: Duration = Duration::from_secs(5);
 
 /// A client and what serves it.
 pub(super) struct Connection<S> {
     stream: S,
-    /// Away while it executes on another thread.
-    session: Option<Session>,
+    session: Session,
     held: Held,
     service: Arc<Service>,
     peer: Arc<Peer>,
@@ -61,7 +62,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     ) -> Self {
         Self {
             stream,
-            session: Some(Session::of(Arc::clone(&peer), &service)),
+            session: Session::of(Arc::clone(&peer), &service),
             held: Held { service: Arc::clone(&service), bytes: 0 },
             peer,
             threads,
@@ -81,10 +82,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     async fn answer_requests(&mut self) -> io::Result<()> {
-        let mut decoder = Decoder::new(self.service.limits(self.session().is_authenticated()));
+        let mut decoder = Decoder::new(self.service.limits(self.session.is_authenticated()));
         let mut input = BytesMut::with_capacity(READ_BYTES);
         let mut requests = VecDeque::new();
-        while !self.session().is_closing() {
+        let mut out = BytesMut::new();
+        while !self.session.is_closing() {
             let broken = self.decode(&mut decoder, &mut input, &mut requests);
             if requests.is_empty() && broken.is_none() {
                 if !self.held.set(input.len()) {
@@ -97,13 +99,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
                 continue;
             }
-            while !requests.is_empty() && !self.session().is_closing() {
-                let out;
-                (requests, out) = self.execute(requests).await?;
-                self.write(out).await?;
+            while !requests.is_empty() && !self.session.is_closing() {
+                self.execute(&mut requests, &mut out).await;
+                self.write(&mut out).await?;
             }
             if let Some(error) = broken
-                && !self.session().is_closing()
+                && !self.session.is_closing()
             {
                 return self.refuse(error).await;
             }
@@ -119,15 +120,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Waits for more of the client's bytes; zero of them at their end, or when the server stops.
     async fn read(&mut self, input: &mut BytesMut) -> io::Result<usize> {
         input.reserve(READ_BYTES);
-        let is_stranger = !self.session().is_authenticated();
+        let is_stranger = !self.session.is_authenticated();
+        if self.stop.is_cancelled() {
+            return Ok(0);
+        }
+        if self.peer.cut.is_cancelled() {
+            return Err(ended("it was cut off"));
+        }
+        // Reading first: who sends without a pause costs no waiting for anything else.
         let read = tokio::select! {
             biased;
+            read = patient(&self.service, self.stream.read_buf(input)) => read?,
             () = self.stop.cancelled() => return Ok(0),
             () = self.peer.cut.cancelled() => return Err(ended("it was cut off")),
             () = &mut self.stranger_until, if is_stranger => {
                 return Err(ended("it did not authenticate in time"));
             }
-            read = patient(&self.service, self.stream.read_buf(input)) => read?,
         };
         self.service.stats.bytes_in.add(read as u64);
         Ok(read)
@@ -141,7 +149,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         input: &mut BytesMut,
         requests: &mut VecDeque<Request>,
     ) -> Option<ProtocolError> {
-        let authenticated = self.session().is_authenticated();
+        let authenticated = self.session.is_authenticated();
         decoder.set_limits(self.service.limits(authenticated));
         // The request after an AUTH may be as long as any: look at it only when AUTH was executed.
         let at_once = if authenticated { REQUESTS_AT_ONCE } else { 1 };
@@ -155,52 +163,49 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         None
     }
 
-    /// Executes requests on a thread that may block; gives back those that were left, and the
-    /// replies of the others.
-    async fn execute(
-        &mut self,
-        mut requests: VecDeque<Request>,
-    ) -> io::Result<(VecDeque<Request>, BytesMut)> {
-        let service = Arc::clone(&self.service);
-        let mut session = self.session.take().expect("the session is back after each execution");
+    /// Executes requests from the front of `requests`, until enough replies wait in `out`: on this
+    /// thread, which costs no hop to another, and goes on with other connections elsewhere only where
+    /// the store has to wait.
+    async fn execute(&mut self, requests: &mut VecDeque<Request>, out: &mut BytesMut) {
         let _permit = self.threads.acquire().await.expect("the semaphore is never closed");
-        let executed = spawn_blocking(move || {
-            let mut out = BytesMut::new();
-            session.execute(&service, &mut requests, &mut out, REPLY_BYTES_AT_ONCE);
-            (session, requests, out)
-        });
-        let (session, requests, out) = executed.await.map_err(|panicked| {
-            tracing::error!("a request was not executed to its end: {panicked}");
-            io::Error::other(panicked)
-        })?;
-        self.session = Some(session);
-        Ok((requests, out))
+        let (session, service) = (&mut self.session, &self.service);
+        let mut work = || session.execute(service, requests, out, REPLY_BYTES_AT_ONCE);
+        if service.keyspace.yields() { work() } else { block_in_place(work) }
     }
 
     async fn refuse(&mut self, error: impl std::fmt::Display) -> io::Result<()> {
         let mut out = BytesMut::new();
-        let session = self.session.as_mut().expect("the session is here between executions");
-        session.refuse(&self.service, error, &mut out);
-        self.write(out).await?;
+        self.session.refuse(&self.service, error, &mut out);
+        self.write(&mut out).await?;
         // Closing with bytes unread would reset the connection, and the client could lose the reply.
         self.stream.shutdown().await?;
         self.stop.run_until_cancelled(drain(&mut self.stream)).await.unwrap_or(Ok(()))
     }
 
-    async fn write(&mut self, mut out: BytesMut) -> io::Result<()> {
+    /// Sends all of `out`, and leaves it empty.
+    async fn write(&mut self, out: &mut BytesMut) -> io::Result<()> {
         self.service.stats.bytes_out.add(out.len() as u64);
         let write_all = async {
-            while out.has_remaining() {
-                patient(&self.service, self.stream.write_buf(&mut out)).await?;
+            let mut rest = &out[..];
+            while !rest.is_empty() {
+                let written = patient(&self.service, self.stream.write(rest)).await?;
+                if written == 0 {
+                    return Err(io::ErrorKind::WriteZero.into());
+                }
+                rest = &rest[written..];
             }
             patient(&self.service, self.stream.flush()).await
         };
-        let cut_off = || Err(ended("it was cut off"));
-        self.peer.cut.run_until_cancelled(write_all).await.unwrap_or_else(cut_off)
-    }
-
-    fn session(&self) -> &Session {
-        self.session.as_ref().expect("the session is here between executions")
+        tokio::select! {
+            biased;
+            written = write_all => written?,
+            () = self.peer.cut.cancelled() => return Err(ended("it was cut off")),
+        }
+        if out.capacity() > REPLY_BYTES_KEPT {
+            *out = BytesMut::new();
+        }
+        out.clear();
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! server -> connection -> wire (bytes to requests) -> session (request to reply) -> reply (to bytes)
-//! accept    socket, TLS   pure                        pure, on a thread that blocks   -> connection
+//! accept    socket, TLS   pure                        pure, in place                  -> connection
 //! ```
 //!
 //! Each command is atomic. Replies come in the order of the requests; every complete request that has
