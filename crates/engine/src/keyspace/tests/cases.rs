@@ -379,3 +379,22 @@ fn a_watched_key_is_changed_by_whatever_changes_it() {
     transaction.expect("it begins");
     assert!(unchanged(&stage, &watched));
 }
+
+/// Who looked at a key leaves no expiry of it behind.
+#[test]
+fn a_key_that_was_looked_at_has_one_expiry() {
+    let stage = Stage::new();
+    let expiring = |left| {
+        assert_eq!(stage.space.count_expiring(), Ok(Count { keys: left, exact: true }));
+    };
+    for expires in [2000, 3000, 2500] {
+        stage
+            .write(&["k"], |on| on.put_string(b"k", bytes("v"), Expiry::At(expires)))
+            .expect("put");
+        expiring(1);
+    }
+    stage.write(&["k"], |on| assert_eq!(on.set_expires(b"k", Some(4000)), Ok(true)));
+    expiring(1);
+    stage.write(&["k"], |on| assert_eq!(on.set_expires(b"k", None), Ok(true)));
+    expiring(0);
+}
