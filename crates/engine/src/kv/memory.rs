@@ -62,3 +62,14 @@ impl KeyValue for Memory {
         Durability::None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::conformance::{self, Once};
+
+    #[test]
+    fn conforms() {
+        conformance::run(|| Box::new(Once(Memory::default())));
+    }
+}

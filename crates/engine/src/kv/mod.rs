@@ -4,6 +4,7 @@
 //! a thread that serves many), and a front door decides how many threads it
 //! gives away. Keys and values are any bytes; keys are ordered as byte strings.
 
+pub mod conformance;
 mod memory;
 
 use std::collections::{BTreeMap, btree_map};

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use engine::kv::{Change, Count, KeyRange, KeyValue, Memory, Scan};
 use policy::placement::RoundRobin;
-use policy::units::MIB;
+use policy::units::{KIB, MIB};
 use pool::spread::{Opening, Spread};
 use pool::{Member, PoolId};
 use proptest::collection::vec;
@@ -14,8 +14,10 @@ use volume::task::block_on;
 
 use super::*;
 
+mod conformance;
 mod crash;
 mod embedding;
+mod power_cuts;
 
 /// Three volumes in memory, which stay when the store on them is closed.
 struct Volumes(Vec<Arc<Mem>>);
