@@ -146,6 +146,8 @@ fn a_compaction_is_as_urgent_as_its_level() {
     let volumes = volumes(3);
     let watched = watched(&volumes);
     let db = open(&watched.pool);
+    // Nobody compacts level 0 before anybody looks.
+    db.set_options(&[("disable_auto_compactions", "true")]).unwrap();
     fill(&db, 0..1000, 1);
     db.flush().unwrap();
     fill(&db, 0..1000, 2);
@@ -156,6 +158,7 @@ fn a_compaction_is_as_urgent_as_its_level() {
     assert_origin(&only(&calls, Op::Read), level_0);
     assert_origin(&only(&calls, Op::Write), level_0);
     // Level 1 grows over its size again and again, and goes into level 2 by itself.
+    db.set_options(&[("disable_auto_compactions", "false")]).unwrap();
     let calls = watched.during(TABLE, || {
         for version in 3..7 {
             fill(&db, 0..6000, version);
