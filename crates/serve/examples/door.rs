@@ -2,29 +2,12 @@
 //! costs, for profiles and for comparisons with redis-server. Stops with its process.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::keyspace::Keyspace;
 use engine::kv::Memory;
-use serve::figures::{self, Figures};
 use serve::resp::{Server, Service, Settings};
 use tokio::net::TcpListener;
-
-struct Program(Instant);
-
-impl Figures for Program {
-    fn uptime(&self) -> Duration {
-        self.0.elapsed()
-    }
-
-    fn memory(&self) -> figures::Memory {
-        figures::Memory::default()
-    }
-
-    fn volumes(&self) -> Vec<figures::Volume> {
-        Vec::new()
-    }
-}
 
 fn main() -> std::io::Result<()> {
     let port = std::env::args().nth(1).map_or(6390, |port| port.parse().expect("a port"));
@@ -33,8 +16,7 @@ fn main() -> std::io::Result<()> {
     let keyspace =
         Keyspace::open(Arc::new(Memory::default()), Box::new(wall), 1).expect("the store is empty");
     let settings = Settings { port, ..Settings::default() };
-    let figures = Arc::new(Program(Instant::now()));
-    let service = Arc::new(Service::new(settings, Arc::new(keyspace), figures));
+    let service = Arc::new(Service::new(settings, Arc::new(keyspace), Arc::new(())));
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;

@@ -238,6 +238,7 @@ impl Session {
         for (request, found) in &queue.kept {
             found.command.touch(request, &mut touches);
         }
+        watched.iter().for_each(|watched| touches.add_watched(watched));
         match self.perform(service, &queue.kept, &touches, &watched) {
             Ok(Some(replies)) => Reply::Array(replies),
             Ok(None) => Reply::NullArray,
@@ -245,7 +246,8 @@ impl Session {
         }
     }
 
-    /// Does commands in one transaction. `None` if something watched has changed: then nothing is done.
+    /// Does commands in one transaction that touches their keys, and what is watched. `None` if something
+    /// watched has changed: then nothing is done.
     fn perform(
         &mut self,
         service: &Service,
@@ -253,14 +255,6 @@ impl Session {
         touches: &Touches,
         watched: &[Watched],
     ) -> Result<Option<Vec<Reply>>, kv::Error> {
-        let mut touches = touches;
-        let with_watched;
-        if !watched.is_empty() {
-            let mut all = touches.clone();
-            watched.iter().for_each(|watched| all.add_watched(watched));
-            with_watched = all;
-            touches = &with_watched;
-        }
         let mut transaction = service.keyspace.begin(touches).map_err(store_error)?;
         for watched in watched {
             if !transaction.is_unchanged(watched).map_err(store_error)? {

@@ -2,12 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::BytesMut;
 use engine::keyspace::Keyspace;
 use engine::kv::Memory;
-use serve::figures::{self, Figures};
 use serve::resp::{Decoder, Request, Secret, Service, Session, Settings};
 
 /// Small limits, so that short inputs reach them.
@@ -53,7 +51,7 @@ fn serve(stream: &[u8], step: usize, password: bool) -> Vec<u8> {
     let store = Arc::new(Memory::default());
     let keyspace =
         Keyspace::open(store, Box::new(|| 1_700_000_000_000), 1).expect("the store is empty");
-    let service = Service::new(settings, Arc::new(keyspace), Arc::new(Still));
+    let service = Service::new(settings, Arc::new(keyspace), Arc::new(()));
     let mut session = Session::new(1, &service);
     let mut decoder = Decoder::new(service.limits(session.is_authenticated()));
     let mut input = BytesMut::new();
@@ -164,22 +162,5 @@ fn after_reply(bytes: &[u8], depth: usize) -> Option<&[u8]> {
         b'*' | b'~' => several(1),
         b'%' => several(2),
         _ => None,
-    }
-}
-
-/// A program in which nothing changes.
-struct Still;
-
-impl Figures for Still {
-    fn uptime(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn memory(&self) -> figures::Memory {
-        figures::Memory::default()
-    }
-
-    fn volumes(&self) -> Vec<figures::Volume> {
-        Vec::new()
     }
 }

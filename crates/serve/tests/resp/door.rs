@@ -5,30 +5,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use engine::keyspace::Keyspace;
 use engine::kv::{KeyValue, Memory};
-use serve::figures::{self, Figures};
 use serve::resp::{Server, Service, Settings, Tls};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-
-struct NoFigures;
-
-impl Figures for NoFigures {
-    fn uptime(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn memory(&self) -> figures::Memory {
-        figures::Memory::default()
-    }
-
-    fn volumes(&self) -> Vec<figures::Volume> {
-        Vec::new()
-    }
-}
 
 /// A door on a free port, served by threads of its own until it is stopped or dropped.
 pub(crate) struct Door {
@@ -54,7 +36,7 @@ impl Door {
     ) -> Self {
         let keyspace =
             Keyspace::open(store, Box::new(|| 0), 1).expect("an empty store, or its own");
-        let service = Arc::new(Service::new(settings, Arc::new(keyspace), Arc::new(NoFigures)));
+        let service = Arc::new(Service::new(settings, Arc::new(keyspace), Arc::new(())));
         let (stop, stopped) = oneshot::channel();
         let (tell, told) = sync_channel(1);
         let server = Server::new(Arc::clone(&service), tls);

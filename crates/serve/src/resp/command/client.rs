@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::catalogue::help;
-use super::{Call, Command, NO_KEYS, Run, integer, shown};
+use super::{Call, Command, integer, shown};
 use crate::resp::clients::{Ends, Peer};
 use crate::resp::reply::Reply;
 
@@ -38,16 +38,8 @@ const fn row(
     summary: &'static str,
     run: fn(&mut Call<'_>) -> Reply,
 ) -> Command {
-    Command {
-        name,
-        arity,
-        flags: &["noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        group: "connection",
-        since,
-        summary,
-        run: Run::Call(run),
-    }
+    const FLAGS: &[&str] = &["noscript", "loading", "stale"];
+    Command::call(name, arity, FLAGS, run).about("connection", since, summary)
 }
 
 fn get_name(call: &mut Call<'_>) -> Reply {

@@ -7,16 +7,13 @@ use crate::resp::service::Service;
 
 /// The commands of this file.
 pub(super) static ROWS: &[Command] = &[
-    Command {
-        name: "auth",
-        arity: -2,
-        flags: &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "1.0.0",
-        summary: "Authenticate to the server",
-        run: Run::Call(auth),
-    },
+    Command::call(
+        "auth",
+        -2,
+        &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"],
+        auth,
+    )
+    .about("connection", "1.0.0", "Authenticate to the server"),
     Command {
         name: "client",
         arity: -2,
@@ -27,66 +24,42 @@ pub(super) static ROWS: &[Command] = &[
         summary: "A container for client connection commands",
         run: Run::Subcommands(CLIENT),
     },
-    Command {
-        name: "echo",
-        arity: 2,
-        flags: &["loading", "stale", "fast"],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "1.0.0",
-        summary: "Echo the given string",
-        run: Run::Call(echo),
-    },
-    Command {
-        name: "hello",
-        arity: -1,
-        flags: &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "6.0.0",
-        summary: "Handshake: choose the protocol, authenticate, name the connection",
-        run: Run::Call(hello),
-    },
-    Command {
-        name: "ping",
-        arity: -1,
-        flags: &["fast"],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "1.0.0",
-        summary: "Ping the server",
-        run: Run::Call(ping),
-    },
-    Command {
-        name: "quit",
-        arity: -1,
-        flags: &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "1.0.0",
-        summary: "Close the connection",
-        run: Run::Call(quit),
-    },
-    Command {
-        name: "reset",
-        arity: 1,
-        flags: &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "6.2.0",
-        summary: "Make the connection as it was when it was new",
-        run: Run::Call(reset),
-    },
-    Command {
-        name: "select",
-        arity: 2,
-        flags: &["loading", "stale", "fast"],
-        keys: NO_KEYS,
-        group: "connection",
-        since: "1.0.0",
-        summary: "Change the selected database: there is only number 0",
-        run: Run::Call(select),
-    },
+    Command::call("echo", 2, &["loading", "stale", "fast"], echo).about(
+        "connection",
+        "1.0.0",
+        "Echo the given string",
+    ),
+    Command::call(
+        "hello",
+        -1,
+        &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"],
+        hello,
+    )
+    .about(
+        "connection",
+        "6.0.0",
+        "Handshake: choose the protocol, authenticate, name the connection",
+    ),
+    Command::call("ping", -1, &["fast"], ping).about("connection", "1.0.0", "Ping the server"),
+    Command::call(
+        "quit",
+        -1,
+        &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"],
+        quit,
+    )
+    .about("connection", "1.0.0", "Close the connection"),
+    Command::call(
+        "reset",
+        1,
+        &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"],
+        reset,
+    )
+    .about("connection", "6.2.0", "Make the connection as it was when it was new"),
+    Command::call("select", 2, &["loading", "stale", "fast"], select).about(
+        "connection",
+        "1.0.0",
+        "Change the selected database: there is only number 0",
+    ),
 ];
 
 /// The version whose replies these are: clients ask for it to know what they may send.

@@ -149,6 +149,17 @@ impl Command {
         Self { name, arity, flags, keys, group: "", since: "", summary: "", run }
     }
 
+    /// The row of a command that is not about keys, without its documentation.
+    const fn call(
+        name: &'static str,
+        arity: i32,
+        flags: &'static [&'static str],
+        run: fn(&mut Call<'_>) -> Reply,
+    ) -> Self {
+        let run = Run::Call(run);
+        Self { name, arity, flags, keys: NO_KEYS, group: "", since: "", summary: "", run }
+    }
+
     /// The row with its documentation.
     const fn about(
         mut self,

@@ -20,26 +20,16 @@ pub(super) static ROWS: &[Command] = &[
         summary: "A container for server configuration commands",
         run: Run::Subcommands(CONFIG),
     },
-    Command {
-        name: "info",
-        arity: -1,
-        flags: &["loading", "stale"],
-        keys: NO_KEYS,
-        group: "server",
-        since: "1.0.0",
-        summary: "Get information and statistics about the server",
-        run: Run::Call(info),
-    },
-    Command {
-        name: "time",
-        arity: 1,
-        flags: &["loading", "stale", "fast"],
-        keys: NO_KEYS,
-        group: "server",
-        since: "2.6.0",
-        summary: "Return the time: seconds since 1970 and microseconds, to the millisecond",
-        run: Run::Call(time),
-    },
+    Command::call("info", -1, &["loading", "stale"], info).about(
+        "server",
+        "1.0.0",
+        "Get information and statistics about the server",
+    ),
+    Command::call("time", 1, &["loading", "stale", "fast"], time).about(
+        "server",
+        "2.6.0",
+        "Return the time: seconds since 1970 and microseconds, to the millisecond",
+    ),
 ];
 
 /// `TIME`.
@@ -73,16 +63,8 @@ const fn config_row(
     summary: &'static str,
     run: fn(&mut Call<'_>) -> Reply,
 ) -> Command {
-    Command {
-        name,
-        arity,
-        flags: &["admin", "noscript", "loading", "stale"],
-        keys: NO_KEYS,
-        group: "server",
-        since,
-        summary,
-        run: Run::Call(run),
-    }
+    const FLAGS: &[&str] = &["admin", "noscript", "loading", "stale"];
+    Command::call(name, arity, FLAGS, run).about("server", since, summary)
 }
 
 /// `CONFIG SET`: what a running server is told by Redis clients would be gone after a restart.
