@@ -22,8 +22,7 @@ use crate::{Result, Settings, ffi, thread};
 /// to [`crate::Db::new`].
 ///
 /// ```no_run
-/// # fn main() -> rocks::Result<()> {
-/// # let (pool, clock): (pool::spread::Spread, volume::Clock) = todo!();
+/// # fn families(pool: pool::spread::Spread, clock: volume::Clock) -> rocks::Result<()> {
 /// use rust_rocksdb::{DB, Options};
 ///
 /// let shim = rocks::Shim::new(pool, clock, "kv", rocks::Settings::default())?;
