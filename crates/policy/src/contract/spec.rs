@@ -78,6 +78,9 @@ pub struct Rate {
     pub buy: Option<Formula>,
     /// A higher rate for as long as credits last.
     pub burst: Option<Burst>,
+    /// Seconds of the rate that can be saved up while idle, above 0; always enough for one operation
+    /// of the largest size. Default: 1. Where there is a burst it is about the burst's rate.
+    pub depth_s: Option<f64>,
 }
 
 /// Credits: tokens saved up at the sustained rate, spent at a higher one.
@@ -199,8 +202,9 @@ impl Spec {
         let mib =
             self.rate("mib_per_s", self.mib_per_s.as_ref(), bought.mib_per_s, size, paid_iops)?;
         let mut limits = Vec::new();
-        limits.extend(iops.iter().flat_map(|rate| rate.limits(Counted::Ops, 1)));
-        limits.extend(mib.iter().flat_map(|rate| rate.limits(Counted::Bytes, MIB)));
+        let op_bytes = self.op_kib_max * KIB;
+        limits.extend(iops.iter().flat_map(|rate| rate.limits(Counted::Ops, 1, 1)));
+        limits.extend(mib.iter().flat_map(|rate| rate.limits(Counted::Bytes, MIB, op_bytes)));
         if limits.iter().any(|limit| limit.rate_per_sec == 0 || limit.depth == 0) {
             return Err(self.inconsistent("a limit of zero would admit nothing"));
         }
@@ -226,6 +230,10 @@ impl Spec {
             return Err(
                 self.inconsistent("a figure is negative, not finite, or its min is above its max")
             );
+        }
+        let mut depths = self.iops.iter().chain(&self.mib_per_s).filter_map(|rate| rate.depth_s);
+        if depths.any(|depth_s| !(depth_s > 0.0 && depth_s.is_finite())) {
+            return Err(self.inconsistent("a depth_s is not a time above 0"));
         }
         for (kind, percentiles) in self.latency.iter().flat_map(LatencySpec::kinds) {
             if !Percentiles::from(percentiles).ascend() {
@@ -298,7 +306,7 @@ impl Spec {
             )),
             None => None,
         };
-        Ok(Some(Paid { sustained, burst }))
+        Ok(Some(Paid { sustained, burst, depth_s: rate.depth_s.unwrap_or(1.0) }))
     }
 
     fn formulas(&self) -> impl Iterator<Item = &Formula> {
@@ -318,21 +326,32 @@ struct Paid {
     sustained: u64,
     /// The higher rate, and the credits for it.
     burst: Option<(u64, u64)>,
+    /// Seconds of the highest rate that are saved up.
+    depth_s: f64,
 }
 
 impl Paid {
-    /// The buckets the provider keeps: one second deep each, and one as deep as the credits.
-    fn limits(&self, counts: Counted, unit: u64) -> Vec<Limit> {
+    /// The buckets the provider keeps: one for the highest rate, which holds an operation at least,
+    /// and one as deep as the credits.
+    fn limits(&self, counts: Counted, unit: u64, operation: u64) -> Vec<Limit> {
         let bucket = |rate: u64, depth: u64| Limit {
             counts,
             rate_per_sec: rate.saturating_mul(unit),
             depth: depth.saturating_mul(unit),
         };
+        let highest = |rate: u64| {
+            let mut limit = bucket(rate, rate);
+            // A whole second is exact however large the rate.
+            if self.depth_s != 1.0 {
+                limit.depth = floor(limit.depth as f64 * self.depth_s).max(operation);
+            }
+            limit
+        };
         match self.burst {
             Some((rate, credits)) if rate > self.sustained => {
-                vec![bucket(rate, rate), bucket(self.sustained, credits)]
+                vec![highest(rate), bucket(self.sustained, credits)]
             }
-            _ => vec![bucket(self.sustained, self.sustained)],
+            _ => vec![highest(self.sustained)],
         }
     }
 }

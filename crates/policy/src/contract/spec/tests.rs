@@ -43,6 +43,26 @@ fn a_formula_is_a_sum_between_its_bounds() {
 }
 
 #[test]
+fn a_bucket_holds_a_second_or_what_the_spec_says_and_an_operation_at_least() {
+    let depths = |text: &str| -> Vec<_> {
+        contract(text).expect("it makes sense").limits.iter().map(|limit| limit.depth).collect()
+    };
+    assert_eq!(depths("iops = 3000\nmib_per_s = 125"), [3000, 125 * MIB]);
+    let shallow = "iops = { included = 500, depth_s = 0.1 }\n\
+                   mib_per_s = { included = 20, depth_s = 0.001 }";
+    assert_eq!(depths(shallow), [50, 256 * KIB]);
+    assert_eq!(depths("iops = { included = 5, depth_s = 0.1 }"), [1]);
+    let burst = "iops = { included = 100, burst = { rate = 3000, credits = 9000 }, depth_s = 2 }";
+    assert_eq!(depths(burst), [6000, 9000]);
+    for depth in ["0", "-1", "nan", "inf"] {
+        let text =
+            format!("iops = {{ included = 5, depth_s = {depth}.0 }}").replace("nan.0", "nan");
+        let refused = error(&text.replace("inf.0", "inf"));
+        assert!(refused.contains("depth_s"), "{refused}");
+    }
+}
+
+#[test]
 fn refusals_name_what_was_found_and_what_is_accepted() {
     let sold = "name = 'io9'\nsize_gib = { min = 4, max = 100 }\n\
                 iops = { buy = { per_gib = 50, min = 100, max = 64000 } }\nmib_per_s = 500";
