@@ -5,6 +5,9 @@ pub(crate) mod check;
 pub(crate) mod demo;
 pub(crate) mod serve;
 
+mod interrupt;
+mod scratch;
+
 use std::fmt::Write;
 
 /// An error with its causes, on one line. A cause that the text before it quotes is left out.

@@ -1,9 +1,7 @@
 //! `plimsoll bench kv`.
 
-mod interrupt;
 mod mark;
 mod place;
-mod scratch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,10 +23,10 @@ use policy::units::Bytes;
 use rust_rocksdb::{ErrorKind, WaitForCompactOptions};
 use volume::Clock;
 
-use self::interrupt::Interrupt;
 use self::mark::Mark;
 use self::place::{Place, Simulated};
 use super::Common;
+use crate::command::interrupt::{self, Interrupt};
 use crate::settings::PLACEMENTS;
 
 /// YCSB's core workloads against the embedded store, each volume against its line

@@ -11,7 +11,7 @@ use volume::task::block_on;
 use volume::{Clock, Volume};
 
 use super::mark::{self, Mark, Owner};
-use super::scratch::Scratch;
+use crate::command::scratch::Scratch;
 use crate::settings::Settings;
 use crate::wiring;
 
@@ -40,7 +40,7 @@ pub(super) struct Simulated<'a> {
 impl Place {
     /// Simulated volumes in a directory under `parent` that goes when this is dropped.
     pub(super) fn simulated(parent: &Path, simulated: &Simulated<'_>) -> anyhow::Result<Self> {
-        let scratch = Scratch::new(parent)?;
+        let scratch = Scratch::new(parent, "bench")?;
         let file = scratch.path().join("plimsoll.toml");
         let settings = Settings::parse(&file, &simulated.settings())?;
         Ok(Self { settings, name: "bench".into(), keep: false, scratch: Some(scratch) })

@@ -8,16 +8,16 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The status of a program that was interrupted.
-pub(super) const STATUS: u8 = 130;
+pub(crate) const STATUS: u8 = 130;
 
 /// Listens for signals as long as it lives. The first asks for a stop, the second ends the program.
-pub(super) struct Interrupt {
+pub(crate) struct Interrupt {
     asked: Arc<AtomicBool>,
     _runtime: Runtime,
 }
 
 impl Interrupt {
-    pub(super) fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let inside = runtime.enter();
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -41,11 +41,11 @@ impl Interrupt {
     }
 
     /// Set once a stop was asked for.
-    pub(super) fn asked(&self) -> &AtomicBool {
+    pub(crate) fn asked(&self) -> &AtomicBool {
         &self.asked
     }
 
-    pub(super) fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 }
