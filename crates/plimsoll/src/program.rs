@@ -134,7 +134,7 @@ impl Control for Program {
 pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
     let meter = device.gate().meter();
     let spent = meter.spent();
-    let classes = Class::ALL.into_iter().zip(&meter.classes);
+    let classes = Class::ALL.into_iter().zip(&meter.classes).zip(&meter.answers);
     figures::Volume {
         name: device.name().into(),
         contract: meter.contract.name.clone(),
@@ -145,10 +145,14 @@ pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
         provider_ops: device.seen_by_provider().map(|seen| seen.ops),
         throttled: device.seen_by_provider().map(|seen| seen.throttled),
         classes: classes
-            .map(|(class, of)| figures::Class {
+            .map(|((class, of), answers)| figures::Class {
                 name: class.name(),
                 granted: of.spent.ops,
                 waits: waits(&of.waits),
+                answers: figures::Waits {
+                    total: answers.total(),
+                    counts: answers.octaves().collect(),
+                },
                 queued: of.queued,
                 denied: of.refused + of.expired,
             })

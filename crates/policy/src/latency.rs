@@ -1,5 +1,9 @@
 //! How long a volume takes to answer: a draw from the percentiles of its contract, or the wait for
-//! tokens where that is longer.
+//! tokens where that is longer; and a histogram of how long it took.
+
+mod times;
+
+pub use times::Times;
 
 use std::time::Duration;
 

@@ -78,13 +78,15 @@ pub struct Class {
     pub granted: u64,
     /// How long the requests that went had waited for their tokens.
     pub waits: Waits,
+    /// How long the device took to answer them, without that wait.
+    pub answers: Waits,
     /// Requests waiting now.
     pub queued: u64,
     /// Requests turned away: the queue was full or the deadline had passed.
     pub denied: u64,
 }
 
-/// How long requests waited.
+/// How long requests waited, or took.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Waits {
     /// All waits together.

@@ -38,6 +38,10 @@ impl Figures for Program {
                     (Duration::MAX, 1),
                 ],
             },
+            answers: figures::Waits {
+                total: Duration::from_millis(9),
+                counts: vec![(Duration::from_millis(1), granted), (Duration::MAX, 0)],
+            },
             queued: 1,
             denied: 0,
         };
@@ -225,6 +229,16 @@ fn metrics_are_open_metrics() {
             plimsoll_gate_wait_seconds_bucket{le="0.0",volume="a",class="foreground"} 9
             plimsoll_gate_wait_seconds_bucket{le="0.128",volume="a",class="foreground"} 11
             plimsoll_gate_wait_seconds_bucket{le="+Inf",volume="a",class="foreground"} 12
+            # HELP plimsoll_device_answer_seconds How long the device took to answer, without the wait at the gate
+            # TYPE plimsoll_device_answer_seconds histogram
+            plimsoll_device_answer_seconds_sum{volume="a",class="commit"} 0.009
+            plimsoll_device_answer_seconds_count{volume="a",class="commit"} 5
+            plimsoll_device_answer_seconds_bucket{le="0.001",volume="a",class="commit"} 5
+            plimsoll_device_answer_seconds_bucket{le="+Inf",volume="a",class="commit"} 5
+            plimsoll_device_answer_seconds_sum{volume="a",class="foreground"} 0.009
+            plimsoll_device_answer_seconds_count{volume="a",class="foreground"} 12
+            plimsoll_device_answer_seconds_bucket{le="0.001",volume="a",class="foreground"} 12
+            plimsoll_device_answer_seconds_bucket{le="+Inf",volume="a",class="foreground"} 12
             # HELP plimsoll_resp_clients Connections open
             # TYPE plimsoll_resp_clients gauge
             plimsoll_resp_clients 0

@@ -135,6 +135,11 @@ impl Scrape {
             "gate_wait_seconds",
             "How long requests waited for their tokens",
             each().map(|(labels, class)| (labels, Histogram(&class.waits))),
+        )?;
+        page.family(
+            "device_answer_seconds",
+            "How long the device took to answer, without the wait at the gate",
+            each().map(|(labels, class)| (labels, Histogram(&class.answers))),
         )
     }
 }

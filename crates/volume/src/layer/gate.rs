@@ -16,6 +16,7 @@
 //! no allocation beyond its future. For those that wait the gate sets an alarm on the [`Clock`] whose
 //! waker is the gate itself: it polls the scheduler, under the lock, and wakes those granted, outside it.
 
+mod answers;
 mod turnstile;
 
 use std::collections::HashMap;
@@ -26,10 +27,12 @@ use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
 use parking_lot::{Mutex, MutexGuard};
 use policy::budget::Share;
 use policy::contract::{Contract, Cost};
+use policy::latency::Times;
 use policy::purpose::Class;
 use policy::sched::{Figures, Strict};
 
-use self::turnstile::{Errand, Turnstile};
+use self::answers::Answers;
+use self::turnstile::{Errand, Passed, Turnstile};
 use crate::task::block_on;
 use crate::{
     Clock, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume,
@@ -55,6 +58,8 @@ pub struct Meter {
     pub contract: Contract,
     /// What happened in each class, indexed as [`Class::ALL`].
     pub classes: [Figures; Class::ALL.len()],
+    /// How long the device took to answer in each class, waits at this gate left out.
+    pub answers: [Times; Class::ALL.len()],
     /// Spending of the last ten whole tenths of a second.
     pub last_second: Cost,
     /// The same as a part of what was paid for, of the limit that is used most: 1 is the line.
@@ -189,8 +194,10 @@ impl Object for GatedObject {
         if into.len() > self.turnstile.piece_len() {
             return blocking::read_at(self, offset, into, io);
         }
-        block_on(self.turnstile.pass(Errand::of(io), into.len()))?;
-        self.inner.blocking_read_at(offset, into, io)
+        let passed = block_on(self.turnstile.pass(Errand::of(io), into.len()))?;
+        let read = self.inner.blocking_read_at(offset, into, io);
+        self.turnstile.answered(passed);
+        read
     }
 
     fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
@@ -233,13 +240,17 @@ impl Object for GatedObject {
 
 impl GatedObject {
     async fn read_piece(&self, offset: u64, into: IoBufMut, io: Io) -> Result<IoBufMut> {
-        self.turnstile.pass(Errand::of(io), into.len()).await?;
-        self.inner.read_at(offset, into, io).await
+        let passed = self.turnstile.pass(Errand::of(io), into.len()).await?;
+        let read = self.inner.read_at(offset, into, io).await;
+        self.turnstile.answered(passed);
+        read
     }
 
     async fn write_piece(&self, offset: u64, data: IoBuf, io: Io) -> Result<()> {
-        self.turnstile.pass(Errand::of(io), data.len()).await?;
-        self.inner.write_at(offset, data, io).await
+        let passed = self.turnstile.pass(Errand::of(io), data.len()).await?;
+        let written = self.inner.write_at(offset, data, io).await;
+        self.turnstile.answered(passed);
+        written
     }
 
     async fn read_pieces(
@@ -329,11 +340,11 @@ impl GatedObject {
     /// Pays for what is unsynced and syncs it, in one moment: what was written while this waited for
     /// its turn is synced along, so it is paid for along.
     async fn sync_log(&self, unsynced: &Mutex<usize>, io: Io) -> Result<()> {
-        let mut paid = (0, Cost::default());
+        let mut paid: Option<(usize, Passed)> = None;
         loop {
             let owed = {
                 let mut unsynced = unsynced.lock();
-                if *unsynced == paid.0 {
+                if *unsynced == paid.map_or(0, |(bytes, _)| bytes) {
                     *unsynced = 0;
                     ControlFlow::Break(self.inner.sync(io))
                 } else {
@@ -341,21 +352,25 @@ impl GatedObject {
                 }
             };
             match owed {
-                ControlFlow::Break(sync) => return sync.await,
+                ControlFlow::Break(sync) => {
+                    let synced = sync.await;
+                    if let Some((_, passed)) = paid {
+                        self.turnstile.answered(passed);
+                    }
+                    return synced;
+                }
                 ControlFlow::Continue(owed) => {
-                    self.turnstile.refund(Errand::COMMIT, paid.1);
-                    paid = (owed, self.pay(owed).await?);
+                    if let Some((_, passed)) = paid.take() {
+                        self.turnstile.refund(passed);
+                    }
+                    // Nothing is owed where another sync took it along.
+                    if owed > 0 {
+                        let passed = self.turnstile.pass(Errand::COMMIT, owed).await?;
+                        paid = Some((owed, passed));
+                    }
                 }
             }
         }
-    }
-
-    async fn pay(&self, owed: usize) -> Result<Cost> {
-        if owed == 0 {
-            // Another sync took it along.
-            return Ok(Cost::default());
-        }
-        self.turnstile.pass(Errand::COMMIT, owed).await
     }
 }
 

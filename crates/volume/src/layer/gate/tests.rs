@@ -273,6 +273,19 @@ fn what_is_saved_is_spent_without_waiting() {
 }
 
 #[test]
+fn the_device_is_timed_without_the_wait_at_the_gate() {
+    let stage = Stage::with(&contract(100), "data", |device| device.latency = 3 * MS);
+    for _ in 0..4 {
+        stage.run(stage.object.read_at(0, page(), READ)).unwrap();
+    }
+    let meter = stage.gate.meter();
+    let foreground = &meter.answers[Class::Foreground.index()];
+    assert_eq!((foreground.count(), foreground.total()), (4, 12 * MS));
+    assert_eq!(meter.answers[Class::Commit.index()].count(), 0);
+    assert!(meter.classes[Class::Foreground.index()].waits.total > 12 * MS);
+}
+
+#[test]
 fn the_urgent_go_first_and_equals_in_their_order() {
     let stage = Stage::new(&contract(100));
     let ios = [DEEP, READ, WRITE, DEEP, READ, WRITE];

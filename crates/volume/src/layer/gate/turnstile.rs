@@ -13,7 +13,7 @@ use policy::purpose::Class;
 use policy::sched::{Event, Full, Request, Scheduler, Ticket};
 use policy::time::Instant;
 
-use super::Meter;
+use super::{Answers, Meter};
 use crate::buf::PAGE;
 use crate::{Clock, Error, ErrorKind, Io, Result};
 
@@ -25,6 +25,7 @@ pub(super) struct Turnstile {
     /// Kept beside the state so that splitting a request needs no lock.
     piece_len: AtomicUsize,
     unsynced_max: AtomicUsize,
+    answers: Answers,
     state: Mutex<State>,
 }
 
@@ -59,6 +60,16 @@ pub(super) struct Errand {
     refusable: bool,
 }
 
+/// A request that may go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passed {
+    pub(super) class: Class,
+    /// What it was charged.
+    pub(super) cost: Cost,
+    /// When it was let go.
+    pub(super) at: Instant,
+}
+
 impl Errand {
     /// A log's bytes become durable; whoever waits for that waits as long as it takes.
     pub(super) const COMMIT: Self = Self { class: Class::Commit, deadline: None, refusable: false };
@@ -81,6 +92,7 @@ impl Turnstile {
             closed: AtomicBool::new(false),
             piece_len: AtomicUsize::new(0),
             unsynced_max: AtomicUsize::new(0),
+            answers: Answers::default(),
             state: Mutex::new(State {
                 contract: contract.clone(),
                 scheduler: Box::new(scheduler),
@@ -104,8 +116,8 @@ impl Turnstile {
         self.unsynced_max.load(Ordering::Relaxed)
     }
 
-    /// Waits until a request of `len` bytes may go, and charges it; gives what it was charged. When
-    /// this is ready the caller issues the request at once; dropping it before that costs nothing.
+    /// Waits until a request of `len` bytes may go, and charges it. When this is ready the caller
+    /// issues the request at once; dropping it before that costs nothing.
     ///
     /// # Errors
     /// `Busy` when the deadline passed, or the queue is full and the request may be refused; `Fenced`
@@ -114,11 +126,14 @@ impl Turnstile {
         Passing { turnstile: self, errand, len, waits: None }
     }
 
-    /// Gives back what was charged for an errand and not used.
-    pub(super) fn refund(self: &Arc<Self>, errand: Errand, cost: Cost) {
-        if cost != Cost::default() {
-            self.change(|state, _| state.scheduler.refund(errand.class, cost));
-        }
+    /// The device answered a request that had passed.
+    pub(super) fn answered(&self, passed: Passed) {
+        self.answers.record(passed.class, self.clock.now().since(passed.at));
+    }
+
+    /// Gives back what a request was charged that did not go.
+    pub(super) fn refund(self: &Arc<Self>, passed: Passed) {
+        self.change(|state, _| state.scheduler.refund(passed.class, passed.cost));
     }
 
     pub(super) fn check_open(&self) -> Result<()> {
@@ -148,6 +163,7 @@ impl Turnstile {
         Meter {
             contract: state.contract.clone(),
             classes: Class::ALL.map(|class| state.scheduler.figures(class)),
+            answers: Class::ALL.map(|class| self.answers.of(class)),
             last_second: window.last_second(now),
             used: window.used(&state.contract, now),
         }
@@ -293,7 +309,7 @@ pub(super) struct Passing<'a> {
 
 impl Passing<'_> {
     /// Asks for the first time; on the common way this is all.
-    fn submit(&mut self, cx: &Context<'_>) -> Poll<Result<Cost>> {
+    fn submit(&mut self, cx: &Context<'_>) -> Poll<Result<Passed>> {
         let turnstile = self.turnstile;
         let mut state = turnstile.state.lock();
         if let Err(closed) = turnstile.check_open() {
@@ -312,11 +328,11 @@ impl Passing<'_> {
         }
         drop(state);
         turnstile.follow_up(turned);
-        own.map_or(Poll::Pending, |answer| Poll::Ready(self.outcome(answer)))
+        own.map_or(Poll::Pending, |answer| Poll::Ready(self.outcome(answer, now)))
     }
 
     /// Asks again: the answer, or another waker.
-    fn fetch(&mut self, ticket: Ticket, cx: &Context<'_>) -> Poll<Result<Cost>> {
+    fn fetch(&mut self, ticket: Ticket, cx: &Context<'_>) -> Poll<Result<Passed>> {
         let mut state = self.turnstile.state.lock();
         match state.waiters.get_mut(&ticket) {
             Some(Waiter::Waits(waker)) if !waker.will_wake(cx.waker()) => {
@@ -329,15 +345,17 @@ impl Passing<'_> {
             Some(&mut Waiter::Answered(answer)) => {
                 state.waiters.remove(&ticket);
                 self.waits = None;
-                Poll::Ready(self.outcome(answer))
+                drop(state);
+                // It goes now, however long ago it was granted: waking up is not the device's time.
+                Poll::Ready(self.outcome(answer, self.turnstile.clock.now()))
             }
             None => unreachable!("a waiter stays until it is fetched or given up"),
         }
     }
 
-    fn outcome(&self, answer: Answer) -> Result<Cost> {
+    fn outcome(&self, answer: Answer, now: Instant) -> Result<Passed> {
         match answer {
-            Answer::Granted(cost) => Ok(cost),
+            Answer::Granted(cost) => Ok(Passed { class: self.errand.class, cost, at: now }),
             Answer::Expired => Err(self.turnstile.expired_error(self.errand.class)),
             Answer::Closed => Err(self.turnstile.closed_error()),
         }
@@ -345,7 +363,7 @@ impl Passing<'_> {
 }
 
 impl Future for Passing<'_> {
-    type Output = Result<Cost>;
+    type Output = Result<Passed>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.waits {
