@@ -119,6 +119,11 @@ impl Control for Program {
                 volume.take_contract_of(wanted);
                 told.push(format!("volume {}: contract is now {}", volume.name, volume.terms()));
             }
+            if wanted.share != volume.share {
+                device.gate().set_share(wanted.share);
+                volume.share = wanted.share;
+                told.push(format!("volume {}: {}", volume.name, volume.share_in_words()));
+            }
         }
         told.extend(
             current.differences(&new).into_iter().map(|key| format!("{key}: needs a restart")),
@@ -140,6 +145,8 @@ pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
         contract: meter.contract.name.clone(),
         paid_iops: meter.contract.paid_iops(),
         paid_bytes_per_sec: meter.contract.paid_bytes_per_sec(),
+        rho: meter.share.rho(),
+        credits: meter.credits,
         ops: spent.ops,
         bytes: spent.bytes,
         provider_ops: device.seen_by_provider().map(|seen| seen.ops),

@@ -11,6 +11,11 @@
 //! of ours would meet the provider's empty one. With rho below 1 the provider's bucket always holds at
 //! least what ours does, whatever the load.
 //!
+//! A limit that saves up more than a second's worth is made of *credits*: gp2's sustained rate, beside
+//! the limit for its bursts. Saving them is what they are sold for, so the mirror holds them too, less
+//! the same part of a second: max(b − (1 − beta)·r, …). How many there are at the start nobody tells
+//! us; it is part of the [`Share`], and none unless said.
+//!
 //! [`Budget`] never blocks and reads no clock: it says when to come back, and is exact about it. Its
 //! unit is so small that a whole number of them is earned each nanosecond: no fraction is ever lost.
 
@@ -37,6 +42,7 @@ const TOKEN: u128 = NANOS_PER_SEC as u128 * MILLION as u128;
 pub struct Share {
     rho_ppm: u32,
     beta_ppm: u32,
+    credits_ppm: u32,
 }
 
 /// A share that is not one.
@@ -48,6 +54,9 @@ pub enum ShareError {
     /// More than a second's worth would be saved up.
     #[error("beta is {0}, but must be between 0 and 1")]
     Beta(f64),
+    /// More credits than there can be.
+    #[error("credits is {0}, but must be between 0 and 1")]
+    Credits(f64),
 }
 
 impl Share {
@@ -65,7 +74,27 @@ impl Share {
         if !(0.0..=1.0).contains(&beta) {
             return Err(ShareError::Beta(beta));
         }
-        Ok(Self { rho_ppm: ppm(rho), beta_ppm: ppm(beta) })
+        Ok(Self { rho_ppm: ppm(rho), beta_ppm: ppm(beta), credits_ppm: 0 })
+    }
+
+    /// Takes it that this part of the burst credits is there at the start. Only whoever knows should say
+    /// more than nothing: a new volume has all of them (1), and credits that are counted on and not
+    /// there are overdrafts.
+    ///
+    /// # Errors
+    /// When `credits` is not in [0, 1].
+    pub fn with_credits(self, credits: f64) -> Result<Self, ShareError> {
+        if !(0.0..=1.0).contains(&credits) {
+            return Err(ShareError::Credits(credits));
+        }
+        Ok(Self { credits_ppm: (credits * f64::from(MILLION)).round() as u32, ..self })
+    }
+
+    /// The same, but for `factor` of its rho: 0 to 1, and something is always left.
+    #[must_use]
+    pub fn lowered(self, factor: f64) -> Self {
+        let rho_ppm = (f64::from(self.rho_ppm) * factor.clamp(0.0, 1.0)).round() as u32;
+        Self { rho_ppm: rho_ppm.max(1), ..self }
     }
 
     /// The share of each paid rate that is used.
@@ -79,12 +108,18 @@ impl Share {
     pub fn beta(self) -> f64 {
         f64::from(self.beta_ppm) / f64::from(MILLION)
     }
+
+    /// The part of the burst credits that is taken to be there at the start.
+    #[must_use]
+    pub fn credits(self) -> f64 {
+        f64::from(self.credits_ppm) / f64::from(MILLION)
+    }
 }
 
 impl Default for Share {
-    /// rho 0.98, beta 0.25.
+    /// rho 0.98, beta 0.25, no credits.
     fn default() -> Self {
-        Self { rho_ppm: 980_000, beta_ppm: 250_000 }
+        Self { rho_ppm: 980_000, beta_ppm: 250_000, credits_ppm: 0 }
     }
 }
 
@@ -110,14 +145,14 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// An empty budget for every limit of `contract`.
+    /// A budget for every limit of `contract`: empty, but for the credits the share counts on.
     ///
     /// # Panics
     /// When a limit is zero: such a contract could never admit anything.
     #[must_use]
     pub fn new(contract: &Contract, share: Share, now: Instant) -> Self {
         let buckets: Vec<_> =
-            contract.limits.iter().map(|limit| Bucket::empty(limit, contract, share)).collect();
+            contract.limits.iter().map(|limit| Bucket::new(limit, contract, share)).collect();
         let most = |counts, most: u64| {
             buckets.iter().filter(|b| b.counts == counts).map(Bucket::holds).fold(most, u64::min)
         };
@@ -158,11 +193,41 @@ impl Budget {
     /// new depth allows; nothing is given for free: a kind of limit that is new starts empty.
     pub fn set_contract(&mut self, contract: &Contract, now: Instant) {
         self.earn(now);
-        let mut changed = Self::new(contract, self.share, self.updated_at);
-        for bucket in &mut changed.buckets {
-            let saved = self.buckets.iter().filter(|old| old.counts == bucket.counts);
-            let saved = saved.map(|old| old.saved).min().unwrap_or_default();
-            bucket.saved = saved.min(bucket.depth);
+        let changed = Self::new(contract, self.share, self.updated_at);
+        self.change_to(changed);
+    }
+
+    /// Uses another share of `contract`, the terms it goes by already, from now on. What was saved stays
+    /// saved, as far as the new depth allows; what the share says of credits is about the start only.
+    pub fn set_share(&mut self, share: Share, contract: &Contract, now: Instant) {
+        self.earn(now);
+        let changed = Self::new(contract, share, self.updated_at);
+        self.change_to(changed);
+    }
+
+    /// Counts on no credits any more: it turned out that they are spent. They are earned again.
+    pub fn forget_credits(&mut self) {
+        self.buckets.iter_mut().filter(|bucket| bucket.is_credits).for_each(|b| b.saved = 0);
+    }
+
+    /// The credits that are left, as a part of those that can be; `None` if the contract has none.
+    #[must_use]
+    pub fn credits(&self) -> Option<f64> {
+        let part = |bucket: &Bucket| bucket.saved as f64 / bucket.depth as f64;
+        self.buckets.iter().filter(|bucket| bucket.is_credits).map(part).reduce(f64::min)
+    }
+
+    fn change_to(&mut self, mut changed: Self) {
+        for counts in [Counted::Ops, Counted::Bytes] {
+            let kind = |bucket: &&Bucket| bucket.counts == counts;
+            let least = self.buckets.iter().filter(kind).map(|old| old.saved).min();
+            // The first of a kind follows the first of that kind, and so on; one more has what the
+            // least of them had.
+            let mut old = self.buckets.iter().filter(kind);
+            for bucket in changed.buckets.iter_mut().filter(|bucket| bucket.counts == counts) {
+                let saved = old.next().map(|old| old.saved).or(least).unwrap_or_default();
+                bucket.saved = saved.min(bucket.depth);
+            }
         }
         *self = changed;
     }
@@ -195,22 +260,33 @@ struct Bucket {
     rate: u128,
     depth: u128,
     saved: u128,
+    /// Whether it saves up more than a second's worth.
+    is_credits: bool,
 }
 
 impl Bucket {
-    fn empty(limit: &Limit, contract: &Contract, share: Share) -> Self {
+    fn new(limit: &Limit, contract: &Contract, share: Share) -> Self {
         assert!(limit.rate_per_sec > 0 && limit.depth > 0, "a limit of zero admits nothing");
         let request_max = match limit.counts {
             Counted::Ops => REQUEST_OPS_MAX,
             Counted::Bytes => REQUEST_OPS_MAX * contract.op_bytes_max,
         };
         let rate = u128::from(limit.rate_per_sec);
-        let beta_seconds = rate * u128::from(share.beta_ppm) * u128::from(NANOS_PER_SEC);
+        let seconds = |ppm: u32| rate * u128::from(ppm) * u128::from(NANOS_PER_SEC);
+        let is_credits = limit.is_credits();
+        let saves = if is_credits {
+            tokens(limit.depth).saturating_sub(seconds(MILLION - share.beta_ppm))
+        } else {
+            seconds(share.beta_ppm)
+        };
+        let depth = saves.max(tokens(request_max)).min(tokens(limit.depth));
+        let credits_ppm = if is_credits { share.credits_ppm } else { 0 };
         Self {
             counts: limit.counts,
             rate: rate * u128::from(share.rho_ppm),
-            depth: beta_seconds.max(tokens(request_max)).min(tokens(limit.depth)),
-            saved: 0,
+            depth,
+            saved: depth / u128::from(MILLION) * u128::from(credits_ppm),
+            is_credits,
         }
     }
 

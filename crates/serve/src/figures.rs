@@ -54,6 +54,10 @@ pub struct Volume {
     pub paid_iops: Option<u64>,
     /// Paid bytes a second; none if they are not limited.
     pub paid_bytes_per_sec: Option<u64>,
+    /// The share of the paid rates that is used now.
+    pub rho: f64,
+    /// Burst credits that are counted on, as a part of those that can be; none without any.
+    pub credits: Option<f64>,
     /// Tokens spent: I/O operations let through to the device, as the contract counts them.
     pub ops: u64,
     /// Bytes let through, to the device and from it.

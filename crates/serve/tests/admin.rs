@@ -50,6 +50,8 @@ impl Figures for Program {
             contract: "gp3".into(),
             paid_iops: Some(3000),
             paid_bytes_per_sec: Some(125 << 20),
+            rho: 0.98,
+            credits: Some(0.5),
             ops: 17,
             bytes: 70_000,
             provider_ops: None,
@@ -185,6 +187,13 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_volume_paid_bytes_per_second Paid bytes a second
             # TYPE plimsoll_volume_paid_bytes_per_second gauge
             plimsoll_volume_paid_bytes_per_second{volume="a"} 131072000
+            # HELP plimsoll_volume_rho Share of the paid rates that is used
+            # TYPE plimsoll_volume_rho gauge
+            plimsoll_volume_rho{volume="a"} 0.98
+            plimsoll_volume_rho{volume="b\"\\"} 0.0
+            # HELP plimsoll_volume_credits Burst credits left, as a part
+            # TYPE plimsoll_volume_credits gauge
+            plimsoll_volume_credits{volume="a"} 0.5
             # HELP plimsoll_volume_ops Operations let through, in tokens
             # TYPE plimsoll_volume_ops counter
             plimsoll_volume_ops_total{volume="a"} 17

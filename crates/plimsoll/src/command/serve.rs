@@ -24,8 +24,9 @@ use crate::wiring;
 ///
 /// Prints the effective settings, then a line that starts with `ready`. SIGTERM and SIGINT stop it:
 /// requests that have arrived are answered, then everything is made durable. SIGHUP, or `POST /reload`
-/// at the admin listener, reads the settings and the certificates again: contracts change at once, new
-/// connections get the new certificates, anything else that differs is named and waits for a restart.
+/// at the admin listener, reads the settings and the certificates again: contracts and the shares of them
+/// that are used change at once, new connections get the new certificates, anything else that differs
+/// is named and waits for a restart.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll serve -c plimsoll.toml

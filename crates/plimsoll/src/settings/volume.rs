@@ -16,7 +16,7 @@ use super::{Entry, Mistake, units};
 
 /// The keys of a volume.
 pub(super) const KEYS: &[&str] =
-    &["path", "contract", "size", "iops", "mib_per_s", "simulate", "rho", "beta"];
+    &["path", "contract", "size", "iops", "mib_per_s", "simulate", "rho", "beta", "credits"];
 
 /// A device volume.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +30,7 @@ pub(crate) struct Volume {
     /// Whether to throttle it as the provider would: development without a cloud. Default: no. The
     /// directory of a simulated volume is made if it is missing; a real one may be a mount that failed.
     pub(crate) simulate: bool,
-    /// How much of the contract is used. Default: rho 0.98, beta 0.25; see [`Share::new`].
+    /// How much of the contract is used. Default: rho 0.98, beta 0.25, no credits; see [`Share`].
     pub(crate) share: Share,
     /// How the contract was asked for, for showing.
     asked: Asked,
@@ -63,6 +63,11 @@ impl Volume {
         self.asked = other.asked.clone();
     }
 
+    /// The share in words: `rho 0.98, beta 0.25`.
+    pub(crate) fn share_in_words(&self) -> String {
+        format!("rho {}, beta {}", self.share.rho(), self.share.beta())
+    }
+
     /// The terms in words: `gp3, 3000 IOPS, 125 MiB/s`.
     pub(crate) fn terms(&self) -> String {
         let mut terms = self.contract.name.clone();
@@ -92,6 +97,9 @@ impl Volume {
         entries.push(Entry::new(&section, "simulate", self.simulate));
         entries.push(Entry::new(&section, "rho", self.share.rho()));
         entries.push(Entry::new(&section, "beta", self.share.beta()));
+        if self.contract.has_credits() {
+            entries.push(Entry::new(&section, "credits", self.share.credits()));
+        }
         entries
     }
 }
@@ -130,8 +138,9 @@ fn share(section: &Section<'_>) -> Result<Share, Mistake> {
     let usual = Share::default();
     let fraction = |key, usual| section.get(key).map_or(Ok(usual), |field| field.fraction());
     let (rho, beta) = (fraction("rho", usual.rho())?, fraction("beta", usual.beta())?);
-    // Both are between 0 and 1, so what is left to be wrong is a rate of nothing.
-    Share::new(rho, beta).map_err(|_| {
+    let credits = fraction("credits", usual.credits())?;
+    // All are between 0 and 1, so what is left to be wrong is a rate of nothing.
+    Share::new(rho, beta).and_then(|share| share.with_credits(credits)).map_err(|_| {
         section
             .require("rho", "a number above 0")
             .map_or_else(|missing| missing, |field| field.mistake("a number above 0, up to 1"))

@@ -171,6 +171,24 @@ fn a_contract_changes_while_serving_and_other_settings_wait() {
 }
 
 #[test]
+fn a_share_changes_while_serving() {
+    let place = Place::new();
+    place.write(&settings("gp3", ""));
+    let server = place.serve();
+    place.write(&settings("gp3", "").replace("contract", "rho = 0.5\nbeta = 0.1\ncontract"));
+    let (status, told) = server.admin("POST /reload");
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    for volume in ["a", "b", "c"] {
+        assert!(told.contains(&format!("volume {volume}: rho 0.5, beta 0.1\n")), "{told}");
+    }
+    assert!(!told.contains("restart"), "{told}");
+    let (_, metrics) = server.admin("GET /metrics");
+    assert!(metrics.contains("plimsoll_volume_rho{volume=\"a\"} 0.5\n"), "{metrics}");
+    assert_eq!(server.client().ask("set k v"), "+OK");
+    server.stop();
+}
+
+#[test]
 fn a_hangup_reloads_too() {
     let place = Place::new();
     let server = place.serve();

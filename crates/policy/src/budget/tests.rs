@@ -60,7 +60,7 @@ fn starts_empty_and_saves_a_quarter_of_a_second() {
 fn a_small_contract_still_saves_eight_operations_but_never_more_than_its_provider() {
     let at = T0 + Duration::from_secs(1);
     let small = |depth| Budget::new(&contract(vec![ops(20, depth)]), Share::default(), T0);
-    assert_eq!(drain(&mut small(1000), at), 8);
+    assert_eq!(drain(&mut small(20), at), 8);
     assert_eq!(drain(&mut small(5), at), 5);
     assert_eq!(small(5).largest().ops, 5);
 }
@@ -114,7 +114,7 @@ fn new_terms_neither_lose_a_fraction_nor_give_a_token() {
     let mut full = Budget::new(&terms(100), Share::default(), T0);
     let second = T0 + Duration::from_secs(1);
     full.set_contract(&terms(10_000), second);
-    assert_eq!(drain(&mut full, second), 25, "what was saved, not the new depth");
+    assert_eq!(drain(&mut full, second), 98, "what was saved, not the new depth");
     full.set_contract(&contract(vec![ops(10_000, 1000), bytes(MIB, MIB)]), second);
     let Admission::At(_) = full.admit(second, ONE_OP) else { panic!("a new kind starts empty") };
 }
@@ -127,15 +127,87 @@ fn a_smaller_depth_cuts_what_was_saved() {
     assert_eq!(drain(&mut budget, second), 25);
 }
 
+/// gp2 of 100 GiB: bursts of 3000 a second for as long as there are credits, 300 a second for ever.
+fn gp2() -> Contract {
+    contract(vec![ops(3000, 3000), ops(300, 5_400_000), bytes(128 * MIB, 128 * MIB)])
+}
+
+#[test]
+fn credits_are_saved_up_while_idle_and_spent_in_a_burst() {
+    let mut budget = Budget::new(&gp2(), Share::default(), T0);
+    assert_eq!(budget.credits(), Some(0.0));
+    let seconds = |s| T0 + Duration::from_secs(s);
+    // An hour at a tenth of the sustained rate saves nine tenths of it.
+    let mut now = T0;
+    for second in 0..3600 {
+        now = seconds(second);
+        let admitted = (0..30).filter(|_| budget.admit(now, ONE_OP) == Admission::Now).count();
+        assert_eq!(admitted, if second == 0 { 0 } else { 30 });
+    }
+    let saved = budget.credits().unwrap() * (5_400_000.0 - 225.0);
+    assert!((saved - f64::from(3599 * (294 - 30))).abs() < 1.0, "{saved}");
+    // Ten seconds of 2940 a second, the burst's rate: ten times the sustained one.
+    let mut burst = 0;
+    for tenth in 0..100 {
+        burst += drain(&mut budget, now + Duration::from_millis(tenth * 100));
+    }
+    assert!((29_000..=30_000).contains(&burst), "{burst}");
+    budget.forget_credits();
+    assert_eq!(drain(&mut budget, now + Duration::from_secs(10)), 29, "earned in this tenth");
+}
+
+#[test]
+fn credits_at_the_start_are_those_somebody_vouched_for() {
+    let share = Share::default().with_credits(0.5).unwrap();
+    assert_eq!(Budget::new(&gp2(), share, T0).credits(), Some(0.5));
+    assert_eq!(Budget::new(&gp3(), share, T0).credits(), None);
+    assert_eq!(drain(&mut Budget::new(&gp3(), share, T0), T0), 0);
+    for credits in [-0.1, 1.5, f64::NAN] {
+        assert!(matches!(Share::default().with_credits(credits), Err(ShareError::Credits(_))));
+    }
+}
+
+#[test]
+fn credits_survive_new_terms_and_another_share() {
+    let share = Share::default().with_credits(1.0).unwrap();
+    let mut budget = Budget::new(&gp2(), share, T0);
+    budget.set_share(share.lowered(0.5), &gp2(), T0);
+    assert_eq!(budget.credits(), Some(1.0));
+    let mut larger = gp2();
+    larger.limits[1].rate_per_sec = 600;
+    budget.set_contract(&larger, T0);
+    assert!(budget.credits().unwrap() > 0.999);
+    // A volume that had no credits before has those of nobody.
+    let mut budget = Budget::new(&gp3(), share, T0);
+    budget.set_contract(&gp2(), T0 + Duration::from_secs(1));
+    assert!(budget.credits().unwrap() < 0.001);
+}
+
+#[test]
+fn a_lower_share_earns_less_and_keeps_what_was_saved() {
+    let mut budget = Budget::new(&gp3(), Share::new(1.0, 0.25).unwrap(), T0);
+    let at = |ms| T0 + Duration::from_millis(ms);
+    assert_eq!(drain(&mut budget, at(100)), 300);
+    budget.set_share(Share::new(0.5, 0.25).unwrap(), &gp3(), at(200));
+    assert_eq!(drain(&mut budget, at(200)), 300);
+    assert_eq!(drain(&mut budget, at(300)), 150);
+    assert_eq!(Share::default().lowered(0.5).rho(), 0.49);
+    assert!(Share::default().lowered(0.0).rho() > 0.0);
+}
+
 /// A contract with one to three limits.
 fn any_contract() -> impl Strategy<Value = Contract> {
-    let any_ops = (1u64..20_000, 1u64..40_000).prop_map(|(rate, depth)| ops(rate, depth));
+    let any_ops = (1u64..20_000, 1u64..60_000).prop_map(|(rate, depth)| ops(rate, depth));
     let any_bytes = (1u64..400 * MIB, 256 * KIB..400 * MIB).prop_map(|(r, d)| bytes(r, d));
     vec(prop_oneof![any_ops, any_bytes], 1..=3).prop_map(contract)
 }
 
 fn any_share() -> impl Strategy<Value = Share> {
-    (1u32..=MILLION, 0u32..=MILLION).prop_map(|(rho_ppm, beta_ppm)| Share { rho_ppm, beta_ppm })
+    (1u32..=MILLION, 0u32..=MILLION).prop_map(|(rho_ppm, beta_ppm)| Share {
+        rho_ppm,
+        beta_ppm,
+        credits_ppm: 0,
+    })
 }
 
 /// Steps in time of every size, and what is asked for then: a part of the most there is.
@@ -148,7 +220,42 @@ fn part_of(largest: Cost, eighths: u64, thousandths: u64) -> Cost {
     Cost { ops: largest.ops * eighths / 8, bytes: largest.bytes * thousandths / 1000 }
 }
 
+/// Whatever is asked of whatever share of whatever limits, credits included: what the budget lets
+/// through a fresh provider never has to hold back. What comes late has come later than it was paid.
+fn never_overdraws(
+    contract: &Contract,
+    share: Share,
+    requests: Vec<(u64, u64, u64)>,
+    changes: bool,
+) -> Result<(), TestCaseError> {
+    let mut budget = Budget::new(contract, share, T0);
+    let mut provider = crate::provider::Provider::new(contract, T0);
+    let mut now = T0;
+    for (step, eighths, thousandths) in requests {
+        now = now + nanos(step);
+        let cost = part_of(budget.largest(), eighths, thousandths);
+        if changes && step % 5 == 0 {
+            budget.set_share(share.lowered(step as f64 / 3e9), contract, now);
+        }
+        if budget.admit(now, cost) == Admission::Now {
+            prop_assert!(!provider.admit(now, cost).throttled);
+        }
+    }
+    Ok(())
+}
+
 proptest! {
+    #[test]
+    fn never_overdraws_a_provider(
+        contract in any_contract(),
+        share in any_share(),
+        credits in 0.0..=1.0f64,
+        requests in any_requests(),
+        changes in any::<bool>(),
+    ) {
+        never_overdraws(&contract, share.with_credits(credits).unwrap(), requests, changes)?;
+    }
+
     #[test]
     fn in_every_window_no_more_is_spent_than_the_share_and_the_depth(
         contract in any_contract(), share in any_share(), requests in any_requests()
@@ -220,7 +327,7 @@ proptest! {
     fn no_fraction_is_lost_however_odd_the_steps(
         rho_ppm in 1u32..=MILLION, steps in vec(1u64..140_000_000, 1..500)
     ) {
-        let share = Share { rho_ppm, beta_ppm: 0 };
+        let share = Share { rho_ppm, beta_ppm: 0, credits_ppm: 0 };
         let mut budget = Budget::new(&contract(vec![ops(7, 100)]), share, T0);
         let mut now = T0;
         let mut spent = 0;

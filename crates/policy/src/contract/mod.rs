@@ -33,6 +33,14 @@ pub struct Limit {
     pub depth: u64,
 }
 
+impl Limit {
+    /// Whether it saves up more than a second's worth, for bursts.
+    #[must_use]
+    pub const fn is_credits(&self) -> bool {
+        self.depth > self.rate_per_sec
+    }
+}
+
 /// What a request costs at each kind of limit.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Cost {
@@ -118,6 +126,12 @@ impl Contract {
     pub const fn cost(&self, len: u64) -> Cost {
         let ops = if len == 0 { 1 } else { len.div_ceil(self.op_bytes_max) };
         Cost { ops, bytes: len }
+    }
+
+    /// Whether some limit saves up more than a second's worth, for bursts.
+    #[must_use]
+    pub fn has_credits(&self) -> bool {
+        self.limits.iter().any(Limit::is_credits)
     }
 
     /// The line: paid I/O operations a second, the smallest if several limits count them.

@@ -21,6 +21,7 @@ pub use figures::{Figures, Waits};
 pub use strict::Strict;
 pub use window::Window;
 
+use crate::budget::Share;
 use crate::contract::{Contract, Cost};
 use crate::purpose::Class;
 use crate::time::Instant;
@@ -96,6 +97,15 @@ pub trait Scheduler: Send {
     /// Goes by new terms from now on. Those who wait are priced anew by their bytes; what was granted
     /// is not.
     fn set_contract(&mut self, contract: &Contract, now: Instant);
+
+    /// Uses another share of `contract`, the terms it goes by already, from now on.
+    fn set_share(&mut self, share: Share, contract: &Contract, now: Instant);
+
+    /// Counts on no burst credits any more: the volume shows that they are spent.
+    fn forget_credits(&mut self);
+
+    /// The burst credits it counts on, as a part of those that can be saved up; `None` without any.
+    fn credits(&self) -> Option<f64>;
 
     /// The most one request should ask for, so that it never holds up the others for long.
     fn largest(&self) -> Cost;

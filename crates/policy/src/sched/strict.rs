@@ -161,6 +161,18 @@ impl Scheduler for Strict {
         }
     }
 
+    fn set_share(&mut self, share: Share, contract: &Contract, now: Instant) {
+        self.budget.set_share(share, contract, now);
+    }
+
+    fn forget_credits(&mut self) {
+        self.budget.forget_credits();
+    }
+
+    fn credits(&self) -> Option<f64> {
+        self.budget.credits()
+    }
+
     fn largest(&self) -> Cost {
         self.budget.largest()
     }

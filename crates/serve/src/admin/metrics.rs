@@ -103,6 +103,13 @@ impl Scrape {
             "Paid bytes a second",
             each(|v| v.paid_bytes_per_sec),
         )?;
+        let parts = |figure: fn(&Volume) -> Option<f64>| {
+            self.volumes.iter().filter_map(move |volume| {
+                figure(volume).map(|value| (vec![("volume", volume.name.as_str())], value))
+            })
+        };
+        page.gauges("volume_rho", "Share of the paid rates that is used", parts(|v| Some(v.rho)))?;
+        page.gauges("volume_credits", "Burst credits left, as a part", parts(|v| v.credits))?;
         page.counters("volume_ops", "Operations let through, in tokens", each(|v| Some(v.ops)))?;
         page.counters("volume_bytes", "Bytes let through", each(|v| Some(v.bytes)))?;
         page.counters(

@@ -56,6 +56,11 @@ pub struct Gate<V> {
 pub struct Meter {
     /// The terms it goes by.
     pub contract: Contract,
+    /// The share of them that it uses.
+    pub share: Share,
+    /// The burst credits it counts on, as a part of those that can be saved up; `None` if the contract
+    /// has none.
+    pub credits: Option<f64>,
     /// What happened in each class, indexed as [`Class::ALL`].
     pub classes: [Figures; Class::ALL.len()],
     /// How long the device took to answer in each class, waits at this gate left out.
@@ -82,7 +87,7 @@ impl<V: Volume> Gate<V> {
     /// volume in errors. The budget is empty at first.
     pub fn new(inner: V, label: &str, contract: &Contract, share: Share, clock: Clock) -> Self {
         let scheduler = Strict::new(contract, share, Strict::QUEUE_MAX, clock.now());
-        let turnstile = Arc::new(Turnstile::new(label, contract, scheduler, clock));
+        let turnstile = Arc::new(Turnstile::new(label, contract, share, scheduler, clock));
         Self { inner, turnstile, logs: Mutex::default() }
     }
 
@@ -94,6 +99,12 @@ impl<V: Volume> Gate<V> {
     /// Goes by new terms from now on, for those who wait already too. No token is lost or given.
     pub fn set_contract(&self, contract: &Contract) {
         self.turnstile.set_contract(contract);
+    }
+
+    /// Uses another share of the terms from now on. No token is lost, but for what a smaller share
+    /// cannot save up.
+    pub fn set_share(&self, share: Share) {
+        self.turnstile.set_share(share);
     }
 
     /// Lets nobody in any more: those who wait, and every later request, fail with `Fenced`. What is at

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
+use policy::budget::Share;
 use policy::contract::{Contract, Cost};
 use policy::purpose::Class;
 use policy::sched::{Event, Full, Request, Scheduler, Ticket};
@@ -31,6 +32,7 @@ pub(super) struct Turnstile {
 
 struct State {
     contract: Contract,
+    share: Share,
     scheduler: Box<dyn Scheduler>,
     last_ticket: Ticket,
     waiters: BTreeMap<Ticket, Waiter>,
@@ -83,6 +85,7 @@ impl Turnstile {
     pub(super) fn new(
         label: &str,
         contract: &Contract,
+        share: Share,
         scheduler: impl Scheduler + 'static,
         clock: Clock,
     ) -> Self {
@@ -95,6 +98,7 @@ impl Turnstile {
             answers: Answers::default(),
             state: Mutex::new(State {
                 contract: contract.clone(),
+                share,
                 scheduler: Box::new(scheduler),
                 last_ticket: Ticket(0),
                 waiters: BTreeMap::new(),
@@ -156,12 +160,22 @@ impl Turnstile {
         });
     }
 
+    pub(super) fn set_share(self: &Arc<Self>, share: Share) {
+        self.change(|state, now| {
+            state.scheduler.set_share(share, &state.contract, now);
+            state.share = share;
+            self.measure(state);
+        });
+    }
+
     pub(super) fn meter(&self) -> Meter {
         let state = self.state.lock();
         let now = self.clock.now();
         let window = state.scheduler.window();
         Meter {
             contract: state.contract.clone(),
+            share: state.share,
+            credits: state.scheduler.credits(),
             classes: Class::ALL.map(|class| state.scheduler.figures(class)),
             answers: Class::ALL.map(|class| self.answers.of(class)),
             last_second: window.last_second(now),
