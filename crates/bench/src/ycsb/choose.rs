@@ -1,10 +1,12 @@
 //! Which record an operation is about.
 
-use rand::{Rng, RngExt};
+use rand::RngExt;
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::hotspot::Hotspot;
 use super::latest::Latest;
 use super::scrambled::Scrambled;
+use crate::drive::Choose;
 
 /// How popular records are.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -37,7 +39,10 @@ impl Distribution {
 
 /// A choice among records.
 #[derive(Clone, Debug)]
-pub(super) enum Chooser {
+pub(crate) struct Chooser(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
     Zipfian(Scrambled),
     Latest(Latest),
     Uniform(u64),
@@ -48,23 +53,24 @@ impl Chooser {
     /// Among `records`, at least one. Of those to come, `inserts` are expected: zipfian choices are made
     /// among them too, so that the popular records stay the same while others are inserted. The
     /// uniform ones and the hot spot are those that were there at the start.
-    pub(super) fn new(distribution: Distribution, records: u64, inserts: u64) -> Self {
-        match distribution {
-            Distribution::Zipfian => Self::Zipfian(Scrambled::new(records + inserts)),
-            Distribution::Latest => Self::Latest(Latest::new(records)),
-            Distribution::Uniform => Self::Uniform(records),
-            Distribution::Hotspot => Self::Hotspot(Hotspot::new(records)),
-        }
+    pub(crate) fn new(distribution: Distribution, records: u64, inserts: u64) -> Self {
+        Self(match distribution {
+            Distribution::Zipfian => Kind::Zipfian(Scrambled::new(records + inserts)),
+            Distribution::Latest => Kind::Latest(Latest::new(records)),
+            Distribution::Uniform => Kind::Uniform(records),
+            Distribution::Hotspot => Kind::Hotspot(Hotspot::new(records)),
+        })
     }
+}
 
-    /// The number of a record that is there, now that there are `records`.
-    pub(super) fn record(&mut self, records: u64, random: &mut impl Rng) -> u64 {
+impl Choose for Chooser {
+    fn record(&mut self, records: u64, random: &mut Xoshiro256PlusPlus) -> u64 {
         loop {
-            let record = match self {
-                Self::Zipfian(scrambled) => scrambled.record(random),
-                Self::Latest(latest) => latest.record(records, random),
-                Self::Uniform(records) => random.random_range(0..*records),
-                Self::Hotspot(hotspot) => hotspot.record(random),
+            let record = match &mut self.0 {
+                Kind::Zipfian(scrambled) => scrambled.record(random),
+                Kind::Latest(latest) => latest.record(records, random),
+                Kind::Uniform(records) => random.random_range(0..*records),
+                Kind::Hotspot(hotspot) => hotspot.record(random),
             };
             if record < records {
                 return record;
@@ -76,7 +82,6 @@ impl Chooser {
 #[cfg(test)]
 mod tests {
     use rand::SeedableRng;
-    use rand_xoshiro::Xoshiro256PlusPlus;
 
     use super::*;
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::{Operation, Phase, Volume};
+use super::{Phase, Volume};
+use crate::drive::Operation;
 use crate::report::{Axis, Curve, Plot, Report, Stroke, Table};
 
 /// The id of all rows.
@@ -82,7 +83,7 @@ impl Sheet<'_> {
         for sample in &phase.samples {
             let at = format!("{name}, at {:.1} s", sample.at.as_secs_f64());
             self.row(&at, sample.operations, "op/s over time");
-            for (volume, iops) in volumes.iter().zip(&sample.iops) {
+            for (volume, iops) in volumes.iter().zip(&sample.rates) {
                 self.row(&format!("{at}, volume {}", volume.name), *iops, "IOPS over time");
             }
         }
@@ -98,7 +99,7 @@ struct Usage {
 fn usage(phase: &Phase) -> impl Iterator<Item = Usage> {
     phase.ops.iter().enumerate().map(|(volume, ops)| Usage {
         mean: per_sec(*ops, phase.elapsed),
-        most: phase.samples.iter().map(|sample| sample.iops[volume]).fold(0.0, f64::max),
+        most: phase.samples.iter().map(|sample| sample.rates[volume]).fold(0.0, f64::max),
     })
 }
 
@@ -247,7 +248,7 @@ fn line_plot(phases: &[Phase], volumes: &[Volume<'_>], line: Option<u64>) -> Plo
 /// What a volume did in a phase, and a gap: between two phases nothing was looked at.
 fn points(phase: &Phase, volume: usize) -> impl Iterator<Item = (f64, f64)> {
     let samples = phase.samples.iter();
-    let points = samples.map(move |sample| (sample.at.as_secs_f64(), sample.iops[volume]));
+    let points = samples.map(move |sample| (sample.at.as_secs_f64(), sample.rates[volume]));
     points.chain([(f64::NAN, f64::NAN)])
 }
 

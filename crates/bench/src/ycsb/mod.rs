@@ -2,10 +2,8 @@
 //!
 //! ```text
 //! workload (what, how often) ─┐
-//! choose (which record) ──────┤
-//! record (keys, values) ──────┼─ worker × threads ── KeyValue     latencies, answers verified
-//! pace (when, if not at once) ┘        │
-//!                              meter, each second: operations, I/Os of each volume
+//! choose (which record) ──────┼─ drive ── KeyValue     latencies, answers verified
+//! record (keys, values) ──────┘     └─ each second: operations, I/Os of each volume
 //! ```
 //!
 //! Cooper et al., "Benchmarking cloud serving systems with YCSB", SoCC 2010, and YCSB's package
@@ -16,42 +14,39 @@
 //! All choices follow from the seed. Which thread inserts which record does not.
 
 mod choose;
-mod counter;
 mod figures;
 mod hotspot;
-mod latency;
 mod latest;
-mod meter;
-mod pace;
 mod record;
 mod scrambled;
-mod worker;
 mod workload;
 mod zipfian;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use engine::kv::KeyValue;
-use indicatif::{ProgressBar, ProgressStyle};
 use policy::time::Instant;
-use rand::{Rng, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::Clock;
 
+pub use crate::drive::{Latencies, Operation, Sample, Tally, VALUE_BYTES_MIN};
 pub use choose::Distribution;
 pub use figures::add_to;
-pub use latency::Latencies;
-pub use meter::{Sample, Volume};
-pub use record::{KEY_BYTES_MIN, Shape, VALUE_BYTES_MIN};
-pub use workload::{Operation, SCAN_MAX, Workload};
+pub use record::{KEY_BYTES_MIN, Shape};
+pub use workload::{SCAN_MAX, Workload};
 
-use self::choose::Chooser;
-use self::counter::Counter;
-use self::meter::{Done, Meter};
-use self::pace::Pace;
-use self::worker::{Enough, Found, Worker};
+pub(crate) use self::choose::Chooser;
+use crate::drive::{AtOnce, Choose, Counter, Drive, Drove, Even, Lengths, bar, millis};
+
+/// A volume and its line.
+pub struct Volume<'v> {
+    /// Its name.
+    pub name: String,
+    /// The line: paid operations a second; none if they are not limited.
+    pub paid_iops: Option<u64>,
+    /// Operations its gate let through so far, as its contract counts them.
+    pub ops: Tally<'v>,
+}
 
 /// What to run.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,15 +95,6 @@ pub struct Phase {
     pub wrong: u64,
     /// One of them, in words.
     pub example: Option<String>,
-}
-
-/// How one workload is run.
-struct Plan {
-    workload: Workload,
-    start: Instant,
-    operations: u64,
-    time: Option<Duration>,
-    target_per_sec: Option<u64>,
 }
 
 /// A store, and what runs on it.
@@ -169,87 +155,54 @@ impl<'b> Bench<'b> {
         time: Option<Duration>,
         target_per_sec: Option<u64>,
     ) -> anyhow::Result<Phase> {
-        let (clock, volumes) = (self.clock, self.volumes);
-        let done: Vec<_> = (0..self.settings.threads).map(|_| Done::default()).collect();
-        let every = self.settings.sample_every;
-        let meter = Meter { clock, volumes, threads: &done, origin: self.origin, every };
-        let bar = bar(workload, operations, time);
-        let ops_before: Vec<_> = volumes.iter().map(|volume| (volume.ops)()).collect();
-
+        let (clock, settings) = (self.clock, self.settings);
+        let counts = self.volumes.iter().map(|volume| Tally::new(|| (volume.ops.read)()));
+        let counts: Vec<_> = counts.collect();
         let start = clock.now();
-        let plan = Plan { workload, start, operations, time, target_per_sec };
+        let drive = Drive {
+            store: self.store,
+            clock,
+            name: workload.name(),
+            mix: workload.mix(),
+            records: &settings.shape,
+            scans: Lengths::UpTo(SCAN_MAX),
+            counter: &self.counter,
+            threads: settings.threads,
+            operations,
+            start,
+            until: time.map_or(Instant::FAR, |time| start + time),
+            seed: settings.seed.wrapping_add(workload as u64),
+            dots: false,
+            stop: self.stop,
+            counts: &counts,
+            sample_every: settings.sample_every,
+            origin: self.origin,
+        };
+        let bar = bar(workload.name(), time.map_or(operations, millis));
         let position = |now: Instant, operations| match time {
             Some(_) => millis(now.since(start)),
             None => operations,
         };
-        let (ended, running) = channel::<()>();
-        let (found, samples) = std::thread::scope(|scope| {
-            // The end of a channel moves to its thread.
-            let watching = scope.spawn(|| {
-                let running = running;
-                meter.watch(&running, &bar, position)
-            });
-            let found = self.work(&plan, &done);
-            drop(ended);
-            (found, watching.join().expect("the meter does not panic"))
-        });
-        let elapsed = clock.now().since(start);
-        bar.finish_and_clear();
-        let Found { latencies, open, wrong, example } = found?;
-        // A token that was given back may be one of before.
-        let ops = volumes.iter().zip(ops_before);
-        let ops = ops.map(|(volume, before)| (volume.ops)().saturating_sub(before));
+        let chooser = self.chooser(workload, operations);
+        let choosers = || Box::new(chooser.clone()) as Box<dyn Choose>;
+        let Drove { found, samples, elapsed, counted } = match target_per_sec {
+            None => drive.run(choosers, |_| AtOnce, &bar, position),
+            Some(rate) => {
+                let even = |thread| Even::new(start, rate, thread, settings.threads);
+                drive.run(choosers, even, &bar, position)
+            }
+        }?;
         Ok(Phase {
             workload,
             start: start.since(self.origin),
             elapsed,
-            operations: Operation::ALL.iter().map(|operation| latencies.count(*operation)).sum(),
-            latencies,
-            open,
+            operations: found.latencies.all().len(),
+            latencies: found.latencies,
+            open: found.open,
             samples,
-            ops: ops.collect(),
-            wrong,
-            example,
-        })
-    }
-
-    /// Lets every thread work, and gives what they found together.
-    fn work(&self, plan: &Plan, done: &[Done]) -> anyhow::Result<Found> {
-        let Plan { workload, start, operations, time, target_per_sec } = *plan;
-        let threads = done.len();
-        let chooser = self.chooser(workload, operations);
-        let seed = self.settings.seed.wrapping_add(workload as u64);
-        let mut seeds = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let at = time.map_or(Instant::FAR, |time| start + time);
-        let failed = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let mut workers = Vec::new();
-            for (thread, done) in done.iter().enumerate() {
-                let worker = Worker {
-                    store: self.store,
-                    clock: self.clock,
-                    workload,
-                    shape: self.settings.shape,
-                    chooser: chooser.clone(),
-                    counter: &self.counter,
-                    random: Xoshiro256PlusPlus::seed_from_u64(seeds.next_u64()),
-                    done,
-                    stop: [self.stop, &failed],
-                };
-                let enough = Enough { operations: share(operations, thread, threads), at };
-                let pace = target_per_sec.map(|rate| Pace::new(start, rate, thread, threads));
-                let failed = &failed;
-                workers.push(scope.spawn(move || {
-                    let worked = worker.work(enough, pace);
-                    failed.fetch_or(worked.is_err(), Ordering::Relaxed);
-                    worked
-                }));
-            }
-            let mut all = Found::default();
-            for worker in workers {
-                all.add(worker.join().expect("a worker does not panic")?);
-            }
-            Ok(all)
+            ops: counted,
+            wrong: found.wrong,
+            example: found.example,
         })
     }
 
@@ -258,27 +211,10 @@ impl<'b> Bench<'b> {
         // YCSB expects twice the inserts there should be. Where time ends the workload: as many
         // operations as records.
         let operations = self.settings.operations.map_or(self.settings.records, |_| operations);
-        let inserts = operations / 100 * u64::from(workload.share(Operation::Insert)) * 2;
+        let inserts = operations / 100 * u64::from(Operation::Insert.share(workload.mix())) * 2;
         // The load chooses nothing.
         Chooser::new(distribution, self.records().max(1), inserts)
     }
-}
-
-/// What falls to `thread` of `operations`.
-fn share(operations: u64, thread: usize, threads: usize) -> u64 {
-    let (thread, threads) = (thread as u64, threads as u64);
-    operations / threads + u64::from(thread < operations % threads)
-}
-
-fn bar(workload: Workload, operations: u64, time: Option<Duration>) -> ProgressBar {
-    let style = ProgressStyle::with_template("{prefix:4} {bar:40} {elapsed} ({eta} left) {msg}")
-        .expect("the template is right");
-    let bar = ProgressBar::new(time.map_or(operations, millis)).with_style(style);
-    bar.with_prefix(workload.name())
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

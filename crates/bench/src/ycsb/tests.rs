@@ -1,4 +1,4 @@
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use engine::kv::{Change, Count, Durability, KeyRange, Memory, Result, Scan};
@@ -49,7 +49,7 @@ fn every_workload_does_its_mix_and_finds_what_was_stored() {
         let name = phase.workload.name();
         assert_eq!((phase.operations, phase.wrong), (2000, 0), "{name}: {:?}", phase.example);
         for operation in Operation::ALL {
-            let expected = u64::from(phase.workload.share(operation)) * 20;
+            let expected = u64::from(operation.share(phase.workload.mix())) * 20;
             let count = phase.latencies.count(operation);
             // Six deviations of a binomial count are 134 at most.
             assert!(count.abs_diff(expected) < 135, "{name}: {} {count} times", operation.name());
@@ -176,8 +176,7 @@ fn an_error_of_the_store_ends_the_workload_and_names_it() {
 fn whoever_asks_it_to_stop_gets_what_there_is() {
     let (clock, stop, store) = (Clock::real(), AtomicBool::new(false), Memory::default());
     let settings = Settings { operations: None, time: None, ..SETTINGS };
-    let ops = Box::new(|| 0);
-    let volume = Volume { name: "a".into(), paid_iops: Some(3000), ops };
+    let volume = Volume { name: "a".into(), paid_iops: Some(3000), ops: Tally::new(|| 0) };
     let volumes = [volume];
     let bench = Bench::new(&store, &clock, &volumes, &settings, 0, &stop);
     bench.load().expect("memory does not fail");
@@ -212,7 +211,7 @@ fn the_report_has_every_figure_and_draws_its_pictures() {
     let volume = |name: &str, paid_iops| Volume {
         name: name.into(),
         paid_iops,
-        ops: Box::new(|| ops.fetch_add(30, Ordering::Relaxed)),
+        ops: Tally::new(|| ops.fetch_add(30, Ordering::Relaxed)),
     };
     let volumes = [volume("a", Some(3000)), volume("b", Some(3000)), volume("c", None)];
     let (clock, stop, store) = (Clock::real(), AtomicBool::new(false), Memory::default());

@@ -11,7 +11,7 @@ use anyhow::Context;
 use bench::Profile;
 use bench::report::Report;
 use bench::ycsb::{
-    self, Bench, Distribution, KEY_BYTES_MIN, Phase, Settings, Shape, VALUE_BYTES_MIN, Volume,
+    self, Bench, Distribution, KEY_BYTES_MIN, Phase, Settings, Shape, Tally, VALUE_BYTES_MIN, Volume,
     Workload,
 };
 use clap::builder::PossibleValuesParser;
@@ -375,7 +375,7 @@ fn volumes(store: &Store) -> Vec<Volume<'_>> {
     let volumes = devices.map(|device| Volume {
         name: device.name().into(),
         paid_iops: device.gate().meter().contract.paid_iops(),
-        ops: Box::new(|| device.gate().meter().spent().ops),
+        ops: Tally::new(|| device.gate().meter().spent().ops),
     });
     volumes.collect()
 }

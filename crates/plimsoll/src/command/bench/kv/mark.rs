@@ -53,7 +53,7 @@ impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { loaded, records, shape: Shape { key_bytes, value_bytes } } = self;
         let records = records.map_or("?".into(), |records| records.to_string());
-        write!(f, "1 {loaded} {records} {key_bytes} {value_bytes}")
+        write!(f, "2 {loaded} {records} {key_bytes} {value_bytes}")
     }
 }
 
@@ -62,7 +62,7 @@ impl FromStr for Mark {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let words: Vec<_> = text.split(' ').collect();
-        let ["1", loaded, records, key_bytes, value_bytes] = words[..] else { return Err(()) };
+        let ["2", loaded, records, key_bytes, value_bytes] = words[..] else { return Err(()) };
         let number = |word: &str| word.parse::<u64>().map_err(drop);
         let size = |word: &str| word.parse::<usize>().map_err(drop);
         Ok(Self {
@@ -96,7 +96,7 @@ mod tests {
             mark.write(&store).expect("memory does not fail");
             assert_eq!(is(), Owner::Bench(mark));
         }
-        put(KEY, b"2 of another version");
+        put(KEY, b"3 of another version");
         assert_eq!(is(), Owner::Somebody);
     }
 }

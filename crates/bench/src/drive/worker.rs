@@ -12,27 +12,39 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::Clock;
 use volume::task::block_on;
 
-use super::choose::Chooser;
 use super::counter::Counter;
-use super::latency::Latencies;
+use super::latency::{Dot, Latencies};
 use super::meter::Done;
-use super::pace::Pace;
-use super::record::Shape;
-use super::workload::{Operation, SCAN_MAX, Workload};
+use super::pace::{Pace, Turn};
+use super::record::Records;
+use super::{Lengths, Mix, Operation};
 
 /// The longest sleep between two looks at whether to stop.
 const NAP: Duration = Duration::from_millis(100);
+
+/// Chooses records.
+pub(crate) trait Choose: Send {
+    /// The number of a record that is there, now that there are `records`.
+    fn record(&mut self, records: u64, random: &mut Xoshiro256PlusPlus) -> u64;
+}
 
 /// What a thread works with.
 pub(super) struct Worker<'w> {
     pub(super) store: &'w dyn KeyValue,
     pub(super) clock: &'w Clock,
-    pub(super) workload: Workload,
-    pub(super) shape: Shape,
-    pub(super) chooser: Chooser,
+    /// What it is called in errors.
+    pub(super) name: &'w str,
+    pub(super) mix: &'w Mix,
+    pub(super) records: &'w dyn Records,
+    /// Entries of a scan.
+    pub(super) scans: Lengths,
+    pub(super) chooser: Box<dyn Choose + 'w>,
     pub(super) counter: &'w Counter,
     pub(super) random: Xoshiro256PlusPlus,
     pub(super) done: &'w Done,
+    pub(super) start: Instant,
+    /// Whether every operation leaves a dot.
+    pub(super) dots: bool,
     /// Somebody wants it to end.
     pub(super) stop: [&'w AtomicBool; 2],
 }
@@ -44,23 +56,26 @@ pub(super) struct Enough {
     pub(super) at: Instant,
 }
 
-/// What a thread found.
+/// What threads found.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(crate) struct Found {
     /// From the start of each operation.
-    pub(super) latencies: Latencies,
+    pub(crate) latencies: Latencies,
     /// From when it should have started.
-    pub(super) open: Latencies,
+    pub(crate) open: Latencies,
+    /// Each operation, if that was wanted; from when it should have started if there is such a time.
+    pub(crate) dots: Vec<Dot>,
     /// Answers that were not what was stored.
-    pub(super) wrong: u64,
+    pub(crate) wrong: u64,
     /// One of them, in words.
-    pub(super) example: Option<String>,
+    pub(crate) example: Option<String>,
 }
 
 impl Found {
     pub(super) fn add(&mut self, other: Self) {
         self.latencies.add(&other.latencies);
         self.open.add(&other.open);
+        self.dots.extend(other.dots);
         self.wrong += other.wrong;
         self.example = self.example.take().or(other.example);
     }
@@ -84,24 +99,28 @@ impl Worker<'_> {
     ///
     /// # Errors
     /// The store's.
-    pub(super) fn work(mut self, enough: Enough, pace: Option<Pace>) -> anyhow::Result<Found> {
+    pub(super) fn work(mut self, enough: Enough, mut pace: impl Pace) -> anyhow::Result<Found> {
         let mut found = Found::default();
-        for turn in 0..enough.operations {
-            let intended = pace.map(|pace| pace.at(turn));
-            if !self.wait(intended, enough.at) {
+        for _ in 0..enough.operations {
+            let operation = Operation::of(self.mix, self.random.random_range(0..100));
+            let turn = pace.turn(operation, self.clock.now());
+            if !self.wait(turn, enough.at) {
                 break;
             }
-            let operation = self.workload.operation(self.random.random_range(0..100));
             let task = self.prepare(operation);
             let start = self.clock.now();
             let answer = self.perform(&task);
             let end = self.clock.now();
-            let answer = answer.with_context(|| {
-                format!("workload {}, {}", self.workload.name(), operation.name())
-            })?;
-            found.latencies.record(operation, end.since(start));
-            if let Some(intended) = intended {
-                found.open.record(operation, end.since(intended));
+            let answer =
+                answer.with_context(|| format!("workload {}, {}", self.name, operation.name()))?;
+            let mut took = end.since(start);
+            found.latencies.record(operation, took);
+            if let Turn::Intended(intended) = turn {
+                took = end.since(intended);
+                found.open.record(operation, took);
+            }
+            if self.dots {
+                found.dots.push(Dot::new(end.since(self.start), took));
             }
             self.done.one_more();
             self.verify(&task, &answer, &mut found);
@@ -110,39 +129,40 @@ impl Worker<'_> {
     }
 
     /// Waits for the time an operation should start, if there is one. Whether it still should.
-    fn wait(&self, intended: Option<Instant>, end: Instant) -> bool {
+    fn wait(&self, turn: Turn, end: Instant) -> bool {
         loop {
             let now = self.clock.now();
-            if self.stop.iter().any(|stop| stop.load(Ordering::Relaxed))
-                || intended.unwrap_or(now) >= end
-            {
+            let due = match turn {
+                Turn::Now => now,
+                Turn::At(at) | Turn::Intended(at) => at,
+            };
+            if self.stop.iter().any(|stop| stop.load(Ordering::Relaxed)) || due >= end {
                 return false;
             }
-            match intended {
-                Some(intended) if now < intended => {
-                    block_on(self.clock.sleep_until(intended.min(now + NAP)));
-                }
-                _ => return now < end,
+            if due <= now {
+                return now < end;
             }
+            block_on(self.clock.sleep_until(due.min(now + NAP)));
         }
     }
 
     fn prepare(&mut self, operation: Operation) -> Task {
         if operation == Operation::Insert {
             let record = self.counter.next();
-            let value = self.shape.value(record, &mut self.random);
-            return Task::Put { key: self.shape.key(record), value, inserts: Some(record) };
+            let value = self.records.value(record, &mut self.random);
+            return Task::Put { key: self.records.key(record), value, inserts: Some(record) };
         }
         let record = self.chooser.record(self.counter.records(), &mut self.random);
-        let key = self.shape.key(record);
+        let key = self.records.key(record);
         match operation {
             Operation::Read => Task::Read(key),
-            Operation::Scan => Task::Scan { key, entries: self.random.random_range(1..=SCAN_MAX) },
+            Operation::Scan => Task::Scan { key, entries: self.scans.draw(&mut self.random) },
             Operation::Update | Operation::Insert => {
-                Task::Put { key, value: self.shape.value(record, &mut self.random), inserts: None }
+                let value = self.records.value(record, &mut self.random);
+                Task::Put { key, value, inserts: None }
             }
             Operation::ReadModifyWrite => {
-                Task::ReadModifyWrite { key, value: self.shape.value(record, &mut self.random) }
+                Task::ReadModifyWrite { key, value: self.records.value(record, &mut self.random) }
             }
         }
     }
@@ -192,7 +212,7 @@ impl Worker<'_> {
             found.wrong(|| format!("a scan from {} was out of order", asked.escape_ascii()));
         }
         for (key, value) in answer {
-            if !self.shape.belongs(key, value) {
+            if !self.records.belongs(key, value) {
                 let bytes = value.len();
                 found.wrong(|| format!("{} held {bytes} bytes not its own", key.escape_ascii()));
             }

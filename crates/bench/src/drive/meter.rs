@@ -1,4 +1,4 @@
-//! What the store and its volumes do while a workload runs, second by second.
+//! What threads, and what is below them, do while a workload runs, second by second.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -8,14 +8,17 @@ use indicatif::ProgressBar;
 use policy::time::Instant;
 use volume::Clock;
 
-/// A volume and its line.
-pub struct Volume<'v> {
-    /// Its name.
-    pub name: String,
-    /// The line: paid operations a second; none if they are not limited.
-    pub paid_iops: Option<u64>,
-    /// Operations its gate let through so far, as its contract counts them.
-    pub ops: Box<dyn Fn() -> u64 + Send + Sync + 'v>,
+/// A number that grows while a workload runs.
+pub struct Tally<'c> {
+    /// How large it is by now.
+    pub read: Box<dyn Fn() -> u64 + Send + Sync + 'c>,
+}
+
+impl<'c> Tally<'c> {
+    /// What `read` gives.
+    pub fn new(read: impl Fn() -> u64 + Send + Sync + 'c) -> Self {
+        Self { read: Box::new(read) }
+    }
 }
 
 /// What happened between two looks.
@@ -25,8 +28,8 @@ pub struct Sample {
     pub at: Duration,
     /// Operations a second of the workload.
     pub operations: f64,
-    /// Operations a second of each volume.
-    pub iops: Vec<f64>,
+    /// What each count grew by a second.
+    pub rates: Vec<f64>,
 }
 
 /// What one thread has done. In a line of the processor's cache of its own: threads that count do not
@@ -45,10 +48,10 @@ impl Done {
     }
 }
 
-/// Looks at the volumes and at the threads of a workload.
-pub(super) struct Meter<'m> {
+/// Looks at counts and at the threads of a workload.
+pub(crate) struct Meter<'m> {
     pub(super) clock: &'m Clock,
-    pub(super) volumes: &'m [Volume<'m>],
+    pub(super) counts: &'m [Tally<'m>],
     pub(super) threads: &'m [Done],
     /// The beginning of the bench.
     pub(super) origin: Instant,
@@ -60,7 +63,7 @@ pub(super) struct Meter<'m> {
 struct Look {
     at: Instant,
     operations: u64,
-    volumes: Vec<u64>,
+    counts: Vec<u64>,
 }
 
 impl Meter<'_> {
@@ -97,7 +100,7 @@ impl Meter<'_> {
         Look {
             at: self.clock.now(),
             operations: self.threads.iter().map(Done::count).sum(),
-            volumes: self.volumes.iter().map(|volume| (volume.ops)()).collect(),
+            counts: self.counts.iter().map(|count| (count.read)()).collect(),
         }
     }
 
@@ -107,7 +110,7 @@ impl Meter<'_> {
         Sample {
             at: from.at.since(self.origin) + took / 2,
             operations: rate(from.operations, to.operations),
-            iops: from.volumes.iter().zip(&to.volumes).map(|(from, to)| rate(*from, *to)).collect(),
+            rates: from.counts.iter().zip(&to.counts).map(|(from, to)| rate(*from, *to)).collect(),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// A counter of records.
 #[derive(Debug)]
-pub(super) struct Counter {
+pub(crate) struct Counter {
     next: AtomicU64,
     stored: AtomicU64,
     /// Stored, but behind one that is not. At most as many as there are threads.
@@ -18,18 +18,18 @@ pub(super) struct Counter {
 
 impl Counter {
     /// The records before `records` are there.
-    pub(super) fn new(records: u64) -> Self {
+    pub(crate) fn new(records: u64) -> Self {
         let (next, stored) = (AtomicU64::new(records), AtomicU64::new(records));
         Self { next, stored, ahead: Mutex::default() }
     }
 
     /// The number of a new record.
-    pub(super) fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The record is there.
-    pub(super) fn acknowledge(&self, record: u64) {
+    pub(crate) fn acknowledge(&self, record: u64) {
         // A thread that panicked had its number in or not: the set is sound either way.
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         ahead.insert(record);
@@ -41,7 +41,7 @@ impl Counter {
     }
 
     /// All records before this one are there.
-    pub(super) fn records(&self) -> u64 {
+    pub(crate) fn records(&self) -> u64 {
         self.stored.load(Ordering::Acquire)
     }
 }

@@ -1,0 +1,156 @@
+//! Threads at work, and whoever looks at them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use engine::kv::KeyValue;
+use indicatif::{ProgressBar, ProgressStyle};
+use policy::time::Instant;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use volume::Clock;
+
+use super::meter::Done;
+use super::worker::{Enough, Found, Worker};
+use super::{Choose, Counter, Lengths, Meter, Mix, Pace, Records, Sample, Tally};
+
+/// What threads are to do.
+pub(crate) struct Drive<'d> {
+    pub(crate) store: &'d dyn KeyValue,
+    pub(crate) clock: &'d Clock,
+    /// What it is called in errors.
+    pub(crate) name: &'d str,
+    pub(crate) mix: &'d Mix,
+    pub(crate) records: &'d dyn Records,
+    /// Entries of a scan.
+    pub(crate) scans: Lengths,
+    pub(crate) counter: &'d Counter,
+    pub(crate) threads: usize,
+    pub(crate) operations: u64,
+    /// From when threads work, and count.
+    pub(crate) start: Instant,
+    /// When the last operation may start.
+    pub(crate) until: Instant,
+    pub(crate) seed: u64,
+    /// Whether every operation is kept for figures by the second.
+    pub(crate) dots: bool,
+    pub(crate) stop: &'d AtomicBool,
+    /// What is looked at meanwhile.
+    pub(crate) counts: &'d [Tally<'d>],
+    pub(crate) sample_every: Duration,
+    /// What samples count their time from.
+    pub(crate) origin: Instant,
+}
+
+/// What they did.
+pub(crate) struct Drove {
+    pub(crate) found: Found,
+    pub(crate) samples: Vec<Sample>,
+    /// From the start to the end of the last thread.
+    pub(crate) elapsed: Duration,
+    /// What the counts rose by meanwhile.
+    pub(crate) counted: Vec<u64>,
+}
+
+impl Drive<'_> {
+    /// Lets threads work until each has done its share of the operations or the time is over; `chooser`
+    /// and `pace` make those of a thread by its number. `bar` is at `position` of now and of the
+    /// operations done.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn run<'c, P: Pace>(
+        &self,
+        chooser: impl Fn() -> Box<dyn Choose + 'c>,
+        pace: impl Fn(usize) -> P,
+        bar: &ProgressBar,
+        position: impl Fn(Instant, u64) -> u64 + Sync,
+    ) -> anyhow::Result<Drove> {
+        let (clock, counts) = (self.clock, self.counts);
+        let done: Vec<_> = (0..self.threads).map(|_| Done::default()).collect();
+        let meter =
+            Meter { clock, counts, threads: &done, origin: self.origin, every: self.sample_every };
+        let before: Vec<_> = counts.iter().map(|count| (count.read)()).collect();
+        let (ended, running) = channel::<()>();
+        let (found, samples) = std::thread::scope(|scope| {
+            // The end of a channel moves to its thread.
+            let watching = scope.spawn(|| {
+                let running = running;
+                meter.watch(&running, bar, &position)
+            });
+            let found = self.work(&done, chooser, pace);
+            drop(ended);
+            (found, watching.join().expect("the meter does not panic"))
+        });
+        let elapsed = clock.now().since(self.start);
+        bar.finish_and_clear();
+        let found = found?;
+        // A token that was given back may be one of before.
+        let counted = counts.iter().zip(before);
+        let counted = counted.map(|(count, before)| (count.read)().saturating_sub(before));
+        Ok(Drove { found, samples, elapsed, counted: counted.collect() })
+    }
+
+    /// Lets every thread work, and gives what they found together.
+    fn work<'c, P: Pace>(
+        &self,
+        done: &[Done],
+        chooser: impl Fn() -> Box<dyn Choose + 'c>,
+        pace: impl Fn(usize) -> P,
+    ) -> anyhow::Result<Found> {
+        let threads = done.len();
+        let mut seeds = Xoshiro256PlusPlus::seed_from_u64(self.seed);
+        let failed = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let mut workers = Vec::new();
+            for (thread, done) in done.iter().enumerate() {
+                let worker = Worker {
+                    store: self.store,
+                    clock: self.clock,
+                    name: self.name,
+                    mix: self.mix,
+                    records: self.records,
+                    scans: self.scans,
+                    chooser: chooser(),
+                    counter: self.counter,
+                    random: Xoshiro256PlusPlus::seed_from_u64(seeds.next_u64()),
+                    done,
+                    start: self.start,
+                    dots: self.dots,
+                    stop: [self.stop, &failed],
+                };
+                let operations = share(self.operations, thread, threads);
+                let enough = Enough { operations, at: self.until };
+                let (pace, failed) = (pace(thread), &failed);
+                workers.push(scope.spawn(move || {
+                    let worked = worker.work(enough, pace);
+                    failed.fetch_or(worked.is_err(), Ordering::Relaxed);
+                    worked
+                }));
+            }
+            let mut all = Found::default();
+            for worker in workers {
+                all.add(worker.join().expect("a worker does not panic")?);
+            }
+            Ok(all)
+        })
+    }
+}
+
+/// What falls to `thread` of `operations`.
+fn share(operations: u64, thread: usize, threads: usize) -> u64 {
+    let (thread, threads) = (thread as u64, threads as u64);
+    operations / threads + u64::from(thread < operations % threads)
+}
+
+/// A bar up to `end`, on stderr if that is a terminal.
+pub(crate) fn bar(name: &'static str, end: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{prefix:4} {bar:40} {elapsed} ({eta} left) {msg}")
+        .expect("the template is right");
+    ProgressBar::new(end).with_style(style).with_prefix(name)
+}
+
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,310 @@
+//! db_bench's mixgraph, made again from its description: what users of RocksDB at Facebook really ask.
+//!
+//! ```text
+//! ranges (hot and cold parts of the key space) ─┐
+//! power of keys inside a range ─────────────────┼─ drive ── KeyValue    latencies by the second
+//! Pareto sizes, sine of a day, noise ───────────┘
+//! ```
+//!
+//! Cao et al., "Characterizing, modeling, and benchmarking RocksDB key-value workloads at Facebook", FAST
+//! 2020, section 7, with every parameter of db_bench's `mixgraph` (MECHANISMS 2.9). Keys are in the order of
+//! their numbers, so that a hot range is one part of the key space, and every value that is read is
+//! verified. What is different from db_bench: which range, which key in it and which operation follow
+//! from draws of their own and not from one number; latencies do not contain waiting for the rate.
+//!
+//! The closed loop is db_bench's: threads share a rate, a hundred operations at a time, and what a slow
+//! store keeps them from doing is never done. The open loop starts every operation of the rate, and counts
+//! from when it should have started.
+
+mod power;
+mod ranges;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use engine::kv::{Change, KeyValue};
+use indicatif::ProgressBar;
+use policy::time::Instant;
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use volume::Clock;
+
+pub use self::power::Power;
+pub use self::ranges::{Ranges, TwoTerms};
+pub use crate::drive::{
+    Dot, Latencies, Lengths, Operation, Pareto, Rate, Sample, Second, Tally, Wave, by_second,
+};
+pub use crate::ycsb::Distribution;
+
+use crate::drive::{
+    AtOnce, Choose, Counter, Drive, Drove, Records, Schedule, Shared, SharedPace, belongs,
+    scramble, value,
+};
+use crate::ycsb::Chooser;
+
+/// What to run on a store that holds records.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// What is done, in percent.
+    pub mix: Vec<(Operation, u32)>,
+    /// Which records it is done to.
+    pub keys: Keys,
+    /// Bytes of a value; not below 8.
+    pub values: Lengths,
+    /// Entries of a scan.
+    pub scans: Lengths,
+    /// When operations start.
+    pub load: Load,
+    /// Threads that each have one operation under way.
+    pub threads: usize,
+    /// How long operations are started.
+    pub time: Duration,
+    /// It ends after so many operations too.
+    pub operations: u64,
+    /// What choices, values and noise follow from.
+    pub seed: u64,
+}
+
+/// How popular records are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Keys {
+    /// By ranges, and in a range by a power of the key's rank: mixgraph.
+    Ranges(TwoTerms, Power),
+    /// As in YCSB.
+    Ycsb(Distribution),
+}
+
+/// When operations start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Load {
+    /// Each when the one before has ended: as many as there can be.
+    AtOnce,
+    /// Threads share the rate as db_bench's do.
+    Closed(Rate),
+    /// At the rate, whatever those before take.
+    Open(Rate),
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// How long it took.
+    pub elapsed: Duration,
+    /// How long operations took, each from its start.
+    pub latencies: Latencies,
+    /// The same from when each should have started; nothing in a closed loop.
+    pub open: Latencies,
+    /// Every operation, in no order.
+    pub dots: Vec<Dot>,
+    /// The rates over time.
+    pub samples: Vec<Sample>,
+    /// What each count grew by.
+    pub counted: Vec<u64>,
+    /// Answers that were not what was stored.
+    pub wrong: u64,
+    /// One of them, in words.
+    pub example: Option<String>,
+}
+
+impl Outcome {
+    /// Operations that were done.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.latencies.all().len()
+    }
+}
+
+/// Keys in the order of their numbers.
+struct Ordered(Lengths);
+
+impl Records for Ordered {
+    fn key(&self, record: u64) -> Bytes {
+        format!("{record:016x}").into()
+    }
+
+    fn value(&self, record: u64, random: &mut Xoshiro256PlusPlus) -> Bytes {
+        value(record, self.0.draw(random), random)
+    }
+
+    fn belongs(&self, key: &[u8], value: &[u8]) -> bool {
+        let number = std::str::from_utf8(key).ok().and_then(|k| u64::from_str_radix(k, 16).ok());
+        self.0.allows(value.len()) && number.is_some_and(|number| belongs(number, value))
+    }
+}
+
+/// A store with records.
+pub struct Bench<'b> {
+    store: &'b dyn KeyValue,
+    clock: &'b Clock,
+    stop: &'b AtomicBool,
+    counter: Counter,
+    origin: Instant,
+    /// How often counts are looked at.
+    sample_every: Duration,
+}
+
+/// Changes that are stored at a time.
+const BATCH: u64 = 100;
+
+/// Stores the first `records`, in an order that is random to an LSM tree: every batch has keys from all
+/// over the key space.
+///
+/// # Errors
+/// The store's.
+pub fn load(
+    store: &dyn KeyValue,
+    records: u64,
+    values: Lengths,
+    threads: usize,
+    seed: u64,
+    bar: &ProgressBar,
+    stop: &AtomicBool,
+) -> anyhow::Result<()> {
+    let (next, step) = (AtomicU64::new(0), stride(records));
+    let one = || {
+        let shape = Ordered(values);
+        while !stop.load(Ordering::Relaxed) {
+            let from = next.fetch_add(BATCH, Ordering::Relaxed);
+            if from >= records {
+                break;
+            }
+            // Whichever thread it is: the same values.
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed ^ scramble(from));
+            let numbers = from..(from + BATCH).min(records);
+            bar.inc(numbers.end - numbers.start);
+            let put = numbers.map(|number| {
+                let record = scattered(number, step, records);
+                Change::Put(shape.key(record), shape.value(record, &mut random))
+            });
+            store.apply(&put.collect::<Vec<_>>())?;
+        }
+        anyhow::Ok(())
+    };
+    std::thread::scope(|scope| {
+        let one = &one;
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(one)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("it does not panic"))
+    })
+}
+
+/// Number `number` of a walk through all `records` in steps of `step`.
+fn scattered(number: u64, step: u64, records: u64) -> u64 {
+    let place = u128::from(number) * u128::from(step) % u128::from(records);
+    u64::try_from(place).expect("it is below the number of records")
+}
+
+/// A step that meets every record once: near the golden section of all, without a common divisor.
+fn stride(records: u64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of it")]
+    let golden = (records as f64 * 0.618_033_988_749_895) as u64;
+    let coprime = |step: &u64| gcd(*step, records) == 1;
+    (golden.max(1)..).find(coprime).expect("one more than a multiple has no divisor in common")
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+impl<'b> Bench<'b> {
+    /// On a store that holds the first `records`. Whatever runs ends once `stop` says so.
+    #[must_use]
+    pub fn new(
+        store: &'b dyn KeyValue,
+        clock: &'b Clock,
+        records: u64,
+        sample_every: Duration,
+        stop: &'b AtomicBool,
+    ) -> Self {
+        let counter = Counter::new(records);
+        Self { store, clock, stop, counter, origin: clock.now(), sample_every }
+    }
+
+    /// Runs `settings` from `start` on; `counts` are looked at meanwhile.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn run(
+        &self,
+        settings: &Settings,
+        counts: &[Tally<'_>],
+        start: Instant,
+    ) -> anyhow::Result<Outcome> {
+        let drive = Drive {
+            store: self.store,
+            clock: self.clock,
+            name: "mixgraph",
+            mix: &settings.mix,
+            records: &Ordered(settings.values),
+            scans: settings.scans,
+            counter: &self.counter,
+            threads: settings.threads,
+            operations: settings.operations,
+            start,
+            until: start + settings.time,
+            seed: settings.seed,
+            dots: true,
+            stop: self.stop,
+            counts,
+            sample_every: self.sample_every,
+            origin: self.origin,
+        };
+        let records = self.counter.records().max(1);
+        let chooser: Chosen = match settings.keys {
+            Keys::Ranges(terms, power) => Chosen::Ranges(Ranges::new(records, terms), power),
+            // Room for some that are to come, as YCSB leaves it.
+            Keys::Ycsb(distribution) => {
+                Chosen::Ycsb(Chooser::new(distribution, records, records / 20))
+            }
+        };
+        let choosers = || Box::new(chooser.clone()) as Box<dyn Choose>;
+        let (bar, position) = (ProgressBar::hidden(), |_: Instant, _: u64| 0);
+        // Nothing starts before.
+        volume::task::block_on(self.clock.sleep_until(start));
+        let writes: u32 = Operation::ALL
+            .iter()
+            .filter(|operation| operation.only_writes())
+            .map(|operation| operation.share(&settings.mix))
+            .sum();
+        let Drove { found, samples, elapsed, counted } = match settings.load {
+            Load::AtOnce => drive.run(choosers, |_| AtOnce, &bar, position),
+            Load::Closed(rate) => {
+                let shared = Shared::new(rate, start, f64::from(writes) / 100.0);
+                drive.run(choosers, |_| SharedPace::new(&shared), &bar, position)
+            }
+            Load::Open(rate) => {
+                let schedule = Schedule::new(rate, start);
+                drive.run(choosers, |_| &schedule, &bar, position)
+            }
+        }?;
+        Ok(Outcome {
+            elapsed,
+            latencies: found.latencies,
+            open: found.open,
+            dots: found.dots,
+            samples,
+            counted,
+            wrong: found.wrong,
+            example: found.example,
+        })
+    }
+}
+
+/// A choice among records.
+#[derive(Clone)]
+enum Chosen {
+    Ranges(Ranges, Power),
+    Ycsb(Chooser),
+}
+
+impl Choose for Chosen {
+    fn record(&mut self, records: u64, random: &mut Xoshiro256PlusPlus) -> u64 {
+        match self {
+            Self::Ranges(ranges, power) => ranges.record(*power, random),
+            Self::Ycsb(chooser) => chooser.record(records, random),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
