@@ -6,6 +6,7 @@
 pub mod drive;
 pub mod mixgraph;
 pub mod path;
+pub mod probe;
 pub mod provider;
 pub mod report;
 pub mod stats;

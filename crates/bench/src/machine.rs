@@ -25,3 +25,28 @@ pub(crate) fn cpu_time() -> Duration {
 pub(crate) fn load() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
+
+/// What all processors did since the machine was started.
+#[derive(Clone, Copy)]
+pub(crate) struct Processors {
+    idle: f64,
+    all: f64,
+}
+
+/// As far as the system tells.
+pub(crate) fn processors() -> Processors {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = stat.lines().next().unwrap_or_default();
+    let times: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    // user nice system idle iowait irq softirq steal; what guests take is in the first two.
+    let idle = times.iter().skip(3).take(2).sum();
+    Processors { idle, all: times.iter().take(8).sum() }
+}
+
+impl Processors {
+    /// The share of their time since `earlier` that they worked.
+    pub(crate) fn busy_since(self, earlier: Self) -> f64 {
+        let all = self.all - earlier.all;
+        if all > 0.0 { 1.0 - (self.idle - earlier.idle) / all } else { 0.0 }
+    }
+}

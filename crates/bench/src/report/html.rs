@@ -11,7 +11,10 @@ const STYLE: &str = include_str!("page.css");
 /// The whole page.
 pub(super) fn page(report: &Report) -> anyhow::Result<String> {
     let mut body = String::new();
-    write!(body, "<h1>plimsoll bench {}</h1>", escape(&report.bench))?;
+    // The one that is no bench.
+    let command = if report.bench == "probe" { "" } else { "bench " };
+    let title = format!("plimsoll {command}{}", escape(&report.bench));
+    write!(body, "<h1>{title}</h1>")?;
     let facts = [
         ("profile", report.profile.name().to_owned()),
         ("seed", report.seed.to_string()),
@@ -36,9 +39,8 @@ pub(super) fn page(report: &Report) -> anyhow::Result<String> {
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>plimsoll bench {}</title>\n<style>\n{STYLE}</style>\n</head>\n\
-         <body>\n{body}</body>\n</html>\n",
-        escape(&report.bench)
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
+         <body>\n{body}</body>\n</html>\n"
     ))
 }
 

@@ -1,0 +1,317 @@
+//! What a volume that is asked for all it gives says about its buckets.
+//!
+//! Requests wait in front of the volume all the time, so that whatever its buckets let through is
+//! taken. Then the number that came through by time `t` is the least of what each bucket has given
+//! (MECHANISMS 1.2):
+//!
+//! ```text
+//!   came through           ·····'''  sustained: credits + r·t
+//!      │        ┌ ────''''
+//!      │     .''   burst: depth + R·t
+//!      │    / as fast as the device is
+//!      └───/──────────────────────────────── t
+//! ```
+//!
+//! A run that divides what came through by its length counts the depth, or the whole burst, as if it
+//! came every second. So a line is laid through the end of the curve, as far back as the curve is
+//! straight; its slope is the rate that is paid, and where it meets the start is the depth.
+
+use crate::stats::Interval;
+
+/// Points of a curve in a second: it is a count of what came through in each millisecond.
+pub(super) const STEPS: f64 = 1000.0;
+
+/// A bucket that holds more seconds of its rate than this holds the credits of a burst.
+const DEPTH_SECS_MAX: f64 = 3.0;
+
+/// How far from a straight line a curve may wander, as a part of what it should rise by.
+const WANDERS: f64 = 0.005;
+
+/// The least part of a run that says what is sustained.
+const TAIL: f64 = 0.25;
+
+/// What came through, added up: the n-th is what did in the first n milliseconds.
+#[derive(Clone, Debug)]
+pub(super) struct Curve(Vec<f64>);
+
+impl Curve {
+    /// Of what came through in each millisecond.
+    pub(super) fn of(counts: &[u32]) -> Self {
+        let mut sum = 0.0;
+        let sums = counts.iter().map(|&count| {
+            sum += f64::from(count);
+            sum
+        });
+        Self(std::iter::once(0.0).chain(sums.collect::<Vec<_>>()).collect())
+    }
+
+    pub(super) fn secs(&self) -> f64 {
+        self.steps() as f64 / STEPS
+    }
+
+    const fn steps(&self) -> usize {
+        self.0.len() - 1
+    }
+
+    /// All that came through, a second: what a stopwatch would say.
+    pub(super) fn mean(&self) -> f64 {
+        self.0[self.steps()] / self.secs().max(1.0 / STEPS)
+    }
+
+    /// A second in each stretch of `secs`, beside when it began.
+    pub(super) fn rates(&self, secs: f64) -> Vec<(f64, f64)> {
+        let width = ((secs * STEPS) as usize).max(1);
+        let ends = (width..self.0.len()).step_by(width);
+        let rate = |end: usize| (self.0[end] - self.0[end - width]) * STEPS / width as f64;
+        ends.map(|end| ((end - width) as f64 / STEPS, rate(end))).collect()
+    }
+
+    /// The line of least squares through the points `from..=to`.
+    fn line(&self, from: usize, to: usize) -> Line {
+        let n = (to + 1 - from) as f64;
+        let middle = (from + to) as f64 / 2.0 / STEPS;
+        let points = || (from..=to).map(|i| (i as f64 / STEPS - middle, self.0[i]));
+        let height = points().map(|(_, y)| y).sum::<f64>() / n;
+        let (over, under) = points()
+            .fold((0.0, 0.0), |(over, under), (t, y)| (over + t * (y - height), under + t * t));
+        let rate = if under > 0.0 { over / under } else { 0.0 };
+        let off = points().map(|(t, y)| (y - height - rate * t).powi(2)).sum::<f64>() / n;
+        Line { rate, start: height - rate * middle, off: off.sqrt() }
+    }
+
+    /// What is behind the curve between its start and `to`.
+    fn settled(&self, to: usize) -> Settled {
+        let mut from = to - ((to as f64 * TAIL) as usize).min(to);
+        loop {
+            let line = self.line(from, to);
+            let middle = (from + to) / 2;
+            let astray = |&i: &usize| {
+                let allowed = WANDERS * line.rate * (middle.abs_diff(i) as f64 / STEPS);
+                (self.0[i] - line.at(i)).abs() > 3.0 * line.off + 1.0 + allowed
+            };
+            let knee = (0..from).rev().find(astray).map_or(0, |i| i + 1);
+            // Behind the knee a curve may bend on for a while.
+            let start = knee + (to - knee) / 10;
+            if start >= from {
+                return Settled { line, knee, from };
+            }
+            from = start;
+        }
+    }
+
+    /// What the volume's buckets are, if they were full at the start.
+    pub(super) fn fit(&self) -> Fit {
+        let all = self.steps();
+        let Settled { line, knee, from } = self.settled(all);
+        let slopes: Vec<_> = (0..SLOPES)
+            .map(|n| {
+                let at = |n| from + (all - from) * n / SLOPES;
+                self.line(at(n), at(n + 1)).rate
+            })
+            .collect();
+        let scatter = Interval::of(&slopes).map_or(f64::INFINITY, |i| (i.high - i.low) / 2.0);
+        let rate =
+            Estimate { value: line.rate, low: line.rate - scatter, high: line.rate + scatter };
+        let tokens = line.start.max(0.0);
+        let spent_after = knee as f64 / STEPS;
+        // The bend itself belongs to neither side.
+        let before = knee - knee / 20;
+        let burst = (tokens > DEPTH_SECS_MAX * line.rate && spent_after > 1.0).then(|| {
+            let Settled { line, knee, .. } = self.settled(before);
+            let depth = line.start.max(0.0);
+            Burst { rate: line.rate, depth, depth_after: knee as f64 / STEPS, credits: tokens }
+        });
+        Fit { rate, tokens, spent_after, burst }
+    }
+
+    /// Tokens there were at the start beyond `rate`; none if they were not spent by the end, so that
+    /// more of them may have been there.
+    pub(super) fn tokens(&self, rate: f64) -> Option<f64> {
+        let from = self.steps() * 6 / 10;
+        let end = self.line(from, self.steps());
+        let beyond: f64 =
+            (from..=self.steps()).map(|i| self.0[i] - rate * (i as f64 / STEPS)).sum();
+        let tokens = beyond / (self.steps() + 1 - from) as f64;
+        // A staircase is no haste: what it can hide is what it deviates by.
+        let hidden = 4.0 * end.off / (self.secs() * 0.4);
+        (end.rate < rate * 1.1 + hidden).then_some(tokens.max(0.0))
+    }
+}
+
+/// Parts of the tail whose slopes say how sure its slope is.
+const SLOPES: usize = 8;
+
+struct Settled {
+    line: Line,
+    /// Where the straight end begins.
+    knee: usize,
+    /// From where on it was measured.
+    from: usize,
+}
+
+struct Line {
+    /// A second.
+    rate: f64,
+    /// At the curve's start.
+    start: f64,
+    /// How far the points are off, as the root of the mean square.
+    off: f64,
+}
+
+impl Line {
+    fn at(&self, step: usize) -> f64 {
+        self.start + self.rate * step as f64 / STEPS
+    }
+}
+
+/// A figure, and the interval that holds the true one in 95 % of cases.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The figure.
+    pub value: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+/// What a curve says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Fit {
+    /// The lasting rate, a second.
+    pub(super) rate: Estimate,
+    /// What there was beyond it at the start.
+    pub(super) tokens: f64,
+    /// When that was spent, in seconds.
+    pub(super) spent_after: f64,
+    /// What came before, if `tokens` are too many to be a depth.
+    pub(super) burst: Option<Burst>,
+}
+
+/// A rate that ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Burst {
+    /// A second.
+    pub(super) rate: f64,
+    /// What there was beyond it at the start.
+    pub(super) depth: f64,
+    /// When that was spent, in seconds.
+    pub(super) depth_after: f64,
+    /// What there was beyond the lasting rate at the start.
+    pub(super) credits: f64,
+}
+
+/// The largest I/O that counts as one, from the `rates` of requests of some sizes: bytes and requests a
+/// second, ascending; `one` is the rate of those that surely count as one.
+///
+/// Bandwidth alone lets a request of any size through at its share of the best bandwidth. Less than that
+/// means it counted as several.
+pub(super) fn largest_operation(one: f64, rates: &[(u64, f64)]) -> Operation {
+    let bandwidth = rates.iter().map(|&(bytes, rate)| bytes as f64 * rate).fold(0.0, f64::max);
+    let counts_as_one = |&&(_, rate): &&(u64, f64)| rate > 0.9 * one;
+    let bytes = rates.iter().rev().find(counts_as_one).map_or(0, |&(bytes, _)| bytes);
+    let several =
+        |&(size, rate): &(u64, f64)| size > bytes && rate < 0.92 * one.min(bandwidth / size as f64);
+    Operation { bytes, bandwidth, is_largest: rates.iter().any(several) }
+}
+
+/// What [`largest_operation`] found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Operation {
+    /// The largest size that counted as one and was not slowed by bandwidth either.
+    pub(super) bytes: u64,
+    /// The most bytes a second that any size got through.
+    pub(super) bandwidth: f64,
+    /// Whether larger ones count as more than one. Otherwise bandwidth ends first and hides it.
+    pub(super) is_largest: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes through `buckets` of depth and rate in so many seconds.
+    fn curve(secs: usize, buckets: &[(f64, f64)]) -> Curve {
+        let by = |ms: usize| {
+            let given = |&(depth, rate): &(f64, f64)| (depth + rate * ms as f64 / STEPS).floor();
+            buckets.iter().map(given).fold(f64::INFINITY, f64::min)
+        };
+        let counts: Vec<_> =
+            (0..secs * 1000).map(|ms| (by(ms + 1) - by(ms).max(0.0)) as u32).collect();
+        Curve::of(&counts)
+    }
+
+    fn close(found: f64, to: f64, by: f64) {
+        assert!((found / to - 1.0).abs() < by, "{found} is not {to}");
+    }
+
+    #[test]
+    fn the_depth_is_not_taken_for_the_rate() {
+        let curve = curve(10, &[(0.0, 20_000.0), (3000.0, 3000.0)]);
+        let fit = curve.fit();
+        close(fit.rate.value, 3000.0, 0.001);
+        close(fit.tokens, 3000.0, 0.01);
+        close(fit.spent_after, 3.0 / 17.0, 0.1);
+        assert_eq!(fit.burst, None);
+        assert!(fit.rate.high - fit.rate.low < 1.0, "{fit:?}");
+        assert!(curve.mean() > 3290.0, "a stopwatch is");
+    }
+
+    #[test]
+    fn a_burst_that_ends_is_told_from_what_lasts() {
+        let curve = curve(60, &[(0.0, 20_000.0), (3000.0, 3000.0), (60_000.0, 500.0)]);
+        let fit = curve.fit();
+        close(fit.rate.value, 500.0, 0.005);
+        let burst = fit.burst.expect("it ended after 24 s");
+        close(burst.rate, 3000.0, 0.005);
+        close(burst.credits, 60_000.0, 0.01);
+        close(burst.depth, 3000.0, 0.02);
+    }
+
+    #[test]
+    fn a_staircase_is_as_good_as_a_line() {
+        // Fifty at once, each tenth of a second, as the kernel's throttle does.
+        let counts: Vec<_> = (0..3000).map(|ms| if ms % 100 == 0 { 50 } else { 0 }).collect();
+        let fit = Curve::of(&counts).fit();
+        close(fit.rate.value, 500.0, 0.01);
+        assert!(fit.tokens < 60.0, "{fit:?}");
+        let tokens = Curve::of(&counts[..500]).tokens(500.0);
+        assert!(tokens.is_some_and(|tokens| tokens < 60.0), "{tokens:?}");
+    }
+
+    #[test]
+    fn tokens_that_were_not_spent_are_not_counted() {
+        assert_eq!(curve(1, &[(0.0, 4000.0), (3000.0, 3000.0)]).tokens(3000.0), None);
+        let spent = curve(1, &[(0.0, 40_000.0), (1500.0, 3000.0)]);
+        close(spent.tokens(3000.0).expect("spent after 40 ms"), 1500.0, 0.01);
+    }
+
+    #[test]
+    fn what_counts_as_several_is_told_from_what_bandwidth_slows() {
+        const KIB: u64 = 1024;
+        let rates = |iops: f64, operation: u64, bandwidth: f64, sizes: &[u64]| -> Vec<_> {
+            let rate = |&kib: &u64| {
+                let as_operations = iops / kib.div_ceil(operation) as f64;
+                (kib * KIB, as_operations.min(bandwidth / kib as f64))
+            };
+            sizes.iter().map(rate).collect()
+        };
+        let sizes = [4, 16, 64, 256, 384, 512, 1024, 1536];
+        // gp3: bandwidth ends long before.
+        let found = largest_operation(3000.0, &rates(3000.0, 256, 125.0 * 1024.0, &sizes));
+        assert_eq!((found.bytes, found.is_largest), (16 * KIB, false));
+        close(found.bandwidth, 125.0 * 1024.0 * 1024.0, 0.001);
+        // A small gp2 without credits, an io2 whose limits meet there, an st1.
+        for (iops, operation, mib) in
+            [(100.0, 256, 128.0), (1000.0, 256, 250.0), (80.0, 1024, 80.0)]
+        {
+            let rates = rates(iops, operation, mib * 1024.0, &sizes);
+            let found = largest_operation(iops, &rates);
+            assert_eq!((found.bytes, found.is_largest), (operation * KIB, true));
+            close(found.bandwidth, (iops * operation as f64).min(mib * 1024.0) * 1024.0, 0.001);
+        }
+        // Nothing but bandwidth: four KiB are slowed already.
+        let found = largest_operation(5120.0, &rates(1e9, 256, 20.0 * 1024.0, &sizes));
+        assert_eq!((found.bytes, found.is_largest), (4 * KIB, false));
+    }
+}

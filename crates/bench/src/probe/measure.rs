@@ -1,0 +1,424 @@
+//! The order of the loads, and what is made of them.
+//!
+//! ```text
+//!   fill ─ how many at once? ─ slow reads ─ all there is ─ pauses, each before all there is
+//!        ─ bandwidth ─ sizes ─ writes, slow and all, both at once ─ all there is, to the end
+//! ```
+//!
+//! The slow reads come before a full load because the buckets fill again meanwhile. The longest load is
+//! the last: it may spend the credits of a burst, and everything else would look different after it.
+//! Sizes go down, so that the bucket of bytes, empty after bandwidth, stays empty.
+
+use std::cell::Cell;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::ensure;
+use hdrhistogram::Histogram;
+use policy::contract::Percentiles;
+use policy::time::Instant;
+use volume::buf::PAGE;
+
+use super::fit::{Curve, Fit, largest_operation};
+use super::stand::{Kind, Load, Ran, Stand};
+use super::{
+    BYTES_MIN, Bound, Burst, Estimate, Found, Measured, Probe, Progress, Rate, Recovered, Sharing,
+    Sized, TIME_MIN, Writes,
+};
+
+const KIB: u64 = 1024;
+const SMALL: u64 = PAGE as u64;
+
+/// What is compared with [`SMALL`], besides one and a half times the largest that counts as one.
+const SIZES: [u64; 5] = [1024 * KIB, 512 * KIB, 256 * KIB, 64 * KIB, 16 * KIB];
+
+/// What most providers count as one: bandwidth is measured with it first.
+const USUAL: u64 = policy::contract::OP_BYTES_MAX;
+
+/// Requests under way at once, at the start and at most.
+const AT_ONCE: usize = 32;
+const AT_ONCE_MAX: usize = 256;
+/// Bytes of requests under way at once, at most.
+const BYTES_AT_ONCE: u64 = 64 << 20;
+
+/// In front of a limit, requests should wait this much longer than they take.
+const QUEUES: f64 = 4.0;
+/// And this long at least: the system needs a moment to send the next.
+const QUEUES_SECS: f64 = 0.02;
+
+/// Reads a second of the slow ones, at most: enough for percentiles, and no load for the machine.
+const SLOW_MAX: f64 = 1000.0;
+
+/// The longest that counts for how long parts are: beyond it only the last load becomes longer.
+const UNIT_MAX: Duration = Duration::from_secs(60);
+
+/// A rate that was higher before by this factor was a burst, and is over.
+const ENDED: f64 = 1.3;
+
+/// Beyond this each is a limit of its own: half of a shared one would be left.
+const OF_ITS_OWN: f64 = 0.85;
+
+pub(super) fn run(
+    probe: &Probe,
+    stop: &AtomicBool,
+    progress: &dyn Progress,
+) -> anyhow::Result<Found> {
+    ensure!(probe.time >= TIME_MIN, "a probe takes {} s at least", TIME_MIN.as_secs());
+    ensure!(probe.bytes >= BYTES_MIN, "a probe needs {} MiB at least", BYTES_MIN >> 20);
+    let mut stand = Stand {
+        clock: &probe.clock,
+        time: probe.runs,
+        object: probe.object.clone(),
+        bytes: 0,
+        seed: probe.seed,
+        stop,
+        progress,
+    };
+    progress.begins("filling a file");
+    let opened = stand.clock.now();
+    stand.fill(probe.bytes, BYTES_MIN, probe.fill_time())?;
+    let spent = Cell::new(operations(SIZES[0]) * (stand.bytes / SIZES[0]) as f64);
+    let began = stand.clock.now();
+    // The last load gets a third at least.
+    let unit = (probe.time * 2 / 3).min(UNIT_MAX);
+    let session = Session { stand, probe, unit, opened, spent, began, until: began + probe.time };
+    session.measure()
+}
+
+struct Session<'a> {
+    stand: Stand<'a>,
+    probe: &'a Probe,
+    unit: Duration,
+    /// When the volume was first loaded, and operations spent since.
+    opened: Instant,
+    spent: Cell<f64>,
+    began: Instant,
+    until: Instant,
+}
+
+impl Session<'_> {
+    fn measure(&self) -> anyhow::Result<Found> {
+        let progress = self.stand.progress;
+        let now = || self.stand.clock.now();
+        progress.begins("how many requests at once");
+        let (at_once, about) = self.at_once()?;
+
+        progress.begins("latency of reads below the line");
+        let ios_before = self.ios();
+        let slow = (about / 4.0).clamp(1.0, SLOW_MAX);
+        let slow_reads = self.stand.pace(Kind::Read, slow, self.part(0.08))?;
+        let ios = ios_before.zip(self.ios()).map(|(before, after)| after - before);
+        let base = measured(&slow_reads, 1);
+
+        progress.begins("all the reads it gives");
+        let first = self.saturate(&[Kind::Read], SMALL, at_once, self.part(0.10))?;
+        let first_fit = first.reads.curve.fit();
+        let rate = first_fit.burst.map_or(first_fit.rate.value, |burst| burst.rate);
+
+        progress.begins("recovery after an overdraft");
+        let spending = Duration::from_secs_f64(2.0 * first_fit.spent_after + 0.2);
+        let longest = self.part(0.05).max(Duration::from_millis(250));
+        let (recovery, others) =
+            self.recovery(at_once, spending.min(longest), rate, first.ended)?;
+
+        progress.begins("bandwidth");
+        self.stand.idle(self.part(0.03))?;
+        let mut bandwidth_bytes = USUAL;
+        let mut wide = self.saturate(&[Kind::Read], USUAL, at_once, self.part(0.10))?;
+        progress.begins("the largest I/O that counts as one");
+        let mut sizes = self.sizes(at_once, rate, &wide)?;
+        let operation = operation(rate, &sizes);
+        let best = best(&sizes);
+        if best.bytes != USUAL && best.bytes as f64 * best.per_sec > 1.1 * wide_rate(&wide) {
+            progress.begins("bandwidth, in larger pieces");
+            self.stand.idle(self.part(0.03))?;
+            bandwidth_bytes = best.bytes;
+            wide = self.saturate(&[Kind::Read], best.bytes, at_once, self.part(0.08))?;
+        }
+        sizes.sort_unstable_by_key(|sized| sized.bytes);
+
+        let writes = if self.probe.writes { Some(self.writes(at_once, slow, rate)?) } else { None };
+
+        progress.begins("all there is, to the end");
+        self.stand.idle(self.part(0.06))?;
+        let (spent, earning) = (self.spent.get(), now().since(self.opened).as_secs_f64());
+        let left = self.until.since(now()).max(self.part(0.2));
+        let long = self.saturate(&[Kind::Read], SMALL, at_once, left)?;
+        let over = measured(&long.reads.latency, at_once);
+
+        let mut bandwidth = rate_of(&wide, wide_at_once(at_once, bandwidth_bytes), &base);
+        bandwidth.scale(bandwidth_bytes as f64);
+        let mut iops = rate_of(&long, at_once, &base);
+        iops.depth = depth(&long.reads.curve.fit(), &recovery);
+        // What the loads before spent beyond the lasting rate was saved up as well.
+        let saved = (spent - iops.per_sec.value * earning).max(0.0);
+        if let Some(burst) = &mut iops.burst {
+            burst.credits += saved;
+            burst.lasted_secs += earning;
+        } else if rate > ENDED * iops.per_sec.value {
+            let burst = Burst { per_sec: rate, credits: saved, lasted_secs: earning };
+            iops.burst = Some(burst);
+            iops.depth = first_fit
+                .burst
+                .map_or(Some(first_fit.tokens), |burst| Some(burst.depth))
+                .map(certain);
+        }
+        // Small requests that use the whole bandwidth say nothing of operations, and large ones that
+        // use all operations nothing of bandwidth beyond that.
+        if iops.bound == Bound::Volume && operation.bytes == SMALL && !operation.is_largest {
+            iops.bound = Bound::OtherLimit;
+        }
+        if bandwidth.bound == Bound::Volume && operation.is_largest {
+            bandwidth.bound = Bound::OtherLimit;
+        }
+        Ok(Found {
+            bytes: self.stand.bytes,
+            secs: now().since(self.began).as_secs_f64(),
+            base,
+            over,
+            iops,
+            bandwidth,
+            bandwidth_bytes,
+            sizes,
+            operation_bytes: operation.bytes,
+            operation_is_largest: operation.is_largest,
+            recovery,
+            writes,
+            others_per_sec: others,
+            device_ios_per_request: ios.map(|ios| ios as f64 / slow_reads.len().max(1) as f64),
+        })
+    }
+
+    fn part(&self, share: f64) -> Duration {
+        self.unit.mul_f64(share)
+    }
+
+    fn ios(&self) -> Option<u64> {
+        self.probe.device.as_ref()?.ios()
+    }
+
+    fn saturate(
+        &self,
+        kinds: &[Kind],
+        bytes: u64,
+        at_once: usize,
+        time: Duration,
+    ) -> anyhow::Result<Ran> {
+        let at_once = wide_at_once(at_once, bytes).max(kinds.len());
+        let ran = self.stand.saturate(Load { kinds, bytes, at_once, time })?;
+        let requests = ran.reads.latency.len() + ran.writes.latency.len();
+        self.spent.set(self.spent.get() + operations(bytes) * requests as f64);
+        Ok(ran)
+    }
+
+    /// How many requests keep a queue in front of the volume, and about how many it serves a second.
+    fn at_once(&self) -> anyhow::Result<(usize, f64)> {
+        let one = self.saturate(&[Kind::Read], SMALL, 1, self.part(0.01))?;
+        let base = one.reads.latency.value_at_quantile(0.5) as f64 / 1e9;
+        let mut at_once = AT_ONCE;
+        for _ in 0..4 {
+            let ran = self.saturate(&[Kind::Read], SMALL, at_once, self.part(0.02))?;
+            let rates = ran.reads.curve.rates(ran.reads.curve.secs() / 4.0);
+            let rate = rates.last().map_or(0.0, |&(_, rate)| rate);
+            let wanted = rate * (QUEUES * base).max(QUEUES_SECS);
+            let wanted = (wanted.ceil() as usize).clamp(4, AT_ONCE_MAX);
+            let enough = wanted <= at_once + at_once / 2;
+            at_once = wanted;
+            if enough {
+                return Ok((at_once, rate.max(1.0)));
+            }
+        }
+        Ok((at_once, at_once as f64 / base.max(1e-6) / QUEUES))
+    }
+
+    /// What is there after pauses of growing length, and what others do meanwhile, a second.
+    fn recovery(
+        &self,
+        at_once: usize,
+        time: Duration,
+        rate: f64,
+        mut emptied: Instant,
+    ) -> anyhow::Result<(Vec<Recovered>, Option<f64>)> {
+        let longest = self.part(0.065);
+        let mut recovery = Vec::new();
+        let (mut others, mut idle_secs) = (None, 0.0);
+        for halves in (0..4).rev() {
+            let before = self.ios();
+            let pause = longest / (1 << halves);
+            self.stand.idle(pause)?;
+            if let Some((before, after)) = before.zip(self.ios()) {
+                others = Some(others.unwrap_or(0.0) + (after - before) as f64);
+                idle_secs += pause.as_secs_f64();
+            }
+            let ran = self.saturate(&[Kind::Read], SMALL, at_once, time)?;
+            let tokens = ran.reads.curve.tokens(rate);
+            recovery.push(Recovered { idle_secs: ran.began.since(emptied).as_secs_f64(), tokens });
+            emptied = ran.ended;
+        }
+        Ok((recovery, others.map(|ios| ios / idle_secs)))
+    }
+
+    /// Requests a second of several sizes; `wide` is the load of [`USUAL`] ones.
+    fn sizes(&self, at_once: usize, small: f64, wide: &Ran) -> anyhow::Result<Vec<Sized>> {
+        let mut sizes = vec![Sized { bytes: SMALL, per_sec: small }];
+        for bytes in SIZES {
+            let per_sec = if bytes == USUAL {
+                wide.reads.curve.fit().rate.value
+            } else {
+                self.rate_of_size(bytes, at_once)?
+            };
+            sizes.push(Sized { bytes, per_sec });
+        }
+        // Where bandwidth ends as well, powers of two cannot tell: two operations, or twice the bytes.
+        let one = operation(small, &sizes).bytes;
+        let between = one + one / 2;
+        if one >= 64 * KIB {
+            sizes.push(Sized { bytes: between, per_sec: self.rate_of_size(between, at_once)? });
+        }
+        Ok(sizes)
+    }
+
+    fn rate_of_size(&self, bytes: u64, at_once: usize) -> anyhow::Result<f64> {
+        let ran = self.saturate(&[Kind::Read], bytes, at_once, self.part(0.02))?;
+        Ok(ran.reads.curve.fit().rate.value)
+    }
+
+    fn writes(&self, at_once: usize, slow: f64, reads: f64) -> anyhow::Result<Writes> {
+        let progress = self.stand.progress;
+        progress.begins("latency of writes below the line");
+        let base = measured(&self.stand.pace(Kind::Write, slow, self.part(0.08))?, 1);
+        progress.begins("all the writes it takes");
+        let ran = self.saturate(&[Kind::Write], SMALL, at_once, self.part(0.06))?;
+        let per_sec = ran.writes.curve.fit().rate;
+        let bound = bound(&ran, per_sec.value, at_once, &base);
+        progress.begins("reads and writes together");
+        let both = [Kind::Read, Kind::Write];
+        let mixed = self.saturate(&both, SMALL, 2 * at_once, self.part(0.06))?;
+        let mixed_per_sec = both.map(|kind| mixed.side(kind).curve.fit().rate.value);
+        let sharing = sharing(reads, per_sec.value, mixed_per_sec);
+        Ok(Writes { base, per_sec, bound, mixed_per_sec, sharing })
+    }
+}
+
+/// What a request counts as, at a usual provider.
+fn operations(bytes: u64) -> f64 {
+    bytes.div_ceil(USUAL) as f64
+}
+
+/// Seen once.
+fn certain(value: f64) -> Estimate {
+    Estimate { value, low: value, high: value }
+}
+
+/// So many large requests that memory suffices.
+fn wide_at_once(at_once: usize, bytes: u64) -> usize {
+    at_once.min(usize::try_from(BYTES_AT_ONCE / bytes).unwrap_or(usize::MAX))
+}
+
+fn wide_rate(wide: &Ran) -> f64 {
+    wide.reads.curve.fit().rate.value * USUAL as f64
+}
+
+fn best(sizes: &[Sized]) -> Sized {
+    let bandwidth = |sized: &&Sized| sized.bytes as f64 * sized.per_sec;
+    let best = sizes.iter().max_by(|a, b| bandwidth(a).total_cmp(&bandwidth(b)));
+    *best.expect("several sizes were measured")
+}
+
+fn operation(small: f64, sizes: &[Sized]) -> super::fit::Operation {
+    let mut rates: Vec<_> = sizes.iter().map(|sized| (sized.bytes, sized.per_sec)).collect();
+    rates.sort_unstable_by_key(|&(bytes, _)| bytes);
+    largest_operation(small, &rates)
+}
+
+/// Why no more came through.
+fn bound(ran: &Ran, rate: f64, at_once: usize, base: &Measured) -> Bound {
+    // Whoever else works here, this process could use what it asked for.
+    if ran.ours > 0.7 || (ran.busy > 0.95 && ran.ours > 0.4) {
+        return Bound::Machine;
+    }
+    // Little's law: as many as were under way took no longer than one alone.
+    if rate * base.percentiles.p50.as_secs_f64() > 0.7 * at_once as f64 {
+        return Bound::Requests;
+    }
+    Bound::Volume
+}
+
+fn rate_of(ran: &Ran, at_once: usize, base: &Measured) -> Rate {
+    let curve: &Curve = &ran.reads.curve;
+    let Fit { rate, tokens, spent_after, burst } = curve.fit();
+    let scatter = (rate.high - rate.low) / 2.0;
+    let (depth, burst) = match burst {
+        None => (tokens, None),
+        Some(burst) => {
+            let super::fit::Burst { rate, depth, credits, .. } = burst;
+            (depth, Some(Burst { per_sec: rate, credits, lasted_secs: spent_after }))
+        }
+    };
+    // A second of watching tells the line's start as well as its slope.
+    let depth = Estimate { value: depth, low: (depth - scatter).max(0.0), high: depth + scatter };
+    Rate {
+        per_sec: rate,
+        bound: bound(ran, rate.value, at_once, base),
+        burst,
+        depth: Some(depth),
+        watched_secs: curve.secs(),
+        course: curve.rates((curve.secs() / 120.0).max(0.1)),
+        naive_per_sec: curve.mean(),
+    }
+}
+
+impl Rate {
+    /// Of requests, in bytes.
+    fn scale(&mut self, bytes: f64) {
+        for Estimate { value, low, high } in
+            [Some(&mut self.per_sec), self.depth.as_mut()].into_iter().flatten()
+        {
+            *value *= bytes;
+            *low *= bytes;
+            *high *= bytes;
+        }
+        if let Some(burst) = &mut self.burst {
+            burst.per_sec *= bytes;
+            burst.credits *= bytes;
+        }
+        self.course.iter_mut().for_each(|(_, rate)| *rate *= bytes);
+        self.naive_per_sec *= bytes;
+    }
+}
+
+/// What a full bucket holds: what the last load began with, after the longest pause. The pauses say
+/// whether it was full, and how sure that is.
+fn depth(fit: &Fit, recovery: &[Recovered]) -> Option<Estimate> {
+    let held = fit.burst.map_or(fit.tokens, |burst| burst.depth);
+    let full = recovery.iter().rev().take(2).map(|recovered| recovered.tokens);
+    let [Some(longest), Some(second)] = full.collect::<Vec<_>>()[..] else { return None };
+    // Still growing with the pause: nobody knows where it ends.
+    let filled = |tokens: f64| (tokens - held).abs() <= 0.1 * held + 0.02 * fit.rate.value;
+    if longest > 1.5 * second && longest > 0.1 * fit.rate.value {
+        return None;
+    }
+    let seen = [held, longest, second].map(|tokens| if filled(tokens) { tokens } else { held });
+    let low = seen.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = seen.iter().copied().fold(0.0, f64::max);
+    Some(Estimate { value: held, low, high })
+}
+
+/// What reads and writes get alone, and what they get together.
+fn sharing(reads: f64, writes: f64, [mixed_reads, mixed_writes]: [f64; 2]) -> Sharing {
+    let [of_reads, of_writes] = [mixed_reads / reads.max(1.0), mixed_writes / writes.max(1.0)];
+    if of_reads > OF_ITS_OWN && of_writes > OF_ITS_OWN {
+        Sharing::Separate
+    } else if (0.85..1.15).contains(&(of_reads + of_writes)) {
+        Sharing::Shared
+    } else {
+        Sharing::Unclear
+    }
+}
+
+fn measured(latency: &Histogram<u64>, at_once: usize) -> Measured {
+    let at = |quantile| Duration::from_nanos(latency.value_at_quantile(quantile));
+    let percentiles =
+        Percentiles { p1: at(0.01), p50: at(0.50), p90: at(0.90), p99: at(0.99), p999: at(0.999) };
+    Measured { percentiles, samples: latency.len(), at_once }
+}

@@ -1,0 +1,74 @@
+//! What the kernel counts for a block device: whether others use it, and whether requests reach it one
+//! for one.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{major, minor};
+
+/// The counters of a device.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Counters {
+    device: PathBuf,
+}
+
+impl Counters {
+    /// Of the device that holds the file or directory at `path`; of the whole device where it is
+    /// divided into partitions, since that is what a provider sells. None if no block device does, or
+    /// not visibly.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Self> {
+        let number = fs::metadata(path).ok()?.dev();
+        let link = format!("/sys/dev/block/{}:{}", major(number), minor(number));
+        let mut device = fs::canonicalize(link).ok()?;
+        if device.join("partition").exists() {
+            device.pop();
+        }
+        let counters = Self { device };
+        counters.ios().is_some().then_some(counters)
+    }
+
+    /// The device's name: `nvme1n1`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.device.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// I/Os that ended since the device is there: reads and writes.
+    #[must_use]
+    pub fn ios(&self) -> Option<u64> {
+        ios(&fs::read_to_string(self.device.join("stat")).ok()?)
+    }
+
+    /// The largest I/O the kernel sends to it, in bytes: larger requests are cut.
+    #[must_use]
+    pub fn request_bytes_max(&self) -> Option<u64> {
+        let kib = fs::read_to_string(self.device.join("queue/max_sectors_kb")).ok()?;
+        Some(kib.trim().parse::<u64>().ok()? * 1024)
+    }
+}
+
+/// The first and the fifth figure (Documentation/block/stat.rst).
+fn ios(stat: &str) -> Option<u64> {
+    let figures: Vec<u64> = stat.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    Some(figures.first()? + figures.get(4)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_writes_are_added() {
+        let stat = "   12  1  96  3   30  2  240  9  0  11  12  0 0 0 0 5 6\n";
+        assert_eq!(ios(stat), Some(42));
+        assert_eq!(ios(""), None);
+    }
+
+    #[test]
+    fn what_is_on_no_device_has_no_counters() {
+        assert_eq!(Counters::of(Path::new("/proc/self")), None);
+        assert_eq!(Counters::of(Path::new("/nowhere/at/all")), None);
+    }
+}
