@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod budget;
+pub mod cache;
 pub mod contract;
 pub mod disk;
 pub mod intent;

@@ -1,0 +1,30 @@
+use super::list::{Links, Queue};
+use super::{Eviction, Slot};
+
+/// Whoever was not asked for the longest time goes: the reference the others are compared with.
+#[derive(Debug, Default)]
+pub struct Lru {
+    links: Links,
+    queue: Queue,
+}
+
+impl Eviction for Lru {
+    fn insert(&mut self, slot: Slot, _: u64, _: u32) {
+        self.queue.push(&mut self.links, slot);
+    }
+
+    fn hit(&mut self, slot: Slot) {
+        self.queue.remove(&mut self.links, slot);
+        self.queue.push(&mut self.links, slot);
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.queue.remove(&mut self.links, slot);
+    }
+
+    fn evict(&mut self) -> Option<Slot> {
+        let slot = self.queue.oldest()?;
+        self.remove(slot);
+        Some(slot)
+    }
+}

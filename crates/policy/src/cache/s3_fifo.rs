@@ -1,0 +1,148 @@
+use std::collections::{HashMap, VecDeque};
+
+use super::list::{Links, Queue};
+use super::{Eviction, Slot};
+
+/// The part of all bytes that entries on probation may hold before they make room, as one in so many.
+const PROBATION: u64 = 10;
+
+/// Hits that are counted: an entry of the main queue is passed over as often at most.
+const HITS_MAX: u8 = 3;
+
+/// Hits on probation that make an entry stay.
+const HITS_TO_STAY: u8 = 2;
+
+/// Three queues (Yang et al., "FIFO queues are all you need for cache eviction", SOSP'23). What is new
+/// is on probation in a tenth of the room and leaves soon unless it is asked for; who stays is in the
+/// main queue, whose oldest gets another round for each hit it had; and whose keys came back after they
+/// had left go to the main queue at once.
+#[derive(Debug, Default)]
+pub struct S3Fifo {
+    links: Links,
+    probation: Queue,
+    probation_bytes: u64,
+    main: Queue,
+    main_len: usize,
+    bytes: u64,
+    entries: Vec<Entry>,
+    ghosts: Ghosts,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    key: u64,
+    bytes: u32,
+    hits: u8,
+    in_main: bool,
+}
+
+impl S3Fifo {
+    fn push_main(&mut self, slot: Slot) {
+        self.entries[slot as usize].in_main = true;
+        self.main.push(&mut self.links, slot);
+        self.main_len += 1;
+    }
+
+    fn evict_from_probation(&mut self) -> Option<Slot> {
+        while let Some(slot) = self.probation.oldest() {
+            let entry = &mut self.entries[slot as usize];
+            self.probation.remove(&mut self.links, slot);
+            self.probation_bytes -= u64::from(entry.bytes);
+            if entry.hits < HITS_TO_STAY {
+                self.bytes -= u64::from(entry.bytes);
+                self.ghosts.push(entry.key, self.main_len);
+                return Some(slot);
+            }
+            entry.hits = 0;
+            self.push_main(slot);
+        }
+        None
+    }
+
+    fn evict_from_main(&mut self) -> Option<Slot> {
+        loop {
+            let slot = self.main.oldest()?;
+            self.main.remove(&mut self.links, slot);
+            let entry = &mut self.entries[slot as usize];
+            if entry.hits == 0 {
+                self.main_len -= 1;
+                self.bytes -= u64::from(entry.bytes);
+                return Some(slot);
+            }
+            entry.hits -= 1;
+            self.main.push(&mut self.links, slot);
+        }
+    }
+}
+
+impl Eviction for S3Fifo {
+    fn insert(&mut self, slot: Slot, key: u64, bytes: u32) {
+        let at = slot as usize;
+        if self.entries.len() <= at {
+            self.entries.resize(at + 1, Entry::default());
+        }
+        self.entries[at] = Entry { key, bytes, hits: 0, in_main: false };
+        self.bytes += u64::from(bytes);
+        if self.ghosts.take(key) {
+            self.push_main(slot);
+        } else {
+            self.probation.push(&mut self.links, slot);
+            self.probation_bytes += u64::from(bytes);
+        }
+    }
+
+    fn hit(&mut self, slot: Slot) {
+        let hits = &mut self.entries[slot as usize].hits;
+        *hits = (*hits + 1).min(HITS_MAX);
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        let Entry { bytes, in_main, .. } = self.entries[slot as usize];
+        self.bytes -= u64::from(bytes);
+        if in_main {
+            self.main.remove(&mut self.links, slot);
+            self.main_len -= 1;
+        } else {
+            self.probation.remove(&mut self.links, slot);
+            self.probation_bytes -= u64::from(bytes);
+        }
+    }
+
+    fn evict(&mut self) -> Option<Slot> {
+        if self.probation_bytes * PROBATION > self.bytes {
+            self.evict_from_probation().or_else(|| self.evict_from_main())
+        } else {
+            self.evict_from_main().or_else(|| self.evict_from_probation())
+        }
+    }
+}
+
+/// Keys that left from probation, oldest first: as many as the main queue has entries.
+#[derive(Debug, Default)]
+struct Ghosts {
+    order: VecDeque<u64>,
+    /// How many left `order` so far: the number of its first.
+    first: u64,
+    /// Those that did not come back, by their numbers.
+    numbers: HashMap<u64, u64>,
+}
+
+impl Ghosts {
+    fn push(&mut self, key: u64, most: usize) {
+        self.numbers.insert(key, self.first + self.order.len() as u64);
+        self.order.push_back(key);
+        while self.order.len() > most.max(1)
+            && let Some(oldest) = self.order.pop_front()
+        {
+            // One that came back and left again has a later number.
+            if self.numbers.get(&oldest) == Some(&self.first) {
+                self.numbers.remove(&oldest);
+            }
+            self.first += 1;
+        }
+    }
+
+    fn take(&mut self, key: u64) -> bool {
+        self.numbers.remove(&key).is_some()
+    }
+}

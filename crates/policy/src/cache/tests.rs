@@ -1,0 +1,280 @@
+use std::collections::{HashMap, VecDeque};
+
+use proptest::prelude::*;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::*;
+
+/// A cache of entries of one byte each, with keys but no values.
+struct Cache {
+    policy: Box<dyn Eviction>,
+    room: usize,
+    slots: HashMap<u64, Slot>,
+    keys: HashMap<Slot, u64>,
+    free: Vec<Slot>,
+}
+
+impl Cache {
+    fn new(kind: Kind, room: usize) -> Self {
+        let free = (0..=room as Slot).rev().collect();
+        let (slots, keys) = Default::default();
+        Self { policy: kind.policy(), room, slots, keys, free }
+    }
+
+    /// Whether the key was there, and who went for it.
+    fn ask(&mut self, key: u64) -> (bool, Option<u64>) {
+        if let Some(&slot) = self.slots.get(&key) {
+            self.policy.hit(slot);
+            return (true, None);
+        }
+        let gone = (self.slots.len() == self.room).then(|| {
+            let slot = self.policy.evict().expect("a full cache has entries");
+            let gone = self.keys.remove(&slot).expect("only what is there goes");
+            self.slots.remove(&gone);
+            self.free.push(slot);
+            gone
+        });
+        let slot = self.free.pop().expect("there is room");
+        self.policy.insert(slot, key, 1);
+        self.slots.insert(key, slot);
+        self.keys.insert(slot, key);
+        (false, gone)
+    }
+
+    fn remove(&mut self, key: u64) {
+        if let Some(slot) = self.slots.remove(&key) {
+            self.keys.remove(&slot);
+            self.policy.remove(slot);
+            self.free.push(slot);
+        }
+    }
+}
+
+/// The policies as their papers write them down: slow, and obviously right.
+#[derive(Default)]
+struct Naive {
+    room: usize,
+    kind: Option<Kind>,
+    /// Key and hits, newest first. Of S3-FIFO the main queue.
+    queue: VecDeque<(u64, u8)>,
+    small: VecDeque<(u64, u8)>,
+    ghosts: VecDeque<u64>,
+    hand: Option<u64>,
+}
+
+impl Naive {
+    fn ask(&mut self, key: u64) -> (bool, Option<u64>) {
+        let kind = self.kind.expect("set");
+        let queues = self.queue.iter_mut().chain(&mut self.small);
+        if let Some((_, hits)) = queues.into_iter().find(|(other, _)| *other == key) {
+            *hits = (*hits + 1).min(3);
+            if kind == Kind::Lru {
+                self.queue.retain(|(other, _)| *other != key);
+                self.queue.push_front((key, 0));
+            }
+            return (true, None);
+        }
+        let full = self.queue.len() + self.small.len() == self.room;
+        let gone = full.then(|| match kind {
+            Kind::Lru => self.queue.pop_back().expect("full").0,
+            Kind::Sieve => self.sieve(),
+            Kind::S3Fifo => self.s3_fifo(),
+        });
+        if kind == Kind::S3Fifo && !self.ghosts.contains(&key) {
+            self.small.push_front((key, 0));
+        } else {
+            // One that came back keeps its place among the ghosts, as nobody.
+            self.ghosts.iter_mut().filter(|ghost| **ghost == key).for_each(|g| *g = u64::MAX);
+            self.queue.push_front((key, 0));
+        }
+        (false, gone)
+    }
+
+    fn sieve(&mut self) -> u64 {
+        loop {
+            let last = self.queue.len() - 1;
+            let at = self.hand.and_then(|hand| self.queue.iter().position(|(key, _)| *key == hand));
+            let at = at.unwrap_or(last);
+            self.hand = at.checked_sub(1).map(|next| self.queue[next].0);
+            if self.queue[at].1 == 0 {
+                return self.queue.remove(at).expect("in range").0;
+            }
+            self.queue[at].1 = 0;
+        }
+    }
+
+    fn s3_fifo(&mut self) -> u64 {
+        loop {
+            if self.small.len() * 10 > self.small.len() + self.queue.len() || self.queue.is_empty()
+            {
+                while let Some((key, hits)) = self.small.pop_back() {
+                    if hits < 2 {
+                        self.ghosts.push_back(key);
+                        while self.ghosts.len() > self.queue.len().max(1) {
+                            self.ghosts.pop_front();
+                        }
+                        return key;
+                    }
+                    self.queue.push_front((key, 0));
+                }
+            }
+            while let Some((key, hits)) = self.queue.pop_back() {
+                if hits == 0 {
+                    return key;
+                }
+                self.queue.push_front((key, hits - 1));
+            }
+        }
+    }
+}
+
+/// Who goes, for each key asked for: `.` is a hit, `-` a miss that fits.
+fn who_goes(kind: Kind, room: usize, asked: &str) -> String {
+    let mut cache = Cache::new(kind, room);
+    let answers = asked.bytes().map(|key| match cache.ask(key.into()) {
+        (true, _) => '.',
+        (false, None) => '-',
+        (false, Some(gone)) => char::from(gone as u8),
+    });
+    answers.collect()
+}
+
+#[test]
+fn an_lru_drops_who_was_not_asked_for_the_longest() {
+    assert_eq!(who_goes(Kind::Lru, 3, "abcadbe"), "---.bca");
+}
+
+#[test]
+fn a_sieve_passes_over_who_was_asked_for_since() {
+    // a and b are asked for again, so c goes; the hand is at its end and begins anew.
+    assert_eq!(who_goes(Kind::Sieve, 3, "abcabdef"), "---..cab");
+}
+
+#[test]
+fn s3_fifo_lets_a_scan_pass() {
+    // a and b are asked for twice more and stay, through a scan of many that are not.
+    assert_eq!(who_goes(Kind::S3Fifo, 4, "abaabbcdefghijab"), "--....--cdefgh..");
+}
+
+#[test]
+fn s3_fifo_keeps_who_comes_back_soon() {
+    // c leaves from probation, comes back while it is remembered, and outlives the scan that follows.
+    let answers = who_goes(Kind::S3Fifo, 4, "aaabbbcdecghijklc");
+    assert!(answers.ends_with('.'), "{answers}");
+}
+
+fn any_kind() -> impl Strategy<Value = Kind> {
+    prop::sample::select(&Kind::ALL[..])
+}
+
+proptest! {
+    #[test]
+    fn each_does_what_its_paper_says(
+        kind in any_kind(),
+        room in 1usize..30,
+        asked in prop::collection::vec(0u64..60, 0..400),
+    ) {
+        let mut cache = Cache::new(kind, room);
+        let mut naive = Naive { room, kind: Some(kind), ..Naive::default() };
+        for (position, &key) in asked.iter().enumerate() {
+            prop_assert_eq!(cache.ask(key), naive.ask(key), "{:?} at {}", kind, position);
+        }
+    }
+
+    #[test]
+    fn what_is_removed_never_goes_again(
+        kind in any_kind(),
+        room in 1usize..20,
+        asked in prop::collection::vec((0u64..40, any::<bool>()), 0..300),
+    ) {
+        let mut cache = Cache::new(kind, room);
+        for (key, remove) in asked {
+            if remove {
+                cache.remove(key);
+            } else {
+                cache.ask(key);
+            }
+        }
+        let mut left = cache.slots.len();
+        while let Some(slot) = cache.policy.evict() {
+            prop_assert!(cache.keys.remove(&slot).is_some());
+            left -= 1;
+        }
+        prop_assert_eq!(left, 0);
+    }
+}
+
+/// Hits in percent of `asked`, after a first quarter that fills the cache.
+fn hit_ratio(kind: Kind, room: usize, asked: &[u64]) -> f64 {
+    let mut cache = Cache::new(kind, room);
+    let (first, rest) = asked.split_at(asked.len() / 4);
+    for &key in first {
+        cache.ask(key);
+    }
+    let hits = rest.iter().filter(|&&key| cache.ask(key).0).count();
+    100.0 * hits as f64 / rest.len() as f64
+}
+
+/// Page numbers that come as often as 1/rank^`skew` says.
+fn skewed(pages: usize, skew: f64, count: usize) -> Vec<u64> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(4);
+    let weights = (1..=pages).map(|rank| (rank as f64).powf(-skew));
+    let sums: Vec<f64> = weights
+        .scan(0.0, |sum, weight| {
+            *sum += weight;
+            Some(*sum)
+        })
+        .collect();
+    let draw = |_| {
+        let at = random.random::<f64>() * sums[pages - 1];
+        sums.partition_point(|&sum| sum < at) as u64
+    };
+    (0..count).map(draw).collect()
+}
+
+#[test]
+fn hit_ratios() {
+    const PAGES: usize = 50_000;
+    const ASKED: usize = 400_000;
+    let zipf = skewed(PAGES, 0.99, ASKED);
+    // A tenth of all reads go through everything in order, as a scan or a fill does.
+    let mut scan = 0..;
+    let scanned: Vec<_> = zipf
+        .chunks(9)
+        .flat_map(|nine| {
+            let next = scan.next().map(|page: u64| PAGES as u64 + page);
+            nine.iter().copied().chain(next)
+        })
+        .collect();
+    // The hot set moves on, a tenth of it at a time.
+    let moving: Vec<_> =
+        zipf.iter().enumerate().map(|(at, page)| page + (at / (ASKED / 20)) as u64 * 500).collect();
+    let uniform = skewed(PAGES, 0.0, ASKED);
+    let mut table = String::from("trace, room      lru  sieve  s3-fifo\n");
+    let traces =
+        [("zipf", &zipf), ("scanned", &scanned), ("moving", &moving), ("uniform", &uniform)];
+    for (name, asked) in traces {
+        for percent in [2, 4, 10] {
+            let ratios = Kind::ALL.map(|kind| hit_ratio(kind, PAGES * percent / 100, asked));
+            let [lru, sieve, s3_fifo] = ratios.map(|ratio| format!("{ratio:.1}"));
+            table += &format!("{name:8} {percent:2} %  {lru:>6} {sieve:>6} {s3_fifo:>8}\n");
+        }
+    }
+    expect_test::expect![[r#"
+        trace, room      lru  sieve  s3-fifo
+        zipf      2 %    53.2   61.8     62.3
+        zipf      4 %    60.7   67.8     68.3
+        zipf     10 %    71.0   75.9     76.4
+        scanned   2 %    46.2   55.5     56.1
+        scanned   4 %    52.7   60.9     61.6
+        scanned  10 %    61.4   68.0     68.5
+        moving    2 %    52.7   48.2     55.5
+        moving    4 %    59.8   54.0     61.0
+        moving   10 %    69.5   61.7     69.1
+        uniform   2 %     2.0    2.0      2.0
+        uniform   4 %     4.0    4.0      4.0
+        uniform  10 %    10.0   10.0     10.0
+    "#]]
+    .assert_eq(&table);
+}
