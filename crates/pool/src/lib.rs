@@ -2,8 +2,10 @@
 //!
 //! A pool is itself a [`volume::Volume`], so pools nest. [`spread`] puts each object on one volume, or
 //! striped over several, and keeps names in a manifest of its own on the volumes; nothing in it is
-//! particular to local files. Its bytes are described in `docs/format/`.
+//! particular to local files. Its bytes are described in `docs/format/`. [`cache`] keeps what is read
+//! of its objects.
 
+pub mod cache;
 mod header;
 mod leaf;
 mod manifest;

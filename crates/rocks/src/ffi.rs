@@ -135,6 +135,7 @@ impl From<Result<(), Status>> for Outcome {
 pub(crate) struct Reason {
     timeout_micros: u64,
     activity: u8,
+    again: bool,
 }
 
 impl Reason {
@@ -145,7 +146,7 @@ impl Reason {
     fn why(self) -> Why {
         let micros = self.timeout_micros;
         let timeout = (micros > 0).then(|| Duration::from_micros(micros));
-        Why { activity: self.activity(), timeout }
+        Why { activity: self.activity(), timeout, again: self.again }
     }
 }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use policy::intent::{Family, Intent, Kind};
+use pool::ObjectId;
+use pool::cache::Cache;
 use pool::spread::{Claim, Spread, Stat};
 use volume::task::block_on;
 use volume::{Clock, Error, ErrorKind, Name, Object, Result, Volume};
@@ -32,12 +34,19 @@ pub(crate) struct FileSystem {
     locked: Mutex<BTreeMap<Name, Claim>>,
     tables: Arc<Allowance>,
     tails: Tails,
+    cache: Option<Cache>,
     logs: Logs,
     info_log: InfoLog,
 }
 
 impl FileSystem {
-    pub(crate) fn new(pool: Spread, clock: Clock, root: Root, settings: Settings) -> Arc<Self> {
+    pub(crate) fn new(
+        pool: Spread,
+        clock: Clock,
+        root: Root,
+        settings: Settings,
+        cache: Option<Cache>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             pool,
             clock,
@@ -46,6 +55,7 @@ impl FileSystem {
             locked: Mutex::default(),
             tables: Allowance::new(settings.table_buffers),
             tails: Tails::new(settings.table_tails),
+            cache,
             logs: Logs::start(settings.wal_sync_interval),
             info_log: InfoLog::start(root.as_str(), settings.info_log_lines),
             root,
@@ -87,8 +97,9 @@ impl FileSystem {
 
     pub(crate) fn open_readable(&self, path: &str) -> Result<Readable> {
         let name = self.root.name(path)?;
-        let object = self.open(&name)?;
-        Ok(Readable::new(object, self.clock.clone(), self.tails.find(&name)))
+        let object = block_on(self.pool.open_handle(&name))?;
+        let cached = self.cache.as_ref().map(|cache| cache.of(object.id()));
+        Ok(Readable::new(Arc::new(object), self.clock.clone(), self.tails.find(&name), cached))
     }
 
     pub(crate) fn open_writable(self: &Arc<Self>, path: &str, how: OpenFor) -> Result<Writable> {
@@ -199,7 +210,10 @@ impl FileSystem {
             self.tails.forget(&from);
             self.tails.forget(&to);
             self.keep_directory(&from);
-            return block_on(self.pool.rename(&from, &to));
+            let displaced = self.last_name_of(&to);
+            block_on(self.pool.rename(&from, &to))?;
+            self.forget(displaced);
+            return Ok(());
         }
         if !self.is_dir_name(&from)? {
             return Err(not_found(&from));
@@ -296,7 +310,23 @@ impl FileSystem {
     fn remove_name(&self, name: &Name) -> Result<()> {
         self.tails.forget(name);
         self.keep_directory(name);
-        block_on(self.pool.remove_soon(name))
+        let object = self.last_name_of(name);
+        block_on(self.pool.remove_soon(name))?;
+        self.forget(object);
+        Ok(())
+    }
+
+    /// The cached object that goes with this name.
+    fn last_name_of(&self, name: &Name) -> Option<ObjectId> {
+        self.cache.as_ref()?;
+        let stat = block_on(self.pool.stat(name)).ok()?;
+        (stat.kind != pool::Kind::Log && stat.links == 1).then_some(stat.id)
+    }
+
+    fn forget(&self, object: Option<ObjectId>) {
+        if let (Some(cache), Some(object)) = (&self.cache, object) {
+            cache.forget(object);
+        }
     }
 
     /// The directory of a file that goes stays, even if it becomes empty: RocksDB removes what is in a

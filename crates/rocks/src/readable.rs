@@ -9,6 +9,9 @@
 //!   aligned windows of exactly one operation, so that a table of n windows costs n operations
 //!   whatever its block size. RocksDB's own readahead would begin each read where the last one
 //!   ended and waste a part of most operations.
+//!
+//! What users read at random goes through the cache, as RocksDB asked for it. RocksDB checks each block
+//! it is given; if one is damaged it asks [`again`](Why::again), and the volume answers.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -19,6 +22,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use policy::purpose::{Io, Step};
+use pool::cache::CachedObject;
 use volume::buf::with_scratch;
 use volume::task::block_on;
 use volume::{Clock, Error, IoBuf, IoBufMut, Object, Result};
@@ -43,6 +47,8 @@ pub(crate) struct Why {
     pub(crate) activity: Activity,
     /// Time the caller is willing to wait.
     pub(crate) timeout: Option<Duration>,
+    /// What was read there before was damaged.
+    pub(crate) again: bool,
 }
 
 impl Why {
@@ -72,12 +78,18 @@ pub(crate) struct Readable {
     clock: Clock,
     tail: Weak<Tail>,
     windows: Windows,
+    cache: Option<CachedObject>,
 }
 
 impl Readable {
-    /// `tail` is its end, if it is still in memory.
-    pub(crate) fn new(object: Arc<dyn Object>, clock: Clock, tail: Weak<Tail>) -> Self {
-        Self { object, clock, tail, windows: Windows::default() }
+    /// `tail` is its end, if it is still in memory; `cache` what is cached of it.
+    pub(crate) fn new(
+        object: Arc<dyn Object>,
+        clock: Clock,
+        tail: Weak<Tail>,
+        cache: Option<CachedObject>,
+    ) -> Self {
+        Self { object, clock, tail, windows: Windows::default(), cache }
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -91,7 +103,7 @@ impl Readable {
         into: &mut [MaybeUninit<u8>],
         why: Why,
     ) -> Result<usize> {
-        self.read_one(offset, into, why.activity, self.io(why))
+        self.read_one(offset, into, why, self.io(why))
     }
 
     /// Does all `reads`, and says in each what came of it.
@@ -99,11 +111,39 @@ impl Readable {
         let io = self.io(why);
         if is_sequential(why.activity, 0) {
             for read in reads {
-                read.got = self.read_one(read.offset, read.into, why.activity, io);
+                read.got = self.read_one(read.offset, read.into, why, io);
             }
             return;
         }
-        self.read_many(reads, io);
+        let missed: Vec<_> =
+            reads.iter_mut().filter_map(|read| self.read_cached(read, why)).collect();
+        self.read_many(missed, self.cache_for(why), io);
+    }
+
+    /// Answers a read from the cache, or gives it back.
+    fn read_cached<'r, 'a>(&self, read: &'r mut Read<'a>, why: Why) -> Option<&'r mut Read<'a>> {
+        let range = self.clamp(read.offset, read.into.len());
+        if !self.is_cached(&range, read.into, why) {
+            return Some(read);
+        }
+        read.got = Ok(length(&range));
+        None
+    }
+
+    /// What is cached of the file, for whoever may use it: what RocksDB does by itself it does once.
+    fn cache_for(&self, why: Why) -> Option<&CachedObject> {
+        self.cache.as_ref().filter(|_| why.activity == Activity::User)
+    }
+
+    /// Fills `into` from the cache if all of `range` is there.
+    fn is_cached(&self, range: &Range<u64>, into: &mut [MaybeUninit<u8>], why: Why) -> bool {
+        let Some(cache) = self.cache_for(why) else { return false };
+        if why.again {
+            cache.distrust(range.start);
+            return false;
+        }
+        let mut done = 0;
+        cache.get(range.start, length(range), |bytes| done += copy(bytes, &mut into[done..]))
     }
 
     fn io(&self, why: Why) -> Io {
@@ -119,7 +159,7 @@ impl Readable {
         &self,
         offset: u64,
         into: &mut [MaybeUninit<u8>],
-        activity: Activity,
+        why: Why,
         io: Io,
     ) -> Result<usize> {
         let range = self.clamp(offset, into.len());
@@ -131,19 +171,26 @@ impl Readable {
         {
             return Ok(copy(bytes, into));
         }
-        if is_sequential(activity, into.len()) {
+        if is_sequential(why.activity, into.len()) {
             return self.read_windows(range, into, io);
+        }
+        if self.is_cached(&range, into, why) {
+            return Ok(length(&range));
         }
         let pages = extent::whole_pages(&range);
         with_scratch(length(&pages), |bytes| {
             let got = self.object.blocking_read_at(pages.start, bytes, io)?;
             self.check(&pages, got)?;
-            Ok(copy(&bytes[length(&(pages.start..range.start))..][..length(&range)], into))
+            let bytes = &bytes[length(&(pages.start..range.start))..][..length(&range)];
+            if let Some(cache) = self.cache_for(why) {
+                cache.insert(range.start, bytes);
+            }
+            Ok(copy(bytes, into))
         })
     }
 
     /// Reads at random, all at once.
-    fn read_many(&self, reads: &mut [Read<'_>], io: Io) {
+    fn read_many(&self, mut reads: Vec<&mut Read<'_>>, cache: Option<&CachedObject>, io: Io) {
         let mut order: Vec<usize> = (0..reads.len()).collect();
         order.sort_unstable_by_key(|&i| reads[i].offset);
         let ranges: Vec<_> =
@@ -157,11 +204,14 @@ impl Readable {
                     for position in extent.reads.clone() {
                         let from = length(&(extent.bytes.start..ranges[position].start));
                         let bytes = &bytes[from..][..length(&ranges[position])];
-                        let read = &mut reads[order[position]];
+                        if let Some(cache) = cache {
+                            cache.insert(ranges[position].start, bytes);
+                        }
+                        let read = &mut *reads[order[position]];
                         read.got = Ok(copy(bytes, read.into));
                     }
                 }
-                Err(error) => fail(reads, &order, extent, &error),
+                Err(error) => fail(&mut reads, &order, extent, &error),
             }
         }
     }
@@ -246,7 +296,7 @@ fn copy(bytes: &[u8], into: &mut [MaybeUninit<u8>]) -> usize {
     bytes.len()
 }
 
-fn fail(reads: &mut [Read<'_>], order: &[usize], extent: &Extent, error: &Error) {
+fn fail(reads: &mut [&mut Read<'_>], order: &[usize], extent: &Extent, error: &Error) {
     for position in extent.reads.clone() {
         reads[order[position]].got = Err(Error::new(error.kind(), error.to_string()));
     }
@@ -304,7 +354,7 @@ mod tests {
             object.write_at(0, IoBuf::from(&bytes[..]), io).await.unwrap();
             object
         });
-        (Readable::new(object, Clock::real(), tail), bytes)
+        (Readable::new(object, Clock::real(), tail, None), bytes)
     }
 
     /// Does one call of `reads`, and compares every byte.
@@ -314,7 +364,7 @@ mod tests {
         let mut asked: Vec<_> = with_buffers
             .map(|(&(offset, _), into)| Read::new(offset, ffi::buffer_over(into)))
             .collect();
-        let why = Why { activity, timeout: None };
+        let why = Why { activity, timeout: None, again: false };
         let got: Vec<_> = match &mut asked[..] {
             [read] => vec![file.read(read.offset, read.into, why).unwrap()],
             _ => {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pool::cache::Cache;
 use pool::spread::Spread;
 use rust_rocksdb::event_listener::{
     CompactionJobInfo, DBBackgroundErrorReason, EventListener, MutableStatus, SubcompactionJobInfo,
@@ -56,7 +57,32 @@ impl Shim {
     /// # Errors
     /// `Pool` of kind `Invalid`: not a name. `Layout`: the linked RocksDB is another one.
     pub fn new(pool: Spread, clock: Clock, name: &str, settings: Settings) -> Result<Self> {
-        let fs = FileSystem::new(pool, clock, Root::new(name)?, settings);
+        Self::over(pool, clock, name, settings, None)
+    }
+
+    /// As [`Shim::new`], with `cache` in front of what users read of its tables: RocksDB needs no cache
+    /// of its own for data then. Databases of one pool may share it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn cached(
+        pool: Spread,
+        clock: Clock,
+        name: &str,
+        settings: Settings,
+        cache: Cache,
+    ) -> Result<Self> {
+        Self::over(pool, clock, name, settings, Some(cache))
+    }
+
+    fn over(
+        pool: Spread,
+        clock: Clock,
+        name: &str,
+        settings: Settings,
+        cache: Option<Cache>,
+    ) -> Result<Self> {
+        let fs = FileSystem::new(pool, clock, Root::new(name)?, settings, cache);
         let env = ffi::environment(Arc::clone(&fs));
         ffi::check_layout(&env)?;
         Ok(Self { env, fs })

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use engine::kv::Durability;
 use parking_lot::Mutex;
@@ -13,7 +14,8 @@ use rust_rocksdb::{
 };
 use volume::{Clock, Name};
 
-use super::{Family, Options};
+use super::keeper::Keeper;
+use super::{CacheFigures, Family, Options};
 
 /// RocksDB's own handle: column families come and go while others use the database.
 pub type RocksDb = DBWithThreadMode<MultiThreaded>;
@@ -26,11 +28,37 @@ pub type RocksDb = DBWithThreadMode<MultiThreaded>;
 ///
 /// Dropping it, or [`Db::close`], stops background work and makes its logs durable.
 pub struct Db {
-    rocks: rocks::Db<MultiThreaded>,
-    cache: Option<Cache>,
+    // Dropped first: it holds the database open.
+    _keeper: Option<Keeper>,
+    inner: Arc<Inner>,
+    /// RocksDB's own, or the one below it.
+    block_cache: Option<Cache>,
+    file_cache: Option<pool::cache::Cache>,
     options: Options,
+}
+
+/// The database itself.
+pub(super) struct Inner {
+    rocks: rocks::Db<MultiThreaded>,
     /// What families were opened with, by their names.
     families: Mutex<BTreeMap<String, RocksOptions>>,
+}
+
+impl Inner {
+    /// Bytes that RocksDB holds of open tables: indexes and filters, where no block cache has them.
+    pub(super) fn table_readers(&self) -> u64 {
+        self.sum("rocksdb.estimate-table-readers-mem")
+    }
+
+    /// A property of RocksDB, of all families together.
+    fn sum(&self, property: &str) -> u64 {
+        let families = self.families.lock();
+        let of = |name: &String| {
+            let family = self.rocks.cf_handle(name)?;
+            self.rocks.property_int_value_cf(&family, property).ok().flatten()
+        };
+        families.keys().filter_map(of).sum()
+    }
 }
 
 /// Opens the store in `pool`, or makes it, with the families it has. `clock` is the one the pool's
@@ -56,11 +84,15 @@ pub fn open_with(
     families: impl IntoIterator<Item = Family>,
 ) -> rocks::Result<Db> {
     let is_there = pool.contains(&Name::new(&format!("{}/CURRENT", options.name))?);
-    let cache = options.block_cache();
-    let shim = Shim::new(pool, clock, &options.name, options.io())?;
+    let block_cache = options.block_cache();
+    let file_cache = options.file_cache();
+    let shim = match file_cache.clone() {
+        Some(cache) => Shim::cached(pool, clock, &options.name, options.io(), cache)?,
+        None => Shim::new(pool, clock, &options.name, options.io())?,
+    };
     let build = |family: Family| {
         let name = family.name.clone();
-        let mut rocks = family.build(options, cache.as_ref());
+        let mut rocks = family.build(options, block_cache.as_ref());
         shim.install(&mut rocks);
         (name, rocks)
     };
@@ -75,12 +107,10 @@ pub fn open_with(
     let described =
         built.iter().map(|(name, rocks)| ColumnFamilyDescriptor::new(name, rocks.clone()));
     let rocks = RocksDb::open_cf_descriptors(&whole, Shim::PATH, described)?;
-    Ok(Db {
-        rocks: rocks::Db::new(rocks, shim),
-        cache,
-        options: options.clone(),
-        families: Mutex::new(built),
-    })
+    let inner = Arc::new(Inner { rocks: rocks::Db::new(rocks, shim), families: Mutex::new(built) });
+    let keeper = file_cache.clone().zip(options.cache());
+    let keeper = keeper.map(|(cache, budget)| Keeper::start(Arc::clone(&inner), cache, budget));
+    Ok(Db { _keeper: keeper, inner, block_cache, file_cache, options: options.clone() })
 }
 
 impl Db {
@@ -93,10 +123,16 @@ impl Db {
     /// Memory that caches and buffers hold now, in bytes.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        let property = |name| self.rocks.property_int_value(name).ok().flatten().unwrap_or(0);
-        self.cache.as_ref().map_or(0, |cache| cache.get_usage() as u64)
-            + property("rocksdb.cur-size-all-mem-tables")
-            + property("rocksdb.estimate-table-readers-mem")
+        self.block_cache.as_ref().map_or(0, |cache| cache.get_usage() as u64)
+            + self.cache().map_or(0, |cache| cache.bytes)
+            + self.inner.sum("rocksdb.cur-size-all-mem-tables")
+            + self.inner.table_readers()
+    }
+
+    /// What the cache of blocks did so far; none if RocksDB's own is used, or none at all.
+    #[must_use]
+    pub fn cache(&self) -> Option<CacheFigures> {
+        self.file_cache.as_ref().map(pool::cache::Cache::figures)
     }
 
     /// Stops background work, closes the database and makes durable what was written. The pool is
@@ -111,10 +147,10 @@ impl Db {
     /// There is one of that name, or RocksDB could not record it.
     pub fn create_family(&self, family: Family) -> Result<(), Error> {
         let name = family.name.clone();
-        let mut rocks = family.build(&self.options, self.cache.as_ref());
+        let mut rocks = family.build(&self.options, self.block_cache.as_ref());
         self.shim().install(&mut rocks);
-        self.rocks.create_cf(&name, &rocks)?;
-        self.families.lock().insert(name, rocks);
+        self.create_cf(&name, &rocks)?;
+        self.inner.families.lock().insert(name, rocks);
         Ok(())
     }
 
@@ -126,14 +162,14 @@ impl Db {
     /// they are dropped.
     #[must_use]
     pub fn family_options(&self, name: &str) -> Option<RocksOptions> {
-        self.rocks.cf_handle(name)?;
-        self.families.lock().get(name).cloned()
+        self.cf_handle(name)?;
+        self.inner.families.lock().get(name).cloned()
     }
 
     /// What it stands on, for the parts of RocksDB that want an environment or options of their own.
     #[must_use]
     pub fn shim(&self) -> &Shim {
-        self.rocks.shim()
+        self.inner.rocks.shim()
     }
 
     /// For writes that wait for what [`Options::durability`] says.
@@ -149,7 +185,7 @@ impl Db {
     /// # Errors
     /// RocksDB's: it says what to do.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.rocks.put_opt(key, value, &self.write_options())
+        self.inner.rocks.put_opt(key, value, &self.write_options())
     }
 
     /// [`Db::put`] in a family.
@@ -162,7 +198,7 @@ impl Db {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        self.rocks.put_cf_opt(family, key, value, &self.write_options())
+        self.inner.rocks.put_cf_opt(family, key, value, &self.write_options())
     }
 
     /// Merges a value into a key's, as the family's merge operator says. Durable as the store's
@@ -171,7 +207,7 @@ impl Db {
     /// # Errors
     /// RocksDB's; there is none if no merge operator was set.
     pub fn merge(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.rocks.merge_opt(key, value, &self.write_options())
+        self.inner.rocks.merge_opt(key, value, &self.write_options())
     }
 
     /// [`Db::merge`] in a family.
@@ -184,7 +220,7 @@ impl Db {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        self.rocks.merge_cf_opt(family, key, value, &self.write_options())
+        self.inner.rocks.merge_cf_opt(family, key, value, &self.write_options())
     }
 
     /// Deletes a key. Durable as the store's options say.
@@ -192,7 +228,7 @@ impl Db {
     /// # Errors
     /// As [`Db::put`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.rocks.delete_opt(key, &self.write_options())
+        self.inner.rocks.delete_opt(key, &self.write_options())
     }
 
     /// [`Db::delete`] in a family.
@@ -204,7 +240,7 @@ impl Db {
         family: &impl AsColumnFamilyRef,
         key: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        self.rocks.delete_cf_opt(family, key, &self.write_options())
+        self.inner.rocks.delete_cf_opt(family, key, &self.write_options())
     }
 
     /// Deletes the keys of a family from `from` on, before `to`. Durable as the store's options say.
@@ -217,7 +253,7 @@ impl Db {
         from: K,
         to: K,
     ) -> Result<(), Error> {
-        self.rocks.delete_range_cf_opt(family, from, to, &self.write_options())
+        self.inner.rocks.delete_range_cf_opt(family, from, to, &self.write_options())
     }
 
     /// Makes all changes of `batch` or none. Durable as the store's options say.
@@ -225,7 +261,7 @@ impl Db {
     /// # Errors
     /// As [`Db::put`].
     pub fn write(&self, batch: &WriteBatch) -> Result<(), Error> {
-        self.rocks.write_opt(batch, &self.write_options())
+        self.inner.rocks.write_opt(batch, &self.write_options())
     }
 }
 
@@ -233,6 +269,6 @@ impl Deref for Db {
     type Target = RocksDb;
 
     fn deref(&self) -> &Self::Target {
-        &self.rocks
+        &self.inner.rocks
     }
 }

@@ -16,6 +16,7 @@ mod copies;
 mod db;
 mod error;
 mod family;
+mod keeper;
 mod key_value;
 mod options;
 mod store;
@@ -24,9 +25,10 @@ pub use self::copies::{destroy, restore};
 pub use self::db::{Db, RocksDb, open, open_with};
 pub use self::family::Family;
 pub use self::key_value::COUNT_EXACT_MAX;
-pub use self::options::{Compression, Options};
+pub use self::options::{CachePolicy, Compression, Options};
 pub use self::store::{Builder, Store};
 pub use engine::kv::Durability;
+pub use pool::cache::Figures as CacheFigures;
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,9 @@
 use std::time::Duration;
 
 use engine::kv::Durability;
+use policy::cache::Kind;
 use policy::units::MIB;
+use pool::cache;
 use rust_rocksdb::{BlockBasedOptions, Cache, DBCompressionType, Options as RocksOptions};
 
 /// How long a log may stay unsynced where nobody is promised more than the death of the process: as
@@ -46,8 +48,10 @@ pub struct Options {
     /// Bits of a Bloom filter for each key. Default 10: one of a hundred reads of an absent key reaches
     /// a volume for nothing. More: fewer of them, for as many bits of memory; 0: no filters.
     pub bloom_bits: u32,
-    /// Bytes of cached blocks, with their indexes and filters. Default: half of `memory`.
+    /// Bytes of cached blocks, with the indexes and filters of all tables. Default: half of `memory`.
     pub cache: Option<u64>,
+    /// What keeps blocks, and which goes when room is needed. Default: S3-FIFO.
+    pub cache_policy: CachePolicy,
     /// Whether data blocks are cached. Default: yes. If not, no block cache is made: the indexes and
     /// filters of all tables stay in memory beside `memory`, about 2 bytes a key, and every read of a
     /// value that is not in a memtable reaches a volume. That is how the papers' tests measure
@@ -64,6 +68,26 @@ pub struct Options {
     /// Parts of one compaction at the same time. Default 2. More end the compaction of the first level
     /// sooner, when that is what writers wait for.
     pub subcompactions: u32,
+}
+
+/// What keeps blocks in memory. All of them are given the same bytes.
+///
+/// All but [`RocksDb`](Self::RocksDb) keep blocks as they are on the volume: compressed, so that more
+/// of them fit, and verified and decompressed each time. Indexes and filters are RocksDB's, of all
+/// tables and always in memory; blocks get what they leave.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum CachePolicy {
+    /// Blocks on probation, and blocks that were asked for again: see [`policy::cache::S3Fifo`].
+    S3Fifo,
+    /// Blocks that were asked for since a hand passed: see [`policy::cache::Sieve`].
+    Sieve,
+    /// Blocks that were asked for last: see [`policy::cache::Lru`].
+    Lru,
+    /// No block is kept because it was read: to measure what else there is.
+    None,
+    /// RocksDB's own LRU block cache: blocks decompressed, indexes and filters among them. The least
+    /// processor time where all data fit; more reads reach volumes where they do not.
+    RocksDb,
 }
 
 /// How blocks of tables are compressed.
@@ -90,6 +114,7 @@ impl Default for Options {
             level_base: None,
             bloom_bits: 10,
             cache: None,
+            cache_policy: CachePolicy::S3Fifo,
             cache_data: true,
             compression: Compression::Lz4,
             compression_last: Compression::Zstd,
@@ -124,8 +149,22 @@ impl Options {
         self.cache_data.then(|| self.cache.unwrap_or(self.memory / 2))
     }
 
+    /// RocksDB's block cache, if it is to have one.
     pub(super) fn block_cache(&self) -> Option<Cache> {
-        self.cache().map(|size| Cache::new_lru_cache(bytes(size)))
+        let size = self.cache().filter(|_| self.cache_policy == CachePolicy::RocksDb);
+        size.map(|size| Cache::new_lru_cache(bytes(size)))
+    }
+
+    /// The cache below RocksDB, if there is to be one.
+    pub(super) fn file_cache(&self) -> Option<cache::Cache> {
+        let policy = match self.cache_policy {
+            CachePolicy::S3Fifo => Some(Kind::S3Fifo),
+            CachePolicy::Sieve => Some(Kind::Sieve),
+            CachePolicy::Lru => Some(Kind::Lru),
+            CachePolicy::None => None,
+            CachePolicy::RocksDb => return None,
+        };
+        Some(cache::Cache::new(cache::Options { bytes: self.cache()?, policy }))
     }
 
     pub(super) fn io(&self) -> rocks::Settings {

@@ -14,6 +14,7 @@ use volume::task::block_on;
 
 use super::*;
 
+mod cache;
 mod conformance;
 mod crash;
 mod embedding;

@@ -24,6 +24,7 @@ pub(super) const KEYS: &[&str] = &[
     "bloom_bits",
     "cache",
     "cache_data",
+    "cache_policy",
     "compression",
     "compression_last",
     "jobs",

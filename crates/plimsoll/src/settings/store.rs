@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use plimsoll::kv::{Compression, Durability, Options};
+use plimsoll::kv::{CachePolicy, Compression, Durability, Options};
 use policy::units::{GIB, KIB, MIB};
 
 use super::document::{Field, Section};
@@ -25,6 +25,14 @@ const DURABILITIES: [(&str, Durability); 3] = [
 
 const COMPRESSIONS: [(&str, Compression); 3] =
     [("none", Compression::None), ("lz4", Compression::Lz4), ("zstd", Compression::Zstd)];
+
+const CACHE_POLICIES: [(&str, CachePolicy); 5] = [
+    ("s3-fifo", CachePolicy::S3Fifo),
+    ("sieve", CachePolicy::Sieve),
+    ("lru", CachePolicy::Lru),
+    ("none", CachePolicy::None),
+    ("rocksdb", CachePolicy::RocksDb),
+];
 
 pub(super) fn read(section: &Section<'_>) -> Result<Options, Mistake> {
     let usual = Options::default();
@@ -53,6 +61,8 @@ pub(super) fn read(section: &Section<'_>) -> Result<Options, Mistake> {
         bloom_bits: number("bloom_bits", usual.bloom_bits, 0..=32)?,
         cache: size("cache", 1..=u64::MAX)?,
         cache_data: section.get("cache_data").map_or(Ok(usual.cache_data), |field| field.flag())?,
+        cache_policy: one_of(section, "cache_policy", &CACHE_POLICIES)?
+            .unwrap_or(usual.cache_policy),
         // Whoever chooses one kind means it for all levels.
         compression_last: compression_last.or(compression).unwrap_or(usual.compression_last),
         compression: compression.unwrap_or(usual.compression),
@@ -60,8 +70,11 @@ pub(super) fn read(section: &Section<'_>) -> Result<Options, Mistake> {
         subcompactions: number("subcompactions", usual.subcompactions, 1..=64)?,
         name: usual.name,
     };
-    if let (Some(field), false) = (section.get("cache"), options.cache_data) {
-        return Err(field.mistake("no cache where cache_data = false: there is none"));
+    for key in ["cache", "cache_policy"] {
+        if let (Some(field), false) = (section.get(key), options.cache_data) {
+            let what = format!("no {key} where cache_data = false: there is no cache");
+            return Err(field.mistake(what));
+        }
     }
     Ok(options)
 }
@@ -86,7 +99,11 @@ pub(super) fn entries(options: &Options) -> Vec<Entry> {
         entry("jobs", &options.jobs),
         entry("subcompactions", &options.subcompactions),
     ];
-    entries.extend(options.cache().map(|cache| entry("cache", &size(cache))));
+    if let Some(cache) = options.cache() {
+        entries.push(entry("cache", &size(cache)));
+        let policy = name_of(options.cache_policy, &CACHE_POLICIES);
+        entries.push(entry("cache_policy", &word(policy)));
+    }
     entries
 }
 

@@ -48,10 +48,12 @@ struct Outcome {
 };
 static_assert(sizeof(Outcome) == 24);
 
-// Why a file is read or written: RocksDB's io_activity, and until when it is worth doing.
+// Why a file is read or written: RocksDB's io_activity, until when it is worth doing, and whether what
+// was read here before was damaged.
 struct Why {
   uint64_t timeout_micros;  // 0: for ever
   uint8_t activity;
+  bool again;
 };
 static_assert(sizeof(Why) == 16);
 

@@ -20,9 +20,11 @@ class FileSystem final : public rocksdb::FileSystem {
 
   const char* Name() const override { return "PlimsollFileSystem"; }
 
-  // Nothing beyond plain calls. The default would promise asynchronous reads, and RocksDB would
-  // hand handles of ours to io_uring.
-  void SupportedOps(int64_t& supported_ops) override { supported_ops = 0; }
+  // What turns out to be damaged is read again, past the cache. Nothing else beyond plain calls: the
+  // default would promise asynchronous reads, and RocksDB would hand handles of ours to io_uring.
+  void SupportedOps(int64_t& supported_ops) override {
+    supported_ops = int64_t{1} << rocksdb::FSSupportedOps::kVerifyAndReconstructRead;
+  }
 
   rocksdb::IOStatus NewSequentialFile(const std::string& fname, const rocksdb::FileOptions& options,
                                       std::unique_ptr<rocksdb::FSSequentialFile>* result,

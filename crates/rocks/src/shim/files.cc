@@ -16,7 +16,8 @@ namespace {
 
 Why Reason(const IOOptions& options) {
   const auto micros = options.timeout.count();
-  return {micros > 0 ? static_cast<uint64_t>(micros) : 0, static_cast<uint8_t>(options.io_activity)};
+  return {micros > 0 ? static_cast<uint64_t>(micros) : 0, static_cast<uint8_t>(options.io_activity),
+          options.verify_and_reconstruct_read};
 }
 
 ReadRequest Ask(uint64_t offset, size_t len, char* into) {

@@ -1,0 +1,193 @@
+//! A part of a cache that one lock guards: entries by key, and the entries of each object.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use policy::cache::{Eviction, Kind, Slot};
+
+use super::{Figures, Key};
+use crate::leaf::ObjectId;
+
+/// What an entry takes beside its bytes, in all tables and queues: counted against the limit.
+pub const ENTRY_OVERHEAD: u64 = 192;
+
+const NONE: Slot = Slot::MAX;
+
+pub(super) struct Shard {
+    /// By hash. Two keys of one hash displace each other.
+    slots: HashMap<u64, Slot, BuildHasherDefault<AsItIs>>,
+    entries: Vec<Entry>,
+    free: Vec<Slot>,
+    /// One entry of each object that has any; the others are linked to it.
+    objects: HashMap<ObjectId, Slot>,
+    policy: Box<dyn Eviction>,
+    bytes: u64,
+    hits: u64,
+    hit_bytes: u64,
+    misses: u64,
+}
+
+struct Entry {
+    hash: u64,
+    key: Key,
+    bytes: Box<[u8]>,
+    /// The neighbours among the entries of its object.
+    next: Slot,
+    previous: Slot,
+}
+
+impl Entry {
+    const fn size(&self) -> u64 {
+        self.bytes.len() as u64 + ENTRY_OVERHEAD
+    }
+}
+
+impl Shard {
+    pub(super) fn new(kind: Kind) -> Self {
+        Self {
+            slots: HashMap::default(),
+            entries: Vec::new(),
+            free: Vec::new(),
+            objects: HashMap::new(),
+            policy: kind.policy(),
+            bytes: 0,
+            hits: 0,
+            hit_bytes: 0,
+            misses: 0,
+        }
+    }
+
+    pub(super) fn get(
+        &mut self,
+        hash: u64,
+        key: Key,
+        len: usize,
+        mut into: impl FnMut(&[u8]),
+    ) -> bool {
+        if let Some(&slot) = self.slots.get(&hash) {
+            let entry = &self.entries[slot as usize];
+            if entry.key == key
+                && let Some(bytes) = entry.bytes.get(..len)
+            {
+                into(bytes);
+                self.policy.hit(slot);
+                self.hits += 1;
+                self.hit_bytes += len as u64;
+                return true;
+            }
+        }
+        self.misses += 1;
+        false
+    }
+
+    /// Keeps `bytes`; the shard may hold `most` bytes then.
+    pub(super) fn insert(&mut self, hash: u64, key: Key, bytes: Box<[u8]>, most: u64) {
+        if let Some(&slot) = self.slots.get(&hash) {
+            let entry = &self.entries[slot as usize];
+            if entry.key == key && entry.bytes.len() >= bytes.len() {
+                return; // Another reader was faster.
+            }
+            self.policy.remove(slot);
+            self.take_out(slot);
+        }
+        let entry = Entry { hash, key, bytes, next: NONE, previous: NONE };
+        let size = entry.size();
+        if size > most {
+            return;
+        }
+        self.shrink(most - size);
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.entries[slot as usize] = entry;
+                slot
+            }
+            None => {
+                let slot = Slot::try_from(self.entries.len()).expect("fewer than 4 billion blocks");
+                self.entries.push(entry);
+                slot
+            }
+        };
+        self.link(key.object, slot);
+        self.slots.insert(hash, slot);
+        self.bytes += size;
+        self.policy.insert(slot, hash, u32::try_from(size).unwrap_or(u32::MAX));
+    }
+
+    /// Makes room until no more than `most` bytes are held.
+    pub(super) fn shrink(&mut self, most: u64) {
+        while self.bytes > most
+            && let Some(slot) = self.policy.evict()
+        {
+            self.take_out(slot);
+        }
+    }
+
+    pub(super) fn remove(&mut self, hash: u64, key: Key) {
+        if let Some(&slot) = self.slots.get(&hash)
+            && self.entries[slot as usize].key == key
+        {
+            self.policy.remove(slot);
+            self.take_out(slot);
+        }
+    }
+
+    pub(super) fn forget(&mut self, object: ObjectId) {
+        while let Some(&slot) = self.objects.get(&object) {
+            self.policy.remove(slot);
+            self.take_out(slot);
+        }
+    }
+
+    pub(super) fn add_to(&self, sum: &mut Figures) {
+        sum.hits += self.hits;
+        sum.hit_bytes += self.hit_bytes;
+        sum.misses += self.misses;
+        sum.entries += self.slots.len() as u64;
+        sum.bytes += self.bytes;
+    }
+
+    /// Puts an entry first among those of its object.
+    fn link(&mut self, object: ObjectId, slot: Slot) {
+        let next = self.objects.insert(object, slot).unwrap_or(NONE);
+        self.entries[slot as usize].next = next;
+        if next != NONE {
+            self.entries[next as usize].previous = slot;
+        }
+    }
+
+    /// Frees the slot of an entry the policy knows no more.
+    fn take_out(&mut self, slot: Slot) {
+        let entry = &mut self.entries[slot as usize];
+        self.bytes -= entry.size();
+        entry.bytes = Box::default();
+        let Entry { hash, key, next, previous, .. } = *entry;
+        self.slots.remove(&hash);
+        if next != NONE {
+            self.entries[next as usize].previous = previous;
+        }
+        match (previous, next) {
+            (NONE, NONE) => drop(self.objects.remove(&key.object)),
+            (NONE, next) => drop(self.objects.insert(key.object, next)),
+            (previous, next) => self.entries[previous as usize].next = next,
+        }
+        self.free.push(slot);
+    }
+}
+
+/// Keys are hashes already.
+#[derive(Default)]
+pub(super) struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a hash is a number");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
