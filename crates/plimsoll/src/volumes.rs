@@ -13,6 +13,7 @@ use std::sync::Arc;
 use policy::budget::Share;
 use policy::contract::spec::{Bought, SpecError};
 use policy::contract::{Contract, catalogue};
+use policy::sched::Policy;
 use pool::spread::{Opening, Spread};
 use pool::{Member, PoolId};
 use volume::dir::{Dir, DirOptions};
@@ -40,6 +41,7 @@ pub struct Volume {
     home: Home,
     contract: Contract,
     share: Share,
+    scheduler: Policy,
     simulate: bool,
 }
 
@@ -76,7 +78,14 @@ impl Volume {
     }
 
     fn new(name: impl Into<String>, home: Home, contract: Contract) -> Self {
-        Self { name: name.into(), home, contract, share: Share::default(), simulate: false }
+        Self {
+            name: name.into(),
+            home,
+            contract,
+            share: Share::default(),
+            scheduler: Policy::default(),
+            simulate: false,
+        }
     }
 
     /// Throttles it as its provider would: development without a cloud. The directory is made if it is
@@ -91,6 +100,13 @@ impl Volume {
     #[must_use]
     pub fn share(mut self, share: Share) -> Self {
         self.share = share;
+        self
+    }
+
+    /// Who goes next at its gate. Default: [`Policy::Tags`]; the others are to compare with.
+    #[must_use]
+    pub fn scheduler(mut self, policy: Policy) -> Self {
+        self.scheduler = policy;
         self
     }
 
@@ -116,7 +132,8 @@ impl Volume {
             Some(provider) => Arc::clone(provider) as _,
             None => device,
         };
-        let gate = Gate::new(device, &self.name, contract, self.share, clock.clone());
+        let (name, share, policy) = (&self.name, self.share, self.scheduler);
+        let gate = Gate::with_policy(device, name, contract, share, policy, clock.clone());
         Ok(Device { name: self.name.clone(), gate: Arc::new(gate), provider })
     }
 }

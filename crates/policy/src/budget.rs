@@ -168,13 +168,23 @@ impl Budget {
     /// # Panics
     /// When `cost` exceeds [`Budget::largest`]: it could wait for ever.
     pub fn admit(&mut self, now: Instant, cost: Cost) -> Admission {
+        self.admit_above(now, cost, Cost::default())
+    }
+
+    /// Charges `cost` if every bucket covers it and still holds `left` after that, or as much of it as
+    /// a full one would.
+    ///
+    /// # Panics
+    /// As [`Budget::admit`].
+    pub fn admit_above(&mut self, now: Instant, cost: Cost, left: Cost) -> Admission {
         assert!(
             self.covers(cost),
             "{cost:?} must be split: the most at once is {:?}",
             self.largest
         );
         self.earn(now);
-        let wait = self.buckets.iter().map(|bucket| bucket.wait(cost)).max().unwrap_or_default();
+        let wait = self.buckets.iter().map(|bucket| bucket.wait(cost, left)).max();
+        let wait = wait.unwrap_or_default();
         if wait.is_zero() {
             self.buckets.iter_mut().for_each(|bucket| bucket.charge(cost));
             return Admission::Now;
@@ -230,6 +240,25 @@ impl Budget {
             }
         }
         *self = changed;
+    }
+
+    /// What can be saved up of each kind: the smallest bucket's whole tokens, everything where there is
+    /// no limit.
+    #[must_use]
+    pub fn holds(&self) -> Cost {
+        let least = |counts| {
+            let buckets = self.buckets.iter().filter(|bucket| bucket.counts == counts);
+            buckets.map(Bucket::holds).min().unwrap_or(u64::MAX)
+        };
+        Cost { ops: least(Counted::Ops), bytes: least(Counted::Bytes) }
+    }
+
+    /// How long it takes to earn `cost`, of the limit that earns it most slowly; in nanoseconds.
+    #[must_use]
+    pub fn nanos(&self, cost: Cost) -> f64 {
+        let nanos =
+            self.buckets.iter().map(|bucket| bucket.price(cost) as f64 / bucket.rate as f64);
+        nanos.fold(0.0, f64::max)
     }
 
     /// The most one request may cost: eight operations' worth, or less where a bucket holds less.
@@ -300,8 +329,8 @@ impl Bucket {
         self.saved = self.saved.saturating_add(earned).min(self.depth);
     }
 
-    fn wait(&self, cost: Cost) -> Duration {
-        let price = self.price(cost);
+    fn wait(&self, cost: Cost, left: Cost) -> Duration {
+        let price = (self.price(cost) + self.price(left)).min(self.depth);
         if price <= self.saved {
             return Duration::ZERO;
         }

@@ -12,6 +12,7 @@ use policy::budget::Share;
 use policy::contract::{Contract, Counted, Latency, Limit, Percentiles};
 use policy::intent::Intent;
 use policy::purpose::{Io, Origin, Step};
+use policy::sched::Policy;
 use rand::RngExt;
 use volume::layer::gate::Gate;
 use volume::layer::simulate::Simulate;
@@ -103,7 +104,9 @@ fn object(
     let clock = sim.clock().clone();
     let device = Trace::new(Mem::new(label), label, calls, &clock);
     let device = Simulate::new(device, &contract, clock.clone(), sim.random(label).random());
-    let gate = Gate::new(device, label, &contract, Share::default(), clock);
+    // Under tags the copy would go last in nearly every run: the budget has to fill for it first.
+    let (share, policy) = (Share::default(), Policy::Strict);
+    let gate = Gate::with_policy(device, label, &contract, share, policy, clock);
     async move {
         let name = Name::new("object").expect("a good name");
         gate.create(&name, &Intent::DATA).await.expect("a new volume is empty")

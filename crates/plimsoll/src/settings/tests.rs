@@ -67,6 +67,7 @@ const MISTAKES: &[(&str, &[(&str, &str)])] = &[
             ("", "wal_sync_interval = \"5m\"\n"),
             ("[volume.a]", "[volume.a]\nrho = 1.5"),
             ("[volume.a]", "[volume.a]\nrho = 0"),
+            ("[volume.a]", "[volume.a]\nscheduler = \"tag\""),
         ],
     ),
     (
@@ -167,6 +168,7 @@ fn a_short_file_gets_every_default() {
         simulate = false
         rho = 0.98
         beta = 0.25
+        scheduler = "tags"
 
         [volume.b]
         path = "/mnt/b"
@@ -174,6 +176,7 @@ fn a_short_file_gets_every_default() {
         simulate = false
         rho = 0.98
         beta = 0.25
+        scheduler = "tags"
 
         [pool.main]
         layout = "spread"

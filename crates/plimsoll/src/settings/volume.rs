@@ -6,6 +6,7 @@ use policy::budget::Share;
 use policy::contract::Contract;
 use policy::contract::catalogue;
 use policy::contract::spec::{Bought, Spec, SpecError};
+use policy::sched::Policy;
 use policy::units::{Bytes, BytesPerSec, Iops};
 use serde::Deserialize;
 use toml::de::ValueDeserializer;
@@ -15,8 +16,18 @@ use super::nearest::nearest;
 use super::{Entry, Mistake, units};
 
 /// The keys of a volume.
-pub(super) const KEYS: &[&str] =
-    &["path", "contract", "size", "iops", "mib_per_s", "simulate", "rho", "beta", "credits"];
+pub(super) const KEYS: &[&str] = &[
+    "path",
+    "contract",
+    "size",
+    "iops",
+    "mib_per_s",
+    "simulate",
+    "rho",
+    "beta",
+    "credits",
+    "scheduler",
+];
 
 /// A device volume.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +43,8 @@ pub(crate) struct Volume {
     pub(crate) simulate: bool,
     /// How much of the contract is used. Default: rho 0.98, beta 0.25, no credits; see [`Share`].
     pub(crate) share: Share,
+    /// Who goes next at the gate. Default: tags.
+    pub(crate) scheduler: Policy,
     /// How the contract was asked for, for showing.
     asked: Asked,
 }
@@ -53,8 +66,9 @@ impl Volume {
         let path = section.require("path", "a directory on the device")?.path()?;
         let simulate = section.get("simulate").map_or(Ok(false), |field| field.flag())?;
         let share = share(section)?;
+        let scheduler = scheduler(section)?;
         let (contract, asked) = contract(section)?;
-        Ok(Self { name, path, contract, simulate, share, asked })
+        Ok(Self { name, path, contract, simulate, share, scheduler, asked })
     }
 
     /// Takes over the contract of `other`, however it was asked for.
@@ -100,6 +114,8 @@ impl Volume {
         if self.contract.has_credits() {
             entries.push(Entry::new(&section, "credits", self.share.credits()));
         }
+        let scheduler = self.scheduler.name();
+        entries.push(Entry::new(&section, "scheduler", format_args!("{scheduler:?}")));
         entries
     }
 }
@@ -145,6 +161,12 @@ fn share(section: &Section<'_>) -> Result<Share, Mistake> {
             .require("rho", "a number above 0")
             .map_or_else(|missing| missing, |field| field.mistake("a number above 0, up to 1"))
     })
+}
+
+fn scheduler(section: &Section<'_>) -> Result<Policy, Mistake> {
+    let Some(field) = section.get("scheduler") else { return Ok(Policy::default()) };
+    let word = field.word(&Policy::ALL.map(Policy::name))?;
+    Ok(Policy::named(word).expect("one of their names"))
 }
 
 fn contract(section: &Section<'_>) -> Result<(Contract, Asked), Mistake> {

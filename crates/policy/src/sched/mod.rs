@@ -9,16 +9,25 @@
 //!   refund(class, cost)          ─►└───────────┘─► next_wakeup(): when to poll again
 //! ```
 //!
-//! One policy per file; [`Strict`] is the first. What all of them owe (MECHANISMS 2.6, "rules for
-//! ours"): every request is answered exactly once, and only those expire or are refused that said they
-//! may, because an error in a commit or a compaction makes RocksDB read-only.
+//! One rule per file, and [`Policy`] is the list of them; [`Tags`] is the one to use. What all of them owe
+//! (MECHANISMS 2.6, "rules for ours"): every request is answered exactly once, nobody overtakes within a
+//! class, and only those expire or are refused that said they may, because an error in a commit or a
+//! compaction makes RocksDB read-only.
 
 mod figures;
+mod pass;
+mod policy;
+mod queues;
+pub mod seconds;
 mod strict;
+mod tags;
 mod window;
 
 pub use figures::{Figures, Waits};
+pub use pass::Pass;
+pub use policy::{Policy, QUEUE_MAX};
 pub use strict::Strict;
+pub use tags::{Rights, Tags};
 pub use window::Window;
 
 use crate::budget::Share;
@@ -116,3 +125,6 @@ pub trait Scheduler: Send {
     /// What was spent, by tenths of a second, most of it recent.
     fn window(&self) -> &Window;
 }
+
+#[cfg(test)]
+mod tests;

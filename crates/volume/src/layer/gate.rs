@@ -29,7 +29,7 @@ use policy::budget::Share;
 use policy::contract::{Contract, Cost};
 use policy::latency::Times;
 use policy::purpose::Class;
-use policy::sched::{Figures, Strict};
+use policy::sched::{Figures, Policy, QUEUE_MAX};
 
 use self::answers::Answers;
 use self::turnstile::{Errand, Passed, Turnstile};
@@ -83,10 +83,22 @@ impl Meter {
 }
 
 impl<V: Volume> Gate<V> {
-    /// Puts a gate in front of `inner` that keeps it to `share` of `contract`; `label` names the
-    /// volume in errors. The budget is empty at first.
+    /// Puts a gate in front of `inner` that keeps it to `share` of `contract`, with the usual
+    /// scheduler; `label` names the volume in errors. The budget is empty at first.
     pub fn new(inner: V, label: &str, contract: &Contract, share: Share, clock: Clock) -> Self {
-        let scheduler = Strict::new(contract, share, Strict::QUEUE_MAX, clock.now());
+        Self::with_policy(inner, label, contract, share, Policy::default(), clock)
+    }
+
+    /// The same with another scheduler.
+    pub fn with_policy(
+        inner: V,
+        label: &str,
+        contract: &Contract,
+        share: Share,
+        policy: Policy,
+        clock: Clock,
+    ) -> Self {
+        let scheduler = policy.build(contract, share, QUEUE_MAX, clock.now());
         let turnstile = Arc::new(Turnstile::new(label, contract, share, scheduler, clock));
         Self { inner, turnstile, logs: Mutex::default() }
     }

@@ -11,8 +11,8 @@ use anyhow::Context;
 use bench::Profile;
 use bench::report::Report;
 use bench::ycsb::{
-    self, Bench, Distribution, KEY_BYTES_MIN, Phase, Settings, Shape, Tally, VALUE_BYTES_MIN, Volume,
-    Workload,
+    self, Bench, Distribution, KEY_BYTES_MIN, Phase, Settings, Shape, Tally, VALUE_BYTES_MIN,
+    Volume, Workload,
 };
 use clap::builder::PossibleValuesParser;
 use indicatif::ProgressBar;

@@ -1,48 +1,19 @@
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use proptest::collection::vec;
-use proptest::prelude::*;
-
 use super::*;
-use crate::contract::{Counted, Limit};
+use crate::sched::QUEUE_MAX;
+use crate::sched::tests::{T0, millis, poll_all, request, terms};
 use crate::units::KIB;
 
 mod cases;
 
-const T0: Instant = Instant::ZERO;
-
-/// So many operations a second, and bytes that are short when all operations are large.
-fn terms(iops: u64) -> Contract {
-    let limits = vec![
-        Limit { counts: Counted::Ops, rate_per_sec: iops, depth: iops },
-        Limit { counts: Counted::Bytes, rate_per_sec: iops * 64 * KIB, depth: iops * 64 * KIB },
-    ];
-    Contract { limits, ..Contract::unlimited() }
-}
-
-fn millis(millis: u64) -> Instant {
-    T0 + Duration::from_millis(millis)
-}
-
-fn request(class: Class, ops: u64) -> Request {
-    let cost = Cost { ops, bytes: ops * 256 * KIB };
-    Request { class, cost, deadline: None, refusable: false }
-}
-
 fn strict(iops: u64) -> Strict {
-    Strict::new(&terms(iops), Share::default(), Strict::QUEUE_MAX, T0)
-}
-
-fn poll_all(scheduler: &mut Strict, now: Instant) -> Vec<Event> {
-    std::iter::from_fn(|| scheduler.poll(now)).collect()
+    Strict::new(&terms(iops), Share::default(), QUEUE_MAX, T0)
 }
 
 #[test]
 fn a_request_split_under_larger_terms_pays_in_parts() {
     let mut large = terms(1000);
     large.op_bytes_max = 2048 * KIB;
-    let mut scheduler = Strict::new(&large, Share::default(), Strict::QUEUE_MAX, T0);
+    let mut scheduler = Strict::new(&large, Share::default(), QUEUE_MAX, T0);
     let cost = large.cost(2048 * KIB);
     assert_eq!(cost.ops, 1);
     let request = Request { cost, ..request(Class::Urgent, 1) };
@@ -73,166 +44,4 @@ fn nobody_waits_on_an_idle_volume() {
     }
     assert_eq!(waits, [1; 100]);
     assert_eq!(scheduler.figures(Class::Foreground).waits.counts[0], 100);
-}
-
-/// What a random driver does.
-#[derive(Clone, Debug)]
-enum Act {
-    Submit { class: usize, ops: u64, patience_us: Option<u64>, refusable: bool },
-    Cancel { which: usize },
-    Refund { which: usize },
-    Terms { iops: u64 },
-    Wait { us: u64 },
-    WaitForWakeup,
-}
-
-fn any_acts() -> impl Strategy<Value = Vec<Act>> {
-    let submit = (0usize..5, 1u64..=8, proptest::option::of(0u64..20_000), any::<bool>()).prop_map(
-        |(class, ops, patience_us, refusable)| Act::Submit { class, ops, patience_us, refusable },
-    );
-    let act = prop_oneof![
-        8 => submit,
-        1 => (0usize..1000).prop_map(|which| Act::Cancel { which }),
-        1 => (0usize..1000).prop_map(|which| Act::Refund { which }),
-        1 => (50u64..5000).prop_map(|iops| Act::Terms { iops }),
-        2 => (0u64..5000).prop_map(|us| Act::Wait { us }),
-        3 => Just(Act::WaitForWakeup),
-    ];
-    vec(act, 1..300)
-}
-
-const QUEUE_MAX: usize = 5;
-
-/// Drives a scheduler at random, and checks each answer against a list of who waits.
-struct Driver {
-    scheduler: Strict,
-    now: Instant,
-    next: u64,
-    waiting: BTreeMap<Ticket, Request>,
-    granted: Vec<(Class, Cost)>,
-    last_granted: [Option<Ticket>; 5],
-    spent: [Cost; 5],
-    expired: u64,
-    cancelled: u64,
-    refused: u64,
-}
-
-impl Driver {
-    fn new() -> Self {
-        Self {
-            scheduler: Strict::new(&terms(1000), Share::default(), QUEUE_MAX, T0),
-            now: T0,
-            next: 0,
-            waiting: BTreeMap::new(),
-            granted: Vec::new(),
-            last_granted: [None; 5],
-            spent: [Cost::default(); 5],
-            expired: 0,
-            cancelled: 0,
-            refused: 0,
-        }
-    }
-
-    fn act(&mut self, act: Act) {
-        match act {
-            Act::Submit { class, ops, patience_us, refusable } => {
-                let deadline = patience_us.map(|us| self.now + Duration::from_micros(us));
-                let class = Class::ALL[class];
-                self.submit(Request { deadline, refusable, ..request(class, ops) });
-            }
-            Act::Cancel { which } => {
-                let tickets: Vec<_> = self.waiting.keys().copied().collect();
-                if let Some(ticket) = tickets.get(which % tickets.len().max(1)) {
-                    assert!(self.scheduler.cancel(*ticket));
-                    assert!(!self.scheduler.cancel(*ticket), "it waits no more");
-                    self.waiting.remove(ticket);
-                    self.cancelled += 1;
-                }
-            }
-            Act::Refund { which } => {
-                if !self.granted.is_empty() {
-                    let (class, cost) = self.granted.swap_remove(which % self.granted.len());
-                    self.scheduler.refund(class, cost);
-                    self.spent[class.index()] = less(self.spent[class.index()], cost);
-                }
-            }
-            Act::Terms { iops } => self.scheduler.set_contract(&terms(iops), self.now),
-            Act::Wait { us } => self.now = self.now + Duration::from_micros(us),
-            Act::WaitForWakeup => {
-                if let Some(at) = self.scheduler.next_wakeup() {
-                    self.now = self.now.max(at);
-                }
-            }
-        }
-        while let Some(event) = self.scheduler.poll(self.now) {
-            self.check(event);
-        }
-        assert_eq!(self.scheduler.next_wakeup().is_none(), self.waiting.is_empty());
-        assert!(self.scheduler.next_wakeup().is_none_or(|at| at > self.now));
-        assert!(self.waiting.values().all(|r| r.deadline.is_none_or(|at| at > self.now)));
-    }
-
-    fn submit(&mut self, request: Request) {
-        let ticket = Ticket(self.next);
-        self.next += 1;
-        let queued = self.waiting.values().filter(|w| w.class == request.class).count();
-        match self.scheduler.submit(ticket, request, self.now) {
-            Ok(()) => {
-                assert!(!request.refusable || queued < QUEUE_MAX);
-                self.waiting.insert(ticket, request);
-            }
-            Err(full) => {
-                assert!(request.refusable && queued >= QUEUE_MAX);
-                assert_eq!(full, Full { class: request.class, queued });
-                self.refused += 1;
-            }
-        }
-    }
-
-    fn check(&mut self, event: Event) {
-        match event {
-            Event::Granted { ticket, cost } => {
-                let request = self.waiting.remove(&ticket).expect("answered once");
-                let class = request.class;
-                assert_eq!(cost, request.cost);
-                let urgent = self.waiting.values().map(|w| w.class).min();
-                assert!(urgent.is_none_or(|urgent| class <= urgent), "{class:?} before {urgent:?}");
-                assert!(self.last_granted[class.index()] < Some(ticket), "first come first served");
-                self.last_granted[class.index()] = Some(ticket);
-                self.spent[class.index()] = sum(self.spent[class.index()], cost);
-                self.granted.push((class, cost));
-            }
-            Event::Expired { ticket } => {
-                let request = self.waiting.remove(&ticket).expect("answered once");
-                assert!(request.deadline.is_some_and(|at| at <= self.now));
-                self.expired += 1;
-            }
-        }
-    }
-
-    fn finish(mut self) {
-        while let Some(at) = self.scheduler.next_wakeup() {
-            self.now = at;
-            self.act(Act::Wait { us: 0 });
-        }
-        assert!(self.waiting.is_empty(), "everyone is answered in the end");
-        let figures = Class::ALL.map(|class| self.scheduler.figures(class));
-        assert_eq!(figures.clone().map(|f| f.spent), self.spent);
-        assert!(figures.iter().all(|f| f.queued == 0));
-        let total = |of: fn(&Figures) -> u64| figures.iter().map(of).sum::<u64>();
-        assert_eq!(total(|f| f.expired), self.expired);
-        assert_eq!(total(|f| f.cancelled), self.cancelled);
-        assert_eq!(total(|f| f.refused), self.refused);
-        assert_eq!(total(|f| f.granted) + self.expired + self.cancelled + self.refused, self.next);
-        assert_eq!(total(|f| f.waits.counts.iter().sum()), total(|f| f.granted));
-    }
-}
-
-proptest! {
-    #[test]
-    fn every_request_is_answered_once_and_in_order(acts in any_acts()) {
-        let mut driver = Driver::new();
-        acts.into_iter().for_each(|act| driver.act(act));
-        driver.finish();
-    }
 }

@@ -185,11 +185,19 @@ impl Stage {
         Self::with(contract, "data", |_| {})
     }
 
+    /// Under the plainest scheduler that waits: what these tests are about is the gate.
     fn with(contract: &Contract, object: &str, change: impl FnOnce(&mut Device)) -> Self {
         let clock = Clock::simulated();
         let mut device = Device::new(&clock);
         change(&mut device);
-        let gate = Gate::new(device.clone(), "vol", contract, all(), clock.clone());
+        let gate = Gate::with_policy(
+            device.clone(),
+            "vol",
+            contract,
+            all(),
+            Policy::Strict,
+            clock.clone(),
+        );
         let object = clock.run(gate.create(&name(object), &Intent::DATA)).unwrap();
         Self { clock, device, gate, object }
     }
@@ -224,6 +232,7 @@ struct Virtual {
     clock: Clock,
     mem: Mem,
     contract: Contract,
+    policy: Policy,
     volume: Option<Arc<dyn Volume>>,
 }
 
@@ -238,7 +247,14 @@ impl Harness for Virtual {
 
     fn reopen(&mut self) -> bool {
         let (mem, clock) = (self.mem.clone(), self.clock.clone());
-        self.volume = Some(Arc::new(Gate::new(mem, "vol", &self.contract, all(), clock)));
+        self.volume = Some(Arc::new(Gate::with_policy(
+            mem,
+            "vol",
+            &self.contract,
+            all(),
+            self.policy,
+            clock,
+        )));
         true
     }
 }
@@ -247,10 +263,13 @@ impl Harness for Virtual {
 fn conforms_whatever_is_split_and_waited_for() {
     let mut narrow = contract(50);
     narrow.op_bytes_max = 4096;
-    for contract in [Contract::unlimited(), contract(100), narrow] {
+    let terms = [Contract::unlimited(), contract(100), narrow];
+    let schedulers = Policy::ALL.iter().flat_map(|policy| terms.iter().map(move |t| (*policy, t)));
+    for (policy, contract) in schedulers {
         conformance::run(|| {
             let (clock, mem) = (Clock::simulated(), Mem::new("mem"));
-            let mut harness = Virtual { clock, mem, contract: contract.clone(), volume: None };
+            let contract = contract.clone();
+            let mut harness = Virtual { clock, mem, contract, policy, volume: None };
             harness.reopen();
             Box::new(harness)
         });
@@ -438,7 +457,7 @@ fn a_full_queue_turns_away_copies_and_nothing_else() {
     let outcomes = stage.run(join_all(reads));
     let (copies, deep) = outcomes.split_at(100);
     let refused: Vec<_> = copies.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
-    assert_eq!(refused.len(), 100 - Strict::QUEUE_MAX);
+    assert_eq!(refused.len(), 100 - QUEUE_MAX);
     assert!(refused.iter().all(|error| error.kind() == ErrorKind::Busy));
     assert_eq!(refused[0].to_string(), "vol: 64 requests of class idle wait already");
     assert!(deep.iter().all(Result::is_ok));

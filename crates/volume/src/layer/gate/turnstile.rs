@@ -86,7 +86,7 @@ impl Turnstile {
         label: &str,
         contract: &Contract,
         share: Share,
-        scheduler: impl Scheduler + 'static,
+        scheduler: Box<dyn Scheduler>,
         clock: Clock,
     ) -> Self {
         let turnstile = Self {
@@ -99,7 +99,7 @@ impl Turnstile {
             state: Mutex::new(State {
                 contract: contract.clone(),
                 share,
-                scheduler: Box::new(scheduler),
+                scheduler,
                 last_ticket: Ticket(0),
                 waiters: BTreeMap::new(),
                 alarm_at: Instant::FAR,

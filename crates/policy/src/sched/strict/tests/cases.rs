@@ -7,6 +7,7 @@ use std::path::Path;
 use expect_test::expect_file;
 
 use super::*;
+use crate::contract::{Counted, Limit};
 
 #[test]
 fn large_requests_reserve() {

@@ -1,0 +1,88 @@
+//! No scheduler at all: everyone goes at once, and is counted.
+//!
+//! The provider then does what it does: this is plain RocksDB over the same shim, the baseline of the
+//! benches. A request is still split into operations, so that what is counted here is what a provider
+//! counts, but a log may have any number of bytes unsynced.
+
+use super::queues::Queues;
+use super::{Event, Figures, Full, Request, Scheduler, Ticket, Window};
+use crate::budget::Share;
+use crate::contract::{Contract, Cost};
+use crate::purpose::Class;
+use crate::time::Instant;
+
+/// Lets everyone pass.
+#[derive(Debug)]
+pub struct Pass {
+    queues: Queues,
+}
+
+impl Pass {
+    /// Nobody ever waits, so a queue never fills.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { queues: Queues::new(usize::MAX) }
+    }
+}
+
+impl Default for Pass {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Scheduler for Pass {
+    fn submit(&mut self, ticket: Ticket, request: Request, now: Instant) -> Result<(), Full> {
+        self.queues.push(ticket, request, now)
+    }
+
+    fn poll(&mut self, now: Instant) -> Option<Event> {
+        if let Some(expired) = self.queues.expired(now, |_, _| {}) {
+            return Some(expired);
+        }
+        let Some(index) = self.queues.first() else {
+            self.queues.rest();
+            return None;
+        };
+        let head = self.queues.head_mut(index)?;
+        head.paid = head.cost;
+        Some(self.queues.grant(index, now))
+    }
+
+    /// Whoever was not polled for yet goes at once.
+    fn next_wakeup(&self) -> Option<Instant> {
+        self.queues.first().map(|_| Instant::ZERO)
+    }
+
+    fn cancel(&mut self, ticket: Ticket) -> bool {
+        self.queues.cancel(ticket).is_some()
+    }
+
+    fn refund(&mut self, class: Class, cost: Cost) {
+        self.queues.refund(class, cost);
+    }
+
+    fn set_contract(&mut self, contract: &Contract, _: Instant) {
+        self.queues.reprice(contract, |_, _| {});
+    }
+
+    fn set_share(&mut self, _: Share, _: &Contract, _: Instant) {}
+
+    fn forget_credits(&mut self) {}
+
+    fn credits(&self) -> Option<f64> {
+        None
+    }
+
+    fn largest(&self) -> Cost {
+        Cost { ops: u64::MAX, bytes: u64::MAX }
+    }
+
+    fn figures(&self, class: Class) -> Figures {
+        self.queues.figures(class)
+    }
+
+    fn window(&self) -> &Window {
+        self.queues.window()
+    }
+}

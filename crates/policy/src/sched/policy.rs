@@ -1,0 +1,121 @@
+//! The schedulers that can be chosen for a volume, by name.
+
+use super::seconds::{Dynamic, Seconds, Stabilizer, Static, Windows};
+use super::{Pass, Scheduler, Strict, Tags};
+use crate::budget::Share;
+use crate::contract::Contract;
+use crate::time::Instant;
+
+/// How many may wait in a class before refusable requests are turned away, if nothing else is said. A
+/// copy keeps eight pieces in flight; this is room for eight copies.
+pub const QUEUE_MAX: usize = 64;
+
+/// Which scheduler a gate has.
+///
+/// [`Policy::Tags`] is what to use. The others are here to be compared with: see
+/// docs/adr/0009-the-scheduler-of-a-gate.md for what was published and what we changed.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Policy {
+    /// Everyone goes at once and is counted: the provider throttles. See [`Pass`].
+    None,
+    /// One pool of the paid tokens a second, whoever comes first: the paper's NA. See [`Stabilizer`].
+    Stabilizer,
+    /// A fixed pool for each group of classes: the paper's SA. See [`Static`].
+    Static,
+    /// Pools that are cut anew each second: the paper's DA. See [`Dynamic`].
+    Dynamic,
+    /// One pool, and for each class a part of the second in which it may take from it: the paper's TWA.
+    /// See [`Windows::published`].
+    Windows,
+    /// The same with the constants and the random order of the paper's released code. See
+    /// [`Windows::released`].
+    WindowsReleased,
+    /// Our continuous budget, the most urgent class first. See [`Strict`].
+    Strict,
+    /// Our continuous budget with a reservation for each class. See [`Tags`].
+    #[default]
+    Tags,
+}
+
+impl Policy {
+    /// All of them, plainest first.
+    pub const ALL: [Self; 8] = [
+        Self::None,
+        Self::Stabilizer,
+        Self::Static,
+        Self::Dynamic,
+        Self::Windows,
+        Self::WindowsReleased,
+        Self::Strict,
+        Self::Tags,
+    ];
+
+    /// The word for it in settings, reports and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Stabilizer => "stabilizer",
+            Self::Static => "static",
+            Self::Dynamic => "dynamic",
+            Self::Windows => "windows",
+            Self::WindowsReleased => "windows-released",
+            Self::Strict => "strict",
+            Self::Tags => "tags",
+        }
+    }
+
+    /// The one that is called `name`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.name() == name)
+    }
+
+    /// Whether it never asks the provider for more than was paid, as long as its gate is the volume's
+    /// only client and the share's rho is at most 0.98. The paper's schemes give out a second's tokens
+    /// at its start, which the provider has not earned by then if the second before ended in a burst.
+    #[must_use]
+    pub const fn never_overdraws(self) -> bool {
+        matches!(self, Self::Strict | Self::Tags)
+    }
+
+    /// A scheduler of that kind.
+    ///
+    /// `queue_max` bounds the queue of a class for refusable requests only, as a rule [`QUEUE_MAX`].
+    /// `share` says how much of the contract is used; the paper's schemes use all paid operations, and
+    /// go by it for bytes only.
+    #[must_use]
+    pub fn build(
+        self,
+        contract: &Contract,
+        share: Share,
+        queue_max: usize,
+        now: Instant,
+    ) -> Box<dyn Scheduler> {
+        let seconds = (contract, share, queue_max, now);
+        match self {
+            Self::None => Box::new(Pass::new()),
+            Self::Stabilizer => Box::new(Seconds::new(Stabilizer, seconds)),
+            Self::Static => Box::new(Seconds::new(Static, seconds)),
+            Self::Dynamic => Box::new(Seconds::new(Dynamic::new(), seconds)),
+            Self::Windows => Box::new(Seconds::new(Windows::published(), seconds)),
+            Self::WindowsReleased => Box::new(Seconds::new(Windows::released(), seconds)),
+            Self::Strict => Box::new(Strict::new(contract, share, queue_max, now)),
+            Self::Tags => Box::new(Tags::new(contract, share, queue_max, now)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_is_found_by_its_name() {
+        for policy in Policy::ALL {
+            assert_eq!(Policy::named(policy.name()), Some(policy));
+        }
+        assert_eq!(Policy::named("tag"), None);
+        assert_eq!(Policy::default().name(), "tags");
+    }
+}

@@ -1,0 +1,21 @@
+//! SA: a pool of its own for each group, 6 : 3 : 1 of P; what one does not use no other may (MECHANISMS
+//! 2.5.3).
+
+use super::{GROUPS, Scheme, Used};
+
+/// What the paper gives to high, medium and low.
+pub(super) const SHARES: [f64; GROUPS] = [0.6, 0.3, 0.1];
+
+/// Private pools of fixed size.
+#[derive(Debug)]
+pub struct Static;
+
+impl Scheme for Static {
+    fn deal(&mut self, _: Option<Used>) -> [f64; GROUPS] {
+        SHARES
+    }
+
+    fn pool(&self, group: usize) -> usize {
+        group
+    }
+}

@@ -1,0 +1,351 @@
+//! Tokens second by second, as Calcspar deals them out (MECHANISMS 2.4 and 2.5.1 to 2.5.3).
+//!
+//! ```text
+//!   second s                          s+1
+//!   ├── P tokens ─────────────────────┼── P tokens, whatever is left of s is lost
+//!   │ high: open all the second       │
+//!   │          medium: ├──────────────┤
+//!   │                      low: ├─────┤
+//! ```
+//!
+//! P is the paid operations a second; every figure of the paper and of its code is a part of P here. A
+//! [`Scheme`] says how the tokens of a second are cut into pools, when each class may take from its pool,
+//! and who is next of those who may. What is the same for all of them, and differs from the paper where
+//! that could hang, starve or overdraw more than it must:
+//!
+//! - Three groups of classes: *high* is commit, foreground and urgent (the paper opens the window of
+//!   flushes at 0, and never saw a log on the volume), *medium* is background, *low* is idle.
+//! - A request that needs more tokens than its pool has takes those, and the rest from the next second's.
+//!   In the released code it is passed over for ever, and one above P hangs.
+//! - A pool has at least one token a second.
+//! - Time is the latest that was seen; second boundaries are whole seconds of it.
+//! - Bytes are not the paper's business: where the contract limits them, our own budget for bytes is
+//!   asked too, so that the provider is not overdrawn for a reason the schemes are not about.
+
+mod dynamic;
+mod fixed;
+mod stabilizer;
+mod windows;
+
+pub use dynamic::Dynamic;
+pub use fixed::Static;
+pub use stabilizer::Stabilizer;
+pub use windows::Windows;
+
+use super::queues::Queues;
+use super::{Event, Figures, Full, Request, Scheduler, Ticket, Window};
+use crate::budget::{Admission, Budget, REQUEST_OPS_MAX, Share};
+use crate::contract::{Contract, Cost, Counted};
+use crate::purpose::Class;
+use crate::time::{Instant, NANOS_PER_SEC};
+
+/// Groups of classes the paper knows: high, medium, low.
+const GROUPS: usize = 3;
+
+/// Seconds without anybody that a scheme hears of, one by one; longer silence changes nothing more.
+const QUIET_MAX: u64 = 100;
+
+const fn group(class: Class) -> usize {
+    match class {
+        Class::Commit | Class::Foreground | Class::Urgent => 0,
+        Class::Background => 1,
+        Class::Idle => 2,
+    }
+}
+
+/// What a second of tokens came to so far, as parts of P.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Used {
+    /// Tokens spent by each group.
+    groups: [f64; GROUPS],
+}
+
+impl Used {
+    fn total(&self) -> f64 {
+        self.groups.iter().sum()
+    }
+}
+
+/// How the tokens of a second are dealt out. All amounts are parts of P.
+pub trait Scheme: Send {
+    /// The tokens of each pool in the second that begins; `last` is what the one before came to, if
+    /// there was one.
+    fn deal(&mut self, last: Option<Used>) -> [f64; GROUPS];
+
+    /// Which of the pools a group takes from.
+    fn pool(&self, group: usize) -> usize;
+
+    /// The part of the second after which a group may take tokens: 0 is all of it.
+    fn opens(&self, _group: usize) -> f64 {
+        0.0
+    }
+
+    /// Somebody looks for tokens when this part of the second has passed, and so much was used in it.
+    fn look(&mut self, _passed: f64, _used: Used) {}
+
+    /// Who is next: the index of one of the classes for which there is a ticket, the one of who is
+    /// first there.
+    fn next(&mut self, open: &[Option<Ticket>; Class::ALL.len()]) -> Option<usize> {
+        let waiting = open.iter().enumerate();
+        let oldest = waiting.filter_map(|(index, ticket)| Some((ticket.as_ref()?, index))).min();
+        oldest.map(|(_, index)| index)
+    }
+}
+
+/// A scheduler that deals out each second's tokens by a [`Scheme`].
+#[derive(Debug)]
+pub struct Seconds<S> {
+    scheme: S,
+    queues: Queues,
+    /// The limits on bytes.
+    bytes: Budget,
+    /// P; none where operations are not limited.
+    paid: Option<u64>,
+    /// Tokens left in each pool.
+    left: [u64; GROUPS],
+    /// What each was dealt.
+    dealt: [u64; GROUPS],
+    /// Tokens that requests of each group took in this second.
+    taken: [u64; GROUPS],
+    /// The second under way; none before the first.
+    second: Option<u64>,
+    /// The latest time that was seen.
+    now: Instant,
+    next_at: Option<Instant>,
+}
+
+impl<S: Scheme> Seconds<S> {
+    /// As [`Policy::build`](super::Policy::build).
+    #[must_use]
+    pub fn new(scheme: S, terms: (&Contract, Share, usize, Instant)) -> Self {
+        let (contract, share, queue_max, now) = terms;
+        Self {
+            scheme,
+            queues: Queues::new(queue_max),
+            bytes: Budget::new(&only_bytes(contract), share, now),
+            paid: contract.paid_iops(),
+            left: [0; GROUPS],
+            dealt: [0; GROUPS],
+            taken: [0; GROUPS],
+            second: None,
+            now,
+            next_at: None,
+        }
+    }
+
+    fn used(&self) -> Used {
+        // Without a limit on operations nothing is scarce, and nothing is used up.
+        let paid = self.paid.unwrap_or(u64::MAX) as f64;
+        Used { groups: self.taken.map(|taken| taken as f64 / paid) }
+    }
+
+    /// Deals out the second that `now` is in, if that was not done.
+    fn roll(&mut self) {
+        let second = self.now.as_nanos() / NANOS_PER_SEC;
+        let passed = self.second.map_or(1, |last| second - last);
+        for _ in 0..passed.min(QUIET_MAX) {
+            let last = self.second.map(|_| self.used());
+            let parts = self.scheme.deal(last);
+            self.taken = [0; GROUPS];
+            self.dealt = parts.map(|part| tokens(part, self.paid));
+            self.left = self.dealt;
+        }
+        self.second = Some(second);
+    }
+
+    /// The part of the second that has passed.
+    fn passed(&self) -> f64 {
+        (self.now.as_nanos() % NANOS_PER_SEC) as f64 / NANOS_PER_SEC as f64
+    }
+
+    fn opens_at(&self, group: usize) -> Instant {
+        let second = self.second.unwrap_or_default();
+        let nanos = (self.scheme.opens(group) * NANOS_PER_SEC as f64) as u64;
+        Instant::from_nanos(second.saturating_mul(NANOS_PER_SEC).saturating_add(nanos))
+    }
+
+    /// Who may take tokens now; and when the next one may, of those who wait.
+    fn open(&self) -> ([Option<Ticket>; Class::ALL.len()], Option<Instant>) {
+        let next_second = self.second.unwrap_or_default().saturating_add(1);
+        let next_second = Instant::from_nanos(next_second.saturating_mul(NANOS_PER_SEC));
+        let (mut open, mut next_at) = ([None; Class::ALL.len()], None::<Instant>);
+        for class in Class::ALL {
+            let Some(head) = self.queues.head(class.index()) else { continue };
+            let group = group(class);
+            let opens_at = self.opens_at(group);
+            let covered = self.paid.is_none()
+                || head.owed().ops == 0
+                || self.left[self.scheme.pool(group)] > 0;
+            let at = match (covered, self.paid.is_none() || opens_at <= self.now) {
+                (true, true) => {
+                    open[class.index()] = Some(head.ticket);
+                    continue;
+                }
+                (true, false) => opens_at,
+                (false, _) => next_second,
+            };
+            next_at = Some(next_at.map_or(at, |next| next.min(at)));
+        }
+        (open, next_at)
+    }
+
+    fn grant(&mut self, now: Instant) -> Option<Event> {
+        self.now = self.now.max(now);
+        self.roll();
+        self.scheme.look(self.passed(), self.used());
+        loop {
+            let (open, next_at) = self.open();
+            self.next_at = next_at;
+            let Some(index) = self.scheme.next(&open) else {
+                if next_at.is_none() {
+                    self.queues.rest();
+                }
+                return None;
+            };
+            self.take_ops(index);
+            let head = self.queues.head(index).expect("it was chosen of those who wait");
+            if head.owed().ops > 0 {
+                continue;
+            }
+            if let Admission::At(at) = self.take_bytes(index) {
+                self.next_at = Some(next_at.map_or(at, |next| next.min(at)));
+                return None;
+            }
+            return Some(self.queues.grant(index, self.now));
+        }
+    }
+
+    /// The first of a class takes what it needs of its pool, as far as there is any.
+    fn take_ops(&mut self, index: usize) {
+        let group = group(Class::ALL[index]);
+        let left = &mut self.left[self.scheme.pool(group)];
+        let head = self.queues.head_mut(index).expect("it was chosen of those who wait");
+        let owed = head.owed().ops;
+        let part = if self.paid.is_some() { owed.min(*left) } else { owed };
+        *left -= part.min(*left);
+        self.taken[group] += part;
+        head.paid.ops += part;
+    }
+
+    fn take_bytes(&mut self, index: usize) -> Admission {
+        let head = self.queues.head_mut(index).expect("it was chosen of those who wait");
+        loop {
+            let owed = head.owed().bytes;
+            let part = owed.min(self.bytes.largest().bytes);
+            let admission = self.bytes.admit(self.now, Cost { ops: 0, bytes: part });
+            if admission != Admission::Now {
+                return admission;
+            }
+            head.paid.bytes += part;
+            if part == owed {
+                return Admission::Now;
+            }
+        }
+    }
+
+    /// Takes back what somebody of a group had paid. Tokens of a second that is over are lost.
+    fn back(&mut self, group: usize, cost: Cost) {
+        let pool = self.scheme.pool(group);
+        let ops = cost.ops.min(self.taken[group]);
+        self.taken[group] -= ops;
+        self.left[pool] = (self.left[pool] + ops).min(self.dealt[pool]);
+        self.bytes.refund(Cost { ops: 0, bytes: cost.bytes });
+    }
+}
+
+impl<S: Scheme> Scheduler for Seconds<S> {
+    fn submit(&mut self, ticket: Ticket, request: Request, now: Instant) -> Result<(), Full> {
+        self.queues.push(ticket, request, now)
+    }
+
+    fn poll(&mut self, now: Instant) -> Option<Event> {
+        let mut back = Vec::new();
+        let expired = self.queues.expired(now, |index, paid| back.push((index, paid)));
+        for (index, paid) in back {
+            self.back(group(Class::ALL[index]), paid);
+        }
+        expired.or_else(|| self.grant(now))
+    }
+
+    fn next_wakeup(&self) -> Option<Instant> {
+        self.queues.wakeup(self.next_at)
+    }
+
+    fn cancel(&mut self, ticket: Ticket) -> bool {
+        let cancelled = self.queues.cancel(ticket);
+        if let Some((index, paid)) = cancelled {
+            self.back(group(Class::ALL[index]), paid);
+        }
+        cancelled.is_some()
+    }
+
+    fn refund(&mut self, class: Class, cost: Cost) {
+        self.back(group(class), cost);
+        self.queues.refund(class, cost);
+    }
+
+    /// More tokens than before come with the next second; fewer, at once.
+    fn set_contract(&mut self, contract: &Contract, now: Instant) {
+        self.now = self.now.max(now);
+        self.bytes.set_contract(&only_bytes(contract), self.now);
+        let paid = contract.paid_iops();
+        if let (Some(old), Some(new)) = (self.paid, paid) {
+            let scaled = |tokens: u64| {
+                let scaled = u128::from(tokens) * u128::from(new) / u128::from(old);
+                u64::try_from(scaled).unwrap_or(u64::MAX).min(tokens)
+            };
+            self.left = self.left.map(scaled);
+            self.dealt = self.dealt.map(scaled);
+        }
+        self.paid = paid;
+        let mut back = Vec::new();
+        self.queues.reprice(contract, |index, cost| back.push((index, cost)));
+        for (index, cost) in back {
+            self.back(group(Class::ALL[index]), cost);
+        }
+    }
+
+    fn set_share(&mut self, share: Share, contract: &Contract, now: Instant) {
+        self.now = self.now.max(now);
+        self.bytes.set_share(share, &only_bytes(contract), self.now);
+    }
+
+    fn forget_credits(&mut self) {
+        self.bytes.forget_credits();
+    }
+
+    fn credits(&self) -> Option<f64> {
+        self.bytes.credits()
+    }
+
+    fn largest(&self) -> Cost {
+        let ops = self.paid.map_or(REQUEST_OPS_MAX, |paid| paid.min(REQUEST_OPS_MAX));
+        Cost { ops, ..self.bytes.largest() }
+    }
+
+    fn figures(&self, class: Class) -> Figures {
+        self.queues.figures(class)
+    }
+
+    fn window(&self) -> &Window {
+        self.queues.window()
+    }
+}
+
+/// The contract without its limits on operations.
+fn only_bytes(contract: &Contract) -> Contract {
+    let mut contract = contract.clone();
+    contract.limits.retain(|limit| limit.counts == Counted::Bytes);
+    contract
+}
+
+/// A part of P in whole tokens, at least one where the pool is meant to have any.
+fn tokens(part: f64, paid: Option<u64>) -> u64 {
+    match paid {
+        Some(paid) if part > 0.0 => ((part * paid as f64).round() as u64).max(1),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

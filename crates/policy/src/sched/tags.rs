@@ -1,0 +1,402 @@
+//! The scheduler to use: every class has a reservation, and what is spare goes to the most urgent.
+//!
+//! Two questions are asked of each class (MECHANISMS 2.5.4):
+//!
+//! *What is it owed?* A tag per class, as in mClock (Gulati, Merchant, Varman, OSDI 2010), advances by the
+//! time that a request takes at the class's reserved part of the contract. A class whose tag has come is
+//! *due* and goes before everything spare, the most urgent first. Users are due as they arrive, as long as
+//! they keep within their reservation. Work is due once its head has waited for as long as its tokens take
+//! to earn at the reserved rate, which spreads what it gets evenly between users; and when tokens are
+//! short it waits on, until it is *overdue*: until they would have been earned at its floor, a part of the
+//! reservation that it gets whatever happens. Spare tokens count as service, but nobody goes into debt
+//! for them.
+//!
+//! *What must it leave?* What is spare goes to the most urgent class that waits, and to no other, from
+//! above the class's line: a part of the budget's depth that is kept for whoever is more urgent.
+//!
+//! ```text
+//!   tokens saved
+//!   depth ┬────────────────────────────────────┐
+//!         │  idle goes above                   ├─ or above what users are expected to want
+//!         │    background                      │  in the next 100 ms
+//!         │      urgent                        │
+//!    half ┼─ work that is due ─────────────────┤
+//!         │  kept for users                    │
+//!         │        foreground                  │
+//!         │  kept for commits                  │
+//!       0 ┴─ users that are due, overdue work ─┘
+//! ```
+//!
+//! A line costs nothing: tokens come at the same rate at every level. It is what lets a user who arrives in
+//! the middle of a compaction go at once instead of waiting for the next token.
+//!
+//! Nothing is paid in advance: tokens gather in the budget, not with a request that cannot go yet, so a
+//! less urgent one never sits on what a more urgent one could use. Only a request that was split under
+//! earlier, larger terms, and costs more than the budget ever holds, pays in parts.
+//!
+//! No class starves: its head goes at the latest after [`Tags::patience`].
+
+use std::time::Duration;
+
+use super::queues::{Queues, least, sum};
+use super::{Event, Figures, Full, Request, Scheduler, Ticket, Window};
+use crate::budget::{Admission, Budget, Share};
+use crate::contract::{Contract, Cost};
+use crate::purpose::Class;
+use crate::time::Instant;
+
+const CLASSES: usize = Class::ALL.len();
+
+/// How far back a class's tag may be: what it was owed before that, while it could not be served, is
+/// forgiven.
+const LAG_MAX: Duration = Duration::from_millis(100);
+
+/// What work that is due leaves for users, as a part of the depth.
+const DUE_LEAVES: f64 = 0.5;
+
+/// Over how long the demand of users is counted, and expected.
+const DEMAND_NANOS: u64 = 100_000_000;
+
+/// What a class is given, in parts of what the budget earns or holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rights {
+    /// What it gets before anything is spare. Of all classes together at most 1.
+    pub reservation: f64,
+    /// What it gets of that even if users want everything. Users themselves get their reservation.
+    pub floor: f64,
+    /// What it gets at most, even if nobody else wants it; from 1 on there is no limit.
+    pub limit: f64,
+    /// What it leaves of the budget's depth for more urgent classes, when it is not due. Below 1.
+    pub leaves: f64,
+}
+
+/// Tags over a [`Budget`]. See the [module](self).
+#[derive(Debug)]
+pub struct Tags {
+    rights: [Rights; CLASSES],
+    budget: Budget,
+    queues: Queues,
+    pace: Pace,
+    /// From when on each class is owed what it did not get.
+    owed_from: [Instant; CLASSES],
+    /// Until when a class may not go again because of its limit.
+    held_until: [Instant; CLASSES],
+    demand: Demand,
+    next_at: Option<Instant>,
+}
+
+impl Tags {
+    /// What each class is given, if nothing else is said; indexed as [`Class::ALL`].
+    ///
+    /// The reservations are those of MECHANISMS 2.5.4. Floors are such that users who want nine tenths
+    /// of what was paid and all floors together fit into rho 0.98. Lines are such that those users
+    /// hardly ever come to the end of the half that is kept for them: on a volume of 1000 IOPS it is 125
+    /// operations, of which commits have 15 to themselves.
+    pub const RIGHTS: [Rights; CLASSES] = [
+        Rights { reservation: 0.05, floor: 0.05, limit: 1.0, leaves: 0.0 },
+        Rights { reservation: 0.5, floor: 0.5, limit: 1.0, leaves: 0.0625 },
+        Rights { reservation: 0.1, floor: 0.04, limit: 1.0, leaves: 0.625 },
+        Rights { reservation: 0.05, floor: 0.0125, limit: 1.0, leaves: 0.75 },
+        Rights { reservation: 0.01, floor: 0.0025, limit: 1.0, leaves: 0.875 },
+    ];
+
+    /// Keeps a volume to `share` of `contract`, with an empty budget at first and the usual rights.
+    /// `queue_max` bounds the queue of a class for refusable requests only.
+    #[must_use]
+    pub fn new(contract: &Contract, share: Share, queue_max: usize, now: Instant) -> Self {
+        Self::with_rights(Self::RIGHTS, contract, share, queue_max, now)
+    }
+
+    /// The same with other rights.
+    ///
+    /// # Panics
+    /// When more than everything is reserved, nothing is for a class, or it would leave everything.
+    #[must_use]
+    pub fn with_rights(
+        rights: [Rights; CLASSES],
+        contract: &Contract,
+        share: Share,
+        queue_max: usize,
+        now: Instant,
+    ) -> Self {
+        let reserved: f64 = rights.iter().map(|rights| rights.reservation).sum();
+        assert!(reserved <= 1.0, "{reserved} of the contract is reserved");
+        for Rights { reservation, floor, limit, leaves } in rights {
+            assert!(reservation <= limit, "{reservation} of at most {limit} is reserved");
+            assert!(floor > 0.0 && floor <= reservation, "{floor} of {reservation} is the floor");
+            assert!((0.0..1.0).contains(&leaves), "{leaves} is left");
+        }
+        let budget = Budget::new(contract, share, now);
+        Self {
+            rights,
+            pace: Pace::of(&rights, &budget),
+            budget,
+            queues: Queues::new(queue_max),
+            owed_from: [now; CLASSES],
+            held_until: [Instant::ZERO; CLASSES],
+            demand: Demand::default(),
+            next_at: None,
+        }
+    }
+
+    /// The longest that the first of a class waits with a request of `cost`, whatever else is asked for,
+    /// if it is not limited, time goes on evenly and the terms stay: until it is overdue, and until all who
+    /// are due before it have gone.
+    #[must_use]
+    pub fn patience(&self, class: Class, cost: Cost) -> Duration {
+        let users: f64 = self.rights[..=Class::Foreground.index()].iter().map(|r| r.floor).sum();
+        let floors: f64 = self.rights.iter().map(|rights| rights.floor).sum();
+        let overdue = self.pace.nanos(cost) / self.rights[class.index()].floor;
+        // What users may be owed already, and one of the largest of every class, that may just have
+        // become due before this and is due again after it.
+        let before = LAG_MAX.as_nanos() as f64 * users
+            + self.pace.nanos(self.budget.largest()) * (2 * CLASSES) as f64;
+        Duration::from_nanos((overdue + before / (1.0 - floors)) as u64)
+    }
+
+    /// How the first of a class stands.
+    fn standing(&self, index: usize) -> Option<Standing> {
+        let head = self.queues.head(index)?;
+        let from = head.since.max(self.owed_from[index]);
+        let nanos = self.pace.nanos(head.cost);
+        let after = |part: f64| from + Duration::from_nanos((nanos / part) as u64);
+        let Rights { reservation, floor, .. } = self.rights[index];
+        let to = after(reservation);
+        Some(if is_user(index) {
+            Standing { due_at: from, overdue_at: from, to }
+        } else {
+            Standing { due_at: to, overdue_at: after(floor), to }
+        })
+    }
+
+    fn grant(&mut self, now: Instant) -> Option<Event> {
+        self.next_at = None;
+        let Some(first) = self.queues.first() else {
+            self.queues.rest();
+            return None;
+        };
+        let mut spare = None;
+        for index in first..CLASSES {
+            let Some(standing) = self.standing(index) else { continue };
+            if self.held_until[index] > now {
+                self.wake_at(self.held_until[index]);
+                continue;
+            }
+            let Standing { due_at, overdue_at, to } = standing;
+            if overdue_at <= now {
+                // Whoever is less urgent waits while tokens come for this one.
+                self.pay(index, now, Cost::default())?;
+                self.owed_from[index] = if is_user(index) { to.max(forgiven(now)) } else { now };
+                return Some(self.queues.grant(index, now));
+            }
+            self.wake_at(if due_at > now { due_at } else { overdue_at });
+            if due_at <= now && self.pay(index, now, self.pace.kept).is_some() {
+                self.owed_from[index] = to.max(forgiven(now));
+                return Some(self.queues.grant(index, now));
+            }
+            spare = spare.or(Some((index, to)));
+        }
+        let (index, to) = spare?;
+        let left = self.line(index, now);
+        self.pay(index, now, left)?;
+        if !is_user(index) {
+            self.owed_from[index] = to.min(now);
+        }
+        Some(self.queues.grant(index, now))
+    }
+
+    /// Pays for the first of a class if the budget covers it and `left`; else says when it will.
+    fn pay(&mut self, index: usize, now: Instant, left: Cost) -> Option<()> {
+        let head = self.queues.head_mut(index)?;
+        let cost = head.cost;
+        loop {
+            let owed = head.owed();
+            let part = least(owed, self.budget.largest());
+            if let Admission::At(at) = self.budget.admit_above(now, part, left) {
+                self.wake_at(at);
+                return None;
+            }
+            head.paid = sum(head.paid, part);
+            if part == owed {
+                break;
+            }
+        }
+        let limit = self.rights[index].limit;
+        if limit < 1.0 {
+            let takes = Duration::from_nanos((self.pace.nanos(cost) / limit) as u64);
+            self.held_until[index] = self.held_until[index].max(now) + takes;
+        }
+        Some(())
+    }
+
+    fn wake_at(&mut self, at: Instant) {
+        self.next_at = Some(self.next_at.map_or(at, |next| next.min(at)));
+    }
+
+    fn line(&mut self, index: usize, now: Instant) -> Cost {
+        let line = self.pace.lines[index];
+        if Class::ALL[index] != Class::Idle {
+            return line;
+        }
+        let expected = self.demand.expected(now);
+        Cost { ops: line.ops.max(expected.ops), bytes: line.bytes.max(expected.bytes) }
+    }
+}
+
+impl Scheduler for Tags {
+    fn submit(&mut self, ticket: Ticket, request: Request, now: Instant) -> Result<(), Full> {
+        if request.class == Class::Foreground {
+            self.demand.add(request.cost, now);
+        }
+        self.queues.push(ticket, request, now)
+    }
+
+    fn poll(&mut self, now: Instant) -> Option<Event> {
+        let budget = &mut self.budget;
+        let expired = self.queues.expired(now, |_, paid| budget.refund(paid));
+        expired.or_else(|| self.grant(now))
+    }
+
+    fn next_wakeup(&self) -> Option<Instant> {
+        self.queues.wakeup(self.next_at)
+    }
+
+    fn cancel(&mut self, ticket: Ticket) -> bool {
+        let cancelled = self.queues.cancel(ticket);
+        if let Some((_, paid)) = cancelled {
+            self.budget.refund(paid);
+        }
+        cancelled.is_some()
+    }
+
+    fn refund(&mut self, class: Class, cost: Cost) {
+        self.budget.refund(cost);
+        self.queues.refund(class, cost);
+    }
+
+    fn set_contract(&mut self, contract: &Contract, now: Instant) {
+        let budget = &mut self.budget;
+        budget.set_contract(contract, now);
+        self.queues.reprice(contract, |_, back| budget.refund(back));
+        self.pace = Pace::of(&self.rights, &self.budget);
+    }
+
+    fn set_share(&mut self, share: Share, contract: &Contract, now: Instant) {
+        self.budget.set_share(share, contract, now);
+        self.pace = Pace::of(&self.rights, &self.budget);
+    }
+
+    fn forget_credits(&mut self) {
+        self.budget.forget_credits();
+    }
+
+    fn credits(&self) -> Option<f64> {
+        self.budget.credits()
+    }
+
+    fn largest(&self) -> Cost {
+        self.budget.largest()
+    }
+
+    fn figures(&self, class: Class) -> Figures {
+        self.queues.figures(class)
+    }
+
+    fn window(&self) -> &Window {
+        self.queues.window()
+    }
+}
+
+/// When the first of a class is to go.
+struct Standing {
+    /// When it is due.
+    due_at: Instant,
+    /// When it is due whatever users want.
+    overdue_at: Instant,
+    /// The class's tag, once it was served.
+    to: Instant,
+}
+
+/// Whether somebody waits for each request of the class.
+const fn is_user(index: usize) -> bool {
+    index <= Class::Foreground.index()
+}
+
+fn forgiven(now: Instant) -> Instant {
+    Instant::from_nanos(now.as_nanos().saturating_sub(LAG_MAX.as_nanos() as u64))
+}
+
+/// What the terms come to.
+#[derive(Clone, Debug)]
+struct Pace {
+    /// Nanoseconds in which one operation is earned.
+    op_nanos: f64,
+    /// Nanoseconds in which one byte is.
+    byte_nanos: f64,
+    /// What each class leaves.
+    lines: [Cost; CLASSES],
+    /// What work that is due leaves.
+    kept: Cost,
+}
+
+impl Pace {
+    fn of(rights: &[Rights; CLASSES], budget: &Budget) -> Self {
+        let holds = budget.holds();
+        let part = |of: u64, part: f64| match of {
+            // Nothing has to be left of what has no limit.
+            u64::MAX => 0,
+            of => (of as f64 * part) as u64,
+        };
+        let leaves =
+            |leaves: f64| Cost { ops: part(holds.ops, leaves), bytes: part(holds.bytes, leaves) };
+        Self {
+            op_nanos: budget.nanos(Cost { ops: 1, bytes: 0 }),
+            byte_nanos: budget.nanos(Cost { ops: 0, bytes: 1 }),
+            lines: rights.map(|rights| leaves(rights.leaves)),
+            kept: leaves(DUE_LEAVES),
+        }
+    }
+
+    /// How long it takes to earn `cost`, in nanoseconds.
+    fn nanos(&self, cost: Cost) -> f64 {
+        (cost.ops as f64 * self.op_nanos).max(cost.bytes as f64 * self.byte_nanos)
+    }
+}
+
+/// How much users want: what they asked for in each tenth of a second, newer ones counting more.
+#[derive(Clone, Debug, Default)]
+struct Demand {
+    /// The number of the tenth under way.
+    tenth: u64,
+    /// What was asked for in it.
+    current: Cost,
+    /// Half of the tenth before it, a quarter of the one before that, and so on.
+    mean: Cost,
+}
+
+impl Demand {
+    fn add(&mut self, cost: Cost, now: Instant) {
+        self.roll(now);
+        self.current = sum(self.current, cost);
+    }
+
+    /// What to expect in the next tenth of a second: the mean, or what came already in this one.
+    fn expected(&mut self, now: Instant) -> Cost {
+        self.roll(now);
+        Cost {
+            ops: self.mean.ops.max(self.current.ops),
+            bytes: self.mean.bytes.max(self.current.bytes),
+        }
+    }
+
+    fn roll(&mut self, now: Instant) {
+        let tenth = now.as_nanos() / DEMAND_NANOS;
+        // After so many the mean of anything is nothing.
+        for _ in 0..tenth.saturating_sub(self.tenth).min(u64::from(u64::BITS)) {
+            let both = sum(self.mean, self.current);
+            self.mean = Cost { ops: both.ops / 2, bytes: both.bytes / 2 };
+            self.current = Cost::default();
+        }
+        self.tenth = self.tenth.max(tenth);
+    }
+}
