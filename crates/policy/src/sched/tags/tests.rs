@@ -1,0 +1,357 @@
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::*;
+use crate::contract::{Counted, Limit};
+use crate::provider::Provider;
+use crate::sched::tests::{T0, millis, poll_all, request, terms};
+use crate::sched::{Policy, QUEUE_MAX, Waits};
+use crate::units::{KIB, MIB};
+
+/// Operations only.
+fn ops(iops: u64) -> Contract {
+    let limit = Limit { counts: Counted::Ops, rate_per_sec: iops, depth: iops };
+    Contract { limits: vec![limit], ..Contract::unlimited() }
+}
+
+/// So many operations, and so many MiB a second.
+fn both(iops: u64, mib: u64) -> Contract {
+    let limit = Limit { counts: Counted::Bytes, rate_per_sec: mib * MIB, depth: mib * MIB };
+    let mut contract = ops(iops);
+    contract.limits.push(limit);
+    contract
+}
+
+const PAGE: Cost = Cost { ops: 1, bytes: 4 * KIB };
+const PIECE: Cost = Cost { ops: 1, bytes: 256 * KIB };
+
+/// A class that always has so many of the same in its queue, or gets them at random, so many a second.
+#[derive(Clone, Copy)]
+enum Load {
+    Backlog(Class, u64, Cost),
+    Random(Class, f64, Cost),
+}
+
+/// A scheduler between loads and a provider, in steps of its own wake-ups and of arrivals.
+struct Stage {
+    scheduler: Box<dyn Scheduler>,
+    provider: Provider,
+    loads: Vec<Load>,
+    due: Vec<(Instant, usize)>,
+    random: Xoshiro256PlusPlus,
+    now: Instant,
+    next: u64,
+    throttled: u64,
+    /// The waits of before the time that counts.
+    before: [Waits; CLASSES],
+}
+
+impl Stage {
+    fn new(policy: Policy, contract: &Contract, loads: &[Load]) -> Self {
+        let scheduler = policy.build(contract, Share::default(), QUEUE_MAX, T0);
+        let mut stage = Self {
+            scheduler,
+            provider: Provider::new(contract, T0),
+            loads: loads.to_vec(),
+            due: Vec::new(),
+            random: Xoshiro256PlusPlus::seed_from_u64(7),
+            now: T0,
+            next: 0,
+            throttled: 0,
+            before: Default::default(),
+        };
+        for index in 0..loads.len() {
+            stage.plan(index);
+        }
+        stage
+    }
+
+    /// The next arrival of a random load: exponential pauses.
+    fn plan(&mut self, index: usize) {
+        if let Load::Random(_, per_sec, _) = self.loads[index] {
+            let pause = -self.random.random_range(f64::MIN_POSITIVE..1.0).ln() / per_sec;
+            self.due.push((self.now + Duration::from_nanos((pause * 1e9) as u64), index));
+        }
+    }
+
+    fn submit(&mut self, class: Class, cost: Cost) {
+        let request = Request { cost, ..request(class, 1) };
+        self.scheduler.submit(Ticket(self.next), request, self.now).unwrap();
+        self.next += 1;
+    }
+
+    fn run_until(&mut self, end: Instant) {
+        while self.now < end {
+            for load in self.loads.clone() {
+                if let Load::Backlog(class, most, cost) = load {
+                    while self.scheduler.figures(class).queued < most {
+                        self.submit(class, cost);
+                    }
+                }
+            }
+            let mut went = false;
+            while let Some(event) = self.scheduler.poll(self.now) {
+                let Event::Granted { cost, .. } = event else { panic!("nobody is in a hurry") };
+                self.throttled += u64::from(self.provider.admit(self.now, cost).throttled);
+                went = true;
+            }
+            if went && self.loads.iter().any(|load| matches!(load, Load::Backlog(..))) {
+                continue;
+            }
+            let arrival = self.due.iter().enumerate().min_by_key(|(_, due)| due.0);
+            let arrival = arrival.map(|(place, &(at, index))| (at, place, index));
+            let wakeup = self.scheduler.next_wakeup().unwrap_or(Instant::FAR);
+            match arrival {
+                Some((at, place, index)) if at <= wakeup => {
+                    self.now = at;
+                    self.due.swap_remove(place);
+                    if let Load::Random(class, _, cost) = self.loads[index] {
+                        self.submit(class, cost);
+                    }
+                    self.plan(index);
+                }
+                _ => self.now = wakeup.min(end),
+            }
+        }
+    }
+
+    /// From now on waits count: the budget is no longer empty from the start.
+    fn begin(&mut self) {
+        self.before = Class::ALL.map(|class| self.scheduler.figures(class).waits);
+    }
+
+    fn per_sec(&self, class: Class) -> f64 {
+        let seconds = self.now.since(T0).as_secs_f64();
+        self.scheduler.figures(class).spent.ops as f64 / seconds
+    }
+
+    /// An upper bound of what so large a part waited at most.
+    fn waited(&self, class: Class, part: f64) -> Duration {
+        let waits = self.scheduler.figures(class).waits.counts;
+        let before = &self.before[class.index()].counts;
+        let counts: Vec<_> = waits.iter().zip(before).map(|(all, before)| all - before).collect();
+        let all: u64 = counts.iter().sum();
+        let mut sum = 0;
+        let index = counts.iter().position(|count| {
+            sum += count;
+            sum as f64 >= part * all as f64
+        });
+        Waits::bound(index.unwrap())
+    }
+}
+
+fn seconds(seconds: u64) -> Instant {
+    millis(1000 * seconds)
+}
+
+const WORK: [Load; 3] = [
+    Load::Backlog(Class::Urgent, 8, PIECE),
+    Load::Backlog(Class::Background, 8, PIECE),
+    Load::Backlog(Class::Idle, 8, PIECE),
+];
+
+#[test]
+fn users_at_nine_tenths_wait_a_millisecond_whatever_work_is_queued() {
+    for contract in [ops(500), ops(1000), both(3000, 125), ops(16_000)] {
+        let iops = contract.paid_iops().unwrap();
+        let users = Load::Random(Class::Foreground, 0.9 * iops as f64, PAGE);
+        let loads = [&[users], WORK.as_slice()].concat();
+        let mut stage = Stage::new(Policy::Tags, &contract, &loads);
+        stage.run_until(seconds(5));
+        stage.begin();
+        stage.run_until(seconds(5 + 100_000 / iops));
+        let waited = stage.waited(Class::Foreground, 0.99);
+        assert!(waited <= Duration::from_micros(1024), "{iops}: {waited:?}");
+        assert_eq!(stage.throttled, 0);
+        let mut strict = Stage::new(Policy::Strict, &contract, &loads);
+        strict.run_until(seconds(20));
+        let waited = strict.waited(Class::Foreground, 0.99);
+        assert!(
+            waited > Duration::from_micros(64),
+            "strict order alone does not do that: {waited:?}"
+        );
+    }
+}
+
+#[test]
+fn a_storm_of_users_leaves_commits_their_tokens() {
+    for iops in [1000, 3000] {
+        for commits in [0.04, 0.2, 0.4] {
+            let loads = [
+                Load::Backlog(Class::Foreground, 64, PAGE),
+                Load::Random(Class::Commit, commits * iops as f64, PAGE),
+                WORK[0],
+            ];
+            let mut stage = Stage::new(Policy::Tags, &ops(iops), &loads);
+            stage.run_until(seconds(60));
+            let waited = stage.waited(Class::Commit, 0.99);
+            assert!(waited <= Duration::from_micros(1024), "{iops}: {waited:?}");
+            assert_eq!(stage.throttled, 0);
+        }
+    }
+}
+
+#[test]
+fn everything_paid_is_used_when_there_is_demand() {
+    for contract in [ops(20), ops(1000), ops(64_000), both(3000, 125), both(100, 1000)] {
+        for classes in 1..32_usize {
+            let all: Vec<_> = Class::ALL
+                .into_iter()
+                .filter(|class| classes >> class.index() & 1 == 1)
+                .map(|class| Load::Backlog(class, 16, PIECE))
+                .collect();
+            let mut stage = Stage::new(Policy::Tags, &contract, &all);
+            stage.run_until(seconds(1));
+            let before: u64 =
+                Class::ALL.iter().map(|class| stage.scheduler.figures(*class).spent.ops).sum();
+            let second = if contract.paid_iops() < Some(1000) { 40 } else { 3 };
+            stage.run_until(seconds(1 + second));
+            let after: u64 =
+                Class::ALL.iter().map(|class| stage.scheduler.figures(*class).spent.ops).sum();
+            let bytes = contract.paid_bytes_per_sec().map(|bytes| bytes / PIECE.bytes);
+            let paid = contract.paid_iops().unwrap().min(bytes.unwrap_or(u64::MAX)) * second;
+            let used = (after - before) as f64 / paid as f64;
+            assert!(used >= 0.97, "{used} of {:?} by {classes:b}", contract.limits);
+            assert_eq!(stage.throttled, 0);
+        }
+    }
+}
+
+#[test]
+fn under_a_storm_work_gets_its_floor() {
+    let loads = [&[Load::Backlog(Class::Foreground, 64, PAGE)], WORK.as_slice()].concat();
+    let mut stage = Stage::new(Policy::Tags, &ops(1000), &loads);
+    stage.run_until(seconds(60));
+    for class in [Class::Urgent, Class::Background, Class::Idle] {
+        let floor = 980.0 * Tags::RIGHTS[class.index()].floor;
+        let got = stage.per_sec(class);
+        assert!((0.95..1.3).contains(&(got / floor)), "{class:?}: {got} of {floor}");
+    }
+}
+
+#[test]
+fn with_users_at_four_fifths_work_gets_its_reservation() {
+    let loads = [&[Load::Random(Class::Foreground, 780.0, PAGE)], WORK.as_slice()].concat();
+    let mut stage = Stage::new(Policy::Tags, &ops(1000), &loads);
+    stage.run_until(seconds(60));
+    for class in [Class::Urgent, Class::Background, Class::Idle] {
+        let reserved = 980.0 * Tags::RIGHTS[class.index()].reservation;
+        let got = stage.per_sec(class);
+        assert!(got >= 0.95 * reserved, "{class:?}: {got} of {reserved}");
+    }
+}
+
+#[test]
+fn users_get_half_of_a_flood_of_commits() {
+    let loads =
+        [Load::Backlog(Class::Commit, 64, PAGE), Load::Backlog(Class::Foreground, 64, PAGE)];
+    let mut stage = Stage::new(Policy::Tags, &ops(1000), &loads);
+    stage.run_until(seconds(20));
+    assert!((480.0..500.0).contains(&stage.per_sec(Class::Foreground)));
+}
+
+#[test]
+fn what_is_spare_goes_to_the_most_urgent() {
+    let mut stage = Stage::new(Policy::Tags, &ops(1000), &WORK);
+    stage.run_until(seconds(20));
+    assert!(stage.per_sec(Class::Urgent) > 900.0);
+    assert!(stage.per_sec(Class::Background) < 1.1 * 49.0);
+    assert!(stage.per_sec(Class::Idle) < 1.1 * 9.8);
+}
+
+#[test]
+fn a_user_does_not_wait_for_tokens_that_a_large_request_gathers() {
+    let mut scheduler = Tags::new(&ops(1000), Share::default(), QUEUE_MAX, T0);
+    // 59 tokens, of which foreground leaves 31.
+    let at = millis(61);
+    scheduler.submit(Ticket(1), request(Class::Background, 8), at).unwrap();
+    assert_eq!(poll_all(&mut scheduler, at).len(), 0);
+    for ticket in 2..10 {
+        scheduler.submit(Ticket(ticket), request(Class::Foreground, 1), at).unwrap();
+    }
+    assert_eq!(poll_all(&mut scheduler, at).len(), 8);
+    assert!(scheduler.cancel(Ticket(1)));
+    assert_eq!(scheduler.figures(Class::Background).spent, Cost::default());
+}
+
+#[test]
+fn idle_work_leaves_what_users_are_expected_to_want() {
+    // A tenth of a second may be saved up; users come at two thirds of the rate.
+    let share = Share::new(0.98, 0.1).unwrap();
+    let idle_from = |users: u64| {
+        let mut scheduler = Tags::new(&ops(10_000), share, QUEUE_MAX, T0);
+        let mut ticket = 0;
+        for ms in 0..400 {
+            for _ in 0..users {
+                ticket += 1;
+                let request = request(Class::Foreground, 1);
+                scheduler.submit(Ticket(ticket), request, millis(ms)).unwrap();
+            }
+            poll_all(&mut scheduler, millis(ms));
+        }
+        // All saved tokens but one go to commits.
+        ticket += 1;
+        for more in 0..999 {
+            let request = request(Class::Commit, 1);
+            scheduler.submit(Ticket(ticket + more), request, millis(500)).unwrap();
+        }
+        poll_all(&mut scheduler, millis(500));
+        scheduler.submit(Ticket(ticket + 999), request(Class::Idle, 1), millis(500)).unwrap();
+        poll_all(&mut scheduler, millis(500));
+        scheduler.next_wakeup().unwrap().since(millis(500))
+    };
+    // 875 kept: more than the 600 expected. Due after 10 ms at a hundredth of 9800, but half is kept.
+    assert_eq!(idle_from(6), idle_from(0));
+}
+
+#[test]
+fn a_limited_class_leaves_tokens_unused() {
+    let mut rights = Tags::RIGHTS;
+    rights[Class::Idle.index()].limit = 0.1;
+    let mut scheduler = Tags::with_rights(rights, &ops(1000), Share::default(), QUEUE_MAX, T0);
+    for ticket in 0..500 {
+        scheduler.submit(Ticket(ticket), request(Class::Idle, 1), T0).unwrap();
+    }
+    let mut now = T0;
+    while now < seconds(3) {
+        poll_all(&mut scheduler, now);
+        now = scheduler.next_wakeup().unwrap();
+    }
+    let went = scheduler.figures(Class::Idle).granted;
+    // 98 a second, once seven eighths of a quarter second were saved up.
+    assert!((270..=290).contains(&went), "{went}");
+}
+
+#[test]
+fn nobody_needs_tokens_of_an_unlimited_contract() {
+    let mut scheduler = Tags::new(&Contract::unlimited(), Share::default(), QUEUE_MAX, T0);
+    for (ticket, class) in (0..).zip(Class::ALL) {
+        scheduler.submit(Ticket(ticket), request(class, 8), T0).unwrap();
+    }
+    assert_eq!(poll_all(&mut scheduler, T0).len(), 5);
+}
+
+#[test]
+fn the_head_of_a_class_never_waits_longer_than_its_patience() {
+    for contract in [ops(30), terms(1000)] {
+        for starved in [Class::Urgent, Class::Background, Class::Idle] {
+            let largest = Cost { ops: 8, bytes: 8 * 256 * KIB };
+            let others = Class::ALL.into_iter().filter(|class| *class != starved);
+            let mut loads: Vec<_> = others.map(|class| Load::Backlog(class, 16, largest)).collect();
+            loads.push(Load::Backlog(starved, 1, largest));
+            let mut stage = Stage::new(Policy::Tags, &contract, &loads);
+            stage.run_until(seconds(200));
+            let tags = Tags::new(&contract, Share::default(), 1, T0);
+            let (longest, bound) =
+                (stage.scheduler.figures(starved).waits.max, tags.patience(starved, largest));
+            assert!(longest <= bound, "{starved:?} waited {longest:?}, bound {bound:?}");
+        }
+    }
+}
+
+#[test]
+fn the_bound_is_what_the_record_says() {
+    let tags = Tags::new(&ops(1000), Share::default(), 1, T0);
+    let patience = |class| tags.patience(class, PIECE).as_millis();
+    assert_eq!([Class::Urgent, Class::Background, Class::Idle].map(patience), [376, 461, 733]);
+}
