@@ -146,6 +146,7 @@ pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
         paid_iops: meter.contract.paid_iops(),
         paid_bytes_per_sec: meter.contract.paid_bytes_per_sec(),
         rho: meter.share.rho(),
+        used: meter.used,
         credits: meter.credits,
         ops: spent.ops,
         bytes: spent.bytes,

@@ -56,6 +56,8 @@ pub struct Volume {
     pub paid_bytes_per_sec: Option<u64>,
     /// The share of the paid rates that is used now.
     pub rho: f64,
+    /// What was used of them in the last second, of the limit that is used most: 1 is the line.
+    pub used: f64,
     /// Burst credits that are counted on, as a part of those that can be; none without any.
     pub credits: Option<f64>,
     /// Tokens spent: I/O operations let through to the device, as the contract counts them.

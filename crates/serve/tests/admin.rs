@@ -51,6 +51,7 @@ impl Figures for Program {
             paid_iops: Some(3000),
             paid_bytes_per_sec: Some(125 << 20),
             rho: 0.98,
+            used: 0.75,
             credits: Some(0.5),
             ops: 17,
             bytes: 70_000,
@@ -191,6 +192,10 @@ fn metrics_are_open_metrics() {
             # TYPE plimsoll_volume_rho gauge
             plimsoll_volume_rho{volume="a"} 0.98
             plimsoll_volume_rho{volume="b\"\\"} 0.0
+            # HELP plimsoll_volume_used_ratio What was used in the last second, 1 is the line
+            # TYPE plimsoll_volume_used_ratio gauge
+            plimsoll_volume_used_ratio{volume="a"} 0.75
+            plimsoll_volume_used_ratio{volume="b\"\\"} 0.0
             # HELP plimsoll_volume_credits Burst credits left, as a part
             # TYPE plimsoll_volume_credits gauge
             plimsoll_volume_credits{volume="a"} 0.5

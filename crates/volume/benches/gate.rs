@@ -1,6 +1,7 @@
 //! What an uncontended request pays for its gate: budget covered, nobody waiting, real clock.
 //!
-//! `cargo bench -p volume --bench gate`. The gate's own cost is `gated` less `bare`.
+//! `cargo bench -p volume --bench gate`. The gate's own cost is that with its
+//! scheduler's name less `bare`.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use futures_util::FutureExt;
 use policy::budget::Share;
 use policy::contract::{Contract, Counted, Limit};
 use policy::purpose::{Origin, Step};
+use policy::sched::Policy;
 use volume::layer::gate::Gate;
 use volume::{
     Clock, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume, ready,
@@ -89,12 +91,15 @@ fn gate(c: &mut Criterion) {
     read(c, "read 4 KiB, bare", &Null);
 
     let clock = Clock::real();
-    let gate = Gate::new(Null, "null", &ample(), Share::default(), clock.clone());
-    let object = now(gate.create(&name, &Intent::DATA)).expect("it does not fail");
-    // The budget is empty at first.
-    let soon = clock.now() + std::time::Duration::from_millis(300);
-    volume::task::block_on(clock.sleep_until(soon));
-    read(c, "read 4 KiB, gated", &*object);
+    for policy in Policy::ALL {
+        let share = Share::default();
+        let gate = Gate::with_policy(Null, "null", &ample(), share, policy, clock.clone());
+        let object = now(gate.create(&name, &Intent::DATA)).expect("it does not fail");
+        // The budget is empty at first.
+        let soon = clock.now() + std::time::Duration::from_millis(300);
+        volume::task::block_on(clock.sleep_until(soon));
+        read(c, &format!("read 4 KiB, {}", policy.name()), &*object);
+    }
 
     c.bench_function("ask the clock", |b| b.iter(|| clock.now()));
 }

@@ -10,6 +10,7 @@ mod exec;
 pub mod gate;
 pub mod interleave;
 mod log;
+pub mod sched;
 mod search;
 pub mod spread;
 
@@ -29,4 +30,5 @@ pub struct Program {
 }
 
 /// Every program.
-pub const PROGRAMS: [&Program; 3] = [&gate::PROGRAM, &interleave::PROGRAM, &spread::PROGRAM];
+pub const PROGRAMS: [&Program; 4] =
+    [&gate::PROGRAM, &interleave::PROGRAM, &sched::PROGRAM, &spread::PROGRAM];

@@ -109,6 +109,11 @@ impl Scrape {
             })
         };
         page.gauges("volume_rho", "Share of the paid rates that is used", parts(|v| Some(v.rho)))?;
+        page.gauges(
+            "volume_used_ratio",
+            "What was used in the last second, 1 is the line",
+            parts(|v| Some(v.used)),
+        )?;
         page.gauges("volume_credits", "Burst credits left, as a part", parts(|v| v.credits))?;
         page.counters("volume_ops", "Operations let through, in tokens", each(|v| Some(v.ops)))?;
         page.counters("volume_bytes", "Bytes let through", each(|v| Some(v.bytes)))?;

@@ -1,0 +1,408 @@
+//! Every scheduler under the same script: a gate without futures and devices, so that clocks may go
+//! back and thousands of scripts take seconds.
+//!
+//! ```text
+//!   script: bursts of every class, deadlines, cancels, refunds, other terms and shares,
+//!      │    a machine that was suspended, a clock that steps back
+//!   scheduler ──► provider (for those who promise never to overdraw it)
+//! ```
+//!
+//! What must hold (MECHANISMS 7.5): every request is answered once; within a class nobody overtakes;
+//! nobody is granted after its deadline, and nobody expires before it; only a request that may be refused
+//! is, and only by a full queue; what was spent is what was granted less what was given back; whoever
+//! waits is woken; a second deals out no more than was paid; the provider is never overdrawn; and, as long
+//! as nobody touches clock and terms, the first of a class goes within its patience.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use policy::budget::Share;
+use policy::contract::{Contract, Cost, Counted, Limit};
+use policy::provider::Provider;
+use policy::purpose::Class;
+use policy::sched::{Event, Policy, Request, Scheduler, Tags, Ticket};
+use policy::time::{Instant, NANOS_PER_SEC};
+use rand::RngExt;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::{Program, Sim};
+
+/// See the [module](self).
+pub const PROGRAM: Program = Program {
+    name: "sched",
+    about: "Every scheduler under the same script: answers, order, conservation, starvation",
+    run,
+};
+
+/// The largest operation. Nothing in the rules depends on it.
+const OP_BYTES_MAX: u64 = 16 * 1024;
+const OPS_MAX: u64 = 8;
+const CLASSES: usize = Class::ALL.len();
+/// Operations that may be granted and neither used nor given back. A token that is given back late was
+/// saved up twice: by the provider, if it was not full, and by us. Providers save up a second's worth and
+/// we a quarter of it, so there is room for that; small as the buckets are here, room is made.
+const HELD_MAX: u64 = 16;
+/// Wake-ups after which somebody who still waits is taken to wait for ever.
+const WAKEUPS_MAX: u64 = 200_000;
+
+fn run(sim: &Sim) -> String {
+    let told = Policy::ALL.map(|policy| Stage::new(sim, policy).play());
+    told.join("; ")
+}
+
+/// One scheduler on its way through the script.
+struct Stage {
+    sim: Sim,
+    policy: Policy,
+    random: Xoshiro256PlusPlus,
+    scheduler: Box<dyn Scheduler>,
+    provider: Provider,
+    /// What the provider keeps to, and the terms the scheduler goes by now.
+    paid: Contract,
+    terms: Contract,
+    share: Share,
+    queue_max: usize,
+    /// Nobody touches clock, terms or what was granted: the bound on waiting holds.
+    calm: bool,
+    /// What the machine has lived through, and how far its clock is behind that.
+    now: Instant,
+    behind: Duration,
+    /// The latest the clock has shown: what second it is for those who deal out seconds.
+    shown_max: Instant,
+    waiting: BTreeMap<Ticket, Request>,
+    in_hand: VecDeque<(Class, Cost)>,
+    last: [Option<Ticket>; CLASSES],
+    /// Since when somebody is first in a class at the longest.
+    first_since: [Instant; CLASSES],
+    count: Count,
+    /// The second of the clock, and what was spent in it.
+    second: (u64, u64),
+}
+
+#[derive(Default)]
+struct Count {
+    submitted: u64,
+    granted: u64,
+    expired: u64,
+    cancelled: u64,
+    refused: u64,
+    spent: [Cost; CLASSES],
+}
+
+impl Stage {
+    fn new(sim: &Sim, policy: Policy) -> Self {
+        let mut random = sim.random("script");
+        let paid = any_contract(&mut random);
+        let share = any_share(&mut random);
+        let (queue_max, calm) = (random.random_range(1..20), random.random_bool(0.3));
+        let scheduler = policy.build(&paid, share, queue_max, Instant::ZERO);
+        let mut provides = paid.clone();
+        for limit in &mut provides.limits {
+            limit.depth += if calm { 0 } else { least(limit.counts) / OPS_MAX * HELD_MAX };
+        }
+        let stage = Self {
+            sim: sim.clone(),
+            policy,
+            random,
+            scheduler,
+            provider: Provider::new(&provides, Instant::ZERO),
+            terms: paid.clone(),
+            paid,
+            share,
+            queue_max,
+            calm,
+            now: Instant::ZERO,
+            behind: Duration::ZERO,
+            shown_max: Instant::ZERO,
+            waiting: BTreeMap::new(),
+            in_hand: VecDeque::new(),
+            last: [None; CLASSES],
+            first_since: [Instant::ZERO; CLASSES],
+            count: Count::default(),
+            second: (0, 0),
+        };
+        stage.note(format_args!("! {:?}, {share:?}, calm: {calm}", stage.paid.limits));
+        stage
+    }
+
+    fn note(&self, what: std::fmt::Arguments<'_>) {
+        let at = self.shown().since(Instant::ZERO);
+        self.sim.note(self.policy.name(), format_args!("{at:?} {what}"));
+    }
+
+    /// What the machine's clock shows.
+    fn shown(&self) -> Instant {
+        Instant::from_nanos(self.now.as_nanos().saturating_sub(self.behind.as_nanos() as u64))
+    }
+
+    fn play(mut self) -> String {
+        for _ in 0..self.random.random_range(20..200) {
+            self.act();
+        }
+        self.finish()
+    }
+
+    fn act(&mut self) {
+        match self.random.random_range(0..if self.calm { 70 } else { 100 }) {
+            0..35 => self.burst(),
+            35..70 => {
+                let pause = self.random.random_range(Duration::ZERO..Duration::from_millis(200));
+                self.pass(pause);
+            }
+            70..78 => self.cancel(),
+            78..86 => self.refund(),
+            86..90 => self.change_terms(),
+            90..93 => {
+                self.share = any_share(&mut self.random);
+                self.scheduler.set_share(self.share, &self.terms, self.shown());
+            }
+            93..96 => {
+                // The machine was suspended: alarms are late, and the provider went on earning.
+                let asleep = self.random.random_range(Duration::ZERO..Duration::from_secs(4000));
+                self.note(format_args!("! suspended for {asleep:?}"));
+                self.now = self.now + asleep;
+            }
+            _ => {
+                let back = self.random.random_range(Duration::ZERO..Duration::from_secs(5));
+                self.note(format_args!("! the clock steps back by {back:?}"));
+                self.behind += back;
+            }
+        }
+        self.poll();
+    }
+
+    fn burst(&mut self) {
+        let class = Class::ALL[self.random.random_range(0..CLASSES)];
+        let count = if self.random.random_bool(0.2) { 60 } else { 6 };
+        let in_a_hurry = self.random.random_bool(0.2);
+        let refusable = self.random.random_bool(0.2);
+        let largest = self.scheduler.largest();
+        for _ in 0..self.random.random_range(1..=count) {
+            let len = match self.random.random_range(0..4) {
+                0 => self.random.random_range(0..=OPS_MAX * OP_BYTES_MAX),
+                _ => self.random.random_range(0..=OP_BYTES_MAX),
+            };
+            let len = len.min(largest.bytes).min(largest.ops.saturating_mul(OP_BYTES_MAX));
+            let patience = self.random.random_range(0..300_000);
+            let deadline = in_a_hurry.then(|| self.shown() + Duration::from_micros(patience));
+            self.submit(Request { class, cost: self.terms.cost(len), deadline, refusable });
+        }
+    }
+
+    fn submit(&mut self, request: Request) {
+        let ticket = Ticket(self.count.submitted);
+        self.count.submitted += 1;
+        let queued = self.waiting.values().filter(|other| other.class == request.class).count();
+        match self.scheduler.submit(ticket, request, self.shown()) {
+            Ok(()) => {
+                if queued == 0 {
+                    self.first_since[request.class.index()] = self.shown();
+                }
+                self.waiting.insert(ticket, request);
+            }
+            Err(full) => {
+                assert!(request.refusable, "{full}, and it must not be refused");
+                let max = if self.policy == Policy::None { usize::MAX } else { self.queue_max };
+                assert!(queued >= max, "{queued} of {max} wait");
+                self.count.refused += 1;
+            }
+        }
+    }
+
+    /// Time goes on, and every alarm rings in time.
+    fn pass(&mut self, pause: Duration) {
+        let until = self.now + pause;
+        let mut wakeups = 0;
+        while let Some(wait) = self.wait().filter(|&wait| self.now + wait < until) {
+            self.now = self.now + wait;
+            self.poll();
+            wakeups += 1;
+            assert!(wakeups < WAKEUPS_MAX, "{}: it is woken for nothing", self.policy.name());
+        }
+        self.now = until;
+    }
+
+    /// How long until the scheduler wants to be polled.
+    fn wait(&self) -> Option<Duration> {
+        self.scheduler.next_wakeup().map(|at| at.since(self.shown()))
+    }
+
+    fn cancel(&mut self) {
+        let among = self.waiting.len().max(1);
+        let Some(&ticket) = self.waiting.keys().nth(self.random.random_range(0..among)) else {
+            return;
+        };
+        self.note(format_args!("! {ticket:?} gives up"));
+        assert!(self.scheduler.cancel(ticket), "it waits");
+        assert!(!self.scheduler.cancel(ticket), "it waits no more");
+        self.waiting.remove(&ticket);
+        self.count.cancelled += 1;
+    }
+
+    fn refund(&mut self) {
+        let Some((class, cost)) = self.in_hand.pop_front() else { return };
+        self.note(format_args!("! {cost:?} of {} is given back", class.name()));
+        self.scheduler.refund(class, cost);
+        let spent = &mut self.count.spent[class.index()];
+        *spent = Cost { ops: spent.ops - cost.ops, bytes: spent.bytes - cost.bytes };
+        self.second.1 = self.second.1.saturating_sub(cost.ops);
+    }
+
+    /// Other terms, never above what the provider keeps to.
+    fn change_terms(&mut self) {
+        self.terms = self.paid.clone();
+        for limit in &mut self.terms.limits {
+            limit.rate_per_sec =
+                self.random.random_range(limit.rate_per_sec.div_ceil(10)..=limit.rate_per_sec);
+            limit.depth = self.random.random_range(least(limit.counts)..=limit.depth);
+        }
+        self.note(format_args!("! {:?}", self.terms.limits));
+        self.scheduler.set_contract(&self.terms, self.shown());
+    }
+
+    fn poll(&mut self) {
+        self.shown_max = self.shown_max.max(self.shown());
+        while let Some(event) = self.scheduler.poll(self.shown()) {
+            match event {
+                Event::Granted { ticket, cost } => self.granted(ticket, cost),
+                Event::Expired { ticket } => {
+                    let request = self.waiting.remove(&ticket).expect("answered once");
+                    let passed = request.deadline.is_some_and(|at| at <= self.shown());
+                    assert!(passed, "{ticket:?} expired before its time");
+                    self.first_since[request.class.index()] = self.shown();
+                    self.count.expired += 1;
+                }
+            }
+        }
+        let wakeup = self.scheduler.next_wakeup();
+        assert_eq!(wakeup.is_none(), self.waiting.is_empty(), "{wakeup:?}");
+        assert!(wakeup.is_none_or(|at| at > self.shown()), "{wakeup:?} has passed");
+        let late = |request: &Request| request.deadline.is_some_and(|at| at <= self.shown());
+        assert!(!self.waiting.values().any(late), "a deadline passed unseen");
+        assert!(self.policy != Policy::None || self.waiting.is_empty(), "somebody waits");
+    }
+
+    fn granted(&mut self, ticket: Ticket, cost: Cost) {
+        let request = self.waiting.remove(&ticket).expect("answered once");
+        let (class, index) = (request.class, request.class.index());
+        assert_eq!(cost, request.cost, "no more and no less than it costs");
+        assert!(self.last[index] < Some(ticket), "{ticket:?} of {} was overtaken", class.name());
+        assert!(request.deadline.is_none_or(|at| self.shown() < at), "{ticket:?} goes too late");
+        self.last[index] = Some(ticket);
+        self.note(format_args!(". {ticket:?} of {} goes for {cost:?}", class.name()));
+        self.check_patience(class, cost);
+        self.first_since[index] = self.shown();
+        self.count.granted += 1;
+        let spent = &mut self.count.spent[index];
+        *spent = Cost { ops: spent.ops + cost.ops, bytes: spent.bytes + cost.bytes };
+        self.check_second(cost);
+        let held: u64 = self.in_hand.iter().map(|(_, cost)| cost.ops).sum();
+        if !self.calm && held + cost.ops <= HELD_MAX && self.random.random_bool(0.1) {
+            self.in_hand.push_back((class, cost));
+        } else {
+            let admitted = self.provider.admit(self.now, cost);
+            assert!(
+                !(admitted.throttled && self.policy.never_overdraws()),
+                "{}: the provider was overdrawn by {ticket:?}",
+                self.policy.name()
+            );
+        }
+    }
+
+    fn check_patience(&self, class: Class, cost: Cost) {
+        if self.calm && self.policy == Policy::Tags {
+            let tags = Tags::new(&self.terms, self.share, self.queue_max, Instant::ZERO);
+            let waited = self.shown().since(self.first_since[class.index()]);
+            let bound = tags.patience(class, cost);
+            assert!(waited <= bound, "{} waited {waited:?} of {bound:?}", class.name());
+        }
+    }
+
+    /// Those who deal out seconds give no more in one than was paid, but for the parts that the first of
+    /// each class had from the second before, and what every pool has at least.
+    fn check_second(&mut self, cost: Cost) {
+        let second = self.shown_max.as_nanos() / NANOS_PER_SEC;
+        if self.second.0 != second {
+            self.second = (second, 0);
+        }
+        self.second.1 += cost.ops;
+        let deals = !matches!(self.policy, Policy::None | Policy::Strict | Policy::Tags);
+        if let (true, Some(paid)) = (deals, self.paid.paid_iops()) {
+            let most = paid + OPS_MAX * CLASSES as u64 + 3;
+            assert!(self.second.1 <= most, "{} of {most} in a second", self.second.1);
+        }
+    }
+
+    /// Nobody asks for more: everyone is answered in the end, and the books are right.
+    fn finish(mut self) -> String {
+        let mut wakeups = 0;
+        while let Some(wait) = self.wait() {
+            self.now = self.now + wait;
+            self.poll();
+            wakeups += 1;
+            assert!(wakeups < WAKEUPS_MAX, "these wait for ever: {:?}", self.waiting);
+        }
+        let figures = Class::ALL.map(|class| self.scheduler.figures(class));
+        let Count { submitted, granted, expired, cancelled, refused, spent } = self.count;
+        assert_eq!(figures.each_ref().map(|figures| figures.spent), spent, "tokens were minted");
+        let total = |of: fn(&policy::sched::Figures) -> u64| figures.iter().map(of).sum::<u64>();
+        assert_eq!(total(|f| f.granted), granted);
+        assert_eq!(total(|f| f.expired), expired);
+        assert_eq!(total(|f| f.cancelled), cancelled);
+        assert_eq!(total(|f| f.refused), refused);
+        assert_eq!(total(|f| f.waits.counts.iter().sum()), granted);
+        assert_eq!(granted + expired + cancelled + refused, submitted, "answered once");
+        format!("{} {granted}/{submitted} by {}", self.policy.name(), self.now.as_nanos())
+    }
+}
+
+/// Limits of both kinds or of one. The provider saves up little, so that an overdraft shows soon.
+fn any_contract(random: &mut Xoshiro256PlusPlus) -> Contract {
+    let iops = random.random_range(20..5_000);
+    let per_op = random.random_range(1_000..OP_BYTES_MAX);
+    let mut limit = |counts, rate_per_sec| {
+        let depth = least(counts) + random.random_range(0..rate_per_sec / 4);
+        Limit { counts, rate_per_sec, depth }
+    };
+    let mut limits = vec![limit(Counted::Ops, iops), limit(Counted::Bytes, iops * per_op)];
+    match random.random_range(0..4) {
+        0 => limits.truncate(1),
+        1 => drop(limits.remove(0)),
+        _ => {}
+    }
+    Contract { limits, op_bytes_max: OP_BYTES_MAX, ..Contract::unlimited() }
+}
+
+fn any_share(random: &mut Xoshiro256PlusPlus) -> Share {
+    let share = Share::new(random.random_range(0.1..=0.98), random.random_range(0.0..=0.25));
+    share.expect("within the range of shares")
+}
+
+/// The depth that every request fits in.
+const fn least(counts: Counted) -> u64 {
+    match counts {
+        Counted::Ops => OPS_MAX,
+        Counted::Bytes => OPS_MAX * OP_BYTES_MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{replay, search};
+
+    #[test]
+    fn a_thousand_seeds_hold_for_every_scheduler() {
+        let report = search(&PROGRAM, 0..1_000, 1);
+        assert!(report.failures.is_empty(), "{}", report.failures[0]);
+        assert_eq!((report.seeds, report.distinct), (1_000, 1_000));
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_log() {
+        for seed in 0..10 {
+            let (first, second) = (replay(&PROGRAM, seed).0, replay(&PROGRAM, seed).0);
+            assert!(first == second, "seed {seed}");
+        }
+    }
+}
