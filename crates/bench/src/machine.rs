@@ -7,12 +7,17 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Processors, their model and the kernel, as far as the system tells.
 pub(crate) fn describe() -> String {
-    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    let count = processor_count();
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let model = model.map_or("processors", |(_, model)| model);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("{count} x {model}, {} {}", std::env::consts::OS, kernel.trim())
+}
+
+/// Processors there are for us.
+pub(crate) fn processor_count() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Processor time that all threads of this process took so far, in user mode and in the kernel.

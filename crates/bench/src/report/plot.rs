@@ -118,6 +118,8 @@ pub enum Stroke {
     Dots,
     /// Bars from zero, each one unit wide to the right of its point.
     Bars,
+    /// Bars from zero that hide what is behind them: parts of a sum, the whole drawn first.
+    Stack,
 }
 
 impl Stroke {
@@ -127,7 +129,7 @@ impl Stroke {
             Self::Line => "line",
             Self::Dashes => "dashes",
             Self::Dots => "dots",
-            Self::Bars => "bars",
+            Self::Bars | Self::Stack => "bars",
         }
     }
 }
@@ -167,7 +169,7 @@ pub(super) fn svg(plot: &Plot) -> anyhow::Result<String> {
 fn draw(plot: &Plot, area: &Area<'_>) -> anyhow::Result<()> {
     let placed: Vec<_> = plot.curves.iter().map(|curve| placed(plot, curve)).collect();
     let points = || placed.iter().flat_map(|curve| &curve.points).filter(|p| is_there(p));
-    let bars = plot.curves.iter().any(|curve| curve.stroke == Stroke::Bars);
+    let bars = plot.curves.iter().any(|curve| matches!(curve.stroke, Stroke::Bars | Stroke::Stack));
     let marks = plot.marks.iter().map(|(at, _)| plot.x_axis.place(*at));
     let x = range(points().map(|p| p.0).chain(marks), if bars { 1.0 } else { 0.0 });
     let x = plot.x_axis.whole(x);
@@ -238,6 +240,9 @@ fn draw_curve(chart: &mut Chart<'_, '_>, curve: &Curve, colour: RGBColor) -> any
             Stroke::Bars => chart.draw_series(points.map(|(x, y)| {
                 Rectangle::new([(x + 0.1, 0.0), (x + 0.9, y)], colour.mix(0.6).filled())
             }))?,
+            Stroke::Stack => chart.draw_series(
+                points.map(|(x, y)| Rectangle::new([(x, 0.0), (x + 1.0, y)], colour.filled())),
+            )?,
         };
     }
     Ok(())

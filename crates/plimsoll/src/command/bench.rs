@@ -1,5 +1,6 @@
 //! `plimsoll bench`: measures, and reports as a table, JSON or a page. One file a bench.
 
+mod contract;
 mod kv;
 mod path;
 mod provider;
@@ -22,6 +23,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Bench {
+    Contract(contract::Args),
     Kv(Box<kv::Args>),
     Provider(provider::Args),
     Path(path::Args),
@@ -29,6 +31,7 @@ enum Bench {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.bench {
+        Bench::Contract(args) => contract::run(args),
         Bench::Kv(args) => kv::run(args),
         Bench::Provider(args) => provider::run(args),
         Bench::Path(args) => path::run(args),

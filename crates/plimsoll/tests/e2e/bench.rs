@@ -76,6 +76,32 @@ fn ycsb_runs_whole_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn schemes_are_compared_on_equal_volumes() {
+    let place = Place::new();
+    let args = ["bench", "contract", "--profile", "smoke", "--json", "c.json", "--html", "c.html"];
+    let ended = place.run(&args);
+    assert!(ended.status.success(), "{}", ended.err);
+    assert!(ended.out.starts_with("bench contract takes about"), "{}", ended.out);
+    let json = std::fs::read_to_string(place.path("c.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let list = |name: &str| report[name].as_array().expect("a list").clone();
+    for (id, scheme) in [("B03", "stabilizer"), ("B04", "auto-tuned"), ("B16", "ours")] {
+        let has = |row: &serde_json::Value| row["id"] == id && row["scheme"] == scheme;
+        assert!(list("rows").iter().any(has), "no {id} of {scheme}");
+    }
+    // How fast it was is no matter of tests; that every value was its key's, and ours within the line, is.
+    let sound: Vec<_> = list("checks").into_iter().filter(|check| check["id"] == "all").collect();
+    assert_eq!(sound.len(), 2, "{}", ended.out);
+    assert!(sound.iter().all(|check| check["holds"] == true), "{}", ended.out);
+    let page = std::fs::read_to_string(place.path("c.html")).expect("a page");
+    assert!(page.matches("<svg").count() >= 10 && page.contains("tokens of each class, ours"));
+
+    let ended = place.run(&["bench", "contract", "--rows", "B99"]);
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(ended.err.contains("there is no row B99; there are B03"), "{}", ended.err);
+}
+
+#[test]
 fn an_interrupted_bench_leaves_nothing_behind_and_a_killed_one_not_for_long() {
     let place = Place::new();
     let args = ["--workloads", "c", "--time", "1h"];

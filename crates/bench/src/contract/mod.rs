@@ -1,0 +1,21 @@
+//! What `bench contract` measures and how it is told: schemes side by side on equal volumes.
+//!
+//! ```text
+//! Cell: a case (load, volume, cache) ─┬─ Side: one scheme ─┬─ Measured: one run, closed loop
+//!                                     │                    ├─ … one for each seed
+//!                                     │                    └─ Measured: open loop
+//!                                     └─ how late a bare sleep was meanwhile
+//! ```
+//!
+//! The rows are B03 to B16 of MECHANISMS 8. Opening stores and running loads is the business of the program;
+//! here is what becomes of the figures. A figure of a cell is the median of its runs; a ratio of two schemes
+//! is the median of the ratios of runs with the same seed, which ran at the same time or in turn.
+
+mod late;
+mod measured;
+mod plots;
+mod sheet;
+
+pub use late::Late;
+pub use measured::{Counted, Measured, wait_quantile};
+pub use sheet::{Better, Cell, Sheet, Side, median};

@@ -1,0 +1,172 @@
+//! `plimsoll bench contract`.
+
+mod baselines;
+mod cell;
+mod rows;
+mod scale;
+mod stand;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use bench::Profile;
+use bench::contract::Sheet;
+use bench::report::Report;
+use indicatif::{ProgressBar, ProgressStyle};
+use volume::Clock;
+
+use self::baselines::{HISTORY, NEVER_OVERDRAW};
+use self::cell::{Bencher, Case, Cells};
+use self::rows::Row;
+use self::scale::Scale;
+use self::stand::{Image, OPENING};
+use super::Common;
+use crate::command::interrupt::{self, Interrupt};
+
+/// Stores that keep to a contract beside stores that do not: flat p99 at the line, or not
+///
+/// Runs schemes side by side on equal simulated volumes: RocksDB as it is, with its own rate limiter, behind
+/// the schedulers that were published, and ours. Every scheme has the same bytes of cache, a copy of the
+/// same loaded database, and the same load from the same seeds. Rows are those of MECHANISMS 8.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll bench contract --profile smoke
+  plimsoll bench contract --rows B04,B05 --html contract.html
+  plimsoll bench contract --json contract.json --html contract.html   # every row: about an hour")]
+pub(super) struct Args {
+    #[command(flatten)]
+    common: Common,
+
+    /// The rows to measure, as B03,B15a,(b) [default: all; of smoke a few]
+    #[arg(long, value_delimiter = ',', value_name = "IDS")]
+    rows: Vec<String>,
+
+    /// How long each run is [default: 1s smoke, 10s short, 3m paper]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    time: Option<Duration>,
+
+    /// Runs of each case, with a seed each [default: 1 smoke, 3 short, 5 paper]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    runs: Option<u64>,
+}
+
+/// Records a second that a load takes at least, for telling how long it will take.
+const LOADS_PER_SEC: u64 = 40_000;
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let options = args.common.options(&args.rows);
+    let mut scale = Scale::of(options.profile);
+    scale.time = args.time.unwrap_or(scale.time);
+    scale.runs = args.runs.unwrap_or(scale.runs);
+    let rows = args.wanted(&scale, options.profile)?;
+    let mut cases: Vec<&Case> = Vec::new();
+    for case in rows.iter().flat_map(|row| &row.cases) {
+        if !cases.contains(&case) {
+            cases.push(case);
+        }
+    }
+    let opening = if options.profile == Profile::Smoke { OPENING / 10 } else { OPENING };
+    let takes: Duration = cases.iter().map(|case| case.takes(&scale, opening)).sum();
+    let load = Duration::from_secs(scale.records().div_ceil(LOADS_PER_SEC));
+    println!(
+        "bench contract takes about {}: {} records to load, then {} rows of {} cases",
+        humantime::format_duration(Duration::from_secs((takes + load).as_secs().max(1))),
+        scale.records(),
+        rows.len(),
+        cases.len(),
+    );
+
+    let interrupt = Interrupt::listen().context("listen to signals")?;
+    let clock = Clock::real();
+    let image = Image::load(&scale, options.seed, &clock, interrupt.asked())?;
+    let bencher =
+        Bencher { image: &image, scale, clock, stop: interrupt.asked(), seed: options.seed };
+    let mut report = Report::new("contract", &options);
+    describe(&mut report, &scale, &image, &rows);
+    let mut cells = Cells::default();
+    let bar = ProgressBar::new(cases.len() as u64).with_style(
+        ProgressStyle::with_template("{bar:30} {elapsed} ({eta} left): {msg}")
+            .expect("the template is right"),
+    );
+    let mut sheet = Sheet::new(&mut report);
+    for row in &rows {
+        let mut measured = Vec::new();
+        for case in &row.cases {
+            bar.set_message(format!("{}, {}", row.id, case.name));
+            measured.push(cells.get(&bencher, case)?);
+            bar.set_position(cells.all().count() as u64);
+            if interrupt.is_asked() {
+                break;
+            }
+        }
+        if interrupt.is_asked() {
+            break;
+        }
+        measured.iter().for_each(|cell| sheet.cell(row.id, cell));
+        (row.tell)(&mut sheet, &measured);
+    }
+    bar.finish_and_clear();
+    sheet.sound(cells.all(), &NEVER_OVERDRAW);
+    if interrupt.is_asked() {
+        report.notes.push("interrupted: some rows were not measured".into());
+        report.print();
+        return Ok(ExitCode::from(interrupt::STATUS));
+    }
+    args.common.give(&report)
+}
+
+impl Args {
+    fn wanted(&self, scale: &Scale, profile: Profile) -> anyhow::Result<Vec<Row>> {
+        let mut rows = rows::all(scale);
+        let known: Vec<_> = rows.iter().map(|row| row.id).collect();
+        if let Some(unknown) = self.rows.iter().find(|id| !known.contains(&id.as_str())) {
+            bail!("there is no row {unknown}; there are {}", known.join(", "));
+        }
+        rows.retain(|row| match profile {
+            _ if !self.rows.is_empty() => self.rows.iter().any(|id| id == row.id),
+            Profile::Smoke => rows::SMOKE.contains(&row.id),
+            _ => true,
+        });
+        Ok(rows)
+    }
+}
+
+/// What a reader of the report has to know.
+fn describe(report: &mut Report, scale: &Scale, image: &Image, rows: &[Row]) {
+    report.notes.push(format!(
+        "{} records of {} + {} bytes, a {}th of the papers'; tables {} MiB, memtable {} MiB, first level {} \
+         MiB, no compression, 10 bits of filter; tables by level after the load: {:?}",
+        image.records,
+        scale::KEY_BYTES,
+        scale::VALUE_BYTES,
+        scale.divisor,
+        scale.table >> 20,
+        scale.memtable >> 20,
+        scale.level_base >> 20,
+        image.levels,
+    ));
+    report.notes.push(format!(
+        "{} runs of {} after {} that do not count; one period of the sine in each; the skew inside a key \
+         range is scaled with the number of keys",
+        scale.runs,
+        humantime::format_duration(scale.time),
+        humantime::format_duration(scale.lead),
+    ));
+    report.notes.push(
+        "volumes are simulated on memory; the schemes of a case run at the same time where all of them \
+         together are paid for at most 6000 IOPS, else in turn; latencies are of the closed loop, from the \
+         start of an operation; rows named /open are a run of their own, from the intended start"
+            .into(),
+    );
+    let mut told = Vec::new();
+    for scheme in rows.iter().flat_map(|row| &row.cases).flat_map(|case| &case.schemes) {
+        if !told.contains(&scheme.name) {
+            told.push(scheme.name);
+            let (gate, cache) = (scheme.gate.name(), scheme.cache);
+            let line = format!("{}: {} (gate {gate}, cache {cache:?})", scheme.name, scheme.about);
+            report.notes.push(line);
+        }
+    }
+    report.history.extend(HISTORY.iter().map(|line| (*line).to_owned()));
+}

@@ -1,0 +1,104 @@
+//! The schemes that are compared: data, fixed once, and printed in every report.
+//!
+//! All of them run on the same shim and the same pool, with the same options of RocksDB and the same bytes
+//! of cache. What a scheme is tuned with stands here and nowhere else; a change after a band was looked at
+//! gets a line in [`HISTORY`].
+
+use plimsoll::kv::CachePolicy;
+use policy::sched::Policy;
+
+/// What a store runs with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Scheme {
+    pub(super) name: &'static str,
+    /// Who goes next at its volume's gate.
+    pub(super) gate: Policy,
+    /// What keeps blocks, where there is a cache.
+    pub(super) cache: CachePolicy,
+    /// Whether RocksDB limits its own background writes, at a rate it tunes by itself up to the bandwidth
+    /// that was paid for.
+    pub(super) limiter: bool,
+    /// What people are told of it.
+    pub(super) about: &'static str,
+}
+
+/// RocksDB as it is: whatever it asks goes to the provider at once.
+pub(super) const PLAIN: Scheme = Scheme {
+    name: "plain",
+    gate: Policy::None,
+    cache: CachePolicy::RocksDb,
+    limiter: false,
+    about: "RocksDB, its block cache (LRU), no gate",
+};
+
+/// The same with what RocksDB has against bursts of its own: `NewGenericRateLimiter(auto_tuned)`, refilled
+/// every 100 ms, fairness 10, as its documentation proposes; writes only, its default.
+pub(super) const AUTO_TUNED: Scheme = Scheme {
+    name: "auto-tuned",
+    limiter: true,
+    about: "plain, and RocksDB's auto-tuned rate limiter up to the paid bandwidth",
+    ..PLAIN
+};
+
+/// The paper's NA: nothing but the limit, filled at the start of every second.
+pub(super) const STABILIZER: Scheme = Scheme {
+    name: "stabilizer",
+    gate: Policy::Stabilizer,
+    about: "plain behind a gate of one pool a second, whoever comes first: the paper's NA",
+    ..PLAIN
+};
+
+/// The paper's SA.
+pub(super) const STATIC: Scheme = Scheme {
+    name: "static",
+    gate: Policy::Static,
+    about: "plain behind a gate of fixed pools a second: the paper's SA",
+    ..PLAIN
+};
+
+/// The paper's DA.
+pub(super) const DYNAMIC: Scheme = Scheme {
+    name: "dynamic",
+    gate: Policy::Dynamic,
+    about: "plain behind a gate of pools cut anew each second: the paper's DA",
+    ..PLAIN
+};
+
+/// The paper's TWA.
+pub(super) const WINDOWS: Scheme = Scheme {
+    name: "windows",
+    gate: Policy::Windows,
+    about: "plain behind a gate of time windows, as published: the paper's TWA",
+    ..PLAIN
+};
+
+/// TWA as its code has it.
+pub(super) const WINDOWS_RELEASED: Scheme = Scheme {
+    name: "windows-released",
+    gate: Policy::WindowsReleased,
+    about: "plain behind a gate of time windows, as in the released code",
+    ..PLAIN
+};
+
+/// Our gate alone.
+pub(super) const TAGS: Scheme = Scheme {
+    name: "tags",
+    gate: Policy::Tags,
+    about: "plain behind our gate: a continuous budget, reservations, strict order for the rest",
+    ..PLAIN
+};
+
+/// What a store of ours has when nothing is said.
+pub(super) const OURS: Scheme = Scheme {
+    name: "ours",
+    gate: Policy::Tags,
+    cache: CachePolicy::S3Fifo,
+    limiter: false,
+    about: "our gate and our cache below RocksDB",
+};
+
+/// Those that promise never to overdraw.
+pub(super) const NEVER_OVERDRAW: [&str; 2] = [TAGS.name, OURS.name];
+
+/// Changes of workload, scale or baseline after a band was looked at.
+pub(super) const HISTORY: &[&str] = &[];

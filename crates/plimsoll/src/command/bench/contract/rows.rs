@@ -1,0 +1,621 @@
+//! The rows of MECHANISMS 8 that are about one volume: what is run, and which band its figure has.
+//!
+//! Bands are those of MECHANISMS or stricter ones that were asked for; a figure that is better than a band
+//! holds too. Loads are the papers' (MECHANISMS 2.9): a sine with amplitude A around D, here one period a
+//! run.
+
+use std::f64::consts::TAU;
+use std::sync::Arc;
+
+use bench::contract::{Better, Cell, Measured, Sheet, median};
+use bench::mixgraph::{Distribution, Keys, Operation, Power, TwoTerms, Wave};
+use plimsoll::kv::CachePolicy;
+use policy::purpose::Class;
+
+use super::baselines::{
+    AUTO_TUNED, DYNAMIC, OURS, PLAIN, STABILIZER, STATIC, Scheme, TAGS, WINDOWS, WINDOWS_RELEASED,
+};
+use super::cell::Case;
+use super::scale::Scale;
+use super::stand::Setup;
+
+type Tell = Box<dyn Fn(&mut Sheet<'_>, &[Arc<Cell>])>;
+
+/// A row.
+pub(super) struct Row {
+    pub(super) id: &'static str,
+    pub(super) cases: Vec<Case>,
+    /// Checks, once every case is measured.
+    pub(super) tell: Tell,
+}
+
+/// Operations a second of the papers' volume.
+const PAID: u64 = 1000;
+
+/// The same where the load is the processor's, too: volume and rates are divided by five.
+const PAID_FEW: u64 = 200;
+
+const READ: &[(Operation, u32)] = &[(Operation::Read, 100)];
+
+/// The rows `smoke` has when nothing is said.
+pub(super) const SMOKE: [&str; 4] = ["B03", "B04", "B05", "B16"];
+
+/// Every row, in the order of their numbers.
+pub(super) fn all(scale: &Scale) -> Vec<Row> {
+    let at = Plan { scale: *scale };
+    let mut rows = vec![at.b03(), at.b04(), at.b05(), at.b06(), at.b07()];
+    rows.extend([at.b08(), at.b09(), at.b10(), at.b11(), at.b12(), at.b13(), at.b14()]);
+    rows.extend([at.b15(), at.b15a(), at.b15b(), at.b15c(), at.b16()]);
+    rows.extend([at.a(), at.b(), at.c(), at.tokens()]);
+    rows
+}
+
+struct Plan {
+    scale: Scale,
+}
+
+impl Plan {
+    /// One period of the paper's sine in a run.
+    fn sine(&self, a: f64, d: f64) -> Wave {
+        Wave::Sine { a, b: TAU / self.scale.time.as_secs_f64(), c: 4.17, d }
+    }
+
+    /// A = paid/2, D = paid.
+    fn nominal(&self, paid: u64) -> Wave {
+        self.sine(paid as f64 / 2.0, paid as f64)
+    }
+
+    fn mixgraph(&self) -> Keys {
+        Keys::Ranges(TwoTerms::PUBLISHED, Power::PUBLISHED.shrunk(self.scale.divisor as f64))
+    }
+
+    /// Reads as mixgraph's, at the nominal rate, with a cache of 2 % of the data.
+    fn base(&self, schemes: &[Scheme]) -> Case {
+        Case {
+            name: "mixgraph, read only".into(),
+            schemes: schemes.to_vec(),
+            setup: Setup {
+                contract: "io2",
+                paid: PAID,
+                cache: Some(self.scale.share(2.0)),
+                durable: false,
+            },
+            mix: READ.to_vec(),
+            keys: self.mixgraph(),
+            wave: Some(self.nominal(PAID)),
+            threads: 10,
+            open_only: false,
+            open_too: true,
+        }
+    }
+
+    fn nominal_case(&self) -> Case {
+        self.base(&[PLAIN, AUTO_TUNED, OURS])
+    }
+
+    fn paid(mut case: Case, paid: u64) -> Case {
+        case.setup.paid = paid;
+        case
+    }
+
+    fn b03(&self) -> Row {
+        let mut case = self.base(&[PLAIN, STABILIZER, TAGS]);
+        case.name = "mixgraph, read only, no cache".into();
+        case.setup.cache = None;
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let cell = &cells[0];
+            let device = |run: &Measured| run.device_us(Class::Foreground, 0.99);
+            let ratios = cell.ratios(PLAIN.name, TAGS.name, device);
+            let what = "device p99 of reads, no gate / our gate";
+            sheet.check(
+                "B03",
+                what,
+                &ratios,
+                [10.0, f64::INFINITY],
+                limit(cell, PLAIN, device, 10.0),
+            );
+            let of = [STABILIZER, TAGS]
+                .map(|gate| (gate.name, cell.ratios(PLAIN.name, gate.name, device)));
+            sheet.ratios("B03", "device p99, no gate / gate", "x", &of);
+        };
+        Row { id: "B03", cases: vec![case], tell: Box::new(tell) }
+    }
+
+    fn b04(&self) -> Row {
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let ratios = cells[0].ratios(OURS.name, PLAIN.name, Measured::qps);
+            let what = "operations a second, ours / plain";
+            sheet.check("B04", what, &ratios, [1.05, f64::INFINITY], Better::NO_LATENCY);
+        };
+        Row { id: "B04", cases: vec![self.nominal_case()], tell: Box::new(tell) }
+    }
+
+    fn b05(&self) -> Row {
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let cell = &cells[0];
+            let ratios = cell.ratios(OURS.name, PLAIN.name, Measured::mean_us);
+            let limit_us = 0.5 * median(&cell.of(PLAIN.name, Measured::mean_us));
+            let exact = Better { limit_us, error_us: cell.late_mean_us() };
+            sheet.check("B05", "mean latency, ours / plain", &ratios, [0.0, 0.5], exact);
+        };
+        Row { id: "B05", cases: vec![self.nominal_case()], tell: Box::new(tell) }
+    }
+
+    fn b06(&self) -> Row {
+        const EXPECTED: [(usize, f64); 4] = [(1, 2.3), (5, 11.6), (10, 24.0), (20, 55.0)];
+        let case = |threads: usize| {
+            if threads == 10 {
+                return self.nominal_case();
+            }
+            let name = format!("mixgraph, read only, {threads} threads");
+            Case { name, threads, ..self.base(&[PLAIN, OURS]) }
+        };
+        let cases = EXPECTED.map(|(threads, _)| case(threads)).into();
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            for (cell, (threads, expected)) in cells.iter().zip(EXPECTED) {
+                let what = format!("{threads} threads: p99, plain / ours (paper: {expected})");
+                at_least(sheet, "B06", &what, cell, p99, 0.5 * expected);
+            }
+        };
+        Row { id: "B06", cases, tell: Box::new(tell) }
+    }
+
+    fn b07(&self) -> Row {
+        const EXPECTED: [(u64, f64); 4] = [(1000, 24.0), (5000, 5.1), (10_000, 2.3), (15_000, 2.0)];
+        let case = |paid: u64| {
+            if paid == PAID {
+                return self.nominal_case();
+            }
+            let name = format!("mixgraph, read only, {paid} IOPS");
+            let case = Case { name, wave: Some(self.nominal(paid)), ..self.base(&[PLAIN, OURS]) };
+            Self::paid(case, paid)
+        };
+        let cases = EXPECTED.map(|(paid, _)| case(paid)).into();
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            for (cell, (paid, expected)) in cells.iter().zip(EXPECTED) {
+                let what = format!("{paid} IOPS: p99, plain / ours (paper: {expected})");
+                at_least(sheet, "B07", &what, cell, p99, 0.5 * expected);
+            }
+        };
+        Row { id: "B07", cases, tell: Box::new(tell) }
+    }
+
+    /// The congestion test, rates and volume divided by five.
+    fn congestion(&self) -> Case {
+        let schemes = [STABILIZER, STATIC, DYNAMIC, WINDOWS, WINDOWS_RELEASED, TAGS];
+        let by = (PAID / PAID_FEW) as f64;
+        let case = Case {
+            name: "congestion, 5/95".into(),
+            mix: vec![(Operation::Read, 5), (Operation::Update, 95)],
+            wave: Some(self.sine(12_000.0 / by, 32_000.0 / by)),
+            open_too: false,
+            ..self.base(&schemes)
+        };
+        Self::paid(case, PAID_FEW)
+    }
+
+    fn b08(&self) -> Row {
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            relative(sheet, "B08", "p99 relative to NA", &cells[0], p99);
+            relative(sheet, "B08", "p99 of reads relative to NA", &cells[0], |run| {
+                run.read_us(0.99)
+            });
+            sheet.report.notes.push(
+                "B08, B09: the paper has p99 SA 1.28, DA 0.84, TWA 0.54 and means 1.21, 0.62, 0.70 of NA; \
+                 where each scheme's tokens went stands in its plots and rows by class"
+                    .into(),
+            );
+        };
+        Row { id: "B08", cases: vec![self.congestion()], tell: Box::new(tell) }
+    }
+
+    fn b09(&self) -> Row {
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            relative(sheet, "B09", "mean relative to NA", &cells[0], Measured::mean_us);
+            relative(sheet, "B09", "operations a second relative to NA", &cells[0], Measured::qps);
+        };
+        Row { id: "B09", cases: vec![self.congestion()], tell: Box::new(tell) }
+    }
+
+    fn b10(&self) -> Row {
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let cell = &cells[0];
+            let ratios = cell.ratios(TAGS.name, WINDOWS.name, p99);
+            let exact = limit(cell, WINDOWS, p99, 1.0);
+            sheet.check("B10", "p99, ours / TWA", &ratios, [0.0, 1.0], exact);
+            let ratios = cell.ratios(WINDOWS.name, TAGS.name, Measured::qps);
+            let what = "operations a second, TWA / ours";
+            sheet.check("B10", what, &ratios, [0.0, 1.0], Better::NO_LATENCY);
+        };
+        Row { id: "B10", cases: vec![self.congestion()], tell: Box::new(tell) }
+    }
+
+    fn b11(&self) -> Row {
+        let dists = [
+            ("zipf", Keys::Ycsb(Distribution::Zipfian)),
+            ("mixgraph", self.mixgraph()),
+            ("uniform", Keys::Ycsb(Distribution::Uniform)),
+        ];
+        let mut cases = Vec::new();
+        for (name, keys) in dists {
+            for percent in [2.0, 4.0] {
+                let mut case = self.base(&CACHES);
+                case.name = format!("hits, {name}, {percent} % cache");
+                case.setup.cache = Some(self.scale.share(percent));
+                cases.push(Case { keys, open_too: false, ..case });
+            }
+        }
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            for cell in cells {
+                let hits = |scheme: Scheme| cell.of(scheme.name, Measured::hit_percent);
+                let best = CACHES.map(|scheme| median(&hits(scheme)));
+                let best = best.into_iter().fold(f64::NAN, f64::max);
+                let off: Vec<_> = hits(OURS).iter().map(|ours| ours - best).collect();
+                let what = format!("{}: ours, points above the best of all", cell.case);
+                let band = [-1.0, f64::INFINITY];
+                sheet.check("B11", &what, &off, band, Better::NO_LATENCY);
+            }
+        };
+        Row { id: "B11", cases, tell: Box::new(tell) }
+    }
+
+    fn b12(&self) -> Row {
+        const EXPECTED: [(f64, f64); 7] = [
+            (0.1, 1.33),
+            (0.5, 1.49),
+            (1.0, 2.03),
+            (2.0, 3.18),
+            (5.0, 2.05),
+            (10.0, 1.96),
+            (20.0, 1.89),
+        ];
+        let case = |percent: f64| {
+            if percent == 2.0 {
+                return self.nominal_case();
+            }
+            let mut case = self.base(&[PLAIN, OURS]);
+            case.name = format!("mixgraph, read only, {percent} % cache");
+            case.setup.cache = Some(self.scale.share(percent));
+            case
+        };
+        let cases = EXPECTED.map(|(percent, _)| case(percent)).into();
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            for (cell, (percent, expected)) in cells.iter().zip(EXPECTED) {
+                let what = format!("{percent} % cache: mean, plain / ours (paper: {expected})");
+                let ratios = cell.ratios(PLAIN.name, OURS.name, Measured::mean_us);
+                let band = [0.7 * expected, f64::INFINITY];
+                let plain = median(&cell.of(PLAIN.name, Measured::mean_us));
+                let exact = Better { limit_us: plain / band[0], error_us: cell.late_mean_us() };
+                sheet.check("B12", &what, &ratios, band, exact);
+            }
+        };
+        Row { id: "B12", cases, tell: Box::new(tell) }
+    }
+
+    fn b13(&self) -> Row {
+        const OFFERED: [f64; 6] = [0.5, 1.0, 1.5, 2.0, 2.5, 3.0];
+        /// What p99 passes at the knee, in microseconds.
+        const KNEE_US: f64 = 5000.0;
+        let case = |times: f64| {
+            if times == 1.0 {
+                return self.nominal_case();
+            }
+            let rate = times * PAID as f64;
+            let name = format!("mixgraph, read only, {times} x paid offered");
+            Case { name, wave: Some(self.sine(rate / 2.0, rate)), ..self.base(&[PLAIN, OURS]) }
+        };
+        let cases = OFFERED.map(case).into();
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let knee = |scheme: Scheme| {
+                let over = |cell: &Arc<Cell>| median(&cell.of(scheme.name, p99)) > KNEE_US;
+                OFFERED.iter().zip(cells).find(|(_, cell)| over(cell)).map(|(times, _)| *times)
+            };
+            let of = [PLAIN, OURS].map(|scheme| {
+                let knee = knee(scheme).unwrap_or(f64::NAN);
+                (scheme.name, vec![knee])
+            });
+            sheet.ratios(
+                "B13",
+                "offered where p99 passes 5 ms (none: it never did)",
+                "x paid",
+                &of,
+            );
+            // Without a knee up to the last, it is at least there.
+            let last = OFFERED[OFFERED.len() - 1];
+            let ratio = knee(PLAIN).map(|plain| knee(OURS).unwrap_or(last) / plain);
+            let what = "offered load where p99 passes 5 ms, ours / plain";
+            let error_us = cells.iter().map(|cell| cell.late_us(0.99)).fold(0.0, f64::max);
+            let exact = Better { limit_us: KNEE_US, error_us };
+            sheet.check("B13", what, &[ratio.unwrap_or(f64::NAN)], [2.0, f64::INFINITY], exact);
+        };
+        Row { id: "B13", cases, tell: Box::new(tell) }
+    }
+
+    fn writes(&self) -> Case {
+        let case = Case {
+            name: "write only".into(),
+            mix: vec![(Operation::Update, 100)],
+            keys: Keys::Ycsb(Distribution::Uniform),
+            wave: None,
+            open_too: false,
+            ..self.base(&[PLAIN, AUTO_TUNED, OURS])
+        };
+        Self::paid(case, PAID_FEW)
+    }
+
+    fn b14(&self) -> Row {
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let ratios = cells[0].ratios(OURS.name, PLAIN.name, Measured::qps);
+            let what = "writes a second, ours / plain";
+            sheet.check("B14", what, &ratios, [0.97, f64::INFINITY], Better::NO_LATENCY);
+        };
+        Row { id: "B14", cases: vec![self.writes()], tell: Box::new(tell) }
+    }
+
+    fn b15(&self) -> Row {
+        let case = |name: &str, mix: Vec<(Operation, u32)>, wave| Case {
+            name: name.into(),
+            mix,
+            keys: Keys::Ycsb(Distribution::Uniform),
+            wave: Some(wave),
+            ..self.base(&[PLAIN, STABILIZER, WINDOWS, OURS])
+        };
+        let half = vec![(Operation::Read, 50), (Operation::Update, 50)];
+        let cases = vec![
+            case("uniform, read only", READ.to_vec(), self.sine(500.0, 1200.0)),
+            // Between the paper's rates for 60/40 and 40/60.
+            case("uniform, 50/50", half, self.sine(1075.0, 2500.0)),
+        ];
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            for cell in cells {
+                let what = format!("{}: p99, plain / ours", cell.case);
+                at_least(sheet, "B15", &what, cell, p99, 10.0);
+            }
+        };
+        Row { id: "B15", cases, tell: Box::new(tell) }
+    }
+
+    fn b15a(&self) -> Row {
+        use Operation::{Insert, Read, ReadModifyWrite, Scan, Update};
+        let workloads: [(&str, &[(Operation, u32)], f64); 6] = [
+            ("A", &[(Read, 50), (Update, 50)], 1.0),
+            ("B", &[(Read, 95), (Update, 5)], 1.0),
+            ("C", READ, 1.0),
+            ("D", &[(Read, 95), (Insert, 5)], 1.0),
+            // A scan takes several reads.
+            ("E", &[(Scan, 95), (Insert, 5)], 0.25),
+            ("F", &[(Read, 50), (ReadModifyWrite, 50)], 1.0),
+        ];
+        let cases = workloads.map(|(name, mix, load)| {
+            let latest = name == "D";
+            let keys = if latest { Distribution::Latest } else { Distribution::Zipfian };
+            let paid = PAID as f64 * load;
+            Case {
+                name: format!("YCSB {name}"),
+                mix: mix.to_vec(),
+                keys: Keys::Ycsb(keys),
+                wave: Some(self.sine(paid / 2.0, paid)),
+                open_too: false,
+                ..self.base(&[PLAIN, OURS])
+            }
+        });
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            cells.iter().for_each(|cell| reported(sheet, "B15a", "p99, plain / ours", cell, p99));
+        };
+        Row { id: "B15a", cases: cases.into(), tell: Box::new(tell) }
+    }
+
+    fn b15b(&self) -> Row {
+        const IOPS: u64 = 3000;
+        let cases = ["gp2", "gp3", "io1", "io2"].map(|contract| {
+            let mut case = self.base(&[PLAIN, OURS]);
+            case.name = format!("{contract} of {IOPS} IOPS");
+            case.setup = Setup { contract, paid: IOPS, ..case.setup };
+            Case { wave: Some(self.nominal(IOPS)), open_too: false, ..case }
+        });
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            for cell in cells {
+                reported(sheet, "B15b", "p99, plain / ours", cell, p99);
+                let what = "operations a second, plain / ours";
+                reported(sheet, "B15b", what, cell, Measured::qps);
+            }
+        };
+        Row { id: "B15b", cases: cases.into(), tell: Box::new(tell) }
+    }
+
+    fn b15c(&self) -> Row {
+        let case = |times: f64| {
+            if times == 1.0 {
+                return self.nominal_case();
+            }
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate")]
+            let paid = (times * PAID as f64) as u64;
+            let name = format!("mixgraph, read only, {times} x the cost");
+            Self::paid(Case { name, open_too: false, ..self.base(&[PLAIN, OURS]) }, paid)
+        };
+        let cases = [0.5, 0.75, 1.0, 1.5, 2.0].map(case).into();
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            for cell in cells {
+                reported(sheet, "B15c", "mean, plain / ours", cell, Measured::mean_us);
+                reported(sheet, "B15c", "p99, plain / ours", cell, p99);
+            }
+        };
+        Row { id: "B15c", cases, tell: Box::new(tell) }
+    }
+
+    fn b16(&self) -> Row {
+        let mut case = self.base(&[STABILIZER, OURS]);
+        case.name = "read storm, every write synced".into();
+        case.setup.durable = true;
+        let case = Case {
+            mix: vec![(Operation::Read, 90), (Operation::Update, 10)],
+            keys: Keys::Ycsb(Distribution::Uniform),
+            wave: None,
+            threads: 20,
+            open_too: false,
+            ..case
+        };
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let cell = &cells[0];
+            let wait = |run: &Measured| run.wait_us(Class::Commit, 0.99) / 1e3;
+            let exact = Better { limit_us: 2000.0, error_us: cell.late_us(0.99) };
+            let values = cell.of(OURS.name, wait);
+            sheet.check("B16", "commit: gate wait p99 in ms, ours", &values, [0.0, 2.0], exact);
+            let schemes = [STABILIZER, OURS];
+            let of = schemes.map(|scheme| (scheme.name, cell.of(scheme.name, wait)));
+            let what = "commit: gate wait p99 without class C (stabilizer) and with it";
+            sheet.ratios("B16", what, "ms", &of);
+            let device = |run: &Measured| run.device_us(Class::Commit, 0.99) / 1e3;
+            let of = schemes.map(|scheme| (scheme.name, cell.of(scheme.name, device)));
+            sheet.ratios("B16", "commit: device p99", "ms", &of);
+        };
+        Row { id: "B16", cases: vec![case], tell: Box::new(tell) }
+    }
+
+    /// (a): the device's own latency while compactions run.
+    fn a(&self) -> Row {
+        let quiet = Case {
+            name: "quiet, a third of what is paid for".into(),
+            wave: Some(Wave::Flat { d: PAID as f64 / 3.0 }),
+            open_only: true,
+            open_too: false,
+            ..self.base(&[OURS])
+        };
+        let busy = Case {
+            name: "80/20, compactions running".into(),
+            mix: vec![(Operation::Read, 80), (Operation::Update, 20)],
+            wave: Some(self.sine(725.0, 1600.0)),
+            open_too: false,
+            ..self.base(&[PLAIN, OURS])
+        };
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let device = |run: &Measured| run.device_us(Class::Foreground, 0.99);
+            let base = median(&cells[0].of(OURS.name, device));
+            let ratios: Vec<_> =
+                cells[1].of(OURS.name, device).into_iter().map(|us| us / base).collect();
+            let exact = Better { limit_us: 1.2 * base, error_us: cells[1].late_us(0.99) };
+            let what = "device p99 of reads, compactions running / quiet";
+            sheet.check("(a)", what, &ratios, [0.0, 1.2], exact);
+            let of = [PLAIN, OURS].map(|scheme| {
+                let us = cells[1].of(scheme.name, device);
+                (scheme.name, us.into_iter().map(|us| us / base).collect())
+            });
+            sheet.ratios("(a)", what, "x", &of);
+        };
+        Row { id: "(a)", cases: vec![quiet, busy], tell: Box::new(tell) }
+    }
+
+    /// (b): what reads wait at the gate below the line.
+    fn b(&self) -> Row {
+        let mut case = self.base(&[OURS]);
+        case.name = "nine tenths of what is paid for, no cache".into();
+        case.setup.cache = None;
+        let case = Case {
+            keys: Keys::Ycsb(Distribution::Uniform),
+            wave: Some(Wave::Flat { d: 0.9 * PAID as f64 }),
+            open_only: true,
+            open_too: false,
+            ..case
+        };
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let cell = &cells[0];
+            let wait = cell.of(OURS.name, |run| run.wait_us(Class::Foreground, 0.99) / 1e3);
+            let used = median(&cell.of(OURS.name, Measured::used_percent));
+            let what =
+                format!("gate wait p99 of reads in ms, {used:.1} % of what is paid for asked");
+            let exact = Better { limit_us: 1000.0, error_us: cell.late_us(0.99) };
+            sheet.check("(b)", &what, &wait, [0.0, 1.024], exact);
+        };
+        Row { id: "(b)", cases: vec![case], tell: Box::new(tell) }
+    }
+
+    /// (c): what a Get comes to.
+    fn c(&self) -> Row {
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let of = |figure: fn(&Measured) -> f64| {
+                [PLAIN, OURS].map(|scheme| (scheme.name, cells[0].of(scheme.name, figure)))
+            };
+            sheet.ratios("(c)", "Get, p99", "us", &of(|run| run.read_us(0.99)));
+            sheet.ratios("(c)", "Get", "I/Os", &of(Measured::ios_per_read));
+            sheet.ratios("(c)", "Get", "% hits", &of(Measured::hit_percent));
+        };
+        Row { id: "(c)", cases: vec![self.nominal_case()], tell: Box::new(tell) }
+    }
+
+    /// How much of what is paid for is used where more is asked for.
+    fn tokens(&self) -> Row {
+        let mut reads = self.base(&[OURS]);
+        reads.name = "uniform, read only, as many as there can be".into();
+        reads.setup.cache = None;
+        let reads =
+            Case { keys: Keys::Ycsb(Distribution::Uniform), wave: None, open_too: false, ..reads };
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let used = cells[0].of(OURS.name, Measured::used_percent);
+            let what = "reads ask for more than is paid for: % of it used";
+            sheet.check("tokens", what, &used, [97.0, f64::INFINITY], Better::NO_LATENCY);
+            let used = cells[1].of(OURS.name, Measured::used_percent);
+            let what = "writes ask for more than is paid for";
+            sheet.ratios("tokens", what, "% of it used", &[(OURS.name, used)]);
+        };
+        Row { id: "tokens", cases: vec![reads, self.writes()], tell: Box::new(tell) }
+    }
+}
+
+/// Our cache in parts: only what was read before is kept, and what it is as a whole.
+const CACHES: [Scheme; 4] = [
+    Scheme { name: "LRU", cache: CachePolicy::Lru, ..OURS },
+    Scheme { name: "SIEVE", cache: CachePolicy::Sieve, ..OURS },
+    PLAIN,
+    OURS,
+];
+
+fn p99(run: &Measured) -> f64 {
+    run.quantile_us(0.99)
+}
+
+/// What ours must stay below for a ratio to `scheme` of `least`.
+fn limit(cell: &Cell, scheme: Scheme, figure: impl Fn(&Measured) -> f64, least: f64) -> Better {
+    let limit_us = median(&cell.of(scheme.name, figure)) / least;
+    Better { limit_us, error_us: cell.late_us(0.99) }
+}
+
+/// A check that plain is at least `least` times ours.
+fn at_least(
+    sheet: &mut Sheet<'_>,
+    id: &str,
+    what: &str,
+    cell: &Cell,
+    figure: fn(&Measured) -> f64,
+    least: f64,
+) {
+    let ratios = cell.ratios(PLAIN.name, OURS.name, figure);
+    let exact = limit(cell, PLAIN, figure, least);
+    sheet.check(id, what, &ratios, [least, f64::INFINITY], exact);
+}
+
+/// The ratio of plain and ours, without a band.
+fn reported(
+    sheet: &mut Sheet<'_>,
+    id: &str,
+    what: &str,
+    cell: &Cell,
+    figure: fn(&Measured) -> f64,
+) {
+    let ratios = cell.ratios(PLAIN.name, OURS.name, figure);
+    sheet.ratios(id, &format!("{}: {what}", cell.case), "x", &[("ratio", ratios)]);
+}
+
+/// Every scheme's figure as a part of the stabilizer's.
+fn relative(
+    sheet: &mut Sheet<'_>,
+    id: &str,
+    what: &str,
+    cell: &Cell,
+    figure: fn(&Measured) -> f64,
+) {
+    let of = cell.sides.iter().map(|side| {
+        let scheme = side.scheme.as_str();
+        (scheme, cell.ratios(scheme, STABILIZER.name, figure))
+    });
+    sheet.ratios(id, what, "x", &of.collect::<Vec<_>>());
+}

@@ -1,0 +1,241 @@
+//! A store to measure: a loaded database in memory, and copies of it on simulated volumes.
+//!
+//! Memory and not a disk: it answers in no time, so that all latency is the simulated contract's (and the
+//! machine's, which is measured). Reads and writes are charged as with O_DIRECT: no page cache is between.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::Context;
+use bench::mixgraph::{self, Lengths};
+use indicatif::{ProgressBar, ProgressStyle};
+use plimsoll::kv::{CachePolicy, Compression, Durability, Family, Options, RocksDb, Store};
+use plimsoll::volumes::{Device, Volume};
+use policy::contract::spec::Bought;
+use policy::contract::{Contract, catalogue};
+use policy::placement::Single;
+use policy::units::{Bytes, GIB, MIB};
+use pool::spread::Opening;
+use rust_rocksdb::statistics::{StatsLevel, Ticker};
+use rust_rocksdb::{Options as RocksOptions, WaitForCompactOptions};
+use volume::Clock;
+use volume::mem::Mem;
+
+use super::baselines::{PLAIN, Scheme};
+use super::scale::{Scale, VALUE_BYTES};
+
+/// Values of all records.
+pub(super) const VALUES: Lengths = Lengths::Fixed(VALUE_BYTES as usize);
+
+/// RocksDB's background jobs: the papers had four flushes and four compactions on eight cores.
+const JOBS: u32 = 4;
+
+/// Buffers of tables under construction, beside caches.
+const MEMORY: u64 = 64 * MIB;
+
+/// A volume on which reads that fill caches cost nothing worth a mention.
+const WARM_IOPS: u64 = 256_000;
+
+/// What a store is opened with beside its scheme.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Setup {
+    /// The name of the volume's contract.
+    pub(super) contract: &'static str,
+    /// Operations a second that are paid for.
+    pub(super) paid: u64,
+    /// Bytes of cached blocks, without indexes and filters; none for no cache at all.
+    pub(super) cache: Option<u64>,
+    /// Whether every write is synced.
+    pub(super) durable: bool,
+}
+
+impl Setup {
+    /// What the provider sells.
+    pub(super) fn contract(&self) -> anyhow::Result<Contract> {
+        contract(self.contract, self.paid)
+    }
+}
+
+/// The contract `name` with `iops` operations a second, whatever has to be bought for them.
+fn contract(name: &str, iops: u64) -> anyhow::Result<Contract> {
+    let spec = catalogue::find(name)?;
+    // gp2 sells three operations a second with each GiB, and bursts below a TiB: as large as it must be.
+    let size = Bytes(iops.div_ceil(3).max(4) * GIB);
+    let bought = Bought { iops: (name != "gp2").then_some(iops), mib_per_s: None };
+    let contract = spec.contract((name == "gp2").then_some(size), bought);
+    contract.with_context(|| format!("{name} with {iops} IOPS"))
+}
+
+/// A loaded database, closed.
+pub(super) struct Image {
+    mem: Mem,
+    pub(super) records: u64,
+    /// Bytes that RocksDB holds of its tables' indexes and filters.
+    metadata: u64,
+    /// Tables of each level.
+    pub(super) levels: Vec<u64>,
+    scale: Scale,
+}
+
+impl Image {
+    /// Loads records in random order, and waits for their compactions.
+    pub(super) fn load(
+        scale: &Scale,
+        seed: u64,
+        clock: &Clock,
+        stop: &AtomicBool,
+    ) -> anyhow::Result<Self> {
+        let (mem, records) = (Mem::new("image"), scale.records());
+        let volume = Volume::other("v", mem.clone(), Contract::unlimited()).scheduler(PLAIN.gate);
+        let setup = Setup { contract: "io2", paid: WARM_IOPS, cache: None, durable: false };
+        let store = open(volume, scale, &PLAIN, &setup, 0, clock)?;
+        let bar = ProgressBar::new(records);
+        bar.set_style(
+            ProgressStyle::with_template("{bar:30} {elapsed}: loading {human_len} records")
+                .expect("the template is right"),
+        );
+        mixgraph::load(&**store.db(), records, VALUES, 2, seed, &bar, stop)?;
+        let mut wait = WaitForCompactOptions::default();
+        wait.set_flush(true);
+        store.wait_for_compact(&wait).context("compacting what was loaded")?;
+        bar.finish_and_clear();
+        let metadata = metadata(&store);
+        let levels = levels(&store);
+        store.close()?;
+        Ok(Self { mem, records, metadata, levels, scale: *scale })
+    }
+
+    /// A copy of it on a simulated volume of its own, which nothing limits yet.
+    pub(super) fn open(
+        &self,
+        scheme: &Scheme,
+        setup: &Setup,
+        clock: &Clock,
+    ) -> anyhow::Result<Stand> {
+        let volume = Mem::from_image("v", self.mem.image());
+        let volume = Volume::other("v", volume, contract("io2", WARM_IOPS)?)
+            .simulated()
+            .scheduler(scheme.gate);
+        let store = open(volume, &self.scale, scheme, setup, self.metadata, clock)?;
+        let tickers = store.family_options("default").context("the family every store has")?;
+        Ok(Stand { store, tickers, contract: setup.contract()?, cache: scheme.cache })
+    }
+}
+
+/// A store of one scheme.
+pub(super) struct Stand {
+    pub(super) store: Store,
+    tickers: RocksOptions,
+    pub(super) contract: Contract,
+    cache: CachePolicy,
+}
+
+impl Stand {
+    pub(super) fn device(&self) -> &Device {
+        &self.store.devices().here()[0]
+    }
+
+    /// From now on the contract holds.
+    pub(super) fn enforce(&self) {
+        self.device().set_contract(&self.contract);
+    }
+
+    /// Hits and look-ups of cached blocks so far.
+    pub(super) fn lookups(&self) -> (u64, u64) {
+        if self.cache == CachePolicy::RocksDb {
+            let [hits, misses] = [Ticker::BlockCacheDataHit, Ticker::BlockCacheDataMiss]
+                .map(|ticker| self.tickers.get_ticker_count(ticker));
+            return (hits, hits + misses);
+        }
+        let figures = self.store.cache().unwrap_or_default();
+        (figures.hits, figures.hits + figures.misses)
+    }
+
+    pub(super) fn close(self) -> anyhow::Result<()> {
+        // What is compacting ends sooner.
+        self.device().set_contract(&contract("io2", WARM_IOPS)?);
+        drop(self.tickers);
+        self.store.close().context("closing a store that was measured")
+    }
+}
+
+fn open(
+    volume: Volume,
+    scale: &Scale,
+    scheme: &Scheme,
+    setup: &Setup,
+    metadata: u64,
+    clock: &Clock,
+) -> anyhow::Result<Store> {
+    // Indexes and filters are RocksDB's in every scheme, in memory beside its block cache. Our cache counts
+    // them as part of its bytes, so it gets them on top.
+    let below = scheme.cache != CachePolicy::RocksDb;
+    let cache = setup.cache.map(|bytes| if below { bytes + metadata } else { bytes });
+    let options = Options {
+        memory: MEMORY,
+        durability: if setup.durable { Durability::Always } else { Durability::EverySec },
+        memtable: Some(scale.memtable),
+        table_size: Some(scale.table),
+        level_base: Some(scale.level_base),
+        cache,
+        cache_data: cache.is_some(),
+        cache_policy: scheme.cache,
+        compression: Compression::None,
+        compression_last: Compression::None,
+        jobs: JOBS,
+        subcompactions: 1,
+        ..Options::default()
+    };
+    let limit = scheme.limiter.then(|| setup.contract().map(|contract| bandwidth(&contract)));
+    let limit = limit.transpose()?;
+    let family = Family::main()
+        .tables(|tables| tables.set_cache_index_and_filter_blocks(false))
+        .rocks(move |rocks| {
+            // Levels from the top, as the papers' RocksDB had them: compactions have the input levels that
+            // MECHANISMS 2.3 sorts them by.
+            rocks.set_level_compaction_dynamic_level_bytes(false);
+            rocks.enable_statistics();
+            rocks.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
+            if let Some(bytes) = limit {
+                rocks.set_auto_tuned_ratelimiter(bytes, REFILL_US, FAIRNESS);
+            }
+        });
+    let store = Store::builder()
+        .volume(volume)
+        .opening(Opening::new(Single))
+        .options(options)
+        .family(family)
+        .clock(clock.clone());
+    store.open().with_context(|| format!("a store of the scheme {}", scheme.name))
+}
+
+/// RocksDB's own defaults for its rate limiter.
+const REFILL_US: i64 = 100_000;
+const FAIRNESS: i32 = 10;
+
+/// Bytes a second that can be written at all: those that are sold, or as many as the operations carry.
+fn bandwidth(contract: &Contract) -> i64 {
+    let carried = contract.paid_iops().map(|iops| iops.saturating_mul(MIB / 4));
+    let sold = contract.paid_bytes_per_sec();
+    let bytes = sold.into_iter().chain(carried).min().unwrap_or(u64::MAX);
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+fn metadata(db: &RocksDb) -> u64 {
+    db.property_int_value("rocksdb.estimate-table-readers-mem").ok().flatten().unwrap_or(0)
+}
+
+fn levels(db: &RocksDb) -> Vec<u64> {
+    let files = |level: u64| {
+        let name = format!("rocksdb.num-files-at-level{level}");
+        db.property_value(&name).ok().flatten().and_then(|count| count.parse().ok())
+    };
+    let mut levels: Vec<u64> = (0..7).map_while(files).collect();
+    while levels.last() == Some(&0) {
+        levels.pop();
+    }
+    levels
+}
+
+/// Between opening and measuring, for whoever tells how long it takes.
+pub(super) const OPENING: Duration = Duration::from_secs(3);
