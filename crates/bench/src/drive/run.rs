@@ -106,19 +106,11 @@ impl Drive<'_> {
             let mut workers = Vec::new();
             for (thread, done) in done.iter().enumerate() {
                 let worker = Worker {
-                    store: self.store,
-                    clock: self.clock,
-                    name: self.name,
-                    mix: self.mix,
-                    records: self.records,
-                    scans: self.scans,
+                    drive: self,
                     chooser: chooser(),
-                    counter: self.counter,
                     random: Xoshiro256PlusPlus::seed_from_u64(seeds.next_u64()),
                     done,
-                    start: self.start,
-                    dots: self.dots,
-                    stop: [self.stop, &failed],
+                    failed: &failed,
                 };
                 let operations = share(self.operations, thread, threads);
                 let enough = Enough { operations, at: self.until };

@@ -5,19 +5,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
-use engine::kv::{Change, KeyRange, KeyValue, Scan};
+use engine::kv::{Change, KeyRange, Scan};
 use policy::time::Instant;
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use volume::Clock;
 use volume::task::block_on;
 
-use super::counter::Counter;
+use super::Operation;
 use super::latency::{Dot, Latencies};
 use super::meter::Done;
 use super::pace::{Pace, Turn};
-use super::record::Records;
-use super::{Lengths, Mix, Operation};
+use super::run::Drive;
 
 /// The longest sleep between two looks at whether to stop.
 const NAP: Duration = Duration::from_millis(100);
@@ -30,23 +28,12 @@ pub(crate) trait Choose: Send {
 
 /// What a thread works with.
 pub(super) struct Worker<'w> {
-    pub(super) store: &'w dyn KeyValue,
-    pub(super) clock: &'w Clock,
-    /// What it is called in errors.
-    pub(super) name: &'w str,
-    pub(super) mix: &'w Mix,
-    pub(super) records: &'w dyn Records,
-    /// Entries of a scan.
-    pub(super) scans: Lengths,
+    pub(super) drive: &'w Drive<'w>,
     pub(super) chooser: Box<dyn Choose + 'w>,
-    pub(super) counter: &'w Counter,
     pub(super) random: Xoshiro256PlusPlus,
     pub(super) done: &'w Done,
-    pub(super) start: Instant,
-    /// Whether every operation leaves a dot.
-    pub(super) dots: bool,
-    /// Somebody wants it to end.
-    pub(super) stop: [&'w AtomicBool; 2],
+    /// Another one failed.
+    pub(super) failed: &'w AtomicBool,
 }
 
 /// When a thread has done enough: whatever comes first.
@@ -102,25 +89,25 @@ impl Worker<'_> {
     pub(super) fn work(mut self, enough: Enough, mut pace: impl Pace) -> anyhow::Result<Found> {
         let mut found = Found::default();
         for _ in 0..enough.operations {
-            let operation = Operation::of(self.mix, self.random.random_range(0..100));
-            let turn = pace.turn(operation, self.clock.now());
+            let operation = Operation::of(self.drive.mix, self.random.random_range(0..100));
+            let turn = pace.turn(operation, self.drive.clock.now());
             if !self.wait(turn, enough.at) {
                 break;
             }
             let task = self.prepare(operation);
-            let start = self.clock.now();
+            let start = self.drive.clock.now();
             let answer = self.perform(&task);
-            let end = self.clock.now();
-            let answer =
-                answer.with_context(|| format!("workload {}, {}", self.name, operation.name()))?;
+            let end = self.drive.clock.now();
+            let answer = answer
+                .with_context(|| format!("workload {}, {}", self.drive.name, operation.name()))?;
             let mut took = end.since(start);
             found.latencies.record(operation, took);
             if let Turn::Intended(intended) = turn {
                 took = end.since(intended);
                 found.open.record(operation, took);
             }
-            if self.dots {
-                found.dots.push(Dot::new(end.since(self.start), took));
+            if self.drive.dots {
+                found.dots.push(Dot::new(end.since(self.drive.start), took));
             }
             self.done.one_more();
             self.verify(&task, &answer, &mut found);
@@ -131,61 +118,64 @@ impl Worker<'_> {
     /// Waits for the time an operation should start, if there is one. Whether it still should.
     fn wait(&self, turn: Turn, end: Instant) -> bool {
         loop {
-            let now = self.clock.now();
+            let now = self.drive.clock.now();
             let due = match turn {
                 Turn::Now => now,
                 Turn::At(at) | Turn::Intended(at) => at,
             };
-            if self.stop.iter().any(|stop| stop.load(Ordering::Relaxed)) || due >= end {
+            if [self.drive.stop, self.failed].iter().any(|stop| stop.load(Ordering::Relaxed))
+                || due >= end
+            {
                 return false;
             }
             if due <= now {
                 return now < end;
             }
-            block_on(self.clock.sleep_until(due.min(now + NAP)));
+            block_on(self.drive.clock.sleep_until(due.min(now + NAP)));
         }
     }
 
     fn prepare(&mut self, operation: Operation) -> Task {
         if operation == Operation::Insert {
-            let record = self.counter.next();
-            let value = self.records.value(record, &mut self.random);
-            return Task::Put { key: self.records.key(record), value, inserts: Some(record) };
+            let record = self.drive.counter.next();
+            let value = self.drive.records.value(record, &mut self.random);
+            return Task::Put { key: self.drive.records.key(record), value, inserts: Some(record) };
         }
-        let record = self.chooser.record(self.counter.records(), &mut self.random);
-        let key = self.records.key(record);
+        let record = self.chooser.record(self.drive.counter.records(), &mut self.random);
+        let key = self.drive.records.key(record);
         match operation {
             Operation::Read => Task::Read(key),
-            Operation::Scan => Task::Scan { key, entries: self.scans.draw(&mut self.random) },
+            Operation::Scan => Task::Scan { key, entries: self.drive.scans.draw(&mut self.random) },
             Operation::Update | Operation::Insert => {
-                let value = self.records.value(record, &mut self.random);
+                let value = self.drive.records.value(record, &mut self.random);
                 Task::Put { key, value, inserts: None }
             }
-            Operation::ReadModifyWrite => {
-                Task::ReadModifyWrite { key, value: self.records.value(record, &mut self.random) }
-            }
+            Operation::ReadModifyWrite => Task::ReadModifyWrite {
+                key,
+                value: self.drive.records.value(record, &mut self.random),
+            },
         }
     }
 
     /// Gives what was read.
     fn perform(&self, task: &Task) -> engine::kv::Result<Vec<(Bytes, Bytes)>> {
         let get = |key: &Bytes| {
-            let value = self.store.get_many(std::slice::from_ref(key))?.pop().flatten();
+            let value = self.drive.store.get_many(std::slice::from_ref(key))?.pop().flatten();
             Ok(value.map(|value| (key.clone(), value)).into_iter().collect())
         };
         let put = |key: &Bytes, value: &Bytes| {
-            self.store.apply(&[Change::Put(key.clone(), value.clone())])
+            self.drive.store.apply(&[Change::Put(key.clone(), value.clone())])
         };
         match task {
             Task::Read(key) => get(key),
             Task::Put { key, value, inserts } => {
                 put(key, value)?;
                 if let Some(record) = inserts {
-                    self.counter.acknowledge(*record);
+                    self.drive.counter.acknowledge(*record);
                 }
                 Ok(Vec::new())
             }
-            Task::Scan { key, entries } => self.store.scan(&Scan {
+            Task::Scan { key, entries } => self.drive.store.scan(&Scan {
                 range: KeyRange { from: key.clone(), to: None },
                 reverse: false,
                 entries_max: *entries,
@@ -212,7 +202,7 @@ impl Worker<'_> {
             found.wrong(|| format!("a scan from {} was out of order", asked.escape_ascii()));
         }
         for (key, value) in answer {
-            if !self.records.belongs(key, value) {
+            if !self.drive.records.belongs(key, value) {
                 let bytes = value.len();
                 found.wrong(|| format!("{} held {bytes} bytes not its own", key.escape_ascii()));
             }

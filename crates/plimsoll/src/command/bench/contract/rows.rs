@@ -8,6 +8,7 @@ use std::f64::consts::TAU;
 use std::sync::Arc;
 
 use bench::contract::{Better, Cell, Measured, Sheet, median};
+use bench::drive::Mix;
 use bench::mixgraph::{Distribution, Keys, Operation, Power, TwoTerms, Wave};
 use plimsoll::kv::CachePolicy;
 use policy::purpose::Class;
@@ -35,7 +36,7 @@ const PAID: u64 = 1000;
 /// The same where the load is the processor's, too: volume and rates are divided by five.
 const PAID_FEW: u64 = 200;
 
-const READ: &[(Operation, u32)] = &[(Operation::Read, 100)];
+const READ: &Mix = &[(Operation::Read, 100)];
 
 /// The rows `smoke` has when nothing is said.
 pub(super) const SMOKE: [&str; 4] = ["B03", "B04", "B05", "B16"];
@@ -377,7 +378,7 @@ impl Plan {
 
     fn b15a(&self) -> Row {
         use Operation::{Insert, Read, ReadModifyWrite, Scan, Update};
-        let workloads: [(&str, &[(Operation, u32)], f64); 6] = [
+        let workloads: [(&str, &Mix, f64); 6] = [
             ("A", &[(Read, 50), (Update, 50)], 1.0),
             ("B", &[(Read, 95), (Update, 5)], 1.0),
             ("C", READ, 1.0),
