@@ -57,6 +57,36 @@ fn starts_empty_and_saves_a_quarter_of_a_second() {
 }
 
 #[test]
+fn what_is_to_be_left_is_left_as_far_as_it_can_be_held() {
+    let mut budget = Budget::new(&contract(vec![ops(1000, 1000)]), Share::default(), T0);
+    let left = |ops| Cost { ops, bytes: 0 };
+    // 98 are saved.
+    let now = T0 + Duration::from_millis(100);
+    assert_eq!(budget.admit_above(now, ONE_OP, left(97)), Admission::Now);
+    let Admission::At(at) = budget.admit_above(now, ONE_OP, left(97)) else {
+        panic!("97 are left")
+    };
+    assert_eq!(at.since(now), Duration::from_nanos(1_020_409));
+    assert_eq!(budget.admit_above(at, ONE_OP, left(97)), Admission::Now);
+    // More than a full bucket holds is asked for: it goes when the bucket is full.
+    let Admission::At(at) = budget.admit_above(at, ONE_OP, left(5000)) else { panic!("97 of 250") };
+    assert_eq!(budget.admit_above(at, ONE_OP, left(5000)), Admission::Now);
+    assert_eq!(drain(&mut budget, at), 249);
+}
+
+#[test]
+fn what_is_held_and_earned_is_that_of_the_smallest_limit() {
+    let limits = vec![ops(3000, 3000), ops(100, 5000), bytes(MIB, MIB)];
+    let budget = Budget::new(&contract(limits), Share::new(0.5, 0.25).unwrap(), T0);
+    assert_eq!(budget.nanos(Cost { ops: 1, bytes: 0 }), 20e6);
+    assert_eq!(budget.nanos(Cost { ops: 1, bytes: MIB }), 2e9);
+    let empty = Budget::new(&Contract::unlimited(), Share::default(), T0);
+    assert_eq!(empty.holds(), Cost { ops: u64::MAX, bytes: u64::MAX });
+    assert_eq!(empty.nanos(ONE_OP), 0.0);
+    assert_eq!(budget.holds().ops, 750);
+}
+
+#[test]
 fn a_small_contract_still_saves_eight_operations_but_never_more_than_its_provider() {
     let at = T0 + Duration::from_secs(1);
     let small = |depth| Budget::new(&contract(vec![ops(20, depth)]), Share::default(), T0);

@@ -11,6 +11,8 @@ use crate::budget::Share;
 use crate::contract::{Counted, Limit};
 use crate::units::KIB;
 
+mod cases;
+
 pub(super) const T0: Instant = Instant::ZERO;
 
 /// So many operations a second, and bytes that are short when all operations are large.

@@ -3,8 +3,6 @@ use crate::sched::QUEUE_MAX;
 use crate::sched::tests::{T0, millis, poll_all, request, terms};
 use crate::units::KIB;
 
-mod cases;
-
 fn strict(iops: u64) -> Strict {
     Strict::new(&terms(iops), Share::default(), QUEUE_MAX, T0)
 }

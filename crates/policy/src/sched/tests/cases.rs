@@ -1,4 +1,5 @@
-//! Cases as text: `testdata/sched/*.txt` hold what is done, and indented below it what happened.
+//! Cases as text: `testdata/sched/*.txt` hold what is done, and indented below it what happened. They
+//! begin with the scheduler, if it is not `strict`, and its contract.
 //! `UPDATE_EXPECT=1` rewrites what happened; review the diff.
 
 use std::fmt::Write;
@@ -7,7 +8,6 @@ use std::path::Path;
 use expect_test::expect_file;
 
 use super::*;
-use crate::contract::{Counted, Limit};
 
 #[test]
 fn large_requests_reserve() {
@@ -30,6 +30,21 @@ fn deadlines_expire_those_who_have_one() {
 }
 
 #[test]
+fn work_of_tags_waits_until_it_is_due_and_then_until_it_is_overdue() {
+    run("tags.txt");
+}
+
+#[test]
+fn windows_of_a_second_open_one_after_the_other() {
+    run("windows.txt");
+}
+
+#[test]
+fn pools_of_a_second_are_private() {
+    run("static.txt");
+}
+
+#[test]
 fn terms_change_while_requests_wait() {
     run("terms.txt");
 }
@@ -38,31 +53,36 @@ fn run(file: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/sched").join(file);
     let case = std::fs::read_to_string(&path).expect("the case is there");
     let mut told = String::new();
+    let mut policy = Policy::Strict;
     let mut stage = None;
     for line in case.lines().filter(|line| !line.starts_with("  ")) {
         writeln!(told, "{line}").expect("text grows");
         if !(line.is_empty() || line.starts_with('#')) {
             let words: Vec<_> = line.split_whitespace().collect();
-            Stage::act(&mut stage, &words, &mut told);
+            match words[..] {
+                ["scheduler", name] => policy = Policy::named(name).expect("a scheduler"),
+                _ => Stage::act(&mut stage, policy, &words, &mut told),
+            }
         }
     }
     expect_file![path].assert_eq(&told);
 }
 
 struct Stage {
-    scheduler: Strict,
+    scheduler: Box<dyn Scheduler>,
     now: Instant,
 }
 
 impl Stage {
-    fn act(stage: &mut Option<Self>, words: &[&str], told: &mut String) {
+    fn act(stage: &mut Option<Self>, policy: Policy, words: &[&str], told: &mut String) {
         if let ["contract", limits @ ..] = words {
             let limits = limits.iter().map(|limit| parse_limit(limit)).collect();
             let contract = Contract { limits, ..Contract::unlimited() };
             match stage {
                 Some(stage) => stage.scheduler.set_contract(&contract, stage.now),
                 None => {
-                    let scheduler = Strict::new(&contract, Share::new(1.0, 0.0).unwrap(), 2, T0);
+                    let share = Share::new(1.0, 0.0).unwrap();
+                    let scheduler = policy.build(&contract, share, 2, T0);
                     *stage = Some(Self { scheduler, now: T0 });
                     return;
                 }
