@@ -10,6 +10,7 @@ use engine::keyspace::Keyspace;
 use parking_lot::Mutex;
 use plimsoll::kv::Store;
 use plimsoll::volumes::Device;
+use policy::prefetch::Mode;
 use policy::purpose::Class;
 use policy::sched::Waits;
 use policy::time::Instant;
@@ -83,7 +84,37 @@ impl Figures for Program {
     }
 
     fn volumes(&self) -> Vec<figures::Volume> {
-        self.store.devices().here().iter().map(volume_figures).collect()
+        let modes = self.store.prefetching();
+        let spare = |name: &str| {
+            let (id, _) = self.store.pool().volumes().find(|(_, label)| *label == name)?;
+            modes.get(&id).map(|&mode| mode == Mode::Light)
+        };
+        let devices = self.store.devices().here().iter();
+        let figures = devices.map(|device| figures::Volume {
+            spare: spare(device.name()),
+            ..volume_figures(device)
+        });
+        figures.collect()
+    }
+
+    fn cache(&self) -> Option<figures::Cache> {
+        let cache = self.store.cache()?;
+        Some(figures::Cache {
+            reads: [
+                ("passive", cache.hits),
+                ("prefetched", cache.prefetched_hits),
+                ("tail", cache.tail_hits),
+                ("volume", cache.misses),
+            ],
+            hit_bytes: cache.hit_bytes,
+            entries: cache.entries,
+            blocks: cache.blocks,
+            prefetches: cache.prefetches,
+            useful: cache.useful,
+            wasted: cache.wasted,
+            bytes: cache.bytes,
+            bytes_max: cache.bytes_max,
+        })
     }
 }
 
@@ -165,6 +196,7 @@ pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
                 denied: of.refused + of.expired,
             })
             .collect(),
+        spare: None,
         space: block_on(device.gate().space())
             .ok()
             .map(|space| figures::Space { total: space.total, free: space.free }),

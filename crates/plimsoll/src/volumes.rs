@@ -138,10 +138,13 @@ impl Volume {
     }
 }
 
+/// A gate that others hold too.
+pub(crate) type SharedGate = Arc<Gate<Arc<dyn volume::Volume>>>;
+
 /// An open volume behind its gate.
 pub struct Device {
     name: String,
-    gate: Arc<Gate<Arc<dyn volume::Volume>>>,
+    gate: SharedGate,
     /// What plays the provider, if the volume is simulated.
     provider: Option<Arc<Simulate<Arc<dyn volume::Volume>>>>,
 }
@@ -157,6 +160,10 @@ impl Device {
     #[must_use]
     pub fn gate(&self) -> &Gate<Arc<dyn volume::Volume>> {
         &self.gate
+    }
+
+    pub(crate) fn shared_gate(&self) -> SharedGate {
+        Arc::clone(&self.gate)
     }
 
     /// What the provider has seen of it, if somebody plays the provider.

@@ -29,6 +29,8 @@ pub enum Origin {
     Copy,
     /// The pool verifies what is stored.
     Scrub,
+    /// The pool reads what will probably be asked for.
+    Prefetch,
 }
 
 /// What an I/O is, within the work of its origin.
@@ -110,9 +112,14 @@ impl Io {
             (_, Origin::UserRead) => Class::Foreground,
             (_, Origin::Open | Origin::Flush | Origin::Compaction { level: 0 }) => Class::Urgent,
             (_, Origin::Compaction { level: 1 | 2 }) => Class::Background,
-            (_, Origin::Compaction { .. } | Origin::Bulk | Origin::Copy | Origin::Scrub) => {
-                Class::Idle
-            }
+            (
+                _,
+                Origin::Compaction { .. }
+                | Origin::Bulk
+                | Origin::Copy
+                | Origin::Scrub
+                | Origin::Prefetch,
+            ) => Class::Idle,
         }
     }
 
@@ -120,7 +127,7 @@ impl Io {
     /// later. An error in a compaction, even the deepest, makes RocksDB read-only (MECHANISMS 2.6).
     #[must_use]
     pub const fn refusable(&self) -> bool {
-        matches!(self.origin, Origin::Copy | Origin::Scrub)
+        matches!(self.origin, Origin::Copy | Origin::Scrub | Origin::Prefetch)
             && !matches!(self.step, Step::Log | Step::Manifest)
     }
 }
@@ -150,6 +157,7 @@ mod tests {
     fn only_the_pools_own_work_may_be_refused() {
         let refusable = |origin, step| Io::new(origin, step).refusable();
         assert!(refusable(Origin::Copy, Step::Data) && refusable(Origin::Scrub, Step::Data));
+        assert!(refusable(Origin::Prefetch, Step::Data));
         assert!(!refusable(Origin::Copy, Step::Manifest));
         for origin in
             [Origin::UserRead, Origin::Flush, Origin::Compaction { level: 6 }, Origin::Bulk]

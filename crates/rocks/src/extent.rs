@@ -9,6 +9,9 @@ use volume::buf::PAGE;
 /// The unit of everything that is read ahead or coalesced: what a volume counts as one operation.
 pub(crate) const WINDOW: u64 = OP_BYTES_MAX;
 
+// A prefetched block is a window.
+const _: () = assert!(WINDOW == policy::heat::Block::BYTES);
+
 /// Bytes nobody asked for that one operation may carry between two reads. Volumes are sold with
 /// bandwidth too, some 40 KiB for each operation: a wider gap costs more of that than it saves.
 const GAP_MAX: u64 = 32 * KIB;

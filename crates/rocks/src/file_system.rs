@@ -97,9 +97,9 @@ impl FileSystem {
 
     pub(crate) fn open_readable(&self, path: &str) -> Result<Readable> {
         let name = self.root.name(path)?;
-        let object = block_on(self.pool.open_handle(&name))?;
-        let cached = self.cache.as_ref().map(|cache| cache.of(object.id()));
-        Ok(Readable::new(Arc::new(object), self.clock.clone(), self.tails.find(&name), cached))
+        let object = Arc::new(block_on(self.pool.open_handle(&name))?);
+        let cached = self.cache.as_ref().map(|cache| cache.open(&object));
+        Ok(Readable::new(object, self.clock.clone(), self.tails.find(&name), cached))
     }
 
     pub(crate) fn open_writable(self: &Arc<Self>, path: &str, how: OpenFor) -> Result<Writable> {

@@ -139,7 +139,7 @@ impl Readable {
     fn is_cached(&self, range: &Range<u64>, into: &mut [MaybeUninit<u8>], why: Why) -> bool {
         let Some(cache) = self.cache_for(why) else { return false };
         if why.again {
-            cache.distrust(range.start);
+            cache.distrust(range.start, length(range));
             return false;
         }
         let mut done = 0;
@@ -169,10 +169,13 @@ impl Readable {
         if let Some(tail) = self.tail.upgrade()
             && let Some(bytes) = tail.get(range.start, into.len().min(length(&range)))
         {
+            if let Some(cache) = self.cache_for(why) {
+                cache.count_tail_hit();
+            }
             return Ok(copy(bytes, into));
         }
         if is_sequential(why.activity, into.len()) {
-            return self.read_windows(range, into, io);
+            return self.read_windows(range, into, why, io);
         }
         if self.is_cached(&range, into, why) {
             return Ok(length(&range));
@@ -220,10 +223,11 @@ impl Readable {
         &self,
         range: Range<u64>,
         into: &mut [MaybeUninit<u8>],
+        why: Why,
         io: Io,
     ) -> Result<usize> {
         let mut done = 0;
-        for (window, bytes) in self.windows_over(&range, io)? {
+        for (window, bytes) in self.windows_over(&range, why, io)? {
             let start = window * WINDOW;
             let part = range.start.max(start)..range.end.min(start + bytes.len() as u64);
             let bytes = &bytes[length(&(start..part.start))..length(&(start..part.end))];
@@ -234,9 +238,21 @@ impl Readable {
     }
 
     /// The windows that cover `range`, in order; those that are not remembered are read all at once.
-    fn windows_over(&self, range: &Range<u64>, io: Io) -> Result<Vec<(u64, IoBuf)>> {
+    fn windows_over(&self, range: &Range<u64>, why: Why, io: Io) -> Result<Vec<(u64, IoBuf)>> {
         let wanted = range.start / WINDOW..range.end.div_ceil(WINDOW);
         let mut here = self.windows.find(wanted.clone());
+        // A window that is prefetched costs nothing. Whoever verifies wants to know of the volume.
+        if let Some(cache) = &self.cache
+            && why.activity != Activity::Verify
+            && !why.again
+        {
+            for window in wanted.clone() {
+                if here.iter().all(|(found, _)| *found != window) {
+                    here.extend(cache.block(window).map(|bytes| (window, bytes)));
+                }
+            }
+            here.sort_unstable_by_key(|&(window, _)| window);
+        }
         if here.len() as u64 == wanted.end - wanted.start {
             return Ok(here);
         }

@@ -15,6 +15,11 @@ pub trait Figures: Send + Sync {
 
     /// Every device volume, in the order of the settings.
     fn volumes(&self) -> Vec<Volume>;
+
+    /// The store's cache of blocks; none if it has none that can be asked.
+    fn cache(&self) -> Option<Cache> {
+        None
+    }
 }
 
 /// No program around the door: nothing to tell. For doors that are tried alone.
@@ -41,6 +46,29 @@ pub struct Memory {
     pub store: u64,
     /// What the store's caches and buffers may hold.
     pub store_max: u64,
+}
+
+/// What became of reads of blocks, and of blocks that were read ahead.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Cache {
+    /// Reads by what answered them: a name, and how many.
+    pub reads: [(&'static str, u64); 4],
+    /// Bytes of reads answered from memory.
+    pub hit_bytes: u64,
+    /// Single blocks kept.
+    pub entries: u64,
+    /// Prefetched blocks kept.
+    pub blocks: u64,
+    /// Blocks read ahead.
+    pub prefetches: u64,
+    /// Those of them that answered a read.
+    pub useful: u64,
+    /// Those that went and never answered one.
+    pub wasted: u64,
+    /// Bytes held.
+    pub bytes: u64,
+    /// Bytes it may hold.
+    pub bytes_max: u64,
 }
 
 /// One device volume against its line.
@@ -71,6 +99,8 @@ pub struct Volume {
     pub throttled: Option<u64>,
     /// What waited at the gate, and went through, by class, most urgent first.
     pub classes: Vec<Class>,
+    /// Whether it has operations to spare for prefetching; none if nothing is prefetched.
+    pub spare: Option<bool>,
     /// Room for data; none while the volume is away.
     pub space: Option<Space>,
 }

@@ -58,6 +58,7 @@ impl Figures for Program {
             provider_ops: None,
             throttled: None,
             classes: vec![class("commit", 5), class("foreground", 12)],
+            spare: Some(true),
             space: Some(figures::Space { total: 1000, free: 400 }),
         };
         let away = figures::Volume {
@@ -67,6 +68,20 @@ impl Figures for Program {
             ..Default::default()
         };
         vec![real, away]
+    }
+
+    fn cache(&self) -> Option<figures::Cache> {
+        Some(figures::Cache {
+            reads: [("passive", 30), ("prefetched", 20), ("tail", 1), ("volume", 9)],
+            hit_bytes: 204_000,
+            entries: 9,
+            blocks: 2,
+            prefetches: 3,
+            useful: 2,
+            wasted: 1,
+            bytes: 560_000,
+            bytes_max: 600_000,
+        })
     }
 }
 
@@ -213,6 +228,9 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_volume_throttled Operations the simulated provider throttled
             # TYPE plimsoll_volume_throttled counter
             plimsoll_volume_throttled_total{volume="b\"\\"} 3
+            # HELP plimsoll_volume_spare Whether it has operations to spare for prefetching
+            # TYPE plimsoll_volume_spare gauge
+            plimsoll_volume_spare{volume="a"} 1
             # HELP plimsoll_volume_size_bytes Size
             # TYPE plimsoll_volume_size_bytes gauge
             plimsoll_volume_size_bytes{volume="a"} 1000
@@ -253,6 +271,36 @@ fn metrics_are_open_metrics() {
             plimsoll_device_answer_seconds_count{volume="a",class="foreground"} 12
             plimsoll_device_answer_seconds_bucket{le="0.001",volume="a",class="foreground"} 12
             plimsoll_device_answer_seconds_bucket{le="+Inf",volume="a",class="foreground"} 12
+            # HELP plimsoll_cache_reads Reads of blocks, by what answered them
+            # TYPE plimsoll_cache_reads counter
+            plimsoll_cache_reads_total{path="passive"} 30
+            plimsoll_cache_reads_total{path="prefetched"} 20
+            plimsoll_cache_reads_total{path="tail"} 1
+            plimsoll_cache_reads_total{path="volume"} 9
+            # HELP plimsoll_cache_hit_bytes Bytes answered from memory
+            # TYPE plimsoll_cache_hit_bytes counter
+            plimsoll_cache_hit_bytes_total 204000
+            # HELP plimsoll_cache_entries Single blocks kept
+            # TYPE plimsoll_cache_entries gauge
+            plimsoll_cache_entries 9
+            # HELP plimsoll_cache_prefetched_blocks Prefetched blocks kept
+            # TYPE plimsoll_cache_prefetched_blocks gauge
+            plimsoll_cache_prefetched_blocks 2
+            # HELP plimsoll_cache_prefetches Blocks read ahead
+            # TYPE plimsoll_cache_prefetches counter
+            plimsoll_cache_prefetches_total 3
+            # HELP plimsoll_cache_useful Those that answered a read
+            # TYPE plimsoll_cache_useful counter
+            plimsoll_cache_useful_total 2
+            # HELP plimsoll_cache_wasted Those that went and never did
+            # TYPE plimsoll_cache_wasted counter
+            plimsoll_cache_wasted_total 1
+            # HELP plimsoll_cache_bytes Bytes held
+            # TYPE plimsoll_cache_bytes gauge
+            plimsoll_cache_bytes 560000
+            # HELP plimsoll_cache_max_bytes Bytes it may hold
+            # TYPE plimsoll_cache_max_bytes gauge
+            plimsoll_cache_max_bytes 600000
             # HELP plimsoll_resp_clients Connections open
             # TYPE plimsoll_resp_clients gauge
             plimsoll_resp_clients 0

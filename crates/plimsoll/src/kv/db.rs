@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use engine::kv::Durability;
 use parking_lot::Mutex;
+use policy::placement::VolumeId;
+use policy::prefetch::Mode;
 use pool::spread::Spread;
 use rocks::Shim;
 use rust_rocksdb::{
@@ -14,7 +16,7 @@ use rust_rocksdb::{
 };
 use volume::{Clock, Name};
 
-use super::keeper::Keeper;
+use super::keeper::{Keeper, Loads};
 use super::{CacheFigures, Family, Options};
 
 /// RocksDB's own handle: column families come and go while others use the database.
@@ -83,12 +85,24 @@ pub fn open_with(
     options: &Options,
     families: impl IntoIterator<Item = Family>,
 ) -> rocks::Result<Db> {
+    open_under(pool, clock, options, families, Box::new(Vec::new))
+}
+
+/// As [`open_with`], where the `loads` of volumes are known. Where they are not, blocks are prefetched
+/// whenever gates have something to spare.
+pub(super) fn open_under(
+    pool: Spread,
+    clock: Clock,
+    options: &Options,
+    families: impl IntoIterator<Item = Family>,
+    loads: Loads,
+) -> rocks::Result<Db> {
     let is_there = pool.contains(&Name::new(&format!("{}/CURRENT", options.name))?);
     let block_cache = options.block_cache();
     let file_cache = options.file_cache();
     let shim = match file_cache.clone() {
-        Some(cache) => Shim::cached(pool, clock, &options.name, options.io(), cache)?,
-        None => Shim::new(pool, clock, &options.name, options.io())?,
+        Some(cache) => Shim::cached(pool, clock.clone(), &options.name, options.io(), cache)?,
+        None => Shim::new(pool, clock.clone(), &options.name, options.io())?,
     };
     let build = |family: Family| {
         let name = family.name.clone();
@@ -109,7 +123,8 @@ pub fn open_with(
     let rocks = RocksDb::open_cf_descriptors(&whole, Shim::PATH, described)?;
     let inner = Arc::new(Inner { rocks: rocks::Db::new(rocks, shim), families: Mutex::new(built) });
     let keeper = file_cache.clone().zip(options.cache());
-    let keeper = keeper.map(|(cache, budget)| Keeper::start(Arc::clone(&inner), cache, budget));
+    let keeper = keeper
+        .map(|(cache, budget)| Keeper::start(Arc::clone(&inner), cache, budget, clock, loads));
     Ok(Db { _keeper: keeper, inner, block_cache, file_cache, options: options.clone() })
 }
 
@@ -127,6 +142,13 @@ impl Db {
             + self.cache().map_or(0, |cache| cache.bytes)
             + self.inner.sum("rocksdb.cur-size-all-mem-tables")
             + self.inner.table_readers()
+    }
+
+    /// Whether each volume has operations to spare for prefetching, by its number in the pool; of those
+    /// whose load is known.
+    #[must_use]
+    pub fn prefetching(&self) -> BTreeMap<VolumeId, Mode> {
+        self.file_cache.as_ref().map(pool::cache::Cache::modes).unwrap_or_default()
     }
 
     /// What the cache of blocks did so far; none if RocksDB's own is used, or none at all.

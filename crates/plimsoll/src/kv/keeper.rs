@@ -1,62 +1,114 @@
-//! Looks after a store's cache as time goes by.
+//! Looks after a store's cache as time goes by, once a second.
 //!
 //! Indexes and filters are in RocksDB's memory, and grow with the data; the cache of blocks gets what
-//! they leave of the bytes both have. RocksDB says how much they take only when it is asked.
+//! they leave of the bytes both have. RocksDB says how much they take only when it is asked. And what
+//! volumes have to spare is known only by looking: in between, blocks that are asked for a lot are read
+//! ahead.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use policy::placement::VolumeId;
 use policy::units::Bytes;
 use pool::cache::Cache;
+use pool::cache::prefetch::Prefetcher;
+use volume::Clock;
+use volume::task::block_on;
 
 use super::db::Inner;
 
-/// How often the memory of indexes and filters is looked at.
-const PERIOD: Duration = Duration::from_secs(2);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How many seconds pass until the memory of indexes and filters is looked at again.
+const PERIOD: u64 = 3;
 
 /// Blocks get at least one in so many of the bytes, however much indexes and filters take.
 const FLOOR: u64 = 16;
 
-/// The thread that looks. It ends when this is dropped.
+/// What users took, or waited for, of each volume in the second before, as a share of what is paid for.
+pub(super) type Loads = Box<dyn FnMut() -> Vec<(VolumeId, f64)> + Send>;
+
+/// The thread that looks. It ends when this is dropped, and gives up what is under way.
 pub(super) struct Keeper {
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Keeper {
     /// Looks after the `cache` of `store`, which has `budget` bytes with RocksDB's indexes and filters.
-    pub(super) fn start(store: Arc<Inner>, cache: Cache, budget: u64) -> Self {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+    pub(super) fn start(
+        store: Arc<Inner>,
+        cache: Cache,
+        budget: u64,
+        clock: Clock,
+        mut loads: Loads,
+    ) -> Self {
+        let stop = Arc::new(Stop::default());
         let stopped = Arc::clone(&stop);
-        let look = move || {
+        let keep = move || {
             let mut room = Room { budget, said: false };
-            loop {
-                cache.set_bytes(room.for_blocks(store.table_readers()));
-                let (stop, changed) = &*stopped;
-                let mut stop = stop.lock();
-                if !*stop {
-                    changed.wait_for(&mut stop, PERIOD);
+            let mut prefetcher = Prefetcher::new(cache.clone());
+            for second in 0_u64.. {
+                if second % PERIOD == 0 {
+                    cache.set_bytes(room.for_blocks(store.table_readers()));
                 }
-                if *stop {
+                prefetcher.on_second(loads());
+                let over = clock.sleep(SECOND);
+                let goes_on = block_on(async {
+                    let mut over = pin!(over);
+                    poll_fn(|cx| {
+                        if stopped.is_set(cx.waker()) {
+                            return Poll::Ready(false);
+                        }
+                        // When nothing is left of it, there is nothing to wait for but the time.
+                        let _ = prefetcher.poll(cx);
+                        over.as_mut().poll(cx).map(|()| true)
+                    })
+                    .await
+                });
+                if !goes_on {
                     return;
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("cache-keeper".into()).spawn(look);
+        let thread = std::thread::Builder::new().name("cache-keeper".into()).spawn(keep);
         Self { stop, thread: Some(thread.expect("the system has room for one more thread")) }
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        *self.stop.0.lock() = true;
-        self.stop.1.notify_all();
+        self.stop.set();
         if let Some(thread) = self.thread.take() {
             // Whoever panics has told the panic hook.
             let _ = thread.join();
         }
+    }
+}
+
+/// A word from one thread to a future of another.
+#[derive(Default)]
+struct Stop(Mutex<(bool, Option<Waker>)>);
+
+impl Stop {
+    fn set(&self) {
+        let mut state = self.0.lock();
+        state.0 = true;
+        if let Some(waker) = state.1.take() {
+            waker.wake();
+        }
+    }
+
+    /// Whether it was said; if not, `waker` hears of it.
+    fn is_set(&self, waker: &Waker) -> bool {
+        let mut state = self.0.lock();
+        state.1 = Some(waker.clone());
+        state.0
     }
 }
 

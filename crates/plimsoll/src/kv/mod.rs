@@ -18,6 +18,7 @@ mod error;
 mod family;
 mod keeper;
 mod key_value;
+mod load;
 mod options;
 mod store;
 

@@ -52,6 +52,11 @@ pub struct Options {
     pub cache: Option<u64>,
     /// What keeps blocks, and which goes when room is needed. Default: S3-FIFO.
     pub cache_policy: CachePolicy,
+    /// Whether neighbourhoods of 256 KiB that are read a lot are read ahead, each for one operation that
+    /// no user needs. Default: yes. They share the bytes of `cache` with single blocks, by what either
+    /// saves. Not with `CachePolicy::RocksDb`, which hides what is read a lot. With
+    /// `CachePolicy::None` they are all that is cached.
+    pub prefetch: bool,
     /// Whether data blocks are cached. Default: yes. If not, no block cache is made: the indexes and
     /// filters of all tables stay in memory beside `memory`, about 2 bytes a key, and every read of a
     /// value that is not in a memtable reaches a volume. That is how the papers' tests measure
@@ -115,6 +120,7 @@ impl Default for Options {
             bloom_bits: 10,
             cache: None,
             cache_policy: CachePolicy::S3Fifo,
+            prefetch: true,
             cache_data: true,
             compression: Compression::Lz4,
             compression_last: Compression::Zstd,
@@ -164,7 +170,11 @@ impl Options {
             CachePolicy::None => None,
             CachePolicy::RocksDb => return None,
         };
-        Some(cache::Cache::new(cache::Options { bytes: self.cache()?, policy }))
+        Some(cache::Cache::new(cache::Options {
+            bytes: self.cache()?,
+            policy,
+            prefetch: self.prefetch,
+        }))
     }
 
     pub(super) fn io(&self) -> rocks::Settings {

@@ -12,7 +12,8 @@ use pool::spread::{Opening, Spread};
 use volume::Clock;
 use volume::task::block_on;
 
-use super::{Db, Family, Options, open_with};
+use super::db::open_under;
+use super::{Db, Family, Options, load};
 use crate::volumes::{Devices, Volume};
 use crate::{Error, Result};
 
@@ -173,7 +174,8 @@ impl Builder {
             tracing::warn!("{line}");
         }
         let pool = devices.open_pool(opening)?;
-        let db = open_with(pool.clone(), clock.clone(), &options, families)
+        let loads = load::of(&devices, &pool);
+        let db = open_under(pool.clone(), clock.clone(), &options, families, loads)
             .map_err(|source| Error::Store { name: options.name, source })?;
         Ok(Store { db: Arc::new(db), pool, devices, clock })
     }

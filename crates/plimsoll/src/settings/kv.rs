@@ -25,6 +25,7 @@ pub(super) const KEYS: &[&str] = &[
     "cache",
     "cache_data",
     "cache_policy",
+    "prefetch",
     "compression",
     "compression_last",
     "jobs",

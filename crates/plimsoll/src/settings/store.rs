@@ -63,6 +63,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Options, Mistake> {
         cache_data: section.get("cache_data").map_or(Ok(usual.cache_data), |field| field.flag())?,
         cache_policy: one_of(section, "cache_policy", &CACHE_POLICIES)?
             .unwrap_or(usual.cache_policy),
+        prefetch: section.get("prefetch").map_or(Ok(usual.prefetch), |field| field.flag())?,
         // Whoever chooses one kind means it for all levels.
         compression_last: compression_last.or(compression).unwrap_or(usual.compression_last),
         compression: compression.unwrap_or(usual.compression),
@@ -70,7 +71,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Options, Mistake> {
         subcompactions: number("subcompactions", usual.subcompactions, 1..=64)?,
         name: usual.name,
     };
-    for key in ["cache", "cache_policy"] {
+    for key in ["cache", "cache_policy", "prefetch"] {
         if let (Some(field), false) = (section.get(key), options.cache_data) {
             let what = format!("no {key} where cache_data = false: there is no cache");
             return Err(field.mistake(what));
@@ -103,6 +104,7 @@ pub(super) fn entries(options: &Options) -> Vec<Entry> {
         entries.push(entry("cache", &size(cache)));
         let policy = name_of(options.cache_policy, &CACHE_POLICIES);
         entries.push(entry("cache_policy", &word(policy)));
+        entries.push(entry("prefetch", &options.prefetch));
     }
     entries
 }

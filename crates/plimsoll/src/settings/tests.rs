@@ -57,6 +57,7 @@ const MISTAKES: &[(&str, &[(&str, &str)])] = &[
             ("", "bloom_bits = 33\n"),
             ("", "cache_data = \"no\"\n"),
             ("", "cache = \"64MiB\"\ncache_data = false\n"),
+            ("", "prefetch = 1\n"),
             ("", "cache_policy = \"arc\"\n"),
             ("", "cache_policy = \"lru\"\ncache_data = false\n"),
             ("", "compression = \"gzip\"\n"),
@@ -200,6 +201,7 @@ fn a_short_file_gets_every_default() {
         subcompactions = 2
         cache = "256MiB"
         cache_policy = "s3-fifo"
+        prefetch = true
         listen = "127.0.0.1:6380"
         threads = 64
         clients_max = 1000

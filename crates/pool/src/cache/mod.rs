@@ -1,24 +1,41 @@
-//! Memory in front of a pool's tables, in the pieces they are read in.
+//! Memory in front of a pool's tables: what was read of them, and what will be.
+//!
+//! ```text
+//!   a user's read ─► shard: read before? ─► heat counted ─► prefetched: its block here? ─► volume
+//!                        ▲ kept as it was read                    ▲ 256 KiB for one spare token
+//! ```
 //!
 //! RocksDB asks for one block of a table at a time: some 4 KiB that begin and end anywhere. What it
 //! asked for is kept as it is on the volume, compressed and with its checksum, under the number of its
 //! object, which no other ever has, and its offset. So a cached byte is verified each time it is read,
-//! as one from a volume is, and no memory goes to the halves of pages around a block.
+//! as one from a volume is, and no memory goes to the halves of pages around a block. Which of them
+//! goes when room is needed is [`policy::cache`]'s to say.
 //!
-//! Which entry goes when room is needed is [`policy::cache`]'s to say.
+//! Where many reads go to one neighbourhood, [`prefetch`] brings all of it, 256 KiB for one operation,
+//! as long as the volume has operations to spare. Both share one budget: a prefetched block takes the
+//! room of single reads, if it saves more operations than they do.
 
+pub mod prefetch;
+mod prefetched;
 mod shard;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use policy::cache::Kind;
+use policy::heat::{Block, Heat, Second};
+use policy::placement::VolumeId;
+use policy::prefetch::Mode;
 use policy::units::{KIB, MIB};
+use volume::IoBuf;
 
+use self::prefetched::Prefetched;
 pub use self::shard::ENTRY_OVERHEAD;
 use self::shard::Shard;
 use crate::leaf::ObjectId;
+use crate::spread::Handle;
 
 /// Reads of more than this are not kept: indexes and filters that stay in memory anyway, and scans.
 const ENTRY_MAX: usize = 64 * KIB as usize;
@@ -27,13 +44,21 @@ const ENTRY_MAX: usize = 64 * KIB as usize;
 const SHARD_BYTES: u64 = 2 * MIB;
 const SHARDS_MAX: u64 = 64;
 
+/// Room of a shard that may stay empty because the next read does not fit it.
+const SLACK: u64 = 8 * KIB;
+
+/// Single reads that are looked at to tell how hot the coldest are.
+const SAMPLES: usize = 1024;
+
 /// How a cache is made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Options {
     /// Bytes it may hold at most, with what it takes to find them.
     pub bytes: u64,
-    /// Who goes when room is needed; `None` keeps nothing that was read.
+    /// Who goes when room is needed; `None` keeps nothing because it was read.
     pub policy: Option<Kind>,
+    /// Whether whole blocks are prefetched.
+    pub prefetch: bool,
 }
 
 /// A cache over the objects of one pool. Clones are handles to the same one.
@@ -42,22 +67,39 @@ pub struct Cache(Arc<Inner>);
 
 struct Inner {
     shards: Box<[Mutex<Shard>]>,
-    /// Bytes all shards together may hold.
-    bytes_max: AtomicU64,
     keeps_reads: bool,
+    prefetched: Option<Prefetched>,
+    /// Bytes for everything.
+    bytes_max: AtomicU64,
+    /// The second that is being counted in.
+    now: AtomicU32,
+    misses: AtomicU64,
+    tail_hits: AtomicU64,
 }
 
-/// What a cache shows. All but `bytes`, `bytes_max` and `entries` only grow.
+/// What a cache shows. All but `bytes`, `bytes_max`, `entries` and `blocks` only grow.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Figures {
     /// Reads answered from what was read before.
     pub hits: u64,
+    /// Reads answered from prefetched blocks.
+    pub prefetched_hits: u64,
+    /// Reads answered from the ends of tables that were just written.
+    pub tail_hits: u64,
     /// Reads that went to a volume.
     pub misses: u64,
     /// Bytes of reads answered from memory.
     pub hit_bytes: u64,
     /// Reads that are kept.
     pub entries: u64,
+    /// Prefetched blocks that are kept.
+    pub blocks: u64,
+    /// Blocks that were read ahead.
+    pub prefetches: u64,
+    /// Blocks that answered at least one read.
+    pub useful: u64,
+    /// Blocks that went and never answered one.
+    pub wasted: u64,
     /// Bytes held, with what it takes to find them.
     pub bytes: u64,
     /// Bytes it may hold now.
@@ -65,11 +107,12 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Hits of all reads, from 0 to 1; none before the first read.
+    /// Reads that cost no operation, of all reads, from 0 to 1; none before the first read.
     #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {
-        let reads = self.hits + self.misses;
-        (reads > 0).then(|| self.hits as f64 / reads as f64)
+        let hits = self.hits + self.prefetched_hits + self.tail_hits;
+        let reads = hits + self.misses;
+        (reads > 0).then(|| hits as f64 / reads as f64)
     }
 }
 
@@ -94,40 +137,67 @@ impl Cache {
     /// An empty cache.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        let Options { bytes, policy } = options;
+        let Options { bytes, policy, prefetch } = options;
         let count = (bytes / SHARD_BYTES).clamp(1, SHARDS_MAX).next_power_of_two();
         let shard = |_| Mutex::new(Shard::new(policy.unwrap_or(Kind::S3Fifo)));
         Self(Arc::new(Inner {
             shards: (0..count).map(shard).collect(),
-            bytes_max: AtomicU64::new(bytes),
             keeps_reads: policy.is_some(),
+            prefetched: prefetch.then(Prefetched::default),
+            bytes_max: AtomicU64::new(bytes),
+            now: AtomicU32::new(0),
+            misses: AtomicU64::new(0),
+            tail_hits: AtomicU64::new(0),
         }))
     }
 
-    /// What is cached of one object. Only bytes that never change may be.
+    /// What is cached of an open object, which must never change any more.
     #[must_use]
-    pub fn of(&self, object: ObjectId) -> CachedObject {
-        CachedObject { cache: self.clone(), object }
+    pub fn open(&self, object: &Arc<Handle>) -> CachedObject {
+        if let Some(prefetched) = &self.0.prefetched {
+            prefetched.open(object);
+        }
+        CachedObject { cache: self.clone(), object: object.id() }
     }
 
-    /// Holds `bytes` at most from now on; what is too much goes at once.
+    /// Holds `bytes` at most from now on; what is too much goes at once, or, of prefetched blocks,
+    /// within a second.
     pub fn set_bytes(&self, bytes: u64) {
         self.0.bytes_max.store(bytes, Ordering::Relaxed);
-        let most = self.0.shard_bytes();
-        self.0.shards.iter().for_each(|shard| shard.lock().shrink(most));
+        self.0.shrink();
     }
 
     /// An object is gone: so is what was kept of it.
     pub fn forget(&self, object: ObjectId) {
+        if let Some(prefetched) = &self.0.prefetched {
+            prefetched.forget(object);
+        }
         self.0.shards.iter().for_each(|shard| shard.lock().forget(object));
+    }
+
+    /// Whether each volume has operations to spare for prefetching; of those whose load is known.
+    #[must_use]
+    pub fn modes(&self) -> BTreeMap<VolumeId, Mode> {
+        self.0
+            .prefetched
+            .as_ref()
+            .map(|prefetched| prefetched.modes.lock().clone())
+            .unwrap_or_default()
     }
 
     /// What it did so far, and holds now.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let mut sum =
-            Figures { bytes_max: self.0.bytes_max.load(Ordering::Relaxed), ..Figures::default() };
+        let mut sum = Figures {
+            bytes_max: self.0.bytes_max.load(Ordering::Relaxed),
+            misses: self.0.misses.load(Ordering::Relaxed),
+            tail_hits: self.0.tail_hits.load(Ordering::Relaxed),
+            ..Figures::default()
+        };
         self.0.shards.iter().for_each(|shard| shard.lock().add_to(&mut sum));
+        if let Some(prefetched) = &self.0.prefetched {
+            prefetched.add_to(&mut sum);
+        }
         sum
     }
 }
@@ -139,8 +209,55 @@ impl Inner {
         &self.shards[at]
     }
 
+    fn now(&self) -> Second {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that prefetched blocks leave for single reads.
+    fn bytes_for_reads(&self) -> u64 {
+        let blocks = self.prefetched.as_ref().map_or(0, Prefetched::bytes_reserved);
+        self.bytes_max.load(Ordering::Relaxed).saturating_sub(blocks)
+    }
+
     fn shard_bytes(&self) -> u64 {
-        self.bytes_max.load(Ordering::Relaxed) / self.shards.len() as u64
+        self.bytes_for_reads() / self.shards.len() as u64
+    }
+
+    fn shrink(&self) {
+        let most = self.shard_bytes();
+        self.shards.iter().for_each(|shard| shard.lock().shrink(most));
+    }
+
+    /// Bytes that single reads hold.
+    fn bytes_of_reads(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.lock().bytes()).sum()
+    }
+
+    /// How many reads a second are saved by the coldest single reads that fill the room of one block:
+    /// from samples, which tell it for any policy and look at nothing for long.
+    fn coldest(&self, now: Second) -> f32 {
+        let each = SAMPLES / self.shards.len();
+        let mut samples = Vec::with_capacity(SAMPLES);
+        self.shards.iter().for_each(|shard| shard.lock().sample(each, now, &mut samples));
+        let density = |&(heat, size): &(f32, u64)| heat / size as f32;
+        samples.sort_unstable_by(|a, b| density(a).total_cmp(&density(b)));
+        let sampled: u64 = samples.iter().map(|&(_, size)| size).sum();
+        if sampled == 0 {
+            return 0.0;
+        }
+        // One block's share of what is held, as a share of the samples.
+        let scale = self.bytes_of_reads() as f32 / sampled as f32;
+        let mut room = Block::BYTES as f32 / scale;
+        let mut heat = 0.0;
+        for sample in &samples {
+            let part = (room / sample.1 as f32).min(1.0);
+            heat += sample.0 * part;
+            room -= sample.1 as f32;
+            if room <= 0.0 {
+                break;
+            }
+        }
+        heat * scale
     }
 }
 
@@ -152,31 +269,64 @@ pub struct CachedObject {
 
 impl CachedObject {
     /// Hands over the `len` bytes from `offset` on, in their order, in one piece or several; or gives
-    /// false if they are not all here.
-    pub fn get(&self, offset: u64, len: usize, into: impl FnMut(&[u8])) -> bool {
-        let key = self.key(offset);
+    /// false if they are not all here. It counts as a read of a user.
+    pub fn get(&self, offset: u64, len: usize, mut into: impl FnMut(&[u8])) -> bool {
+        let inner = &self.cache.0;
+        let (key, now) = (self.key(offset), inner.now());
         let hash = key.hash();
-        self.cache.0.shard(hash).lock().get(hash, key, len, into)
+        if inner.keeps_reads && inner.shard(hash).lock().get(hash, key, len, now, &mut into) {
+            return true;
+        }
+        if let Some(prefetched) = &inner.prefetched
+            && prefetched.get(self.object, offset, len, now, into)
+        {
+            return true;
+        }
+        inner.misses.fetch_add(1, Ordering::Relaxed);
+        false
     }
 
     /// Keeps `bytes`, which were read at `offset`, as long as they are worth it.
     pub fn insert(&self, offset: u64, bytes: &[u8]) {
         let inner = &self.cache.0;
-        if !inner.keeps_reads || bytes.len() > ENTRY_MAX {
+        if !inner.keeps_reads || bytes.len() > ENTRY_MAX || bytes.is_empty() {
             return;
         }
-        let key = self.key(offset);
+        let (key, now) = (self.key(offset), inner.now());
         let hash = key.hash();
+        // One read of its own, and its part in those of its neighbourhood (MECHANISMS 2.7.2).
+        let parent = inner
+            .prefetched
+            .as_ref()
+            .map_or(0.0, |prefetched| prefetched.heat(Block::at(self.object.0, offset), now));
+        let pages = Block::BYTES as f32 / bytes.len() as f32;
+        let heat = Heat::of(parent / pages + 1.0, now);
         // Copied before the lock is taken.
         let copy = Box::from(bytes);
-        inner.shard(hash).lock().insert(hash, key, copy, inner.shard_bytes());
+        inner.shard(hash).lock().insert(hash, key, copy, heat, inner.shard_bytes());
     }
 
-    /// Forgets what is kept of a read that turned out to be damaged.
-    pub fn distrust(&self, offset: u64) {
+    /// All bytes of a block, if it is prefetched. It counts for nothing.
+    #[must_use]
+    pub fn block(&self, index: u64) -> Option<IoBuf> {
+        let block = Block { object: self.object.0, index: u32::try_from(index).ok()? };
+        self.cache.0.prefetched.as_ref()?.block(block)
+    }
+
+    /// A read was answered from elsewhere in memory.
+    pub fn count_tail_hit(&self) {
+        self.cache.0.tail_hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Forgets what is kept of a read of `len` bytes that turned out to be damaged.
+    pub fn distrust(&self, offset: u64, len: usize) {
+        let inner = &self.cache.0;
         let key = self.key(offset);
         let hash = key.hash();
-        self.cache.0.shard(hash).lock().remove(hash, key);
+        inner.shard(hash).lock().remove(hash, key);
+        if let Some(prefetched) = &inner.prefetched {
+            prefetched.distrust(self.object, offset, len);
+        }
     }
 
     const fn key(&self, offset: u64) -> Key {

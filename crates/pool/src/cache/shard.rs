@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use policy::cache::{Eviction, Kind, Slot};
+use policy::heat::{Heat, Second};
 
 use super::{Figures, Key};
 use crate::leaf::ObjectId;
@@ -24,13 +25,13 @@ pub(super) struct Shard {
     bytes: u64,
     hits: u64,
     hit_bytes: u64,
-    misses: u64,
 }
 
 struct Entry {
     hash: u64,
     key: Key,
     bytes: Box<[u8]>,
+    heat: Heat,
     /// The neighbours among the entries of its object.
     next: Slot,
     previous: Slot,
@@ -53,7 +54,6 @@ impl Shard {
             bytes: 0,
             hits: 0,
             hit_bytes: 0,
-            misses: 0,
         }
     }
 
@@ -62,26 +62,27 @@ impl Shard {
         hash: u64,
         key: Key,
         len: usize,
+        now: Second,
         mut into: impl FnMut(&[u8]),
     ) -> bool {
         if let Some(&slot) = self.slots.get(&hash) {
-            let entry = &self.entries[slot as usize];
+            let entry = &mut self.entries[slot as usize];
             if entry.key == key
                 && let Some(bytes) = entry.bytes.get(..len)
             {
                 into(bytes);
+                entry.heat.count(now);
                 self.policy.hit(slot);
                 self.hits += 1;
                 self.hit_bytes += len as u64;
                 return true;
             }
         }
-        self.misses += 1;
         false
     }
 
-    /// Keeps `bytes`; the shard may hold `most` bytes then.
-    pub(super) fn insert(&mut self, hash: u64, key: Key, bytes: Box<[u8]>, most: u64) {
+    /// Keeps `bytes`, as hot as is said; the shard may hold `most` bytes then.
+    pub(super) fn insert(&mut self, hash: u64, key: Key, bytes: Box<[u8]>, heat: Heat, most: u64) {
         if let Some(&slot) = self.slots.get(&hash) {
             let entry = &self.entries[slot as usize];
             if entry.key == key && entry.bytes.len() >= bytes.len() {
@@ -90,7 +91,7 @@ impl Shard {
             self.policy.remove(slot);
             self.take_out(slot);
         }
-        let entry = Entry { hash, key, bytes, next: NONE, previous: NONE };
+        let entry = Entry { hash, key, bytes, heat, next: NONE, previous: NONE };
         let size = entry.size();
         if size > most {
             return;
@@ -141,9 +142,21 @@ impl Shard {
     pub(super) fn add_to(&self, sum: &mut Figures) {
         sum.hits += self.hits;
         sum.hit_bytes += self.hit_bytes;
-        sum.misses += self.misses;
         sum.entries += self.slots.len() as u64;
         sum.bytes += self.bytes;
+    }
+
+    /// Heat and size of about `count` entries, from all over the shard: others each time.
+    pub(super) fn sample(&self, count: usize, now: Second, into: &mut Vec<(f32, u64)>) {
+        let step = (self.entries.len() / count.max(1)).max(1);
+        let chosen = self.entries.iter().skip(now as usize % step).step_by(step);
+        let held = chosen.filter(|entry| !entry.bytes.is_empty());
+        into.extend(held.map(|entry| (entry.heat.at(now), entry.size())));
+    }
+
+    /// Bytes held.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Puts an entry first among those of its object.

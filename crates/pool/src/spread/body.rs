@@ -182,6 +182,13 @@ impl Handle {
         self.body.id
     }
 
+    /// The volume that has the byte at `offset`, or would.
+    #[must_use]
+    pub fn volume_at(&self, offset: u64) -> VolumeId {
+        let part = self.body.chunks.pieces(offset, 1).next().map_or(0, |piece| piece.part);
+        self.body.parts[part].volume
+    }
+
     fn must_not_be_sealed(&self) -> Result<()> {
         if self.body.sealed {
             let what = format!("{}: was written whole and never changes", self.body.name);

@@ -222,6 +222,11 @@ impl Spread {
         self.0.id
     }
 
+    /// The pool's volumes, and what people call them.
+    pub fn volumes(&self) -> impl Iterator<Item = (VolumeId, &str)> {
+        self.0.seats.all().iter().map(|seat| (seat.id, &*seat.label))
+    }
+
     /// What was found on the volumes when the pool was opened and is not the pool's.
     #[must_use]
     pub fn foreign(&self) -> &[Foreign] {

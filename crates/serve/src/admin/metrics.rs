@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::figures::{Class, Figures, Memory, Volume, Waits};
+use crate::figures::{Cache, Class, Figures, Memory, Volume, Waits};
 use crate::resp::Stats;
 
 /// What kind of text this is.
@@ -24,6 +24,7 @@ pub(super) fn text(figures: &dyn Figures, stats: Option<&Stats>) -> String {
         uptime_seconds: figures.uptime().as_secs_f64(),
         memory: figures.memory(),
         volumes: figures.volumes(),
+        cache: figures.cache(),
         resp: stats.map(Resp::of),
     };
     let mut registry = Registry::with_prefix("plimsoll");
@@ -39,6 +40,7 @@ struct Scrape {
     uptime_seconds: f64,
     memory: Memory,
     volumes: Vec<Volume>,
+    cache: Option<Cache>,
     resp: Option<Resp>,
 }
 
@@ -82,6 +84,7 @@ impl Collector for Scrape {
         page.gauge("store_memory_max_bytes", "What they may hold", self.memory.store_max)?;
         self.volumes(&mut page)?;
         self.classes(&mut page)?;
+        self.cache.as_ref().map_or(Ok(()), |cache| cache.encode(&mut page))?;
         self.resp.as_ref().map_or(Ok(()), |resp| resp.encode(&mut page))
     }
 }
@@ -127,6 +130,11 @@ impl Scrape {
             "Operations the simulated provider throttled",
             each(|v| v.throttled),
         )?;
+        page.gauges(
+            "volume_spare",
+            "Whether it has operations to spare for prefetching",
+            each(|v| v.spare.map(u64::from)),
+        )?;
         page.gauges("volume_size_bytes", "Size", each(|v| v.space.map(|s| s.total)))?;
         page.gauges("volume_free_bytes", "Room left", each(|v| v.space.map(|s| s.free)))
     }
@@ -153,6 +161,21 @@ impl Scrape {
             "How long the device took to answer, without the wait at the gate",
             each().map(|(labels, class)| (labels, Histogram(&class.answers))),
         )
+    }
+}
+
+impl Cache {
+    fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
+        let reads = self.reads.iter().map(|&(path, count)| (vec![("path", path)], count));
+        page.counters("cache_reads", "Reads of blocks, by what answered them", reads)?;
+        page.counter("cache_hit_bytes", "Bytes answered from memory", self.hit_bytes)?;
+        page.gauge("cache_entries", "Single blocks kept", self.entries)?;
+        page.gauge("cache_prefetched_blocks", "Prefetched blocks kept", self.blocks)?;
+        page.counter("cache_prefetches", "Blocks read ahead", self.prefetches)?;
+        page.counter("cache_useful", "Those that answered a read", self.useful)?;
+        page.counter("cache_wasted", "Those that went and never did", self.wasted)?;
+        page.gauge("cache_bytes", "Bytes held", self.bytes)?;
+        page.gauge("cache_max_bytes", "Bytes it may hold", self.bytes_max)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use policy::contract::Contract;
 use policy::purpose::Class;
-use rand::{RngExt, SeedableRng};
+use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::Name;
 
@@ -35,8 +35,12 @@ fn busy(cache_policy: CachePolicy) -> Options {
 }
 
 fn open_store(options: Options) -> Store {
+    open_at(options, Clock::real())
+}
+
+fn open_at(options: Options, clock: Clock) -> Store {
     let volumes = ["a", "b", "c"].map(|name| Volume::memory(name, Contract::unlimited()));
-    Store::builder().volumes(volumes).options(options).open().expect("memory opens")
+    Store::builder().volumes(volumes).options(options).clock(clock).open().expect("memory opens")
 }
 
 /// I/Os of the volumes that a user waited for.
@@ -146,4 +150,89 @@ fn damage_that_was_mended_is_not_in_the_cache() {
     }
     device.damage(&table, 500, |byte| *byte ^= 1);
     assert_eq!(store.get(0_u32.to_be_bytes()), Ok(Some(vec![0; 100])));
+}
+
+/// Lets a second pass for the one thread that goes by the clock, once that waits for it.
+fn pass_a_second(clock: &Clock) {
+    while clock.advance().is_none() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_neighbourhood_that_is_read_a_lot_is_read_ahead() {
+    // Time passes when this says so: the store's thread for its cache is all that goes by it.
+    let clock = Clock::simulated();
+    let options = Options {
+        cache: Some(8 * MIB),
+        memtable: Some(8 * MIB),
+        table_size: Some(8 * MIB),
+        ..busy(CachePolicy::S3Fifo)
+    };
+    let store = open_at(options, clock.clone());
+    for n in 0..4000_u32 {
+        store.put(n.to_be_bytes(), [n as u8; 1000]).expect("memory takes it");
+    }
+    store.flush().expect("memory takes a table");
+    let get = |n: u32| {
+        assert_eq!(store.get(n.to_be_bytes()).expect("a get"), Some(vec![n as u8; 1000]));
+    };
+    // Some of the keys from 1.12 to 1.23 MB: all in the fifth 256 KiB.
+    (1100..1200).step_by(20).for_each(get);
+    pass_a_second(&clock);
+    while store.cache().is_none_or(|cache| cache.prefetches == 0) {
+        std::thread::yield_now();
+    }
+    let before = foreground(&store);
+    (1100..1200).for_each(get);
+    assert_eq!(foreground(&store), before, "keys nobody had asked for before, too");
+    let cache = store.cache().expect("there is one");
+    assert!(cache.useful == 1 && cache.prefetched_hits > 50, "{cache:?}");
+    store.close().expect("it closes, whatever the time");
+}
+
+/// Processor time of a get whose block is cached, by what caches it: for docs/adr/0010.
+#[test]
+#[ignore = "it measures: cargo test --release --locked --workspace --lib -- --ignored --nocapture a_hit"]
+fn what_a_hit_costs() {
+    const KEYS: u32 = 20_000;
+    let policies =
+        [CachePolicy::RocksDb, CachePolicy::S3Fifo, CachePolicy::Sieve, CachePolicy::Lru];
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+        let stores = policies.map(|cache_policy| {
+            let store = open_store(Options {
+                cache_policy,
+                prefetch: false,
+                memory: 512 * MIB,
+                compression,
+                compression_last: compression,
+                ..Options::default()
+            });
+            for n in 0..KEYS {
+                // Half of each value is the same in all, as in much that people store.
+                let mut value = [7; 256];
+                Xoshiro256PlusPlus::seed_from_u64(n.into()).fill_bytes(&mut value[..128]);
+                store.put(n.to_be_bytes(), value).expect("memory takes it");
+            }
+            store.flush().expect("memory takes a table");
+            store
+        });
+        let mut best = [f64::MAX; 4];
+        // Side by side, several rounds, of which the least disturbed counts.
+        for _ in 0..7 {
+            for (store, best) in stores.iter().zip(&mut best) {
+                let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+                let began = store.clock().now();
+                for _ in 0..2 * KEYS {
+                    let n = random.random_range(0..KEYS);
+                    assert!(store.get_pinned(n.to_be_bytes()).expect("a get").is_some());
+                }
+                let took = store.clock().now().since(began).as_nanos() as f64;
+                *best = best.min(took / f64::from(2 * KEYS));
+            }
+        }
+        for (policy, nanos) in policies.iter().zip(best) {
+            println!("{compression:?} {policy:?}: {nanos:.0} ns a get");
+        }
+    }
 }

@@ -1,0 +1,226 @@
+//! Which blocks are worth reading before anybody asks for them (MECHANISMS 2.7.3 to 2.7.5).
+//!
+//! A volume charges one operation for 256 KiB as it does for 4 KiB, so tokens nobody needs buy
+//! memory's worth of hot neighbourhood. That memory is taken from blocks that were asked for, one by
+//! one, and both are compared by what they save: reads a second for each byte.
+
+use crate::heat::Block;
+
+/// A block that is not at least this hot, in reads a second, is not worth an operation.
+pub const WARM: f32 = 1.01;
+
+/// The share of a volume that its users take, from which on it has nothing to spare.
+pub const HEAVY: f64 = 0.95;
+
+/// The share below which it has again.
+pub const LIGHT: f64 = 0.85;
+
+/// Whether a volume has operations to spare.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Mode {
+    /// It has: blocks are prefetched.
+    #[default]
+    Light,
+    /// It has not: what is asked for is all that is read.
+    Heavy,
+}
+
+/// Tells heavy seconds from light ones, by the last two of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Switch {
+    mode: Mode,
+    last: f64,
+}
+
+impl Switch {
+    /// What the next second is, after one in which users took, or waited for, `used` of what is paid.
+    pub fn on_second(&mut self, used: f64) -> Mode {
+        let mean = (self.last + used) / 2.0;
+        self.last = used;
+        self.mode = match self.mode {
+            Mode::Light if mean > HEAVY => Mode::Heavy,
+            Mode::Heavy if mean < LIGHT => Mode::Light,
+            same => same,
+        };
+        self.mode
+    }
+
+    /// What this second is.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+}
+
+/// What there is to choose from.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// Reads a second that one block's worth of the coldest single reads saves.
+    pub displaced: f32,
+    /// Blocks there is free room for, so that nothing else has to go.
+    pub free: usize,
+    /// Blocks that all of the memory would hold.
+    pub most: usize,
+    /// Blocks that are prefetched, and how hot they are.
+    pub held: Vec<(Block, f32)>,
+    /// Blocks that are not.
+    pub candidates: Vec<(Block, f32)>,
+}
+
+/// One thing to do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Step {
+    /// The block is worth less than the single reads that would have its room.
+    Drop(Block),
+    /// Read the block, after another one made room.
+    Fetch {
+        /// What to read.
+        block: Block,
+        /// What to drop for it, if all of the memory is prefetched blocks.
+        instead_of: Option<Block>,
+    },
+}
+
+/// What to do now, in this order; at most `fetches_max` blocks are read.
+#[must_use]
+pub fn plan(state: State, fetches_max: usize) -> Vec<Step> {
+    let State { displaced, mut free, most, mut held, mut candidates } = state;
+    let mut steps = Vec::new();
+    held.sort_unstable_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+    let worth_less = held.partition_point(|&(_, heat)| heat < displaced);
+    // More than the memory holds go too, whatever they are worth: it may have shrunk.
+    let go = worth_less.max(held.len().saturating_sub(most));
+    steps.extend(held.drain(..go).map(|(block, _)| Step::Drop(block)));
+    let mut coldest = held.iter().copied().peekable();
+    let mut count = held.len();
+    candidates.retain(|&(_, heat)| heat > WARM);
+    candidates.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    for (block, heat) in candidates.into_iter().take(fetches_max) {
+        let instead_of = if count < most {
+            if free > 0 {
+                free -= 1;
+            } else if heat < displaced {
+                break;
+            }
+            count += 1;
+            None
+        } else {
+            let Some((victim, _)) = coldest.next_if(|&(_, coldest)| coldest < heat) else { break };
+            Some(victim)
+        };
+        steps.push(Step::Fetch { block, instead_of });
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const fn block(index: u32) -> Block {
+        Block { object: 1, index }
+    }
+
+    fn blocks(heats: &[(u32, f32)]) -> Vec<(Block, f32)> {
+        heats.iter().map(|&(index, heat)| (block(index), heat)).collect()
+    }
+
+    const fn fetch(index: u32) -> Step {
+        Step::Fetch { block: block(index), instead_of: None }
+    }
+
+    #[test]
+    fn the_hottest_come_first_and_lukewarm_ones_never() {
+        let candidates = blocks(&[(1, 1.5), (2, 9.0), (3, 1.01), (4, 1.02)]);
+        let state = State { most: 9, candidates, ..State::default() };
+        assert_eq!(plan(state.clone(), 9), [fetch(2), fetch(1), fetch(4)]);
+        assert_eq!(plan(state, 1), [fetch(2)]);
+    }
+
+    #[test]
+    fn a_block_is_worth_what_the_reads_it_displaces_are() {
+        let state = State {
+            displaced: 3.0,
+            most: 9,
+            held: blocks(&[(1, 2.9), (2, 3.0)]),
+            candidates: blocks(&[(3, 3.5), (4, 2.5)]),
+            ..State::default()
+        };
+        assert_eq!(plan(state.clone(), 9), [Step::Drop(block(1)), fetch(3)]);
+        // With room to spare nothing is displaced.
+        let state = State { free: 2, ..state };
+        assert_eq!(plan(state, 9), [Step::Drop(block(1)), fetch(3), fetch(4)]);
+    }
+
+    #[test]
+    fn when_all_memory_is_blocks_a_hotter_one_takes_the_place_of_the_coldest() {
+        let state = State {
+            most: 2,
+            held: blocks(&[(1, 2.0), (2, 5.0)]),
+            candidates: blocks(&[(3, 6.0), (4, 5.0), (5, 4.0)]),
+            ..State::default()
+        };
+        let instead = Step::Fetch { block: block(3), instead_of: Some(block(1)) };
+        assert_eq!(plan(state, 9), [instead], "one that is as hot is no better");
+    }
+
+    #[test]
+    fn less_memory_drops_the_coldest() {
+        let state = State { most: 1, held: blocks(&[(1, 9.0), (2, 5.0)]), ..State::default() };
+        assert_eq!(plan(state, 9), [Step::Drop(block(2))]);
+    }
+
+    #[test]
+    fn a_volume_is_heavy_after_two_full_seconds_and_light_after_two_easier_ones() {
+        let mut switch = Switch::default();
+        let modes = [0.99, 0.99, 0.9, 0.9, 0.86, 0.5, 1.5].map(|used| switch.on_second(used));
+        let (light, heavy) = (Mode::Light, Mode::Heavy);
+        assert_eq!(modes, [light, heavy, heavy, heavy, heavy, light, heavy]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_plan_never_holds_too_much_and_does_nothing_twice(
+            displaced in 0.0f32..8.0,
+            free in 0usize..4,
+            most in 0usize..12,
+            held in prop::collection::vec(0.0f32..10.0, 0..12),
+            candidates in prop::collection::vec(0.0f32..10.0, 0..12),
+            fetches_max in 0usize..12,
+        ) {
+            let numbered = |from: u32, heats: &[f32]| -> Vec<_> {
+                (from..).zip(heats).map(|(index, &heat)| (block(index), heat)).collect()
+            };
+            let (held, candidates) = (numbered(0, &held), numbered(100, &candidates));
+            let state = State {
+                displaced,
+                free,
+                most,
+                held: held.clone(),
+                candidates: candidates.clone(),
+            };
+            let mut now: Vec<_> = held.iter().map(|&(block, _)| block).collect();
+            let mut fetched = 0;
+            for step in plan(state, fetches_max) {
+                let gone = match step {
+                    Step::Drop(gone) => Some(gone),
+                    Step::Fetch { instead_of, .. } => instead_of,
+                };
+                if let Some(gone) = gone {
+                    let at = now.iter().position(|&block| block == gone);
+                    now.swap_remove(at.expect("only what is held goes, and once"));
+                }
+                if let Step::Fetch { block, .. } = step {
+                    prop_assert!(!now.contains(&block));
+                    let heat = candidates.iter().find(|(other, _)| *other == block);
+                    prop_assert!(heat.expect("a candidate").1 > WARM);
+                    now.push(block);
+                    fetched += 1;
+                }
+            }
+            prop_assert!(now.len() <= most && fetched <= fetches_max);
+        }
+    }
+}

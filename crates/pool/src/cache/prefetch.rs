@@ -1,0 +1,199 @@
+//! Reading what will probably be asked for, with operations nobody else needs.
+//!
+//! Once a second a plan is made of what is worth its room ([`policy::prefetch`]); until the next one a
+//! few blocks at a time are read, in class idle, each for one operation. On a volume whose users need
+//! all of it nothing is read, and what still waits there is given up.
+//!
+//! A prefetcher is driven by whoever has time: [`Prefetcher::on_second`] each second, and
+//! [`Prefetcher::work`] in between. Dropping it gives up what is under way.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use policy::heat::Block;
+use policy::placement::VolumeId;
+use policy::prefetch::{Mode, State, Step as Planned, Switch, WARM, plan};
+use policy::purpose::{Io, Origin, Step};
+use volume::buf::PAGE;
+use volume::{ErrorKind, IoBufMut, Object};
+
+use super::prefetched::{BLOCK_BYTES, Prefetched};
+use super::{Cache, SLACK};
+
+const IO: Io = Io::new(Origin::Prefetch, Step::Data);
+
+/// Blocks under way at the same time: enough that the wait for one is another's turn.
+const IN_FLIGHT: usize = 4;
+
+/// Blocks one plan reads at most; the next one knows better.
+const FETCHES_MAX: usize = 1024;
+
+/// Reads blocks into a cache. See the [module](self).
+pub struct Prefetcher {
+    cache: Cache,
+    switches: BTreeMap<VolumeId, Switch>,
+    planned: VecDeque<Fetch>,
+    under_way: Vec<(VolumeId, Pin<Box<dyn Future<Output = ()> + Send>>)>,
+}
+
+impl Prefetcher {
+    /// For the blocks of `cache`.
+    #[must_use]
+    pub fn new(cache: Cache) -> Self {
+        let (switches, planned, under_way) = Default::default();
+        Self { cache, switches, planned, under_way }
+    }
+
+    /// A second is over, in which users took, or waited for, these shares of what is paid for of each
+    /// volume. Of volumes that are not named nothing is known: they are taken for light.
+    pub fn on_second(&mut self, used: impl IntoIterator<Item = (VolumeId, f64)>) {
+        for (volume, used) in used {
+            self.switches.entry(volume).or_default().on_second(used);
+        }
+        let inner = Arc::clone(&self.cache.0);
+        let now = inner.now.fetch_add(1, Ordering::Relaxed) + 1;
+        let Some(prefetched) = &inner.prefetched else { return };
+        let switches = &self.switches;
+        *prefetched.modes.lock() =
+            switches.iter().map(|(&volume, switch)| (volume, switch.mode())).collect();
+        let heavy =
+            |volume| switches.get(&volume).is_some_and(|switch| switch.mode() == Mode::Heavy);
+        self.under_way.retain(|&(volume, _)| !heavy(volume));
+        let most = (inner.bytes_max.load(Ordering::Relaxed) / BLOCK_BYTES) as usize;
+        self.under_way.truncate(most);
+        let mut heats = BTreeMap::new();
+        let mut warm = Vec::new();
+        prefetched.sweep(now, |block, heat| {
+            if heat > WARM {
+                warm.push((block, heat));
+            }
+            heats.insert(block, heat);
+        });
+        let here = prefetched.here();
+        let held = here.iter().map(|block| (*block, heats.get(block).copied().unwrap_or(0.0)));
+        let mut fetches = BTreeMap::new();
+        warm.retain(|&(block, _)| {
+            if prefetched.has_room(block) {
+                return false;
+            }
+            let volume = prefetched.handle(block).map(|handle| handle.volume_at(block.start()));
+            let light = volume.filter(|&volume| !heavy(volume));
+            light.is_some_and(|volume| fetches.insert(block, volume).is_none())
+        });
+        let reads = inner.bytes_of_reads() + SLACK * inner.shards.len() as u64;
+        let state = State {
+            displaced: inner.coldest(now),
+            free: (inner.bytes_for_reads().saturating_sub(reads) / BLOCK_BYTES) as usize,
+            most: most - self.under_way.len(),
+            held: held.collect(),
+            candidates: warm,
+        };
+        self.planned.clear();
+        for step in plan(state, FETCHES_MAX) {
+            match step {
+                Planned::Drop(block) => prefetched.drop_block(block),
+                Planned::Fetch { block, instead_of } => {
+                    let volume = fetches[&block];
+                    self.planned.push_back(Fetch { block, instead_of, volume });
+                }
+            }
+        }
+    }
+
+    /// Reads what is planned; ready when nothing is left of it. It may be dropped and called again.
+    pub async fn work(&mut self) {
+        poll_fn(|cx| self.poll(cx)).await;
+    }
+
+    /// [`Prefetcher::work`] for whoever waits for other things too; it may be polled when it is ready.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            while self.under_way.len() < IN_FLIGHT
+                && let Some(fetch) = self.planned.pop_front()
+            {
+                let volume = fetch.volume;
+                self.under_way.push((volume, Box::pin(fetch.run(self.cache.clone()))));
+            }
+            let before = self.under_way.len();
+            self.under_way.retain_mut(|(_, fetch)| fetch.as_mut().poll(cx).is_pending());
+            if self.under_way.is_empty() && self.planned.is_empty() {
+                return Poll::Ready(());
+            }
+            if self.under_way.len() == before {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+/// A block to be read.
+struct Fetch {
+    block: Block,
+    instead_of: Option<Block>,
+    volume: VolumeId,
+}
+
+impl Fetch {
+    async fn run(self, cache: Cache) {
+        let inner = &cache.0;
+        let Some(prefetched) = &inner.prefetched else { return };
+        let Some(handle) = prefetched.handle(self.block) else { return };
+        let start = self.block.start();
+        let len = handle.len().saturating_sub(start).min(Block::BYTES) as usize;
+        if len == 0 {
+            return prefetched.cool(self.block);
+        }
+        self.instead_of.into_iter().for_each(|victim| prefetched.drop_block(victim));
+        let most = inner.bytes_max.load(Ordering::Relaxed);
+        let Some(room) = Room::take(prefetched, self.block, most) else { return };
+        inner.shrink();
+        let into = IoBufMut::zeroed(len.next_multiple_of(PAGE));
+        match handle.read_at(start, into, IO).await {
+            Ok(bytes) if bytes.len() >= len => {
+                if room.keep(bytes.freeze().slice(0..len)) {
+                    prefetched.prefetches.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            // Others wait already: perhaps in the next second.
+            Err(error) if error.kind() == ErrorKind::Busy => {}
+            // It has to become warm again before it is tried again. Whoever needs it hears of the error.
+            Ok(_) => prefetched.cool(self.block),
+            Err(error) => {
+                tracing::debug!("a block was not prefetched: {error}");
+                prefetched.cool(self.block);
+            }
+        }
+    }
+}
+
+/// Room for a block on its way: given back if it does not arrive.
+struct Room<'a> {
+    prefetched: &'a Prefetched,
+    block: Block,
+    kept: bool,
+}
+
+impl<'a> Room<'a> {
+    fn take(prefetched: &'a Prefetched, block: Block, most: u64) -> Option<Self> {
+        let room = || Self { prefetched, block, kept: false };
+        prefetched.reserve(block, most).then(room)
+    }
+
+    /// The block arrived; false if its object is gone.
+    fn keep(mut self, bytes: volume::IoBuf) -> bool {
+        self.kept = true;
+        self.prefetched.keep(self.block, bytes)
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.prefetched.give_back(self.block);
+        }
+    }
+}
