@@ -164,6 +164,8 @@ impl Stage {
             }
             _ => {
                 let back = self.random.random_range(Duration::ZERO..Duration::from_secs(5));
+                // Not to before its origin: there it would stand still however long one waits.
+                let back = back.min(self.shown().since(Instant::ZERO));
                 self.note(format_args!("! the clock steps back by {back:?}"));
                 self.behind += back;
             }
