@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod demo;
+pub(crate) mod probe;
 pub(crate) mod serve;
 
 mod interrupt;

@@ -29,6 +29,7 @@ enum Command {
     Serve(command::serve::Args),
     Demo(command::demo::Args),
     Check(command::check::Args),
+    Probe(command::probe::Args),
     Bench(command::bench::Args),
 }
 
@@ -36,13 +37,14 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let usual = match cli.command {
         // The picture, or the figures, are what there is to see.
-        Command::Demo(_) | Command::Bench(_) => "error",
+        Command::Demo(_) | Command::Bench(_) | Command::Probe(_) => "error",
         _ => "info",
     };
     let ran = start_log(cli.log.as_deref(), usual).and_then(|()| match cli.command {
         Command::Serve(args) => command::serve::run(&args),
         Command::Demo(args) => command::demo::run(&args),
         Command::Check(args) => command::check::run(&args),
+        Command::Probe(args) => command::probe::run(&args),
         Command::Bench(args) => command::bench::run(&args),
     });
     ran.unwrap_or_else(|error| {

@@ -115,7 +115,9 @@ impl Found {
                 self.iops.watched_secs
             ));
         }
-        if let Some(others) = self.others_per_sec.filter(|others| *others >= 1.0) {
+        if let Some(others) =
+            self.others_per_sec.filter(|others| *others > self.iops.per_sec.value / 100.0)
+        {
             notes.push(format!(
                 "others did {others:.0} I/Os a second meanwhile: the figures are too low by as much"
             ));
@@ -130,7 +132,7 @@ impl Found {
     fn iops_limit(&self) -> Option<Rate> {
         let reads = (self.iops.bound == Bound::Volume).then(|| self.iops.clone());
         let writes = self.writes.as_ref().filter(|writes| {
-            let slower = writes.per_sec.value < 0.9 * self.iops.per_sec.value;
+            let slower = writes.per_sec.high < 0.95 * self.iops.per_sec.value;
             writes.bound == Bound::Volume
                 && (slower || reads.is_none())
                 && self.iops.bound != Bound::OtherLimit
@@ -202,7 +204,9 @@ impl Found {
                 burst.lasted_secs,
             ));
         }
-        match rate.depth {
+        let sure = |depth: &Estimate| depth.high - depth.low < (depth.value + 0.1 * highest) / 2.0;
+        match rate.depth.filter(sure) {
+            None if rate.bound == Bound::OtherLimit => {}
             None => {
                 line("# How much can be saved up was not seen: a second's worth is assumed.".into())
             }

@@ -16,8 +16,6 @@
 //! came every second. So a line is laid through the end of the curve, as far back as the curve is
 //! straight; its slope is the rate that is paid, and where it meets the start is the depth.
 
-use crate::stats::Interval;
-
 /// Points of a curve in a second: it is a count of what came through in each millisecond.
 pub(super) const STEPS: f64 = 1000.0;
 
@@ -29,6 +27,11 @@ const WANDERS: f64 = 0.005;
 
 /// The least part of a run that says what is sustained.
 const TAIL: f64 = 0.25;
+
+/// And of a short one, that much in steps if it is no more than the part after: the kernel's throttle
+/// lets requests through in heaps, ten a second.
+const TAIL_STEPS: f64 = 500.0;
+const TAIL_MOST: f64 = 0.8;
 
 /// What came through, added up: the n-th is what did in the first n milliseconds.
 #[derive(Clone, Debug)]
@@ -58,6 +61,12 @@ impl Curve {
         self.0[self.steps()] / self.secs().max(1.0 / STEPS)
     }
 
+    /// A second in the last two thirds: about what is lasting.
+    pub(super) fn lately(&self) -> f64 {
+        let from = self.steps() / 3;
+        (self.0[self.steps()] - self.0[from]) * STEPS / (self.steps() - from).max(1) as f64
+    }
+
     /// A second in each stretch of `secs`, beside when it began.
     pub(super) fn rates(&self, secs: f64) -> Vec<(f64, f64)> {
         let width = ((secs * STEPS) as usize).max(1);
@@ -81,7 +90,7 @@ impl Curve {
 
     /// What is behind the curve between its start and `to`.
     fn settled(&self, to: usize) -> Settled {
-        let mut from = to - ((to as f64 * TAIL) as usize).min(to);
+        let mut from = to - (to as f64 * TAIL).max(TAIL_STEPS.min(to as f64 * TAIL_MOST)) as usize;
         loop {
             let line = self.line(from, to);
             let middle = (from + to) / 2;
@@ -103,25 +112,38 @@ impl Curve {
     pub(super) fn fit(&self) -> Fit {
         let all = self.steps();
         let Settled { line, knee, from } = self.settled(all);
-        let slopes: Vec<_> = (0..SLOPES)
-            .map(|n| {
-                let at = |n| from + (all - from) * n / SLOPES;
-                self.line(at(n), at(n + 1)).rate
-            })
-            .collect();
-        let scatter = Interval::of(&slopes).map_or(f64::INFINITY, |i| (i.high - i.low) / 2.0);
-        let rate =
-            Estimate { value: line.rate, low: line.rate - scatter, high: line.rate + scatter };
-        let tokens = line.start.max(0.0);
+        let sure = self.sureness(&line, from);
+        let rate = Estimate::around(line.rate, sure.slope);
+        let tokens = Estimate::around(line.start.max(0.0), sure.start);
         let spent_after = knee as f64 / STEPS;
         // The bend itself belongs to neither side.
         let before = knee - knee / 20;
-        let burst = (tokens > DEPTH_SECS_MAX * line.rate && spent_after > 1.0).then(|| {
+        let burst = (tokens.value > DEPTH_SECS_MAX * line.rate && spent_after > 1.0).then(|| {
             let Settled { line, knee, .. } = self.settled(before);
             let depth = line.start.max(0.0);
-            Burst { rate: line.rate, depth, depth_after: knee as f64 / STEPS, credits: tokens }
+            Burst {
+                rate: line.rate,
+                depth,
+                depth_after: knee as f64 / STEPS,
+                credits: tokens.value,
+            }
         });
         Fit { rate, tokens, spent_after, burst }
+    }
+
+    /// How far the line through the points `from` on may be off, in 95 % of cases. Points are not
+    /// independent: there is one for each time the curve crosses the line.
+    fn sureness(&self, line: &Line, from: usize) -> Sureness {
+        let above = |i: &usize| self.0[*i] > line.at(*i);
+        let all = self.steps();
+        let crossings = (from..all).filter(|i| above(i) != above(&(i + 1))).count();
+        let secs = (all - from) as f64 / STEPS;
+        let middle = (all + from) as f64 / 2.0 / STEPS;
+        // Of a line of least squares, with the error of a point by `crossings` of them.
+        // A count of whole requests is off by half of one at least.
+        let point = NORMAL_95 * line.off.max(0.5) / (crossings.max(1) as f64).sqrt();
+        let slope = point * 12f64.sqrt() / secs.max(1.0 / STEPS);
+        Sureness { slope, start: point.hypot(slope * middle) }
     }
 
     /// Tokens there were at the start beyond `rate`; none if they were not spent by the end, so that
@@ -138,8 +160,13 @@ impl Curve {
     }
 }
 
-/// Parts of the tail whose slopes say how sure its slope is.
-const SLOPES: usize = 8;
+/// So many standard errors hold 95 % on both sides.
+const NORMAL_95: f64 = 1.96;
+
+struct Sureness {
+    slope: f64,
+    start: f64,
+}
 
 struct Settled {
     line: Line,
@@ -175,13 +202,20 @@ pub struct Estimate {
     pub high: f64,
 }
 
+impl Estimate {
+    /// Nothing here is below zero.
+    pub(super) const fn around(value: f64, by: f64) -> Self {
+        Self { value, low: (value - by).max(0.0), high: value + by }
+    }
+}
+
 /// What a curve says.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Fit {
     /// The lasting rate, a second.
     pub(super) rate: Estimate,
     /// What there was beyond it at the start.
-    pub(super) tokens: f64,
+    pub(super) tokens: Estimate,
     /// When that was spent, in seconds.
     pub(super) spent_after: f64,
     /// What came before, if `tokens` are too many to be a depth.
@@ -206,13 +240,19 @@ pub(super) struct Burst {
 ///
 /// Bandwidth alone lets a request of any size through at its share of the best bandwidth. Less than that
 /// means it counted as several.
-pub(super) fn largest_operation(one: f64, rates: &[(u64, f64)]) -> Operation {
-    let bandwidth = rates.iter().map(|&(bytes, rate)| bytes as f64 * rate).fold(0.0, f64::max);
-    let counts_as_one = |&&(_, rate): &&(u64, f64)| rate > 0.9 * one;
+pub(super) fn largest_operation(one: f64, rates: &[(u64, Estimate)]) -> Operation {
+    let share = |&(bytes, rate): &(u64, Estimate)| bytes as f64 * rate.value;
+    let bandwidth = rates.iter().map(share).fold(0.0, f64::max);
+    // What is sure to have come through.
+    let surely = rates.iter().map(|(bytes, rate)| *bytes as f64 * rate.low).fold(0.0, f64::max);
+    let counts_as_one = |&&(_, rate): &&(u64, Estimate)| rate.value > 0.9 * one;
     let bytes = rates.iter().rev().find(counts_as_one).map_or(0, |&(bytes, _)| bytes);
-    let several =
-        |&(size, rate): &(u64, f64)| size > bytes && rate < 0.92 * one.min(bandwidth / size as f64);
-    Operation { bytes, bandwidth, is_largest: rates.iter().any(several) }
+    let several = |&(size, rate): &(u64, Estimate)| {
+        size > bytes && rate.high < 0.92 * one.min(surely / size as f64)
+    };
+    // The smallest that was tried may count as several itself.
+    let is_known = rates.first().is_some_and(|&(smallest, _)| bytes > smallest);
+    Operation { bytes, bandwidth, is_largest: is_known && rates.iter().any(several) }
 }
 
 /// What [`largest_operation`] found.
@@ -250,7 +290,7 @@ mod tests {
         let curve = curve(10, &[(0.0, 20_000.0), (3000.0, 3000.0)]);
         let fit = curve.fit();
         close(fit.rate.value, 3000.0, 0.001);
-        close(fit.tokens, 3000.0, 0.01);
+        close(fit.tokens.value, 3000.0, 0.01);
         close(fit.spent_after, 3.0 / 17.0, 0.1);
         assert_eq!(fit.burst, None);
         assert!(fit.rate.high - fit.rate.low < 1.0, "{fit:?}");
@@ -274,7 +314,8 @@ mod tests {
         let counts: Vec<_> = (0..3000).map(|ms| if ms % 100 == 0 { 50 } else { 0 }).collect();
         let fit = Curve::of(&counts).fit();
         close(fit.rate.value, 500.0, 0.01);
-        assert!(fit.tokens < 60.0, "{fit:?}");
+        assert!((490.0..510.0).contains(&fit.rate.low) && fit.rate.high < 510.0, "{fit:?}");
+        assert!(fit.tokens.value < 60.0, "{fit:?}");
         let tokens = Curve::of(&counts[..500]).tokens(500.0);
         assert!(tokens.is_some_and(|tokens| tokens < 60.0), "{tokens:?}");
     }
@@ -292,7 +333,7 @@ mod tests {
         let rates = |iops: f64, operation: u64, bandwidth: f64, sizes: &[u64]| -> Vec<_> {
             let rate = |&kib: &u64| {
                 let as_operations = iops / kib.div_ceil(operation) as f64;
-                (kib * KIB, as_operations.min(bandwidth / kib as f64))
+                (kib * KIB, Estimate::around(as_operations.min(bandwidth / kib as f64), 0.1))
             };
             sizes.iter().map(rate).collect()
         };
@@ -310,6 +351,12 @@ mod tests {
             assert_eq!((found.bytes, found.is_largest), (operation * KIB, true));
             close(found.bandwidth, (iops * operation as f64).min(mib * 1024.0) * 1024.0, 0.001);
         }
+        // As many runs as it takes to be sure.
+        let mut unsure = rates(1000.0, 256, 250.0 * 1024.0, &sizes);
+        unsure
+            .iter_mut()
+            .for_each(|(_, rate)| *rate = Estimate::around(rate.value, rate.value / 3.0));
+        assert!(!largest_operation(1000.0, &unsure).is_largest);
         // Nothing but bandwidth: four KiB are slowed already.
         let found = largest_operation(5120.0, &rates(1e9, 256, 20.0 * 1024.0, &sizes));
         assert_eq!((found.bytes, found.is_largest), (4 * KIB, false));

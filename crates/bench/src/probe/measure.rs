@@ -38,13 +38,16 @@ const USUAL: u64 = policy::contract::OP_BYTES_MAX;
 /// Requests under way at once, at the start and at most.
 const AT_ONCE: usize = 32;
 const AT_ONCE_MAX: usize = 256;
-/// Bytes of requests under way at once, at most.
-const BYTES_AT_ONCE: u64 = 64 << 20;
+/// Of large ones, at most: memory, and the time until the last is answered.
+const WIDE_AT_ONCE: usize = 16;
 
 /// In front of a limit, requests should wait this much longer than they take.
 const QUEUES: f64 = 4.0;
 /// And this long at least: the system needs a moment to send the next.
 const QUEUES_SECS: f64 = 0.02;
+
+/// As long a large request should wait: it takes longer than a small one by itself.
+const WIDE_QUEUES_SECS: f64 = 0.1;
 
 /// Reads a second of the slow ones, at most: enough for percentiles, and no load for the machine.
 const SLOW_MAX: f64 = 1000.0;
@@ -52,11 +55,23 @@ const SLOW_MAX: f64 = 1000.0;
 /// The longest that counts for how long parts are: beyond it only the last load becomes longer.
 const UNIT_MAX: Duration = Duration::from_secs(60);
 
+/// The shortest load that says what lasts.
+const WHOLE: Duration = Duration::from_millis(600);
+
 /// A rate that was higher before by this factor was a burst, and is over.
 const ENDED: f64 = 1.3;
 
-/// Beyond this each is a limit of its own: half of a shared one would be left.
-const OF_ITS_OWN: f64 = 0.85;
+/// Fewer seconds' worth of saved operations are no credits.
+const ENOUGH_SECS: f64 = 5.0;
+
+/// Where small requests move this part of the best bandwidth, bandwidth is what limits them.
+const ALL_OF_IT: f64 = 0.85;
+
+/// One limit gives reads and writes alike, when it has only one of them to serve.
+const ALIKE: f64 = 1.25;
+
+/// The parts of what each gets alone add up to one under a shared limit, give or take this.
+const SHARED_OFF: f64 = 0.15;
 
 pub(super) fn run(
     probe: &Probe,
@@ -104,16 +119,17 @@ impl Session<'_> {
         let (at_once, about) = self.at_once()?;
 
         progress.begins("latency of reads below the line");
-        let ios_before = self.ios();
         let slow = (about / 4.0).clamp(1.0, SLOW_MAX);
-        let slow_reads = self.stand.pace(Kind::Read, slow, self.part(0.08))?;
+        let ios_before = self.ios();
+        let slow_reads = self.pace(Kind::Read, slow)?;
         let ios = ios_before.zip(self.ios()).map(|(before, after)| after - before);
         let base = measured(&slow_reads, 1);
 
         progress.begins("all the reads it gives");
-        let first = self.saturate(&[Kind::Read], SMALL, at_once, self.part(0.10))?;
+        let first = self.saturate(&[Kind::Read], SMALL, at_once, self.whole_part(0.10))?;
         let first_fit = first.reads.curve.fit();
-        let rate = first_fit.burst.map_or(first_fit.rate.value, |burst| burst.rate);
+        let first_rate = first_fit.burst.map_or(first_fit.rate, |burst| certain(burst.rate));
+        let rate = first_rate.value;
 
         progress.begins("recovery after an overdraft");
         let spending = Duration::from_secs_f64(2.0 * first_fit.spent_after + 0.2);
@@ -124,16 +140,18 @@ impl Session<'_> {
         progress.begins("bandwidth");
         self.stand.idle(self.part(0.03))?;
         let mut bandwidth_bytes = USUAL;
-        let mut wide = self.saturate(&[Kind::Read], USUAL, at_once, self.part(0.10))?;
+        let mut wide = self.saturate(&[Kind::Read], USUAL, WIDE_AT_ONCE, self.whole_part(0.10))?;
+        let mut wide_at = WIDE_AT_ONCE;
         progress.begins("the largest I/O that counts as one");
-        let mut sizes = self.sizes(at_once, rate, &wide)?;
+        let mut sizes = self.sizes(first_rate, &wide)?;
         let operation = operation(rate, &sizes);
         let best = best(&sizes);
-        if best.bytes != USUAL && best.bytes as f64 * best.per_sec > 1.1 * wide_rate(&wide) {
+        if best.bytes != USUAL && best.bytes as f64 * best.per_sec.value > 1.1 * wide_rate(&wide) {
             progress.begins("bandwidth, in larger pieces");
             self.stand.idle(self.part(0.03))?;
             bandwidth_bytes = best.bytes;
-            wide = self.saturate(&[Kind::Read], best.bytes, at_once, self.part(0.08))?;
+            wide_at = wide_at_once(best.per_sec.value);
+            wide = self.saturate(&[Kind::Read], best.bytes, wide_at, self.part(0.08))?;
         }
         sizes.sort_unstable_by_key(|sized| sized.bytes);
 
@@ -146,7 +164,7 @@ impl Session<'_> {
         let long = self.saturate(&[Kind::Read], SMALL, at_once, left)?;
         let over = measured(&long.reads.latency, at_once);
 
-        let mut bandwidth = rate_of(&wide, wide_at_once(at_once, bandwidth_bytes), &base);
+        let mut bandwidth = rate_of(&wide, wide_at, &base);
         bandwidth.scale(bandwidth_bytes as f64);
         let mut iops = rate_of(&long, at_once, &base);
         iops.depth = depth(&long.reads.curve.fit(), &recovery);
@@ -155,21 +173,20 @@ impl Session<'_> {
         if let Some(burst) = &mut iops.burst {
             burst.credits += saved;
             burst.lasted_secs += earning;
-        } else if rate > ENDED * iops.per_sec.value {
+        } else if rate > ENDED * iops.per_sec.value && saved > ENOUGH_SECS * iops.per_sec.value {
             let burst = Burst { per_sec: rate, credits: saved, lasted_secs: earning };
             iops.burst = Some(burst);
-            iops.depth = first_fit
-                .burst
-                .map_or(Some(first_fit.tokens), |burst| Some(burst.depth))
-                .map(certain);
+            iops.depth = Some(first_fit.burst.map_or(first_fit.tokens, |b| certain(b.depth)));
         }
         // Small requests that use the whole bandwidth say nothing of operations, and large ones that
         // use all operations nothing of bandwidth beyond that.
-        if iops.bound == Bound::Volume && operation.bytes == SMALL && !operation.is_largest {
+        let moved = iops.per_sec.value * SMALL as f64;
+        if iops.bound == Bound::Volume && moved > ALL_OF_IT * operation.bandwidth {
             iops.bound = Bound::OtherLimit;
         }
         if bandwidth.bound == Bound::Volume && operation.is_largest {
             bandwidth.bound = Bound::OtherLimit;
+            bandwidth.depth = None;
         }
         Ok(Found {
             bytes: self.stand.bytes,
@@ -193,6 +210,11 @@ impl Session<'_> {
         self.unit.mul_f64(share)
     }
 
+    /// A part in which a rate shows.
+    fn whole_part(&self, share: f64) -> Duration {
+        self.part(share).max(WHOLE)
+    }
+
     fn ios(&self) -> Option<u64> {
         self.probe.device.as_ref()?.ios()
     }
@@ -204,7 +226,6 @@ impl Session<'_> {
         at_once: usize,
         time: Duration,
     ) -> anyhow::Result<Ran> {
-        let at_once = wide_at_once(at_once, bytes).max(kinds.len());
         let ran = self.stand.saturate(Load { kinds, bytes, at_once, time })?;
         let requests = ran.reads.latency.len() + ran.writes.latency.len();
         self.spent.set(self.spent.get() + operations(bytes) * requests as f64);
@@ -213,22 +234,24 @@ impl Session<'_> {
 
     /// How many requests keep a queue in front of the volume, and about how many it serves a second.
     fn at_once(&self) -> anyhow::Result<(usize, f64)> {
+        let step = self.part(0.02).max(Duration::from_millis(400));
         let one = self.saturate(&[Kind::Read], SMALL, 1, self.part(0.01))?;
         let base = one.reads.latency.value_at_quantile(0.5) as f64 / 1e9;
         let mut at_once = AT_ONCE;
-        for _ in 0..4 {
-            let ran = self.saturate(&[Kind::Read], SMALL, at_once, self.part(0.02))?;
-            let rates = ran.reads.curve.rates(ran.reads.curve.secs() / 4.0);
-            let rate = rates.last().map_or(0.0, |&(_, rate)| rate);
-            let wanted = rate * (QUEUES * base).max(QUEUES_SECS);
+        let mut about = 1.0;
+        // The first time it may still spend what was saved up.
+        for times in 1..=4 {
+            let ran = self.saturate(&[Kind::Read], SMALL, at_once, step)?;
+            about = ran.reads.curve.lately().max(1.0);
+            let wanted = about * (QUEUES * base).max(QUEUES_SECS);
             let wanted = (wanted.ceil() as usize).clamp(4, AT_ONCE_MAX);
             let enough = wanted <= at_once + at_once / 2;
             at_once = wanted;
-            if enough {
-                return Ok((at_once, rate.max(1.0)));
+            if enough && times > 1 {
+                break;
             }
         }
-        Ok((at_once, at_once as f64 / base.max(1e-6) / QUEUES))
+        Ok((at_once, about))
     }
 
     /// What is there after pauses of growing length, and what others do meanwhile, a second.
@@ -259,43 +282,56 @@ impl Session<'_> {
     }
 
     /// Requests a second of several sizes; `wide` is the load of [`USUAL`] ones.
-    fn sizes(&self, at_once: usize, small: f64, wide: &Ran) -> anyhow::Result<Vec<Sized>> {
+    fn sizes(&self, small: Estimate, wide: &Ran) -> anyhow::Result<Vec<Sized>> {
+        let wide = wide.reads.curve.fit().rate;
+        let bandwidth = wide.value * USUAL as f64;
         let mut sizes = vec![Sized { bytes: SMALL, per_sec: small }];
         for bytes in SIZES {
-            let per_sec = if bytes == USUAL {
-                wide.reads.curve.fit().rate.value
-            } else {
-                self.rate_of_size(bytes, at_once)?
-            };
+            let per_sec = if bytes == USUAL { wide } else { self.rate_of_size(bytes, bandwidth)? };
             sizes.push(Sized { bytes, per_sec });
         }
         // Where bandwidth ends as well, powers of two cannot tell: two operations, or twice the bytes.
-        let one = operation(small, &sizes).bytes;
+        let one = operation(small.value, &sizes).bytes;
         let between = one + one / 2;
         if one >= 64 * KIB {
-            sizes.push(Sized { bytes: between, per_sec: self.rate_of_size(between, at_once)? });
+            sizes.push(Sized { bytes: between, per_sec: self.rate_of_size(between, bandwidth)? });
         }
         Ok(sizes)
     }
 
-    fn rate_of_size(&self, bytes: u64, at_once: usize) -> anyhow::Result<f64> {
-        let ran = self.saturate(&[Kind::Read], bytes, at_once, self.part(0.02))?;
-        Ok(ran.reads.curve.fit().rate.value)
+    /// For as long as some dozens of requests should take.
+    fn rate_of_size(&self, bytes: u64, bandwidth: f64) -> anyhow::Result<Estimate> {
+        let dozens = 60.0 * bytes as f64 / bandwidth.max(1.0);
+        let time = dozens.clamp(self.part(0.02).as_secs_f64(), self.part(0.05).as_secs_f64());
+        let time = Duration::from_secs_f64(time);
+        let at_once = wide_at_once(bandwidth / bytes as f64);
+        let ran = self.saturate(&[Kind::Read], bytes, at_once, time)?;
+        Ok(ran.reads.curve.fit().rate)
+    }
+
+    /// Latencies of some at a time far below the line. Those that find the buckets empty do not count.
+    fn pace(&self, kind: Kind, per_sec: f64) -> anyhow::Result<Histogram<u64>> {
+        self.stand.idle(self.part(0.01).max(Duration::from_millis(100)))?;
+        self.stand.pace(kind, per_sec, self.part(0.07))
     }
 
     fn writes(&self, at_once: usize, slow: f64, reads: f64) -> anyhow::Result<Writes> {
         let progress = self.stand.progress;
         progress.begins("latency of writes below the line");
-        let base = measured(&self.stand.pace(Kind::Write, slow, self.part(0.08))?, 1);
+        let base = measured(&self.pace(Kind::Write, slow)?, 1);
         progress.begins("all the writes it takes");
-        let ran = self.saturate(&[Kind::Write], SMALL, at_once, self.part(0.06))?;
+        let ran = self.saturate(&[Kind::Write], SMALL, at_once, self.whole_part(0.06))?;
         let per_sec = ran.writes.curve.fit().rate;
         let bound = bound(&ran, per_sec.value, at_once, &base);
         progress.begins("reads and writes together");
         let both = [Kind::Read, Kind::Write];
-        let mixed = self.saturate(&both, SMALL, 2 * at_once, self.part(0.06))?;
+        let mixed = self.saturate(&both, SMALL, 2 * at_once, self.whole_part(0.06))?;
         let mixed_per_sec = both.map(|kind| mixed.side(kind).curve.fit().rate.value);
-        let sharing = sharing(reads, per_sec.value, mixed_per_sec);
+        // Who knows what a limit would have done.
+        let sharing = match bound {
+            Bound::Machine if per_sec.value < ALIKE * reads => Sharing::Unclear,
+            _ => sharing(reads, per_sec.value, mixed_per_sec),
+        };
         Ok(Writes { base, per_sec, bound, mixed_per_sec, sharing })
     }
 }
@@ -310,9 +346,9 @@ fn certain(value: f64) -> Estimate {
     Estimate { value, low: value, high: value }
 }
 
-/// So many large requests that memory suffices.
-fn wide_at_once(at_once: usize, bytes: u64) -> usize {
-    at_once.min(usize::try_from(BYTES_AT_ONCE / bytes).unwrap_or(usize::MAX))
+/// How many large requests keep a queue in front of a volume that serves `per_sec` of them.
+fn wide_at_once(per_sec: f64) -> usize {
+    ((per_sec * WIDE_QUEUES_SECS).ceil() as usize).clamp(4, 4 * WIDE_AT_ONCE)
 }
 
 fn wide_rate(wide: &Ran) -> f64 {
@@ -320,7 +356,7 @@ fn wide_rate(wide: &Ran) -> f64 {
 }
 
 fn best(sizes: &[Sized]) -> Sized {
-    let bandwidth = |sized: &&Sized| sized.bytes as f64 * sized.per_sec;
+    let bandwidth = |sized: &&Sized| sized.bytes as f64 * sized.per_sec.value;
     let best = sizes.iter().max_by(|a, b| bandwidth(a).total_cmp(&bandwidth(b)));
     *best.expect("several sizes were measured")
 }
@@ -333,8 +369,9 @@ fn operation(small: f64, sizes: &[Sized]) -> super::fit::Operation {
 
 /// Why no more came through.
 fn bound(ran: &Ran, rate: f64, at_once: usize, base: &Measured) -> Bound {
-    // Whoever else works here, this process could use what it asked for.
-    if ran.ours > 0.7 || (ran.busy > 0.95 && ran.ours > 0.4) {
+    // Others may keep it busy, and a volume that is slow enough does not mind: only where this process
+    // needs a good part of it is that the reason. What the kernel does for it counts for nobody.
+    if ran.ours > 0.7 || (ran.busy > 0.9 && ran.ours > 0.2) {
         return Bound::Machine;
     }
     // Little's law: as many as were under way took no longer than one alone.
@@ -347,16 +384,13 @@ fn bound(ran: &Ran, rate: f64, at_once: usize, base: &Measured) -> Bound {
 fn rate_of(ran: &Ran, at_once: usize, base: &Measured) -> Rate {
     let curve: &Curve = &ran.reads.curve;
     let Fit { rate, tokens, spent_after, burst } = curve.fit();
-    let scatter = (rate.high - rate.low) / 2.0;
     let (depth, burst) = match burst {
         None => (tokens, None),
         Some(burst) => {
             let super::fit::Burst { rate, depth, credits, .. } = burst;
-            (depth, Some(Burst { per_sec: rate, credits, lasted_secs: spent_after }))
+            (certain(depth), Some(Burst { per_sec: rate, credits, lasted_secs: spent_after }))
         }
     };
-    // A second of watching tells the line's start as well as its slope.
-    let depth = Estimate { value: depth, low: (depth - scatter).max(0.0), high: depth + scatter };
     Rate {
         per_sec: rate,
         bound: bound(ran, rate.value, at_once, base),
@@ -390,7 +424,8 @@ impl Rate {
 /// What a full bucket holds: what the last load began with, after the longest pause. The pauses say
 /// whether it was full, and how sure that is.
 fn depth(fit: &Fit, recovery: &[Recovered]) -> Option<Estimate> {
-    let held = fit.burst.map_or(fit.tokens, |burst| burst.depth);
+    let start = fit.burst.map_or(fit.tokens, |burst| certain(burst.depth));
+    let held = start.value;
     let full = recovery.iter().rev().take(2).map(|recovered| recovered.tokens);
     let [Some(longest), Some(second)] = full.collect::<Vec<_>>()[..] else { return None };
     // Still growing with the pause: nobody knows where it ends.
@@ -398,18 +433,19 @@ fn depth(fit: &Fit, recovery: &[Recovered]) -> Option<Estimate> {
     if longest > 1.5 * second && longest > 0.1 * fit.rate.value {
         return None;
     }
-    let seen = [held, longest, second].map(|tokens| if filled(tokens) { tokens } else { held });
-    let low = seen.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = seen.iter().copied().fold(0.0, f64::max);
+    let seen = [longest, second].map(|tokens| if filled(tokens) { tokens } else { held });
+    let low = seen.into_iter().fold(start.low, f64::min);
+    let high = seen.into_iter().fold(start.high, f64::max);
     Some(Estimate { value: held, low, high })
 }
 
 /// What reads and writes get alone, and what they get together.
 fn sharing(reads: f64, writes: f64, [mixed_reads, mixed_writes]: [f64; 2]) -> Sharing {
-    let [of_reads, of_writes] = [mixed_reads / reads.max(1.0), mixed_writes / writes.max(1.0)];
-    if of_reads > OF_ITS_OWN && of_writes > OF_ITS_OWN {
+    let alike = (reads / writes.max(1.0)).ln().abs() < ALIKE.ln();
+    let parts = mixed_reads / reads.max(1.0) + mixed_writes / writes.max(1.0);
+    if !alike || parts > 1.0 + SHARED_OFF {
         Sharing::Separate
-    } else if (0.85..1.15).contains(&(of_reads + of_writes)) {
+    } else if parts > 1.0 - SHARED_OFF {
         Sharing::Shared
     } else {
         Sharing::Unclear
@@ -421,4 +457,38 @@ fn measured(latency: &Histogram<u64>, at_once: usize) -> Measured {
     let percentiles =
         Percentiles { p1: at(0.01), p50: at(0.50), p90: at(0.90), p99: at(0.99), p999: at(0.999) };
     Measured { percentiles, samples: latency.len(), at_once }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stand::Side;
+    use super::*;
+
+    #[test]
+    fn reads_and_writes_that_get_all_of_theirs_share_nothing() {
+        assert_eq!(sharing(500.0, 500.0, [250.0, 250.0]), Sharing::Shared);
+        assert_eq!(sharing(500.0, 500.0, [400.0, 110.0]), Sharing::Shared);
+        assert_eq!(sharing(500.0, 500.0, [500.0, 500.0]), Sharing::Separate);
+        assert_eq!(sharing(500.0, 40_000.0, [50.0, 39_000.0]), Sharing::Separate);
+        assert_eq!(sharing(500.0, 500.0, [100.0, 100.0]), Sharing::Unclear);
+    }
+
+    #[test]
+    fn a_machine_that_is_busy_with_the_probe_is_told_from_one_that_others_keep_busy() {
+        let base = measured(&Histogram::new(3).expect("three digits"), 1);
+        let ran = |ours, busy| {
+            let side = || Side {
+                curve: Curve::of(&[1]),
+                latency: Histogram::new(3).expect("three digits"),
+            };
+            let (began, ended) = (Instant::ZERO, Instant::ZERO);
+            Ran { reads: side(), writes: side(), began, ended, ours, busy }
+        };
+        assert_eq!(bound(&ran(0.03, 1.0), 500.0, 10, &base), Bound::Volume);
+        assert_eq!(bound(&ran(0.3, 0.97), 50_000.0, 256, &base), Bound::Machine);
+        assert_eq!(bound(&ran(0.8, 0.8), 50_000.0, 256, &base), Bound::Machine);
+        let mut slow = base;
+        slow.percentiles.p50 = Duration::from_millis(10);
+        assert_eq!(bound(&ran(0.1, 0.2), 20_000.0, 256, &slow), Bound::Requests);
+    }
 }

@@ -160,7 +160,7 @@ pub struct Sized {
     /// Of each request.
     pub bytes: u64,
     /// Requests a second.
-    pub per_sec: f64,
+    pub per_sec: Estimate,
 }
 
 /// What came back after a pause.

@@ -110,7 +110,7 @@ impl Found {
 
     fn sizes_plot(&self) -> Plot {
         let kib = |sized: &Sized| sized.bytes as f64 / 1024.0;
-        let points = self.sizes.iter().map(|sized| (kib(sized), sized.per_sec)).collect();
+        let points = self.sizes.iter().map(|sized| (kib(sized), sized.per_sec.value)).collect();
         let best = self.bandwidth.per_sec.value;
         let one = |sized: &&Sized| sized.bytes as f64 * self.iops.per_sec.value > best;
         let bandwidth = self.sizes.iter().filter(one);

@@ -3,4 +3,6 @@
 mod bench;
 mod kill;
 mod place;
+mod probe;
 mod serve;
+mod throttled;

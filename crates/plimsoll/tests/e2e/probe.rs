@@ -1,0 +1,172 @@
+//! `plimsoll probe` on real devices: what the kernel throttles is found, and nothing is left behind.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use policy::contract::Contract;
+use policy::contract::spec::{Bought, Spec};
+use policy::units::MIB;
+
+use crate::place::{Ended, Place};
+use crate::throttled::Throttled;
+
+/// Says on the terminal, whatever the harness captures, that a test could not run.
+fn skipped(test: &str, why: &str) {
+    writeln!(std::io::stderr(), "SKIPPED {test}: {why}").expect("there is a terminal");
+}
+
+/// Probes the throttled device, for so many seconds.
+fn probe(device: &Throttled, seconds: &str, more: &[&str]) -> Ended {
+    let path = device.path();
+    let path = path.to_str().expect("a path of letters");
+    let args = [&["probe", path, "--time", seconds, "--size", "32MiB"], more].concat();
+    let mut inside = device.inside(env!("CARGO_BIN_EXE_plimsoll"));
+    Ended::of(inside.args(args))
+}
+
+#[track_caller]
+fn contract(ended: &Ended) -> Contract {
+    assert!(ended.status.success(), "{}", ended.err);
+    let spec = Spec::parse(&ended.out).unwrap_or_else(|error| panic!("{error}: {}", ended.out));
+    spec.contract(None, Bought::default()).unwrap_or_else(|error| panic!("{error}: {}", ended.out))
+}
+
+#[track_caller]
+fn close(found: Option<u64>, real: u64, by: f64, ended: &Ended) {
+    let found = found.unwrap_or_else(|| panic!("no limit found: {}{}", ended.out, ended.err));
+    let off = found as f64 / real as f64 - 1.0;
+    assert!(off.abs() < by, "{found} is not {real}: {}{}", ended.out, ended.err);
+}
+
+fn left(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path)
+        .expect("it is there")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    entries.filter(|name| name != "lost+found").collect()
+}
+
+#[test]
+fn the_kernels_throttle_is_found() {
+    let device = match Throttled::new() {
+        Ok(device) => device,
+        Err(why) => return skipped("the_kernels_throttle_is_found", &why),
+    };
+    device.limit("read_iops", 500);
+    device.limit("write_iops", 500);
+    let ended = probe(&device, "8s", &[]);
+    close(contract(&ended).paid_iops(), 500, 0.03, &ended);
+    assert!(ended.out.contains("reads and writes have limits of their own"), "{}", ended.out);
+
+    device.limit("write_iops", 0);
+    device.limit("read_iops", 2000);
+    let ended = probe(&device, "6s", &["--writes", "no"]);
+    close(contract(&ended).paid_iops(), 2000, 0.03, &ended);
+
+    device.limit("read_iops", 0);
+    device.limit("read_bps", 20 * MIB);
+    let ended = probe(&device, "6s", &["--writes", "no"]);
+    close(contract(&ended).paid_bytes_per_sec(), 20 * MIB, 0.05, &ended);
+    assert_eq!(contract(&ended).paid_iops(), None, "{}", ended.out);
+
+    let ended = probe(&device, "6s", &["--size", "1GiB"]);
+    assert!(ended.err.contains("too small"), "{}", ended.err);
+    assert!(left(&device.path()).is_empty(), "{:?}", left(&device.path()));
+
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let path = device.path().join("busy");
+            let mut file = fs::OpenOptions::new();
+            let file = file.write(true).create(true).truncate(false).custom_flags(SYNC).open(path);
+            let mut file = file.expect("room for a file");
+            while !stop.load(Ordering::Relaxed) {
+                file.write_all(&[7; 512]).expect("room for bytes");
+            }
+        });
+        let ended = probe(&device, "6s", &[]);
+        stop.store(true, Ordering::Relaxed);
+        assert!(ended.err.contains("is in use: its device"), "{}", ended.err);
+    });
+}
+
+/// `O_SYNC`, as the kernel numbers it.
+const SYNC: i32 = 0o4_010_000;
+
+/// Starts a probe of the place's directory `a`, and waits until it says how long it takes.
+fn start(place: &Place) -> Child {
+    let mut command = place.command(&["probe", "a", "--in-use", "--time", "1h", "--size", "32MiB"]);
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
+    let mut line = String::new();
+    let err = child.stderr.as_mut().expect("a pipe");
+    BufReader::new(err).read_line(&mut line).expect("text");
+    assert!(line.starts_with("probe takes about"), "{line}");
+    child
+}
+
+fn takes_direct(place: &Place) -> bool {
+    let mut options = fs::OpenOptions::new();
+    let direct = options.write(true).create(true).truncate(true).custom_flags(0o40_000);
+    let taken = direct.open(place.path("direct")).is_ok();
+    taken && fs::remove_file(place.path("direct")).is_ok()
+}
+
+#[test]
+fn nothing_is_left_of_a_probe_however_it_ends() {
+    let place = Place::new();
+    if !takes_direct(&place) {
+        return skipped("nothing_is_left_of_a_probe_however_it_ends", "no O_DIRECT under TMPDIR");
+    }
+    for signal in ["INT", "TERM"] {
+        let mut child = start(&place);
+        assert_eq!(left(&place.path("a")).len(), 1);
+        let id = child.id().to_string();
+        let sent = Command::new("kill").args(["-s", signal, &id]).status().expect("kill is there");
+        assert!(sent.success());
+        assert_eq!(child.wait().expect("it ends").code(), Some(130));
+        assert!(left(&place.path("a")).is_empty(), "{:?}", left(&place.path("a")));
+    }
+    let mut child = start(&place);
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    assert_eq!(left(&place.path("a")).len(), 1, "nobody was there to remove it");
+    let args = ["probe", "a", "--in-use", "--time", "5s", "--size", "16MiB"];
+    let ended = place.run(&[&args[..], &["--out", "a.toml", "--html", "a.html"]].concat());
+    assert!(ended.status.success(), "{}", ended.err);
+    assert!(left(&place.path("a")).is_empty(), "{:?}", left(&place.path("a")));
+    assert!(fs::read_to_string(place.path("a.html")).expect("a page").contains("<svg"));
+
+    // The file is what the settings take.
+    let text = fs::read_to_string(place.file()).expect("settings");
+    place.write(&text.replacen("contract = \"unlimited\"", "contract = \"a.toml\"", 1));
+    let ended = place.run(&["check", "-c", "plimsoll.toml"]);
+    assert!(ended.status.success(), "{}{}", ended.out, ended.err);
+}
+
+#[test]
+fn what_cannot_be_probed_is_refused_with_a_reason() {
+    let place = Place::new();
+    fs::write(place.path("file"), "").expect("room for a file");
+    for (args, expected) in [
+        (&["nowhere"][..], "there is no such directory"),
+        (&["file"], "is not a directory"),
+        (&["a", "--time", "1s"], "at least 5 s"),
+        (&["a", "--size", "1MiB"], "at least 16 MiB"),
+        (&["/proc", "--in-use"], "cannot be written to"),
+        (&["a", "--in-use", "--size", "9999TiB"], "too small"),
+    ] {
+        let ended = place.run(&[&["probe"], args].concat());
+        assert!(!ended.status.success() && ended.out.is_empty(), "{args:?}: {}", ended.out);
+        assert!(ended.err.contains(expected), "{args:?}: {}", ended.err);
+    }
+    let server = place.serve();
+    let ended = place.run(&["probe", "a"]);
+    assert!(ended.err.contains("is in use: process"), "{}", ended.err);
+    server.stop();
+    let ended = place.run(&["probe", "a"]);
+    assert!(ended.err.contains("is a volume of a pool"), "{}", ended.err);
+    assert!(!left(&place.path("a")).iter().any(|name| name.contains("probe")));
+}
