@@ -12,6 +12,12 @@ const MIB: f64 = 1_048_576.0;
 /// A depth that differs from a second's worth by more than this is written down.
 const DEPTH_OFF: f64 = 0.1;
 
+/// Beyond this share of its processors a machine keeps everybody waiting.
+const BUSY: f64 = 0.95;
+
+/// A bucket is not said to hold less than this.
+const DEPTH_SECS_MIN: f64 = 0.01;
+
 /// What a file says besides figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Labels<'a> {
@@ -115,6 +121,11 @@ impl Found {
                 self.iops.watched_secs
             ));
         }
+        if self.machine_busy > BUSY && self.iops.bound != Bound::Machine {
+            notes.push(
+                "this machine was busy with something else: the figures may be too low".into(),
+            );
+        }
         if let Some(others) =
             self.others_per_sec.filter(|others| *others > self.iops.per_sec.value / 100.0)
         {
@@ -205,16 +216,25 @@ impl Found {
             ));
         }
         let sure = |depth: &Estimate| depth.high - depth.low < (depth.value + 0.1 * highest) / 2.0;
-        match rate.depth.filter(sure) {
+        match rate.depth {
             None if rate.bound == Bound::OtherLimit => {}
             None => {
                 line("# How much can be saved up was not seen: a second's worth is assumed.".into())
+            }
+            // Unsure, but less than usual: more would be wrong for certain.
+            Some(depth) if !sure(&depth) && depth.high < highest => line(format!(
+                "depth_s = {:<13.2} # at most {:.2} s of it can be saved up",
+                (depth.value / highest).max(DEPTH_SECS_MIN),
+                depth.high / highest
+            )),
+            Some(depth) if !sure(&depth) => {
+                line("# How much can be saved up is unclear: a second's worth is assumed.".into())
             }
             Some(depth) => {
                 let [value, low, high] = [depth.value, depth.low, depth.high].map(|d| d / highest);
                 let words = format!("[{low:.2} to {high:.2}] s of it can be saved up");
                 if (value - 1.0).abs() > DEPTH_OFF {
-                    line(format!("depth_s = {:<13.2} # {words}", value.max(0.01)));
+                    line(format!("depth_s = {:<13.2} # {words}", value.max(DEPTH_SECS_MIN)));
                 } else {
                     line(format!("# {value:.2} {words}, as usual."));
                 }

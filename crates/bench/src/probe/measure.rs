@@ -183,6 +183,12 @@ impl Session<'_> {
         let moved = iops.per_sec.value * SMALL as f64;
         if iops.bound == Bound::Volume && moved > ALL_OF_IT * operation.bandwidth {
             iops.bound = Bound::OtherLimit;
+            // Then they tell of it as well, and may have been watched for longer.
+            if spread(&iops) < spread(&bandwidth) {
+                bandwidth = Rate { bound: Bound::Volume, ..iops.clone() };
+                bandwidth.scale(SMALL as f64);
+                bandwidth_bytes = SMALL;
+            }
         }
         if bandwidth.bound == Bound::Volume && operation.is_largest {
             bandwidth.bound = Bound::OtherLimit;
@@ -202,6 +208,7 @@ impl Session<'_> {
             recovery,
             writes,
             others_per_sec: others,
+            machine_busy: long.busy,
             device_ios_per_request: ios.map(|ios| ios as f64 / slow_reads.len().max(1) as f64),
         })
     }
@@ -400,6 +407,11 @@ fn rate_of(ran: &Ran, at_once: usize, base: &Measured) -> Rate {
         course: curve.rates((curve.secs() / 120.0).max(0.1)),
         naive_per_sec: curve.mean(),
     }
+}
+
+/// How wide the interval is, beside the figure.
+fn spread(rate: &Rate) -> f64 {
+    (rate.per_sec.high - rate.per_sec.low) / rate.per_sec.value.max(1.0)
 }
 
 impl Rate {

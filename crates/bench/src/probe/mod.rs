@@ -4,7 +4,7 @@
 //!
 //! A volume does not say what it was sold as, and a stopwatch is fooled: a bucket that was full gives
 //! more than is paid for a second, the credits of a burst for half an hour. So the volume is asked for
-//! all it gives, and the curve of what came through is taken apart (see [`fit`]). What cannot be seen is
+//! all it gives, and the curve of what came through is taken apart (`fit`). What cannot be seen is
 //! said: a bandwidth that ends before a large I/O would count as two, credits that last longer than the
 //! probe, a machine that is slower than the volume.
 //!
@@ -227,6 +227,8 @@ pub struct Found {
     pub writes: Option<Writes>,
     /// I/Os a second of others, seen while the probe did nothing.
     pub others_per_sec: Option<f64>,
+    /// How much of this machine's processors was used while it ended, by whomever.
+    pub machine_busy: f64,
     /// Kernel's I/Os for each of the probe's 4 KiB requests, where the kernel counts them.
     pub device_ios_per_request: Option<f64>,
 }
