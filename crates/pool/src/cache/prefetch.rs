@@ -37,8 +37,11 @@ pub struct Prefetcher {
     cache: Cache,
     switches: BTreeMap<VolumeId, Switch>,
     planned: VecDeque<Fetch>,
-    under_way: Vec<(VolumeId, Pin<Box<dyn Future<Output = ()> + Send>>)>,
+    under_way: Vec<(VolumeId, UnderWay)>,
 }
+
+/// A read that was begun; dropping it gives it up.
+type UnderWay = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Prefetcher {
     /// For the blocks of `cache`.
