@@ -126,8 +126,9 @@ impl Pace for SharedPace<'_> {
         let only_writes = operation.only_writes();
         let count = &mut self.counts[usize::from(only_writes)];
         *count += 1;
-        // The first hundred are for nothing: each thread asks after them.
-        if *count > 1 && *count % HUNDRED == 1 {
+        // db_bench asks after each hundred, so that its threads begin with a burst of one each for nothing:
+        // a thousandth of its million operations, but much of a run of seconds.
+        if *count % HUNDRED == 1 {
             Turn::At(self.shared.hundred(only_writes, now))
         } else {
             Turn::Now
@@ -186,9 +187,6 @@ mod tests {
         let start = Instant::from_nanos(7);
         let shared = Shared::new(RATE, start, 0.2);
         let mut threads = [SharedPace::new(&shared), SharedPace::new(&shared)];
-        for pace in &mut threads {
-            assert!((0..100).all(|_| pace.turn(Operation::Read, start) == Turn::Now));
-        }
         // 800 reads a second: a hundred take an eighth.
         let due = |turn| match turn {
             Turn::At(at) => (at.since(start).as_secs_f64() * 1000.0).round(),
@@ -197,8 +195,8 @@ mod tests {
         let [one, two] = &mut threads;
         assert_eq!(due(one.turn(Operation::Scan, start)), 125.0);
         assert_eq!(due(two.turn(Operation::Read, start)), 250.0);
+        assert!((0..99).all(|_| two.turn(Operation::Read, start) == Turn::Now));
         // Writes have a limit of their own.
-        assert!((0..100).all(|_| one.turn(Operation::Update, start) == Turn::Now));
         assert_eq!(due(one.turn(Operation::Update, start)), 500.0);
         // After a pause only a tenth of a second is left to ask for.
         assert!((0..99).all(|_| one.turn(Operation::Read, start) == Turn::Now));

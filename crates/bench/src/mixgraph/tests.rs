@@ -172,7 +172,7 @@ fn an_open_loop_counts_from_the_intended_start_and_a_closed_one_does_not() {
     assert!(open.elapsed >= due, "{:?} of {due:?}", open.elapsed);
     let closed = run(&store, &Settings { load: Load::Closed(rate), ..settings });
     assert_eq!((closed.operations(), closed.open.count(Operation::Read)), (500, 0));
-    // Each thread's third hundred is due after two hundreds of each; the first are for nothing.
-    let due = rate.after(Duration::ZERO, 1.0, 200.0).expect("the rate is above zero");
+    // Of two threads with 250 each, the last to begin its third hundred begins the sixth of all.
+    let due = rate.after(Duration::ZERO, 1.0, 600.0).expect("the rate is above zero");
     assert!(closed.elapsed >= due, "{:?} of {due:?}", closed.elapsed);
 }

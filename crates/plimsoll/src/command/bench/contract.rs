@@ -42,7 +42,7 @@ pub(super) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "IDS")]
     rows: Vec<String>,
 
-    /// How long each run is [default: 1s smoke, 10s short, 3m paper]
+    /// How long each run is [default: 1s smoke, 15s short, 3m paper]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     time: Option<Duration>,
 

@@ -47,7 +47,7 @@ impl Scale {
             Profile::Short => Self {
                 divisor: 50,
                 runs: 3,
-                time: Duration::from_secs(10),
+                time: Duration::from_secs(15),
                 lead: Duration::from_secs(2),
                 warm_reads: 20_000,
                 memtable: MIB,

@@ -143,7 +143,8 @@ impl Stand {
     /// Hits and look-ups of cached blocks so far.
     pub(super) fn lookups(&self) -> (u64, u64) {
         if self.cache == CachePolicy::RocksDb {
-            let [hits, misses] = [Ticker::BlockCacheDataHit, Ticker::BlockCacheDataMiss]
+            // What was missed comes in. RocksDB counts a miss twice: once in the cache, once on its way.
+            let [hits, misses] = [Ticker::BlockCacheDataHit, Ticker::BlockCacheDataAdd]
                 .map(|ticker| self.tickers.get_ticker_count(ticker));
             return (hits, hits + misses);
         }
