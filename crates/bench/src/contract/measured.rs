@@ -57,6 +57,8 @@ pub struct Measured {
     pub waits: [Waits; Class::ALL.len()],
     /// Operations a second that were paid for.
     pub paid_iops: u64,
+    /// Bytes that cached blocks may have, at the end.
+    pub cache_bytes: u64,
 }
 
 impl Measured {

@@ -1,6 +1,7 @@
 //! Cells as rows, checks and plots of a report.
 
 use policy::purpose::Class;
+use policy::units::MIB;
 
 use super::{Counted, Late, Measured, plots};
 use crate::report::{Report, Table};
@@ -151,6 +152,7 @@ impl<'r> Sheet<'r> {
             tell("of what is paid for", "%", &Measured::used_percent);
             tell("overdrafts", "I/Os", &|run| run.count(Counted::Overdrafts) as f64);
             tell("hits", "% of look-ups", &Measured::hit_percent);
+            tell("room for cached blocks", "MiB", &|run| run.cache_bytes as f64 / MIB as f64);
             tell("device reads for each read", "I/Os", &Measured::ios_per_read);
             if let Some(open) = open {
                 let figures = [

@@ -15,6 +15,8 @@ pub(super) struct Scheme {
     pub(super) gate: Policy,
     /// What keeps blocks, where there is a cache.
     pub(super) cache: CachePolicy,
+    /// Whether it also reads ahead what is read a lot.
+    pub(super) prefetch: bool,
     /// Whether RocksDB limits its own background writes, at a rate it tunes by itself up to the bandwidth
     /// that was paid for.
     pub(super) limiter: bool,
@@ -27,6 +29,7 @@ pub(super) const PLAIN: Scheme = Scheme {
     name: "plain",
     gate: Policy::None,
     cache: CachePolicy::RocksDb,
+    prefetch: false,
     limiter: false,
     about: "RocksDB, its block cache (LRU), no gate",
 };
@@ -93,12 +96,36 @@ pub(super) const OURS: Scheme = Scheme {
     name: "ours",
     gate: Policy::Tags,
     cache: CachePolicy::S3Fifo,
+    prefetch: true,
     limiter: false,
-    about: "our gate and our cache below RocksDB",
+    about: "our gate, and our cache below RocksDB: single blocks, and 256 KiB read ahead",
+};
+
+/// Our cache in parts: only what was read, by three policies, and only what was read ahead.
+pub(super) const PASSIVE: Scheme =
+    Scheme { name: "passive", prefetch: false, about: "ours, nothing read ahead", ..OURS };
+pub(super) const LRU: Scheme = Scheme {
+    name: "passive LRU",
+    cache: CachePolicy::Lru,
+    about: "ours, nothing read ahead, by LRU",
+    ..PASSIVE
+};
+pub(super) const SIEVE: Scheme = Scheme {
+    name: "passive SIEVE",
+    cache: CachePolicy::Sieve,
+    about: "ours, nothing read ahead, by SIEVE",
+    ..PASSIVE
+};
+pub(super) const AHEAD: Scheme = Scheme {
+    name: "prefetch",
+    cache: CachePolicy::None,
+    about: "ours, nothing cached but what was read ahead",
+    ..OURS
 };
 
 /// Those that promise never to overdraw.
-pub(super) const NEVER_OVERDRAW: [&str; 2] = [TAGS.name, OURS.name];
+pub(super) const NEVER_OVERDRAW: [&str; 6] =
+    [TAGS.name, OURS.name, PASSIVE.name, LRU.name, SIEVE.name, AHEAD.name];
 
 /// Changes of workload, scale or baseline after a band was looked at.
 pub(super) const HISTORY: &[&str] = &[

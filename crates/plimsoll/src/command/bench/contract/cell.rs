@@ -218,6 +218,7 @@ impl Bencher<'_> {
             answers: std::array::from_fn(|at| after.answers[at].since(&before.answers[at])),
             waits: std::array::from_fn(|at| since(&after, &before, at)),
             paid_iops: stand.contract.paid_iops().unwrap_or(0),
+            cache_bytes: stand.cache_bytes(),
         })
     }
 }

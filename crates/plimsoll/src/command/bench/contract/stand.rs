@@ -149,7 +149,14 @@ impl Stand {
             return (hits, hits + misses);
         }
         let figures = self.store.cache().unwrap_or_default();
-        (figures.hits, figures.hits + figures.misses)
+        let hits = figures.hits + figures.prefetched_hits + figures.tail_hits;
+        (hits, hits + figures.misses)
+    }
+
+    /// Bytes that cached blocks may have now, indexes and filters left out.
+    pub(super) fn cache_bytes(&self) -> u64 {
+        let own = self.store.options().cache().unwrap_or(0);
+        self.store.cache().map_or(own, |figures| figures.bytes_max)
     }
 
     pub(super) fn close(self) -> anyhow::Result<()> {
@@ -181,6 +188,7 @@ fn open(
         cache,
         cache_data: cache.is_some(),
         cache_policy: scheme.cache,
+        prefetch: scheme.prefetch,
         compression: Compression::None,
         compression_last: Compression::None,
         jobs: JOBS,
