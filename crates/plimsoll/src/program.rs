@@ -155,6 +155,12 @@ impl Control for Program {
                 volume.share = wanted.share;
                 told.push(format!("volume {}: {}", volume.name, volume.share_in_words()));
             }
+            if wanted.adapt != volume.adapt {
+                device.gate().set_adapt(wanted.adapt);
+                volume.adapt = wanted.adapt;
+                let does = if volume.adapt { "adapts" } else { "does not adapt" };
+                told.push(format!("volume {}: {does}", volume.name));
+            }
         }
         told.extend(
             current.differences(&new).into_iter().map(|key| format!("{key}: needs a restart")),
@@ -176,8 +182,9 @@ pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
         contract: meter.contract.name.clone(),
         paid_iops: meter.contract.paid_iops(),
         paid_bytes_per_sec: meter.contract.paid_bytes_per_sec(),
-        rho: meter.share.rho(),
         used: meter.used,
+        rho: meter.rho,
+        available: meter.available,
         credits: meter.credits,
         ops: spent.ops,
         bytes: spent.bytes,

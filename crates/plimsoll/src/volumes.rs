@@ -43,6 +43,7 @@ pub struct Volume {
     share: Share,
     scheduler: Policy,
     simulate: bool,
+    adapt: Option<bool>,
 }
 
 #[derive(Clone)]
@@ -85,6 +86,7 @@ impl Volume {
             share: Share::default(),
             scheduler: Policy::default(),
             simulate: false,
+            adapt: None,
         }
     }
 
@@ -107,6 +109,15 @@ impl Volume {
     #[must_use]
     pub fn scheduler(mut self, policy: Policy) -> Self {
         self.scheduler = policy;
+        self
+    }
+
+    /// Whether to use less than its share for as long as it gives less than its contract: see
+    /// [`policy::estimate`]. Default: yes, but not for a simulated volume, which nobody else uses; there
+    /// a busy machine's delays would be taken for the provider's.
+    #[must_use]
+    pub fn adapt(mut self, adapt: bool) -> Self {
+        self.adapt = Some(adapt);
         self
     }
 
@@ -134,6 +145,7 @@ impl Volume {
         };
         let (name, share, policy) = (&self.name, self.share, self.scheduler);
         let gate = Gate::with_policy(device, name, contract, share, policy, clock.clone());
+        gate.set_adapt(self.adapt.unwrap_or(!self.simulate));
         Ok(Device { name: self.name.clone(), gate: Arc::new(gate), provider })
     }
 }

@@ -18,9 +18,9 @@ pub(crate) fn volumes(settings: &Settings) -> Vec<Volume> {
 }
 
 fn device(settings: &settings::Volume) -> Volume {
-    let settings::Volume { name, path, contract, share, scheduler, .. } = settings;
+    let settings::Volume { name, path, contract, share, adapt, scheduler, .. } = settings;
     let volume = Volume::directory(name, path, contract.clone());
-    let volume = volume.share(*share).scheduler(*scheduler);
+    let volume = volume.share(*share).adapt(*adapt).scheduler(*scheduler);
     if settings.simulate { volume.simulated() } else { volume }
 }
 

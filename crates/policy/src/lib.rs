@@ -9,6 +9,7 @@ pub mod budget;
 pub mod cache;
 pub mod contract;
 pub mod disk;
+pub mod estimate;
 pub mod heat;
 pub mod intent;
 pub mod latency;

@@ -86,6 +86,8 @@ pub struct Volume {
     pub rho: f64,
     /// What was used of them in the last second, of the limit that is used most: 1 is the line.
     pub used: f64,
+    /// The part of its contract the volume was found to give; none while that seems all of it.
+    pub available: Option<f64>,
     /// Burst credits that are counted on, as a part of those that can be; none without any.
     pub credits: Option<f64>,
     /// Tokens spent: I/O operations let through to the device, as the contract counts them.

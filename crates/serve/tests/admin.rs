@@ -52,6 +52,7 @@ impl Figures for Program {
             paid_bytes_per_sec: Some(125 << 20),
             rho: 0.98,
             used: 0.75,
+            available: Some(0.75),
             credits: Some(0.5),
             ops: 17,
             bytes: 70_000,
@@ -211,6 +212,9 @@ fn metrics_are_open_metrics() {
             # TYPE plimsoll_volume_used_ratio gauge
             plimsoll_volume_used_ratio{volume="a"} 0.75
             plimsoll_volume_used_ratio{volume="b\"\\"} 0.0
+            # HELP plimsoll_volume_available Part of the contract the provider seems to give, while less than all
+            # TYPE plimsoll_volume_available gauge
+            plimsoll_volume_available{volume="a"} 0.75
             # HELP plimsoll_volume_credits Burst credits left, as a part
             # TYPE plimsoll_volume_credits gauge
             plimsoll_volume_credits{volume="a"} 0.5

@@ -169,6 +169,7 @@ fn a_short_file_gets_every_default() {
         simulate = false
         rho = 0.98
         beta = 0.25
+        adapt = true
         scheduler = "tags"
 
         [volume.b]
@@ -177,6 +178,7 @@ fn a_short_file_gets_every_default() {
         simulate = false
         rho = 0.98
         beta = 0.25
+        adapt = true
         scheduler = "tags"
 
         [pool.main]

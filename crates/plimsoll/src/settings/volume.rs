@@ -26,6 +26,7 @@ pub(super) const KEYS: &[&str] = &[
     "rho",
     "beta",
     "credits",
+    "adapt",
     "scheduler",
 ];
 
@@ -43,6 +44,8 @@ pub(crate) struct Volume {
     pub(crate) simulate: bool,
     /// How much of the contract is used. Default: rho 0.98, beta 0.25, no credits; see [`Share`].
     pub(crate) share: Share,
+    /// Whether less is used while the volume gives less. Default: yes, unless it is simulated.
+    pub(crate) adapt: bool,
     /// Who goes next at the gate. Default: tags.
     pub(crate) scheduler: Policy,
     /// How the contract was asked for, for showing.
@@ -66,9 +69,10 @@ impl Volume {
         let path = section.require("path", "a directory on the device")?.path()?;
         let simulate = section.get("simulate").map_or(Ok(false), |field| field.flag())?;
         let share = share(section)?;
+        let adapt = section.get("adapt").map_or(Ok(!simulate), |field| field.flag())?;
         let scheduler = scheduler(section)?;
         let (contract, asked) = contract(section)?;
-        Ok(Self { name, path, contract, simulate, share, scheduler, asked })
+        Ok(Self { name, path, contract, simulate, share, adapt, scheduler, asked })
     }
 
     /// Takes over the contract of `other`, however it was asked for.
@@ -114,6 +118,7 @@ impl Volume {
         if self.contract.has_credits() {
             entries.push(Entry::new(&section, "credits", self.share.credits()));
         }
+        entries.push(Entry::new(&section, "adapt", self.adapt));
         let scheduler = self.scheduler.name();
         entries.push(Entry::new(&section, "scheduler", format_args!("{scheduler:?}")));
         entries

@@ -175,11 +175,15 @@ fn a_share_changes_while_serving() {
     let place = Place::new();
     place.write(&settings("gp3", ""));
     let server = place.serve();
-    place.write(&settings("gp3", "").replace("contract", "rho = 0.5\nbeta = 0.1\ncontract"));
+    place.write(
+        &settings("gp3", "").replace("contract", "rho = 0.5\nbeta = 0.1\nadapt = false\ncontract"),
+    );
     let (status, told) = server.admin("POST /reload");
     assert_eq!(status, "HTTP/1.1 200 OK");
     for volume in ["a", "b", "c"] {
-        assert!(told.contains(&format!("volume {volume}: rho 0.5, beta 0.1\n")), "{told}");
+        let lines =
+            format!("volume {volume}: rho 0.5, beta 0.1\nvolume {volume}: does not adapt\n");
+        assert!(told.contains(&lines), "{told}");
     }
     assert!(!told.contains("restart"), "{told}");
     let (_, metrics) = server.admin("GET /metrics");

@@ -82,6 +82,12 @@ impl Times {
         None
     }
 
+    /// How many took longer, those in the step of `time` itself left out.
+    #[must_use]
+    pub fn longer_than(&self, time: Duration) -> u64 {
+        self.counts[Self::index(time) + 1..].iter().sum()
+    }
+
     /// What was counted since `earlier`, an older state of the same histogram.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {

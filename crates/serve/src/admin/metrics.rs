@@ -117,6 +117,11 @@ impl Scrape {
             "What was used in the last second, 1 is the line",
             parts(|v| Some(v.used)),
         )?;
+        page.gauges(
+            "volume_available",
+            "Part of the contract the provider seems to give, while less than all",
+            parts(|v| v.available),
+        )?;
         page.gauges("volume_credits", "Burst credits left, as a part", parts(|v| v.credits))?;
         page.counters("volume_ops", "Operations let through, in tokens", each(|v| Some(v.ops)))?;
         page.counters("volume_bytes", "Bytes let through", each(|v| Some(v.bytes)))?;

@@ -56,8 +56,12 @@ pub struct Gate<V> {
 pub struct Meter {
     /// The terms it goes by.
     pub contract: Contract,
-    /// The share of them that it uses.
+    /// The share of them that it uses if the volume gives it.
     pub share: Share,
+    /// The share of each paid rate that it uses now: less where the volume gave less.
+    pub rho: f64,
+    /// The part of its contract that the volume was found to give, while that seems less than all.
+    pub available: Option<f64>,
     /// The burst credits it counts on, as a part of those that can be saved up; `None` if the contract
     /// has none.
     pub credits: Option<f64>,
@@ -117,6 +121,12 @@ impl<V: Volume> Gate<V> {
     /// cannot save up.
     pub fn set_share(&self, share: Share) {
         self.turnstile.set_share(share);
+    }
+
+    /// Whether to use less than the share for as long as the volume gives less, as
+    /// [`policy::estimate`] finds out. At first it does not.
+    pub fn set_adapt(&self, adapt: bool) {
+        self.turnstile.set_adapt(adapt);
     }
 
     /// Lets nobody in any more: those who wait, and every later request, fail with `Fenced`. What is at
@@ -217,7 +227,7 @@ impl Object for GatedObject {
         if into.len() > self.turnstile.piece_len() {
             return blocking::read_at(self, offset, into, io);
         }
-        let passed = block_on(self.turnstile.pass(Errand::of(io), into.len()))?;
+        let passed = block_on(self.turnstile.pass(Errand::read(io), into.len()))?;
         let read = self.inner.blocking_read_at(offset, into, io);
         self.turnstile.answered(passed);
         read
@@ -263,14 +273,14 @@ impl Object for GatedObject {
 
 impl GatedObject {
     async fn read_piece(&self, offset: u64, into: IoBufMut, io: Io) -> Result<IoBufMut> {
-        let passed = self.turnstile.pass(Errand::of(io), into.len()).await?;
+        let passed = self.turnstile.pass(Errand::read(io), into.len()).await?;
         let read = self.inner.read_at(offset, into, io).await;
         self.turnstile.answered(passed);
         read
     }
 
     async fn write_piece(&self, offset: u64, data: IoBuf, io: Io) -> Result<()> {
-        let passed = self.turnstile.pass(Errand::of(io), data.len()).await?;
+        let passed = self.turnstile.pass(Errand::write(io), data.len()).await?;
         let written = self.inner.write_at(offset, data, io).await;
         self.turnstile.answered(passed);
         written

@@ -3,12 +3,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use policy::estimate::Kind;
 use policy::latency::Times;
 use policy::purpose::Class;
 
-/// A histogram for each class.
+/// A histogram for each class, and one for each kind of I/O.
 #[derive(Default)]
-pub(super) struct Answers([Counted; Class::ALL.len()]);
+pub(super) struct Answers {
+    classes: [Counted; Class::ALL.len()],
+    kinds: [Counted; Kind::COUNT],
+}
 
 struct Counted {
     counts: [AtomicU64; Times::BUCKETS],
@@ -16,17 +20,29 @@ struct Counted {
 }
 
 impl Answers {
-    pub(super) fn record(&self, class: Class, time: Duration) {
-        let counted = &self.0[class.index()];
+    pub(super) fn record(&self, class: Class, kind: Kind, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        counted.counts[Times::index(time)].fetch_add(1, Ordering::Relaxed);
+        let index = Times::index(time);
+        let counted = &self.classes[class.index()];
+        counted.counts[index].fetch_add(1, Ordering::Relaxed);
         counted.total_nanos.fetch_add(nanos, Ordering::Relaxed);
+        self.kinds[kind.index()].counts[index].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn of(&self, class: Class) -> Times {
-        let counted = &self.0[class.index()];
-        let counts = std::array::from_fn(|index| counted.counts[index].load(Ordering::Relaxed));
-        Times::new(counts, Duration::from_nanos(counted.total_nanos.load(Ordering::Relaxed)))
+        self.classes[class.index()].times()
+    }
+
+    /// By kind; the sums are not kept.
+    pub(super) fn of_kinds(&self) -> [Times; Kind::COUNT] {
+        std::array::from_fn(|index| self.kinds[index].times())
+    }
+}
+
+impl Counted {
+    fn times(&self) -> Times {
+        let counts = std::array::from_fn(|index| self.counts[index].load(Ordering::Relaxed));
+        Times::new(counts, Duration::from_nanos(self.total_nanos.load(Ordering::Relaxed)))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::ErrorKind;
 use crate::conformance::{self, Harness, Work};
 use crate::mem::Mem;
 
+mod adapt;
 mod threads;
 
 const READ: Io = Io::new(Origin::UserRead, Step::Data);

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
 use policy::budget::Share;
 use policy::contract::{Contract, Cost};
+use policy::estimate::{Advice, Estimate, INTERVAL, Kind, Seen};
 use policy::purpose::Class;
 use policy::sched::{Event, Full, Request, Scheduler, Ticket};
 use policy::time::Instant;
@@ -27,12 +28,17 @@ pub(super) struct Turnstile {
     piece_len: AtomicUsize,
     unsynced_max: AtomicUsize,
     answers: Answers,
+    /// When to look at the estimate next, in nanoseconds; never while it is off.
+    look_at: AtomicU64,
     state: Mutex<State>,
 }
 
 struct State {
     contract: Contract,
+    /// The share of the contract to use if the volume gives it.
     share: Share,
+    /// What the volume really gives, if anybody asks.
+    estimate: Option<Estimate>,
     scheduler: Box<dyn Scheduler>,
     last_ticket: Ticket,
     waiters: BTreeMap<Ticket, Waiter>,
@@ -58,6 +64,7 @@ enum Answer {
 #[derive(Clone, Copy)]
 pub(super) struct Errand {
     class: Class,
+    is_write: bool,
     deadline: Option<Instant>,
     refusable: bool,
 }
@@ -66,6 +73,7 @@ pub(super) struct Errand {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passed {
     pub(super) class: Class,
+    pub(super) kind: Kind,
     /// What it was charged.
     pub(super) cost: Cost,
     /// When it was let go.
@@ -74,10 +82,16 @@ pub(super) struct Passed {
 
 impl Errand {
     /// A log's bytes become durable; whoever waits for that waits as long as it takes.
-    pub(super) const COMMIT: Self = Self { class: Class::Commit, deadline: None, refusable: false };
+    pub(super) const COMMIT: Self =
+        Self { class: Class::Commit, is_write: true, deadline: None, refusable: false };
 
-    pub(super) const fn of(io: Io) -> Self {
-        Self { class: io.class(), deadline: io.deadline, refusable: io.refusable() }
+    pub(super) const fn read(io: Io) -> Self {
+        let (class, refusable) = (io.class(), io.refusable());
+        Self { class, is_write: false, deadline: io.deadline, refusable }
+    }
+
+    pub(super) const fn write(io: Io) -> Self {
+        Self { is_write: true, ..Self::read(io) }
     }
 }
 
@@ -96,9 +110,11 @@ impl Turnstile {
             piece_len: AtomicUsize::new(0),
             unsynced_max: AtomicUsize::new(0),
             answers: Answers::default(),
+            look_at: AtomicU64::new(u64::MAX),
             state: Mutex::new(State {
                 contract: contract.clone(),
                 share,
+                estimate: None,
                 scheduler,
                 last_ticket: Ticket(0),
                 waiters: BTreeMap::new(),
@@ -131,8 +147,48 @@ impl Turnstile {
     }
 
     /// The device answered a request that had passed.
-    pub(super) fn answered(&self, passed: Passed) {
-        self.answers.record(passed.class, self.clock.now().since(passed.at));
+    pub(super) fn answered(self: &Arc<Self>, passed: Passed) {
+        let now = self.clock.now();
+        self.answers.record(passed.class, passed.kind, now.since(passed.at));
+        if now.as_nanos() >= self.look_at.load(Ordering::Relaxed) {
+            self.look();
+        }
+    }
+
+    /// Has the estimate look at what was answered so far, and does as it says.
+    fn look(self: &Arc<Self>) {
+        let mut tell = None;
+        self.change(|state, now| {
+            let Some(estimate) = &mut state.estimate else { return };
+            // Another thread may have been first.
+            if now.as_nanos() < self.look_at.load(Ordering::Relaxed) {
+                return;
+            }
+            self.look_at.store((now + INTERVAL).as_nanos(), Ordering::Relaxed);
+            let spent = Class::ALL.iter().map(|&class| state.scheduler.figures(class).spent);
+            let spent = spent.fold(Cost::default(), |sum, spent| Cost {
+                ops: sum.ops + spent.ops,
+                bytes: sum.bytes + spent.bytes,
+            });
+            let seen = Seen { answers: self.answers.of_kinds(), spent };
+            match estimate.look(now, seen, state.share.rho(), state.scheduler.credits()) {
+                None => {}
+                Some(Advice::Use(factor)) => {
+                    let share = state.share.lowered(factor);
+                    state.scheduler.set_share(share, &state.contract, now);
+                }
+                Some(Advice::ForgetCredits) => state.scheduler.forget_credits(),
+                Some(Advice::Tell(part)) => tell = Some((part, state.contract.name.clone())),
+            }
+        });
+        if let Some((part, contract)) = tell {
+            tracing::warn!(
+                volume = self.label,
+                "it has given only {:.0} % of its contract ({contract}) for a minute: another client \
+                 uses it, or less was bought; less is used of it meanwhile",
+                part * 100.0
+            );
+        }
     }
 
     /// Gives back what a request was charged that did not go.
@@ -156,15 +212,32 @@ impl Turnstile {
         self.change(|state, now| {
             state.scheduler.set_contract(contract, now);
             state.contract = contract.clone();
+            if let Some(estimate) = &mut state.estimate {
+                estimate.set_contract(contract, now);
+                state.scheduler.set_share(state.share, contract, now);
+            }
             self.measure(state);
         });
     }
 
     pub(super) fn set_share(self: &Arc<Self>, share: Share) {
         self.change(|state, now| {
-            state.scheduler.set_share(share, &state.contract, now);
+            let lowered = share.lowered(state.factor());
+            state.scheduler.set_share(lowered, &state.contract, now);
             state.share = share;
             self.measure(state);
+        });
+    }
+
+    pub(super) fn set_adapt(self: &Arc<Self>, adapt: bool) {
+        self.change(|state, now| {
+            if adapt == state.estimate.is_some() {
+                return;
+            }
+            state.estimate = adapt.then(|| Estimate::new(&state.contract, now));
+            state.scheduler.set_share(state.share, &state.contract, now);
+            let look_at = if adapt { (now + INTERVAL).as_nanos() } else { u64::MAX };
+            self.look_at.store(look_at, Ordering::Relaxed);
         });
     }
 
@@ -175,6 +248,8 @@ impl Turnstile {
         Meter {
             contract: state.contract.clone(),
             share: state.share,
+            rho: state.share.lowered(state.factor()).rho(),
+            available: state.estimate.as_ref().and_then(Estimate::available),
             credits: state.scheduler.credits(),
             classes: Class::ALL.map(|class| state.scheduler.figures(class)),
             answers: Class::ALL.map(|class| self.answers.of(class)),
@@ -256,13 +331,18 @@ struct Turned {
 }
 
 impl State {
+    /// The part of the share that the estimate leaves.
+    fn factor(&self) -> f64 {
+        self.estimate.as_ref().map_or(1.0, Estimate::factor)
+    }
+
     fn submit(
         &mut self,
         errand: Errand,
         len: usize,
         now: Instant,
     ) -> std::result::Result<Ticket, Full> {
-        let Errand { class, deadline, refusable } = errand;
+        let Errand { class, deadline, refusable, is_write: _ } = errand;
         let cost = self.contract.cost(len as u64);
         let ticket = Ticket(self.last_ticket.0 + 1);
         let request = Request { class, cost, deadline, refusable };
@@ -369,7 +449,10 @@ impl Passing<'_> {
 
     fn outcome(&self, answer: Answer, now: Instant) -> Result<Passed> {
         match answer {
-            Answer::Granted(cost) => Ok(Passed { class: self.errand.class, cost, at: now }),
+            Answer::Granted(cost) => {
+                let Errand { class, is_write, .. } = self.errand;
+                Ok(Passed { class, kind: Kind::of(is_write, self.len), cost, at: now })
+            }
             Answer::Expired => Err(self.turnstile.expired_error(self.errand.class)),
             Answer::Closed => Err(self.turnstile.closed_error()),
         }

@@ -1,0 +1,183 @@
+use super::*;
+use crate::contract::{Latency, Limit, Percentiles};
+
+const RHO: f64 = 0.98;
+const IOPS: u64 = 1000;
+/// Ninety-nine of a hundred take no longer where nothing is in the way.
+const P99: Duration = Duration::from_micros(500);
+
+fn contract() -> Contract {
+    let latency = Percentiles::constant(P99);
+    Contract {
+        limits: vec![Limit { counts: Counted::Ops, rate_per_sec: IOPS, depth: IOPS }],
+        latency: Latency { read: latency, write: latency },
+        ..Contract::unlimited()
+    }
+}
+
+/// A volume that is asked for all the estimate allows, and answers at once as long as that is less
+/// than it has to give.
+struct Stage {
+    estimate: Estimate,
+    now: Instant,
+    seen: Seen,
+    /// The part of the contract there is for us.
+    gives: f64,
+    /// Of a hundred that are answered at once, so many take ten times as long all the same.
+    tail: u64,
+    credits: Option<f64>,
+    told: Vec<f64>,
+    /// Intervals that were slow.
+    slow: u32,
+}
+
+impl Stage {
+    fn new(contract: &Contract) -> Self {
+        Self {
+            estimate: Estimate::new(contract, Instant::ZERO),
+            now: Instant::ZERO,
+            seen: Seen::default(),
+            gives: 1.0,
+            tail: 0,
+            credits: None,
+            told: Vec::new(),
+            slow: 0,
+        }
+    }
+
+    fn answer(&mut self, count: u64, time: Duration) {
+        (0..count).for_each(|_| self.seen.answers[Kind::SmallRead.index()].record(time));
+    }
+
+    /// The factor after each interval of `seconds`.
+    fn run(&mut self, seconds: u64) -> Vec<f64> {
+        (0..2 * seconds).map(|_| self.interval()).collect()
+    }
+
+    fn interval(&mut self) -> f64 {
+        let wanted = self.estimate.factor() * RHO;
+        let got = (wanted.min(self.gives) * IOPS as f64 / 2.0) as u64;
+        let slow = wanted > self.gives;
+        self.slow += u32::from(slow);
+        let late = if slow { got } else { got * self.tail / 100 };
+        self.answer(late, 10 * P99);
+        self.answer(got - late, P99 / 2);
+        self.seen.spent.ops += got;
+        self.now = self.now + INTERVAL;
+        match self.estimate.look(self.now, self.seen.clone(), RHO, self.credits) {
+            Some(Advice::ForgetCredits) => self.credits = Some(0.0),
+            Some(Advice::Tell(part)) => self.told.push(part),
+            Some(Advice::Use(factor)) => assert_eq!(factor, self.estimate.factor()),
+            None => {}
+        }
+        self.estimate.factor()
+    }
+}
+
+#[test]
+fn a_volume_that_answers_at_once_is_left_alone() {
+    let mut stage = Stage::new(&contract());
+    stage.tail = 20;
+    assert!(stage.run(600).into_iter().all(|factor| factor == 1.0), "whatever its tail");
+    assert_eq!((stage.estimate.available(), stage.told.len()), (None, 0));
+}
+
+#[test]
+fn another_client_is_made_room_for_and_its_room_taken_back() {
+    let mut stage = Stage::new(&contract());
+    assert!(stage.run(10).into_iter().all(|factor| factor == 1.0));
+    stage.gives = 0.7;
+    let fits = 0.7 / RHO;
+    // Within six seconds the volume answers at once again.
+    assert!(*stage.run(6).last().unwrap() <= fits);
+    stage.slow = 0;
+    let held = stage.run(300);
+    for factor in &held {
+        assert!((0.85 * fits..=1.03 * fits).contains(factor), "{factor} of {fits}");
+    }
+    assert!(stage.slow < 600 / 20, "{} of 600 intervals were slow", stage.slow);
+    assert_eq!(stage.told.len(), 1);
+    assert!((stage.told[0] - 0.7).abs() < 0.05, "{:?}", stage.told);
+
+    stage.gives = 1.0;
+    let back = stage.run(75);
+    assert_eq!(back.last(), Some(&1.0), "within half a minute and a second for each percent");
+    assert!(back.is_sorted());
+    assert_eq!(stage.estimate.available(), None);
+}
+
+#[test]
+fn a_moment_is_no_reason() {
+    let mut stage = Stage::new(&contract());
+    for _ in 0..20 {
+        stage.gives = 0.5;
+        stage.interval();
+        stage.interval();
+        stage.interval();
+        stage.gives = 1.0;
+        assert!(stage.run(2).into_iter().all(|factor| factor == 1.0));
+    }
+}
+
+#[test]
+fn a_contract_that_is_not_what_was_bought_is_found_and_told() {
+    let mut stage = Stage::new(&contract());
+    stage.gives = 0.2;
+    stage.run(120);
+    assert!((stage.estimate.available().unwrap() - 0.2).abs() < 0.02);
+    assert_eq!(stage.told.len(), 1);
+    let mut right = contract();
+    right.limits[0].rate_per_sec = 200;
+    stage.estimate.set_contract(&right, stage.now);
+    assert_eq!((stage.estimate.factor(), stage.estimate.available()), (1.0, None));
+}
+
+#[test]
+fn what_lowering_does_not_cure_is_not_treated_with_it() {
+    let mut stage = Stage::new(&contract());
+    let mut worst = 1.0f64;
+    let mut last = 0.0;
+    for _ in 0..240 {
+        // All that is asked for is answered, late.
+        let got = (stage.estimate.factor() * RHO * IOPS as f64 / 2.0) as u64;
+        stage.answer(got, 10 * P99);
+        stage.seen.spent.ops += got;
+        stage.now = stage.now + INTERVAL;
+        let _ = stage.estimate.look(stage.now, stage.seen.clone(), RHO, None);
+        last = stage.estimate.factor();
+        worst = worst.min(last);
+    }
+    assert!(worst >= 0.4, "{worst}");
+    assert_eq!(last, 1.0);
+    // Calm for a while, it is itself again.
+    stage.run(10);
+    stage.gives = 0.7;
+    assert!(*stage.run(10).last().unwrap() < 0.72);
+}
+
+#[test]
+fn credits_that_are_spent_are_found_out_before_the_share_suffers() {
+    let mut stage = Stage::new(&contract());
+    stage.credits = Some(0.8);
+    stage.gives = 0.5;
+    stage.run(2);
+    assert_eq!((stage.credits, stage.estimate.factor()), (Some(0.0), 1.0));
+}
+
+#[test]
+fn without_a_contract_that_knows_the_fastest_interval_is_the_measure() {
+    let mut stage = Stage::new(&Contract { latency: Latency::default(), ..contract() });
+    stage.run(10);
+    stage.gives = 0.7;
+    assert!(*stage.run(10).last().unwrap() < 0.72);
+}
+
+#[test]
+fn too_few_say_nothing() {
+    let mut stage = Stage::new(&contract());
+    for _ in 0..100 {
+        stage.answer(ANSWERED_MIN - 1, 10 * P99);
+        stage.now = stage.now + INTERVAL;
+        assert_eq!(stage.estimate.look(stage.now, stage.seen.clone(), RHO, None), None);
+    }
+}
