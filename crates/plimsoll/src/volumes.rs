@@ -236,6 +236,10 @@ impl Devices {
         &self.away
     }
 
+    pub(crate) fn gates(&self) -> Vec<SharedGate> {
+        self.here.iter().map(|device| Arc::clone(&device.gate)).collect()
+    }
+
     /// Those that are there, as a pool takes them.
     #[must_use]
     pub fn members(&self) -> Vec<Member> {

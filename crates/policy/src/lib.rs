@@ -15,6 +15,7 @@ pub mod intent;
 pub mod latency;
 pub mod placement;
 pub mod prefetch;
+pub mod pressure;
 pub mod provider;
 pub mod purpose;
 pub mod sched;

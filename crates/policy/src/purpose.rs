@@ -2,8 +2,9 @@
 //!
 //! Requests carry [`Io`] down from the engine to the device: the *origin* says on whose behalf, the
 //! *step* what this I/O is. What a layer does on behalf of a request keeps the origin's class; only a
-//! pool's own work (copies, scrub) starts a new origin. [`Io::class`] is the one rule for all
-//! (MECHANISMS 2.3 and 7.3).
+//! pool's own work (copies, scrub) starts a new origin. [`Io::class`] is the one rule for all, and
+//! [`Io::class_under`] what it becomes when users are about to wait for that work (MECHANISMS 2.3, 2.8
+//! and 7.3).
 
 use crate::time::Instant;
 
@@ -83,6 +84,30 @@ impl Class {
     }
 }
 
+/// How near users are to waiting for work in the background, by who does it: 0 is far away, at 1 they
+/// wait. See [`crate::pressure`] for where it comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pressure {
+    /// Of tables in memory and in the first level: flushes, and compactions of level 0.
+    pub flush: f32,
+    /// Of the bytes that compactions owe.
+    pub compaction: f32,
+}
+
+impl Pressure {
+    /// From here on work goes one class up.
+    pub const HIGH: f32 = 0.75;
+
+    /// The larger of each.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            flush: self.flush.max(other.flush),
+            compaction: self.compaction.max(other.compaction),
+        }
+    }
+}
+
 /// Why one I/O happens, and until when it is worth doing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Io {
@@ -123,6 +148,27 @@ impl Io {
         }
     }
 
+    /// The class this I/O waits in while there is `pressure` to have it done: one up from
+    /// [`Pressure::HIGH`] on, but never before users' reads; among them at 1. That is how somebody who
+    /// waits for a flush lends it their class.
+    #[must_use]
+    pub fn class_under(&self, pressure: Pressure) -> Class {
+        let class = self.class();
+        let pressure = match self.origin {
+            Origin::Flush => pressure.flush,
+            Origin::Compaction { level: 0 } => pressure.flush.max(pressure.compaction),
+            Origin::Compaction { .. } => pressure.compaction,
+            _ => 0.0,
+        };
+        if pressure >= 1.0 {
+            class.min(Class::Foreground)
+        } else if pressure >= Pressure::HIGH && class > Class::Foreground {
+            Class::ALL[class.index() - 1]
+        } else {
+            class
+        }
+    }
+
     /// Whether a full queue may turn this I/O away: only a pool's own work, which is taken up again
     /// later. An error in a compaction, even the deepest, makes RocksDB read-only (MECHANISMS 2.6).
     #[must_use]
@@ -143,6 +189,34 @@ mod tests {
             [0, 1, 2, 3, 6].map(class),
             [Class::Urgent, Class::Background, Class::Background, Class::Idle, Class::Idle]
         );
+    }
+
+    #[test]
+    fn pressure_raises_the_work_it_is_about() {
+        let class = |origin, flush, compaction| {
+            Io::new(origin, Step::Data).class_under(Pressure { flush, compaction })
+        };
+        let deep = |level| Origin::Compaction { level };
+        for (origin, expected) in [
+            (Origin::Flush, [Class::Urgent, Class::Foreground, Class::Foreground, Class::Urgent]),
+            (deep(0), [Class::Urgent, Class::Foreground, Class::Foreground, Class::Foreground]),
+            (deep(1), [Class::Background, Class::Background, Class::Background, Class::Foreground]),
+            (deep(5), [Class::Idle, Class::Idle, Class::Idle, Class::Foreground]),
+            (Origin::UserRead, [Class::Foreground; 4]),
+            (Origin::Scrub, [Class::Idle; 4]),
+        ] {
+            let found = [
+                class(origin, 0.74, 0.0),
+                class(origin, 0.75, 0.0),
+                class(origin, 1.0, 0.5),
+                class(origin, 0.0, 1.0),
+            ];
+            assert_eq!(found, expected, "{origin:?}");
+        }
+        assert_eq!(class(deep(1), 0.0, 0.8), Class::Urgent);
+        assert_eq!(class(deep(5), 0.0, 0.8), Class::Background);
+        let record = Io::new(deep(5), Step::Log);
+        assert_eq!(record.class_under(Pressure { flush: 1.0, compaction: 1.0 }), Class::Commit);
     }
 
     #[test]

@@ -15,7 +15,12 @@ use std::time::Duration;
 use std::{ptr, slice};
 
 use policy::intent::KeyRange;
-use rust_librocksdb_sys::{rocksdb_env_t, rocksdb_options_t};
+use policy::pressure::Thresholds;
+use rust_librocksdb_sys::{
+    rocksdb_env_t, rocksdb_options_get_level0_slowdown_writes_trigger,
+    rocksdb_options_get_max_write_buffer_number,
+    rocksdb_options_get_soft_pending_compaction_bytes_limit, rocksdb_options_t,
+};
 use rust_rocksdb::{AsRawPtr, Env, Options};
 
 use crate::error::{Call, Code, Error, Status};
@@ -39,6 +44,21 @@ pub(crate) fn environment(fs: Arc<FileSystem>) -> Env {
     // SAFETY: the C++ side takes the box over and `Env` the environment, whose destruction gives the
     // box back to `plimsoll_fs_release`.
     unsafe { Env::from_raw(plimsoll_env_new(Box::into_raw(Box::new(fs)).cast())) }
+}
+
+/// At what RocksDB makes the writers of a family with `options` wait.
+pub(crate) fn thresholds(options: &Options) -> Thresholds {
+    // A negative number is never reached.
+    let count = |number: i32| u64::try_from(number).unwrap_or(0);
+    // SAFETY: the pointer is that of living options, and these calls only read what it points to.
+    unsafe {
+        let options = options.as_raw_ptr();
+        Thresholds {
+            memtables: count(rocksdb_options_get_max_write_buffer_number(options)),
+            level0: count(rocksdb_options_get_level0_slowdown_writes_trigger(options)),
+            owed_bytes: rocksdb_options_get_soft_pending_compaction_bytes_limit(options) as u64,
+        }
+    }
 }
 
 /// Makes tables built with `options` tell what they cover.

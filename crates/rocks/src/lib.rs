@@ -15,6 +15,7 @@
 //! Every name RocksDB uses is a name of the pool; no local file is touched. Every I/O passes the gate
 //! of its volume with its [`Origin`](policy::purpose::Origin).
 
+mod bell;
 mod db;
 mod error;
 mod extent;
@@ -33,6 +34,7 @@ mod table;
 mod thread;
 mod writable;
 
+pub use bell::Bell;
 pub use db::{Db, open};
 pub use error::{Error, Result};
 pub use settings::Settings;

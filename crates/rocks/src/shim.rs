@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
+use policy::pressure::Thresholds;
 use pool::cache::Cache;
 use pool::spread::Spread;
 use rust_rocksdb::event_listener::{
-    CompactionJobInfo, DBBackgroundErrorReason, EventListener, MutableStatus, SubcompactionJobInfo,
+    CompactionJobInfo, DBBackgroundErrorReason, EventListener, FlushJobInfo, MemTableInfo,
+    MutableStatus, SubcompactionJobInfo, WriteStallInfo,
 };
 use rust_rocksdb::{Env, ErrorKind, Options};
 use volume::Clock;
 
+use crate::bell::Bell;
 use crate::file_system::FileSystem;
 use crate::origin::Job;
 use crate::path::Root;
@@ -41,6 +44,7 @@ use crate::{Result, Settings, ffi, thread};
 pub struct Shim {
     env: Env,
     fs: Arc<FileSystem>,
+    bell: Arc<Bell>,
 }
 
 impl Shim {
@@ -85,7 +89,7 @@ impl Shim {
         let fs = FileSystem::new(pool, clock, Root::new(name)?, settings, cache);
         let env = ffi::environment(Arc::clone(&fs));
         ffi::check_layout(&env)?;
-        Ok(Self { env, fs })
+        Ok(Self { env, fs, bell: Arc::default() })
     }
 
     /// Puts the shim under `options`. Call it last: a comparator that is set later is not seen, and
@@ -99,11 +103,24 @@ impl Shim {
     pub fn install(&self, options: &mut Options) {
         options.set_env(&self.env);
         ffi::install_table_range(options);
-        options.add_event_listener(Listener);
+        options.add_event_listener(Listener { bell: Arc::clone(&self.bell) });
         options.set_compaction_readahead_size(0);
         options.set_recycle_log_file_num(self.fs.settings().wal_recycled);
         options.set_skip_stats_update_on_db_open(true);
         options.set_open_files_async(true).expect("RocksDB 11.12, checked at compile time, has it");
+    }
+
+    /// Rings when a flush or a compaction ended, a memtable is full, and when writers have to wait or
+    /// can go on, of any database the shim is under.
+    #[must_use]
+    pub fn bell(&self) -> &Arc<Bell> {
+        &self.bell
+    }
+
+    /// At what RocksDB makes the writers of a family with `options` wait.
+    #[must_use]
+    pub fn thresholds(options: &Options) -> Thresholds {
+        ffi::thresholds(options)
     }
 
     /// The environment of its files, for the parts of RocksDB that take one beside the options: a
@@ -120,9 +137,27 @@ impl Shim {
 }
 
 /// Keeps what only listeners are told, and keeps the database going when a volume is away.
-struct Listener;
+struct Listener {
+    bell: Arc<Bell>,
+}
 
 impl EventListener for Listener {
+    fn on_flush_completed(&self, _: &FlushJobInfo) {
+        self.bell.ring();
+    }
+
+    fn on_compaction_completed(&self, _: &CompactionJobInfo) {
+        self.bell.ring();
+    }
+
+    fn on_memtable_sealed(&self, _: &MemTableInfo) {
+        self.bell.ring();
+    }
+
+    fn on_stall_conditions_changed(&self, _: &WriteStallInfo) {
+        self.bell.ring();
+    }
+
     fn on_compaction_begin(&self, job: &CompactionJobInfo) {
         begin(job.base_input_level());
     }

@@ -8,11 +8,13 @@ use engine::kv::Durability;
 use parking_lot::Mutex;
 use policy::placement::VolumeId;
 use policy::prefetch::Mode;
+use policy::pressure::{self, Backlog};
+use policy::purpose::Pressure;
 use pool::spread::Spread;
 use rocks::Shim;
 use rust_rocksdb::{
     AsColumnFamilyRef, Cache, ColumnFamilyDescriptor, DBWithThreadMode, Error, MultiThreaded,
-    Options as RocksOptions, WriteBatch, WriteOptions,
+    Options as RocksOptions, WriteBatch, WriteOptions, properties,
 };
 use volume::{Clock, Name};
 
@@ -155,6 +157,33 @@ impl Db {
     #[must_use]
     pub fn cache(&self) -> Option<CacheFigures> {
         self.file_cache.as_ref().map(pool::cache::Cache::figures)
+    }
+
+    /// How near writers are to waiting for flushes and compactions, of the family that is nearest. It
+    /// takes RocksDB's mutex some times for each family, for a moment each.
+    #[must_use]
+    pub fn pressure(&self) -> Pressure {
+        let (rocks, level0) = (&self.inner.rocks, &properties::num_files_at_level(0));
+        let number = |of: Result<Option<u64>, Error>| of.ok().flatten().unwrap_or(0);
+        let whole = |name| number(rocks.property_int_value(name));
+        let waiting = whole(properties::IS_WRITE_STOPPED) > 0
+            || whole(properties::ACTUAL_DELAYED_WRITE_RATE) > 0;
+        let thresholds: Vec<_> = {
+            let families = self.inner.families.lock();
+            families.iter().map(|(name, rocks)| (name.clone(), Shim::thresholds(rocks))).collect()
+        };
+        let families = thresholds.into_iter().filter_map(|(name, thresholds)| {
+            // One that was dropped meanwhile makes nobody wait.
+            let family = rocks.cf_handle(&name)?;
+            let of = |name| number(rocks.property_int_value_cf(&family, name));
+            let backlog = Backlog {
+                memtables: of(properties::NUM_IMMUTABLE_MEM_TABLE),
+                level0: number(rocks.property_int_value_cf(&family, level0)),
+                owed_bytes: of(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
+            };
+            Some(pressure::of(backlog, thresholds, waiting))
+        });
+        families.fold(Pressure::default(), Pressure::max)
     }
 
     /// Stops background work, closes the database and makes durable what was written. The pool is

@@ -21,6 +21,7 @@ mod key_value;
 mod load;
 mod options;
 mod store;
+mod watch;
 
 pub use self::copies::{destroy, restore};
 pub use self::db::{Db, RocksDb, open, open_with};

@@ -13,6 +13,7 @@ use volume::Clock;
 use volume::task::block_on;
 
 use super::db::open_under;
+use super::watch::Watch;
 use super::{Db, Family, Options, load};
 use crate::volumes::{Devices, Volume};
 use crate::{Error, Result};
@@ -23,6 +24,7 @@ use crate::{Error, Result};
 /// whether all went well.
 pub struct Store {
     // Dropped in this order.
+    watch: Watch,
     db: Arc<Db>,
     pool: Spread,
     devices: Devices,
@@ -97,7 +99,8 @@ impl Store {
     /// `InUse`: somebody still holds the store. `Pool`: it could not be made durable; what durability
     /// promises of it is kept all the same.
     pub fn close(self) -> Result<()> {
-        let Self { db, pool, devices, clock: _ } = self;
+        let Self { watch, db, pool, devices, clock: _ } = self;
+        drop(watch);
         Arc::into_inner(db).ok_or(Error::InUse)?.close();
         block_on(pool.close()).map_err(Error::Pool)?;
         devices.close();
@@ -177,6 +180,8 @@ impl Builder {
         let loads = load::of(&devices, &pool);
         let db = open_under(pool.clone(), clock.clone(), &options, families, loads)
             .map_err(|source| Error::Store { name: options.name, source })?;
-        Ok(Store { db: Arc::new(db), pool, devices, clock })
+        let db = Arc::new(db);
+        let watch = Watch::start(&db, devices.gates());
+        Ok(Store { watch, db, pool, devices, clock })
     }
 }

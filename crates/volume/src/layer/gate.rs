@@ -28,7 +28,7 @@ use parking_lot::{Mutex, MutexGuard};
 use policy::budget::Share;
 use policy::contract::{Contract, Cost};
 use policy::latency::Times;
-use policy::purpose::Class;
+use policy::purpose::{Class, Pressure};
 use policy::sched::{Figures, Policy, QUEUE_MAX};
 
 use self::answers::Answers;
@@ -121,6 +121,11 @@ impl<V: Volume> Gate<V> {
     /// cannot save up.
     pub fn set_share(&self, share: Share) {
         self.turnstile.set_share(share);
+    }
+
+    /// Sorts flushes and compactions by `pressure` from now on, those that wait already too.
+    pub fn set_pressure(&self, pressure: Pressure) {
+        self.turnstile.set_pressure(pressure);
     }
 
     /// Whether to use less than the share for as long as the volume gives less, as

@@ -232,3 +232,39 @@ fn writes_that_say_nothing_wait_for_what_the_store_says() {
 }
 
 const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
+
+#[test]
+fn tables_that_pile_up_raise_the_pressure_until_they_are_merged() {
+    let family = Family::new("piled").rocks(|options| {
+        options.set_disable_auto_compactions(true);
+        options.set_level_zero_slowdown_writes_trigger(4);
+        options.set_level_zero_stop_writes_trigger(100);
+    });
+    let store = Store::builder().volumes(three()).options(small()).family(family);
+    let store = store.open().expect("memory opens");
+    let mut seen = Vec::new();
+    for n in 0..4_u8 {
+        let piled = store.cf_handle("piled").unwrap();
+        store.put_cf(&piled, [n], b"x").unwrap();
+        store.flush_cf(&piled).unwrap();
+        seen.push(store.pressure().flush);
+    }
+    assert_eq!(seen, [0.25, 0.5, 0.75, 1.0]);
+    // The thread that watches has told the gates, or is about to: a flush counts as what it is then.
+    let urgent = || {
+        let gates = store.devices().here().iter().map(|device| device.gate().meter());
+        gates.map(|meter| meter.classes[Class::Urgent.index()].granted).sum::<u64>()
+    };
+    let raised = (0..1000).any(|_| {
+        let before = urgent();
+        store.put("k", "v").unwrap();
+        store.flush().unwrap();
+        urgent() == before
+    });
+    assert!(raised, "a flush went among users' reads");
+    let piled = store.cf_handle("piled").unwrap();
+    store.compact_range_cf(&piled, None::<&[u8]>, None::<&[u8]>);
+    assert!(store.pressure().flush < 0.75, "what is left is in the other family");
+    drop(piled);
+    store.close().unwrap();
+}

@@ -293,6 +293,35 @@ fn what_is_saved_is_spent_without_waiting() {
 }
 
 #[test]
+fn who_waits_for_a_flush_lends_it_its_class() {
+    const FLUSH: Io = Io::new(Origin::Flush, Step::Data);
+    let stage = Stage::new(&contract(100));
+    let writes = (0..).zip([READ, FLUSH, READ, FLUSH, DEEP]);
+    let mut writes: Vec<_> =
+        writes.map(|(i, io)| stage.object.write_at(i * 4096, data(4096), io)).collect();
+    assert!(writes.iter_mut().all(|write| poll_once(write).is_pending()));
+    // A flush that was raised goes behind the reads that were there, and before those that come.
+    stage.gate.set_pressure(Pressure { flush: 1.0, compaction: 0.0 });
+    assert_eq!(stage.class(Class::Foreground).queued, 4);
+    writes.push(stage.object.write_at(5 * 4096, data(4096), READ));
+    assert!(poll_once(&mut writes[5]).is_pending());
+    // Given up while it waits, it leaves nothing behind.
+    drop(writes.remove(3));
+    stage.run(join_all(writes));
+    let order: Vec<_> = stage.device.take().iter().map(|a| a.offset / 4096).collect();
+    assert_eq!(order, [0, 2, 1, 5, 4]);
+    assert_eq!(stage.class(Class::Foreground).granted, 4);
+    let urgent = stage.class(Class::Urgent);
+    assert_eq!((urgent.queued, urgent.granted, urgent.cancelled), (0, 0, 0));
+    assert_eq!(stage.class(Class::Foreground).cancelled, 1);
+    // And back: what comes now has its own class.
+    stage.gate.set_pressure(Pressure::default());
+    stage.run(stage.object.write_at(0, data(4096), FLUSH)).unwrap();
+    assert_eq!(stage.class(Class::Urgent).granted, 1);
+    assert_eq!(stage.spent().ops, 6);
+}
+
+#[test]
 fn the_device_is_timed_without_the_wait_at_the_gate() {
     let stage = Stage::with(&contract(100), "data", |device| device.latency = 3 * MS);
     for _ in 0..4 {

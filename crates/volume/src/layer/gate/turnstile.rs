@@ -1,6 +1,6 @@
 //! Where requests to one device wait until the scheduler lets them pass.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use policy::budget::Share;
 use policy::contract::{Contract, Cost};
 use policy::estimate::{Advice, Estimate, INTERVAL, Kind, Seen};
-use policy::purpose::Class;
+use policy::purpose::{Class, Pressure};
 use policy::sched::{Event, Full, Request, Scheduler, Ticket};
 use policy::time::Instant;
 
@@ -41,21 +41,32 @@ struct State {
     estimate: Option<Estimate>,
     scheduler: Box<dyn Scheduler>,
     last_ticket: Ticket,
+    pressure: Pressure,
+    /// By the ticket each got first.
     waiters: BTreeMap<Ticket, Waiter>,
+    /// The first ticket of those that wait with another one.
+    moved: HashMap<Ticket, Ticket>,
+    /// How many left the queue of each class for a more or less urgent one.
+    moved_from: [u64; Class::ALL.len()],
     /// When the earliest alarm rings that was set for this state and did not ring yet.
     alarm_at: Instant,
 }
 
 /// Somebody whose request did not pass at once.
 enum Waiter {
-    Waits(Waker),
+    Waits {
+        waker: Waker,
+        ticket: Ticket,
+        errand: Errand,
+        len: usize,
+    },
     /// The answer is there, but was not fetched yet.
     Answered(Answer),
 }
 
 #[derive(Clone, Copy)]
 enum Answer {
-    Granted(Cost),
+    Granted(Class, Cost),
     Expired,
     Closed,
 }
@@ -64,6 +75,8 @@ enum Answer {
 #[derive(Clone, Copy)]
 pub(super) struct Errand {
     class: Class,
+    /// Why it is; a log's bytes are everybody's.
+    io: Option<Io>,
     is_write: bool,
     deadline: Option<Instant>,
     refusable: bool,
@@ -83,15 +96,20 @@ pub(super) struct Passed {
 impl Errand {
     /// A log's bytes become durable; whoever waits for that waits as long as it takes.
     pub(super) const COMMIT: Self =
-        Self { class: Class::Commit, is_write: true, deadline: None, refusable: false };
+        Self { class: Class::Commit, io: None, is_write: true, deadline: None, refusable: false };
 
     pub(super) const fn read(io: Io) -> Self {
         let (class, refusable) = (io.class(), io.refusable());
-        Self { class, is_write: false, deadline: io.deadline, refusable }
+        Self { class, io: Some(io), is_write: false, deadline: io.deadline, refusable }
     }
 
     pub(super) const fn write(io: Io) -> Self {
         Self { is_write: true, ..Self::read(io) }
+    }
+
+    fn under(self, pressure: Pressure) -> Self {
+        let class = self.io.map_or(self.class, |io| io.class_under(pressure));
+        Self { class, ..self }
     }
 }
 
@@ -117,7 +135,10 @@ impl Turnstile {
                 estimate: None,
                 scheduler,
                 last_ticket: Ticket(0),
+                pressure: Pressure::default(),
                 waiters: BTreeMap::new(),
+                moved: HashMap::new(),
+                moved_from: [0; Class::ALL.len()],
                 alarm_at: Instant::FAR,
             }),
         };
@@ -229,6 +250,15 @@ impl Turnstile {
         });
     }
 
+    pub(super) fn set_pressure(self: &Arc<Self>, pressure: Pressure) {
+        self.change(|state, now| {
+            if pressure != state.pressure {
+                state.pressure = pressure;
+                state.move_queued(now);
+            }
+        });
+    }
+
     pub(super) fn set_adapt(self: &Arc<Self>, adapt: bool) {
         self.change(|state, now| {
             if adapt == state.estimate.is_some() {
@@ -251,7 +281,11 @@ impl Turnstile {
             rho: state.share.lowered(state.factor()).rho(),
             available: state.estimate.as_ref().and_then(Estimate::available),
             credits: state.scheduler.credits(),
-            classes: Class::ALL.map(|class| state.scheduler.figures(class)),
+            classes: Class::ALL.map(|class| {
+                let mut figures = state.scheduler.figures(class);
+                figures.cancelled -= state.moved_from[class.index()];
+                figures
+            }),
             answers: Class::ALL.map(|class| self.answers.of(class)),
             last_second: window.last_second(now),
             used: window.used(&state.contract, now),
@@ -324,8 +358,8 @@ impl Wake for Turnstile {
 struct Turned {
     /// Those whose answer is there now.
     wakers: Vec<Waker>,
-    /// The answer to who has no waiter yet.
-    own: Option<Answer>,
+    /// The answer to who has no waiter yet: what it was charged, or that its deadline passed.
+    own: Option<Option<Cost>>,
     /// When to look again, if no alarm rings by then.
     alarm_at: Option<Instant>,
 }
@@ -342,7 +376,7 @@ impl State {
         len: usize,
         now: Instant,
     ) -> std::result::Result<Ticket, Full> {
-        let Errand { class, deadline, refusable, is_write: _ } = errand;
+        let Errand { class, deadline, refusable, .. } = errand;
         let cost = self.contract.cost(len as u64);
         let ticket = Ticket(self.last_ticket.0 + 1);
         let request = Request { class, cost, deadline, refusable };
@@ -351,18 +385,48 @@ impl State {
         Ok(ticket)
     }
 
+    /// Puts everyone who waits into the class that is theirs now, behind those who are in it. Their
+    /// wait counts from here.
+    fn move_queued(&mut self, now: Instant) {
+        let pressure = self.pressure;
+        let mut moving = Vec::new();
+        for (&first, waiter) in &mut self.waiters {
+            let Waiter::Waits { ticket, errand, len, .. } = waiter else { continue };
+            let under = errand.under(pressure);
+            if under.class != errand.class && self.scheduler.cancel(*ticket) {
+                self.moved_from[errand.class.index()] += 1;
+                self.moved.remove(ticket);
+                moving.push((first, under, *len));
+            }
+        }
+        for (first, under, len) in moving {
+            // They were in a queue, so this one may be full: nobody is turned away for a move.
+            let under = Errand { refusable: false, ..under };
+            let moved = self.submit(under, len, now).expect("only refusable requests are refused");
+            self.moved.insert(moved, first);
+            if let Some(Waiter::Waits { ticket, errand, .. }) = self.waiters.get_mut(&first) {
+                (*ticket, *errand) = (moved, under);
+            }
+        }
+    }
+
     /// Fetches every answer there is. `own` is a ticket that got no waiter so far: on the common way,
     /// where it need not wait, it never gets one.
     fn turn(&mut self, now: Instant, own: Option<Ticket>) -> Turned {
         let mut turned = Turned { wakers: Vec::new(), own: None, alarm_at: None };
         while let Some(event) = self.scheduler.poll(now) {
             let (ticket, answer) = match event {
-                Event::Granted { ticket, cost } => (ticket, Answer::Granted(cost)),
-                Event::Expired { ticket } => (ticket, Answer::Expired),
+                Event::Granted { ticket, cost } => (ticket, Some(cost)),
+                Event::Expired { ticket } => (ticket, None),
             };
             if Some(ticket) == own {
                 turned.own = Some(answer);
-            } else if let Some(waiter) = self.waiters.get_mut(&ticket) {
+                continue;
+            }
+            let first = self.moved.remove(&ticket).unwrap_or(ticket);
+            if let Some(waiter) = self.waiters.get_mut(&first) {
+                let class = waiter.class();
+                let answer = answer.map_or(Answer::Expired, |cost| Answer::Granted(class, cost));
                 turned.wakers.extend(waiter.answer(answer));
             }
         }
@@ -374,8 +438,10 @@ impl State {
     /// Gives `answer` to everyone who waits.
     fn answer_all(&mut self, answer: Answer) -> Vec<Waker> {
         let mut wakers = Vec::new();
-        for (&ticket, waiter) in &mut self.waiters {
+        for waiter in self.waiters.values_mut() {
+            let Waiter::Waits { ticket, .. } = *waiter else { continue };
             if self.scheduler.cancel(ticket) {
+                self.moved.remove(&ticket);
                 wakers.extend(waiter.answer(answer));
             }
         }
@@ -386,8 +452,17 @@ impl State {
 impl Waiter {
     fn answer(&mut self, answer: Answer) -> Option<Waker> {
         match std::mem::replace(self, Self::Answered(answer)) {
-            Self::Waits(waker) => Some(waker),
+            Self::Waits { waker, .. } => Some(waker),
             Self::Answered(_) => None,
+        }
+    }
+
+    /// The class it waits in.
+    const fn class(&self) -> Class {
+        match self {
+            Self::Waits { errand, .. } => errand.class,
+            // Never asked: an answer is given once.
+            Self::Answered(_) => Class::Idle,
         }
     }
 }
@@ -410,32 +485,37 @@ impl Passing<'_> {
             return Poll::Ready(Err(closed));
         }
         let now = turnstile.clock.now();
-        let ticket = match state.submit(self.errand, self.len, now) {
+        let errand = self.errand.under(state.pressure);
+        let ticket = match state.submit(errand, self.len, now) {
             Ok(ticket) => ticket,
             Err(full) => return Poll::Ready(Err(turnstile.full_error(full))),
         };
         let turned = state.turn(now, Some(ticket));
         let own = turned.own;
         if own.is_none() {
-            state.waiters.insert(ticket, Waiter::Waits(cx.waker().clone()));
+            let (waker, len) = (cx.waker().clone(), self.len);
+            state.waiters.insert(ticket, Waiter::Waits { waker, ticket, errand, len });
             self.waits = Some(ticket);
         }
         drop(state);
         turnstile.follow_up(turned);
-        own.map_or(Poll::Pending, |answer| Poll::Ready(self.outcome(answer, now)))
+        own.map_or(Poll::Pending, |cost| {
+            let answer = cost.map_or(Answer::Expired, |cost| Answer::Granted(errand.class, cost));
+            Poll::Ready(self.outcome(answer, now))
+        })
     }
 
     /// Asks again: the answer, or another waker.
     fn fetch(&mut self, ticket: Ticket, cx: &Context<'_>) -> Poll<Result<Passed>> {
         let mut state = self.turnstile.state.lock();
         match state.waiters.get_mut(&ticket) {
-            Some(Waiter::Waits(waker)) if !waker.will_wake(cx.waker()) => {
+            Some(Waiter::Waits { waker, .. }) if !waker.will_wake(cx.waker()) => {
                 let unused = std::mem::replace(waker, cx.waker().clone());
                 drop(state);
                 drop(unused);
                 Poll::Pending
             }
-            Some(Waiter::Waits(_)) => Poll::Pending,
+            Some(Waiter::Waits { .. }) => Poll::Pending,
             Some(&mut Waiter::Answered(answer)) => {
                 state.waiters.remove(&ticket);
                 self.waits = None;
@@ -449,9 +529,9 @@ impl Passing<'_> {
 
     fn outcome(&self, answer: Answer, now: Instant) -> Result<Passed> {
         match answer {
-            Answer::Granted(cost) => {
-                let Errand { class, is_write, .. } = self.errand;
-                Ok(Passed { class, kind: Kind::of(is_write, self.len), cost, at: now })
+            Answer::Granted(class, cost) => {
+                let kind = Kind::of(self.errand.is_write, self.len);
+                Ok(Passed { class, kind, cost, at: now })
             }
             Answer::Expired => Err(self.turnstile.expired_error(self.errand.class)),
             Answer::Closed => Err(self.turnstile.closed_error()),
@@ -478,11 +558,12 @@ impl Drop for Passing<'_> {
         self.turnstile.change(|state, _| {
             waiter = state.waiters.remove(&ticket);
             match waiter {
-                Some(Waiter::Waits(_)) => {
+                Some(Waiter::Waits { ticket, .. }) => {
                     state.scheduler.cancel(ticket);
+                    state.moved.remove(&ticket);
                 }
-                Some(Waiter::Answered(Answer::Granted(cost))) => {
-                    state.scheduler.refund(self.errand.class, cost);
+                Some(Waiter::Answered(Answer::Granted(class, cost))) => {
+                    state.scheduler.refund(class, cost);
                 }
                 _ => {}
             }

@@ -1,0 +1,60 @@
+//! Looks at how near the writers of a store are to waiting, and tells the gates below it.
+//!
+//! RocksDB rings when something changed; between rings it is asked now and then, for bytes owed fall
+//! without an event. Asking takes its mutex for a moment, so it is not done more often than that.
+
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use policy::pressure::Gauge;
+use policy::purpose::Pressure;
+use rocks::Bell;
+
+use super::Db;
+use crate::volumes::SharedGate;
+
+/// The longest time between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// A thread that watches until this is dropped.
+pub(super) struct Watch {
+    bell: Arc<Bell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    pub(super) fn start(db: &Arc<Db>, gates: Vec<SharedGate>) -> Self {
+        let bell = Arc::clone(db.shim().bell());
+        let (db, rings) = (Arc::downgrade(db), Arc::clone(&bell));
+        let thread = std::thread::Builder::new()
+            .name("pressure".into())
+            .spawn(move || watch(&db, &gates, &rings))
+            .expect("the system has room for one more thread");
+        Self { bell, thread: Some(thread) }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.bell.end();
+        if let Some(thread) = self.thread.take() {
+            // It only fails where it panicked, and then it said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn watch(db: &Weak<Db>, gates: &[SharedGate], bell: &Bell) {
+    let mut gauge = Gauge::default();
+    let mut told = Pressure::default();
+    while bell.wait(LOOK_EVERY) {
+        let Some(db) = db.upgrade() else { return };
+        let pressure = gauge.see(db.pressure());
+        drop(db);
+        if pressure != told {
+            gates.iter().for_each(|gate| gate.set_pressure(pressure));
+            told = pressure;
+        }
+    }
+}
