@@ -133,5 +133,7 @@ pub(super) const HISTORY: &[&str] = &[
      a thousand operations for nothing, a fifth of a run of four seconds",
     "runs of 15 s instead of 10 s: the shorter the sine's period, the more of its crest the provider's bucket \
      of one second takes up",
+    "(a): 20/80 instead of 80/20 reads to writes, whose few writes filled no memtable in a run: no compaction \
+     ran",
     "plain's hits are counted from what came into its cache: RocksDB counts a miss twice",
 ];

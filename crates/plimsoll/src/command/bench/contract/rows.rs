@@ -494,9 +494,9 @@ impl Plan {
             ..self.base(&[OURS])
         };
         let busy = Case {
-            name: "80/20, compactions running".into(),
-            mix: vec![(Operation::Read, 80), (Operation::Update, 20)],
-            wave: Some(self.sine(725.0, 1600.0)),
+            name: "20/80, compactions running".into(),
+            mix: vec![(Operation::Read, 20), (Operation::Update, 80)],
+            wave: Some(self.sine(2400.0, 6000.0)),
             open_too: false,
             ..self.base(&[PLAIN, OURS])
         };
