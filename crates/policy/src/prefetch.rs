@@ -55,7 +55,7 @@ impl Switch {
 /// What there is to choose from.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    /// Reads a second that one block's worth of the coldest single reads saves.
+    /// Reads a second that one block's room more would save if it were for single reads.
     pub displaced: f32,
     /// Blocks there is free room for, so that nothing else has to go.
     pub free: usize,
@@ -81,17 +81,41 @@ pub enum Step {
     },
 }
 
+/// By how many standard deviations a block has to be worth more than the single reads whose room it
+/// takes, or less than those that take its room.
+const SIGMAS_ROOM: f32 = 1.0;
+
+/// By how many a block has to be hotter than the one whose room it takes. The hottest of many and the
+/// coldest of many are further apart than what they will be next.
+const SIGMAS_SWAP: f32 = 2.5;
+
+/// The part of the room, as one in so many, that changes hands between blocks and single reads at once.
+/// What more of it is worth has to be seen anew then.
+const MOVES_PART: usize = 8;
+
+/// Whether one is hotter than another by more than chance. Reads that come independently at a rate r
+/// give a heat of variance r/3: half of each second's count, a quarter of the one before it, and so on.
+fn is_hotter(one: f32, other: f32, sigmas: f32) -> bool {
+    one - other > sigmas * ((one + other) / 3.0).sqrt()
+}
+
 /// What to do now, in this order; at most `fetches_max` blocks are read.
 #[must_use]
 pub fn plan(state: State, fetches_max: usize) -> Vec<Step> {
     let State { displaced, mut free, most, mut held, mut candidates } = state;
     let mut steps = Vec::new();
     held.sort_unstable_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
-    let worth_less = held.partition_point(|&(_, heat)| heat < displaced);
+    let worth_less = held.partition_point(|&(_, heat)| is_hotter(displaced, heat, SIGMAS_ROOM));
+    let worth_less = worth_less.min(held.len().div_ceil(MOVES_PART));
     // More than the memory holds go too, whatever they are worth: it may have shrunk.
     let go = worth_less.max(held.len().saturating_sub(most));
     steps.extend(held.drain(..go).map(|(block, _)| Step::Drop(block)));
     let mut coldest = held.iter().copied().peekable();
+    let mut victim = |heat| {
+        let victim = coldest.next_if(|&(_, coldest)| is_hotter(heat, coldest, SIGMAS_SWAP));
+        victim.map(|(block, _)| block)
+    };
+    let mut moves = most.div_ceil(MOVES_PART);
     let mut count = held.len();
     candidates.retain(|&(_, heat)| heat > WARM);
     candidates.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
@@ -99,13 +123,18 @@ pub fn plan(state: State, fetches_max: usize) -> Vec<Step> {
         let instead_of = if count < most {
             if free > 0 {
                 free -= 1;
-            } else if heat < displaced {
-                break;
+                count += 1;
+                None
+            } else if moves > 0 && is_hotter(heat, displaced, SIGMAS_ROOM) {
+                moves -= 1;
+                count += 1;
+                None
+            } else {
+                let Some(victim) = victim(heat) else { break };
+                Some(victim)
             }
-            count += 1;
-            None
         } else {
-            let Some((victim, _)) = coldest.next_if(|&(_, coldest)| coldest < heat) else { break };
+            let Some(victim) = victim(heat) else { break };
             Some(victim)
         };
         steps.push(Step::Fetch { block, instead_of });
@@ -134,7 +163,7 @@ mod tests {
     #[test]
     fn the_hottest_come_first_and_lukewarm_ones_never() {
         let candidates = blocks(&[(1, 1.5), (2, 9.0), (3, 1.01), (4, 1.02)]);
-        let state = State { most: 9, candidates, ..State::default() };
+        let state = State { most: 9, free: 9, candidates, ..State::default() };
         assert_eq!(plan(state.clone(), 9), [fetch(2), fetch(1), fetch(4)]);
         assert_eq!(plan(state, 1), [fetch(2)]);
     }
@@ -142,28 +171,37 @@ mod tests {
     #[test]
     fn a_block_is_worth_what_the_reads_it_displaces_are() {
         let state = State {
-            displaced: 3.0,
-            most: 9,
-            held: blocks(&[(1, 2.9), (2, 3.0)]),
-            candidates: blocks(&[(3, 3.5), (4, 2.5)]),
+            displaced: 9.0,
+            most: 16,
+            held: blocks(&[(1, 4.0), (2, 7.5)]),
+            candidates: blocks(&[(3, 20.0), (4, 10.0)]),
             ..State::default()
         };
-        assert_eq!(plan(state.clone(), 9), [Step::Drop(block(1)), fetch(3)]);
+        assert_eq!(plan(state.clone(), 9), [Step::Drop(block(1)), fetch(3)], "10 may be chance");
         // With room to spare nothing is displaced.
         let state = State { free: 2, ..state };
         assert_eq!(plan(state, 9), [Step::Drop(block(1)), fetch(3), fetch(4)]);
     }
 
     #[test]
+    fn room_changes_hands_by_and_by() {
+        let twenty = |heat: f32| (0..20).map(|n| (block(n), heat)).collect::<Vec<_>>();
+        let state = State { displaced: 1.0, most: 20, candidates: twenty(9.0), ..State::default() };
+        assert_eq!(plan(state, 99).len(), 3);
+        let state = State { displaced: 90.0, most: 20, held: twenty(9.0), ..State::default() };
+        assert_eq!(plan(state, 99).len(), 3);
+    }
+
+    #[test]
     fn when_all_memory_is_blocks_a_hotter_one_takes_the_place_of_the_coldest() {
         let state = State {
             most: 2,
-            held: blocks(&[(1, 2.0), (2, 5.0)]),
-            candidates: blocks(&[(3, 6.0), (4, 5.0), (5, 4.0)]),
+            held: blocks(&[(1, 2.0), (2, 15.0)]),
+            candidates: blocks(&[(3, 16.0), (4, 15.5), (5, 4.0)]),
             ..State::default()
         };
         let instead = Step::Fetch { block: block(3), instead_of: Some(block(1)) };
-        assert_eq!(plan(state, 9), [instead], "one that is as hot is no better");
+        assert_eq!(plan(state, 9), [instead], "one that is hardly hotter is no better");
     }
 
     #[test]

@@ -11,11 +11,13 @@
 //!
 //! A scan drives everything out of an LRU. In the other two what is asked for once leaves early.
 
+mod ghosts;
 mod list;
 mod lru;
 mod s3_fifo;
 mod sieve;
 
+pub use ghosts::Ghosts;
 pub use lru::Lru;
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;

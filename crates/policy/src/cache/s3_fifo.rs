@@ -1,7 +1,5 @@
-use std::collections::{HashMap, VecDeque};
-
 use super::list::{Links, Queue};
-use super::{Eviction, Slot};
+use super::{Eviction, Ghosts, Slot};
 
 /// The part of all bytes that entries on probation may hold before they make room, as one in so many.
 const PROBATION: u64 = 10;
@@ -114,35 +112,5 @@ impl Eviction for S3Fifo {
         } else {
             self.evict_from_main().or_else(|| self.evict_from_probation())
         }
-    }
-}
-
-/// Keys that left from probation, oldest first: as many as the main queue has entries.
-#[derive(Debug, Default)]
-struct Ghosts {
-    order: VecDeque<u64>,
-    /// How many left `order` so far: the number of its first.
-    first: u64,
-    /// Those that did not come back, by their numbers.
-    numbers: HashMap<u64, u64>,
-}
-
-impl Ghosts {
-    fn push(&mut self, key: u64, most: usize) {
-        self.numbers.insert(key, self.first + self.order.len() as u64);
-        self.order.push_back(key);
-        while self.order.len() > most.max(1)
-            && let Some(oldest) = self.order.pop_front()
-        {
-            // One that came back and left again has a later number.
-            if self.numbers.get(&oldest) == Some(&self.first) {
-                self.numbers.remove(&oldest);
-            }
-            self.first += 1;
-        }
-    }
-
-    fn take(&mut self, key: u64) -> bool {
-        self.numbers.remove(&key).is_some()
     }
 }

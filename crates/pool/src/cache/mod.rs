@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use policy::cache::Kind;
-use policy::heat::{Block, Heat, Second};
+use policy::heat::{Block, Second};
 use policy::placement::VolumeId;
 use policy::prefetch::Mode;
 use policy::units::{KIB, MIB};
@@ -47,8 +47,8 @@ const SHARDS_MAX: u64 = 64;
 /// Room of a shard that may stay empty because the next read does not fit it.
 const SLACK: u64 = 8 * KIB;
 
-/// Single reads that are looked at to tell how hot the coldest are.
-const SAMPLES: usize = 1024;
+/// The part of all bytes that is for single reads whatever blocks are worth, as one in so many.
+const READS_PART: u64 = 8;
 
 /// How a cache is made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -219,6 +219,13 @@ impl Inner {
         self.bytes_max.load(Ordering::Relaxed).saturating_sub(blocks)
     }
 
+    /// Bytes that prefetched blocks may have. Some are left for single reads, where those are kept: from
+    /// none it could not be told what they are worth.
+    fn bytes_for_blocks(&self) -> u64 {
+        let all = self.bytes_max.load(Ordering::Relaxed);
+        if self.keeps_reads { all - all / READS_PART } else { all }
+    }
+
     fn shard_bytes(&self) -> u64 {
         self.bytes_for_reads() / self.shards.len() as u64
     }
@@ -233,31 +240,16 @@ impl Inner {
         self.shards.iter().map(|shard| shard.lock().bytes()).sum()
     }
 
-    /// How many reads a second are saved by the coldest single reads that fill the room of one block:
-    /// from samples, which tell it for any policy and look at nothing for long.
-    fn coldest(&self, now: Second) -> f32 {
-        let each = SAMPLES / self.shards.len();
-        let mut samples = Vec::with_capacity(SAMPLES);
-        self.shards.iter().for_each(|shard| shard.lock().sample(each, now, &mut samples));
-        let density = |&(heat, size): &(f32, u64)| heat / size as f32;
-        samples.sort_unstable_by(|a, b| density(a).total_cmp(&density(b)));
-        let sampled: u64 = samples.iter().map(|&(_, size)| size).sum();
-        if sampled == 0 {
-            return 0.0;
+    /// How often each second, up to now, a block's room more for single reads would have saved a read:
+    /// the reads that came back not long after they had to go, for the room they would have needed.
+    fn missed(&self) -> (u64, f32) {
+        let (mut returns, mut gone) = (0, 0);
+        for shard in &self.shards {
+            let shard = shard.lock();
+            returns += shard.returns();
+            gone += shard.gone_bytes();
         }
-        // One block's share of what is held, as a share of the samples.
-        let scale = self.bytes_of_reads() as f32 / sampled as f32;
-        let mut room = Block::BYTES as f32 / scale;
-        let mut heat = 0.0;
-        for sample in &samples {
-            let part = (room / sample.1 as f32).min(1.0);
-            heat += sample.0 * part;
-            room -= sample.1 as f32;
-            if room <= 0.0 {
-                break;
-            }
-        }
-        heat * scale
+        (returns, Block::BYTES as f32 / gone.max(Block::BYTES / 4) as f32)
     }
 }
 
@@ -274,7 +266,7 @@ impl CachedObject {
         let inner = &self.cache.0;
         let (key, now) = (self.key(offset), inner.now());
         let hash = key.hash();
-        if inner.keeps_reads && inner.shard(hash).lock().get(hash, key, len, now, &mut into) {
+        if inner.keeps_reads && inner.shard(hash).lock().get(hash, key, len, &mut into) {
             return true;
         }
         if let Some(prefetched) = &inner.prefetched
@@ -292,18 +284,11 @@ impl CachedObject {
         if !inner.keeps_reads || bytes.len() > ENTRY_MAX || bytes.is_empty() {
             return;
         }
-        let (key, now) = (self.key(offset), inner.now());
+        let key = self.key(offset);
         let hash = key.hash();
-        // One read of its own, and its part in those of its neighbourhood (MECHANISMS 2.7.2).
-        let parent = inner
-            .prefetched
-            .as_ref()
-            .map_or(0.0, |prefetched| prefetched.heat(Block::at(self.object.0, offset), now));
-        let pages = Block::BYTES as f32 / bytes.len() as f32;
-        let heat = Heat::of(parent / pages + 1.0, now);
         // Copied before the lock is taken.
         let copy = Box::from(bytes);
-        inner.shard(hash).lock().insert(hash, key, copy, heat, inner.shard_bytes());
+        inner.shard(hash).lock().insert(hash, key, copy, inner.shard_bytes());
     }
 
     /// All bytes of a block, if it is prefetched. It counts for nothing.

@@ -38,6 +38,10 @@ pub struct Prefetcher {
     switches: BTreeMap<VolumeId, Switch>,
     planned: VecDeque<Fetch>,
     under_way: Vec<(VolumeId, UnderWay)>,
+    /// Single reads that had come back after they had to go, when it was last looked.
+    returns: u64,
+    /// Reads a second that one block's room more would save if it were for single reads.
+    missed: f32,
 }
 
 /// A read that was begun; dropping it gives it up.
@@ -48,7 +52,7 @@ impl Prefetcher {
     #[must_use]
     pub fn new(cache: Cache) -> Self {
         let (switches, planned, under_way) = Default::default();
-        Self { cache, switches, planned, under_way }
+        Self { cache, switches, planned, under_way, returns: 0, missed: 0.0 }
     }
 
     /// A second is over, in which users took, or waited for, these shares of what is paid for of each
@@ -59,6 +63,12 @@ impl Prefetcher {
         }
         let inner = Arc::clone(&self.cache.0);
         let now = inner.now.fetch_add(1, Ordering::Relaxed) + 1;
+        let (returns, per_room) = inner.missed();
+        let last = (returns - std::mem::replace(&mut self.returns, returns)) as f32 * per_room;
+        // What it was worth is learnt at once and forgotten slowly: as long as nothing has to go, nothing
+        // comes back either.
+        let weight = if last > self.missed { 0.5 } else { 0.1 };
+        self.missed += (last - self.missed) * weight;
         let Some(prefetched) = &inner.prefetched else { return };
         let switches = &self.switches;
         *prefetched.modes.lock() =
@@ -66,7 +76,7 @@ impl Prefetcher {
         let heavy =
             |volume| switches.get(&volume).is_some_and(|switch| switch.mode() == Mode::Heavy);
         self.under_way.retain(|&(volume, _)| !heavy(volume));
-        let most = (inner.bytes_max.load(Ordering::Relaxed) / BLOCK_BYTES) as usize;
+        let most = (inner.bytes_for_blocks() / BLOCK_BYTES) as usize;
         self.under_way.truncate(most);
         let mut heats = BTreeMap::new();
         let mut warm = Vec::new();
@@ -89,7 +99,7 @@ impl Prefetcher {
         });
         let reads = inner.bytes_of_reads() + SLACK * inner.shards.len() as u64;
         let state = State {
-            displaced: inner.coldest(now),
+            displaced: self.missed,
             free: (inner.bytes_for_reads().saturating_sub(reads) / BLOCK_BYTES) as usize,
             most: most - self.under_way.len(),
             held: held.collect(),
@@ -151,7 +161,7 @@ impl Fetch {
             return prefetched.cool(self.block);
         }
         self.instead_of.into_iter().for_each(|victim| prefetched.drop_block(victim));
-        let most = inner.bytes_max.load(Ordering::Relaxed);
+        let most = inner.bytes_for_blocks();
         let Some(room) = Room::take(prefetched, self.block, most) else { return };
         inner.shrink();
         let into = IoBufMut::zeroed(len.next_multiple_of(PAGE));

@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use policy::cache::{Eviction, Kind, Slot};
-use policy::heat::{Heat, Second};
+use policy::cache::{Eviction, Ghosts, Kind, Slot};
 
 use super::{Figures, Key};
 use crate::leaf::ObjectId;
 
 /// What an entry takes beside its bytes, in all tables and queues: counted against the limit.
 pub const ENTRY_OVERHEAD: u64 = 192;
+
+/// Entries that had to go are remembered for as many as are here, as one for so many.
+const GONE_PART: usize = 2;
 
 const NONE: Slot = Slot::MAX;
 
@@ -22,6 +24,9 @@ pub(super) struct Shard {
     /// One entry of each object that has any; the others are linked to it.
     objects: HashMap<ObjectId, Slot>,
     policy: Box<dyn Eviction>,
+    /// Entries that had to make room, by their hashes.
+    gone: Ghosts,
+    returns: u64,
     bytes: u64,
     hits: u64,
     hit_bytes: u64,
@@ -31,7 +36,6 @@ struct Entry {
     hash: u64,
     key: Key,
     bytes: Box<[u8]>,
-    heat: Heat,
     /// The neighbours among the entries of its object.
     next: Slot,
     previous: Slot,
@@ -51,6 +55,8 @@ impl Shard {
             free: Vec::new(),
             objects: HashMap::new(),
             policy: kind.policy(),
+            gone: Ghosts::default(),
+            returns: 0,
             bytes: 0,
             hits: 0,
             hit_bytes: 0,
@@ -62,16 +68,14 @@ impl Shard {
         hash: u64,
         key: Key,
         len: usize,
-        now: Second,
         mut into: impl FnMut(&[u8]),
     ) -> bool {
         if let Some(&slot) = self.slots.get(&hash) {
-            let entry = &mut self.entries[slot as usize];
+            let entry = &self.entries[slot as usize];
             if entry.key == key
                 && let Some(bytes) = entry.bytes.get(..len)
             {
                 into(bytes);
-                entry.heat.count(now);
                 self.policy.hit(slot);
                 self.hits += 1;
                 self.hit_bytes += len as u64;
@@ -81,8 +85,8 @@ impl Shard {
         false
     }
 
-    /// Keeps `bytes`, as hot as is said; the shard may hold `most` bytes then.
-    pub(super) fn insert(&mut self, hash: u64, key: Key, bytes: Box<[u8]>, heat: Heat, most: u64) {
+    /// Keeps `bytes`; the shard may hold `most` bytes then.
+    pub(super) fn insert(&mut self, hash: u64, key: Key, bytes: Box<[u8]>, most: u64) {
         if let Some(&slot) = self.slots.get(&hash) {
             let entry = &self.entries[slot as usize];
             if entry.key == key && entry.bytes.len() >= bytes.len() {
@@ -91,8 +95,9 @@ impl Shard {
             self.policy.remove(slot);
             self.take_out(slot);
         }
-        let entry = Entry { hash, key, bytes, heat, next: NONE, previous: NONE };
+        let entry = Entry { hash, key, bytes, next: NONE, previous: NONE };
         let size = entry.size();
+        self.returns += u64::from(self.gone.take(hash));
         if size > most {
             return;
         }
@@ -119,6 +124,8 @@ impl Shard {
         while self.bytes > most
             && let Some(slot) = self.policy.evict()
         {
+            let most = self.slots.len() / GONE_PART;
+            self.gone.push(self.entries[slot as usize].hash, most);
             self.take_out(slot);
         }
     }
@@ -146,12 +153,15 @@ impl Shard {
         sum.bytes += self.bytes;
     }
 
-    /// Heat and size of about `count` entries, from all over the shard: others each time.
-    pub(super) fn sample(&self, count: usize, now: Second, into: &mut Vec<(f32, u64)>) {
-        let step = (self.entries.len() / count.max(1)).max(1);
-        let chosen = self.entries.iter().skip(now as usize % step).step_by(step);
-        let held = chosen.filter(|entry| !entry.bytes.is_empty());
-        into.extend(held.map(|entry| (entry.heat.at(now), entry.size())));
+    /// Reads that came back not long after they had to make room.
+    pub(super) const fn returns(&self) -> u64 {
+        self.returns
+    }
+
+    /// The room that all those would need who are remembered to have gone.
+    pub(super) fn gone_bytes(&self) -> u64 {
+        let held = self.slots.len() as u64;
+        if held == 0 { 0 } else { self.bytes / held * self.gone.len() as u64 }
     }
 
     /// Bytes held.
