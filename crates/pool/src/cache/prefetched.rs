@@ -134,10 +134,6 @@ impl Prefetched {
         Block::touched(object.0, offset, len as u64).for_each(|block| self.drop_block(block));
     }
 
-    pub(super) fn heat(&self, block: Block, now: Second) -> f32 {
-        self.part(ObjectId(block.object)).lock().of(block, now)
-    }
-
     /// Nothing warms a block that cannot be read.
     pub(super) fn cool(&self, block: Block) {
         self.part(ObjectId(block.object)).lock().forget(block);

@@ -42,7 +42,7 @@ pub(super) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "IDS")]
     rows: Vec<String>,
 
-    /// How long each run is [default: 1s smoke, 15s short, 3m paper]
+    /// How long all runs of a case take together [default: 1s smoke, 1m short, 15m paper]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     time: Option<Duration>,
 
@@ -147,15 +147,17 @@ fn describe(report: &mut Report, scale: &Scale, image: &Image, rows: &[Row]) {
         image.levels,
     ));
     report.notes.push(format!(
-        "{} runs of {} after {} that do not count; one period of the sine in each; the skew inside a key \
+        "{} runs of {} if they run at the same time, else of {}, after {} that do not count; one period of the \
+         sine in each; the skew inside a key \
          range is scaled with the number of keys",
         scale.runs,
         humantime::format_duration(scale.time),
+        humantime::format_duration(scale.time / u32::try_from(scale.runs).unwrap_or(1)),
         humantime::format_duration(scale.lead),
     ));
     report.notes.push(
         "volumes are simulated on memory; the schemes of a case run at the same time where all of them \
-         together are paid for at most 6000 IOPS, else in turn; latencies are of the closed loop, from the \
+         together are paid for at most 9000 IOPS, else in turn; latencies are of the closed loop, from the \
          start of an operation; rows named /open are a run of their own, from the intended start"
             .into(),
     );

@@ -1,5 +1,6 @@
 //! One case, measured: its schemes at the same time, or in turn.
 
+use std::f64::consts::TAU;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
@@ -27,7 +28,7 @@ pub(super) struct Case {
     pub(super) setup: Setup,
     pub(super) mix: Vec<(Operation, u32)>,
     pub(super) keys: Keys,
-    /// Operations a second over time; none for as many as there can be.
+    /// Operations a second over time; none for as many as there can be. A sine has one period in a run.
     pub(super) wave: Option<Wave>,
     pub(super) threads: usize,
     /// Whether operations start at the rate whatever those before take; else threads share it.
@@ -36,9 +37,9 @@ pub(super) struct Case {
     pub(super) open_too: bool,
 }
 
-/// The most operations a second that all schemes of a case may be paid for together to run at the same time:
-/// each is a sleep and a waking up, and two processors have to have time for all.
-const TOGETHER_IOPS_MAX: u64 = 6000;
+/// The most operations a second that stores may be paid for together to run at the same time: each is a
+/// sleep and a waking up, and two processors have to have time for all.
+const TOGETHER_IOPS_MAX: u64 = 9000;
 
 /// db_bench's noise on the rate, and how long the rate stays what it is.
 const NOISE: f64 = 0.3;
@@ -48,19 +49,46 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const GAP: Duration = Duration::from_millis(20);
 
 impl Case {
-    fn together(&self) -> bool {
-        self.schemes.len() as u64 * self.setup.paid <= TOGETHER_IOPS_MAX
+    /// The stores that run at the same time, by scheme and run: all of them, or those of one run, or each
+    /// alone. Who begins changes from run to run then, so that whatever drifts meets all.
+    fn groups(&self, runs: u64) -> Vec<Vec<(usize, u64)>> {
+        let schemes = self.schemes.len();
+        let fit = |stores: u64| stores * self.setup.paid <= TOGETHER_IOPS_MAX;
+        let each = (0..runs).map(|run| {
+            let from = usize::try_from(run).unwrap_or(0);
+            (0..schemes).map(|turn| ((turn + from) % schemes, run)).collect::<Vec<_>>()
+        });
+        if fit(schemes as u64 * runs) {
+            vec![each.flatten().collect()]
+        } else if fit(schemes as u64) {
+            each.collect()
+        } else {
+            each.flatten().map(|one| vec![one]).collect()
+        }
+    }
+
+    /// How long each run is: together as long as is asked for, whether they run at once or in turn.
+    fn run_time(&self, scale: &Scale) -> Duration {
+        let at_once = self.groups(scale.runs).len() == 1;
+        if at_once { scale.time } else { scale.time / u32::try_from(scale.runs).unwrap_or(1) }
     }
 
     /// How long it takes, about.
     pub(super) fn takes(&self, scale: &Scale, opening: Duration) -> Duration {
-        let turns = if self.together() { 1 } else { self.schemes.len() as u64 };
-        let runs = (scale.runs + u64::from(self.open_too)) * turns;
-        (scale.time + scale.lead + opening) * u32::try_from(runs).unwrap_or(u32::MAX)
+        let opens = if self.open_too { self.groups(1).len() } else { 0 };
+        let groups = self.groups(scale.runs).len() + opens;
+        (self.run_time(scale) + scale.lead + opening) * u32::try_from(groups).unwrap_or(u32::MAX)
     }
 
-    fn settings(&self, seed: u64, time: Duration, open: bool) -> Settings {
-        let rate = |wave| Rate { wave, noise: NOISE, interval: INTERVAL, seed };
+    /// What is run for `time`; the sine's period is `period`.
+    fn settings(&self, seed: u64, time: Duration, period: Duration, open: bool) -> Settings {
+        let rate = |wave| {
+            let wave = match wave {
+                Wave::Sine { a, c, d, .. } => Wave::Sine { a, b: TAU / period.as_secs_f64(), c, d },
+                wave => wave,
+            };
+            Rate { wave, noise: NOISE, interval: INTERVAL, seed }
+        };
         let load = match self.wave {
             None => Load::AtOnce,
             Some(wave) if open || self.open_only => Load::Open(rate(wave)),
@@ -95,54 +123,37 @@ impl Bencher<'_> {
         let side = |scheme: &Scheme| Side { scheme: scheme.name.into(), runs: vec![], open: None };
         let mut sides: Vec<_> = case.schemes.iter().map(side).collect();
         let mut late = Vec::new();
-        for run in 0..self.scale.runs {
-            let seed = self.seed.wrapping_add(run);
-            let (measured, machine) = self.round(case, seed, run, false)?;
-            sides.iter_mut().zip(measured).for_each(|(side, run)| side.runs.push(run));
-            late.extend(machine);
+        for group in case.groups(self.scale.runs) {
+            let (measured, machine) = self.group(case, &group, false)?;
+            for (&(scheme, _), run) in group.iter().zip(measured) {
+                sides[scheme].runs.push(run);
+            }
+            late.push(machine);
         }
         if case.open_too && case.wave.is_some() {
-            let (measured, machine) = self.round(case, self.seed, 0, true)?;
-            sides.iter_mut().zip(measured).for_each(|(side, run)| side.open = Some(run));
-            late.extend(machine);
+            for group in case.groups(1) {
+                let (measured, machine) = self.group(case, &group, true)?;
+                for (&(scheme, _), run) in group.iter().zip(measured) {
+                    sides[scheme].open = Some(run);
+                }
+                late.push(machine);
+            }
         }
-        Ok(Cell { case: case.name.clone(), sides, late, together: case.together() })
+        let together = case.groups(1).len() == 1;
+        Ok(Cell { case: case.name.clone(), sides, late, together })
     }
 
-    /// One run of every scheme, in their order.
-    fn round(
-        &self,
-        case: &Case,
-        seed: u64,
-        run: u64,
-        open: bool,
-    ) -> anyhow::Result<(Vec<Measured>, Vec<Late>)> {
-        if case.together() {
-            let (measured, late) = self.group(case, &case.schemes, seed, open)?;
-            return Ok((measured, vec![late]));
-        }
-        // Who begins changes from run to run, so that whatever drifts meets all.
-        let count = case.schemes.len();
-        let mut measured: Vec<Option<Measured>> = vec![None; count];
-        let mut all = Vec::new();
-        for turn in 0..count {
-            let at = (turn + usize::try_from(run).unwrap_or(0)) % count;
-            let (mut one, late) = self.group(case, &case.schemes[at..=at], seed, open)?;
-            measured[at] = one.pop();
-            all.push(late);
-        }
-        Ok((measured.into_iter().flatten().collect(), all))
-    }
-
-    /// Runs schemes at the same time.
+    /// Runs some schemes, each with the seed of its run, at the same time.
     fn group(
         &self,
         case: &Case,
-        schemes: &[Scheme],
-        seed: u64,
+        group: &[(usize, u64)],
         open: bool,
     ) -> anyhow::Result<(Vec<Measured>, Late)> {
-        let opened = schemes.iter().map(|scheme| self.image.open(scheme, &case.setup, &self.clock));
+        let seeds: Vec<_> = group.iter().map(|&(_, run)| self.seed.wrapping_add(run)).collect();
+        let opened = group
+            .iter()
+            .map(|&(scheme, _)| self.image.open(&case.schemes[scheme], &case.setup, &self.clock));
         let stands = opened.collect::<anyhow::Result<Vec<_>>>()?;
         let benches: Vec<_> = stands
             .iter()
@@ -152,19 +163,20 @@ impl Bencher<'_> {
             })
             .collect();
         // Filled caches, of equal keys.
-        let warm = Settings {
+        let time = case.run_time(&self.scale);
+        let warm = |seed: u64| Settings {
             mix: vec![(Operation::Read, 100)],
             load: Load::AtOnce,
             operations: self.scale.warm_reads,
-            ..case.settings(seed ^ 0x5eed, Duration::from_secs(60), false)
+            ..case.settings(seed ^ 0x5eed, Duration::from_secs(60), time, false)
         };
         let now = self.clock.now();
-        self.all(&benches, |bench, _| bench.run(&warm, &[], now).map(drop))?;
+        self.all(&benches, |bench, at| bench.run(&warm(seeds[at]), &[], now).map(drop))?;
         stands.iter().for_each(Stand::enforce);
         let begin = self.clock.now() + GAP;
         let start = begin + self.scale.lead + GAP;
-        let lead = case.settings(seed ^ 0x1ead, self.scale.lead, open);
-        let settings = case.settings(seed, self.scale.time, open);
+        let lead = |seed: u64| case.settings(seed ^ 0x1ead, self.scale.lead, time, open);
+        let settings = |seed| case.settings(seed, time, time, open);
         let (ended, running) = channel::<()>();
         let (measured, late) = std::thread::scope(|scope| {
             let late = scope.spawn(|| {
@@ -172,8 +184,8 @@ impl Bencher<'_> {
                 Late::watch(&self.clock, &running)
             });
             let measured = self.all(&benches, |bench, at| {
-                bench.run(&lead, &[], begin)?;
-                self.one(bench, &stands[at], &settings, start)
+                bench.run(&lead(seeds[at]), &[], begin)?;
+                self.one(bench, &stands[at], &settings(seeds[at]), start)
             });
             drop(ended);
             (measured, late.join().expect("it does not panic"))

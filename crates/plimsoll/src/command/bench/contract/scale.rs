@@ -15,7 +15,8 @@ pub(super) struct Scale {
     pub(super) divisor: u64,
     /// Runs of a cell, each with a seed of its own.
     pub(super) runs: u64,
-    /// How long each is.
+    /// How long all runs of a case take together: each is as long where they run at the same time, a part of
+    /// it where they run in turn.
     pub(super) time: Duration,
     /// Before it, the same load, which does not count.
     pub(super) lead: Duration,
@@ -47,7 +48,7 @@ impl Scale {
             Profile::Short => Self {
                 divisor: 50,
                 runs: 3,
-                time: Duration::from_secs(15),
+                time: Duration::from_secs(60),
                 lead: Duration::from_secs(2),
                 warm_reads: 20_000,
                 memtable: MIB,
@@ -57,7 +58,7 @@ impl Scale {
             Profile::Paper => Self {
                 divisor: 20,
                 runs: 5,
-                time: Duration::from_secs(180),
+                time: Duration::from_secs(900),
                 lead: Duration::from_secs(10),
                 warm_reads: 100_000,
                 memtable: 2 * MIB,
