@@ -160,8 +160,8 @@ impl Shard {
 
     /// The room that all those would need who are remembered to have gone.
     pub(super) fn gone_bytes(&self) -> u64 {
-        let held = self.slots.len() as u64;
-        if held == 0 { 0 } else { self.bytes / held * self.gone.len() as u64 }
+        let each = self.bytes.checked_div(self.slots.len() as u64).unwrap_or(0);
+        each * self.gone.len() as u64
     }
 
     /// Bytes held.
