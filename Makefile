@@ -43,6 +43,7 @@ bench: build ## The benches, profile short (ARGS="--json FILE --html FILE")
 	$$(dev/target-dir)/release/plimsoll bench provider --profile short $(ARGS)
 	$$(dev/target-dir)/release/plimsoll bench path --profile short
 	$$(dev/target-dir)/release/plimsoll bench kv --profile short
+	$$(dev/target-dir)/release/plimsoll bench contract --profile short
 	$(CARGO) bench $(CRITERION)
 
 install: build ## Put `plimsoll` on the PATH ($(HOME)/.cargo/bin)

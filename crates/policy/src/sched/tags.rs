@@ -74,7 +74,7 @@ pub struct Rights {
     pub leaves: f64,
 }
 
-/// Tags over a [`Budget`]. See the [module](self).
+/// Tags over a [`Budget`].
 #[derive(Debug)]
 pub struct Tags {
     rights: [Rights; CLASSES],
