@@ -110,6 +110,8 @@ impl Figures for Program {
             entries: cache.entries,
             blocks: cache.blocks,
             prefetches: cache.prefetches,
+            rewarmed: cache.rewarmed,
+            rewarmed_useful: cache.rewarmed_useful,
             useful: cache.useful,
             wasted: cache.wasted,
             bytes: cache.bytes,

@@ -101,6 +101,13 @@ impl Heats {
         self.0.entry(block).or_insert(Heat::of(0.0, now)).count(now);
     }
 
+    /// A block is new, and as hot as what it takes the place of was.
+    pub fn begin(&mut self, block: Block, heat: f32, now: Second) {
+        if heat >= COLD {
+            self.0.insert(block, Heat::of(heat, now));
+        }
+    }
+
     /// How hot a block is.
     #[must_use]
     pub fn of(&self, block: Block, now: Second) -> f32 {

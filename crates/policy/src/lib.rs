@@ -11,6 +11,7 @@ pub mod contract;
 pub mod disk;
 pub mod estimate;
 pub mod heat;
+pub mod inherit;
 pub mod intent;
 pub mod latency;
 pub mod placement;

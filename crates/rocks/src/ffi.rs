@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{ptr, slice};
 
+use policy::inherit::Fences;
 use policy::intent::KeyRange;
 use policy::pressure::Thresholds;
 use rust_librocksdb_sys::{
@@ -546,10 +547,22 @@ extern "C" fn plimsoll_table_begun(family: u32, level: i32) {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn plimsoll_table_finished(first: Bytes<'_>, last: Bytes<'_>, data_len: u64) {
+extern "C" fn plimsoll_table_finished(
+    first: Bytes<'_>,
+    last: Bytes<'_>,
+    starts: *const Bytes<'_>,
+    count: usize,
+    data_len: u64,
+) {
+    let starts = match count {
+        0 => &[],
+        // SAFETY: C++ made that many, and waits.
+        _ => unsafe { slice::from_raw_parts(starts, count) },
+    };
     run(|| {
         let range = KeyRange { first: first.get().into(), last: last.get().into() };
-        thread::finish_table(range, data_len);
+        let fences = Fences::new(&range, starts.iter().map(|start| start.get().into()));
+        thread::finish_table(range, fences, data_len);
     });
 }
 

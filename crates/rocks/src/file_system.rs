@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use policy::inherit::Made;
 use policy::intent::{Family, Intent, Kind};
+use policy::purpose::Origin;
 use pool::ObjectId;
-use pool::cache::Cache;
+use pool::cache::{self, Cache};
 use pool::spread::{Claim, Spread, Stat};
 use volume::task::block_on;
 use volume::{Clock, Error, ErrorKind, Name, Object, Result, Volume};
@@ -21,6 +23,9 @@ use crate::sequential::Sequential;
 use crate::table::TableWriter;
 use crate::thread::{self, TableFacts};
 use crate::writable::{OpenFor, Writable};
+
+/// What is merged from deeper levels is nobody's haste, and mostly cold.
+const REWARM_LEVEL_MAX: u8 = 2;
 
 /// What one database sees of a pool.
 pub(crate) struct FileSystem {
@@ -100,6 +105,22 @@ impl FileSystem {
         let object = Arc::new(block_on(self.pool.open_handle(&name))?);
         let cached = self.cache.as_ref().map(|cache| cache.open(&object));
         Ok(Readable::new(object, self.clock.clone(), self.tails.find(&name), cached))
+    }
+
+    /// A table of these `bytes` was written. What of them takes the place of hot blocks stays in the
+    /// cache; of what deeper compactions write only the keys are kept.
+    pub(crate) fn keep_warm(&self, name: &Name, table: cache::Table, bytes: &[u8], origin: Origin) {
+        let Some(cache) = &self.cache else { return };
+        // It was just made: if it is gone already there is nothing to keep.
+        let Ok(object) = block_on(self.pool.open_handle(name)) else { return };
+        let cached = cache.open(&Arc::new(object));
+        match origin {
+            Origin::Flush => cached.rewarm(table, bytes, Made::Flushed),
+            Origin::Compaction { level: 0..=REWARM_LEVEL_MAX } => {
+                cached.rewarm(table, bytes, Made::Merged);
+            }
+            _ => cached.describe(table),
+        }
     }
 
     pub(crate) fn open_writable(self: &Arc<Self>, path: &str, how: OpenFor) -> Result<Writable> {

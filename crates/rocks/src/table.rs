@@ -1,15 +1,16 @@
 //! Tables and blob files under construction.
 //!
 //! A table is kept in memory until it is complete, then placed as one object: placement sees what it
-//! covers before a byte is written, and the volume sees one large write. One that outgrows its
-//! memory, and every blob file of more than a window, is streamed in windows to a place chosen by
+//! covers before a byte is written, the volume sees one large write, and what will be hot of it stays
+//! in the cache. One that outgrows its memory, and every blob file of more than a window, is streamed in windows to a place chosen by
 //! what is known so far.
 
 use std::sync::Arc;
 
-use policy::intent::Intent;
+use policy::intent::{Intent, Kind};
 use policy::purpose::{Io, Step};
 use policy::units::MIB;
+use pool::cache;
 use volume::buf::PAGE;
 use volume::task::block_on;
 use volume::{Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result, Volume};
@@ -125,13 +126,21 @@ impl TableWriter {
     }
 
     fn place(&self, buffer: Buffer, io: Io) -> Result<()> {
-        let facts = self.facts();
+        let mut facts = self.facts();
         let data_len = facts.as_ref().map_or(0, |facts| facts.data_len);
+        let fences = facts.as_mut().and_then(|facts| facts.fences.take());
+        let level = facts.as_ref().and_then(|facts| facts.level);
         let intent = Intent { len: Some(self.len), ..self.fs.table_intent(facts) };
         let Buffer { bytes, memory, .. } = buffer;
         let bytes = bytes.freeze();
         block_on(self.fs.pool().write_whole(&self.name, &intent, bytes.clone(), io))?;
         if self.kind == FileKind::Table {
+            if let (Some(fences), Some(level), Kind::Table { family, .. }) =
+                (fences, level, intent.kind)
+            {
+                let table = cache::Table { family, level, fences };
+                self.fs.keep_warm(&self.name, table, &bytes, io.origin);
+            }
             let start = data_len.max(self.len.saturating_sub(TAIL_MAX)).min(self.len);
             self.fs.tails().keep(Tail::new(self.name.clone(), start, &bytes[start as usize..]));
         }

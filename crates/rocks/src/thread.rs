@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 
+use policy::inherit::Fences;
 use policy::intent::KeyRange;
 
 use crate::origin::Job;
@@ -18,6 +19,8 @@ pub(crate) struct TableFacts {
     pub(crate) level: Option<u8>,
     /// The keys it covers, once all are known.
     pub(crate) range: Option<KeyRange>,
+    /// The keys its blocks begin with, once all are known.
+    pub(crate) fences: Option<Fences>,
     /// Where the data ends, or a little before: index and footer follow. Zero while unknown.
     pub(crate) data_len: u64,
 }
@@ -44,14 +47,15 @@ pub(crate) fn job() -> Option<Job> {
 /// The thread begins to build a table.
 pub(crate) fn begin_table(family: u32, level: i32) {
     let level = u8::try_from(level).ok();
-    TABLE.set(Some(TableFacts { family, level, range: None, data_len: 0 }));
+    TABLE.set(Some(TableFacts { family, level, range: None, fences: None, data_len: 0 }));
 }
 
 /// All keys of the thread's table are known.
-pub(crate) fn finish_table(range: KeyRange, data_len: u64) {
+pub(crate) fn finish_table(range: KeyRange, fences: Option<Fences>, data_len: u64) {
     TABLE.with_borrow_mut(|table| {
         if let Some(table) = table {
             table.range = Some(range);
+            table.fences = fences;
             table.data_len = data_len;
         }
     });
@@ -76,12 +80,18 @@ mod tests {
     fn a_description_is_for_one_table_only() {
         let range = KeyRange { first: (*b"a").into(), last: (*b"z").into() };
         begin_table(3, 1);
-        finish_table(range.clone(), 17);
-        let facts =
-            TableFacts { family: 3, level: Some(1), range: Some(range.clone()), data_len: 17 };
+        let fences = Fences::new(&range, [(*b"k").into()]);
+        finish_table(range.clone(), fences.clone(), 17);
+        let facts = TableFacts {
+            family: 3,
+            level: Some(1),
+            range: Some(range.clone()),
+            fences,
+            data_len: 17,
+        };
         assert_eq!(take_table(), Some(facts));
         assert_eq!(take_table(), None);
-        finish_table(range, 17);
+        finish_table(range, None, 17);
         assert_eq!(take_table(), None, "keys without a table are nobody's");
     }
 

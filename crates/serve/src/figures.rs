@@ -57,11 +57,15 @@ pub struct Cache {
     pub hit_bytes: u64,
     /// Single blocks kept.
     pub entries: u64,
-    /// Prefetched blocks kept.
+    /// Blocks kept whole, prefetched or re-warmed.
     pub blocks: u64,
     /// Blocks read ahead.
     pub prefetches: u64,
+    /// Blocks of new tables kept as they were written.
+    pub rewarmed: u64,
     /// Those of them that answered a read.
+    pub rewarmed_useful: u64,
+    /// Blocks that answered a read, however they came.
     pub useful: u64,
     /// Those that went and never answered one.
     pub wasted: u64,

@@ -78,6 +78,8 @@ impl Figures for Program {
             entries: 9,
             blocks: 2,
             prefetches: 3,
+            rewarmed: 5,
+            rewarmed_useful: 4,
             useful: 2,
             wasted: 1,
             bytes: 560_000,
@@ -293,7 +295,13 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_cache_prefetches Blocks read ahead
             # TYPE plimsoll_cache_prefetches counter
             plimsoll_cache_prefetches_total 3
-            # HELP plimsoll_cache_useful Those that answered a read
+            # HELP plimsoll_cache_rewarmed Blocks of new tables kept as written
+            # TYPE plimsoll_cache_rewarmed counter
+            plimsoll_cache_rewarmed_total 5
+            # HELP plimsoll_cache_rewarmed_useful Those of them that answered a read
+            # TYPE plimsoll_cache_rewarmed_useful counter
+            plimsoll_cache_rewarmed_useful_total 4
+            # HELP plimsoll_cache_useful Blocks that answered a read
             # TYPE plimsoll_cache_useful counter
             plimsoll_cache_useful_total 2
             # HELP plimsoll_cache_wasted Those that went and never did

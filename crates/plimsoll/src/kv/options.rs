@@ -57,6 +57,9 @@ pub struct Options {
     /// saves. Not with `CachePolicy::RocksDb`, which hides what is read a lot. With
     /// `CachePolicy::None` they are all that is cached.
     pub prefetch: bool,
+    /// Whether hot neighbourhoods stay cached when flushes and compactions write them anew, from the bytes
+    /// about to be written: for no operation. Default: yes. Only with `prefetch`.
+    pub rewarm: bool,
     /// Whether data blocks are cached. Default: yes. If not, no block cache is made: the indexes and
     /// filters of all tables stay in memory beside `memory`, about 2 bytes a key, and every read of a
     /// value that is not in a memtable reaches a volume. That is how the papers' tests measure
@@ -121,6 +124,7 @@ impl Default for Options {
             cache: None,
             cache_policy: CachePolicy::S3Fifo,
             prefetch: true,
+            rewarm: true,
             cache_data: true,
             compression: Compression::Lz4,
             compression_last: Compression::Zstd,
@@ -174,6 +178,7 @@ impl Options {
             bytes: self.cache()?,
             policy,
             prefetch: self.prefetch,
+            rewarm: self.rewarm,
         }))
     }
 

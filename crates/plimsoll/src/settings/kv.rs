@@ -26,6 +26,7 @@ pub(super) const KEYS: &[&str] = &[
     "cache_data",
     "cache_policy",
     "prefetch",
+    "rewarm",
     "compression",
     "compression_last",
     "jobs",

@@ -64,6 +64,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Options, Mistake> {
         cache_policy: one_of(section, "cache_policy", &CACHE_POLICIES)?
             .unwrap_or(usual.cache_policy),
         prefetch: section.get("prefetch").map_or(Ok(usual.prefetch), |field| field.flag())?,
+        rewarm: section.get("rewarm").map_or(Ok(usual.rewarm), |field| field.flag())?,
         // Whoever chooses one kind means it for all levels.
         compression_last: compression_last.or(compression).unwrap_or(usual.compression_last),
         compression: compression.unwrap_or(usual.compression),
@@ -71,7 +72,7 @@ pub(super) fn read(section: &Section<'_>) -> Result<Options, Mistake> {
         subcompactions: number("subcompactions", usual.subcompactions, 1..=64)?,
         name: usual.name,
     };
-    for key in ["cache", "cache_policy", "prefetch"] {
+    for key in ["cache", "cache_policy", "prefetch", "rewarm"] {
         if let (Some(field), false) = (section.get(key), options.cache_data) {
             let what = format!("no {key} where cache_data = false: there is no cache");
             return Err(field.mistake(what));
@@ -105,6 +106,7 @@ pub(super) fn entries(options: &Options) -> Vec<Entry> {
         let policy = name_of(options.cache_policy, &CACHE_POLICIES);
         entries.push(entry("cache_policy", &word(policy)));
         entries.push(entry("prefetch", &options.prefetch));
+        entries.push(entry("rewarm", &options.rewarm));
     }
     entries
 }

@@ -204,6 +204,7 @@ fn a_short_file_gets_every_default() {
         cache = "256MiB"
         cache_policy = "s3-fifo"
         prefetch = true
+        rewarm = true
         listen = "127.0.0.1:6380"
         threads = 64
         clients_max = 1000

@@ -17,6 +17,7 @@
 
 pub mod prefetch;
 mod prefetched;
+mod rewarm;
 mod shard;
 
 use std::collections::BTreeMap;
@@ -32,6 +33,7 @@ use policy::units::{KIB, MIB};
 use volume::IoBuf;
 
 use self::prefetched::Prefetched;
+pub use self::rewarm::Table;
 pub use self::shard::ENTRY_OVERHEAD;
 use self::shard::Shard;
 use crate::leaf::ObjectId;
@@ -59,6 +61,8 @@ pub struct Options {
     pub policy: Option<Kind>,
     /// Whether whole blocks are prefetched.
     pub prefetch: bool,
+    /// Whether hot blocks of new tables are kept as they are written; only where blocks are prefetched.
+    pub rewarm: bool,
 }
 
 /// A cache over the objects of one pool. Clones are handles to the same one.
@@ -68,6 +72,7 @@ pub struct Cache(Arc<Inner>);
 struct Inner {
     shards: Box<[Mutex<Shard>]>,
     keeps_reads: bool,
+    rewarms: bool,
     prefetched: Option<Prefetched>,
     /// Bytes for everything.
     bytes_max: AtomicU64,
@@ -92,11 +97,15 @@ pub struct Figures {
     pub hit_bytes: u64,
     /// Reads that are kept.
     pub entries: u64,
-    /// Prefetched blocks that are kept.
+    /// Whole blocks that are kept, prefetched or re-warmed.
     pub blocks: u64,
     /// Blocks that were read ahead.
     pub prefetches: u64,
-    /// Blocks that answered at least one read.
+    /// Blocks of new tables that were kept as they were written.
+    pub rewarmed: u64,
+    /// Those of them that answered at least one read.
+    pub rewarmed_useful: u64,
+    /// Blocks that answered at least one read, however they came.
     pub useful: u64,
     /// Blocks that went and never answered one.
     pub wasted: u64,
@@ -137,12 +146,13 @@ impl Cache {
     /// An empty cache.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        let Options { bytes, policy, prefetch } = options;
+        let Options { bytes, policy, prefetch, rewarm } = options;
         let count = (bytes / SHARD_BYTES).clamp(1, SHARDS_MAX).next_power_of_two();
         let shard = |_| Mutex::new(Shard::new(policy.unwrap_or(Kind::S3Fifo)));
         Self(Arc::new(Inner {
             shards: (0..count).map(shard).collect(),
             keeps_reads: policy.is_some(),
+            rewarms: rewarm && prefetch,
             prefetched: prefetch.then(Prefetched::default),
             bytes_max: AtomicU64::new(bytes),
             now: AtomicU32::new(0),

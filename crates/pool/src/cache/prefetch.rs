@@ -19,10 +19,10 @@ use policy::placement::VolumeId;
 use policy::prefetch::{Mode, State, Step as Planned, Switch, WARM, plan};
 use policy::purpose::{Io, Origin, Step};
 use volume::buf::PAGE;
-use volume::{ErrorKind, IoBufMut, Object};
+use volume::{ErrorKind, IoBuf, IoBufMut, Object};
 
-use super::prefetched::{BLOCK_BYTES, Prefetched};
-use super::{Cache, SLACK};
+use super::prefetched::{BLOCK_BYTES, Prefetched, Source};
+use super::{Cache, Inner, SLACK};
 
 const IO: Io = Io::new(Origin::Prefetch, Step::Data);
 
@@ -30,7 +30,7 @@ const IO: Io = Io::new(Origin::Prefetch, Step::Data);
 const IN_FLIGHT: usize = 4;
 
 /// Blocks one plan reads at most; the next one knows better.
-const FETCHES_MAX: usize = 1024;
+pub(super) const FETCHES_MAX: usize = 1024;
 
 /// Reads blocks into a cache. See the [module](self).
 pub struct Prefetcher {
@@ -70,6 +70,7 @@ impl Prefetcher {
         let weight = if last > self.missed { 0.5 } else { 0.1 };
         self.missed += (last - self.missed) * weight;
         let Some(prefetched) = &inner.prefetched else { return };
+        prefetched.set_displaced(self.missed);
         let switches = &self.switches;
         *prefetched.modes.lock() =
             switches.iter().map(|(&volume, switch)| (volume, switch.mode())).collect();
@@ -86,8 +87,6 @@ impl Prefetcher {
             }
             heats.insert(block, heat);
         });
-        let here = prefetched.here();
-        let held = here.iter().map(|block| (*block, heats.get(block).copied().unwrap_or(0.0)));
         let mut fetches = BTreeMap::new();
         warm.retain(|&(block, _)| {
             if prefetched.has_room(block) {
@@ -97,14 +96,7 @@ impl Prefetcher {
             let light = volume.filter(|&volume| !heavy(volume));
             light.is_some_and(|volume| fetches.insert(block, volume).is_none())
         });
-        let reads = inner.bytes_of_reads() + SLACK * inner.shards.len() as u64;
-        let state = State {
-            displaced: self.missed,
-            free: (inner.bytes_for_reads().saturating_sub(reads) / BLOCK_BYTES) as usize,
-            most: most - self.under_way.len(),
-            held: held.collect(),
-            candidates: warm,
-        };
+        let state = inner.state(prefetched, &heats, self.under_way.len(), warm);
         self.planned.clear();
         for step in plan(state, FETCHES_MAX) {
             match step {
@@ -143,6 +135,29 @@ impl Prefetcher {
     }
 }
 
+impl Inner {
+    /// What there is to choose from, at these `heats`, for `candidates` that have no room yet; `coming`
+    /// blocks have, and are not here.
+    pub(super) fn state(
+        &self,
+        prefetched: &Prefetched,
+        heats: &BTreeMap<Block, f32>,
+        coming: usize,
+        candidates: Vec<(Block, f32)>,
+    ) -> State {
+        let here = prefetched.here().into_iter();
+        let reads = self.bytes_of_reads() + SLACK * self.shards.len() as u64;
+        let most = (self.bytes_for_blocks() / BLOCK_BYTES) as usize;
+        State {
+            displaced: prefetched.displaced(),
+            free: (self.bytes_for_reads().saturating_sub(reads) / BLOCK_BYTES) as usize,
+            most: most.saturating_sub(coming),
+            held: here.map(|block| (block, heats.get(&block).copied().unwrap_or(0.0))).collect(),
+            candidates,
+        }
+    }
+}
+
 /// A block to be read.
 struct Fetch {
     block: Block,
@@ -167,7 +182,7 @@ impl Fetch {
         let into = IoBufMut::zeroed(len.next_multiple_of(PAGE));
         match handle.read_at(start, into, IO).await {
             Ok(bytes) if bytes.len() >= len => {
-                if room.keep(bytes.freeze().slice(0..len)) {
+                if room.keep(bytes.freeze().slice(0..len), Source::Volume) {
                     prefetched.prefetches.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -184,22 +199,22 @@ impl Fetch {
 }
 
 /// Room for a block on its way: given back if it does not arrive.
-struct Room<'a> {
+pub(super) struct Room<'a> {
     prefetched: &'a Prefetched,
     block: Block,
     kept: bool,
 }
 
 impl<'a> Room<'a> {
-    fn take(prefetched: &'a Prefetched, block: Block, most: u64) -> Option<Self> {
+    pub(super) fn take(prefetched: &'a Prefetched, block: Block, most: u64) -> Option<Self> {
         let room = || Self { prefetched, block, kept: false };
         prefetched.reserve(block, most).then(room)
     }
 
     /// The block arrived; false if its object is gone.
-    fn keep(mut self, bytes: volume::IoBuf) -> bool {
+    pub(super) fn keep(mut self, bytes: IoBuf, source: Source) -> bool {
         self.kept = true;
-        self.prefetched.keep(self.block, bytes)
+        self.prefetched.keep(self.block, bytes, source)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Whole blocks in memory, and how hot blocks are whether they are or not.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
@@ -10,7 +10,7 @@ use policy::placement::VolumeId;
 use policy::prefetch::Mode;
 use volume::{IoBuf, Object};
 
-use super::Figures;
+use super::{Figures, Table};
 use crate::leaf::ObjectId;
 use crate::spread::Handle;
 
@@ -31,10 +31,16 @@ pub(super) struct Prefetched {
     reserved: AtomicU64,
     /// Locked before `blocks`.
     objects: Mutex<HashMap<ObjectId, Known>>,
+    /// Tables whose keys are known, that are not gone.
+    pub(super) tables: Mutex<HashMap<ObjectId, Arc<Table>>>,
+    /// What room of single reads is worth, in the bits of a float.
+    displaced: AtomicU32,
     pub(super) modes: Mutex<BTreeMap<VolumeId, Mode>>,
     hits: AtomicU64,
     hit_bytes: AtomicU64,
     pub(super) prefetches: AtomicU64,
+    pub(super) rewarmed: AtomicU64,
+    rewarmed_useful: AtomicU64,
     useful: AtomicU64,
     wasted: AtomicU64,
 }
@@ -48,8 +54,18 @@ struct Known {
 /// A block in memory: all bytes of it that its object has.
 struct Loaded {
     bytes: IoBuf,
+    source: Source,
     /// It answered a read.
     used: AtomicBool,
+}
+
+/// Where a block in memory is from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Source {
+    /// It was read.
+    Volume,
+    /// It was about to be written.
+    Writer,
 }
 
 impl Prefetched {
@@ -59,6 +75,7 @@ impl Prefetched {
     }
 
     pub(super) fn forget(&self, object: ObjectId) {
+        self.tables.lock().remove(&object);
         let mut objects = self.objects.lock();
         let Some(known) = objects.remove(&object) else { return };
         let mut heats = self.part(object).lock();
@@ -127,6 +144,9 @@ impl Prefetched {
     fn use_block(&self, loaded: &Loaded) {
         if !loaded.used.load(Ordering::Relaxed) && !loaded.used.swap(true, Ordering::Relaxed) {
             self.useful.fetch_add(1, Ordering::Relaxed);
+            if loaded.source == Source::Writer {
+                self.rewarmed_useful.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 
@@ -137,6 +157,11 @@ impl Prefetched {
     /// Nothing warms a block that cannot be read.
     pub(super) fn cool(&self, block: Block) {
         self.part(ObjectId(block.object)).lock().forget(block);
+    }
+
+    /// A new block begins with this heat.
+    pub(super) fn begin(&self, block: Block, heat: f32, now: Second) {
+        self.part(ObjectId(block.object)).lock().begin(block, heat, now);
     }
 
     /// Every block that is not cold by now, part by part.
@@ -152,6 +177,21 @@ impl Prefetched {
     /// Bytes of the budget that blocks have, here or on their way.
     pub(super) fn bytes_reserved(&self) -> u64 {
         self.reserved.load(Ordering::Relaxed) * BLOCK_BYTES
+    }
+
+    /// Reads a second that a block's room would save if single reads had it, as the prefetcher saw last.
+    pub(super) fn displaced(&self) -> f32 {
+        f32::from_bits(self.displaced.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_displaced(&self, reads: f32) {
+        self.displaced.store(reads.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Blocks that have room and are not here yet.
+    pub(super) fn on_their_way(&self) -> usize {
+        let taken = self.taken.lock().len();
+        taken.saturating_sub(self.blocks.read().len())
     }
 
     pub(super) fn has_room(&self, block: Block) -> bool {
@@ -176,14 +216,14 @@ impl Prefetched {
     }
 
     /// Keeps a block that has room; not if its object went in the meantime.
-    pub(super) fn keep(&self, block: Block, bytes: IoBuf) -> bool {
+    pub(super) fn keep(&self, block: Block, bytes: IoBuf, source: Source) -> bool {
         let objects = self.objects.lock();
         if !objects.contains_key(&ObjectId(block.object)) {
             drop(objects);
             self.give_back(block);
             return false;
         }
-        let loaded = Loaded { bytes, used: AtomicBool::new(false) };
+        let loaded = Loaded { bytes, source, used: AtomicBool::new(false) };
         self.blocks.write().insert(block, loaded);
         true
     }
@@ -204,6 +244,8 @@ impl Prefetched {
         sum.hit_bytes += count(&self.hit_bytes);
         sum.blocks += self.blocks.read().len() as u64;
         sum.prefetches += count(&self.prefetches);
+        sum.rewarmed += count(&self.rewarmed);
+        sum.rewarmed_useful += count(&self.rewarmed_useful);
         sum.useful += count(&self.useful);
         sum.wasted += count(&self.wasted);
         sum.bytes += self.bytes_reserved();

@@ -16,6 +16,7 @@ use crate::spread::{Opening, Spread};
 use crate::{Member, PoolId};
 
 mod hits;
+mod rewarm;
 
 fn of(cache: &Cache, object: u64) -> CachedObject {
     CachedObject { cache: cache.clone(), object: ObjectId(object) }
@@ -35,7 +36,7 @@ fn put(cache: &Cache, object: u64, offset: u64, bytes: &[u8]) {
 }
 
 fn cache(bytes: u64) -> Cache {
-    Cache::new(Options { bytes, policy: Some(Kind::S3Fifo), prefetch: false })
+    Cache::new(Options { bytes, policy: Some(Kind::S3Fifo), prefetch: false, rewarm: false })
 }
 
 #[test]
@@ -103,7 +104,7 @@ impl Rig {
         let members = members.map(|(volume, label)| Member::new(label, Arc::clone(volume)));
         let opening = Opening::new(RoundRobin::default()).create_if_missing(PoolId(1));
         let pool = clock.run(Spread::open(members.collect(), opening)).expect("memory opens");
-        let cache = Cache::new(Options { bytes, policy, prefetch: true });
+        let cache = Cache::new(Options { bytes, policy, prefetch: true, rewarm: true });
         let prefetcher = Prefetcher::new(cache.clone());
         Self { clock, gates, pool, cache, prefetcher, objects: BTreeMap::new(), next: 0 }
     }

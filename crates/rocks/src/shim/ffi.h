@@ -123,9 +123,11 @@ uint64_t plimsoll_writable_len(const RustWritable* file);
 void plimsoll_writable_release(RustWritable* file);
 
 // What the calling thread is building: a table of this family and level was begun; all its keys are
-// known. A level below 0 is unknown.
+// known, and with which of them its blocks of 256 KiB start, from the second on. A level below 0 is
+// unknown.
 void plimsoll_table_begun(uint32_t family, int32_t level);
-void plimsoll_table_finished(Bytes first, Bytes last, uint64_t data_len);
+void plimsoll_table_finished(Bytes first, Bytes last, const Bytes* starts, size_t count,
+                             uint64_t data_len);
 
 // --- C++ for Rust -------------------------------------------------------------------------------
 

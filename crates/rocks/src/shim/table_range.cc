@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ffi.h"
 #include "outcome.h"
@@ -22,6 +23,9 @@ using rocksdb::UserCollectedProperties;
 
 namespace {
 
+// What a volume counts as one operation, and heat is counted by: policy::heat::Block::BYTES.
+constexpr uint64_t kBlockBytes = 256 * 1024;
+
 // Adds nothing to the table itself.
 class KeyRange final : public TablePropertiesCollector {
  public:
@@ -36,6 +40,11 @@ class KeyRange final : public TablePropertiesCollector {
     if (!any_ || end.compare(last_) > 0) {
       last_.assign(end.data(), end.size());
     }
+    // The first key of each block of an operation's size, from the second on. Whoever comes first after
+    // a large value begins several.
+    while (type != rocksdb::kEntryRangeDeletion && starts_.size() < file_size / kBlockBytes) {
+      starts_.emplace_back(key.data(), key.size());
+    }
     any_ = true;
     data_len_ = file_size;
     return rocksdb::Status::OK();
@@ -43,7 +52,12 @@ class KeyRange final : public TablePropertiesCollector {
 
   rocksdb::Status Finish(UserCollectedProperties*) override {
     if (any_) {
-      plimsoll_table_finished(View(first_), View(last_), data_len_);
+      std::vector<Bytes> starts;
+      starts.reserve(starts_.size());
+      for (const std::string& start : starts_) {
+        starts.push_back(View(start));
+      }
+      plimsoll_table_finished(View(first_), View(last_), starts.data(), starts.size(), data_len_);
     }
     return rocksdb::Status::OK();
   }
@@ -54,6 +68,7 @@ class KeyRange final : public TablePropertiesCollector {
  private:
   std::string first_;
   std::string last_;
+  std::vector<std::string> starts_;
   // Where the data blocks end, short of the last one: what follows is read when a table is opened.
   uint64_t data_len_ = 0;
   bool any_ = false;

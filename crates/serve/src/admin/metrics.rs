@@ -177,7 +177,13 @@ impl Cache {
         page.gauge("cache_entries", "Single blocks kept", self.entries)?;
         page.gauge("cache_prefetched_blocks", "Prefetched blocks kept", self.blocks)?;
         page.counter("cache_prefetches", "Blocks read ahead", self.prefetches)?;
-        page.counter("cache_useful", "Those that answered a read", self.useful)?;
+        page.counter("cache_rewarmed", "Blocks of new tables kept as written", self.rewarmed)?;
+        page.counter(
+            "cache_rewarmed_useful",
+            "Those of them that answered a read",
+            self.rewarmed_useful,
+        )?;
+        page.counter("cache_useful", "Blocks that answered a read", self.useful)?;
         page.counter("cache_wasted", "Those that went and never did", self.wasted)?;
         page.gauge("cache_bytes", "Bytes held", self.bytes)?;
         page.gauge("cache_max_bytes", "Bytes it may hold", self.bytes_max)

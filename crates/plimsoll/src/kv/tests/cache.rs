@@ -191,6 +191,58 @@ fn a_neighbourhood_that_is_read_a_lot_is_read_ahead() {
     store.close().expect("it closes, whatever the time");
 }
 
+/// I/Os of a hundred gets of hot keys, before and after tables of their range are written anew.
+fn ios_around_a_compaction(rewarm: bool) -> (u64, u64, pool::cache::Figures) {
+    let clock = Clock::simulated();
+    let options = Options {
+        cache: Some(16 * MIB),
+        memtable: Some(8 * MIB),
+        table_size: Some(8 * MIB),
+        // One level under the newest tables, so that the one compaction is from those.
+        level_base: Some(64 * MIB),
+        rewarm,
+        ..busy(CachePolicy::S3Fifo)
+    };
+    let store = open_at(options, clock.clone());
+    let put = |keys: std::ops::Range<u32>, value: u8| {
+        for n in keys {
+            store.put(n.to_be_bytes(), [value; 1000]).expect("memory takes it");
+        }
+        store.flush().expect("memory takes a table");
+        store.compact_range(None::<&[u8]>, None::<&[u8]>);
+    };
+    let ios = |value: u8| {
+        let before = foreground(&store);
+        for n in 1100..1200_u32 {
+            assert_eq!(store.get(n.to_be_bytes()).expect("a get"), Some(vec![value; 1000]));
+        }
+        foreground(&store) - before
+    };
+    put(0..4000, 1);
+    ios(1);
+    pass_a_second(&clock);
+    while store.cache().is_none_or(|cache| cache.prefetches == 0) {
+        std::thread::yield_now();
+    }
+    let hot = ios(1);
+    // A flush, and a compaction with what was there.
+    put(900..1400, 2);
+    let anew = ios(2);
+    let figures = store.cache().expect("there is one");
+    store.close().expect("it closes, whatever the time");
+    (hot, anew, figures)
+}
+
+#[test]
+fn what_is_hot_stays_so_when_its_tables_are_written_anew() {
+    let (hot, anew, figures) = ios_around_a_compaction(true);
+    assert_eq!((hot, anew), (0, 0), "{figures:?}");
+    assert!(figures.rewarmed_useful > 0, "{figures:?}");
+    let (hot, anew, figures) = ios_around_a_compaction(false);
+    assert_eq!((hot, figures.rewarmed), (0, 0));
+    assert!(anew >= 20, "{anew} I/Os: a block of 4 KiB has four of the keys");
+}
+
 /// Processor time of a get whose block is cached, by what caches it: for docs/adr/0010.
 #[test]
 #[ignore = "it measures: cargo test --release --locked --workspace --lib -- --ignored --nocapture a_hit"]

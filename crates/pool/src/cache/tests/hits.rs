@@ -60,7 +60,7 @@ fn scattered(n: u64) -> u64 {
 /// The share of reads that no volume had to answer, once all is warm.
 fn hits(load: Load, bytes: u64, policy: Option<Kind>, prefetch: bool) -> f64 {
     let mut rig = Rig::new(bytes, policy);
-    rig.cache = Cache::new(Options { bytes, policy, prefetch });
+    rig.cache = Cache::new(Options { bytes, policy, prefetch, rewarm: false });
     rig.prefetcher = Prefetcher::new(rig.cache.clone());
     let objects: Vec<_> = (0..OBJECTS).map(|_| rig.create_blank(OBJECT_BYTES)).collect();
     let mut random = Xoshiro256PlusPlus::seed_from_u64(7);

@@ -1,0 +1,116 @@
+//! Keeping the hot blocks of a table as it is written, for no operation at all.
+//!
+//! A compaction takes the tables away whose blocks were hot, and leaves new ones nobody asked for yet.
+//! Which of their blocks will be hot follows from their keys ([`policy::inherit`]), and while a table is
+//! placed all its bytes are in memory: what is worth its room by the rule of [`prefetch`](super::prefetch)
+//! is copied then. It replaces neighbourhoods only. Which single reads of a block will be hot is known to
+//! its table's index alone.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use policy::heat::Block;
+use policy::inherit::{Fences, Made, blocks, inherit};
+use policy::intent::Family;
+use policy::prefetch::{Step as Planned, WARM, plan};
+use volume::IoBuf;
+
+use super::CachedObject;
+use super::prefetch::{FETCHES_MAX, Room};
+use super::prefetched::Source;
+use crate::leaf::ObjectId;
+
+/// A table whose keys are known, in the order of their bytes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Table {
+    /// The key space its keys are in.
+    pub family: Family,
+    /// The level it was built for. It may have sunk since.
+    pub level: u8,
+    /// The keys its blocks begin with.
+    pub fences: Fences,
+}
+
+impl CachedObject {
+    /// The object is a complete table, whose heat later ones may inherit.
+    pub fn describe(&self, table: Table) {
+        let inner = &self.cache.0;
+        if let Some(prefetched) = inner.prefetched.as_ref().filter(|_| inner.rewarms) {
+            prefetched.tables.lock().insert(self.object, Arc::new(table));
+        }
+    }
+
+    /// The object is a complete table of these `bytes`: its blocks are as hot as those that they take the
+    /// place of, which are still there, and the hottest are kept. It takes no operation and waits for
+    /// nothing.
+    pub fn rewarm(&self, table: Table, bytes: &[u8], made: Made) {
+        let inner = &self.cache.0;
+        let Some(prefetched) = inner.prefetched.as_ref().filter(|_| inner.rewarms) else { return };
+        let old = self.taken_over(&table, made);
+        let now = inner.now();
+        let mut heats = BTreeMap::new();
+        let mut hot = HashMap::<ObjectId, Vec<(u32, f32)>>::new();
+        prefetched.sweep(now, |block, heat| {
+            heats.insert(block, heat);
+            let object = ObjectId(block.object);
+            if old.contains_key(&object) {
+                hot.entry(object).or_default().push((block.index, heat));
+            }
+        });
+        let old = old.iter().map(|(object, table)| {
+            (&table.fences, hot.get(object).map_or(&[][..], |heats| &heats[..]))
+        });
+        let inherited = inherit(&table.fences, old, made);
+        self.describe(table);
+        let mut candidates = Vec::new();
+        for (block, heat) in blocks(self.object.0, inherited) {
+            prefetched.begin(block, heat, now);
+            if heat > WARM {
+                candidates.push((block, heat));
+            }
+        }
+        if candidates.is_empty() {
+            return;
+        }
+        let coming = prefetched.on_their_way();
+        for step in plan(inner.state(prefetched, &heats, coming, candidates), FETCHES_MAX) {
+            match step {
+                Planned::Drop(block) => prefetched.drop_block(block),
+                Planned::Fetch { block, instead_of } => {
+                    instead_of.into_iter().for_each(|victim| prefetched.drop_block(victim));
+                    self.keep(block, bytes);
+                }
+            }
+        }
+    }
+
+    /// The tables whose reads a new one will get.
+    fn taken_over(&self, new: &Table, made: Made) -> HashMap<ObjectId, Arc<Table>> {
+        let Some(prefetched) = &self.cache.0.prefetched else { return HashMap::new() };
+        let tables = prefetched.tables.lock();
+        let old = tables.iter().filter(|(object, old)| {
+            // What is deeper than a compaction goes is none of its inputs.
+            **object != self.object
+                && old.family == new.family
+                && (made == Made::Flushed || old.level <= new.level)
+                && old.fences.overlaps(&new.fences)
+        });
+        old.map(|(&object, table)| (object, Arc::clone(table))).collect()
+    }
+
+    /// Keeps a block of `bytes` if there is still room.
+    fn keep(&self, block: Block, bytes: &[u8]) {
+        let inner = &self.cache.0;
+        let Some(prefetched) = &inner.prefetched else { return };
+        let rest = usize::try_from(block.start()).ok().and_then(|start| bytes.get(start..));
+        let Some(rest) = rest.filter(|rest| !rest.is_empty()) else { return };
+        let Some(room) = Room::take(prefetched, block, inner.bytes_for_blocks()) else { return };
+        inner.shrink();
+        // A copy: the buffer goes back to whoever writes the next table.
+        let copy = IoBuf::from(&rest[..rest.len().min(Block::BYTES as usize)]);
+        if room.keep(copy, Source::Writer) {
+            prefetched.rewarmed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
