@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use policy::contract::Contract;
 use policy::purpose::Class;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::Name;
 
 use super::*;
-use crate::kv::{CachePolicy, Compression, Store};
+use crate::kv::{CachePolicy, Store};
 use crate::volumes::Volume;
 
 const POLICIES: [CachePolicy; 5] = [
@@ -241,50 +241,4 @@ fn what_is_hot_stays_so_when_its_tables_are_written_anew() {
     let (hot, anew, figures) = ios_around_a_compaction(false);
     assert_eq!((hot, figures.rewarmed), (0, 0));
     assert!(anew >= 20, "{anew} I/Os: a block of 4 KiB has four of the keys");
-}
-
-/// Processor time of a get whose block is cached, by what caches it: for docs/adr/0010.
-#[test]
-#[ignore = "it measures: cargo test --release --locked --workspace --lib -- --ignored --nocapture a_hit"]
-fn what_a_hit_costs() {
-    const KEYS: u32 = 20_000;
-    let policies =
-        [CachePolicy::RocksDb, CachePolicy::S3Fifo, CachePolicy::Sieve, CachePolicy::Lru];
-    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
-        let stores = policies.map(|cache_policy| {
-            let store = open_store(Options {
-                cache_policy,
-                prefetch: false,
-                memory: 512 * MIB,
-                compression,
-                compression_last: compression,
-                ..Options::default()
-            });
-            for n in 0..KEYS {
-                // Half of each value is the same in all, as in much that people store.
-                let mut value = [7; 256];
-                Xoshiro256PlusPlus::seed_from_u64(n.into()).fill_bytes(&mut value[..128]);
-                store.put(n.to_be_bytes(), value).expect("memory takes it");
-            }
-            store.flush().expect("memory takes a table");
-            store
-        });
-        let mut best = [f64::MAX; 4];
-        // Side by side, several rounds, of which the least disturbed counts.
-        for _ in 0..7 {
-            for (store, best) in stores.iter().zip(&mut best) {
-                let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-                let began = store.clock().now();
-                for _ in 0..2 * KEYS {
-                    let n = random.random_range(0..KEYS);
-                    assert!(store.get_pinned(n.to_be_bytes()).expect("a get").is_some());
-                }
-                let took = store.clock().now().since(began).as_nanos() as f64;
-                *best = best.min(took / f64::from(2 * KEYS));
-            }
-        }
-        for (policy, nanos) in policies.iter().zip(best) {
-            println!("{compression:?} {policy:?}: {nanos:.0} ns a get");
-        }
-    }
 }
