@@ -20,7 +20,8 @@ use serve::resp::{Certificates, Tls, TlsError, TlsFiles};
 use volume::task::block_on;
 use volume::{Clock, Volume};
 
-use crate::settings::Settings;
+use crate::settings::{self, Settings};
+use crate::wiring;
 
 /// Everything that runs, and where its settings came from.
 pub(crate) struct Program {
@@ -53,6 +54,41 @@ impl Program {
         let seed = RandomState::new().hash_one(0);
         Keyspace::open(Arc::clone(self.store.db()) as _, Box::new(wall), seed)
             .context("the keys of the store")
+    }
+
+    /// Goes by the new contracts of volumes, and by what the machine allows them now; tells what changed.
+    fn change_contracts(&self, current: &mut Settings, new: &Settings) -> Vec<String> {
+        let before = current.clone();
+        let here = self.store.devices().here();
+        for volume in &mut current.volumes {
+            let wanted = new.volumes.iter().find(|other| other.name == volume.name);
+            if let Some(wanted) = wanted.filter(|_| here.iter().any(|d| d.name() == volume.name)) {
+                volume.take_contract_of(wanted);
+            }
+        }
+        current.instance = new.instance;
+        let mut told = Vec::new();
+        if current.instance != before.instance {
+            told.push(format!("instance: {} for all volumes", current.instance.in_words()));
+        }
+        for ((old, had), (volume, most)) in
+            wiring::parts(&before).iter().zip(wiring::parts(current))
+        {
+            let name = &volume.name;
+            let Some(device) = here.iter().find(|device| device.name() == name) else { continue };
+            if volume.contract != old.contract {
+                device.set_contract_at_most(&volume.contract, &most);
+                told.push(format!("volume {name}: contract is now {}", volume.terms()));
+            } else if most != *had {
+                device.set_at_most(&most);
+            }
+            if most != *had && most != volume.contract {
+                told.push(format!("volume {name}: its gate goes by {}", settings::terms(&most)));
+            } else if most != *had && volume.contract == old.contract {
+                told.push(format!("volume {name}: its gate goes by its contract"));
+            }
+        }
+        told
     }
 
     pub(crate) fn speaks_tls(&self) -> bool {
@@ -140,6 +176,7 @@ impl Control for Program {
             current.kv.tls = Some(files.clone());
             told.push("kv.tls: new connections get the certificates as they are now".into());
         }
+        told.extend(self.change_contracts(&mut current, &new));
         for volume in &mut current.volumes {
             let (Some(wanted), Some(device)) = (
                 new.volumes.iter().find(|other| other.name == volume.name),
@@ -147,11 +184,6 @@ impl Control for Program {
             ) else {
                 continue;
             };
-            if wanted.contract != volume.contract {
-                device.set_contract(&wanted.contract);
-                volume.take_contract_of(wanted);
-                told.push(format!("volume {}: contract is now {}", volume.name, volume.terms()));
-            }
             if wanted.share != volume.share {
                 device.gate().set_share(wanted.share);
                 volume.share = wanted.share;

@@ -1,7 +1,7 @@
 //! The settings file: TOML in, types that cannot be wrong out, or one mistake with its place.
 //!
 //! ```text
-//! text -> document (tables with places) -> volume, pool, kv, admin (defaults, units, limits)
+//! text -> document (tables with places) -> volume, instance, pool, kv, admin (defaults, units, limits)
 //!                                       -> between sections: names that exist, paths that differ
 //! ```
 //!
@@ -9,6 +9,7 @@
 
 mod admin;
 mod document;
+mod instance;
 mod kv;
 mod mistake;
 mod nearest;
@@ -22,16 +23,19 @@ use std::path::Path;
 
 pub(crate) use self::admin::{Admin, AdminListen};
 use self::document::Document;
+use self::instance::Instance;
 pub(crate) use self::kv::Kv;
 pub(crate) use self::mistake::Mistake;
 pub(crate) use self::pool::{PLACEMENTS, Placement, Pool};
-pub(crate) use self::volume::Volume;
+pub(crate) use self::volume::{Volume, terms};
 
 /// All settings of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
     /// The device volumes, by name.
     pub(crate) volumes: Vec<Volume>,
+    /// What the machine allows them together.
+    pub(crate) instance: Instance,
     /// The pools over them, by name.
     pub(crate) pools: Vec<Pool>,
     /// The key-value store and its door.
@@ -61,7 +65,7 @@ impl Entry {
     }
 }
 
-const SECTIONS: &[&str] = &["admin", "kv", "pool", "volume"];
+const SECTIONS: &[&str] = &["admin", "instance", "kv", "pool", "volume"];
 
 impl Settings {
     /// Reads the file at `path`. Relative paths in it start from the directory it is in.
@@ -90,7 +94,12 @@ impl Settings {
         };
         volume::check_apart(&root, &volumes)?;
         pool::check_apart(&root, &pools)?;
-        Ok(Self { volumes, pools, kv, admin })
+        let mut settings = Self { volumes, instance: Instance::default(), pools, kv, admin };
+        if let Some(section) = root.optional_section("instance", instance::KEYS)? {
+            let volumes = settings.kv_pool().volumes.len() as u64;
+            settings.instance = Instance::read(&section, volumes)?;
+        }
+        Ok(settings)
     }
 
     /// The pool the store is on.
@@ -125,6 +134,7 @@ impl Settings {
     /// Every effective setting, defaults included, in the order of the sections.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let mut entries: Vec<_> = self.volumes.iter().flat_map(Volume::entries).collect();
+        entries.extend(self.instance.entries());
         entries.extend(self.pools.iter().flat_map(Pool::entries));
         entries.extend(self.kv.entries());
         entries.extend(self.admin.iter().flat_map(Admin::entries));

@@ -40,6 +40,8 @@ pub struct Volume {
     name: String,
     home: Home,
     contract: Contract,
+    /// What the gate goes by, if that is less.
+    at_most: Option<Contract>,
     share: Share,
     scheduler: Policy,
     simulate: bool,
@@ -83,6 +85,7 @@ impl Volume {
             name: name.into(),
             home,
             contract,
+            at_most: None,
             share: Share::default(),
             scheduler: Policy::default(),
             simulate: false,
@@ -95,6 +98,15 @@ impl Volume {
     #[must_use]
     pub fn simulated(mut self) -> Self {
         self.simulate = true;
+        self
+    }
+
+    /// Uses no more than `contract`, although more was bought with it: its part of what the machine
+    /// allows all its volumes, see [`policy::contract::instance`]. Its provider, if it is simulated, goes
+    /// by what was bought.
+    #[must_use]
+    pub fn at_most(mut self, contract: Contract) -> Self {
+        self.at_most = Some(contract);
         self
     }
 
@@ -144,6 +156,7 @@ impl Volume {
             None => device,
         };
         let (name, share, policy) = (&self.name, self.share, self.scheduler);
+        let contract = self.at_most.as_ref().unwrap_or(contract);
         let gate = Gate::with_policy(device, name, contract, share, policy, clock.clone());
         gate.set_adapt(self.adapt.unwrap_or(!self.simulate));
         Ok(Device { name: self.name.clone(), gate: Arc::new(gate), provider })
@@ -187,10 +200,20 @@ impl Device {
     /// Goes by new terms from now on; whoever plays the provider does so first, and starts with all of
     /// them in hand, so that nothing the gate lets through overdraws them.
     pub fn set_contract(&self, contract: &Contract) {
+        self.set_contract_at_most(contract, contract);
+    }
+
+    /// As [`Device::set_contract`], and uses no more than `most` of it: see [`Volume::at_most`].
+    pub fn set_contract_at_most(&self, contract: &Contract, most: &Contract) {
         if let Some(provider) = &self.provider {
             provider.set_contract(contract);
         }
-        self.gate.set_contract(contract);
+        self.set_at_most(most);
+    }
+
+    /// Uses no more than `most` from now on. What was bought stays as it is.
+    pub fn set_at_most(&self, most: &Contract) {
+        self.gate.set_contract(most);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use plimsoll::kv::{Builder, Store};
 use plimsoll::volumes::{Devices, Volume};
+use policy::contract::Contract;
 use policy::placement::{Hash, RoundRobin, Single, Stripe};
 use pool::spread::Opening;
 use volume::Clock;
@@ -10,11 +11,21 @@ use crate::settings::{self, Placement, Settings};
 
 /// The volumes of the store's pool.
 pub(crate) fn volumes(settings: &Settings) -> Vec<Volume> {
+    let parts = parts(settings);
+    parts.into_iter().map(|(volume, most)| device(volume).at_most(most)).collect()
+}
+
+/// The settings of each of them, and the contract its gate goes by: its own, or its part of what the
+/// machine allows.
+pub(crate) fn parts(settings: &Settings) -> Vec<(&settings::Volume, Contract)> {
     let volume = |name: &String| {
         let volume = settings.volumes.iter().find(|volume| volume.name == *name);
-        device(volume.expect("the settings were checked when they were read"))
+        volume.expect("the settings were checked when they were read")
     };
-    settings.kv_pool().volumes.iter().map(volume).collect()
+    let volumes: Vec<_> = settings.kv_pool().volumes.iter().map(volume).collect();
+    let contracts: Vec<_> = volumes.iter().map(|volume| &volume.contract).collect();
+    let divided = settings.instance.limits().divide(&contracts);
+    volumes.into_iter().zip(divided).collect()
 }
 
 fn device(settings: &settings::Volume) -> Volume {

@@ -86,6 +86,16 @@ const MISTAKES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "limits of the instance",
+        &[
+            ("", "[instance]\niops = 0\n"),
+            ("", "[instance]\nmib_per_s = 1\n"),
+            ("", "[instance]\nmib_per_s = \"593\"\n"),
+            ("", "[instance]\nmbps = 4750\n"),
+            ("[kv]", "[instance.a]\niops = 12000\n\n[kv]"),
+        ],
+    ),
+    (
         "volumes and pools that do not fit",
         &[
             ("[\"a\", \"b\"]", "[\"a\", \"c\"]"),
@@ -238,6 +248,10 @@ fn the_effective_settings_are_a_file_that_says_the_same() {
         path = "/mnt/c"
         contract = { iops = 200, mib_per_s = 40 }
 
+        [instance]
+        iops = 12000
+        mib_per_s = 593
+
         [pool.main]
         placement = "stripe"
         chunk = "64KiB"
@@ -316,4 +330,23 @@ fn certificates_of_clients_open_other_addresses_too() {
 fn a_file_that_is_not_there() {
     let mistake = Settings::load(Path::new("/nonexistent/plimsoll.toml")).expect_err("no file");
     expect!["/nonexistent/plimsoll.toml: the settings file: found No such file or directory (os error 2); accepted: a file this user may read"].assert_eq(&mistake.to_string());
+}
+
+#[test]
+fn what_the_instance_allows_is_not_what_was_bought() {
+    let text = with("[kv]", "[instance]\niops = 5000\n\n[kv]");
+    let settings = parse(&text).expect("a good file");
+    let parts = crate::wiring::parts(&settings);
+    let terms: Vec<_> = parts.iter().map(|(of, most)| (of.terms(), terms(most))).collect();
+    let each = ("gp3, 3000 IOPS, 125 MiB/s".into(), "gp3, 2500 IOPS, 125 MiB/s".into());
+    assert_eq!(terms, [each.clone(), each]);
+}
+
+#[test]
+fn an_instance_with_room_changes_nothing() {
+    let text = with("[kv]", "[instance]\niops = 6000\nmib_per_s = 250\n\n[kv]");
+    let settings = parse(&text).expect("a good file");
+    for (volume, most) in crate::wiring::parts(&settings) {
+        assert_eq!(volume.contract, most);
+    }
 }

@@ -88,14 +88,7 @@ impl Volume {
 
     /// The terms in words: `gp3, 3000 IOPS, 125 MiB/s`.
     pub(crate) fn terms(&self) -> String {
-        let mut terms = self.contract.name.clone();
-        for limit in [
-            self.contract.paid_iops().map(|iops| Iops(iops).to_string()),
-            self.contract.paid_bytes_per_sec().map(|bytes| BytesPerSec(bytes).to_string()),
-        ] {
-            terms.extend(limit.map(|limit| format!(", {limit}")));
-        }
-        terms
+        terms(&self.contract)
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
@@ -123,6 +116,18 @@ impl Volume {
         entries.push(Entry::new(&section, "scheduler", format_args!("{scheduler:?}")));
         entries
     }
+}
+
+/// A contract's terms in words.
+pub(crate) fn terms(of: &Contract) -> String {
+    let mut terms = of.name.clone();
+    for limit in [
+        of.paid_iops().map(|iops| Iops(iops).to_string()),
+        of.paid_bytes_per_sec().map(|bytes| BytesPerSec(bytes).to_string()),
+    ] {
+        terms.extend(limit.map(|limit| format!(", {limit}")));
+    }
+    terms
 }
 
 /// No two volumes may be one directory: each would count the other's I/O as nobody's.

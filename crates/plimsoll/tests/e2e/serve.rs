@@ -171,6 +171,43 @@ fn a_contract_changes_while_serving_and_other_settings_wait() {
 }
 
 #[test]
+fn the_limits_of_the_instance_change_while_serving() {
+    let place = Place::new();
+    // One of them simulated: its provider keeps to what was bought.
+    let with = |instance: &str| {
+        let simulated = "path = \"c\"\nsimulate = true";
+        settings("gp3", "").replace("path = \"c\"", simulated) + instance
+    };
+    place.write(&with("[instance]\niops = 6000\n"));
+    let server = place.serve();
+    let paid = || figures(&server.admin("GET /metrics").1, "plimsoll_volume_paid_iops");
+    let of_each = |iops| ["a", "b", "c"].map(|volume| format!("{{volume=\"{volume}\"}} {iops}"));
+    let ends_with = |iops| {
+        let (paid, wanted) = (paid(), of_each(iops));
+        assert_eq!(paid.len(), wanted.len());
+        for (paid, wanted) in paid.iter().zip(wanted) {
+            assert!(paid.ends_with(&wanted), "{paid}: {wanted}");
+        }
+    };
+    ends_with(2000);
+    place.write(&with("[instance]\niops = 3000\nmib_per_s = 1000\n"));
+    let (_, told) = server.admin("POST /reload");
+    assert!(told.starts_with("instance: 3000 IOPS, 1000 MiB/s for all volumes\n"), "{told}");
+    assert!(told.contains("volume c: its gate goes by gp3, 1000 IOPS, 125 MiB/s\n"), "{told}");
+    assert!(!told.contains("restart") && !told.contains("contract is now"), "{told}");
+    ends_with(1000);
+    place.write(&with(""));
+    let (_, told) = server.admin("POST /reload");
+    assert!(told.starts_with("instance: no limits for all volumes\n"), "{told}");
+    assert!(told.contains("volume a: its gate goes by its contract\n"), "{told}");
+    ends_with(3000);
+    let (_, told) = server.admin("POST /reload");
+    assert_eq!(told, "nothing has changed\n");
+    assert_eq!(server.client().ask("set k v"), "+OK");
+    server.stop();
+}
+
+#[test]
 fn a_share_changes_while_serving() {
     let place = Place::new();
     place.write(&settings("gp3", ""));

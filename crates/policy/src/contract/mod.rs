@@ -4,6 +4,7 @@
 //! come with the program are in the [`catalogue`].
 
 pub mod catalogue;
+pub mod instance;
 pub mod spec;
 
 use std::time::Duration;

@@ -1,0 +1,143 @@
+//! The smaller of two contracts: a machine in a cloud has limits of its own for all its volumes
+//! together, and volumes that were bought for more than that never get it (MECHANISMS 2.12).
+//!
+//! A gate knows one volume. So the instance's limits are divided among the volumes once, when they are
+//! opened, and each gate goes by what its volume gets:
+//!
+//! ```text
+//!   what lasts      every volume's smallest rate; where the sum is too much, in proportion
+//!   what is spare   to those that burst, in proportion to how much faster they can go
+//! ```
+//!
+//! That is safe and needs no word between gates, but it is static: what one volume leaves, another
+//! cannot use (docs/adr/0013-instance-limits-are-divided.md).
+
+use super::{Contract, Counted, Limit};
+use crate::units::KIB;
+
+/// What a volume gets first, if it was bought: the rest is divided.
+const OPS_MIN: u64 = 1;
+const BYTES_MIN: u64 = 256 * KIB;
+
+/// What an instance allows all its volumes together.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Instance {
+    /// Operations a second; `None` where they are not limited. An operation of a volume is taken for
+    /// one of the instance.
+    pub ops_per_sec: Option<u64>,
+    /// Bytes a second; `None` where they are not limited.
+    pub bytes_per_sec: Option<u64>,
+}
+
+impl Instance {
+    /// The contracts by which the gates of volumes with these `contracts` go, in the same order.
+    ///
+    /// Of each kind they are together never faster than the instance, bursts included, and none is
+    /// faster than its volume's own. They are the same where the volumes together cannot exceed it.
+    /// A volume without a limit of a kind counts as one that was bought for an equal part of the
+    /// instance's and may burst to all of it.
+    ///
+    /// Less than one token a second for each volume cannot be divided; each gets one then.
+    #[must_use]
+    pub fn divide(&self, contracts: &[&Contract]) -> Vec<Contract> {
+        let mut divided: Vec<Contract> = contracts.iter().map(|&of| of.clone()).collect();
+        let kinds = [
+            (Counted::Ops, self.ops_per_sec, OPS_MIN),
+            (Counted::Bytes, self.bytes_per_sec, BYTES_MIN),
+        ];
+        for (counts, most, least) in kinds {
+            let Some(most) = most else { continue };
+            for (contract, part) in divided.iter_mut().zip(parts(contracts, counts, most, least)) {
+                lower(contract, counts, part);
+            }
+        }
+        divided
+    }
+}
+
+/// How fast a volume may go.
+#[derive(Clone, Copy, Debug)]
+struct Speed {
+    lasting: u64,
+    /// Of a burst; not below `lasting`.
+    highest: u64,
+}
+
+impl Speed {
+    fn of(contract: &Contract, counts: Counted, most: u64, equal: u64) -> Self {
+        let least = |with_credits: bool| {
+            let limits = contract.limits.iter().filter(|limit| limit.counts == counts);
+            let limits = limits.filter(|limit| with_credits || !limit.is_credits());
+            limits.map(|limit| limit.rate_per_sec).min()
+        };
+        let lasting = least(true).unwrap_or(equal);
+        // Nothing but credits is between such a volume and all it can save up.
+        let highest = least(false).unwrap_or(most).max(lasting);
+        Self { lasting, highest }
+    }
+}
+
+/// What each volume gets of `most` tokens a second: together not more, but at least one each.
+fn parts(contracts: &[&Contract], counts: Counted, most: u64, least: u64) -> Vec<u64> {
+    let equal = (most / (contracts.len() as u64).max(1)).max(1);
+    let speeds = contracts.iter().map(|contract| Speed::of(contract, counts, most, equal));
+    let speeds: Vec<_> = speeds.collect();
+    let least = least.min(equal);
+    let first = speeds.iter().map(|speed| speed.lasting.min(least)).collect();
+    let lasting = raise(first, speeds.iter().map(|speed| speed.lasting), most);
+    raise(lasting, speeds.iter().map(|speed| speed.highest), most)
+}
+
+/// Raises `parts` towards what is `wanted`, by what they leave of `most`, in proportion to what they
+/// lack.
+fn raise(mut parts: Vec<u64>, wanted: impl Iterator<Item = u64> + Clone, most: u64) -> Vec<u64> {
+    let has = sum(parts.iter().copied());
+    let lacks = sum(wanted.clone()) - has;
+    let spare = u128::from(most).saturating_sub(has).min(lacks);
+    if lacks == 0 {
+        return parts;
+    }
+    let mut left = spare;
+    for (part, wanted) in parts.iter_mut().zip(wanted.clone()) {
+        // Neither factor is above one u64.
+        let more = u128::from(wanted - *part) * spare / lacks;
+        left -= more;
+        *part += u64::try_from(more).expect("at most what was lacking, a u64");
+    }
+    // What was rounded off is less than one for each that still lacks something.
+    for (part, wanted) in parts.iter_mut().zip(wanted) {
+        if left > 0 && *part < wanted {
+            *part += 1;
+            left -= 1;
+        }
+    }
+    parts
+}
+
+fn sum(numbers: impl Iterator<Item = u64>) -> u128 {
+    numbers.map(u128::from).sum()
+}
+
+/// Keeps `contract` to `part` tokens a second. Credits stay as deep as they are: a limit beside them
+/// says how fast they are spent.
+fn lower(contract: &mut Contract, counts: Counted, part: u64) {
+    let is_kept = |limit: &&Limit| limit.counts == counts && !limit.is_credits();
+    let highest = contract.limits.iter().filter(is_kept).map(|limit| limit.rate_per_sec).min();
+    if highest.is_some_and(|highest| highest <= part) {
+        return;
+    }
+    for limit in contract.limits.iter_mut().filter(|limit| limit.counts == counts) {
+        let is_credits = limit.is_credits();
+        limit.rate_per_sec = limit.rate_per_sec.min(part);
+        if !is_credits {
+            limit.depth = limit.depth.min(part);
+        }
+    }
+    if highest.is_none() {
+        // At the end: a budget whose terms change takes the first of a kind for the first, and so on.
+        contract.limits.push(Limit { counts, rate_per_sec: part, depth: part });
+    }
+}
+
+#[cfg(test)]
+mod tests;
