@@ -59,10 +59,10 @@ impl Program {
     /// Goes by the new contracts of volumes, and by what the machine allows them now; tells what changed.
     fn change_contracts(&self, current: &mut Settings, new: &Settings) -> Vec<String> {
         let before = current.clone();
-        let here = self.store.devices().here();
+        let devices = self.store.devices();
         for volume in &mut current.volumes {
             let wanted = new.volumes.iter().find(|other| other.name == volume.name);
-            if let Some(wanted) = wanted.filter(|_| here.iter().any(|d| d.name() == volume.name)) {
+            if let Some(wanted) = wanted.filter(|_| devices.get(&volume.name).is_some()) {
                 volume.take_contract_of(wanted);
             }
         }
@@ -75,7 +75,7 @@ impl Program {
             wiring::parts(&before).iter().zip(wiring::parts(current))
         {
             let name = &volume.name;
-            let Some(device) = here.iter().find(|device| device.name() == name) else { continue };
+            let Some(device) = devices.get(name) else { continue };
             if volume.contract != old.contract {
                 device.set_contract_at_most(&volume.contract, &most);
                 told.push(format!("volume {name}: contract is now {}", volume.terms()));
@@ -125,10 +125,10 @@ impl Figures for Program {
             let (id, _) = self.store.pool().volumes().find(|(_, label)| *label == name)?;
             modes.get(&id).map(|&mode| mode == Mode::Light)
         };
-        let devices = self.store.devices().here().iter();
+        let devices = self.store.devices().here().into_iter();
         let figures = devices.map(|device| figures::Volume {
             spare: spare(device.name()),
-            ..volume_figures(device)
+            ..volume_figures(&device)
         });
         figures.collect()
     }
@@ -158,7 +158,7 @@ impl Figures for Program {
 
 impl Control for Program {
     fn health(&self) -> Health {
-        let mut problems = self.store.devices().away().to_vec();
+        let mut problems = self.store.devices().away();
         for device in self.store.devices().here() {
             if let Err(error) = block_on(device.gate().space()) {
                 problems.push(format!("volume {}: {error}", device.name()));
@@ -180,7 +180,7 @@ impl Control for Program {
         for volume in &mut current.volumes {
             let (Some(wanted), Some(device)) = (
                 new.volumes.iter().find(|other| other.name == volume.name),
-                self.store.devices().here().iter().find(|device| device.name() == volume.name),
+                self.store.devices().get(&volume.name),
             ) else {
                 continue;
             };

@@ -10,6 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use policy::budget::Share;
 use policy::contract::spec::{Bought, SpecError};
 use policy::contract::{Contract, catalogue};
@@ -163,13 +164,10 @@ impl Volume {
     }
 }
 
-/// A gate that others hold too.
-pub(crate) type SharedGate = Arc<Gate<Arc<dyn volume::Volume>>>;
-
 /// An open volume behind its gate.
 pub struct Device {
     name: String,
-    gate: SharedGate,
+    gate: Arc<Gate<Arc<dyn volume::Volume>>>,
     /// What plays the provider, if the volume is simulated.
     provider: Option<Arc<Simulate<Arc<dyn volume::Volume>>>>,
 }
@@ -187,8 +185,8 @@ impl Device {
         &self.gate
     }
 
-    pub(crate) fn shared_gate(&self) -> SharedGate {
-        Arc::clone(&self.gate)
+    fn member(&self) -> Member {
+        Member::new(&*self.name, Arc::clone(&self.gate))
     }
 
     /// What the provider has seen of it, if somebody plays the provider.
@@ -217,10 +215,18 @@ impl Device {
     }
 }
 
-/// The volumes of a pool, open, and those of them that could not be.
-pub struct Devices {
-    here: Vec<Device>,
+/// The volumes of a pool, open, and those of them that could not be. Clones are handles to the same
+/// volumes, which come and go while the pool is open.
+#[derive(Clone)]
+pub struct Devices(Arc<RwLock<List>>);
+
+#[derive(Default)]
+struct List {
+    here: Vec<Arc<Device>>,
+    /// What is wrong with those that could not be opened, for people.
     away: Vec<String>,
+    /// How often `here` has changed.
+    changes: u64,
 }
 
 impl Devices {
@@ -230,44 +236,51 @@ impl Devices {
     /// `Volume`: another process has one of them, or it cannot be used. `AllAway`: none is there.
     pub fn open(volumes: &[Volume], clock: &Clock) -> Result<Self> {
         let dirs = DirOptions::default();
-        let (mut here, mut away) = (Vec::new(), Vec::new());
+        let mut list = List::default();
         for volume in volumes {
             let name = &volume.name;
             match volume.open(clock, &dirs) {
-                Ok(device) => here.push(device),
+                Ok(device) => list.here.push(Arc::new(device)),
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
-                    away.push(format!("volume {name} is away: {error}"));
+                    list.away.push(format!("volume {name} is away: {error}"));
                 }
                 Err(source) => return Err(Error::Volume { name: name.clone(), source }),
             }
         }
-        if here.is_empty() {
-            return Err(Error::AllAway(away));
+        if list.here.is_empty() {
+            return Err(Error::AllAway(list.away));
         }
-        Ok(Self { here, away })
+        Ok(Self(Arc::new(RwLock::new(list))))
     }
 
-    /// Those that are there.
+    /// Those that are there now. Whoever keeps one keeps it open, even when it leaves the pool.
     #[must_use]
-    pub fn here(&self) -> &[Device] {
-        &self.here
+    pub fn here(&self) -> Vec<Arc<Device>> {
+        self.0.read().here.clone()
+    }
+
+    /// The one of this name, if it is there.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Arc<Device>> {
+        let list = self.0.read();
+        list.here.iter().find(|device| device.name() == name).cloned()
     }
 
     /// What is wrong with those that are not, a line each.
     #[must_use]
-    pub fn away(&self) -> &[String] {
-        &self.away
+    pub fn away(&self) -> Vec<String> {
+        self.0.read().away.clone()
     }
 
-    pub(crate) fn gates(&self) -> Vec<SharedGate> {
-        self.here.iter().map(|device| Arc::clone(&device.gate)).collect()
+    /// A number that differs whenever volumes came or went in between.
+    pub(crate) fn changes(&self) -> u64 {
+        self.0.read().changes
     }
 
     /// Those that are there, as a pool takes them.
     #[must_use]
     pub fn members(&self) -> Vec<Member> {
-        let members = self.here.iter();
-        members.map(|device| Member::new(&*device.name, Arc::clone(&device.gate))).collect()
+        self.0.read().here.iter().map(|device| device.member()).collect()
     }
 
     /// Opens the pool on them; makes it if all of them are there and blank. It blocks, for as long as
@@ -276,7 +289,7 @@ impl Devices {
     /// # Errors
     /// As [`Spread::open`].
     pub fn open_pool(&self, opening: Opening) -> Result<Spread> {
-        self.open_as(if self.away.is_empty() {
+        self.open_as(if self.0.read().away.is_empty() {
             let id = u128::from(any_number()) << 64 | u128::from(any_number());
             opening.create_if_missing(PoolId(id))
         } else {
@@ -298,7 +311,7 @@ impl Devices {
 
     /// Lets nothing through any more.
     pub fn close(&self) {
-        self.here.iter().for_each(|device| device.gate.close());
+        self.0.read().here.iter().for_each(|device| device.gate.close());
     }
 }
 

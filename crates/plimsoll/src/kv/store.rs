@@ -181,7 +181,7 @@ impl Builder {
         let db = open_under(pool.clone(), clock.clone(), &options, families, loads)
             .map_err(|source| Error::Store { name: options.name, source })?;
         let db = Arc::new(db);
-        let watch = Watch::start(&db, devices.gates());
+        let watch = Watch::start(&db, devices.clone());
         Ok(Store { watch, db, pool, devices, clock })
     }
 }

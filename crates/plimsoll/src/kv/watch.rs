@@ -12,7 +12,7 @@ use policy::purpose::Pressure;
 use rocks::Bell;
 
 use super::Db;
-use crate::volumes::SharedGate;
+use crate::volumes::Devices;
 
 /// The longest time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -24,12 +24,12 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn start(db: &Arc<Db>, gates: Vec<SharedGate>) -> Self {
+    pub(super) fn start(db: &Arc<Db>, devices: Devices) -> Self {
         let bell = Arc::clone(db.shim().bell());
         let (db, rings) = (Arc::downgrade(db), Arc::clone(&bell));
         let thread = std::thread::Builder::new()
             .name("pressure".into())
-            .spawn(move || watch(&db, &gates, &rings))
+            .spawn(move || watch(&db, &devices, &rings))
             .expect("the system has room for one more thread");
         Self { bell, thread: Some(thread) }
     }
@@ -45,16 +45,18 @@ impl Drop for Watch {
     }
 }
 
-fn watch(db: &Weak<Db>, gates: &[SharedGate], bell: &Bell) {
+fn watch(db: &Weak<Db>, devices: &Devices, bell: &Bell) {
     let mut gauge = Gauge::default();
-    let mut told = Pressure::default();
+    let mut told = (Pressure::default(), 0);
     while bell.wait(LOOK_EVERY) {
         let Some(db) = db.upgrade() else { return };
         let pressure = gauge.see(db.pressure());
         drop(db);
-        if pressure != told {
-            gates.iter().for_each(|gate| gate.set_pressure(pressure));
-            told = pressure;
+        // A volume that has just come knows nothing.
+        let news = (pressure, devices.changes());
+        if news != told {
+            devices.here().iter().for_each(|device| device.gate().set_pressure(pressure));
+            told = news;
         }
     }
 }

@@ -17,7 +17,6 @@ use bench::ycsb::{
 use clap::builder::PossibleValuesParser;
 use indicatif::ProgressBar;
 use plimsoll::kv::{Db, Store};
-use plimsoll::volumes::Device;
 use policy::contract::catalogue;
 use policy::units::Bytes;
 use rust_rocksdb::{ErrorKind, WaitForCompactOptions};
@@ -371,11 +370,11 @@ fn describe(report: &mut Report, settings: &Settings, place: &Place) {
 
 /// The volumes as the bench sees them.
 fn volumes(store: &Store) -> Vec<Volume<'_>> {
-    let devices = store.devices().here().iter();
+    let devices = store.devices().here().into_iter();
     let volumes = devices.map(|device| Volume {
         name: device.name().into(),
         paid_iops: device.gate().meter().contract.paid_iops(),
-        ops: Tally::new(|| device.gate().meter().spent().ops),
+        ops: Tally::new(move || device.gate().meter().spent().ops),
     });
     volumes.collect()
 }
@@ -383,6 +382,6 @@ fn volumes(store: &Store) -> Vec<Volume<'_>> {
 /// How many I/Os the simulated providers made wait; none if no volume is simulated.
 fn overdrawn(store: &Store) -> Option<u64> {
     let devices = store.devices().here();
-    let seen: Vec<_> = devices.iter().filter_map(Device::seen_by_provider).collect();
+    let seen: Vec<_> = devices.iter().filter_map(|device| device.seen_by_provider()).collect();
     (!seen.is_empty()).then(|| seen.iter().map(|count| count.throttled).sum())
 }

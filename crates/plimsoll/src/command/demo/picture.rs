@@ -61,7 +61,7 @@ impl View {
             ProgressStyle::with_template("  {prefix:4} {bar:50} {pos:>5} of {len} IOPS {msg}");
         let style = style.expect("the template is right").progress_chars("=> ");
         let all = MultiProgress::new();
-        let bars = program.store.devices().here().iter().map(|device| {
+        let bars = program.store.devices().here().into_iter().map(|device| {
             let line = device.gate().meter().contract.paid_iops().unwrap_or(0);
             all.add(
                 ProgressBar::new(line)
@@ -77,7 +77,7 @@ impl View {
         let devices = program.store.devices().here();
         match self {
             Self::Bars { bars, .. } => {
-                for (bar, device) in bars.iter().zip(devices) {
+                for (bar, device) in bars.iter().zip(&devices) {
                     bar.set_position(device.gate().meter().last_second.ops);
                     bar.set_message(waiting(device));
                 }

@@ -45,7 +45,7 @@ fn open_at(options: Options, clock: Clock) -> Store {
 
 /// I/Os of the volumes that a user waited for.
 fn foreground(store: &Store) -> u64 {
-    let of = |device: &crate::volumes::Device| {
+    let of = |device: &Arc<crate::volumes::Device>| {
         device.gate().meter().classes[Class::Foreground.index()].spent.ops
     };
     store.devices().here().iter().map(of).sum()

@@ -171,8 +171,11 @@ fn reads_again(options: Options) -> u64 {
     };
     let foreground = Class::ALL.iter().position(|&class| class == Class::Foreground).unwrap();
     let issued = || {
-        let devices = store.devices().here().iter();
-        devices.map(|device| device.gate().meter().classes[foreground].spent.ops).sum::<u64>()
+        let devices = store.devices().here();
+        devices
+            .iter()
+            .map(|device| device.gate().meter().classes[foreground].spent.ops)
+            .sum::<u64>()
     };
     read_all();
     let before = issued();
@@ -252,7 +255,8 @@ fn tables_that_pile_up_raise_the_pressure_until_they_are_merged() {
     assert_eq!(seen, [0.25, 0.5, 0.75, 1.0]);
     // The thread that watches has told the gates, or is about to: a flush counts as what it is then.
     let urgent = || {
-        let gates = store.devices().here().iter().map(|device| device.gate().meter());
+        let devices = store.devices().here();
+        let gates = devices.iter().map(|device| device.gate().meter());
         gates.map(|meter| meter.classes[Class::Urgent.index()].granted).sum::<u64>()
     };
     let raised = (0..1000).any(|_| {

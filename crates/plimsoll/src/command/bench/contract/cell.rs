@@ -220,7 +220,8 @@ impl Bencher<'_> {
         settings: &Settings,
         start: Instant,
     ) -> anyhow::Result<Measured> {
-        let gate = stand.device().gate();
+        let device = stand.device();
+        let gate = device.gate();
         let counts = Counted::ALL.map(|counted| Tally::new(move || count(stand, counted)));
         let before = gate.meter();
         let outcome: Outcome = bench.run(settings, &counts, start)?;

@@ -3,6 +3,7 @@
 //! Memory and not a disk: it answers in no time, so that all latency is the simulated contract's (and the
 //! machine's, which is measured). Reads and writes are charged as with O_DIRECT: no page cache is between.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -131,8 +132,8 @@ pub(super) struct Stand {
 }
 
 impl Stand {
-    pub(super) fn device(&self) -> &Device {
-        &self.store.devices().here()[0]
+    pub(super) fn device(&self) -> Arc<Device> {
+        Arc::clone(&self.store.devices().here()[0])
     }
 
     /// From now on the contract holds.
