@@ -14,6 +14,7 @@ pub mod heat;
 pub mod inherit;
 pub mod intent;
 pub mod latency;
+pub mod merge;
 pub mod placement;
 pub mod prefetch;
 pub mod pressure;

@@ -24,6 +24,11 @@ pub enum Origin {
         /// The input level.
         level: u8,
     },
+    /// A log store copies what lives in a file to have the room of what is dead.
+    Merge {
+        /// How near puts are to waiting for it, in percent: see [`crate::merge::Pick`].
+        hunger_percent: u8,
+    },
     /// Files are copied, imported or verified because somebody asked for it, and is patient.
     Bulk,
     /// The pool copies an object from one volume to another.
@@ -136,10 +141,14 @@ impl Io {
             (Step::Log | Step::Manifest, _) | (_, Origin::UserWrite) => Class::Commit,
             (_, Origin::UserRead) => Class::Foreground,
             (_, Origin::Open | Origin::Flush | Origin::Compaction { level: 0 }) => Class::Urgent,
-            (_, Origin::Compaction { level: 1 | 2 }) => Class::Background,
+            (_, Origin::Merge { hunger_percent: 81.. }) => Class::Urgent,
+            (_, Origin::Compaction { level: 1 | 2 } | Origin::Merge { hunger_percent: 30.. }) => {
+                Class::Background
+            }
             (
                 _,
                 Origin::Compaction { .. }
+                | Origin::Merge { .. }
                 | Origin::Bulk
                 | Origin::Copy
                 | Origin::Scrub
@@ -188,6 +197,22 @@ mod tests {
         assert_eq!(
             [0, 1, 2, 3, 6].map(class),
             [Class::Urgent, Class::Background, Class::Background, Class::Idle, Class::Idle]
+        );
+    }
+
+    #[test]
+    fn the_hunger_of_a_merge_decides_its_class() {
+        let class = |hunger_percent| Io::new(Origin::Merge { hunger_percent }, Step::Data).class();
+        assert_eq!(
+            [0, 29, 30, 80, 81, 100].map(class),
+            [
+                Class::Idle,
+                Class::Idle,
+                Class::Background,
+                Class::Background,
+                Class::Urgent,
+                Class::Urgent
+            ]
         );
     }
 

@@ -1,0 +1,290 @@
+//! The sealed files, kept in the orders that rules ask for.
+//!
+//! A put kills a record somewhere, so [`Candidates::died`] is called as often as anything in a store, and
+//! picks must not look at every file. Files are therefore sorted by steps of a thousandth of their bytes:
+//! most records die without moving their file.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::{FileId, Sealed, Triggers, Written};
+use crate::units::MIB;
+
+/// How finely the dead part of a file is told.
+const STEPS: u64 = 1024;
+/// More bins of deaths than this, and their width doubles: a pick looks at the best of each.
+const BINS_MAX: usize = 128;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct File {
+    pub(super) sealed: Sealed,
+    /// Under which keys it is found; none while it has nothing dead, is dead, or is being merged.
+    keys: Option<Keys>,
+    pub(super) merging: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Keys {
+    step: u64,
+    bin: Bin,
+    live: u64,
+}
+
+/// When files die, coarsely; none where nobody knows.
+type Bin = Option<u64>;
+
+impl File {
+    pub(super) const fn live(&self) -> u64 {
+        self.sealed.bytes - self.sealed.dead
+    }
+
+    pub(super) fn dead_share(&self) -> f64 {
+        self.sealed.dead as f64 / self.sealed.bytes.max(1) as f64
+    }
+
+    const fn is_dead(&self) -> bool {
+        self.sealed.dead == self.sealed.bytes
+    }
+
+    fn step(&self) -> u64 {
+        (u128::from(self.sealed.dead) * u128::from(STEPS) / u128::from(self.sealed.bytes.max(1)))
+            as u64
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Candidates {
+    files: HashMap<FileId, File>,
+    /// Dead in all their bytes.
+    dead: BTreeSet<FileId>,
+    by_dead: BTreeMap<Bin, BTreeSet<(u64, Reverse<FileId>)>>,
+    by_live: BTreeSet<(u64, FileId)>,
+    by_partition: BTreeMap<u32, BTreeSet<FileId>>,
+    /// Those that are expected to die, and not being merged.
+    by_death: BTreeSet<(Written, FileId)>,
+    /// Bytes put in a bin of deaths; none where deaths do not matter.
+    bin_width: Option<u64>,
+    triggers: Option<Triggers>,
+    starters: BTreeSet<FileId>,
+    takers: BTreeSet<FileId>,
+}
+
+impl Candidates {
+    pub(super) fn new(deaths: bool, triggers: Option<Triggers>) -> Self {
+        Self {
+            files: HashMap::new(),
+            dead: BTreeSet::new(),
+            by_dead: BTreeMap::new(),
+            by_live: BTreeSet::new(),
+            by_partition: BTreeMap::new(),
+            by_death: BTreeSet::new(),
+            bin_width: deaths.then_some(16 * MIB),
+            triggers,
+            starters: BTreeSet::new(),
+            takers: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn insert(&mut self, sealed: Sealed) {
+        let file = File { sealed, keys: None, merging: false };
+        let before = self.files.insert(sealed.id, file);
+        assert!(before.is_none(), "{:?} is sealed twice", sealed.id);
+        self.enter(sealed.id);
+    }
+
+    /// Counts bytes of a file as dead. False if it is none of these.
+    pub(super) fn died(&mut self, id: FileId, bytes: u64) -> bool {
+        let Some(file) = self.files.get_mut(&id) else { return false };
+        let dead = file.sealed.dead.saturating_add(bytes);
+        debug_assert!(dead <= file.sealed.bytes, "{id:?}: more died than there is");
+        file.sealed.dead = dead.min(file.sealed.bytes);
+        let settled = match file.keys {
+            Some(keys) => keys.step == file.step() && !file.is_dead(),
+            None => file.merging || file.sealed.dead == 0,
+        };
+        if settled {
+            // A file may pass a threshold in bytes between two steps.
+            let sealed = file.sealed;
+            if !file.merging {
+                self.trigger(&sealed);
+            }
+        } else {
+            self.leave(id);
+            self.enter(id);
+        }
+        true
+    }
+
+    /// No candidate any more: it is being merged.
+    pub(super) fn take(&mut self, id: FileId) {
+        self.leave(id);
+        self.file_mut(id).merging = true;
+    }
+
+    /// A candidate again.
+    pub(super) fn put_back(&mut self, id: FileId) {
+        self.file_mut(id).merging = false;
+        self.enter(id);
+    }
+
+    pub(super) fn remove(&mut self, id: FileId) -> Option<File> {
+        self.files.contains_key(&id).then(|| self.leave(id));
+        self.files.remove(&id)
+    }
+
+    pub(super) fn get(&self, id: FileId) -> Option<&File> {
+        self.files.get(&id)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// The oldest dead file.
+    pub(super) fn dead(&self) -> Option<FileId> {
+        self.dead.first().copied()
+    }
+
+    pub(super) fn dead_len(&self) -> usize {
+        self.dead.len()
+    }
+
+    /// The one with most dead, to a thousandth; the oldest of them.
+    pub(super) fn richest(&self) -> Option<FileId> {
+        let tops = self.by_dead.values().filter_map(BTreeSet::last);
+        tops.max().map(|&(_, Reverse(id))| id)
+    }
+
+    /// The one that gives most room for the longest time: what a merge frees, for each byte it copies,
+    /// times how long it takes until the copies would have died by themselves. `unknown` is that
+    /// time where nobody knows it, or it is over.
+    pub(super) fn most_lasting(&self, now: Written, unknown: u64) -> Option<FileId> {
+        let tops = self.by_dead.values().filter_map(BTreeSet::last);
+        let scored = tops.map(|&(_, Reverse(id))| {
+            let file = &self.files[&id];
+            let lasts = match file.sealed.dies {
+                Some(dies) if dies > now => dies.since(now),
+                _ => unknown,
+            };
+            let score = file.sealed.dead as f64 / file.live().max(1) as f64 * lasts as f64;
+            (score, Reverse(id))
+        });
+        scored.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))).map(|(_, Reverse(id))| id)
+    }
+
+    /// The one with the least left alive.
+    pub(super) fn smallest(&self) -> Option<FileId> {
+        self.by_live.first().map(|&(_, id)| id)
+    }
+
+    /// The one of a partition with most dead.
+    pub(super) fn richest_of(&self, partition: u32) -> Option<FileId> {
+        let files = self.by_partition.get(&partition)?.iter();
+        files.copied().max_by_key(|id| (self.files[id].step(), Reverse(*id)))
+    }
+
+    /// The partitions that have candidates.
+    pub(super) fn has_candidates(&self, partition: u32) -> bool {
+        self.by_partition.contains_key(&partition)
+    }
+
+    /// When the next file dies by itself, of those whose time has not come.
+    pub(super) fn next_death(&self, now: Written) -> Option<Written> {
+        let after = (now.plus(1), FileId(0));
+        self.by_death.range(after..).next().map(|&(dies, _)| dies)
+    }
+
+    /// Whether some file starts a merge by the triggers.
+    pub(super) fn any_starter(&self) -> bool {
+        !self.starters.is_empty()
+    }
+
+    /// The oldest file a merge takes by the triggers, if not younger than `last`.
+    pub(super) fn taker(&self, last: FileId) -> Option<FileId> {
+        self.takers.first().copied().filter(|&id| id <= last)
+    }
+
+    /// The youngest file a merge would take by the triggers.
+    pub(super) fn last_taker(&self) -> Option<FileId> {
+        self.takers.last().copied()
+    }
+
+    fn file_mut(&mut self, id: FileId) -> &mut File {
+        self.files.get_mut(&id).expect("whoever asks has looked it up")
+    }
+
+    fn enter(&mut self, id: FileId) {
+        let file = self.files[&id];
+        let Sealed { partition, bytes, dead, dies, .. } = file.sealed;
+        if file.is_dead() {
+            self.dead.insert(id);
+            return;
+        }
+        if let Some(dies) = dies {
+            self.by_death.insert((dies, id));
+        }
+        if dead == 0 {
+            return;
+        }
+        let bin = self.bin_width.and_then(|width| dies.map(|dies| dies.0 / width));
+        let keys = Keys { step: file.step(), bin, live: bytes - dead };
+        self.file_mut(id).keys = Some(keys);
+        self.by_dead.entry(bin).or_default().insert((keys.step, Reverse(id)));
+        self.by_live.insert((keys.live, id));
+        self.by_partition.entry(partition).or_default().insert(id);
+        self.trigger(&file.sealed);
+        if self.by_dead.len() > BINS_MAX {
+            self.widen_bins();
+        }
+    }
+
+    fn leave(&mut self, id: FileId) {
+        let file = self.file_mut(id);
+        let (sealed, keys) = (file.sealed, file.keys.take());
+        self.dead.remove(&id);
+        if let Some(dies) = sealed.dies {
+            self.by_death.remove(&(dies, id));
+        }
+        self.starters.remove(&id);
+        self.takers.remove(&id);
+        let Some(Keys { step, bin, live }) = keys else { return };
+        self.by_live.remove(&(live, id));
+        remove_of(&mut self.by_dead, &bin, &(step, Reverse(id)));
+        remove_of(&mut self.by_partition, &sealed.partition, &id);
+    }
+
+    fn trigger(&mut self, sealed: &Sealed) {
+        let Some(triggers) = self.triggers else { return };
+        let &Sealed { id, bytes, dead, .. } = sealed;
+        if dead > 0 && triggers.take(dead, bytes) {
+            self.takers.insert(id);
+        }
+        if triggers.start(dead, bytes) {
+            self.starters.insert(id);
+        }
+    }
+
+    fn widen_bins(&mut self) {
+        let Some(width) = &mut self.bin_width else { return };
+        *width = width.saturating_mul(2);
+        let narrow = std::mem::take(&mut self.by_dead);
+        for (bin, files) in narrow {
+            let bin = bin.map(|bin| bin / 2);
+            for &(_, Reverse(id)) in &files {
+                let keys = self.files.get_mut(&id).and_then(|file| file.keys.as_mut());
+                keys.expect("it is found by its keys").bin = bin;
+            }
+            self.by_dead.entry(bin).or_default().extend(files);
+        }
+    }
+}
+
+/// Takes an entry out of one of several sets, and the set with its last entry.
+fn remove_of<K: Ord, T: Ord>(sets: &mut BTreeMap<K, BTreeSet<T>>, of: &K, entry: &T) {
+    if let Some(set) = sets.get_mut(of) {
+        set.remove(entry);
+        if set.is_empty() {
+            sets.remove(of);
+        }
+    }
+}

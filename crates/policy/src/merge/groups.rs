@@ -1,0 +1,360 @@
+//! Which of the open files a record goes to: records that die together lie together (MECHANISMS 6.12).
+//!
+//! A file whose records live equally long dies from front to back while the next one is filled, and is dead
+//! whole soon after; one whose records do not keeps room that nobody uses until the last of them has
+//! died, or has to be copied. So each [`Group`] takes the records of a range of lifetimes. What a group costs and
+//! what it saves is in bytes: with f the part of what is put that goes to it, s the standard deviation of its
+//! lifetimes, n partitions and files of R bytes,
+//!
+//! ```text
+//!   room that is dead and not free = sum over the groups of  f · √3 · s  +  n · R/2
+//! ```
+//!
+//! since lifetimes spread evenly over ±√3·s, and the oldest file of each group and partition is half dead. The
+//! ranges are cut where that is least, from what was put lately; one group is best if nothing is known.
+//!
+//! How long a record lives is known where a series says so: a slot is written again after its retention.
+//! Else it is guessed: what replaces a short-lived record is short-lived, and what has survived long
+//! goes on to (the idea of SepBIT, FAST'22). Guesses are not trusted: a few keys are followed until they
+//! die, and s is that of their true lifetimes. If keys are overwritten at random, s is the same in each
+//! range, no cut pays, and all records share one group.
+
+use std::collections::HashMap;
+
+use super::Written;
+
+/// One of the files that are open at once in a partition.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Group(pub u8);
+
+/// What is known of how long a record will live.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Life {
+    /// It dies then: its slot is written again, or its retention ends.
+    Until(Written),
+    /// It takes the place of a record that was put then.
+    Replaces(Written),
+    /// It is the first of its key.
+    First,
+}
+
+/// Where a record goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Placed {
+    /// To which of the open files.
+    pub group: Group,
+    /// When it dies, if that is known; the latest of a file's records is its [`super::Sealed::dies`].
+    pub dies: Option<Written>,
+}
+
+/// Lifetimes are told apart by quarters of a power of two.
+const BINS_PER_DOUBLING: u32 = 4;
+const BINS: usize = (64 * BINS_PER_DOUBLING) as usize;
+/// A group must save this part of the room that is lost without groups. Else chance would cut: among as
+/// few as [`FOLLOWED_MAX`] lifetimes, some range always looks better than the rest.
+const WORTHWHILE: f64 = 0.05;
+/// Keys that are followed at once.
+const FOLLOWED_MAX: usize = 4096;
+/// Lifetimes that have to be seen before guesses are grouped by.
+const SEEN_MIN: f64 = 256.0;
+
+/// The groups of a store's records.
+#[derive(Clone, Debug)]
+pub struct Groups {
+    max: u8,
+    /// What an open file costs in each group: n · R/2.
+    overhead: f64,
+    file_bytes: u64,
+    /// Bytes put until half of what was seen is forgotten.
+    memory: u64,
+    known: Ranges,
+    guessed: Ranges,
+    /// Of records that a merge copies, and that nothing is known of: they have files of their own.
+    survived: Ranges,
+    planned: Written,
+    followed: HashMap<u64, Followed>,
+    /// Keys whose hash has one of these bits are not followed.
+    mask: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Followed {
+    since: Written,
+    bin: usize,
+    copied: bool,
+}
+
+impl Groups {
+    /// Up to `max` groups for a volume of `capacity` bytes, divided into `partitions` with files of
+    /// `file_bytes`. With one, nothing is grouped.
+    ///
+    /// # Panics
+    /// When there is to be none.
+    #[must_use]
+    pub fn new(max: u8, partitions: u32, file_bytes: u64, capacity: u64) -> Self {
+        assert!(max > 0, "a record has to go somewhere");
+        Self {
+            max,
+            overhead: f64::from(partitions) * file_bytes as f64 / 2.0,
+            file_bytes,
+            memory: capacity.max(1),
+            known: Ranges::new(),
+            guessed: Ranges::new(),
+            survived: Ranges::new(),
+            planned: Written::default(),
+            followed: HashMap::new(),
+            mask: 0,
+        }
+    }
+
+    /// Where a record that is put goes. `key` is a hash of its key, `len` its length in bytes.
+    pub fn put(&mut self, key: u64, life: Life, len: u64, now: Written) -> Placed {
+        self.died(key, now);
+        self.plan(now);
+        let lifetime = match life {
+            Life::Until(dies) => return self.until(dies, len, now),
+            Life::Replaces(since) => now.since(since),
+            Life::First => u64::MAX,
+        };
+        let bin = bin(lifetime);
+        self.follow(key, Followed { since: now, bin, copied: false });
+        Placed { group: self.guessed.group_down(bin, self.max), dies: None }
+    }
+
+    /// Where a record goes that a merge copies: one that dies at `dies`, if that is known, and was put at
+    /// `since`.
+    pub fn copy(
+        &mut self,
+        key: u64,
+        dies: Option<Written>,
+        since: Written,
+        len: u64,
+        now: Written,
+    ) -> Placed {
+        if let Some(dies) = dies {
+            return self.until(dies, len, now);
+        }
+        self.died(key, now);
+        let bin = bin(now.since(since));
+        self.follow(key, Followed { since: now, bin, copied: true });
+        Placed { group: self.survived.group_down(bin, self.max), dies: None }
+    }
+
+    /// The record of a key died without being replaced.
+    pub fn deleted(&mut self, key: u64, now: Written) {
+        self.died(key, now);
+    }
+
+    /// How many groups there are, of records that are put.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.known.len() + self.guessed.len()
+    }
+
+    /// Whether there are none: never.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Whether records may still go to a group. A file of one to which none go is better sealed.
+    #[must_use]
+    pub fn is_open(&self, group: Group) -> bool {
+        let up = usize::from(group.0);
+        let down = usize::from((self.max - 1).saturating_sub(group.0));
+        up < self.known.len() || down < self.guessed.len().max(self.survived.len())
+    }
+
+    fn until(&mut self, dies: Written, len: u64, now: Written) -> Placed {
+        let lifetime = dies.since(now);
+        let bin = bin(lifetime);
+        self.known.see(bin, lifetime as f64, len as f64);
+        Placed { group: self.known.group_up(bin), dies: Some(dies) }
+    }
+
+    fn died(&mut self, key: u64, now: Written) {
+        if key & self.mask != 0 {
+            return;
+        }
+        if let Some(Followed { since, bin, copied }) = self.followed.remove(&key) {
+            let ranges = if copied { &mut self.survived } else { &mut self.guessed };
+            ranges.see(bin, now.since(since) as f64, 1.0);
+        }
+    }
+
+    fn follow(&mut self, key: u64, followed: Followed) {
+        if key & self.mask != 0 {
+            return;
+        }
+        self.followed.insert(key, followed);
+        if self.followed.len() > FOLLOWED_MAX {
+            self.mask = self.mask << 1 | 1;
+            let mask = self.mask;
+            self.followed.retain(|key, _| key & mask == 0);
+        }
+    }
+
+    /// Cuts the ranges anew, once for each file's worth of puts.
+    fn plan(&mut self, now: Written) {
+        let put = now.since(self.planned);
+        if put < self.file_bytes {
+            return;
+        }
+        self.planned = now;
+        let kept = 0.5f64.powf(put as f64 / self.memory as f64);
+        let max = usize::from(self.max);
+        let guesses = usize::from(self.guessed.seen() > 0.0);
+        self.known.plan(max.saturating_sub(guesses).max(1), self.overhead, kept, 0.0);
+        let left = max.saturating_sub(self.known.len()).max(1);
+        self.guessed.plan(left, self.overhead, kept, SEEN_MIN);
+        self.survived.plan(left, self.overhead, kept, SEEN_MIN);
+    }
+}
+
+/// The bin of a lifetime.
+fn bin(lifetime: u64) -> usize {
+    let lifetime = lifetime.max(1);
+    let doubling = lifetime.ilog2();
+    // The two bits behind the leading one.
+    let quarter = if doubling >= 2 { lifetime >> (doubling - 2) & 3 } else { 0 };
+    (doubling * BINS_PER_DOUBLING) as usize + quarter as usize
+}
+
+/// Lifetimes that were seen, by what was known or guessed of them, and how they are cut into ranges.
+#[derive(Clone, Debug)]
+struct Ranges {
+    bins: Vec<Moments>,
+    /// The first bin of each range but the first.
+    cuts: Vec<usize>,
+}
+
+/// Sums over lifetimes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moments {
+    weight: f64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Moments {
+    fn minus(self, other: Self) -> Self {
+        Self {
+            weight: self.weight - other.weight,
+            sum: self.sum - other.sum,
+            squares: self.squares - other.squares,
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            weight: self.weight + other.weight,
+            sum: self.sum + other.sum,
+            squares: self.squares + other.squares,
+        }
+    }
+
+    /// The weight times √3 standard deviations.
+    fn spread(self) -> f64 {
+        if self.weight <= 0.0 {
+            return 0.0;
+        }
+        let mean = self.sum / self.weight;
+        let variance = (self.squares / self.weight - mean * mean).max(0.0);
+        self.weight * (3.0 * variance).sqrt()
+    }
+}
+
+impl Ranges {
+    fn new() -> Self {
+        Self { bins: vec![Moments::default(); BINS], cuts: Vec::new() }
+    }
+
+    fn len(&self) -> usize {
+        if self.seen() > 0.0 { self.cuts.len() + 1 } else { 0 }
+    }
+
+    fn seen(&self) -> f64 {
+        self.bins.iter().map(|moments| moments.weight).sum()
+    }
+
+    fn see(&mut self, bin: usize, lifetime: f64, weight: f64) {
+        let moments = &mut self.bins[bin];
+        moments.weight += weight;
+        moments.sum += weight * lifetime;
+        moments.squares += weight * lifetime * lifetime;
+    }
+
+    /// The group of a bin, counted from the first.
+    fn group_up(&self, bin: usize) -> Group {
+        Group(self.cuts.partition_point(|&cut| cut <= bin) as u8)
+    }
+
+    /// The group of a bin, counted from the last of `max`.
+    fn group_down(&self, bin: usize, max: u8) -> Group {
+        Group(max - 1 - self.group_up(bin).0)
+    }
+
+    /// Cuts into at most `max` ranges, where the room that is lost is least, and keeps that part of what
+    /// was seen.
+    fn plan(&mut self, max: usize, overhead: f64, kept: f64, seen_min: f64) {
+        // Sums over all bins before one that is not empty, and which that is.
+        let mut before = vec![Moments::default()];
+        let mut first = Vec::new();
+        for (bin, moments) in self.bins.iter().enumerate().filter(|(_, m)| m.weight > 0.0) {
+            before.push(before[first.len()].plus(*moments));
+            first.push(bin);
+        }
+        let all = before[first.len()];
+        self.cuts.clear();
+        if all.weight >= seen_min && max > 1 {
+            let fixed = (overhead * all.weight).max(WORTHWHILE * all.spread());
+            self.cuts = cuts(&before, max, fixed).into_iter().map(|at| first[at]).collect();
+        }
+        for moments in &mut self.bins {
+            moments.weight *= kept;
+            moments.sum *= kept;
+            moments.squares *= kept;
+            // Long forgotten, and not worth a look.
+            if moments.weight < 1e-3 {
+                *moments = Moments::default();
+            }
+        }
+    }
+}
+
+/// The cheapest way to cut a row into at most `max` runs, each at the price of its spread and `fixed`:
+/// where the second and all later runs begin. `before[i]` sums the first i entries.
+fn cuts(before: &[Moments], max: usize, fixed: f64) -> Vec<usize> {
+    let count = before.len() - 1;
+    // By the number of runs: the least price of the first i entries, and where the last run begins.
+    let mut prices = vec![f64::INFINITY; count + 1];
+    prices[0] = 0.0;
+    let mut rounds: Vec<(f64, Vec<usize>)> = Vec::new();
+    for _ in 0..max.min(count) {
+        let mut next = vec![f64::INFINITY; count + 1];
+        let mut begins = vec![0; count + 1];
+        for end in 1..=count {
+            for begin in 0..end {
+                let price = prices[begin] + before[end].minus(before[begin]).spread() + fixed;
+                if price < next[end] {
+                    (next[end], begins[end]) = (price, begin);
+                }
+            }
+        }
+        rounds.push((next[count], begins));
+        prices = next;
+    }
+    let prices = rounds.iter().map(|(price, _)| *price);
+    let Some((best, _)) = prices.enumerate().min_by(|a, b| a.1.total_cmp(&b.1)) else {
+        return Vec::new();
+    };
+    let mut cuts = Vec::new();
+    let mut end = count;
+    for (_, begins) in rounds[..=best].iter().rev() {
+        end = begins[end];
+        cuts.push(end);
+    }
+    cuts.pop();
+    cuts.reverse();
+    cuts
+}

@@ -1,0 +1,107 @@
+//! Whether a merge reads a file through, or only what lives in it (MECHANISMS 6.8).
+//!
+//! Every range costs the device an access, and gaps that are read along cost their transfer. A gap is
+//! worth skipping if it takes longer to read than to jump; the file is worth picking apart if all ranges
+//! together take less than one pass through it. On a spinning disk a jump is a seek and half a turn, on
+//! a volume that is paid by operation it is one of these, which carries up to 256 KiB anyway.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::contract::{Contract, OP_BYTES_MAX};
+
+/// What reading costs on a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Device {
+    /// Bytes a second in one run; infinite where nothing limits them.
+    pub bytes_per_sec: f64,
+    /// What it takes to jump: nothing moves meanwhile.
+    pub jump: Duration,
+    /// Operations a second that are paid for; infinite where nothing limits them.
+    pub ops_per_sec: f64,
+    /// The largest I/O that counts as one.
+    pub op_bytes: u64,
+}
+
+impl Device {
+    /// The device a contract is about.
+    #[must_use]
+    pub fn of(contract: &Contract) -> Self {
+        let limit = |per_sec: Option<u64>| per_sec.map_or(f64::INFINITY, |rate| rate as f64);
+        let mut bytes_per_sec = limit(contract.paid_bytes_per_sec());
+        let mut jump = Duration::ZERO;
+        if let Some(disk) = &contract.disk {
+            bytes_per_sec = bytes_per_sec.min(disk.transfer_per_sec as f64);
+            // Within a file the arm moves little; half a turn is what it waits for the sector.
+            let half_turn = Duration::from_secs(30) / disk.rpm.max(1);
+            jump = disk.seek_track + half_turn;
+        }
+        Self {
+            bytes_per_sec,
+            jump,
+            ops_per_sec: limit(contract.paid_iops()),
+            op_bytes: contract.op_bytes_max,
+        }
+    }
+
+    /// The longest gap that is read along: what the device reads in the time of a jump, and at least
+    /// 256 KiB, which is one operation.
+    #[must_use]
+    pub fn gap_max(&self) -> u64 {
+        let jumped = self.bytes_per_sec * self.jump.as_secs_f64();
+        if jumped.is_finite() { OP_BYTES_MAX.max(jumped as u64) } else { OP_BYTES_MAX }
+    }
+
+    /// Seconds the device is busy with reading `ranges`.
+    fn secs<'a>(&self, ranges: impl Iterator<Item = &'a Range<u64>>) -> f64 {
+        let (mut jumps, mut ops, mut bytes) = (0u64, 0u64, 0u64);
+        for range in ranges {
+            let len = range.end - range.start;
+            jumps += 1;
+            ops += len.div_ceil(self.op_bytes.max(1));
+            bytes += len;
+        }
+        let moved = jumps as f64 * self.jump.as_secs_f64() + bytes as f64 / self.bytes_per_sec;
+        moved.max(ops as f64 / self.ops_per_sec)
+    }
+}
+
+/// What of a file to read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Reading {
+    /// All of it, from front to end.
+    Whole,
+    /// These ranges, in this order.
+    Ranges(
+        /// Ascending; they neither touch nor overlap.
+        Vec<Range<u64>>,
+    ),
+}
+
+/// How to read the `live` ranges of a file of `len` bytes. They are ascending and do not overlap.
+///
+/// # Panics
+/// When they are not.
+#[must_use]
+pub fn reading(device: &Device, len: u64, live: impl IntoIterator<Item = Range<u64>>) -> Reading {
+    let gap_max = device.gap_max();
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for range in live {
+        match ranges.last_mut() {
+            Some(last) => {
+                assert!(last.end <= range.start, "ranges ascend");
+                if range.start - last.end < gap_max {
+                    last.end = range.end;
+                } else {
+                    ranges.push(range);
+                }
+            }
+            None => ranges.push(range),
+        }
+    }
+    if device.secs(ranges.iter()) < device.secs(std::iter::once(&(0..len))) {
+        Reading::Ranges(ranges)
+    } else {
+        Reading::Whole
+    }
+}
