@@ -69,7 +69,7 @@ impl Fences {
 }
 
 /// Where a key is between two others, from 0 to 1.
-fn position(key: &[u8], from: &[u8], to: &[u8]) -> f64 {
+pub(crate) fn position(key: &[u8], from: &[u8], to: &[u8]) -> f64 {
     if key <= from {
         return 0.0;
     }

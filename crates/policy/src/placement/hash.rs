@@ -1,5 +1,4 @@
-use super::{Candidate, Layout, Placement, first_from, whole};
-use crate::intent::Intent;
+use super::{Candidate, Layout, New, Placement, Tables, first_from, whole};
 
 /// Each object on the volume its id hashes to, or on the next one that will do.
 ///
@@ -9,15 +8,15 @@ use crate::intent::Intent;
 pub struct Hash;
 
 impl Placement for Hash {
-    fn choose(&mut self, object: u64, intent: &Intent, candidates: &[Candidate]) -> Option<Layout> {
-        let home = mix(object).checked_rem(candidates.len() as u64)?;
-        let at = first_from(candidates, home as usize, intent.len.unwrap_or(0))?;
+    fn choose(&mut self, new: New<'_>, candidates: &[Candidate], _: &Tables) -> Option<Layout> {
+        let home = mix(new.object).checked_rem(candidates.len() as u64)?;
+        let at = first_from(candidates, home as usize, new.len())?;
         Some(whole(&candidates[at]))
     }
 }
 
 /// Spreads consecutive ids: the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
-const fn mix(id: u64) -> u64 {
+pub(super) const fn mix(id: u64) -> u64 {
     let id = id.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let id = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let id = (id ^ (id >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,20 +1,26 @@
 //! Which volume of a pool an object goes to.
 //!
-//! A policy sees the volumes as they are now and answers with a [`Layout`]; it never learns whether
-//! the pool followed. The four here know nothing of keys and heat: they are what a pool starts with,
-//! and the baselines of the benches (MECHANISMS 3.7).
+//! A policy sees the volumes and tables as they are now and answers with a [`Layout`]; it never learns
+//! whether the pool followed. [`LeastOverlap`] keeps tables apart that are read together. The other
+//! four know nothing of keys and load: they are the baselines of the benches (MECHANISMS 3.7).
 
 mod hash;
+mod intervals;
+mod least_overlap;
 mod round_robin;
 mod single;
 mod stripe;
+mod tables;
 
 use std::fmt;
 
 pub use hash::Hash;
+use hash::mix;
+pub use least_overlap::{LeastOverlap, Overlaps};
 pub use round_robin::RoundRobin;
 pub use single::Single;
 pub use stripe::{Chunks, Piece, Stripe};
+pub use tables::{Keys, OVERLAPS_MAX, Table, Tables};
 
 use crate::intent::Intent;
 use crate::units::GIB;
@@ -24,7 +30,7 @@ use crate::units::GIB;
 pub struct VolumeId(pub u16);
 
 /// A volume as placement sees it at one moment.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
     /// Which volume.
     pub volume: VolumeId,
@@ -34,9 +40,39 @@ pub struct Candidate {
     pub total: u64,
     /// Whether it answers and takes writes.
     pub healthy: bool,
+    /// Operations a second that are paid for; 0 where nobody knows.
+    pub paid: f64,
+    /// What it carries, as a part of what is paid for: users' reads, logs and flushes, and the reads
+    /// expected of what was placed there a moment ago. At 1 it carries as much as it can.
+    pub weight: f64,
+    /// Bytes that are being written to it for objects that are not complete.
+    pub in_flight: u64,
+    /// It writes as many bytes a second as it can.
+    pub saturated: bool,
 }
 
 impl Candidate {
+    /// A volume that answers, of whose load nothing is known.
+    #[must_use]
+    pub const fn new(volume: VolumeId, free: u64, total: u64) -> Self {
+        Self {
+            volume,
+            free,
+            total,
+            healthy: true,
+            paid: 0.0,
+            weight: 0.0,
+            in_flight: 0,
+            saturated: false,
+        }
+    }
+
+    /// A volume that does not answer, or takes nothing.
+    #[must_use]
+    pub const fn away(volume: VolumeId) -> Self {
+        Self { healthy: false, ..Self::new(volume, 0, 0) }
+    }
+
     /// Room that no new object takes: for manifest and logs that grow, and because file systems slow
     /// down when nearly full. One part in 64, at most 1 GiB.
     #[must_use]
@@ -89,13 +125,42 @@ impl Layout {
     }
 }
 
+/// An object that needs a place.
+#[derive(Clone, Copy, Debug)]
+pub struct New<'a> {
+    /// Its number.
+    pub object: u64,
+    /// What its creator knows.
+    pub intent: &'a Intent,
+    /// Reads a second that are expected to go to its volume.
+    pub rate: f32,
+}
+
+impl<'a> New<'a> {
+    /// An object nobody is expected to read.
+    #[must_use]
+    pub const fn cold(object: u64, intent: &'a Intent) -> Self {
+        Self { object, intent, rate: 0.0 }
+    }
+
+    /// Its length in bytes, 0 if it is not known.
+    const fn len(&self) -> u64 {
+        match self.intent.len {
+            Some(len) => len,
+            None => 0,
+        }
+    }
+}
+
 /// Chooses volumes for new objects.
 pub trait Placement: Send {
-    /// Where `object` shall go: only to volumes among `candidates` that are healthy and have room for
-    /// it beside their reserve. An object of unknown length is taken to be empty.
+    /// Where `new` shall go: only to volumes among `candidates` that are healthy and have room for it
+    /// beside their reserve. An object of unknown length is taken to be empty. `tables` are those of the
+    /// pool, with the ones that are being written.
     ///
     /// `None` when no volume will do.
-    fn choose(&mut self, object: u64, intent: &Intent, candidates: &[Candidate]) -> Option<Layout>;
+    fn choose(&mut self, new: New<'_>, candidates: &[Candidate], tables: &Tables)
+    -> Option<Layout>;
 }
 
 impl fmt::Display for VolumeId {

@@ -1,5 +1,4 @@
-use super::{Candidate, Layout, Placement, first_from, whole};
-use crate::intent::Intent;
+use super::{Candidate, Layout, New, Placement, Tables, first_from, whole};
 
 /// Each object on the volume after the last one's; a volume that will not do is skipped.
 ///
@@ -12,9 +11,9 @@ pub struct RoundRobin {
 }
 
 impl Placement for RoundRobin {
-    fn choose(&mut self, _: u64, intent: &Intent, candidates: &[Candidate]) -> Option<Layout> {
-        let next = if intent.is_log() { &mut self.next_for_logs } else { &mut self.next };
-        let at = first_from(candidates, *next, intent.len.unwrap_or(0))?;
+    fn choose(&mut self, new: New<'_>, candidates: &[Candidate], _: &Tables) -> Option<Layout> {
+        let next = if new.intent.is_log() { &mut self.next_for_logs } else { &mut self.next };
+        let at = first_from(candidates, *next, new.len())?;
         *next = at + 1;
         Some(whole(&candidates[at]))
     }

@@ -1,5 +1,4 @@
-use super::{Candidate, Layout, Placement, first_from, whole};
-use crate::intent::Intent;
+use super::{Candidate, Layout, New, Placement, Tables, first_from, whole};
 
 /// Everything on the first volume while it has room, then on the next: the single large volume of
 /// the benches.
@@ -7,8 +6,8 @@ use crate::intent::Intent;
 pub struct Single;
 
 impl Placement for Single {
-    fn choose(&mut self, _: u64, intent: &Intent, candidates: &[Candidate]) -> Option<Layout> {
-        let at = first_from(candidates, 0, intent.len.unwrap_or(0))?;
+    fn choose(&mut self, new: New<'_>, candidates: &[Candidate], _: &Tables) -> Option<Layout> {
+        let at = first_from(candidates, 0, new.len())?;
         Some(whole(&candidates[at]))
     }
 }

@@ -1,7 +1,6 @@
 use std::ops::RangeInclusive;
 
-use super::{Candidate, Layout, Placement, first_from, whole};
-use crate::intent::Intent;
+use super::{Candidate, Layout, New, Placement, Tables, first_from, whole};
 use crate::units::KIB;
 
 /// Every object over every volume, in chunks: RAID0, the strongest of the key-blind baselines
@@ -31,12 +30,12 @@ impl Stripe {
 }
 
 impl Placement for Stripe {
-    fn choose(&mut self, object: u64, intent: &Intent, candidates: &[Candidate]) -> Option<Layout> {
+    fn choose(&mut self, new: New<'_>, candidates: &[Candidate], _: &Tables) -> Option<Layout> {
         // The first chunk goes to each volume in its turn, else all short objects share one.
-        let first = object.checked_rem(candidates.len() as u64)? as usize;
-        let len = intent.len.unwrap_or(u64::MAX);
-        if intent.is_log() || len <= self.chunk {
-            let at = first_from(candidates, first, intent.len.unwrap_or(0))?;
+        let first = new.object.checked_rem(candidates.len() as u64)? as usize;
+        let len = new.intent.len.unwrap_or(u64::MAX);
+        if new.intent.is_log() || len <= self.chunk {
+            let at = first_from(candidates, first, new.len())?;
             return Some(whole(&candidates[at]));
         }
         let (before, from) = candidates.split_at(first);
@@ -44,7 +43,7 @@ impl Placement for Stripe {
         // Leaving a volume out makes the others' parts longer, so look again until all take theirs.
         loop {
             let width = over.len() as u64;
-            let known = intent.len.unwrap_or(0);
+            let known = new.len();
             let part = Chunks { chunk: self.chunk, parts: width }.longest_part(known);
             over.retain(|candidate| candidate.takes(part));
             if over.len() as u64 == width {

@@ -4,7 +4,11 @@
 //! policy NAME [CHUNK]              begins a case
 //! volume ID FREE of TOTAL          a volume that answers, or its new state
 //! volume ID away                   one that does not
+//! load ID [WORD VALUE]…            what it carries: weight, paid, in-flight, saturated yes
+//! table ID FAMILY LEVEL FROM TO on ID… [rate READS] [leaving]     a table that is there
+//! moved ID LEVEL · leaving ID · on ID ID… · gone ID               what becomes of one
 //! object ID KIND [LEN]             places an object; the answer stands below it
+//! object ID table LEN FAMILY LEVEL FROM TO [rate READS]           a table, which is there from now on
 //! ```
 //! `UPDATE_EXPECT=1 cargo test` writes the answers anew, to be reviewed as a diff.
 
@@ -12,12 +16,14 @@ use expect_test::expect_file;
 use proptest::prelude::*;
 
 use super::*;
-use crate::intent::{Family, Kind};
+use crate::intent::{Family, KeyRange, Kind};
 use crate::units::{KIB, MIB};
+
+const NAMES: [&str; 5] = ["single", "round-robin", "hash", "stripe", "least-overlap"];
 
 #[test]
 fn the_cases_are_placed_as_written() {
-    for file in ["single", "round-robin", "hash", "stripe"] {
+    for file in NAMES {
         let path = format!("{}/testdata/placement/{file}.txt", env!("CARGO_MANIFEST_DIR"));
         let cases = std::fs::read_to_string(&path).expect("the cases are in the repository");
         expect_file![path].assert_eq(&replay(&cases));
@@ -27,6 +33,8 @@ fn the_cases_are_placed_as_written() {
 fn replay(cases: &str) -> String {
     let mut policy: Box<dyn Placement> = Box::new(Single);
     let mut volumes: Vec<Candidate> = Vec::new();
+    let mut tables = Tables::default();
+    let number = |word: &str| word.parse::<u64>().expect("a number");
     let mut out = String::new();
     for line in cases.lines().filter(|line| !line.starts_with("  ")) {
         out += line;
@@ -35,8 +43,9 @@ fn replay(cases: &str) -> String {
         match words[..] {
             [] | ["#", ..] => {}
             ["policy", name, ref more @ ..] => {
-                policy = named(name, more.first().map(|word| bytes(word)));
+                policy = named(name, more);
                 volumes.clear();
+                tables = Tables::default();
             }
             ["volume", id, ref state @ ..] => {
                 let volume = VolumeId(id.parse().expect("a number"));
@@ -44,9 +53,56 @@ fn replay(cases: &str) -> String {
                 volumes.push(candidate(volume, state));
                 volumes.sort_by_key(|other| other.volume);
             }
+            ["load", id, ref state @ ..] => {
+                let volume = volumes.iter_mut().find(|v| u64::from(v.volume.0) == number(id));
+                load(volume.expect("a volume"), state);
+            }
+            ["table", id, family, level, from, to, "on", ref more @ ..] => {
+                let split = more.iter().position(|word| ["rate", "leaving"].contains(word));
+                let (on, more) = more.split_at(split.unwrap_or(more.len()));
+                tables.insert(Table {
+                    object: number(id),
+                    family: &Family(family.into()),
+                    level: Some(level.parse().expect("a level")),
+                    keys: Some(keys(from, to)),
+                    len: MIB,
+                    on: &on.iter().map(|word| volume(word)).collect::<Vec<_>>(),
+                    rate: rate(more),
+                    leaving: more.contains(&"leaving"),
+                });
+            }
+            ["moved", id, level] => tables.set_level(number(id), level.parse().expect("a level")),
+            ["leaving", id] => tables.set_leaving(number(id), true),
+            ["on", id, ref on @ ..] => {
+                let on: Vec<_> = on.iter().map(|word| volume(word)).collect();
+                tables.set_places(number(id), &on);
+            }
+            ["gone", id] => tables.remove(number(id)),
             ["object", id, kind, ref more @ ..] => {
-                let intent = Intent { kind: self::kind(kind), len: more.first().map(|w| bytes(w)) };
-                let layout = policy.choose(id.parse().expect("a number"), &intent, &volumes);
+                let object = number(id);
+                let (kind, rate) = match more {
+                    [_, family, level, from, to, more @ ..] => {
+                        (table(family, level, from, to), rate(more))
+                    }
+                    _ => (self::kind(kind), 0.0),
+                };
+                let intent = Intent { kind, len: more.first().map(|w| bytes(w)) };
+                let new = New { object, intent: &intent, rate };
+                let layout = policy.choose(new, &volumes, &tables);
+                if let (Kind::Table { family, level, range }, Some(layout)) =
+                    (&intent.kind, &layout)
+                {
+                    tables.insert(Table {
+                        object,
+                        family,
+                        level: *level,
+                        keys: range.as_ref().map(Keys::from),
+                        len: new.len(),
+                        on: layout.volumes(),
+                        rate,
+                        leaving: false,
+                    });
+                }
                 let answer = layout.map_or("nowhere".into(), |layout| layout.to_string());
                 out += &format!("  {answer}\n");
             }
@@ -56,24 +112,56 @@ fn replay(cases: &str) -> String {
     out
 }
 
-fn named(name: &str, chunk: Option<u64>) -> Box<dyn Placement> {
-    match name {
-        "single" => Box::new(Single),
-        "round-robin" => Box::new(RoundRobin::default()),
-        "hash" => Box::new(Hash),
-        "stripe" => Box::new(Stripe::new(chunk.expect("a chunk size"))),
+fn named(name: &str, more: &[&str]) -> Box<dyn Placement> {
+    match (name, more) {
+        ("single", _) => Box::new(Single),
+        ("round-robin", _) => Box::new(RoundRobin::default()),
+        ("hash", _) => Box::new(Hash),
+        ("stripe", [chunk, ..]) => Box::new(Stripe::new(bytes(chunk))),
+        ("least-overlap", ["by-heat", ..]) => Box::new(LeastOverlap::new(7).by_heat()),
+        ("least-overlap", _) => Box::new(LeastOverlap::new(7)),
         _ => panic!("no policy {name:?}"),
     }
 }
 
 fn candidate(volume: VolumeId, state: &[&str]) -> Candidate {
     match state {
-        ["away"] => Candidate { volume, free: 0, total: 0, healthy: false },
-        [free, "of", total] => {
-            Candidate { volume, free: bytes(free), total: bytes(total), healthy: true }
-        }
+        ["away"] => Candidate::away(volume),
+        [free, "of", total] => Candidate::new(volume, bytes(free), bytes(total)),
         _ => panic!("no such state: {state:?}"),
     }
+}
+
+fn load(volume: &mut Candidate, state: &[&str]) {
+    let number = |value: &str| value.parse::<f64>().expect("a number");
+    for pair in state.chunks(2) {
+        match *pair {
+            ["weight", value] => volume.weight = number(value),
+            ["paid", value] => volume.paid = number(value),
+            ["in-flight", value] => volume.in_flight = bytes(value),
+            ["saturated", value] => volume.saturated = value == "yes",
+            _ => panic!("no such load: {pair:?}"),
+        }
+    }
+}
+
+fn volume(word: &str) -> VolumeId {
+    VolumeId(word.parse().expect("a volume"))
+}
+
+fn keys<'a>(first: &'a str, last: &'a str) -> Keys<'a> {
+    Keys { first: first.as_bytes(), last: last.as_bytes() }
+}
+
+fn table(family: &str, level: &str, first: &str, last: &str) -> Kind {
+    let range = KeyRange { first: first.as_bytes().into(), last: last.as_bytes().into() };
+    let level = Some(level.parse().expect("a level"));
+    Kind::Table { family: Family(family.into()), level, range: Some(range) }
+}
+
+fn rate(words: &[&str]) -> f32 {
+    let value = words.iter().position(|word| *word == "rate").map(|at| words[at + 1]);
+    value.map_or(0.0, |value| value.parse().expect("a number"))
 }
 
 fn kind(word: &str) -> Kind {
@@ -97,14 +185,14 @@ fn bytes(word: &str) -> u64 {
 }
 
 fn policies() -> Vec<Box<dyn Placement>> {
-    ["single", "round-robin", "hash", "stripe"].map(|name| named(name, Some(64 * KIB))).into()
+    NAMES.map(|name| named(name, &["64KiB"])).into()
 }
 
 prop_compose! {
     fn any_candidate()(free in 0u64..4 * MIB, more in 0u64..MIB, healthy in any::<bool>())
         -> Candidate
     {
-        Candidate { volume: VolumeId(0), free, total: free + more, healthy }
+        Candidate { healthy, ..Candidate::new(VolumeId(0), free, free + more) }
     }
 }
 
@@ -120,7 +208,7 @@ proptest! {
         for mut policy in policies() {
             for &(object, len) in &objects {
                 let intent = Intent { len: Some(len), ..Intent::DATA };
-                let Some(layout) = policy.choose(object, &intent, &volumes) else {
+                let Some(layout) = policy.choose(New::cold(object, &intent), &volumes, &Tables::default()) else {
                     prop_assert!(volumes.iter().all(|v| !v.takes(len)), "room was overlooked");
                     continue;
                 };
@@ -139,14 +227,17 @@ proptest! {
     #[test]
     fn round_robin_gives_equal_volumes_equal_numbers(count in 1usize..8, rounds in 1usize..10) {
         let volumes: Vec<_> = (0..count as u16)
-            .map(|id| Candidate { volume: VolumeId(id), free: GIB, total: GIB, healthy: true })
+            .map(|id| Candidate::new(VolumeId(id), GIB, GIB))
             .collect();
         let mut policy = RoundRobin::default();
         let mut taken = vec![0; count];
         for object in 0..(count * rounds) as u64 {
-            let layout = policy.choose(object, &Intent::DATA, &volumes).expect("all have room");
+            let new = New::cold(object, &Intent::DATA);
+            let layout = policy.choose(new, &volumes, &Tables::default()).expect("all have room");
             taken[layout.volumes()[0].0 as usize] += 1;
         }
         prop_assert_eq!(taken, vec![rounds; count]);
     }
 }
+
+mod overlap;

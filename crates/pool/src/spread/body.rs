@@ -433,6 +433,7 @@ impl Inner {
                 Record::Create { id, kind, layout, committed: Some(committed), name: name.clone() };
             body.wait_for(self.journal.record(vec![create])?.0);
             table.drafts.remove(&name);
+            self.placing.lock().complete(body.id, len);
             return Ok(());
         }
         if self.committed_len(body).is_some_and(|known| known != len) {

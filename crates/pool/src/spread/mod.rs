@@ -27,6 +27,7 @@ mod check;
 mod claim;
 mod names;
 mod place;
+mod placing;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub use self::body::Handle;
 pub use self::check::{Finding, Problem, Progress, Report};
 pub use self::claim::Claim;
 pub use self::names::{Change, Stat};
+use self::placing::Placing;
 use crate::header::{self, Header, PoolId};
 use crate::leaf::{Leaf, ObjectId};
 use crate::manifest::journal::{Journal, Lsn};
@@ -76,7 +78,8 @@ struct Inner {
     seats: Arc<Seats>,
     /// The volumes for logs and the manifest.
     meta: Vec<VolumeId>,
-    placement: Mutex<Box<dyn Placement>>,
+    /// Locked last, for as long as a decision takes.
+    placing: Mutex<Placing>,
     journal: Journal,
     /// Locked for moments, before the journal's state and never after it.
     table: Mutex<Table>,
@@ -179,11 +182,12 @@ impl Spread {
         for Foreign { volume, name, .. } in &foreign {
             tracing::warn!("volume {volume} holds {name}, which is not the pool's: left alone");
         }
+        let placing = Placing::new(placement, journal.look(placing::tables_of));
         let inner = Inner {
             id: pool,
             seats,
             meta,
-            placement: Mutex::new(placement),
+            placing: Mutex::new(placing),
             journal,
             table: Mutex::default(),
             claimed: Mutex::default(),

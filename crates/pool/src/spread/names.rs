@@ -276,6 +276,9 @@ impl Inner {
         let (lsn, dead) =
             if edit.is_empty() { (0, Vec::new()) } else { self.journal.record(edit)? };
         table.drafts = drafts;
+        for id in dropped.iter().copied().chain(dead.iter().map(|dead| dead.id)) {
+            self.placing.lock().forget(id);
+        }
         for id in dropped {
             if let Some(body) = table.bodies.get(&id) {
                 let dead = Dead { id, kind: body.kind, layout: body.layout.clone() };

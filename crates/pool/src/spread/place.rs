@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use policy::placement::{Candidate, Layout, VolumeId};
+use policy::purpose::Origin;
 use volume::{Error, ErrorKind, Intent, Io, IoBuf, Name, Object, Result, Space};
 
 use super::body::Body;
+use super::placing::Flight;
 use super::{Inner, Spread, Table};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::journal::Lsn;
@@ -108,6 +110,7 @@ impl Inner {
     /// Removes the leaves of an object that got no name after all.
     async fn keep_or_drop<T>(&self, kind: Kind, made: &Made, named: Result<T>) -> Result<T> {
         if named.is_err() {
+            self.placing.lock().forget(made.id);
             for &volume in made.layout.volumes() {
                 self.remove_leaf(volume, Leaf::Object { id: made.id, kind }).await;
             }
@@ -153,15 +156,16 @@ impl Inner {
         let mut failed: Vec<At> = Vec::new();
         loop {
             let id = self.journal.issue_id().await?;
-            let layout = match self.choose(id, kind, intent, &failed).await {
-                Ok(layout) => layout,
+            let origin = data.map(|(_, io)| io.origin);
+            let flight = match self.choose(id, kind, intent, origin, &failed).await {
+                Ok(flight) => flight,
                 Err(away) => {
                     failed.extend(away);
                     return Err(self.nowhere(name, intent, failed));
                 }
             };
-            match self.make_leaves(id, kind, &layout, intent, data).await {
-                Ok(leaves) => return Ok(Made { id, layout, leaves }),
+            match self.make_leaves(id, kind, flight.layout(), intent, data).await {
+                Ok(leaves) => return Ok(Made { id, layout: flight.land(), leaves }),
                 // Somebody put an object there that has our next id: it is not ours, take another.
                 Err((_, e)) if e.kind() == ErrorKind::AlreadyExists => {}
                 Err((volume, e)) if is_about_the_volume(&e) => {
@@ -184,33 +188,33 @@ impl Inner {
         id: ObjectId,
         kind: Kind,
         intent: &Intent,
+        origin: Option<Origin>,
         failed: &[At],
-    ) -> std::result::Result<Layout, Vec<At>> {
+    ) -> std::result::Result<Flight<'_>, Vec<At>> {
         let (mut all, mut away) = (Vec::new(), Vec::new());
         for (volume, space) in self.spaces().await {
             let is_out = failed.iter().any(|(other, _)| *other == volume);
-            let (healthy, Space { total, free }) = match space {
-                Ok(space) if !is_out => (true, space),
+            all.push(match space {
+                Ok(Space { total, free }) if !is_out => Candidate::new(volume, free, total),
                 Err(e) if !is_out => {
                     away.push((volume, e));
-                    (false, Space { total: 0, free: 0 })
+                    Candidate::away(volume)
                 }
-                _ => (false, Space { total: 0, free: 0 }),
-            };
-            all.push(Candidate { volume, free, total, healthy });
+                _ => Candidate::away(volume),
+            });
         }
-        let for_meta = all.iter().filter(|c| self.meta.contains(&c.volume));
-        let for_meta: Vec<_> = for_meta.copied().collect();
         let intent = match kind {
             Kind::Log => &Intent { len: intent.len, ..Intent::LOG },
             Kind::Table | Kind::Data => intent,
         };
-        let mut placement = self.placement.lock();
+        let for_meta = all.iter().filter(|c| self.meta.contains(&c.volume));
+        let mut placing = self.placing.lock();
         let chosen = match kind {
-            Kind::Log => placement.choose(id.0, intent, &for_meta),
+            Kind::Log => placing.choose(id, intent, origin, for_meta.copied().collect()),
             Kind::Table | Kind::Data => None,
         };
-        chosen.or_else(|| placement.choose(id.0, intent, &all)).ok_or(away)
+        let chosen = chosen.or_else(|| placing.choose(id, intent, origin, all));
+        chosen.map(|chosen| Flight::of(self, id, chosen)).ok_or(away)
     }
 
     /// Makes the leaves of one object, all or none.

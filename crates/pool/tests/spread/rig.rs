@@ -1,6 +1,6 @@
 //! Pools on volumes that tests can cut, damage and take away.
 
-use policy::placement::{Hash, Placement, RoundRobin, Single, Stripe};
+use policy::placement::{Hash, LeastOverlap, Placement, RoundRobin, Single, Stripe};
 use policy::purpose::{Origin, Step};
 use policy::units::KIB;
 use pool::spread::{Opening, Spread};
@@ -26,7 +26,8 @@ pub(crate) fn members<V: Volume + Clone + 'static>(volumes: &[V]) -> Vec<Member>
 }
 
 /// Every placement, by the name settings use.
-pub(crate) const PLACEMENTS: [&str; 4] = ["single", "round-robin", "hash", "stripe"];
+pub(crate) const PLACEMENTS: [&str; 5] =
+    ["single", "round-robin", "hash", "stripe", "least-overlap"];
 
 pub(crate) fn opening(placement: &str) -> Opening {
     fn with(placement: impl Placement + 'static) -> Opening {
@@ -37,6 +38,7 @@ pub(crate) fn opening(placement: &str) -> Opening {
         "round-robin" => with(RoundRobin::default()),
         "hash" => with(Hash),
         "stripe" => with(Stripe::new(64 * KIB)),
+        "least-overlap" => with(LeastOverlap::new(7)),
         _ => panic!("no placement {placement:?}"),
     }
 }

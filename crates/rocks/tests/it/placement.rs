@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use policy::intent::{Intent, KeyRange, Kind};
-use policy::placement::{Candidate, Layout, Placement, RoundRobin};
+use policy::placement::{Candidate, Layout, New, Placement, RoundRobin, Tables};
 use pool::PoolId;
 use pool::spread::{Opening, Spread};
 use rocks::{Db, Settings, Shim};
@@ -20,9 +20,9 @@ struct Telling {
 }
 
 impl Placement for Telling {
-    fn choose(&mut self, object: u64, intent: &Intent, on: &[Candidate]) -> Option<Layout> {
-        self.told.lock().push(intent.clone());
-        self.place.choose(object, intent, on)
+    fn choose(&mut self, new: New<'_>, on: &[Candidate], tables: &Tables) -> Option<Layout> {
+        self.told.lock().push(new.intent.clone());
+        self.place.choose(new, on, tables)
     }
 }
 

@@ -1,0 +1,222 @@
+//! Tables that are read together lie apart, and the load is spread.
+//!
+//! For the same money several small volumes do many times the operations of a large one, but each is
+//! throttled by itself: a pool is as fast as its busiest volume lets it be. The tables of neighbouring
+//! levels that cover the same keys are read together. So a new table goes to the volume that has the
+//! fewest tables of the next level with its keys, and of those to the one that carries least (TANGO;
+//! MECHANISMS 3.5).
+
+use std::collections::VecDeque;
+
+use super::{Candidate, Keys, Layout, New, Placement, Table, Tables, VolumeId, mix, whole};
+use crate::intent::{Family, Kind};
+
+/// Weights are alike if the larger one is at most this much larger, of the smaller one.
+const TIE: f64 = 0.05;
+
+/// Nor does a hundredth of what is paid for make a difference: it is a read now and then.
+const TIE_MIN: f64 = 0.01;
+
+/// How many choices are remembered for each volume there is.
+const REMEMBERED: usize = 8;
+
+/// No volume gets more of the new tables than this many times its part.
+const SHARE_MAX: f64 = 2.0;
+
+/// Each table on a volume with the fewest tables that overlap it.
+///
+/// | a new table at | is compared with |
+/// |---|---|
+/// | level 0 | the other tables of level 0, and those of the next level there is |
+/// | a level in between | those of the next level there is |
+/// | the deepest level | those of the level before it, but for inputs of compactions: they go |
+///
+/// A table with n copies counts as 1/n where each of them is. Of volumes with as many: the one that
+/// carries least, weights within 5 % being equal; then the one with the fewest bytes on their way; then
+/// the one that got the fewest of the last tables; then whichever the seed says. Objects that are no
+/// tables overlap nothing.
+///
+/// A volume that writes as many bytes as it can gets nothing, as long as there is another. Nor does one
+/// get more than twice its part of the last tables, for the lightest volume would get them all: a new
+/// one has nothing to do.
+#[derive(Clone, Debug)]
+pub struct LeastOverlap {
+    seed: u64,
+    by_heat: bool,
+    /// Logs have a turn of their own: they may have other candidates, and are far fewer.
+    last: Last,
+    last_logs: Last,
+}
+
+impl LeastOverlap {
+    /// Places by counts. With the same seed, and told the same, it chooses the same.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { seed, by_heat: false, last: Last::default(), last_logs: Last::default() }
+    }
+
+    /// Counts a table as the reads a second that go to the part of it that overlaps, where any do.
+    #[must_use]
+    pub const fn by_heat(mut self) -> Self {
+        self.by_heat = true;
+        self
+    }
+}
+
+impl Placement for LeastOverlap {
+    fn choose(
+        &mut self,
+        new: New<'_>,
+        candidates: &[Candidate],
+        tables: &Tables,
+    ) -> Option<Layout> {
+        let last = if new.intent.is_log() { &mut self.last_logs } else { &mut self.last };
+        let mut best: Vec<_> = candidates.iter().filter(|c| c.takes(new.len())).collect();
+        keep_if_any(&mut best, |c| !c.saturated);
+        let share = Share::among(&best);
+        keep_if_any(&mut best, |c| last.has_room(c.volume, share.of(c)));
+        if best.len() > 1 {
+            let overlaps = Overlaps::of_new(new, tables, self.by_heat);
+            keep_least(&mut best, |c| overlaps.on(c.volume), |least| least + 1e-6);
+            let weight = |c: &Candidate| c.weight + per(f64::from(new.rate), c.paid);
+            keep_least(&mut best, weight, |least| (least * (1.0 + TIE)).max(least + TIE_MIN));
+            keep_least(&mut best, |c| c.in_flight as f64, |least| least);
+            keep_least(&mut best, |c| last.count(c.volume) as f64 / share.of(c), |least| least);
+        }
+        let at = mix(self.seed ^ mix(new.object)).checked_rem(best.len() as u64)?;
+        let chosen = best[at as usize];
+        last.remember(chosen.volume, candidates.len() * REMEMBERED);
+        Some(whole(chosen))
+    }
+}
+
+/// What of other tables overlaps one, on each volume.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overlaps {
+    on: Vec<(VolumeId, f64)>,
+}
+
+impl Overlaps {
+    /// The overlaps of a table that is there, or of one that is to be: what [`LeastOverlap`] keeps small.
+    /// By number of tables, or by the reads a second that go to the parts of them that overlap; where
+    /// none do, by number.
+    #[must_use]
+    pub fn of(
+        object: u64,
+        family: &Family,
+        level: u8,
+        keys: Keys<'_>,
+        tables: &Tables,
+        by_heat: bool,
+    ) -> Self {
+        let next = tables.next_level(family, level);
+        let compared = match (level, next) {
+            (0, next) => [Some(0), next],
+            (_, Some(next)) => [Some(next), None],
+            (_, None) => [tables.previous_level(family, level), None],
+        };
+        let (mut count, mut heat) = (Self::default(), Self::default());
+        for level in compared.into_iter().flatten() {
+            tables.overlapping(family, level, keys, |table| {
+                if table.object == object || table.leaving {
+                    return;
+                }
+                count.add(&table, 1.0);
+                if by_heat && let Some(of) = table.keys {
+                    heat.add(&table, f64::from(table.rate) * keys.share_of(of));
+                }
+            });
+        }
+        if heat.on.iter().any(|&(_, reads)| reads > 0.0) { heat } else { count }
+    }
+
+    fn of_new(new: New<'_>, tables: &Tables, by_heat: bool) -> Self {
+        match &new.intent.kind {
+            Kind::Table { family, level: Some(level), range: Some(range) } => {
+                Self::of(new.object, family, *level, range.into(), tables, by_heat)
+            }
+            _ => Self::default(),
+        }
+    }
+
+    /// The overlaps on a volume.
+    #[must_use]
+    pub fn on(&self, volume: VolumeId) -> f64 {
+        self.on.iter().find(|(other, _)| *other == volume).map_or(0.0, |&(_, sum)| sum)
+    }
+
+    fn add(&mut self, table: &Table<'_>, amount: f64) {
+        for &volume in table.on {
+            let part = amount / table.on.len() as f64;
+            match self.on.iter_mut().find(|(other, _)| *other == volume) {
+                Some((_, sum)) => *sum += part,
+                None => self.on.push((volume, part)),
+            }
+        }
+    }
+}
+
+/// What part of all new tables is a volume's: as much as it has of what is paid for, and as any other
+/// where that is not known.
+struct Share {
+    count: f64,
+    paid: f64,
+}
+
+impl Share {
+    fn among(volumes: &[&Candidate]) -> Self {
+        let paid = match volumes.iter().all(|c| c.paid > 0.0) {
+            true => volumes.iter().map(|c| c.paid).sum(),
+            false => 0.0,
+        };
+        Self { count: volumes.len() as f64, paid }
+    }
+
+    fn of(&self, volume: &Candidate) -> f64 {
+        if self.paid > 0.0 { volume.paid / self.paid } else { 1.0 / self.count }
+    }
+}
+
+/// Where the last objects went.
+#[derive(Clone, Debug, Default)]
+struct Last(VecDeque<VolumeId>);
+
+impl Last {
+    fn count(&self, volume: VolumeId) -> usize {
+        self.0.iter().filter(|other| **other == volume).count()
+    }
+
+    /// Whether a volume may get one more, if `share` of all is its.
+    fn has_room(&self, volume: VolumeId, share: f64) -> bool {
+        // Of as many as there will be with it. The first few say nothing about shares.
+        let all = (self.0.len() + 1).max(REMEMBERED);
+        (self.count(volume) + 1) as f64 <= (SHARE_MAX * share * all as f64).max(1.0)
+    }
+
+    fn remember(&mut self, volume: VolumeId, most: usize) {
+        self.0.push_back(volume);
+        let surplus = self.0.len().saturating_sub(most.max(1));
+        self.0.drain(..surplus);
+    }
+}
+
+/// Leaves those that will do, if any will.
+fn keep_if_any(volumes: &mut Vec<&Candidate>, will_do: impl Fn(&Candidate) -> bool) {
+    if volumes.iter().any(|c| will_do(c)) {
+        volumes.retain(|c| will_do(c));
+    }
+}
+
+/// Leaves those that have hardly more than the one that has least.
+fn keep_least(
+    volumes: &mut Vec<&Candidate>,
+    of: impl Fn(&Candidate) -> f64,
+    most: impl Fn(f64) -> f64,
+) {
+    let least = volumes.iter().map(|c| of(c)).fold(f64::INFINITY, f64::min);
+    volumes.retain(|c| of(c) <= most(least));
+}
+
+fn per(rate: f64, paid: f64) -> f64 {
+    if paid > 0.0 { rate / paid } else { 0.0 }
+}

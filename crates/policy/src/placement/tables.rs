@@ -1,0 +1,382 @@
+//! What is known of tables: which keys, at which level, on which volumes.
+//!
+//! It is told by whoever makes, moves, copies and removes them, and is only as good as that. A table
+//! nobody described is in it too, and overlaps nothing.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use super::VolumeId;
+use super::intervals::{NIL, Nodes, Slot};
+use crate::inherit::{Fences, Made, inherit, position};
+use crate::intent::{Family, KeyRange};
+
+/// So many tables of a level are looked at for one decision. A range that covers more of them covers
+/// about as many on each volume, and a decision shall not take the longer the more data there is.
+pub const OVERLAPS_MAX: usize = 256;
+
+/// A range of keys, both ends inclusive, in the order of their bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Keys<'a> {
+    /// The smallest key.
+    pub first: &'a [u8],
+    /// The largest key.
+    pub last: &'a [u8],
+}
+
+/// A table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Table<'a> {
+    /// The object's number.
+    pub object: u64,
+    /// The key space its keys are in.
+    pub family: &'a Family,
+    /// The level it is at, if known.
+    pub level: Option<u8>,
+    /// The keys it covers, if known.
+    pub keys: Option<Keys<'a>>,
+    /// Its length in bytes.
+    pub len: u64,
+    /// The volumes that have a copy of it, or a part. Reads of it are taken to go to all alike.
+    pub on: &'a [VolumeId],
+    /// Reads a second that go to a volume for it.
+    pub rate: f32,
+    /// It is the input of a compaction, and will soon be gone.
+    pub leaving: bool,
+}
+
+/// All tables of a pool. Takes some hundred bytes for each beside its keys.
+#[derive(Debug, Default)]
+pub struct Tables {
+    nodes: Nodes<Entry>,
+    slots: BTreeMap<u64, Slot>,
+    families: BTreeMap<Family, u32>,
+    groups: Vec<Group>,
+}
+
+/// The tables of a family.
+#[derive(Debug)]
+struct Group {
+    family: Family,
+    tables: usize,
+    /// The roots of its levels. None is empty.
+    levels: BTreeMap<u8, Slot>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    on: Places,
+    len: u64,
+    rate: f32,
+    group: u32,
+    level: Option<u8>,
+    has_keys: bool,
+    leaving: bool,
+}
+
+/// Nearly always one.
+#[derive(Debug)]
+enum Places {
+    One(VolumeId),
+    Several(Box<[VolumeId]>),
+}
+
+impl Tables {
+    /// A table is there, or will be: one that is being written counts. If it was known, it is known
+    /// anew.
+    pub fn insert(&mut self, table: Table<'_>) {
+        self.remove(table.object);
+        let keys = table.keys.filter(|keys| keys.first <= keys.last);
+        let Keys { first, last } = keys.unwrap_or(Keys { first: &[], last: &[] });
+        let group = self.group(table.family);
+        let entry = Entry {
+            on: table.on.into(),
+            len: table.len,
+            rate: table.rate,
+            group,
+            level: table.level,
+            has_keys: keys.is_some(),
+            leaving: table.leaving,
+        };
+        let slot = self.nodes.add(table.object, first, last, entry);
+        self.slots.insert(table.object, slot);
+        self.groups[group as usize].tables += 1;
+        self.link(slot);
+    }
+
+    /// A table's family, level and keys turned out to be these.
+    pub fn describe(
+        &mut self,
+        object: u64,
+        family: &Family,
+        level: Option<u8>,
+        keys: Option<Keys<'_>>,
+    ) {
+        let Some(Entry { on, len, rate, leaving, .. }) = self.take(object) else { return };
+        self.insert(Table { object, family, level, keys, len, on: &on, rate, leaving });
+    }
+
+    /// A table is at another level now, with the same bytes.
+    pub fn set_level(&mut self, object: u64, level: u8) {
+        let Some(&slot) = self.slots.get(&object) else { return };
+        if self.nodes.value(slot).level != Some(level) {
+            self.unlinked(slot).level = Some(level);
+            self.link(slot);
+        }
+    }
+
+    /// A table that was being written is complete.
+    pub fn set_len(&mut self, object: u64, len: u64) {
+        if let Some(entry) = self.entry(object) {
+            entry.len = len;
+        }
+    }
+
+    /// A table becomes the input of a compaction, or does not any more.
+    pub fn set_leaving(&mut self, object: u64, leaving: bool) {
+        if let Some(entry) = self.entry(object) {
+            entry.leaving = leaving;
+        }
+    }
+
+    /// How hot a table is.
+    pub fn set_rate(&mut self, object: u64, rate: f32) {
+        if let Some(entry) = self.entry(object) {
+            entry.rate = rate;
+        }
+    }
+
+    /// A table has copies on these volumes now, and on no other.
+    pub fn set_places(&mut self, object: u64, on: &[VolumeId]) {
+        if let Some(entry) = self.entry(object) {
+            entry.on = on.into();
+        }
+    }
+
+    /// A table is gone. What is not known is none.
+    pub fn remove(&mut self, object: u64) {
+        self.take(object);
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Bytes of memory it takes, at most.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        // A node of the standard library's B-tree has five to eleven entries, and says little else.
+        const PER_SLOT: usize = (size_of::<u64>() + size_of::<Slot>()) * 11 / 5 + 4;
+        let several: usize = self.iter().map(|table| table.on.len()).filter(|&n| n > 1).sum();
+        self.nodes.bytes() + self.slots.len() * PER_SLOT + several * size_of::<VolumeId>()
+    }
+
+    /// A table.
+    #[must_use]
+    pub fn get(&self, object: u64) -> Option<Table<'_>> {
+        self.slots.get(&object).map(|&slot| self.table(slot))
+    }
+
+    /// All of them, by number.
+    pub fn iter(&self) -> impl Iterator<Item = Table<'_>> {
+        self.slots.values().map(|&slot| self.table(slot))
+    }
+
+    /// The next level below `level` that has tables of the family.
+    #[must_use]
+    pub fn next_level(&self, family: &Family, level: u8) -> Option<u8> {
+        let levels = self.levels(family)?;
+        levels.range(level.checked_add(1)?..).next().map(|(&level, _)| level)
+    }
+
+    /// The next level above `level` that has tables of the family.
+    #[must_use]
+    pub fn previous_level(&self, family: &Family, level: u8) -> Option<u8> {
+        self.levels(family)?.range(..level).next_back().map(|(&level, _)| level)
+    }
+
+    /// Tells of the tables of a level that have room for a key of `keys`, by ascending first keys, at
+    /// most [`OVERLAPS_MAX`] of them.
+    pub fn overlapping<'a>(
+        &'a self,
+        family: &Family,
+        level: u8,
+        keys: Keys<'_>,
+        mut tell: impl FnMut(Table<'a>),
+    ) {
+        let root = self.levels(family).and_then(|levels| levels.get(&level));
+        let mut left = OVERLAPS_MAX;
+        self.nodes.overlapping(root.copied().unwrap_or(NIL), keys.first, keys.last, &mut |slot| {
+            tell(self.table(slot));
+            left -= 1;
+            left > 0
+        });
+    }
+
+    /// How hot a new table with these keys will be, that was made of tables of `levels`. If it is known
+    /// which of those go, they are what it was made of.
+    #[must_use]
+    pub fn inherited(
+        &self,
+        family: &Family,
+        keys: Keys<'_>,
+        levels: RangeInclusive<u8>,
+        made: Made,
+    ) -> f32 {
+        let mut old = Vec::new();
+        for (&level, _) in
+            self.levels(family).into_iter().flat_map(|roots| roots.range(levels.clone()))
+        {
+            self.overlapping(family, level, keys, |table| old.push(table));
+        }
+        if old.iter().any(|table| table.leaving) {
+            old.retain(|table| table.leaving);
+        }
+        let fences = |keys: Keys<'_>| {
+            let range = KeyRange { first: keys.first.into(), last: keys.last.into() };
+            Fences::new(&range, [])
+        };
+        let Some(new) = fences(keys) else { return 0.0 };
+        let old: Vec<_> = old
+            .into_iter()
+            .filter_map(|table| Some((fences(table.keys?)?, [(0, table.rate)])))
+            .collect();
+        let old = old.iter().map(|(fences, heat)| (fences, &heat[..]));
+        inherit(&new, old, made).into_iter().sum()
+    }
+
+    fn levels(&self, family: &Family) -> Option<&BTreeMap<u8, Slot>> {
+        let group = self.families.get(family)?;
+        Some(&self.groups[*group as usize].levels)
+    }
+
+    fn table(&self, slot: Slot) -> Table<'_> {
+        let entry = self.nodes.value(slot);
+        let (first, last) = self.nodes.keys(slot);
+        Table {
+            object: self.nodes.object(slot),
+            family: &self.groups[entry.group as usize].family,
+            level: entry.level,
+            keys: entry.has_keys.then_some(Keys { first, last }),
+            len: entry.len,
+            on: &entry.on,
+            rate: entry.rate,
+            leaving: entry.leaving,
+        }
+    }
+
+    fn entry(&mut self, object: u64) -> Option<&mut Entry> {
+        self.slots.get(&object).map(|&slot| self.nodes.value_mut(slot))
+    }
+
+    /// The group of a family, made if there is none.
+    fn group(&mut self, family: &Family) -> u32 {
+        if let Some(&group) = self.families.get(family) {
+            return group;
+        }
+        let new = Group { family: family.clone(), tables: 0, levels: BTreeMap::new() };
+        // Families come and go, and their numbers are used again.
+        let at = match self.groups.iter().position(|group| group.tables == 0) {
+            Some(at) => {
+                self.families.remove(&self.groups[at].family);
+                self.groups[at] = new;
+                at
+            }
+            None => {
+                self.groups.push(new);
+                self.groups.len() - 1
+            }
+        };
+        let at = u32::try_from(at).expect("fewer than 2^32 families");
+        self.families.insert(family.clone(), at);
+        at
+    }
+
+    /// Puts a table into its level, if that is known.
+    fn link(&mut self, slot: Slot) {
+        let Entry { level: Some(level), has_keys: true, group, .. } = *self.nodes.value(slot)
+        else {
+            return;
+        };
+        let root = self.groups[group as usize].levels.entry(level).or_insert(NIL);
+        *root = self.nodes.insert(*root, slot);
+    }
+
+    /// A table's entry, taken out of its level.
+    fn unlinked(&mut self, slot: Slot) -> &mut Entry {
+        if let Entry { level: Some(level), has_keys: true, group, .. } = *self.nodes.value(slot) {
+            let levels = &mut self.groups[group as usize].levels;
+            let root = levels.get_mut(&level).expect("a table is where it was put");
+            *root = self.nodes.remove(*root, slot);
+            if *root == NIL {
+                levels.remove(&level);
+            }
+        }
+        self.nodes.value_mut(slot)
+    }
+
+    fn take(&mut self, object: u64) -> Option<Entry> {
+        let slot = self.slots.remove(&object)?;
+        let entry = std::mem::take(self.unlinked(slot));
+        self.nodes.free(slot);
+        self.groups[entry.group as usize].tables -= 1;
+        Some(entry)
+    }
+}
+
+impl Keys<'_> {
+    /// Whether both have room for the same key.
+    #[must_use]
+    pub fn overlaps(&self, other: Keys<'_>) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    /// How much of `other` is in here, from 0 to 1, if its keys are spread evenly.
+    #[must_use]
+    pub fn share_of(&self, other: Keys<'_>) -> f64 {
+        if other.first == other.last {
+            return if self.overlaps(other) { 1.0 } else { 0.0 };
+        }
+        position(self.last, other.first, other.last) - position(self.first, other.first, other.last)
+    }
+}
+
+impl<'a> From<&'a KeyRange> for Keys<'a> {
+    fn from(range: &'a KeyRange) -> Self {
+        Self { first: &range.first, last: &range.last }
+    }
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self::Several(Box::default())
+    }
+}
+
+impl From<&[VolumeId]> for Places {
+    fn from(on: &[VolumeId]) -> Self {
+        match on {
+            [only] => Self::One(*only),
+            several => Self::Several(several.into()),
+        }
+    }
+}
+
+impl std::ops::Deref for Places {
+    type Target = [VolumeId];
+
+    fn deref(&self) -> &[VolumeId] {
+        match self {
+            Self::One(only) => std::slice::from_ref(only),
+            Self::Several(several) => several,
+        }
+    }
+}
