@@ -15,6 +15,7 @@ pub mod inherit;
 pub mod intent;
 pub mod latency;
 pub mod merge;
+pub mod migrate;
 pub mod placement;
 pub mod prefetch;
 pub mod pressure;

@@ -1,0 +1,35 @@
+//! What TANGO is compared with: by I/Os in the last second, from the most to the fewest (MECHANISMS 3.6).
+//!
+//! In each decision the hottest table of the volume with the most I/Os goes to the one with the fewest, that of
+//! the next one to the last but one, and so on, as long as a source is at its line and above its target. It
+//! knows no weights, no mean and no overshoot: one second's noise is load to it, and where all are at their
+//! lines it still finds a highest.
+
+use super::{Balance, HOT_USED, Plan, Skip, State, View, Why};
+
+/// See [`Policy::Iops`](super::Policy::Iops).
+pub(super) struct Iops;
+
+impl Balance for Iops {
+    fn balance(&self, view: &mut View<'_>, plan: &mut Plan) {
+        let volumes = view.pool.volumes;
+        let used = |at: usize| volumes[at].used_now;
+        let is_active = |at: &usize| volumes[*at].state == State::Active;
+        let mut order: Vec<_> = (0..volumes.len()).filter(is_active).collect();
+        order.sort_by(|&a, &b| used(b).total_cmp(&used(a)));
+        let pairs: Vec<_> = order.iter().zip(order.iter().rev()).collect();
+        for (&from, &to) in pairs {
+            if used(from) < HOT_USED || used(from) <= used(to) {
+                return;
+            }
+            let tables = view.hottest_on(volumes[from].id, plan);
+            let copied = match tables.into_iter().find(|table| view.has_room(to, table)) {
+                Some(table) => view.copy(table, to, Why::Heat, plan),
+                None => Err(Skip::Target),
+            };
+            if let Err(why) = copied {
+                plan.skipped.count(why);
+            }
+        }
+    }
+}

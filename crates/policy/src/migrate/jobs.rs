@@ -1,0 +1,105 @@
+//! What is due whatever is hot: copies that are missing, volumes to be emptied, copies nobody needs.
+
+use std::collections::HashMap;
+
+use super::{Dropping, FULL, PAYBACK, Plan, Skip, State, Table, View, Whence, Why};
+use crate::placement::VolumeId;
+
+/// Tables with too few copies on volumes that stay, get more. Those with the fewest go first, and of these
+/// the ones that are read most.
+pub(super) fn keep(view: &mut View<'_>, plan: &mut Plan) {
+    let tables = view.pool.tables;
+    let state = |view: &View<'_>, is: State, table: &Table| {
+        table.copies.iter().filter(|copy| view.state(copy.volume) == is).count()
+    };
+    let mut short: Vec<(usize, &Table)> = Vec::new();
+    for table in tables {
+        let (active, draining) =
+            (state(view, State::Active, table), state(view, State::Draining, table));
+        if view.is_taken(table) || table.busy || active + draining == 0 {
+            continue;
+        }
+        if active < view.terms.copies_min {
+            short.push((active + draining, table));
+        } else if draining > 0 {
+            for volume in table.copies.iter().map(|copy| copy.volume) {
+                if view.state(volume) == State::Draining {
+                    drop_copy(view, plan, table, volume, Whence::Drain);
+                }
+            }
+        }
+    }
+    short.sort_by(|(few, a), (many, b)| {
+        few.cmp(many).then(b.heat().total_cmp(&a.heat())).then(a.object.cmp(&b.object))
+    });
+    for (_, table) in short {
+        let targets = (0..view.volumes.len()).filter(|&at| view.takes(at, table));
+        let why = match state(view, State::Draining, table) {
+            0 => Why::Repair,
+            _ => Why::Drain,
+        };
+        let copied = match view.lightest(table, 0.0, targets) {
+            Some(to) => view.copy(table, to, why, plan),
+            None => Err(Skip::Target),
+        };
+        if let Err(why) = copied {
+            plan.skipped.count(why);
+        }
+    }
+}
+
+/// On volumes that are nearly full copies go that are not needed, the coldest first.
+pub(super) fn make_room(view: &mut View<'_>, plan: &mut Plan) {
+    let tables = view.pool.tables;
+    for (at, volume) in view.pool.volumes.iter().enumerate() {
+        let wanted = (volume.total as f64 * (1.0 - FULL)) as u64;
+        if volume.state != State::Active || view.free(at) >= wanted {
+            continue;
+        }
+        let mut spare: Vec<_> =
+            tables.iter().filter(|table| table.is_on(volume.id) && is_spare(view, table)).collect();
+        spare.sort_by(|a, b| a.heat().total_cmp(&b.heat()).then(a.object.cmp(&b.object)));
+        for table in spare {
+            if view.free(at) >= wanted {
+                break;
+            }
+            drop_copy(view, plan, table, volume.id, Whence::Room);
+        }
+    }
+}
+
+/// Tables that have been cold for long enough keep the copies on the least loaded volumes.
+pub(super) fn reclaim(view: &mut View<'_>, cold: &HashMap<u64, u32>, plan: &mut Plan) {
+    for table in view.pool.tables {
+        if cold.get(&table.object).is_none_or(|&decisions| decisions < PAYBACK)
+            || !is_spare(view, table)
+        {
+            continue;
+        }
+        let copies = table.copies.iter().filter_map(|copy| view.at(copy.volume));
+        let active = copies.filter(|&at| view.pool.volumes[at].state == State::Active);
+        let mut active: Vec<_> = active.collect();
+        active.sort_by(|&a, &b| view.weight(a).total_cmp(&view.weight(b)));
+        for at in active.split_off(view.terms.copies_min.max(1)) {
+            drop_copy(view, plan, table, view.pool.volumes[at].id, Whence::Cold);
+        }
+    }
+}
+
+/// Whether one copy less on a volume that stays is enough.
+fn is_spare(view: &View<'_>, table: &Table) -> bool {
+    let active = table.copies.iter().filter(|copy| view.state(copy.volume) == State::Active);
+    !view.is_taken(table) && !table.busy && active.count() > view.terms.copies_min.max(1)
+}
+
+fn drop_copy(
+    view: &mut View<'_>,
+    plan: &mut Plan,
+    table: &Table,
+    volume: VolumeId,
+    whence: Whence,
+) {
+    view.take(table);
+    view.freed(volume, table.len);
+    plan.drops.push(Dropping { object: table.object, len: table.len, volume, whence });
+}

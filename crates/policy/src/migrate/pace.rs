@@ -1,0 +1,74 @@
+//! When the next copy may begin.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use super::{COPY_BYTES_PER_SEC, COPY_SHARE, Flight};
+use crate::heat::Block;
+use crate::placement::VolumeId;
+use crate::time::Instant;
+
+/// Keeps copies to one at a time for each volume, to a twentieth of what is paid for it, and all of them
+/// together to 64 MiB a second (MECHANISMS 3.6). A copy goes at full speed, as far as gates let it; then its
+/// volumes rest until it was slow enough in the mean.
+#[derive(Debug, Default)]
+pub struct Pace {
+    in_flight: HashSet<Flight>,
+    /// When volumes have rested.
+    rested: HashMap<VolumeId, Instant>,
+    /// When all of them have.
+    all_rested: Instant,
+}
+
+impl Pace {
+    /// Whether a copy may begin now.
+    #[must_use]
+    pub fn may_begin(&self, flight: Flight, now: Instant) -> bool {
+        let volumes = [flight.from, flight.to];
+        let rested = |volume| self.rested.get(volume).is_none_or(|&at| at <= now);
+        let free = |volume: &VolumeId| {
+            self.in_flight.iter().all(|other| other.from != *volume && other.to != *volume)
+        };
+        self.all_rested <= now && volumes.iter().all(|volume| rested(volume) && free(volume))
+    }
+
+    /// A copy of `len` bytes begins. `line` gives the paid operations a second of a volume.
+    pub fn begin(
+        &mut self,
+        flight: Flight,
+        len: u64,
+        line: impl Fn(VolumeId) -> f64,
+        now: Instant,
+    ) {
+        self.in_flight.insert(flight);
+        let blocks = f64::from(Block::count(len).max(1));
+        for volume in [flight.from, flight.to] {
+            let rest = seconds(blocks / (line(volume) * COPY_SHARE));
+            self.rested.insert(volume, now + rest);
+        }
+        self.all_rested = now + seconds(len as f64 / COPY_BYTES_PER_SEC);
+    }
+
+    /// It ended, well or not.
+    pub fn end(&mut self, flight: Flight) {
+        self.in_flight.remove(&flight);
+    }
+
+    /// When it is worth to ask again, if nothing ends before; none if that is what has to happen.
+    #[must_use]
+    pub fn next(&self, now: Instant) -> Option<Instant> {
+        let times = self.rested.values().copied().chain([self.all_rested]);
+        times.filter(|&at| at > now).min()
+    }
+
+    /// Copies that are being made.
+    pub fn in_flight(&self) -> impl Iterator<Item = Flight> {
+        self.in_flight.iter().copied()
+    }
+}
+
+/// A day at most: a volume that hardly serves anything is not worth an overflow.
+fn seconds(seconds: f64) -> Duration {
+    const DAY: f64 = 86_400.0;
+    Duration::from_secs_f64(if seconds.is_finite() { seconds.clamp(0.0, DAY) } else { DAY })
+}

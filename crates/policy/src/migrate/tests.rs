@@ -1,0 +1,238 @@
+//! Cases as text: `testdata/migrate/*.txt`.
+//!
+//! ```text
+//! policy NAME [KEY=VALUE]...             begins a case; min and max are numbers of copies
+//! volume ID [STATE] [KEY=VALUE]...       a volume or its new state: line, used, now, wait, weight, free (of 100GiB)
+//! table ID LEN RATE on VOLUME[:SHARE]... [busy] [young]
+//! gone ID                                a table goes
+//! flight ID FROM TO                      a copy is being made
+//! decide [TIMES]                         so many decisions, and what the last of them says
+//! ```
+//! What is copied or dropped is so from then on, and reads are divided evenly, unless a line says otherwise.
+//! `UPDATE_EXPECT=1 cargo test` writes the answers anew, to be reviewed as a diff.
+
+mod properties;
+mod rehearsal;
+
+use std::fmt::Write;
+
+use expect_test::expect_file;
+
+use super::*;
+use crate::units::{GIB, MIB};
+
+#[test]
+fn the_cases_are_decided_as_written() {
+    for file in ["tango", "level", "iops", "jobs", "reclaim"] {
+        let path = format!("{}/testdata/migrate/{file}.txt", env!("CARGO_MANIFEST_DIR"));
+        let cases = std::fs::read_to_string(&path).expect("the cases are in the repository");
+        expect_file![path].assert_eq(&Stage::replay(&cases));
+    }
+}
+
+struct Stage {
+    planner: Planner,
+    decisions: u64,
+    volumes: Vec<Volume>,
+    tables: Vec<Table>,
+    in_flight: Vec<Flight>,
+}
+
+impl Stage {
+    fn new(policy: Policy, terms: Terms) -> Self {
+        let planner = Planner::new(policy, terms);
+        Self { planner, decisions: 0, volumes: vec![], tables: vec![], in_flight: vec![] }
+    }
+
+    fn replay(cases: &str) -> String {
+        let mut stage = Self::new(Policy::Off, Terms::default());
+        let mut out = String::new();
+        for line in cases.lines().filter(|line| !line.starts_with("  ")) {
+            writeln!(out, "{line}").expect("text grows");
+            let words: Vec<_> = line.split_whitespace().collect();
+            match words[..] {
+                [] | ["#", ..] => {}
+                ["policy", name, ref terms @ ..] => {
+                    let policy = Policy::named(name).expect("a policy");
+                    stage = Self::new(policy, parse_terms(terms));
+                }
+                ["volume", id, ref state @ ..] => stage.set_volume(volume_id(id), state),
+                ["table", id, len, rate, "on", ref copies @ ..] => {
+                    let table = parse_table(number(id), parse_size(len), number(rate), copies);
+                    stage.tables.retain(|other| other.object != table.object);
+                    stage.tables.push(table);
+                }
+                ["gone", id] => stage.tables.retain(|table| table.object != number(id)),
+                ["flight", id, from, to] => {
+                    let (from, to) = (volume_id(from), volume_id(to));
+                    stage.in_flight.push(Flight { object: number(id), from, to });
+                }
+                ["decide"] => stage.decide(1, &mut out),
+                ["decide", times] => stage.decide(number(times), &mut out),
+                _ => panic!("no such line: {line:?}"),
+            }
+        }
+        out
+    }
+
+    fn set_volume(&mut self, id: VolumeId, state: &[&str]) {
+        let usual = Volume {
+            id,
+            state: State::Active,
+            line: 1000.0,
+            used: 0.0,
+            used_now: 0.0,
+            wait: Duration::ZERO,
+            weight: 0.0,
+            free: 90 * GIB,
+            total: 100 * GIB,
+        };
+        if !self.volumes.iter().any(|volume| volume.id == id) {
+            self.volumes.push(usual);
+        }
+        let volume = self.volumes.iter_mut().find(|volume| volume.id == id).expect("it is there");
+        for word in state {
+            match word.split_once('=') {
+                None => volume.state = parse_state(word),
+                Some(("line", line)) => volume.line = number(line),
+                Some(("used", used)) => {
+                    (volume.used, volume.used_now) = (number(used), number(used))
+                }
+                Some(("now", used)) => volume.used_now = number(used),
+                Some(("wait", ms)) => volume.wait = Duration::from_millis(number(ms)),
+                Some(("weight", weight)) => volume.weight = number(weight),
+                Some(("free", free)) => volume.free = parse_size(free),
+                Some((key, _)) => panic!("no such key: {key:?}"),
+            }
+        }
+    }
+
+    fn decide(&mut self, times: u64, out: &mut String) {
+        let mut plan = Plan::default();
+        for _ in 0..times {
+            self.decisions += 1;
+            let now = Instant::ZERO + Duration::from_secs(10) * self.decisions as u32;
+            // In a tie the volume with the higher number has fewer overlaps.
+            let overlap = |_: u64, volume: VolumeId| -f64::from(volume.0);
+            let snapshot = Snapshot {
+                volumes: &self.volumes,
+                tables: &self.tables,
+                in_flight: &self.in_flight,
+                overlap: &overlap,
+            };
+            plan = self.planner.decide(&snapshot, now);
+            for drop in &plan.drops {
+                let table = self.table(drop.object);
+                table.copies.retain(|copy| copy.volume != drop.volume);
+                divide_evenly(table);
+            }
+            for copy in &plan.copies {
+                self.planner.copied(copy.object, now);
+                let table = self.table(copy.object);
+                table.copies.push(Replica { volume: copy.to, share: 0.0 });
+                divide_evenly(table);
+            }
+        }
+        for Dropping { object, volume, whence, .. } in plan.drops {
+            writeln!(out, "  drop {object} from {volume}: {}", whence.name()).expect("text grows");
+        }
+        for Copying { object, from, to, why, .. } in plan.copies {
+            let why = why.name();
+            writeln!(out, "  copy {object} from {from} to {to}: {why}").expect("text grows");
+        }
+        if let Some(rate) = plan.replicate_from {
+            writeln!(out, "  two copies from {rate:.0} reads/s on").expect("text grows");
+        }
+        for (why, count) in plan.skipped.iter().filter(|(_, count)| *count > 0) {
+            writeln!(out, "  skipped {count}: {}", why.name()).expect("text grows");
+        }
+    }
+
+    fn table(&mut self, object: u64) -> &mut Table {
+        self.tables
+            .iter_mut()
+            .find(|table| table.object == object)
+            .expect("a plan's table is there")
+    }
+}
+
+fn divide_evenly(table: &mut Table) {
+    let share = 1.0 / table.copies.len() as f64;
+    table.copies.iter_mut().for_each(|copy| copy.share = share);
+}
+
+fn parse_terms(words: &[&str]) -> Terms {
+    let mut terms = Terms::default();
+    for word in words {
+        match word.split_once('=') {
+            Some(("min", copies)) => terms.copies_min = number(copies),
+            Some(("max", copies)) => terms.copies_max = number(copies),
+            _ => panic!("no such term: {word:?}"),
+        }
+    }
+    terms
+}
+
+fn parse_table(object: u64, len: u64, rate: f64, words: &[&str]) -> Table {
+    let (busy, young) = (words.contains(&"busy"), words.contains(&"young"));
+    let copies = words.iter().filter(|word| !["busy", "young"].contains(word));
+    let copies = copies.map(|word| match word.split_once(':') {
+        Some((volume, share)) => Replica { volume: volume_id(volume), share: number(share) },
+        None => Replica { volume: volume_id(word), share: 1.0 },
+    });
+    let age = Duration::from_secs(if young { 5 } else { 3600 });
+    Table { object, len, rate, copies: copies.collect(), age, busy }
+}
+
+fn parse_state(word: &str) -> State {
+    match word {
+        "active" => State::Active,
+        "draining" => State::Draining,
+        "away" => State::Away,
+        _ => panic!("no such state: {word:?}"),
+    }
+}
+
+fn volume_id(word: &str) -> VolumeId {
+    VolumeId(number(word))
+}
+
+fn number<N: std::str::FromStr>(word: &str) -> N {
+    word.parse().ok().unwrap_or_else(|| panic!("{word:?} is no number"))
+}
+
+fn parse_size(word: &str) -> u64 {
+    let digits = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &word[digits.len()..] {
+        "MiB" => MIB,
+        "GiB" => GIB,
+        unit => panic!("no unit {unit:?}"),
+    };
+    number::<u64>(digits) * unit
+}
+
+#[test]
+fn copies_are_paced_by_what_their_volumes_are_paid_for() {
+    let [a, b, c] = [0, 1, 2].map(VolumeId);
+    let flight = |object, from, to| Flight { object, from, to };
+    let at = |ms: u64| Instant::ZERO + Duration::from_millis(ms);
+    let mut pace = Pace::default();
+    let line = |volume: VolumeId| if volume.0 == 2 { 160.0 } else { 1600.0 };
+    assert!(pace.may_begin(flight(1, a, b), at(0)));
+    pace.begin(flight(1, a, b), 8 * MIB, line, at(0));
+    // 32 operations of 80 a second; 8 of 64 MiB a second.
+    assert!(!pace.may_begin(flight(2, b, c), at(400)), "one copy for each volume");
+    pace.end(flight(1, a, b));
+    assert!(!pace.may_begin(flight(2, b, c), at(399)));
+    assert_eq!(pace.next(at(300)), Some(at(400)));
+    assert!(pace.may_begin(flight(2, b, c), at(400)));
+    pace.begin(flight(2, b, c), 8 * MIB, line, at(400));
+    assert!(!pace.may_begin(flight(3, a, VolumeId(3)), at(524)), "64 MiB a second for all");
+    assert!(pace.may_begin(flight(3, a, VolumeId(3)), at(525)));
+    assert_eq!(pace.in_flight().collect::<Vec<_>>(), [flight(2, b, c)]);
+    pace.end(flight(2, b, c));
+    assert!(pace.may_begin(flight(3, a, b), at(800)));
+    assert!(!pace.may_begin(flight(3, a, c), at(4399)), "a slower volume rests longer");
+    assert!(pace.may_begin(flight(3, a, c), at(4400)));
+    assert_eq!(pace.next(at(4400)), None);
+}

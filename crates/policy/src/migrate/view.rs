@@ -1,0 +1,246 @@
+//! A snapshot while a plan is made: what is planned is taken to have happened.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    BAND, COPY_BYTES_PER_SEC, COPY_SHARE, Copying, FULL, Plan, Skip, Snapshot, State, Table, Terms,
+    Volume, Why, YOUNG, worth,
+};
+use crate::placement::{Candidate, VolumeId};
+use crate::time::Instant;
+
+pub(super) struct View<'a> {
+    pub(super) pool: &'a Snapshot<'a>,
+    pub(super) terms: Terms,
+    /// As in the snapshot, position for position.
+    pub(super) volumes: Vec<Load>,
+    positions: HashMap<VolumeId, usize>,
+    copied: &'a HashMap<u64, Instant>,
+    /// Tables of which a copy is made or dropped already.
+    taken: HashSet<u64>,
+    /// Bytes that copies may still move.
+    bytes_left: f64,
+}
+
+/// A volume.
+pub(super) struct Load {
+    /// Operations a second: its weight times its line.
+    pub(super) ops: f64,
+    pub(super) hot: bool,
+    free: u64,
+    /// Operations that copies may still take here.
+    ops_left: f64,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(
+        pool: &'a Snapshot<'a>,
+        terms: Terms,
+        copied: &'a HashMap<u64, Instant>,
+    ) -> Self {
+        let seconds = terms.every.as_secs_f64();
+        let load = |volume: &Volume| Load {
+            ops: volume.weight * volume.line,
+            hot: false,
+            free: volume.free,
+            ops_left: volume.line * COPY_SHARE * seconds,
+        };
+        let positions = pool.volumes.iter().enumerate().map(|(at, volume)| (volume.id, at));
+        let mut view = Self {
+            pool,
+            terms,
+            volumes: pool.volumes.iter().map(load).collect(),
+            positions: positions.collect(),
+            copied,
+            taken: pool.in_flight.iter().map(|flight| flight.object).collect(),
+            bytes_left: COPY_BYTES_PER_SEC * seconds,
+        };
+        let lens: HashMap<_, _> =
+            pool.tables.iter().map(|table| (table.object, (table.blocks(), table.len))).collect();
+        for flight in pool.in_flight {
+            // A table that is gone was at least one block.
+            let (blocks, len) = lens.get(&flight.object).copied().unwrap_or((1.0, 0));
+            view.spend(flight.from, flight.to, blocks, len);
+        }
+        view
+    }
+
+    /// Where a volume is in [`View::volumes`]; none if the snapshot does not have it.
+    pub(super) fn at(&self, id: VolumeId) -> Option<usize> {
+        self.positions.get(&id).copied()
+    }
+
+    pub(super) fn state(&self, id: VolumeId) -> State {
+        self.at(id).map_or(State::Away, |at| self.pool.volumes[at].state)
+    }
+
+    pub(super) fn line(&self, at: usize) -> f64 {
+        self.pool.volumes[at].line
+    }
+
+    /// What a volume carries, as a part of its line.
+    pub(super) fn weight(&self, at: usize) -> f64 {
+        self.volumes[at].ops / self.line(at)
+    }
+
+    /// What all that take copies carry, as a part of their lines.
+    pub(super) fn mean(&self) -> f64 {
+        let (mut ops, mut lines) = (0.0, 0.0);
+        for (at, volume) in self.pool.volumes.iter().enumerate() {
+            if volume.state == State::Active {
+                ops += self.volumes[at].ops;
+                lines += volume.line;
+            }
+        }
+        if lines > 0.0 { ops / lines } else { 0.0 }
+    }
+
+    /// Hot volumes from which reads should go.
+    pub(super) fn sources(&self) -> impl Iterator<Item = usize> {
+        (0..self.volumes.len())
+            .filter(|&at| self.volumes[at].hot && self.pool.volumes[at].state != State::Away)
+    }
+
+    /// Reads a second from which a new table is worth two copies: one that placement cannot balance with others.
+    pub(super) fn worth_two(&self) -> f64 {
+        let active = self.pool.volumes.iter().filter(|volume| volume.state == State::Active);
+        let (count, lines) =
+            active.fold((0.0, 0.0), |(count, lines), volume| (count + 1.0, lines + volume.line));
+        BAND * if count > 0.0 { lines / count } else { f64::INFINITY }
+    }
+
+    /// Whether something was decided about a table.
+    pub(super) fn is_taken(&self, table: &Table) -> bool {
+        self.taken.contains(&table.object)
+    }
+
+    pub(super) fn take(&mut self, table: &Table) {
+        self.taken.insert(table.object);
+    }
+
+    /// Whether the reads of a table have had no time yet to settle on its copies.
+    pub(super) fn is_settling(&self, table: &Table) -> bool {
+        self.copied.contains_key(&table.object)
+    }
+
+    /// Whether a table may be copied for its heat.
+    pub(super) fn may_be_spread(&self, table: &Table) -> Result<(), Skip> {
+        if table.heat() < worth(self.terms.every) {
+            Err(Skip::Cold)
+        } else if table.busy || self.is_taken(table) {
+            Err(Skip::Busy)
+        } else if table.age < self.terms.every * YOUNG {
+            Err(Skip::Young)
+        } else if self.is_settling(table) {
+            Err(Skip::Settling)
+        } else if table.copies.len() >= self.terms.copies_max {
+            Err(Skip::Copies)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Tables on a volume that may be copied for their heat, the hottest first.
+    pub(super) fn hottest_on(&self, id: VolumeId, plan: &mut Plan) -> Vec<&'a Table> {
+        let mut tables = Vec::new();
+        for table in self.pool.tables {
+            // Most of them are cold, and would be sorted and counted for nothing.
+            if table.heat() > 0.0 && table.is_on(id) {
+                match self.may_be_spread(table) {
+                    Ok(()) => tables.push(table),
+                    Err(why) => plan.skipped.count(why),
+                }
+            }
+        }
+        tables.sort_by(|a, b| b.heat().total_cmp(&a.heat()).then(a.object.cmp(&b.object)));
+        tables
+    }
+
+    /// Whether a volume that is not hot has room for a copy that it would not soon drop again.
+    pub(super) fn is_target(&self, at: usize, table: &Table) -> bool {
+        !self.volumes[at].hot && self.has_room(at, table)
+    }
+
+    /// Whether a volume has room for a copy that it would not soon drop again.
+    pub(super) fn has_room(&self, at: usize, table: &Table) -> bool {
+        let full = self.pool.volumes[at].total as f64 * (1.0 - FULL);
+        self.takes(at, table) && (self.volumes[at].free - table.len) as f64 >= full
+    }
+
+    /// Whether there is room on an active volume for a table it does not have.
+    pub(super) fn takes(&self, at: usize, table: &Table) -> bool {
+        let volume = &self.pool.volumes[at];
+        let candidate = Candidate::new(volume.id, self.volumes[at].free, volume.total);
+        volume.state == State::Active && candidate.takes(table.len) && !table.is_on(volume.id)
+    }
+
+    /// Of `targets` the one with the least weight after `ops` more a second, overlaps breaking ties.
+    pub(super) fn lightest(
+        &self,
+        table: &Table,
+        ops: f64,
+        targets: impl Iterator<Item = usize>,
+    ) -> Option<usize> {
+        /// Weights that differ by less are the same.
+        const TIE: f64 = 0.01;
+        let after = |at: usize| (self.volumes[at].ops + ops) / self.line(at);
+        let targets: Vec<_> = targets.collect();
+        let least = targets.iter().map(|&at| after(at)).min_by(f64::total_cmp)?;
+        let mut tied: Vec<_> = targets.into_iter().filter(|&at| after(at) <= least + TIE).collect();
+        if tied.len() > 1 {
+            let overlap = |at: usize| (self.pool.overlap)(table.object, self.pool.volumes[at].id);
+            tied.sort_by(|&a, &b| {
+                overlap(a).total_cmp(&overlap(b)).then(after(a).total_cmp(&after(b)))
+            });
+        }
+        tied.first().copied()
+    }
+
+    /// Plans a copy to the volume at `to`, if budgets allow it.
+    pub(super) fn copy(
+        &mut self,
+        table: &Table,
+        to: usize,
+        why: Why,
+        plan: &mut Plan,
+    ) -> Result<(), Skip> {
+        assert!(!self.is_taken(table), "a table is copied once in a plan");
+        let readable = table.copies.iter().filter_map(|copy| self.at(copy.volume));
+        let readable = readable.filter(|&at| self.pool.volumes[at].state != State::Away);
+        let from = readable.min_by(|&a, &b| self.weight(a).total_cmp(&self.weight(b)));
+        let from = from.ok_or(Skip::Target)?;
+        let blocks = table.blocks();
+        let enough = |at: usize| self.volumes[at].ops_left >= blocks;
+        if !enough(from) || !enough(to) || self.bytes_left < table.len as f64 {
+            return Err(Skip::Budget);
+        }
+        let (from, to) = (self.pool.volumes[from].id, self.pool.volumes[to].id);
+        self.spend(from, to, blocks, table.len);
+        self.take(table);
+        plan.copies.push(Copying { object: table.object, len: table.len, from, to, why });
+        Ok(())
+    }
+
+    fn spend(&mut self, from: VolumeId, to: VolumeId, blocks: f64, len: u64) {
+        for id in [from, to] {
+            if let Some(at) = self.at(id) {
+                self.volumes[at].ops_left -= blocks;
+            }
+        }
+        if let Some(to) = self.at(to) {
+            self.volumes[to].free = self.volumes[to].free.saturating_sub(len);
+        }
+        self.bytes_left -= len as f64;
+    }
+
+    /// A copy on a volume goes.
+    pub(super) fn freed(&mut self, id: VolumeId, len: u64) {
+        if let Some(at) = self.at(id) {
+            self.volumes[at].free = self.volumes[at].free.saturating_add(len);
+        }
+    }
+
+    pub(super) fn free(&self, at: usize) -> u64 {
+        self.volumes[at].free
+    }
+}
