@@ -7,13 +7,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{FileId, Sealed, Triggers, Written};
+use super::{Death, FileId, Sealed, Triggers, Written};
 use crate::units::MIB;
 
 /// How finely the dead part of a file is told.
 const STEPS: u64 = 1024;
-/// More bins of deaths than this, and their width doubles: a pick looks at the best of each.
-const BINS_MAX: usize = 128;
+/// More bins of deaths than this, and their width doubles: a pick looks at the best of each. A third of
+/// them is for guesses.
+const BINS_MAX: usize = 192;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct File {
@@ -30,8 +31,15 @@ struct Keys {
     live: u64,
 }
 
-/// When files die, coarsely; none where nobody knows.
-type Bin = Option<u64>;
+/// When files die, coarsely.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Bin {
+    Unknown,
+    /// By the power of two of the guess.
+    After(u32),
+    /// By multiples of the width.
+    At(u64),
+}
 
 impl File {
     pub(super) const fn live(&self) -> u64 {
@@ -157,14 +165,15 @@ impl Candidates {
 
     /// The one that gives most room for the longest time: what a merge frees, for each byte it copies,
     /// times how long it takes until the copies would have died by themselves. `unknown` is that
-    /// time where nobody knows it, or it is over.
+    /// time where nobody knows it, or it should have been over.
     pub(super) fn most_lasting(&self, now: Written, unknown: u64) -> Option<FileId> {
         let tops = self.by_dead.values().filter_map(BTreeSet::last);
         let scored = tops.map(|&(_, Reverse(id))| {
             let file = &self.files[&id];
-            let lasts = match file.sealed.dies {
-                Some(dies) if dies > now => dies.since(now),
-                _ => unknown,
+            let lasts = match file.sealed.death {
+                Death::At(dies) if dies > now => dies.since(now),
+                Death::After(lasts) => lasts,
+                Death::At(_) | Death::Unknown => unknown,
             };
             let score = file.sealed.dead as f64 / file.live().max(1) as f64 * lasts as f64;
             (score, Reverse(id))
@@ -215,18 +224,22 @@ impl Candidates {
 
     fn enter(&mut self, id: FileId) {
         let file = self.files[&id];
-        let Sealed { partition, bytes, dead, dies, .. } = file.sealed;
+        let Sealed { partition, bytes, dead, death, .. } = file.sealed;
         if file.is_dead() {
             self.dead.insert(id);
             return;
         }
-        if let Some(dies) = dies {
+        if let Death::At(dies) = death {
             self.by_death.insert((dies, id));
         }
         if dead == 0 {
             return;
         }
-        let bin = self.bin_width.and_then(|width| dies.map(|dies| dies.0 / width));
+        let bin = match (death, self.bin_width) {
+            (Death::At(dies), Some(width)) => Bin::At(dies.0 / width),
+            (Death::After(lasts), Some(_)) => Bin::After(lasts.max(1).ilog2()),
+            (Death::Unknown, _) | (_, None) => Bin::Unknown,
+        };
         let keys = Keys { step: file.step(), bin, live: bytes - dead };
         self.file_mut(id).keys = Some(keys);
         self.by_dead.entry(bin).or_default().insert((keys.step, Reverse(id)));
@@ -242,7 +255,7 @@ impl Candidates {
         let file = self.file_mut(id);
         let (sealed, keys) = (file.sealed, file.keys.take());
         self.dead.remove(&id);
-        if let Some(dies) = sealed.dies {
+        if let Death::At(dies) = sealed.death {
             self.by_death.remove(&(dies, id));
         }
         self.starters.remove(&id);
@@ -269,7 +282,7 @@ impl Candidates {
         *width = width.saturating_mul(2);
         let narrow = std::mem::take(&mut self.by_dead);
         for (bin, files) in narrow {
-            let bin = bin.map(|bin| bin / 2);
+            let bin = if let Bin::At(bin) = bin { Bin::At(bin / 2) } else { bin };
             for &(_, Reverse(id)) in &files {
                 let keys = self.files.get_mut(&id).and_then(|file| file.keys.as_mut());
                 keys.expect("it is found by its keys").bin = bin;

@@ -21,7 +21,7 @@
 
 use std::collections::HashMap;
 
-use super::Written;
+use super::{Death, Written};
 
 /// One of the files that are open at once in a partition.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -43,8 +43,8 @@ pub enum Life {
 pub struct Placed {
     /// To which of the open files.
     pub group: Group,
-    /// When it dies, if that is known; the latest of a file's records is its [`super::Sealed::dies`].
-    pub dies: Option<Written>,
+    /// When it dies.
+    pub death: Death,
 }
 
 /// Lifetimes are told apart by quarters of a power of two.
@@ -72,16 +72,8 @@ pub struct Groups {
     /// Of records that a merge copies, and that nothing is known of: they have files of their own.
     survived: Ranges,
     planned: Written,
-    followed: HashMap<u64, Followed>,
-    /// Keys whose hash has one of these bits are not followed.
-    mask: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Followed {
-    since: Written,
-    bin: usize,
-    copied: bool,
+    put: Followed,
+    copied: Followed,
 }
 
 impl Groups {
@@ -102,8 +94,8 @@ impl Groups {
             guessed: Ranges::new(),
             survived: Ranges::new(),
             planned: Written::default(),
-            followed: HashMap::new(),
-            mask: 0,
+            put: Followed::default(),
+            copied: Followed::default(),
         }
     }
 
@@ -117,8 +109,8 @@ impl Groups {
             Life::First => u64::MAX,
         };
         let bin = bin(lifetime);
-        self.follow(key, Followed { since: now, bin, copied: false });
-        Placed { group: self.guessed.group_down(bin, self.max), dies: None }
+        self.put.follow(key, now, bin);
+        self.guessed.place_down(bin, self.max)
     }
 
     /// Where a record goes that a merge copies: one that dies at `dies`, if that is known, and was put at
@@ -134,10 +126,9 @@ impl Groups {
         if let Some(dies) = dies {
             return self.until(dies, len, now);
         }
-        self.died(key, now);
         let bin = bin(now.since(since));
-        self.follow(key, Followed { since: now, bin, copied: true });
-        Placed { group: self.survived.group_down(bin, self.max), dies: None }
+        self.copied.follow(key, now, bin);
+        self.survived.place_down(bin, self.max)
     }
 
     /// The record of a key died without being replaced.
@@ -169,28 +160,15 @@ impl Groups {
         let lifetime = dies.since(now);
         let bin = bin(lifetime);
         self.known.see(bin, lifetime as f64, len as f64);
-        Placed { group: self.known.group_up(bin), dies: Some(dies) }
+        Placed { group: Group(self.known.range(bin) as u8), death: Death::At(dies) }
     }
 
     fn died(&mut self, key: u64, now: Written) {
-        if key & self.mask != 0 {
-            return;
+        if let Some((lifetime, bin)) = self.put.died(key, now) {
+            self.guessed.see(bin, lifetime as f64, 1.0);
         }
-        if let Some(Followed { since, bin, copied }) = self.followed.remove(&key) {
-            let ranges = if copied { &mut self.survived } else { &mut self.guessed };
-            ranges.see(bin, now.since(since) as f64, 1.0);
-        }
-    }
-
-    fn follow(&mut self, key: u64, followed: Followed) {
-        if key & self.mask != 0 {
-            return;
-        }
-        self.followed.insert(key, followed);
-        if self.followed.len() > FOLLOWED_MAX {
-            self.mask = self.mask << 1 | 1;
-            let mask = self.mask;
-            self.followed.retain(|key, _| key & mask == 0);
+        if let Some((lifetime, bin)) = self.copied.died(key, now) {
+            self.survived.see(bin, lifetime as f64, 1.0);
         }
     }
 
@@ -220,12 +198,46 @@ fn bin(lifetime: u64) -> usize {
     (doubling * BINS_PER_DOUBLING) as usize + quarter as usize
 }
 
+/// A few records, from when something was guessed of them until they die.
+#[derive(Clone, Debug, Default)]
+struct Followed {
+    /// By the hash of the key: since when, and the bin of what was guessed.
+    records: HashMap<u64, (Written, usize)>,
+    /// Keys whose hash has one of these bits are not followed.
+    mask: u64,
+}
+
+impl Followed {
+    /// Follows a record, unless it is followed already: copies are the record they are copies of.
+    fn follow(&mut self, key: u64, now: Written, bin: usize) {
+        if key & self.mask != 0 {
+            return;
+        }
+        self.records.entry(key).or_insert((now, bin));
+        if self.records.len() > FOLLOWED_MAX {
+            self.mask = self.mask << 1 | 1;
+            let mask = self.mask;
+            self.records.retain(|key, _| key & mask == 0);
+        }
+    }
+
+    /// How long a record lived since, and what was guessed, if it was followed.
+    fn died(&mut self, key: u64, now: Written) -> Option<(u64, usize)> {
+        if key & self.mask != 0 {
+            return None;
+        }
+        self.records.remove(&key).map(|(since, bin)| (now.since(since), bin))
+    }
+}
+
 /// Lifetimes that were seen, by what was known or guessed of them, and how they are cut into ranges.
 #[derive(Clone, Debug)]
 struct Ranges {
     bins: Vec<Moments>,
     /// The first bin of each range but the first.
     cuts: Vec<usize>,
+    /// The mean lifetime in each range; none until enough was seen.
+    means: Vec<u64>,
 }
 
 /// Sums over lifetimes.
@@ -253,20 +265,23 @@ impl Moments {
         }
     }
 
+    fn mean(self) -> f64 {
+        self.sum / self.weight
+    }
+
     /// The weight times √3 standard deviations.
     fn spread(self) -> f64 {
         if self.weight <= 0.0 {
             return 0.0;
         }
-        let mean = self.sum / self.weight;
-        let variance = (self.squares / self.weight - mean * mean).max(0.0);
+        let variance = (self.squares / self.weight - self.mean().powi(2)).max(0.0);
         self.weight * (3.0 * variance).sqrt()
     }
 }
 
 impl Ranges {
     fn new() -> Self {
-        Self { bins: vec![Moments::default(); BINS], cuts: Vec::new() }
+        Self { bins: vec![Moments::default(); BINS], cuts: Vec::new(), means: Vec::new() }
     }
 
     fn len(&self) -> usize {
@@ -284,14 +299,16 @@ impl Ranges {
         moments.squares += weight * lifetime * lifetime;
     }
 
-    /// The group of a bin, counted from the first.
-    fn group_up(&self, bin: usize) -> Group {
-        Group(self.cuts.partition_point(|&cut| cut <= bin) as u8)
+    /// The number of the range a bin is in.
+    fn range(&self, bin: usize) -> usize {
+        self.cuts.partition_point(|&cut| cut <= bin)
     }
 
-    /// The group of a bin, counted from the last of `max`.
-    fn group_down(&self, bin: usize, max: u8) -> Group {
-        Group(max - 1 - self.group_up(bin).0)
+    /// The group of a bin, counted from the last of `max`, and the mean of its lifetimes.
+    fn place_down(&self, bin: usize, max: u8) -> Placed {
+        let range = self.range(bin);
+        let death = self.means.get(range).map_or(Death::Unknown, |&mean| Death::After(mean));
+        Placed { group: Group(max - 1 - range as u8), death }
     }
 
     /// Cuts into at most `max` ranges, where the room that is lost is least, and keeps that part of what
@@ -306,9 +323,16 @@ impl Ranges {
         }
         let all = before[first.len()];
         self.cuts.clear();
-        if all.weight >= seen_min && max > 1 {
+        self.means.clear();
+        if all.weight > 0.0 && all.weight >= seen_min {
             let fixed = (overhead * all.weight).max(WORTHWHILE * all.spread());
-            self.cuts = cuts(&before, max, fixed).into_iter().map(|at| first[at]).collect();
+            let cuts = cuts(&before, max, fixed);
+            let begins = std::iter::once(0).chain(cuts.iter().copied());
+            let ends = cuts.iter().copied().chain([first.len()]);
+            let means =
+                begins.zip(ends).map(|(begin, end)| before[end].minus(before[begin]).mean());
+            self.means = means.map(|mean| mean as u64).collect();
+            self.cuts = cuts.into_iter().map(|at| first[at]).collect();
         }
         for moments in &mut self.bins {
             moments.weight *= kept;

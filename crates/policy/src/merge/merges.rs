@@ -11,9 +11,11 @@ pub struct Settings {
     /// Up to this fill only dead files are removed: U_m. More leaves less room that nobody uses, and
     /// less time until puts wait.
     pub target: f64,
-    /// Up to this fill [`Rule::DeathTime`] waits for files that are known to die: not above
-    /// [`super::PutLimits::low`], or puts wait for it too. Not below `target`.
+    /// Up to this fill, of all but the reserve, [`Rule::DeathTime`] waits for files that are certain to
+    /// die: not above [`super::PutLimits::low`], or puts wait for them too.
     pub wait: f64,
+    /// Bytes that puts never use: as in [`super::PutLimits::reserve`].
+    pub reserve: u64,
     /// Bytes at which files are sealed: R. With less room than that, merges are an emergency.
     pub file_bytes: u64,
     /// How many merges the memory of what was worth merging reaches back.
@@ -30,6 +32,7 @@ impl Settings {
             rule,
             target: 0.8,
             wait: 0.95,
+            reserve: file_bytes,
             file_bytes,
             memory: 16,
             triggers: Triggers::default(),
@@ -201,7 +204,7 @@ impl Merges {
         &self.settings
     }
 
-    /// Changes the target and how long known deaths are waited for.
+    /// Changes the target and the fill up to which certain deaths are waited for.
     pub fn set_target(&mut self, target: f64, wait: f64) {
         (self.settings.target, self.settings.wait) = (target, wait);
     }
@@ -257,8 +260,8 @@ impl Merges {
 
     /// Whether a file dies by itself before there is less room than is waited for.
     fn dies_in_time(&self, fill: &Fill) -> bool {
-        let wait = (self.settings.wait * fill.capacity as f64) as u64;
-        let until = wait.min(fill.capacity.saturating_sub(self.settings.file_bytes));
+        let usable = fill.capacity.saturating_sub(self.settings.reserve);
+        let until = (self.settings.wait * usable as f64) as u64;
         let room = until.saturating_sub(fill.used);
         let next = self.candidates.next_death(fill.written);
         next.is_some_and(|dies| dies.since(fill.written) <= room)

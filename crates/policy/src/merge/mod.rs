@@ -68,9 +68,42 @@ pub struct Sealed {
     /// How many of them are dead already: records that were overwritten, deleted or have expired, and
     /// whatever belongs to no record. At most `bytes`.
     pub dead: u64,
-    /// When the last of its records will have died, if that is known of all of them: the latest
-    /// [`Placed::dies`].
-    pub dies: Option<Written>,
+    /// When what lives in it dies: the [`Placed::death`] of all its records, [joined](Death::join).
+    pub death: Death,
+}
+
+/// When something dies.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Death {
+    /// Nobody knows.
+    #[default]
+    Unknown,
+    /// By then, for certain: somebody said so.
+    At(Written),
+    /// At some time, on average after so many more bytes are put, however long it has lived: its likes did.
+    After(u64),
+}
+
+impl Death {
+    /// When it dies for certain.
+    #[must_use]
+    pub const fn known(self) -> Option<Written> {
+        match self {
+            Self::At(when) => Some(when),
+            Self::Unknown | Self::After(_) => None,
+        }
+    }
+
+    /// Of a file that has both: certain if both are, and else the later guess.
+    #[must_use]
+    pub fn join(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::At(a), Self::At(b)) => Self::At(a.max(b)),
+            (Self::After(a), Self::After(b)) => Self::After(a.max(b)),
+            (Self::After(a), Self::At(_)) | (Self::At(_), Self::After(a)) => Self::After(a),
+            (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
+        }
+    }
 }
 
 /// How full the volume is.

@@ -10,7 +10,7 @@ fn fill(percent: u64) -> Fill {
 
 fn sealed(id: u64, dead_percent: u64) -> Sealed {
     let dead = FILE / 100 * dead_percent;
-    Sealed { id: FileId(id), partition: 0, bytes: FILE, dead, dies: None }
+    Sealed { id: FileId(id), partition: 0, bytes: FILE, dead, death: Death::Unknown }
 }
 
 #[test]
