@@ -5,7 +5,9 @@ pub(crate) mod check;
 pub(crate) mod demo;
 pub(crate) mod probe;
 pub(crate) mod serve;
+pub(crate) mod top;
 
+mod admin;
 mod interrupt;
 mod scratch;
 

@@ -31,13 +31,14 @@ enum Command {
     Check(command::check::Args),
     Probe(command::probe::Args),
     Bench(command::bench::Args),
+    Top(command::top::Args),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let usual = match cli.command {
         // The picture, or the figures, are what there is to see.
-        Command::Demo(_) | Command::Bench(_) | Command::Probe(_) => "error",
+        Command::Demo(_) | Command::Bench(_) | Command::Probe(_) | Command::Top(_) => "error",
         _ => "info",
     };
     let ran = start_log(cli.log.as_deref(), usual).and_then(|()| match cli.command {
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Check(args) => command::check::run(&args),
         Command::Probe(args) => command::probe::run(&args),
         Command::Bench(args) => command::bench::run(&args),
+        Command::Top(args) => command::top::run(&args),
     });
     ran.unwrap_or_else(|error| {
         eprintln!("plimsoll: {}", command::chain(&error));

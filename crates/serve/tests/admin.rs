@@ -8,7 +8,7 @@ use std::time::Duration;
 use engine::keyspace::Keyspace;
 use engine::kv::Memory;
 use expect_test::expect;
-use serve::admin::{Admin, Control, Health, run};
+use serve::admin::{Admin, Control, Health, Snapshot, run};
 use serve::figures::{self, Figures};
 use serve::resp::{Service, Settings};
 use tokio::net::{TcpListener, UnixListener};
@@ -167,6 +167,25 @@ fn a_web_page_may_not_reload() {
     with_door(admin(true), |ask| {
         let (status, _) = ask("POST /reload", "Origin: http://example.org\r\n");
         assert_eq!(status, "HTTP/1.1 403 Forbidden");
+    });
+}
+
+const OK: &str = "HTTP/1.1 200 OK";
+
+#[test]
+fn figures_are_read_back_as_they_were() {
+    with_door(admin(true), |ask| {
+        let (status, body) = ask("GET /figures", "");
+        assert_eq!(status, OK);
+        let read: Snapshot = serde_json::from_str(&body).expect("a snapshot");
+        assert_eq!((read.uptime_s, read.memory_store_max_bytes), (1.5, 200));
+        let a = &read.volumes[0];
+        assert_eq!((&*a.name, a.paid_iops, a.used, a.ops), ("a", Some(3000), 0.75, 17));
+        let commit = &a.classes[0];
+        assert_eq!((&*commit.name, commit.requests, commit.waited_s), ("commit", 5, 0.25));
+        assert_eq!((read.volumes[1].throttled, read.volumes[1].size_bytes), (Some(3), None));
+        assert_eq!(read.cache_reads["volume"], 9);
+        assert_eq!(read.resp.expect("there is a door").commands, 0);
     });
 }
 

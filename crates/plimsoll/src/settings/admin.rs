@@ -28,11 +28,15 @@ pub(crate) enum AdminListen {
 
 const LISTEN: &str = "an address on loopback, such as \"127.0.0.1:9180\", or \"unix:<path>\"";
 
+impl Default for Admin {
+    fn default() -> Self {
+        Self { listen: AdminListen::Tcp(SocketAddr::from(([127, 0, 0, 1], 9180))) }
+    }
+}
+
 impl Admin {
     pub(super) fn read(section: &Section<'_>) -> Result<Self, Mistake> {
-        let Some(field) = section.get("listen") else {
-            return Ok(Self { listen: AdminListen::Tcp(SocketAddr::from(([127, 0, 0, 1], 9180))) });
-        };
+        let Some(field) = section.get("listen") else { return Ok(Self::default()) };
         let listen = field.parsed(LISTEN, |text| match text.strip_prefix("unix:") {
             Some(path) => (!path.is_empty()).then(|| AdminListen::Unix(path.into())),
             None => {

@@ -6,3 +6,4 @@ mod place;
 mod probe;
 mod serve;
 mod throttled;
+mod top;

@@ -88,7 +88,8 @@ pub(crate) struct Server {
     child: Child,
     out: BufReader<ChildStdout>,
     pub(crate) redis: SocketAddr,
-    pub(crate) admin: SocketAddr,
+    /// An address, or `unix:` and a path.
+    pub(crate) admin: String,
 }
 
 impl Server {
@@ -108,13 +109,12 @@ impl Server {
                 break line;
             }
         };
-        let address = |door: &str| {
+        let door = |door: &str| {
             let (_, after) = ready.split_once(door).expect("the door is named");
-            let end = after.find([',', '\n']).unwrap_or(after.len());
-            after[..end].parse().expect("an address")
+            after[..after.find([',', '\n']).unwrap_or(after.len())].to_owned()
         };
-        let (redis, admin) = (address("redis on "), address("admin on "));
-        Self { child, out, redis, admin }
+        let redis = door("redis on ").parse().expect("an address");
+        Self { child, out, redis, admin: door("admin on ") }
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -149,7 +149,7 @@ impl Server {
 
     /// One request to the admin door: the status line and the body.
     pub(crate) fn admin(&self, request: &str) -> (String, String) {
-        let mut stream = TcpStream::connect(self.admin).expect("the door is open");
+        let mut stream = TcpStream::connect(&self.admin).expect("the door is open");
         write!(stream, "{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             .expect("the door reads");
         let mut answer = String::new();

@@ -4,18 +4,20 @@
 //! |---|---|
 //! | `GET /health` | 200 while everything is served, 503 and what is wrong otherwise; JSON |
 //! | `GET /metrics` | OpenMetrics |
+//! | `GET /figures` | a [`Snapshot`]; JSON |
 //! | `POST /reload` | 200 and what changed, 409 and what is wrong with the settings file; text |
 //!
-//! There is no authentication: whoever reaches the socket may reload. A page in a browser on the same
-//! machine does not count as such, so requests that carry an `Origin` are refused.
+//! There is no authentication: whoever reaches the socket may reload. A page in a browser on the
+//! same machine does not count as such, so requests that carry an `Origin` are refused.
 
 mod metrics;
+pub mod snapshot;
 
 use std::io;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{Json, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -23,6 +25,7 @@ use axum::routing::{get, post};
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 
+pub use self::snapshot::Snapshot;
 use crate::figures::Figures;
 use crate::resp::Service;
 
@@ -79,6 +82,7 @@ fn router(admin: Admin) -> Router {
     Router::new()
         .route("/health", get(health))
         .route("/metrics", get(metrics))
+        .route("/figures", get(figures))
         .route("/reload", post(reload))
         .layer(middleware::from_fn(refuse_pages))
         .with_state(admin)
@@ -94,13 +98,17 @@ async fn refuse_pages(request: Request, next: Next) -> Response {
 async fn health(State(admin): State<Admin>) -> Response {
     let health = blocking(move || admin.control.health()).await;
     let status = if health.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, axum::Json(health)).into_response()
+    (status, Json(health)).into_response()
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {
     let stats = move || metrics::text(&*admin.figures, admin.resp.as_ref().map(|r| &r.stats));
     let text = blocking(stats).await;
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
+}
+
+async fn figures(State(admin): State<Admin>) -> Json<Snapshot> {
+    Json(blocking(move || Snapshot::of(&admin)).await)
 }
 
 async fn reload(State(admin): State<Admin>) -> Response {

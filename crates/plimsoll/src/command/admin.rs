@@ -1,0 +1,159 @@
+//! How a command talks to a program that serves: HTTP at its admin listener.
+//!
+//! One request on a connection of its own, answered with JSON. The listener is on this machine, or
+//! behind a tunnel, so there is nothing to negotiate.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use serde::de::DeserializeOwned;
+
+use crate::settings::{Admin, AdminListen, Settings};
+
+/// How long a connection may take. What is asked then may take its time: others are written first.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// No answer is longer.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// Which program is meant.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Where {
+    /// Its settings file, for the address of its admin listener
+    #[arg(short = 'c', long = "config", value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// The admin listener itself: an address, or unix:<path> [default: 127.0.0.1:9180]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "file")]
+    pub(crate) admin: Option<String>,
+}
+
+impl Where {
+    /// The listener that is meant.
+    pub(crate) fn door(&self) -> anyhow::Result<Door> {
+        match (&self.admin, &self.file) {
+            (Some(address), _) => Door::at(address),
+            (None, None) => Ok(Door { listen: Admin::default().listen }),
+            (None, Some(file)) => match Settings::load(file)?.admin {
+                Some(admin) => Ok(Door { listen: admin.listen }),
+                None => bail!("{}: it has no section [admin]: add one", file.display()),
+            },
+        }
+    }
+}
+
+/// The admin listener of a running program.
+#[derive(Clone, Debug)]
+pub(crate) struct Door {
+    listen: AdminListen,
+}
+
+impl Door {
+    fn at(address: &str) -> anyhow::Result<Self> {
+        let listen = match address.strip_prefix("unix:") {
+            Some(path) => AdminListen::Unix(path.into()),
+            None => AdminListen::Tcp(resolve(address)?),
+        };
+        Ok(Self { listen })
+    }
+
+    /// What a path gives.
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        self.ask("GET", path)
+    }
+
+    fn ask<T: DeserializeOwned>(&self, method: &str, path: &str) -> anyhow::Result<T> {
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let answer = self.exchange(&request).with_context(|| {
+            format!(
+                "nobody serves at the admin listener {} (-c or --admin name another)",
+                self.listen
+            )
+        })?;
+        let (status, body) = parse(&answer)
+            .with_context(|| format!("{}: that is no admin listener of plimsoll", self.listen))?;
+        if (200..300).contains(&status) {
+            return serde_json::from_str(body)
+                .with_context(|| format!("{}: another version of plimsoll", self.listen));
+        }
+        bail!("{}: {method} {path} was answered with status {status}", self.listen)
+    }
+
+    fn exchange(&self, request: &str) -> std::io::Result<String> {
+        match &self.listen {
+            AdminListen::Tcp(address) => {
+                let stream = TcpStream::connect_timeout(address, CONNECT_TIMEOUT)?;
+                stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+                talk(stream, request)
+            }
+            AdminListen::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+                talk(stream, request)
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.listen.fmt(f)
+    }
+}
+
+fn resolve(address: &str) -> anyhow::Result<SocketAddr> {
+    let found = address.to_socket_addrs().ok().and_then(|mut all| all.next());
+    found.ok_or_else(|| {
+        anyhow!("--admin {address}: give an address such as 127.0.0.1:9180, or unix:<path>")
+    })
+}
+
+fn talk(mut stream: impl Read + Write, request: &str) -> std::io::Result<String> {
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// The status and the body of an answer.
+fn parse(answer: &str) -> anyhow::Result<(u16, &str)> {
+    let (head, body) = answer.split_once("\r\n\r\n").context("its answer has no end")?;
+    let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+    Ok((status.context("its answer is no HTTP")?, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_taken_apart() {
+        let answer = "HTTP/1.1 409 Conflict\r\ncontent-length: 2\r\n\r\nno";
+        assert_eq!(parse(answer).expect("an answer"), (409, "no"));
+        for wrong in ["", "SSH-2.0-x\r\n\r\n", "HTTP/1.1 2\r\n\r\n"] {
+            parse(wrong).expect_err(wrong);
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_none_says_what_is() {
+        let error = Door::at("nonsense").expect_err("no port").to_string();
+        assert!(error.contains("127.0.0.1:9180") && error.contains("unix:"), "{error}");
+        assert_eq!(Door::at("unix:/run/admin").expect("a path").to_string(), "unix:/run/admin");
+    }
+
+    #[test]
+    fn where_nobody_serves_the_error_says_how_to_name_another() {
+        let place = tempfile::tempdir().expect("room for a directory");
+        let path = format!("unix:{}", place.path().join("admin").display());
+        let door = Door::at(&path).expect("a path");
+        let error = format!("{:#}", door.get::<u64>("/figures").expect_err("nobody is there"));
+        assert!(error.contains(&path) && error.contains("--admin"), "{error}");
+    }
+}

@@ -1,0 +1,209 @@
+//! `plimsoll top`: a program that serves, looked at while it does.
+//!
+//! It asks the admin listener for the program's figures and shows what happened between the last two
+//! answers. What is shown is worked out in [`view`]; [`draw`] puts it on a terminal, [`plain`] in lines.
+
+mod draw;
+mod plain;
+mod view;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use serve::admin::Snapshot;
+use volume::Clock;
+use volume::task::block_on;
+
+use self::draw::Screen;
+use self::view::{Sort, View};
+use super::admin::{Door, Where};
+
+/// Shows a program that serves: each volume against its line, and what waits
+///
+/// Keys: q ends it, p holds the picture still, s sorts by something else, S the other way round. Where
+/// standard output is no terminal it prints one picture in lines, as with --once.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll top
+  plimsoll top -c plimsoll.toml --every 5s
+  plimsoll top --admin unix:/run/plimsoll/admin --once")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    at: Where,
+
+    /// How long to look for each picture
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    every: Duration,
+
+    /// What volumes are sorted by
+    #[arg(long, value_enum, default_value_t)]
+    sort: Sort,
+
+    /// Print one picture in lines, and end
+    #[arg(long)]
+    once: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let door = args.at.door()?;
+    let first = door.get("/figures")?;
+    if args.once || !std::io::stdout().is_terminal() {
+        block_on(Clock::real().sleep(args.every));
+        let mut view = View::between(Some(&first), &door.get("/figures")?);
+        view.sort(args.sort, false);
+        print!("{}", plain::lines(&view));
+    } else {
+        Top::new(door, first, args).show()?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn interval(text: &str) -> anyhow::Result<Duration> {
+    let time = humantime::parse_duration(text).context("a time such as 1s or 500ms")?;
+    // The gate's own figures are a second's: looking more often shows noise.
+    if !(Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&time) {
+        bail!("a time from 100ms to 1h");
+    }
+    Ok(time)
+}
+
+/// The live picture.
+struct Top {
+    door: Door,
+    every: Duration,
+    /// The answer before the last, and the last.
+    before: Option<Snapshot>,
+    now: Snapshot,
+    /// Why there is no newer one.
+    lost: Option<String>,
+    paused: bool,
+    sort: Sort,
+    reversed: bool,
+}
+
+impl Top {
+    fn new(door: Door, first: Snapshot, args: &Args) -> Self {
+        Self {
+            door,
+            every: args.every,
+            before: None,
+            now: first,
+            lost: None,
+            paused: false,
+            sort: args.sort,
+            reversed: false,
+        }
+    }
+
+    fn show(mut self) -> anyhow::Result<()> {
+        let mut terminal = ratatui::try_init().context("the terminal")?;
+        let shown = self.until_quit(&mut terminal);
+        ratatui::restore();
+        shown
+    }
+
+    fn until_quit(&mut self, terminal: &mut ratatui::DefaultTerminal) -> anyhow::Result<()> {
+        let clock = Clock::real();
+        let mut looked = clock.now();
+        loop {
+            terminal.draw(|frame| frame.render_widget(self.screen(), frame.area()))?;
+            let rest = self.every.saturating_sub(clock.now().since(looked));
+            if event::poll(rest)? {
+                if let Event::Key(key) = event::read()?
+                    && key.kind == KeyEventKind::Press
+                    && !self.press(key)
+                {
+                    return Ok(());
+                }
+            } else {
+                looked = clock.now();
+                if !self.paused {
+                    self.look();
+                }
+            }
+        }
+    }
+
+    /// Takes a new picture; the last one stays where there is none.
+    fn look(&mut self) {
+        match self.door.get("/figures") {
+            Ok(now) => {
+                self.before = Some(std::mem::replace(&mut self.now, now));
+                self.lost = None;
+            }
+            Err(error) => self.lost = Some(super::chain(&error)),
+        }
+    }
+
+    /// Does what a key means; whether to go on.
+    fn press(&mut self, key: KeyEvent) -> bool {
+        match key.code {
+            KeyCode::Char('q') | KeyCode::Esc => return false,
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
+            KeyCode::Char('p' | ' ') => self.paused = !self.paused,
+            KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('S') => self.reversed = !self.reversed,
+            _ => {}
+        }
+        true
+    }
+
+    fn screen(&self) -> Screen {
+        let mut view = View::between(self.before.as_ref(), &self.now);
+        view.sort(self.sort, self.reversed);
+        let state = match &self.lost {
+            Some(why) => Some(why.clone()),
+            None => self.paused.then(|| "paused".to_owned()),
+        };
+        Screen { view, at: self.door.to_string(), sort: self.sort, state }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn top() -> Top {
+        let at = Where { file: None, admin: Some("unix:/nowhere/at/all".into()) };
+        let args = Args { at, every: Duration::from_secs(1), sort: Sort::Name, once: false };
+        Top::new(args.at.door().expect("a path"), Snapshot::default(), &args)
+    }
+
+    #[test]
+    fn keys_end_hold_and_sort() {
+        let mut top = top();
+        let key = |code| KeyEvent::new(code, KeyModifiers::NONE);
+        assert!(top.press(key(KeyCode::Char('p'))) && top.paused);
+        assert!(top.press(key(KeyCode::Char('p'))) && !top.paused);
+        assert!(top.press(key(KeyCode::Char('s'))));
+        assert_ne!(top.sort, Sort::Name);
+        for _ in 1..Sort::ALL.len() {
+            top.press(key(KeyCode::Char('s')));
+        }
+        assert_eq!(top.sort, Sort::Name);
+        assert!(top.press(key(KeyCode::Char('S'))) && top.reversed);
+        assert!(top.press(key(KeyCode::Char('c'))));
+        assert!(!top.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
+        assert!(!top.press(key(KeyCode::Char('q'))));
+    }
+
+    #[test]
+    fn a_program_that_went_away_leaves_its_last_picture_and_the_reason() {
+        let mut top = top();
+        top.now.uptime_s = 17.0;
+        top.look();
+        assert_eq!(top.now.uptime_s, 17.0);
+        assert!(top.screen().state.expect("a reason").contains("unix:/nowhere/at/all"));
+    }
+
+    #[test]
+    fn intervals_have_bounds() {
+        assert_eq!(interval("500ms").expect("a time"), Duration::from_millis(500));
+        for wrong in ["1ms", "2h", "fast"] {
+            interval(wrong).expect_err(wrong);
+        }
+    }
+}

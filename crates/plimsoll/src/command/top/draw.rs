@@ -1,0 +1,291 @@
+//! The picture on a terminal. All of it fits 80 columns; more of them make the bars longer.
+
+use policy::units::Bytes;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Widget};
+
+use super::view::{Row, Sort, View, Waiting};
+
+/// A picture, and what is to be said about it.
+pub(super) struct Screen {
+    pub(super) view: View,
+    /// Where it is from.
+    pub(super) at: String,
+    pub(super) sort: Sort,
+    /// Why it does not move.
+    pub(super) state: Option<String>,
+}
+
+/// How many columns names get.
+const NAME: std::ops::RangeInclusive<usize> = 6..=16;
+/// What follows the bar: share, operations of the line, room left.
+const FIGURES: usize = 4 + 1 + 12 + 1 + 5;
+/// How many columns each class gets.
+const WAIT: usize = 6;
+/// How many columns what is queued gets.
+const QUEUED: usize = 6;
+const BAR_MIN: usize = 4;
+/// Lines above the volumes, and below.
+const AROUND: usize = 4 + 1;
+
+const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+
+impl Widget for Screen {
+    fn render(self, area: Rect, buffer: &mut Buffer) {
+        let (width, height) = (usize::from(area.width), usize::from(area.height));
+        let mut lines = self.heading(width);
+        let room = height.saturating_sub(AROUND);
+        let rows = &self.view.rows;
+        // One line less where one has to say that there are more.
+        let shown = if rows.len() > room { room.saturating_sub(1) } else { rows.len() };
+        let columns = Columns::new(&self.view, width);
+        lines.push(columns.heading(&self.view));
+        lines.extend(rows[..shown].iter().map(|row| columns.row(row)));
+        if shown < rows.len() {
+            let more = rows.len() - shown;
+            lines.push(Line::styled(format!("and {more} more: the window is too low"), DIM));
+        }
+        lines.resize(height.saturating_sub(1).max(lines.len()), Line::default());
+        let sort = self.sort.name();
+        lines.push(Line::styled(format!("q quit  p pause  s sort: {sort}  S reverse"), DIM));
+        Paragraph::new(lines).render(area, buffer);
+    }
+}
+
+impl Screen {
+    fn heading(&self, width: usize) -> Vec<Line<'static>> {
+        let view = &self.view;
+        let up = std::time::Duration::from_secs(view.uptime_s as u64);
+        let mut first = vec![
+            Span::styled("plimsoll top", BOLD),
+            Span::raw(format!("  {}  up {}", self.at, humantime::format_duration(up))),
+        ];
+        if let Some(state) = &self.state {
+            let style = BOLD.fg(Color::Yellow);
+            first.push(Span::styled(format!("  {}", shortened(state, width)), style));
+        }
+        let (iops, paid) = view.total();
+        let mut volumes = format!("{} I/Os a second", count(iops));
+        if let Some(paid) = paid {
+            volumes.push_str(&format!(" of {paid} paid"));
+        }
+        volumes.push_str("  (waits: mean ms by class; queue: now)");
+        let hits = view.hits.map_or("-".into(), |hits| format!("{:.0} %", 100.0 * hits));
+        let (held, most) = view.memory;
+        let mut store = format!("memory {} of {}  hits {hits}", Bytes(held), Bytes(most));
+        if let Some(clients) = view.clients {
+            let commands = count(view.commands);
+            store = format!("{commands} commands a second  {clients} clients  {store}");
+        }
+        vec![Line::from(first), Line::raw(volumes), Line::raw(store)]
+    }
+}
+
+/// How wide everything is.
+struct Columns {
+    name: usize,
+    bar: usize,
+}
+
+impl Columns {
+    fn new(view: &View, width: usize) -> Self {
+        let longest = view.rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+        let name = longest.clamp(*NAME.start(), *NAME.end());
+        let classes = view.rows.iter().map(|row| row.classes.len()).max().unwrap_or(0);
+        let taken = name + 2 + FIGURES + classes * WAIT + QUEUED;
+        Self { name, bar: width.saturating_sub(taken).max(BAR_MIN) }
+    }
+
+    fn heading(&self, view: &View) -> Line<'static> {
+        let Self { name, bar } = *self;
+        let mut text =
+            format!("{:name$} {:bar$} {:>4} {:>12} {:>5}", "volume", "", "used", "IOPS", "free");
+        let classes = view.rows.iter().map(|row| &row.classes).max_by_key(|classes| classes.len());
+        for class in classes.into_iter().flatten() {
+            text.push_str(&format!("{:>WAIT$}", short(&class.name)));
+        }
+        text.push_str(&format!("{:>QUEUED$}", "queue"));
+        Line::styled(text, BOLD)
+    }
+
+    fn row(&self, row: &Row) -> Line<'static> {
+        let Self { name, bar } = *self;
+        let color = match () {
+            () if row.over => Color::Red,
+            () if row.available.is_some() => Color::Yellow,
+            () => Color::Cyan,
+        };
+        let (used, filled) = match row.paid_iops {
+            Some(_) => (format!("{:.0}%", 100.0 * row.used), bar_of(row.used, bar)),
+            None => ("-".into(), format!("{:bar$}", "")),
+        };
+        let line = row.paid_iops.map_or("-".into(), |paid| paid.to_string());
+        let figures =
+            format!(" {used:>4} {:>12} {:>5}", format!("{}/{line}", count(row.iops)), free(row));
+        let mut spans = vec![
+            Span::raw(format!("{:name$} ", shortened(&row.name, name))),
+            Span::styled(filled, Style::new().fg(color).bg(Color::DarkGray)),
+            Span::raw(figures),
+        ];
+        spans.extend(row.classes.iter().map(wait));
+        let queued: u64 = row.classes.iter().map(|class| class.queued).sum();
+        spans.push(Span::raw(format!("{queued:>QUEUED$}")));
+        Line::from(spans)
+    }
+}
+
+/// A bar of `width` columns that is full at the line, to an eighth of a column.
+fn bar_of(part: f64, width: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (part.clamp(0.0, 1.0) * (8 * width) as f64).round() as usize;
+    let filled = format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8]);
+    format!("{filled:width$}")
+}
+
+/// A mean wait, in milliseconds; one that users notice stands out.
+fn wait(class: &Waiting) -> Span<'static> {
+    const NOTICED_MS: f64 = 10.0;
+    let text = match class.wait_ms {
+        None => "-".into(),
+        Some(ms) if ms < 10.0 => format!("{ms:.1}"),
+        Some(ms) if ms < 10_000.0 => format!("{ms:.0}"),
+        Some(ms) => format!("{:.0}s", ms / 1e3),
+    };
+    let noticed = class.name == "foreground" && class.wait_ms.is_some_and(|ms| ms >= NOTICED_MS);
+    let style = if noticed { Style::new().fg(Color::Yellow) } else { Style::new() };
+    Span::styled(format!("{text:>WAIT$}"), style)
+}
+
+/// The heading of a class: users are the ones people look for.
+fn short(class: &str) -> &str {
+    match class {
+        "foreground" => "user",
+        "background" => "back",
+        "commit" => "comm",
+        "urgent" => "urg",
+        other => other.get(..WAIT - 1).unwrap_or(other),
+    }
+}
+
+fn free(row: &Row) -> String {
+    row.space
+        .map_or("-".into(), |(free, of)| format!("{:.0}%", 100.0 * free as f64 / of.max(1) as f64))
+}
+
+fn count(of: Option<f64>) -> String {
+    of.map_or("-".into(), |of| format!("{of:.0}"))
+}
+
+fn shortened(text: &str, width: usize) -> String {
+    match text.char_indices().nth(width) {
+        None => text.into(),
+        Some(_) => text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::view::tests::pictures;
+    use super::*;
+
+    fn screen(state: Option<&str>) -> Screen {
+        let (before, now) = pictures();
+        let view = View::between(Some(&before), &now);
+        let state = state.map(str::to_owned);
+        Screen { view, at: "127.0.0.1:9180".into(), sort: Sort::Name, state }
+    }
+
+    fn drawn(screen: Screen, width: u16, height: u16) -> Terminal<TestBackend> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("memory");
+        terminal.draw(|frame| frame.render_widget(screen, frame.area())).expect("memory");
+        terminal
+    }
+
+    fn check(screen: Screen, width: u16, height: u16, expected: &Expect) {
+        expected.assert_eq(&drawn(screen, width, height).backend().to_string());
+    }
+
+    #[test]
+    fn all_fits_a_small_terminal() {
+        check(
+            screen(None),
+            80,
+            24,
+            &expect![[r#"
+            "plimsoll top  127.0.0.1:9180  up 1m 42s                                         "
+            "4450 I/Os a second  (waits: mean ms by class; queue: now)                       "
+            "10000 commands a second  5 clients  memory 96 MiB of 128 MiB  hits 90 %         "
+            "volume                           used         IOPS  free  comm  user  back queue"
+            "s1     ████████████████████████▌  98%    2940/3000   75%   0.1   2.4    30    38"
+            "s2     ████████████▌              50%    1500/3000   75%     -     -     0      "
+            "s3                                  -         10/-     -     -     -     0      "
+            "                                                                                "
+            "                                                                                "
+            "                                                                                "
+            "                                                                                "
+            "                                                                                "
+            "                                                                                "
+            "                                                                                "
+            "                                                                                "
+            "                                                                                "
+            "                                                                                "
+            "                                                                                "
+            "                                                                                "
+            "                                                                                "
+            "                                                                                "
+            "                                                                                "
+            "                                                                                "
+            "q quit  p pause  s sort: name  S reverse                                        "
+        "#]],
+        );
+    }
+
+    #[test]
+    fn more_columns_make_longer_bars_and_few_lines_show_some() {
+        check(
+            screen(Some("paused")),
+            100,
+            7,
+            &expect![[r#"
+            "plimsoll top  127.0.0.1:9180  up 1m 42s  paused                                                     "
+            "4450 I/Os a second  (waits: mean ms by class; queue: now)                                           "
+            "10000 commands a second  5 clients  memory 96 MiB of 128 MiB  hits 90 %                             "
+            "volume                                               used         IOPS  free  comm  user  back queue"
+            "s1     ████████████████████████████████████████████▏  98%    2940/3000   75%   0.1   2.4    30    38"
+            "and 2 more: the window is too low                                                                   "
+            "q quit  p pause  s sort: name  S reverse                                                            "
+        "#]],
+        );
+    }
+
+    #[test]
+    fn no_size_is_too_small() {
+        for (width, height) in [(1, 1), (10, 2), (40, 5), (300, 1)] {
+            drawn(screen(Some("nobody serves there")), width, height);
+        }
+    }
+
+    #[test]
+    fn who_is_over_the_line_is_red() {
+        let terminal = drawn(screen(None), 80, 24);
+        let color = |row| terminal.backend().buffer()[(8, row)].fg;
+        assert_eq!((color(4), color(5)), (Color::Cyan, Color::Red));
+    }
+
+    #[test]
+    fn a_bar_is_full_at_the_line_and_not_before() {
+        assert_eq!(bar_of(0.0, 4), "    ");
+        assert_eq!(bar_of(0.5, 4), "██  ");
+        assert_eq!(bar_of(0.55, 4), "██▎ ");
+        assert_eq!(bar_of(0.98, 4), "███▉");
+        assert_eq!(bar_of(1.7, 4), "████");
+    }
+}

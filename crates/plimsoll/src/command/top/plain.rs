@@ -1,0 +1,104 @@
+//! The picture in lines, for scripts: a heading and a line for each volume, in columns of bare numbers.
+//! What is not known, or does not apply, is `-`.
+
+use std::fmt::Display;
+
+use super::view::{Row, View};
+
+/// All of it.
+pub(super) fn lines(view: &View) -> String {
+    let mut table = vec![heading(view)];
+    table.extend(view.rows.iter().map(|row| cells(view, row)));
+    let columns = table[0].len();
+    let widths: Vec<_> = (0..columns)
+        .map(|at| table.iter().map(|cells| cells[at].len()).max().unwrap_or(0))
+        .collect();
+    let mut text = summary(view);
+    for cells in table {
+        let aligned: Vec<_> =
+            cells.iter().zip(&widths).map(|(cell, &w)| format!("{cell:<w$}")).collect();
+        text.push_str(aligned.join(" ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn summary(view: &View) -> String {
+    let (held, most) = view.memory;
+    format!(
+        "# uptime_s {:.0} seconds {} commands_per_s {} clients {} hit_ratio {} memory_bytes {held} \
+         memory_max_bytes {most}\n",
+        view.uptime_s,
+        or_dash(view.seconds, 1),
+        or_dash(view.commands, 0),
+        shown(view.clients),
+        or_dash(view.hits, 3),
+    )
+}
+
+/// The classes as the first volume has them: all have the same.
+fn classes(view: &View) -> impl Iterator<Item = &str> {
+    view.rows.first().into_iter().flat_map(|row| row.classes.iter().map(|class| &*class.name))
+}
+
+fn heading(view: &View) -> Vec<String> {
+    let mut cells: Vec<String> =
+        ["volume", "iops", "paid_iops", "bytes_per_s", "used", "over", "free_bytes", "queued"]
+            .map(str::to_owned)
+            .into();
+    cells.extend(classes(view).map(|class| format!("{class}_wait_ms")));
+    cells
+}
+
+fn cells(view: &View, row: &Row) -> Vec<String> {
+    let queued: u64 = row.classes.iter().map(|class| class.queued).sum();
+    let mut cells = vec![
+        row.name.clone(),
+        or_dash(row.iops, 0),
+        shown(row.paid_iops),
+        or_dash(row.bytes, 0),
+        or_dash(row.paid_iops.map(|_| row.used), 3),
+        u8::from(row.over).to_string(),
+        shown(row.space.map(|(free, _)| free)),
+        queued.to_string(),
+    ];
+    let waits = classes(view).enumerate().map(|(at, _)| row.classes.get(at)?.wait_ms);
+    cells.extend(waits.map(|wait| or_dash(wait, 3)));
+    cells
+}
+
+fn or_dash(number: Option<f64>, digits: usize) -> String {
+    number.map_or("-".into(), |number| format!("{number:.digits$}"))
+}
+
+fn shown(value: Option<impl Display>) -> String {
+    value.map_or("-".into(), |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::super::view::tests::pictures;
+    use super::*;
+
+    #[test]
+    fn every_line_has_every_column() {
+        let (before, now) = pictures();
+        let text = lines(&View::between(Some(&before), &now));
+        expect![[r#"
+            # uptime_s 102 seconds 2.0 commands_per_s 10000 clients 5 hit_ratio 0.900 memory_bytes 100663296 memory_max_bytes 134217728
+            volume iops paid_iops bytes_per_s used  over free_bytes  queued commit_wait_ms foreground_wait_ms background_wait_ms
+            s1     2940 3000      12042240    0.980 0    48318382080 38     0.100          2.400              30.000
+            s2     1500 3000      6144000     0.500 1    48318382080 0      -              -                  -
+            s3     10   -         40960       -     0    -           0      -              -                  -
+        "#]].assert_eq(&text);
+        let counts: Vec<_> = text.lines().skip(1).map(|l| l.split_whitespace().count()).collect();
+        assert!(counts.iter().all(|&count| count == counts[0]), "{counts:?}");
+    }
+
+    #[test]
+    fn a_program_without_volumes_has_a_heading() {
+        assert_eq!(lines(&View::default()).lines().count(), 2);
+    }
+}

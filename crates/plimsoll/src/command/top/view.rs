@@ -1,0 +1,324 @@
+//! What happened between two pictures of a program.
+
+use serve::admin::Snapshot;
+use serve::admin::snapshot::{Class, Volume};
+
+/// What there is to show.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct View {
+    /// Seconds the program has been running.
+    pub(super) uptime_s: f64,
+    /// Seconds between the two pictures; none if there is one only, or the program was started in
+    /// between: then no rates are known.
+    pub(super) seconds: Option<f64>,
+    /// Commands of Redis clients a second.
+    pub(super) commands: Option<f64>,
+    /// Connections of Redis clients.
+    pub(super) clients: Option<u64>,
+    /// Blocks found in memory, as a part of those that were asked for.
+    pub(super) hits: Option<f64>,
+    /// Bytes the store's memory holds, and may hold.
+    pub(super) memory: (u64, u64),
+    /// A row for each volume.
+    pub(super) rows: Vec<Row>,
+}
+
+/// One volume.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Row {
+    pub(super) name: String,
+    /// Operations a second.
+    pub(super) iops: Option<f64>,
+    /// Bytes a second.
+    pub(super) bytes: Option<f64>,
+    /// The line, in operations a second; none if they are not limited.
+    pub(super) paid_iops: Option<u64>,
+    /// How near it is to its line: 1 is the line.
+    pub(super) used: f64,
+    /// Whether its provider throttled it in between: it was over the line.
+    pub(super) over: bool,
+    /// The part of its contract it seems to give; none while that is all.
+    pub(super) available: Option<f64>,
+    /// By class, most urgent first.
+    pub(super) classes: Vec<Waiting>,
+    /// Bytes that can still be written, and all it has.
+    pub(super) space: Option<(u64, u64)>,
+}
+
+/// What waited in a class.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Waiting {
+    pub(super) name: String,
+    /// How long requests waited on average, in milliseconds; none if there were none.
+    pub(super) wait_ms: Option<f64>,
+    /// Requests waiting now.
+    pub(super) queued: u64,
+}
+
+/// What volumes are sorted by.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
+pub(super) enum Sort {
+    /// Their names
+    #[default]
+    Name,
+    /// How near they are to their lines, nearest first
+    Used,
+    /// How long users wait, longest first
+    Wait,
+    /// The room left, least first
+    Free,
+}
+
+impl Sort {
+    pub(super) const ALL: [Self; 4] = [Self::Name, Self::Used, Self::Wait, Self::Free];
+
+    /// The one after this.
+    pub(super) fn next(self) -> Self {
+        let at = Self::ALL.iter().position(|&sort| sort == self).unwrap_or(0);
+        Self::ALL[(at + 1) % Self::ALL.len()]
+    }
+
+    /// What it is called.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Used => "used",
+            Self::Wait => "wait",
+            Self::Free => "free",
+        }
+    }
+}
+
+impl View {
+    /// What happened between `before` and `now`; what is so at the moment where there is no before.
+    pub(super) fn between(before: Option<&Snapshot>, now: &Snapshot) -> Self {
+        let before = before.filter(|before| before.uptime_s < now.uptime_s);
+        let seconds = before.map(|before| now.uptime_s - before.uptime_s);
+        let per_second = |of: &dyn Fn(&Snapshot) -> Option<u64>| {
+            let (was, is) = (of(before?)?, of(now)?);
+            Some(is.saturating_sub(was) as f64 / seconds?)
+        };
+        let rows = now.volumes.iter().map(|volume| {
+            let named = |other: &&Volume| other.name == volume.name;
+            let before = before.and_then(|before| before.volumes.iter().find(named));
+            Row::between(before, volume, seconds)
+        });
+        Self {
+            uptime_s: now.uptime_s,
+            seconds,
+            commands: per_second(&|of| Some(of.resp.as_ref()?.commands)),
+            clients: now.resp.as_ref().map(|door| door.clients),
+            hits: hits(before, now),
+            memory: (now.memory_store_bytes, now.memory_store_max_bytes),
+            rows: rows.collect(),
+        }
+    }
+
+    /// Puts the volumes in order.
+    pub(super) fn sort(&mut self, by: Sort, reversed: bool) {
+        self.rows.sort_by(|a, b| {
+            let order = match by {
+                Sort::Name => a.name.cmp(&b.name),
+                Sort::Used => b.used.total_cmp(&a.used),
+                Sort::Wait => b.user_wait_ms().total_cmp(&a.user_wait_ms()),
+                Sort::Free => a.free().cmp(&b.free()),
+            };
+            order.then_with(|| a.name.cmp(&b.name))
+        });
+        if reversed {
+            self.rows.reverse();
+        }
+    }
+
+    /// Operations a second of all volumes, and what is paid for; none of either where it is not known.
+    pub(super) fn total(&self) -> (Option<f64>, Option<u64>) {
+        let iops = self.rows.iter().map(|row| row.iops).sum();
+        let paid = self.rows.iter().map(|row| row.paid_iops).sum();
+        (iops, paid)
+    }
+}
+
+impl Row {
+    fn between(before: Option<&Volume>, now: &Volume, seconds: Option<f64>) -> Self {
+        let rate =
+            |of: fn(&Volume) -> u64| Some(of(now).saturating_sub(of(before?)) as f64 / seconds?);
+        let throttled = |volume: &Volume| volume.throttled.unwrap_or(0);
+        let classes = now.classes.iter().enumerate().map(|(at, class)| {
+            Waiting::between(before.and_then(|before| before.classes.get(at)), class)
+        });
+        Self {
+            name: now.name.clone(),
+            iops: rate(|volume| volume.ops),
+            bytes: rate(|volume| volume.bytes),
+            paid_iops: now.paid_iops,
+            used: now.used,
+            over: before.is_some_and(|before| throttled(now) > throttled(before)),
+            available: now.available,
+            classes: classes.collect(),
+            space: now.free_bytes.zip(now.size_bytes),
+        }
+    }
+
+    fn user_wait_ms(&self) -> f64 {
+        let users = self.classes.iter().find(|class| class.name == "foreground");
+        users.and_then(|class| class.wait_ms).unwrap_or(0.0)
+    }
+
+    fn free(&self) -> u64 {
+        self.space.map_or(u64::MAX, |(free, _)| free)
+    }
+}
+
+impl Waiting {
+    fn between(before: Option<&Class>, now: &Class) -> Self {
+        let (requests, waited_s) =
+            before.map_or((0, 0.0), |class| (class.requests, class.waited_s));
+        let requests = now.requests.saturating_sub(requests);
+        let wait_ms = (now.waited_s - waited_s).max(0.0) * 1e3 / requests.max(1) as f64;
+        Self {
+            name: now.name.clone(),
+            wait_ms: (before.is_some() && requests > 0).then_some(wait_ms),
+            queued: now.queued,
+        }
+    }
+}
+
+/// The part of the blocks asked for in between that was in memory.
+fn hits(before: Option<&Snapshot>, now: &Snapshot) -> Option<f64> {
+    let before = before?;
+    let (mut found, mut asked) = (0, 0);
+    for (path, &count) in &now.cache_reads {
+        let more = count.saturating_sub(before.cache_reads.get(path).copied().unwrap_or(0));
+        asked += more;
+        found += if path == "volume" { 0 } else { more };
+    }
+    (asked > 0).then(|| found as f64 / asked as f64)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serve::admin::snapshot::Resp;
+
+    use super::*;
+
+    /// Two pictures, two seconds apart, of volumes in three states.
+    pub(in super::super) fn pictures() -> (Snapshot, Snapshot) {
+        let class = |name: &str, requests, waited_s, queued| Class {
+            name: name.into(),
+            granted: requests,
+            requests,
+            waited_s,
+            queued,
+            denied: 0,
+        };
+        let volume = |name: &str, paid_iops, used, ops, classes| Volume {
+            name: name.into(),
+            contract: "gp3".into(),
+            paid_iops,
+            paid_bytes_per_s: paid_iops.map(|_| 125 << 20),
+            used,
+            ops,
+            bytes: ops * 4096,
+            throttled: Some(0),
+            size_bytes: Some(60 << 30),
+            free_bytes: Some(45 << 30),
+            classes,
+            ..Volume::default()
+        };
+        let quiet = || vec![class("commit", 0, 0.0, 0), class("foreground", 0, 0.0, 0)];
+        let before = Snapshot {
+            uptime_s: 100.0,
+            memory_store_bytes: 96 << 20,
+            memory_store_max_bytes: 128 << 20,
+            volumes: vec![
+                volume(
+                    "s1",
+                    Some(3000),
+                    0.0,
+                    1000,
+                    vec![
+                        class("commit", 10, 0.001, 0),
+                        class("foreground", 500, 0.5, 3),
+                        class("background", 100, 2.0, 1),
+                    ],
+                ),
+                volume("s2", Some(3000), 0.0, 0, quiet()),
+                volume("s3", None, 0.0, 70, quiet()),
+            ],
+            cache_reads: [("passive".into(), 100), ("volume".into(), 50)].into(),
+            resp: Some(Resp { clients: 4, commands: 1000, errors: 0 }),
+            ..Snapshot::default()
+        };
+        let mut now = before.clone();
+        now.uptime_s = 102.0;
+        now.volumes[0] = volume(
+            "s1",
+            Some(3000),
+            0.98,
+            6880,
+            vec![
+                class("commit", 110, 0.011, 0),
+                class("foreground", 5500, 12.5, 31),
+                class("background", 200, 5.0, 7),
+            ],
+        );
+        now.volumes[1] = Volume {
+            throttled: Some(2),
+            available: Some(0.75),
+            ..volume("s2", Some(3000), 0.5, 3000, quiet())
+        };
+        now.volumes[2] =
+            Volume { size_bytes: None, free_bytes: None, ..volume("s3", None, 0.0, 90, quiet()) };
+        now.cache_reads =
+            [("passive".into(), 250), ("prefetched".into(), 30), ("volume".into(), 70)].into();
+        now.resp = Some(Resp { clients: 5, commands: 21_000, errors: 0 });
+        (before, now)
+    }
+
+    #[test]
+    fn rates_are_those_of_the_time_in_between() {
+        let (before, now) = pictures();
+        let view = View::between(Some(&before), &now);
+        assert_eq!(
+            (view.seconds, view.commands, view.clients),
+            (Some(2.0), Some(10_000.0), Some(5))
+        );
+        assert_eq!(view.hits, Some(0.9), "180 of 200");
+        assert_eq!(view.total(), (Some(4450.0), None), "one of them has no line");
+        let s1 = &view.rows[0];
+        assert_eq!((s1.iops, s1.used, s1.over), (Some(2940.0), 0.98, false));
+        let waits: Vec<_> = s1.classes.iter().map(|c| (c.wait_ms, c.queued)).collect();
+        assert_eq!(waits[1..], [(Some(2.4), 31), (Some(30.0), 7)]);
+        assert!((waits[0].0.expect("there were some") - 0.1).abs() < 1e-9);
+        assert!(view.rows[1].over && view.rows[1].classes[0].wait_ms.is_none());
+    }
+
+    #[test]
+    fn without_a_before_or_with_a_later_one_there_are_no_rates() {
+        let (before, now) = pictures();
+        for view in [View::between(None, &now), View::between(Some(&now), &before)] {
+            assert_eq!((view.seconds, view.commands, view.hits), (None, None, None));
+            assert!(view.rows.iter().all(|row| row.iops.is_none() && !row.over));
+        }
+        // A volume that has just been added was not in the picture before.
+        let mut less = before;
+        less.volumes.remove(0);
+        let view = View::between(Some(&less), &now);
+        assert_eq!((view.rows[0].iops, view.rows[1].iops), (None, Some(1500.0)));
+    }
+
+    #[test]
+    fn volumes_are_sorted_by_what_was_asked() {
+        let (before, now) = pictures();
+        let mut view = View::between(Some(&before), &now);
+        let mut order = |by, reversed| {
+            view.sort(by, reversed);
+            view.rows.iter().map(|row| row.name.clone()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(order(Sort::Used, false), "s1 s2 s3");
+        assert_eq!(order(Sort::Used, true), "s3 s2 s1");
+        assert_eq!(order(Sort::Wait, false), "s1 s2 s3");
+        assert_eq!(order(Sort::Free, false), "s1 s2 s3", "the one that does not answer is last");
+        assert_eq!(order(Sort::Name, true), "s3 s2 s1");
+    }
+}

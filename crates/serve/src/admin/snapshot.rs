@@ -1,0 +1,153 @@
+//! `/figures`: the figures of the program at one moment, as JSON, for programs that look now and then.
+//!
+//! Unlike `/metrics` it is made to be read back: [`Snapshot`] is both ends of it. Counters only grow
+//! while the program runs; what happened in between is the difference of two snapshots, and how long
+//! that was the difference of their `uptime_s`. Fields are added, none changes its meaning.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Admin;
+use crate::figures;
+use crate::resp::Stats;
+
+/// The program at one moment.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Snapshot {
+    /// Seconds since it started.
+    pub uptime_s: f64,
+    /// Bytes the process occupies.
+    pub memory_resident_bytes: u64,
+    /// Bytes the store's caches and buffers hold.
+    pub memory_store_bytes: u64,
+    /// Bytes they may hold.
+    pub memory_store_max_bytes: u64,
+    /// Its device volumes.
+    pub volumes: Vec<Volume>,
+    /// Blocks asked of the store's cache, by what answered: `volume` is a miss. Empty without a cache.
+    #[serde(default)]
+    pub cache_reads: BTreeMap<String, u64>,
+    /// The door for Redis clients, if it has one.
+    pub resp: Option<Resp>,
+}
+
+/// A device volume against its line.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Volume {
+    /// Its name in the settings.
+    pub name: String,
+    /// The name of its contract.
+    pub contract: String,
+    /// The line: paid operations a second; none if they are not limited.
+    pub paid_iops: Option<u64>,
+    /// Paid bytes a second; none if they are not limited.
+    pub paid_bytes_per_s: Option<u64>,
+    /// What was used in the last second of the limit that is used most: 1 is the line.
+    pub used: f64,
+    /// The part of its contract it seems to give; none while that is all of it.
+    pub available: Option<f64>,
+    /// Burst credits left, as a part; none without any.
+    pub credits: Option<f64>,
+    /// Operations let through.
+    pub ops: u64,
+    /// Bytes let through.
+    pub bytes: u64,
+    /// Operations its simulated provider throttled; none where the provider is real.
+    pub throttled: Option<u64>,
+    /// Bytes it has; none while it does not answer.
+    pub size_bytes: Option<u64>,
+    /// Bytes that can still be written; none while it does not answer.
+    pub free_bytes: Option<u64>,
+    /// What waited at its gate by class, most urgent first.
+    pub classes: Vec<Class>,
+}
+
+/// One class of a volume's gate.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Class {
+    /// Its name.
+    pub name: String,
+    /// Operations granted.
+    pub granted: u64,
+    /// Requests that went through.
+    pub requests: u64,
+    /// Seconds they waited, all together.
+    pub waited_s: f64,
+    /// Requests waiting now.
+    pub queued: u64,
+    /// Requests turned away.
+    pub denied: u64,
+}
+
+/// The door for Redis clients.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Resp {
+    /// Connections open.
+    pub clients: u64,
+    /// Commands executed.
+    pub commands: u64,
+    /// Error replies.
+    pub errors: u64,
+}
+
+impl Snapshot {
+    pub(super) fn of(admin: &Admin) -> Self {
+        let figures = &*admin.figures;
+        let memory = figures.memory();
+        let reads = figures.cache().map(|cache| cache.reads);
+        let reads = reads.iter().flatten().map(|&(path, count)| (path.to_owned(), count));
+        Self {
+            uptime_s: figures.uptime().as_secs_f64(),
+            memory_resident_bytes: memory.resident,
+            memory_store_bytes: memory.store,
+            memory_store_max_bytes: memory.store_max,
+            volumes: figures.volumes().into_iter().map(Volume::from).collect(),
+            cache_reads: reads.collect(),
+            resp: admin.resp.as_ref().map(|door| Resp::of(&door.stats)),
+        }
+    }
+}
+
+impl From<figures::Volume> for Volume {
+    fn from(volume: figures::Volume) -> Self {
+        Self {
+            name: volume.name,
+            contract: volume.contract,
+            paid_iops: volume.paid_iops,
+            paid_bytes_per_s: volume.paid_bytes_per_sec,
+            used: volume.used,
+            available: volume.available,
+            credits: volume.credits,
+            ops: volume.ops,
+            bytes: volume.bytes,
+            throttled: volume.throttled,
+            size_bytes: volume.space.map(|space| space.total),
+            free_bytes: volume.space.map(|space| space.free),
+            classes: volume.classes.iter().map(Class::from).collect(),
+        }
+    }
+}
+
+impl From<&figures::Class> for Class {
+    fn from(class: &figures::Class) -> Self {
+        Self {
+            name: class.name.to_owned(),
+            granted: class.granted,
+            requests: class.waits.requests(),
+            waited_s: class.waits.total.as_secs_f64(),
+            queued: class.queued,
+            denied: class.denied,
+        }
+    }
+}
+
+impl Resp {
+    fn of(stats: &Stats) -> Self {
+        Self {
+            clients: stats.clients.get(),
+            commands: stats.calls().map(|(_, calls)| calls).sum(),
+            errors: stats.errors.get(),
+        }
+    }
+}
