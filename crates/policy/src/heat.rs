@@ -126,6 +126,11 @@ impl Heats {
         self.0.remove(&block);
     }
 
+    /// Forgets the blocks that are not to be kept.
+    pub fn retain(&mut self, keep: impl Fn(Block) -> bool) {
+        self.0.retain(|&block, _| keep(block));
+    }
+
     /// How many blocks are not cold.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -24,3 +24,4 @@ pub mod purpose;
 pub mod sched;
 pub mod time;
 pub mod units;
+pub mod weight;

@@ -104,7 +104,7 @@ impl Tables {
         self.link(slot);
     }
 
-    /// A table's family, level and keys turned out to be these.
+    /// A table's family, level and keys turned out to be these. It stays.
     pub fn describe(
         &mut self,
         object: u64,
@@ -112,8 +112,8 @@ impl Tables {
         level: Option<u8>,
         keys: Option<Keys<'_>>,
     ) {
-        let Some(Entry { on, len, rate, leaving, .. }) = self.take(object) else { return };
-        self.insert(Table { object, family, level, keys, len, on: &on, rate, leaving });
+        let Some(Entry { on, len, rate, .. }) = self.take(object) else { return };
+        self.insert(Table { object, family, level, keys, len, on: &on, rate, leaving: false });
     }
 
     /// A table is at another level now, with the same bytes.
@@ -232,6 +232,9 @@ impl Tables {
         made: Made,
     ) -> f32 {
         let mut old = Vec::new();
+        if levels.is_empty() {
+            return 0.0;
+        }
         for (&level, _) in
             self.levels(family).into_iter().flat_map(|roots| roots.range(levels.clone()))
         {

@@ -227,9 +227,17 @@ impl Handle {
         Ok(into)
     }
 
+    /// A piece is read from its volume.
+    fn warm(&self, piece: Piece, io: Io) {
+        let volume = self.body.parts[piece.part].volume;
+        let offset = self.body.chunks.offset(piece.part, piece.inner);
+        self.pool.0.heats.count(volume, self.body.id, offset, piece.len, io);
+    }
+
     /// Reads a piece into a buffer of its length.
     async fn read_piece(&self, piece: Piece, into: IoBufMut, io: Io) -> Result<IoBufMut> {
         let leaf = self.pool.0.leaf(&self.body, piece.part).await?;
+        self.warm(piece, io);
         let read = leaf.read_at(piece.inner, into, io).await;
         let mut read = read.map_err(|e| self.pool.0.name_part(&self.body, piece.part, e))?;
         // A part is shorter than it could be where the object has a gap.
@@ -336,6 +344,7 @@ impl Object for Handle {
             Some(piece) => {
                 let leaf = self.blocking_leaf(piece.part)?;
                 let into = &mut into[..len];
+                self.warm(piece, io);
                 let read = leaf.blocking_read_at(piece.inner, into, io);
                 let read = read.map_err(|e| self.pool.0.name_part(&self.body, piece.part, e))?;
                 // A part is shorter than it could be where the object has a gap.

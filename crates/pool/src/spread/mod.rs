@@ -25,6 +25,7 @@
 mod body;
 mod check;
 mod claim;
+mod heat;
 mod names;
 mod place;
 mod placing;
@@ -41,6 +42,7 @@ use self::body::Body;
 pub use self::body::Handle;
 pub use self::check::{Finding, Problem, Progress, Report};
 pub use self::claim::Claim;
+use self::heat::DeviceHeats;
 pub use self::names::{Change, Stat};
 use self::placing::Placing;
 use crate::header::{self, Header, PoolId};
@@ -80,6 +82,7 @@ struct Inner {
     meta: Vec<VolumeId>,
     /// Locked last, for as long as a decision takes.
     placing: Mutex<Placing>,
+    heats: DeviceHeats,
     journal: Journal,
     /// Locked for moments, before the journal's state and never after it.
     table: Mutex<Table>,
@@ -188,6 +191,7 @@ impl Spread {
             seats,
             meta,
             placing: Mutex::new(placing),
+            heats: DeviceHeats::default(),
             journal,
             table: Mutex::default(),
             claimed: Mutex::default(),

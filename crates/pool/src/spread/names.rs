@@ -277,7 +277,7 @@ impl Inner {
             if edit.is_empty() { (0, Vec::new()) } else { self.journal.record(edit)? };
         table.drafts = drafts;
         for id in dropped.iter().copied().chain(dead.iter().map(|dead| dead.id)) {
-            self.placing.lock().forget(id);
+            self.forget_table(id);
         }
         for id in dropped {
             if let Some(body) = table.bodies.get(&id) {

@@ -110,7 +110,7 @@ impl Inner {
     /// Removes the leaves of an object that got no name after all.
     async fn keep_or_drop<T>(&self, kind: Kind, made: &Made, named: Result<T>) -> Result<T> {
         if named.is_err() {
-            self.placing.lock().forget(made.id);
+            self.forget_table(made.id);
             for &volume in made.layout.volumes() {
                 self.remove_leaf(volume, Leaf::Object { id: made.id, kind }).await;
             }
@@ -210,10 +210,10 @@ impl Inner {
         let for_meta = all.iter().filter(|c| self.meta.contains(&c.volume));
         let mut placing = self.placing.lock();
         let chosen = match kind {
-            Kind::Log => placing.choose(id, intent, origin, for_meta.copied().collect()),
+            Kind::Log => placing.choose(id, intent, origin, for_meta.copied()),
             Kind::Table | Kind::Data => None,
         };
-        let chosen = chosen.or_else(|| placing.choose(id, intent, origin, all));
+        let chosen = chosen.or_else(|| placing.choose(id, intent, origin, all.iter().copied()));
         chosen.map(|chosen| Flight::of(self, id, chosen)).ok_or(away)
     }
 

@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+use policy::contract::OP_BYTES_MAX;
+use policy::heat::Second;
 use policy::inherit::Made;
 use policy::intent::{Family, Kind};
 use policy::placement::{Candidate, Keys, Layout, New, Placement, Table, Tables, VolumeId};
 use policy::purpose::Origin;
+use policy::weight::{Seen, Weights};
 use volume::{Intent, Name};
 
+use super::heat::Rates;
 use super::{Inner, Spread};
 use crate::leaf::{self, ObjectId};
 use crate::manifest::State;
@@ -17,24 +21,28 @@ use crate::manifest::State;
 pub(super) struct Placing {
     policy: Box<dyn Placement>,
     tables: Tables,
-    loads: BTreeMap<VolumeId, Load>,
-}
-
-/// What a volume carries.
-#[derive(Clone, Copy, Debug, Default)]
-struct Load {
-    /// Reads a second that are expected of tables placed there since the last time it was measured.
-    expected: f64,
-    /// Bytes on their way to it.
-    in_flight: u64,
+    weights: Weights,
+    /// How hot copies were found to be the last time.
+    rates: Rates,
 }
 
 /// A place, chosen for an object.
 pub(super) struct Chosen {
     layout: Layout,
-    /// Bytes on their way to each of its volumes.
-    bytes: Vec<(VolumeId, u64)>,
+    len: u64,
+    /// Reads a second that are expected.
     rate: f32,
+    is_flush: bool,
+}
+
+impl Chosen {
+    /// Each of its volumes, the bytes that go there, and the reads expected of them.
+    fn parts(&self) -> impl Iterator<Item = (VolumeId, u64, f32)> {
+        let volumes = self.layout.volumes();
+        let (chunks, rate) = (self.layout.chunks(), self.rate / volumes.len() as f32);
+        let parts = volumes.iter().enumerate();
+        parts.map(move |(part, &volume)| (volume, chunks.part_len(self.len, part), rate))
+    }
 }
 
 /// An object on its way to where it was placed. If it gets there it lands; if it is dropped before, it
@@ -48,7 +56,7 @@ pub(super) struct Flight<'a> {
 
 impl Placing {
     pub(super) fn new(policy: Box<dyn Placement>, tables: Tables) -> Self {
-        Self { policy, tables, loads: BTreeMap::new() }
+        Self { policy, tables, weights: Weights::default(), rates: Rates::new() }
     }
 
     /// Chooses among volumes of which only the room is known. The bytes count as on their way, and a
@@ -58,12 +66,9 @@ impl Placing {
         id: ObjectId,
         intent: &Intent,
         origin: Option<Origin>,
-        mut candidates: Vec<Candidate>,
+        candidates: impl IntoIterator<Item = Candidate>,
     ) -> Option<Chosen> {
-        for candidate in &mut candidates {
-            let load = self.loads.get(&candidate.volume).copied().unwrap_or_default();
-            candidate.in_flight = load.in_flight;
-        }
+        let candidates: Vec<_> = candidates.into_iter().map(|c| self.weights.on(c)).collect();
         let rate = self.expected(intent, origin);
         let new = New { object: id.0, intent, rate };
         let layout = self.policy.choose(new, &candidates, &self.tables)?;
@@ -79,16 +84,12 @@ impl Placing {
                 leaving: false,
             });
         }
-        let (len, chunks) = (intent.len.unwrap_or(0), layout.chunks());
-        let parts = layout.volumes().iter().enumerate();
-        let bytes: Vec<_> =
-            parts.map(|(part, &volume)| (volume, chunks.part_len(len, part))).collect();
-        for &(volume, bytes) in &bytes {
-            let load = self.loads.entry(volume).or_default();
-            load.in_flight += bytes;
-            load.expected += f64::from(rate) / layout.volumes().len() as f64;
+        let is_flush = origin == Some(Origin::Flush);
+        let chosen = Chosen { layout, len: intent.len.unwrap_or(0), rate, is_flush };
+        for (volume, bytes, rate) in chosen.parts() {
+            self.weights.place(volume, bytes, f64::from(rate));
         }
-        Some(Chosen { layout, bytes, rate })
+        Some(chosen)
     }
 
     /// How hot a new table will be: as the tables it takes the place of are.
@@ -106,26 +107,11 @@ impl Placing {
         self.tables.set_len(id.0, len);
     }
 
-    /// An object is gone.
-    pub(super) fn forget(&mut self, id: ObjectId) {
-        self.tables.remove(id.0);
-    }
-
-    fn settle(&mut self, chosen: &Chosen) {
-        for &(volume, bytes) in &chosen.bytes {
-            if let Some(load) = self.loads.get_mut(&volume) {
-                load.in_flight -= bytes;
-            }
-        }
-    }
-
-    fn give_up(&mut self, id: ObjectId, chosen: &Chosen) {
-        self.settle(chosen);
-        self.forget(id);
-        let parts = chosen.bytes.len() as f64;
-        for (volume, _) in &chosen.bytes {
-            if let Some(load) = self.loads.get_mut(volume) {
-                load.expected = (load.expected - f64::from(chosen.rate) / parts).max(0.0);
+    fn settle(&mut self, chosen: &Chosen, arrived: bool) {
+        for (volume, bytes, rate) in chosen.parts() {
+            self.weights.settle(volume, bytes, f64::from(rate), arrived);
+            if chosen.is_flush {
+                self.weights.count_flush(volume, bytes.div_ceil(OP_BYTES_MAX));
             }
         }
     }
@@ -141,10 +127,15 @@ fn made_of(origin: Origin, level: u8) -> Option<(RangeInclusive<u8>, Made)> {
     }
 }
 
+/// The family of tables nobody described.
+fn nobody() -> Family {
+    Family("".into())
+}
+
 /// The tables of a pool that was just opened. Nothing but their places is known of them.
 pub(super) fn tables_of(state: &State) -> Tables {
     let mut tables = Tables::default();
-    let unknown = Family("".into());
+    let unknown = nobody();
     for (id, stored) in state.objects().filter(|(_, stored)| stored.kind == leaf::Kind::Table) {
         tables.insert(Table {
             object: id.0,
@@ -178,10 +169,14 @@ impl<'a> Flight<'a> {
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        let mut placing = self.pool.placing.lock();
-        match self.landed {
-            true => placing.settle(&self.chosen),
-            false => placing.give_up(self.id, &self.chosen),
+        let (id, chosen) = (self.id, &self.chosen);
+        self.pool.placing.lock().settle(chosen, self.landed);
+        if !self.landed {
+            self.pool.forget_table(id);
+        } else if chosen.rate > 0.0 {
+            for (volume, bytes, rate) in chosen.parts() {
+                self.pool.heats.begin(volume, id, bytes, rate);
+            }
         }
     }
 }
@@ -213,7 +208,7 @@ impl Spread {
         }
     }
 
-    /// A table becomes the input of a compaction, after which it will be gone; or it stays after all.
+    /// A table becomes the input of a compaction, after which it will be gone, or it stays after all.
     pub fn set_table_leaving(&self, name: &Name, leaving: bool) {
         if let Some(id) = self.0.table_id(name) {
             self.0.placing.lock().tables.set_leaving(id.0, leaving);
@@ -221,7 +216,61 @@ impl Spread {
     }
 }
 
+impl Spread {
+    /// The database that had a table under this name is done with it. The object may live on, under a
+    /// checkpoint's name, but it is read with no other table any more.
+    pub fn disown_table(&self, name: &Name) {
+        self.describe_table(name, &nobody(), None, None);
+    }
+
+    /// Measures what each volume carries, once a second, from how hot what lies there is and what was
+    /// `seen` of it. `now` counts seconds from any time on; those in which nobody calls this are not
+    /// lost, and if nobody ever does, placement goes by overlaps and bytes on their way alone.
+    pub fn on_second(&self, now: Second, seen: &[Seen]) {
+        let rates = self.0.heats.sweep(now);
+        let mut placing = self.0.placing.lock();
+        let Placing { tables, weights, rates: before, .. } = &mut *placing;
+        let (mut on, mut of) = (BTreeMap::new(), BTreeMap::<_, f32>::new());
+        for (&(object, volume), &rate) in &rates {
+            // The heat of a copy that was dropped outlives it by some seconds.
+            if tables.get(object.0).is_some_and(|table| !table.on.contains(&volume)) {
+                continue;
+            }
+            *of.entry(object).or_default() += rate;
+            *on.entry(volume).or_default() += f64::from(rate);
+        }
+        for (cold, _) in before.keys().filter(|(object, _)| !of.contains_key(object)) {
+            tables.set_rate(cold.0, 0.0);
+        }
+        for (&object, &rate) in &of {
+            tables.set_rate(object.0, rate);
+        }
+        weights.on_second(now, seen, &on);
+        *before = rates;
+    }
+
+    /// What each volume carries, where 1 is as much as is paid for.
+    #[must_use]
+    pub fn weights(&self) -> BTreeMap<VolumeId, f64> {
+        let placing = self.0.placing.lock();
+        self.volumes().map(|(id, _)| (id, placing.weights.weight(id))).collect()
+    }
+
+    /// Reads a second that went to each copy of each object that is not cold, when they were last
+    /// measured.
+    #[must_use]
+    pub fn rates(&self) -> BTreeMap<(ObjectId, VolumeId), f32> {
+        self.0.placing.lock().rates.clone()
+    }
+}
+
 impl Inner {
+    /// An object is gone.
+    pub(super) fn forget_table(&self, id: ObjectId) {
+        self.placing.lock().tables.remove(id.0);
+        self.heats.forget(id);
+    }
+
     fn table_id(&self, name: &Name) -> Option<ObjectId> {
         self.journal.look(|state| state.id(name))
     }

@@ -14,3 +14,4 @@ mod model;
 mod objects;
 mod owners;
 mod rig;
+mod weights;

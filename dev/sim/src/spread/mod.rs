@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use policy::budget::Share;
 use policy::contract::{Contract, Cost, Counted, Latency, Limit, Percentiles};
-use policy::placement::{Hash, RoundRobin, Single, Stripe};
+use policy::placement::{Hash, LeastOverlap, RoundRobin, Single, Stripe};
 use policy::units::{KIB, MIB};
 use pool::spread::{Opening, Problem};
 use pool::{Member, PoolId, Spread};
@@ -53,7 +53,8 @@ type Leaf = Gate<Simulate<Crash>>;
 
 fn run(sim: &Sim) -> String {
     let mut random = sim.random("set-up");
-    let placement = ["single", "round-robin", "hash", "stripe"][random.random_range(0..4)];
+    let placements = ["single", "round-robin", "hash", "stripe", "least-overlap"];
+    let placement = placements[random.random_range(0..placements.len())];
     let mut images = formatted(sim, random.random_range(1..=4), placement);
     images[0].extend(foreign_image());
     let clients: Vec<_> =
@@ -125,6 +126,7 @@ async fn open(members: Vec<Member>, placement: &str, clients: &[Rc<Client>]) -> 
         "single" => Opening::new(Single),
         "round-robin" => Opening::new(RoundRobin::default()),
         "hash" => Opening::new(Hash),
+        "least-overlap" => Opening::new(LeastOverlap::new(7)),
         _ => Opening::new(Stripe::new(64 * KIB)),
     };
     let pool = Spread::open(members, opening.create_if_missing(PoolId(1))).await?;

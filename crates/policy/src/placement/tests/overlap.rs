@@ -34,7 +34,7 @@ impl Naive {
             .0
             .iter()
             .filter(|(_, t)| t.family == family && t.level == Some(level) && overlaps(t.keys))
-            .map(|(&object, t)| (t.keys, object))
+            .map(|(&object, t)| (t.keys.map(|(from, _)| from), object))
             .collect();
         found.sort_unstable();
         found.into_iter().map(|(_, object)| object).take(OVERLAPS_MAX).collect()
@@ -135,6 +135,7 @@ fn tell(tables: &mut Tables, naive: &mut Naive, event: &Event) {
             tables.describe(*object, &family(*of), *level, with);
             if let Some(plain) = naive.0.get_mut(object) {
                 (plain.family, plain.level, plain.keys) = (*of, *level, *keys);
+                plain.leaving = false;
             }
         }
         Event::Level(object, level) => {

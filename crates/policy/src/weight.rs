@@ -1,0 +1,258 @@
+//! How much each volume of a pool carries, of what is paid for (TANGO's access weight; MECHANISMS 3.4,
+//! R2).
+//!
+//! ```text
+//!   weight = (reads of users that reach it  +  writes others wait for  +  reads expected) / paid
+//! ```
+//! At 1 a volume carries as much as it can: the line. The reads are the heats of what lies there, so
+//! they go where it goes; logs and flushes count, for a volume with the write-ahead log is not idle;
+//! compactions do not, for they wait until there is room. Between two measurements what was placed on
+//! a volume is expected to be read as often as what it took the place of, else all outputs of a
+//! compaction would go to the one volume that was the lightest.
+
+use std::collections::BTreeMap;
+
+use crate::heat::Second;
+use crate::placement::{Candidate, VolumeId};
+
+/// Operations a second a volume counts as paid for when nobody knows: as many as a large one has.
+pub const PAID_UNKNOWN: f64 = 10_000.0;
+
+/// What was seen of a volume.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// Which volume.
+    pub volume: VolumeId,
+    /// Operations a second that are paid for, if that is limited.
+    pub paid: Option<u64>,
+    /// Operations it did so far that others waited for: logs and manifests. It only grows.
+    pub commits: u64,
+    /// It moves as many bytes a second as it can.
+    pub saturated: bool,
+}
+
+/// The weights of a pool's volumes.
+#[derive(Clone, Debug, Default)]
+pub struct Weights {
+    volumes: BTreeMap<VolumeId, Carried>,
+    /// The second they were last measured at.
+    measured: Option<Second>,
+}
+
+#[derive(Clone, Debug)]
+struct Carried {
+    paid: f64,
+    saturated: bool,
+    /// Reads a second, as of the last measurement.
+    reads: f64,
+    /// Operations a second for logs and flushes.
+    writes: f64,
+    commits_before: Option<u64>,
+    /// Operations for flushes since the last measurement.
+    flushes: u64,
+    /// Reads a second expected of what is being written.
+    expected: f64,
+    /// And of what was written since the last measurement.
+    arrived: f64,
+    /// Bytes that are being written.
+    in_flight: u64,
+}
+
+impl Default for Carried {
+    fn default() -> Self {
+        Self {
+            paid: PAID_UNKNOWN,
+            saturated: false,
+            reads: 0.0,
+            writes: 0.0,
+            commits_before: None,
+            flushes: 0,
+            expected: 0.0,
+            arrived: 0.0,
+            in_flight: 0,
+        }
+    }
+}
+
+impl Carried {
+    fn weight(&self) -> f64 {
+        (self.reads + self.writes + self.expected + self.arrived) / self.paid
+    }
+}
+
+impl Weights {
+    /// A second or more have passed: what was `seen` of the volumes, and the `reads` a second that went
+    /// to each, which forget by themselves. Volumes of which nothing is said keep to what they were.
+    pub fn on_second(&mut self, now: Second, seen: &[Seen], reads: &BTreeMap<VolumeId, f64>) {
+        let passed = self.measured.map_or(1, |before| now.saturating_sub(before));
+        if passed == 0 {
+            return;
+        }
+        self.measured = Some(now);
+        for &volume in reads.keys() {
+            self.volumes.entry(volume).or_default();
+        }
+        for Seen { volume, paid, saturated, .. } in seen {
+            let carried = self.volumes.entry(*volume).or_default();
+            carried.paid = paid.map_or(PAID_UNKNOWN, |paid| paid.max(1) as f64);
+            carried.saturated = *saturated;
+        }
+        for (volume, carried) in &mut self.volumes {
+            carried.reads = reads.get(volume).copied().unwrap_or(0.0);
+            carried.arrived = 0.0;
+            let commits = seen.iter().find(|seen| seen.volume == *volume).map(|seen| seen.commits);
+            let before = std::mem::replace(&mut carried.commits_before, commits);
+            // One that was opened again counts from the start.
+            let commits = commits.zip(before).map_or(0, |(now, before)| now.saturating_sub(before));
+            let writes = commits + std::mem::take(&mut carried.flushes);
+            let kept = 0.5_f64.powi(passed.min(200) as i32);
+            carried.writes =
+                carried.writes * kept + writes as f64 / f64::from(passed) * (1.0 - kept);
+        }
+    }
+
+    /// `bytes` are on their way to a volume, of something that will be read `rate` times a second.
+    pub fn place(&mut self, volume: VolumeId, bytes: u64, rate: f64) {
+        let carried = self.volumes.entry(volume).or_default();
+        carried.in_flight += bytes;
+        carried.expected += rate;
+    }
+
+    /// What was placed has got there, or has not and never will.
+    pub fn settle(&mut self, volume: VolumeId, bytes: u64, rate: f64, arrived: bool) {
+        let carried = self.volumes.entry(volume).or_default();
+        carried.in_flight = carried.in_flight.saturating_sub(bytes);
+        carried.expected = (carried.expected - rate).max(0.0);
+        if arrived {
+            carried.arrived += rate;
+        }
+    }
+
+    /// A volume did so many operations for a flush.
+    pub fn count_flush(&mut self, volume: VolumeId, ops: u64) {
+        self.volumes.entry(volume).or_default().flushes += ops;
+    }
+
+    /// A volume left the pool.
+    pub fn forget(&mut self, volume: VolumeId) {
+        self.volumes.remove(&volume);
+    }
+
+    /// What a volume carries, as a part of what is paid for; nothing of one never heard of.
+    #[must_use]
+    pub fn weight(&self, volume: VolumeId) -> f64 {
+        self.volumes.get(&volume).map_or(0.0, Carried::weight)
+    }
+
+    /// Operations a second that a volume is paid for.
+    #[must_use]
+    pub fn paid(&self, volume: VolumeId) -> f64 {
+        self.volumes.get(&volume).map_or(PAID_UNKNOWN, |carried| carried.paid)
+    }
+
+    /// A volume of which only the room is known, with what it carries.
+    #[must_use]
+    pub fn on(&self, volume: Candidate) -> Candidate {
+        let carried = self.volumes.get(&volume.volume);
+        Candidate {
+            paid: self.paid(volume.volume),
+            weight: self.weight(volume.volume),
+            in_flight: carried.map_or(0, |carried| carried.in_flight),
+            saturated: carried.is_some_and(|carried| carried.saturated),
+            ..volume
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::units::GIB;
+
+    const V: VolumeId = VolumeId(3);
+
+    fn seen(commits: u64) -> [Seen; 1] {
+        [Seen { volume: V, paid: Some(100), commits, saturated: false }]
+    }
+
+    fn reads(rate: f64) -> BTreeMap<VolumeId, f64> {
+        BTreeMap::from([(V, rate)])
+    }
+
+    #[test]
+    fn reads_and_writes_are_measured_against_what_is_paid() {
+        let mut weights = Weights::default();
+        weights.on_second(1, &seen(1000), &reads(0.0));
+        assert_eq!(weights.weight(V), 0.0, "what was before counts for nothing");
+        weights.count_flush(V, 8);
+        weights.on_second(2, &seen(1012), &reads(50.0));
+        // Half of 12 + 8, and all reads: those are averages already.
+        assert_eq!(weights.weight(V), 0.6);
+        weights.on_second(3, &seen(1012), &reads(0.0));
+        assert_eq!(weights.weight(V), 0.05);
+        assert_eq!(weights.weight(VolumeId(9)), 0.0);
+    }
+
+    #[test]
+    fn a_second_counts_once() {
+        let mut weights = Weights::default();
+        weights.on_second(1, &seen(0), &reads(0.0));
+        weights.on_second(2, &seen(40), &reads(0.0));
+        weights.on_second(2, &seen(80), &reads(70.0));
+        assert_eq!(weights.weight(V), 0.2);
+        // What came meanwhile is not lost.
+        weights.on_second(3, &seen(80), &reads(0.0));
+        assert!((weights.weight(V) - 0.3).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_is_placed_is_expected_until_it_is_measured() {
+        let mut weights = Weights::default();
+        weights.on_second(1, &seen(0), &reads(10.0));
+        let on = |weights: &Weights| weights.on(Candidate::new(V, GIB, GIB));
+        weights.place(V, 8, 30.0);
+        weights.place(V, 4, 20.0);
+        assert!((on(&weights).weight - 0.6).abs() < 1e-9);
+        assert_eq!(on(&weights).in_flight, 12);
+        weights.settle(V, 8, 30.0, true);
+        weights.settle(V, 4, 20.0, false);
+        assert!((on(&weights).weight - 0.4).abs() < 1e-9);
+        assert_eq!(on(&weights).in_flight, 0);
+        weights.place(V, 8, 5.0);
+        // From now on it is read, and what is still on its way is not.
+        weights.on_second(2, &seen(0), &reads(33.0));
+        assert!((on(&weights).weight - 0.38).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_volume_that_was_opened_again_counts_from_the_start() {
+        let mut weights = Weights::default();
+        weights.on_second(1, &seen(5000), &reads(0.0));
+        weights.on_second(2, &seen(3), &reads(0.0));
+        assert_eq!(weights.weight(V), 0.0);
+        weights.on_second(3, &seen(13), &reads(0.0));
+        assert_eq!(weights.weight(V), 0.05);
+    }
+
+    proptest! {
+        #[test]
+        fn seconds_at_once_forget_as_much_as_one_by_one(
+            before in 0u64..1000, each in 0u64..100, passed in 1u32..20,
+        ) {
+            let (mut once, mut each_time) = (Weights::default(), Weights::default());
+            for weights in [&mut once, &mut each_time] {
+                weights.on_second(1, &seen(0), &reads(0.0));
+                weights.on_second(2, &seen(before), &reads(0.0));
+            }
+            for second in 1..=passed {
+                let commits = before + each * u64::from(second);
+                each_time.on_second(2 + second, &seen(commits), &reads(0.0));
+            }
+            let commits = before + each * u64::from(passed);
+            once.on_second(2 + passed, &seen(commits), &reads(0.0));
+            prop_assert!((once.weight(V) - each_time.weight(V)).abs() < 1e-6);
+        }
+    }
+}
