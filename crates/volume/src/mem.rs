@@ -50,7 +50,7 @@ impl Mem {
         for (name, bytes) in image {
             let object = mem.create_now(&name).expect("the names of an image differ");
             object.set_len(bytes.len() as u64).expect("an image is smaller than 1 TiB");
-            object.bytes.write().copy_from_slice(&bytes);
+            Arc::make_mut(&mut object.bytes.write()).copy_from_slice(&bytes);
         }
         mem
     }
@@ -59,7 +59,21 @@ impl Mem {
     #[must_use]
     pub fn image(&self) -> Image {
         let objects = self.objects.lock();
-        objects.iter().map(|(name, object)| (name.clone(), object.bytes.read().clone())).collect()
+        objects.iter().map(|(name, object)| (name.clone(), object.bytes.read().to_vec())).collect()
+    }
+
+    /// A volume of 1 TiB with the same objects. Bytes are shared until either writes to them: a large
+    /// volume is forked in no time, and takes no room twice.
+    #[must_use]
+    pub fn fork(&self, label: &str) -> Self {
+        let fork = Self::new(label);
+        for (name, object) in self.objects.lock().iter() {
+            let made = fork.create_now(name).expect("the names of a volume differ");
+            let bytes = Arc::clone(&object.bytes.read());
+            assert!(fork.room.take(len(&bytes)), "a fork is smaller than 1 TiB");
+            *made.bytes.write() = bytes;
+        }
+        fork
     }
 
     /// Changes the byte at `offset` of an object behind everybody's back.
@@ -68,7 +82,7 @@ impl Mem {
     /// When there is no such object or byte: the test that damages it is wrong.
     pub fn damage(&self, name: &Name, offset: u64, change: impl FnOnce(&mut u8)) {
         let object = self.open_now(name).expect("an object to damage");
-        change(&mut object.bytes.write()[index(offset)]);
+        change(&mut Arc::make_mut(&mut object.bytes.write())[index(offset)]);
     }
 
     /// What names it in errors.
@@ -169,7 +183,8 @@ pub(crate) struct Bytes {
     /// Volume and name, for errors.
     what: String,
     room: Arc<Room>,
-    bytes: RwLock<Vec<u8>>,
+    /// Shared with forks until one of them writes.
+    bytes: RwLock<Arc<Vec<u8>>>,
 }
 
 impl Bytes {
@@ -191,7 +206,7 @@ impl Bytes {
         if !data.is_empty() {
             let grown = end.max(len(&bytes));
             self.resize(&mut bytes, grown)?;
-            bytes[index(offset)..index(end)].copy_from_slice(data);
+            Arc::make_mut(&mut bytes)[index(offset)..index(end)].copy_from_slice(data);
         }
         Ok(())
     }
@@ -204,7 +219,7 @@ impl Bytes {
         self.resize(&mut self.bytes.write(), len)
     }
 
-    fn resize(&self, bytes: &mut Vec<u8>, len: u64) -> Result<()> {
+    fn resize(&self, bytes: &mut Arc<Vec<u8>>, len: u64) -> Result<()> {
         let old = bytes.len() as u64;
         if len > old && !self.room.take(len - old) {
             let message = format!(
@@ -213,7 +228,9 @@ impl Bytes {
             );
             return Err(Error::new(ErrorKind::OutOfSpace, message));
         }
-        bytes.resize(index(len), 0);
+        if len != old {
+            Arc::make_mut(bytes).resize(index(len), 0);
+        }
         self.room.give_back(old.saturating_sub(len));
         Ok(())
     }
@@ -309,6 +326,27 @@ mod tests {
         assert_eq!(block_on(mem.space()).unwrap().free, 40, "an open object keeps its room");
         drop(a);
         block_on(b.write_at(0, data(100), IO)).unwrap();
+    }
+
+    #[test]
+    fn a_fork_shares_bytes_until_either_writes() {
+        let mem = Mem::new("first");
+        let a = block_on(mem.create(&name("a"), &Intent::DATA)).unwrap();
+        block_on(a.write_at(0, data(100), IO)).unwrap();
+        let fork = mem.fork("second");
+        let same = |one: &Mem, other: &Mem| {
+            let of = |mem: &Mem| mem.open_now(&name("a")).unwrap().bytes.read().as_ptr();
+            of(one) == of(other)
+        };
+        assert!(same(&mem, &fork));
+        block_on(a.write_at(1, IoBuf::from(&b"xy"[..]), IO)).unwrap();
+        assert!(!same(&mem, &fork));
+        assert_eq!(fork.image()[&name("a")], [0; 100]);
+        assert_eq!(mem.image()[&name("a")][..4], *b"\0xy\0");
+        block_on(fork.open(&name("a"))).unwrap();
+        block_on(fork.remove(&name("a"))).unwrap();
+        assert_eq!(fork.space_now().free, fork.space_now().total, "it gives back what it took");
+        assert_eq!(mem.space_now().free, CAPACITY - 100);
     }
 
     #[test]
