@@ -44,6 +44,7 @@ bench: build ## The benches, profile short (ARGS="--json FILE --html FILE")
 	$$(dev/target-dir)/release/plimsoll bench path --profile short
 	$$(dev/target-dir)/release/plimsoll bench kv --profile short
 	$$(dev/target-dir)/release/plimsoll bench contract --profile short
+	$$(dev/target-dir)/release/plimsoll bench spread --profile short
 	$(CARGO) bench $(CRITERION)
 
 install: build ## Put `plimsoll` on the PATH ($(HOME)/.cargo/bin)

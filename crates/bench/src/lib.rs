@@ -10,6 +10,7 @@ pub mod path;
 pub mod probe;
 pub mod provider;
 pub mod report;
+pub mod spread;
 pub mod stats;
 pub mod ycsb;
 

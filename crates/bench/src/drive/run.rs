@@ -1,5 +1,6 @@
 //! Threads at work, and whoever looks at them.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub(crate) struct Drive<'d> {
     pub(crate) start: Instant,
     /// When the last operation may start.
     pub(crate) until: Instant,
+    /// Operations that end in this time are told; all others are done.
+    pub(crate) told: Range<Instant>,
     pub(crate) seed: u64,
     /// Whether every operation is kept for figures by the second.
     pub(crate) dots: bool,

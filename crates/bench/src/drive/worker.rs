@@ -100,14 +100,16 @@ impl Worker<'_> {
             let end = self.drive.clock.now();
             let answer = answer
                 .with_context(|| format!("workload {}, {}", self.drive.name, operation.name()))?;
-            let mut took = end.since(start);
-            found.latencies.record(operation, took);
-            if let Turn::Intended(intended) = turn {
-                took = end.since(intended);
-                found.open.record(operation, took);
-            }
-            if self.drive.dots {
-                found.dots.push(Dot::new(end.since(self.drive.start), took));
+            if self.drive.told.contains(&end) {
+                let mut took = end.since(start);
+                found.latencies.record(operation, took);
+                if let Turn::Intended(intended) = turn {
+                    took = end.since(intended);
+                    found.open.record(operation, took);
+                }
+                if self.drive.dots {
+                    found.dots.push(Dot::new(end.since(self.drive.start), took));
+                }
             }
             self.done.one_more();
             self.verify(&task, &answer, &mut found);

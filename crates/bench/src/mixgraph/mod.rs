@@ -242,6 +242,7 @@ impl<'b> Bench<'b> {
             operations: settings.operations,
             start,
             until: start + settings.time,
+            told: start..Instant::FAR,
             seed: settings.seed,
             dots: true,
             stop: self.stop,

@@ -171,6 +171,7 @@ impl<'b> Bench<'b> {
             operations,
             start,
             until: time.map_or(Instant::FAR, |time| start + time),
+            told: start..Instant::FAR,
             seed: settings.seed.wrapping_add(workload as u64),
             dots: false,
             stop: self.stop,

@@ -4,6 +4,7 @@ mod contract;
 mod kv;
 mod path;
 mod provider;
+mod spread;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ enum Bench {
     Kv(Box<kv::Args>),
     Provider(provider::Args),
     Path(path::Args),
+    Spread(spread::Args),
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -35,6 +37,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Bench::Kv(args) => kv::run(args),
         Bench::Provider(args) => provider::run(args),
         Bench::Path(args) => path::run(args),
+        Bench::Spread(args) => spread::run(args),
     }
 }
 

@@ -102,6 +102,32 @@ fn schemes_are_compared_on_equal_volumes() {
 }
 
 #[test]
+fn placements_are_compared_on_equal_pools() {
+    let place = Place::new();
+    let args = ["bench", "spread", "--profile", "smoke", "--json", "s.json", "--html", "s.html"];
+    let ended = place.run(&args);
+    assert!(ended.status.success(), "{}", ended.err);
+    assert!(ended.out.starts_with("bench spread takes about"), "{}", ended.out);
+    let json = std::fs::read_to_string(place.path("s.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let list = |name: &str| report[name].as_array().expect("a list").clone();
+    for (case, scheme) in [("100 % reads", "single"), ("50 % reads, volume 6", "stripe-64K")] {
+        let has = |row: &serde_json::Value| row["case"] == case && row["scheme"] == scheme;
+        assert!(list("rows").iter().any(has), "no {case} of {scheme}");
+    }
+    // How fast it was is no matter of tests; that every value was its key's, and nobody over a line, is.
+    let sound: Vec<_> = list("checks").into_iter().filter(|check| check["id"] == "all").collect();
+    assert_eq!(sound.len(), 2, "{}", ended.out);
+    assert!(sound.iter().all(|check| check["holds"] == true), "{}", ended.out);
+    let page = std::fs::read_to_string(place.path("s.html")).expect("a page");
+    assert!(page.contains("100 % reads: each volume under ours"));
+
+    let ended = place.run(&["bench", "spread", "--rows", "B99"]);
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(ended.err.contains("there is no row B99; there are B17"), "{}", ended.err);
+}
+
+#[test]
 fn an_interrupted_bench_leaves_nothing_behind_and_a_killed_one_not_for_long() {
     let place = Place::new();
     let args = ["--workloads", "c", "--time", "1h"];

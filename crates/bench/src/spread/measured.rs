@@ -1,0 +1,239 @@
+//! One run of one scheme: what its operations took, and what each volume did.
+
+use std::time::Duration;
+
+use super::{Outcome, balance};
+use crate::drive::{Operation, Sample};
+
+/// What is counted of every volume.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Counted {
+    /// Tokens of reads that users wait for.
+    Users,
+    /// All other tokens: logs, flushes, compactions, and copies.
+    Others,
+    /// Of those the tokens for copies of tables, on this volume as source or target.
+    Copies,
+    /// Requests the simulated provider made wait.
+    Overdrafts,
+}
+
+impl Counted {
+    /// Everything that is counted of one volume, in the order of [`Outcome::counted`], volume by volume.
+    pub const ALL: [Self; 4] = [Self::Users, Self::Others, Self::Copies, Self::Overdrafts];
+
+    const fn of(self, volume: usize) -> usize {
+        volume * Self::ALL.len() + self as usize
+    }
+}
+
+/// What was paid for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Paid {
+    /// Operations a second of every volume.
+    pub iops: Vec<u64>,
+    /// The share of them that budgets use.
+    pub rho: f64,
+}
+
+/// One copy of a table that was made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Copy {
+    /// How long it took.
+    pub took: Duration,
+    /// What was copied.
+    pub bytes: u64,
+}
+
+/// Copies that were made in a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Copies {
+    /// Each that ended.
+    pub made: Vec<Copy>,
+}
+
+impl Copies {
+    /// Bytes of all.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.made.iter().map(|copy| copy.bytes).sum()
+    }
+}
+
+/// What one run of one scheme gave.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Operations, latencies, and the counters of each volume.
+    pub outcome: Outcome,
+    /// What its volumes are paid for.
+    pub paid: Paid,
+    /// Copies its migration made.
+    pub copies: Copies,
+}
+
+impl Measured {
+    /// Operations of users a second.
+    #[must_use]
+    pub fn qps(&self) -> f64 {
+        self.outcome.operations() as f64 / self.outcome.elapsed.as_secs_f64()
+    }
+
+    /// The mean latency of all operations in microseconds.
+    #[must_use]
+    pub fn mean_us(&self) -> f64 {
+        let all = self.outcome.latencies.all();
+        if all.is_empty() { f64::NAN } else { all.mean() / 1e3 }
+    }
+
+    /// What the part `part` of operations did not exceed, in microseconds.
+    #[must_use]
+    pub fn quantile_us(&self, part: f64) -> f64 {
+        let all = self.outcome.latencies.all();
+        if all.is_empty() { f64::NAN } else { all.value_at_quantile(part) as f64 / 1e3 }
+    }
+
+    /// What was counted of a volume in the whole run.
+    #[must_use]
+    pub fn count(&self, volume: usize, counted: Counted) -> u64 {
+        self.outcome.counted.get(counted.of(volume)).copied().unwrap_or(0)
+    }
+
+    /// The same of all volumes.
+    #[must_use]
+    pub fn sum(&self, counted: Counted) -> u64 {
+        (0..self.volumes()).map(|volume| self.count(volume, counted)).sum()
+    }
+
+    /// How many volumes there are.
+    #[must_use]
+    pub const fn volumes(&self) -> usize {
+        self.paid.iops.len()
+    }
+
+    /// Operations a second of a volume, copies left out.
+    #[must_use]
+    pub fn iops(&self, volume: usize) -> f64 {
+        let [users, others, copies] = [Counted::Users, Counted::Others, Counted::Copies]
+            .map(|counted| self.count(volume, counted) as f64);
+        (users + others - copies).max(0.0) / self.outcome.elapsed.as_secs_f64()
+    }
+
+    /// Operations a second of a volume in one sample, copies left out.
+    #[must_use]
+    pub fn iops_at(&self, sample: &Sample, volume: usize) -> f64 {
+        let rate = |counted: Counted| sample.rates.get(counted.of(volume)).copied().unwrap_or(0.0);
+        (rate(Counted::Users) + rate(Counted::Others) - rate(Counted::Copies)).max(0.0)
+    }
+
+    /// Paid operations a second of a volume.
+    #[must_use]
+    pub fn line(&self, volume: usize) -> f64 {
+        self.paid.iops[volume] as f64
+    }
+
+    /// What is paid for in all, operations a second.
+    #[must_use]
+    pub fn line_of_all(&self) -> f64 {
+        self.paid.iops.iter().map(|iops| *iops as f64).sum()
+    }
+
+    /// What was used of what is paid for: of all volumes, copies left out.
+    #[must_use]
+    pub fn used(&self) -> f64 {
+        (0..self.volumes()).map(|volume| self.iops(volume)).sum::<f64>() / self.line_of_all()
+    }
+
+    /// Tokens of copies, as a part of what is paid for.
+    #[must_use]
+    pub fn used_by_copies(&self) -> f64 {
+        let seconds = self.outcome.elapsed.as_secs_f64();
+        self.sum(Counted::Copies) as f64 / seconds / self.line_of_all()
+    }
+
+    /// The load of every volume in the mean of the run, copies left out: 1 is its line.
+    #[must_use]
+    pub fn loads(&self) -> Vec<f64> {
+        (0..self.volumes()).map(|volume| self.iops(volume) / self.line(volume)).collect()
+    }
+
+    /// See [`balance::spread`].
+    #[must_use]
+    pub fn spread(&self) -> f64 {
+        balance::spread(&self.loads()).unwrap_or(f64::NAN)
+    }
+
+    /// [`balance::spread`] of the reads of users alone.
+    #[must_use]
+    pub fn spread_of_reads(&self) -> f64 {
+        let reads = |volume| self.count(volume, Counted::Users) as f64 / self.line(volume);
+        balance::spread(&(0..self.volumes()).map(reads).collect::<Vec<_>>()).unwrap_or(f64::NAN)
+    }
+
+    /// See [`balance::deviation`]; a sample is a second.
+    #[must_use]
+    pub fn deviation(&self) -> f64 {
+        let load = |sample: &Sample| {
+            let of = |volume| self.iops_at(sample, volume) / self.line(volume);
+            (0..self.volumes()).map(of).collect::<Vec<_>>()
+        };
+        let samples: Vec<_> = self.outcome.samples.iter().map(load).collect();
+        balance::deviation(&samples).unwrap_or(f64::NAN)
+    }
+
+    /// Operations of volumes for each operation of users that reads, whatever else it does.
+    #[must_use]
+    pub fn ios_per_read(&self) -> f64 {
+        let reads: u64 = Operation::ALL
+            .iter()
+            .filter(|operation| !operation.only_writes())
+            .map(|operation| self.outcome.latencies.count(*operation))
+            .sum();
+        self.sum(Counted::Users) as f64 / reads as f64
+    }
+
+    /// Operations of volumes, copies left out, for each operation of users.
+    #[must_use]
+    pub fn ios_per_operation(&self) -> f64 {
+        self.used() * self.line_of_all() / self.qps()
+    }
+
+    /// What its volumes could do at most of such operations, in operations a second: see
+    /// [`balance::roof`].
+    #[must_use]
+    pub fn roof(&self) -> f64 {
+        balance::roof(self.line_of_all(), self.paid.rho, self.ios_per_operation())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two volumes of 100 for ten seconds: 900 and 800 reads, 50 others each, of which 20 copies.
+    fn run() -> Measured {
+        let outcome = Outcome {
+            elapsed: Duration::from_secs(10),
+            counted: vec![900, 50, 20, 0, 800, 50, 20, 1],
+            samples: vec![Sample {
+                at: Duration::from_millis(500),
+                operations: 170.0,
+                rates: vec![90.0, 5.0, 2.0, 0.0, 80.0, 5.0, 2.0, 0.0],
+            }],
+            ..Outcome::default()
+        };
+        let paid = Paid { iops: vec![100, 100], rho: 0.98 };
+        Measured { outcome, paid, copies: Copies::default() }
+    }
+
+    #[test]
+    fn copies_are_counted_apart() {
+        let run = run();
+        assert_eq!([run.iops(0), run.iops(1)], [93.0, 83.0]);
+        assert_eq!(run.used(), 0.88);
+        assert_eq!(run.used_by_copies(), 0.02);
+        assert_eq!(run.sum(Counted::Overdrafts), 1);
+        assert_eq!(run.spread(), (0.93 - 0.83) / 0.93);
+        assert_eq!(run.spread_of_reads(), 1.0 / 9.0);
+        assert!((run.deviation() - 0.05).abs() < 1e-12, "{}", run.deviation());
+    }
+}

@@ -1,0 +1,28 @@
+//! What `bench spread` measures and how it is told: placements side by side on pools of equal volumes.
+//!
+//! ```text
+//! Settings: mix, keys ── Bench ── KeyValue     operations, latencies, counters of every volume by the second
+//! Cell: a case ── Side: one scheme ── Measured: one run ── balance: spread, deviation, gap to the line
+//! ```
+//!
+//! The rows are B17 to B24 of MECHANISMS 8, the set-up that of 3.8. A volume is throttled on its own, so a
+//! pool does what its busiest volume allows: the question is how evenly a scheme loads volumes, and how near
+//! to their line. Opening stores is the business of the program; here is what is run, and what becomes of the
+//! figures. A figure of a cell is the median of its runs; a ratio of two schemes is the median of the ratios
+//! of runs with the same seed, which ran at the same time.
+
+pub mod balance;
+
+mod hot;
+mod measured;
+mod plots;
+mod run;
+mod sheet;
+
+pub use hot::HotRange;
+pub use measured::{Copies, Copy, Counted, Measured, Paid};
+pub use run::{Bench, Keys, Settings, read_share};
+pub use sheet::{Cell, Sheet, Side};
+
+pub use crate::contract::{Late, median};
+pub use crate::mixgraph::Outcome;

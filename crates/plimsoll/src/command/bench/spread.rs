@@ -1,0 +1,177 @@
+//! `plimsoll bench spread`.
+
+mod cell;
+mod rows;
+mod scale;
+mod schemes;
+mod stand;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use bench::Profile;
+use bench::report::Report;
+use bench::spread::Sheet;
+use indicatif::{ProgressBar, ProgressStyle};
+use policy::units::Bytes;
+use volume::Clock;
+
+use self::cell::{Bencher, Case, Cells};
+use self::rows::Row;
+use self::scale::{SHAPE, Scale, VOLUME_DIVISOR};
+use self::schemes::{HISTORY, Scheme};
+use super::Common;
+use crate::command::interrupt::{self, Interrupt};
+
+/// Placements side by side: how much of six volumes one store gets
+///
+/// Runs schemes on pools of equal simulated volumes: tables in turn, by hash, striped, one large volume, and
+/// ours. Each has the same records, written through its own placement, and the same load from the same seeds;
+/// nothing but indexes and filters is cached. Rows are those of MECHANISMS 8.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll bench spread --profile smoke
+  plimsoll bench spread --rows B18,B21 --html spread.html
+  plimsoll bench spread --json spread.json --html spread.html   # every row: about an hour")]
+pub(super) struct Args {
+    #[command(flatten)]
+    common: Common,
+
+    /// The rows to measure, as B18,B24t [default: all; of smoke a few]
+    #[arg(long, value_delimiter = ',', value_name = "IDS")]
+    rows: Vec<String>,
+
+    /// How long all runs of a case take together [default: 1s smoke, 1m short, 15m paper]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    time: Option<Duration>,
+
+    /// Runs of each case, with a seed each [default: 1 smoke, 3 short, 5 paper]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    runs: Option<u64>,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let options = args.common.options(&args.rows);
+    let mut scale = Scale::of(options.profile);
+    scale.time = args.time.unwrap_or(scale.time);
+    scale.runs = args.runs.unwrap_or(scale.runs);
+    let rows = args.wanted(options.profile)?;
+    let mut cases: Vec<&Case> = Vec::new();
+    for case in rows.iter().flat_map(|row| &row.cases) {
+        if !cases.contains(&case) {
+            cases.push(case);
+        }
+    }
+    let mut schemes: Vec<&Scheme> = Vec::new();
+    for scheme in cases.iter().flat_map(|case| &case.schemes) {
+        if !schemes.contains(&scheme) {
+            schemes.push(scheme);
+        }
+    }
+    let loads = scale.load_takes() * u32::try_from(schemes.len()).unwrap_or(u32::MAX);
+    let takes = cases.iter().map(|case| case.takes(&scale)).sum::<anyhow::Result<Duration>>()?;
+    println!(
+        "bench spread takes about {}: {} records to load for each of {} schemes, then {} rows of {} cases",
+        humantime::format_duration(Duration::from_secs((takes + loads).as_secs().max(1))),
+        scale.records,
+        schemes.len(),
+        rows.len(),
+        cases.len(),
+    );
+
+    let interrupt = Interrupt::listen().context("listen to signals")?;
+    let mut bencher = Bencher::new(scale, Clock::real(), interrupt.asked(), options.seed);
+    let mut report = Report::new("spread", &options);
+    describe(&mut report, &scale, &schemes)?;
+    for scheme in &schemes {
+        if interrupt.is_asked() {
+            break;
+        }
+        if let Some(levels) = bencher.load(scheme)? {
+            let line = format!("{}: tables by level after the load: {levels:?}", scheme.name);
+            report.notes.push(line);
+        }
+    }
+    let mut cells = Cells::default();
+    let bar = ProgressBar::new(cases.len() as u64).with_style(
+        ProgressStyle::with_template("{bar:30} {elapsed} ({eta} left): {msg}")
+            .expect("the template is right"),
+    );
+    let mut sheet = Sheet::new(&mut report);
+    for row in &rows {
+        let mut measured = Vec::new();
+        for case in &row.cases {
+            if interrupt.is_asked() {
+                break;
+            }
+            bar.set_message(format!("{}, {}", row.id, case.name));
+            measured.push(cells.get(&bencher, case)?);
+            bar.set_position(cells.all().count() as u64);
+        }
+        if interrupt.is_asked() {
+            break;
+        }
+        measured.iter().for_each(|cell| sheet.cell(row.id, cell));
+        (row.tell)(&mut sheet, &measured);
+    }
+    bar.finish_and_clear();
+    sheet.sound(cells.all());
+    if interrupt.is_asked() {
+        report.notes.push("interrupted: some rows were not measured".into());
+        report.print();
+        return Ok(ExitCode::from(interrupt::STATUS));
+    }
+    args.common.give(&report)
+}
+
+impl Args {
+    fn wanted(&self, profile: Profile) -> anyhow::Result<Vec<Row>> {
+        let mut rows = rows::all();
+        let known: Vec<_> = rows.iter().map(|row| row.id).collect();
+        if let Some(unknown) = self.rows.iter().find(|id| !known.contains(&id.as_str())) {
+            bail!("there is no row {unknown}; there are {}", known.join(", "));
+        }
+        rows.retain(|row| match profile {
+            _ if !self.rows.is_empty() => self.rows.iter().any(|id| id == row.id),
+            Profile::Smoke => rows::SMOKE.contains(&row.id),
+            _ => true,
+        });
+        Ok(rows)
+    }
+}
+
+/// What a reader of the report has to know.
+fn describe(report: &mut Report, scale: &Scale, schemes: &[&Scheme]) -> anyhow::Result<()> {
+    let contract = stand::contract()?;
+    report.notes.push(format!(
+        "{} records of {} + {} bytes, {} without overhead; tables {}, memtable {}, first level {}, no \
+         compression, 10 bits of filter; only indexes and filters are cached",
+        scale.records,
+        SHAPE.key_bytes,
+        SHAPE.value_bytes,
+        Bytes(scale.data()),
+        Bytes(scale.table),
+        Bytes(scale.memtable),
+        Bytes(scale.level_base),
+    ));
+    report.notes.push(format!(
+        "volumes are simulated on memory: gp3, IOPS and bytes a second divided by {VOLUME_DIVISOR}: {} paid \
+         operations a second each",
+        contract.paid_iops().unwrap_or(0),
+    ));
+    report.notes.push(format!(
+        "{} runs of {} after {} that do not count, of {} threads on six volumes, closed loop; the schemes of a \
+         run at the same time",
+        scale.runs,
+        humantime::format_duration(scale.time / u32::try_from(scale.runs).unwrap_or(1)),
+        humantime::format_duration(scale.lead),
+        scale.threads,
+    ));
+    report.assume(&contract);
+    for scheme in schemes {
+        report.notes.push(format!("{}: {}", scheme.name, scheme.about));
+    }
+    report.history.extend(HISTORY.iter().map(|line| (*line).to_owned()));
+    Ok(())
+}

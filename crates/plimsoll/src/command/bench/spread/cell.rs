@@ -1,0 +1,223 @@
+//! One case, measured: its schemes at the same time, or in turn.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use bench::drive::{Operation, Tally};
+use bench::spread::{Bench, Cell, Copies, Counted, Keys, Late, Measured, Settings, Side};
+use plimsoll::volumes::Device;
+use policy::purpose::Class;
+use policy::time::Instant;
+use volume::Clock;
+
+use super::scale::{SHAPE, Scale, VOLUMES};
+use super::schemes::Scheme;
+use super::stand::{Image, OPENING, Stand, contract};
+
+/// A load, for some schemes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Case {
+    pub(super) name: String,
+    pub(super) schemes: Vec<Scheme>,
+    pub(super) mix: Vec<(Operation, u32)>,
+    pub(super) keys: Keys,
+    /// How long each run is, if it is not a part of the usual time.
+    pub(super) time: Option<Duration>,
+}
+
+/// The most operations a second that stores may be paid for together to run at the same time: two processors
+/// carry twice as many.
+const TOGETHER_IOPS_MAX: u64 = 8000;
+
+/// Before a run begins, so that all schemes begin it at the same time.
+const GAP: Duration = Duration::from_millis(20);
+
+impl Case {
+    /// The stores that run at the same time, by scheme and run: all of them, or those of one run, or each
+    /// alone. Who begins changes from run to run then, so that whatever drifts meets all.
+    fn groups(&self, runs: u64) -> anyhow::Result<Vec<Vec<(usize, u64)>>> {
+        let paid = contract()?.paid_iops().unwrap_or(0);
+        let volumes: usize = self.schemes.iter().map(|scheme| scheme.volumes).sum();
+        let fit = |runs: u64| runs * volumes as u64 * paid <= TOGETHER_IOPS_MAX;
+        let schemes = self.schemes.len();
+        let each = (0..runs).map(|run| {
+            let from = usize::try_from(run).unwrap_or(0);
+            (0..schemes).map(|turn| ((turn + from) % schemes, run)).collect::<Vec<_>>()
+        });
+        Ok(if fit(runs) {
+            vec![each.flatten().collect()]
+        } else if fit(1) {
+            each.collect()
+        } else {
+            each.flatten().map(|one| vec![one]).collect()
+        })
+    }
+
+    /// How long each run is.
+    fn run_time(&self, scale: &Scale) -> Duration {
+        self.time.unwrap_or(scale.time / u32::try_from(scale.runs).unwrap_or(1))
+    }
+
+    /// How long it takes, about.
+    pub(super) fn takes(&self, scale: &Scale) -> anyhow::Result<Duration> {
+        let groups = u32::try_from(self.groups(scale.runs)?.len()).unwrap_or(u32::MAX);
+        Ok((self.run_time(scale) + scale.lead + OPENING) * groups)
+    }
+
+    fn settings(&self, scheme: &Scheme, scale: &Scale, seed: u64) -> Settings {
+        // As many for each volume: a single one is at its line with fewer.
+        let threads = (scale.threads * scheme.volumes / VOLUMES).max(1);
+        let (mix, time) = (self.mix.clone(), self.run_time(scale));
+        Settings { mix, keys: self.keys, threads, lead: scale.lead, time, seed }
+    }
+}
+
+/// What cases are measured with.
+pub(super) struct Bencher<'b> {
+    pub(super) scale: Scale,
+    pub(super) clock: Clock,
+    pub(super) stop: &'b AtomicBool,
+    pub(super) seed: u64,
+    images: Vec<Image>,
+}
+
+impl<'b> Bencher<'b> {
+    pub(super) const fn new(scale: Scale, clock: Clock, stop: &'b AtomicBool, seed: u64) -> Self {
+        Self { scale, clock, stop, seed, images: Vec::new() }
+    }
+
+    /// Loads a database as `scheme` places it, if there is none yet. How tables lie in levels is told.
+    pub(super) fn load(&mut self, scheme: &Scheme) -> anyhow::Result<Option<Vec<u64>>> {
+        if self.images.iter().any(|image| image.serves(scheme)) {
+            return Ok(None);
+        }
+        let image = Image::load(scheme, &self.scale, self.seed, &self.clock, self.stop)?;
+        let stand = image.open(scheme, &self.clock)?;
+        let levels = stand.levels();
+        stand.close()?;
+        self.images.push(image);
+        Ok(Some(levels))
+    }
+
+    fn open(&self, scheme: &Scheme) -> anyhow::Result<Stand> {
+        let image = self.images.iter().find(|image| image.serves(scheme));
+        image.expect("whoever measures has loaded").open(scheme, &self.clock)
+    }
+
+    /// Measures a case: for each seed every scheme, on a fresh fork of its database.
+    pub(super) fn measure(&self, case: &Case) -> anyhow::Result<Cell> {
+        let side = |scheme: &Scheme| Side { scheme: scheme.name.into(), runs: vec![] };
+        let mut sides: Vec<_> = case.schemes.iter().map(side).collect();
+        let mut late = Vec::new();
+        for group in case.groups(self.scale.runs)? {
+            let (measured, machine) = self.group(case, &group)?;
+            for (&(scheme, _), run) in group.iter().zip(measured) {
+                sides[scheme].runs.push(run);
+            }
+            late.push(machine);
+        }
+        Ok(Cell { case: case.name.clone(), sides, late })
+    }
+
+    /// Runs some schemes, each with the seed of its run, at the same time.
+    fn group(&self, case: &Case, group: &[(usize, u64)]) -> anyhow::Result<(Vec<Measured>, Late)> {
+        let seed = |at: usize| self.seed.wrapping_add(group[at].1);
+        let scheme = |at: usize| &case.schemes[group[at].0];
+        let opened = (0..group.len()).map(|at| self.open(scheme(at)));
+        let stands = opened.collect::<anyhow::Result<Vec<_>>>()?;
+        let benches: Vec<_> = stands
+            .iter()
+            .map(|stand| {
+                let db = &**stand.store.db();
+                Bench::new(db, &self.clock, SHAPE, self.scale.records, self.stop)
+            })
+            .collect();
+        stands.iter().for_each(Stand::enforce);
+        let start = self.clock.now() + GAP;
+        let (ended, running) = channel::<()>();
+        let (measured, late) = std::thread::scope(|scope| {
+            let late = scope.spawn(|| {
+                let running = running;
+                Late::watch(&self.clock, &running)
+            });
+            let run = |at: usize| {
+                let settings = case.settings(scheme(at), &self.scale, seed(at));
+                one(&benches[at], &stands[at], &settings, start)
+            };
+            let measured = all(group.len(), run);
+            drop(ended);
+            (measured, late.join().expect("it does not panic"))
+        });
+        drop(benches);
+        let measured = measured?;
+        stands.into_iter().try_for_each(Stand::close)?;
+        Ok((measured, late))
+    }
+}
+
+/// Does something with each of `count` stores at the same time.
+fn all<T: Send>(
+    count: usize,
+    work: impl Fn(usize) -> anyhow::Result<T> + Sync,
+) -> anyhow::Result<Vec<T>> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..count).map(|at| scope.spawn(move || work(at))).collect();
+        running.into_iter().map(|one| one.join().expect("it does not panic")).collect()
+    })
+}
+
+/// Runs one scheme, and looks at its volumes meanwhile.
+fn one(
+    bench: &Bench<'_>,
+    stand: &Stand,
+    settings: &Settings,
+    start: Instant,
+) -> anyhow::Result<Measured> {
+    let devices = stand.store.devices().here();
+    let counts: Vec<_> = devices
+        .iter()
+        .flat_map(|device| Counted::ALL.map(|counted| Tally::new(move || count(device, counted))))
+        .collect();
+    let outcome = bench.run(settings, &counts, start)?;
+    Ok(Measured { outcome, paid: stand.paid(), copies: Copies::default() })
+}
+
+fn count(device: &Device, counted: Counted) -> u64 {
+    let users = |is: bool| {
+        let classes = device.gate().meter().classes;
+        let of = Class::ALL
+            .iter()
+            .zip(classes)
+            .filter(|(class, _)| (**class == Class::Foreground) == is);
+        of.map(|(_, figures)| figures.spent.ops).sum()
+    };
+    match counted {
+        Counted::Users => users(true),
+        Counted::Others => users(false),
+        Counted::Copies => 0,
+        Counted::Overdrafts => device.seen_by_provider().unwrap_or_default().throttled,
+    }
+}
+
+/// Cells that several rows are about, measured once.
+#[derive(Default)]
+pub(super) struct Cells(Vec<(Case, Arc<Cell>)>);
+
+impl Cells {
+    /// The cell of a case.
+    pub(super) fn get(&mut self, bencher: &Bencher<'_>, case: &Case) -> anyhow::Result<Arc<Cell>> {
+        if let Some((_, cell)) = self.0.iter().find(|(other, _)| other == case) {
+            return Ok(Arc::clone(cell));
+        }
+        let cell = Arc::new(bencher.measure(case)?);
+        self.0.push((case.clone(), Arc::clone(&cell)));
+        Ok(cell)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Cell> {
+        self.0.iter().map(|(_, cell)| &**cell)
+    }
+}

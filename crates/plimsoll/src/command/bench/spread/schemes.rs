@@ -1,0 +1,110 @@
+//! The schemes that are compared: data, fixed once, and printed in every report (MECHANISMS 3.7).
+//!
+//! All of them run on the same shim, gate and options of RocksDB, each on volumes of its own. What a scheme
+//! is tuned with stands here and nowhere else; a change after a band was looked at gets a line in
+//! [`HISTORY`].
+
+use policy::placement::{Hash, LeastOverlap, RoundRobin, Single, Stripe};
+use policy::units::KIB;
+use pool::spread::Opening;
+
+use super::scale::{VOLUMES, VOLUMES_WRITTEN};
+
+/// Where new tables go.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Placed {
+    Single,
+    RoundRobin,
+    Hash,
+    /// In chunks of so many KiB.
+    Stripe(u64),
+    /// Apart from tables that are read together.
+    LeastOverlap,
+}
+
+/// What ties are broken with.
+const SEED: u64 = 1;
+
+impl Placed {
+    pub(super) fn opening(self) -> Opening {
+        match self {
+            Self::Single => Opening::new(Single),
+            Self::RoundRobin => Opening::new(RoundRobin::default()),
+            Self::Hash => Opening::new(Hash),
+            Self::Stripe(kib) => Opening::new(Stripe::new(kib * KIB)),
+            Self::LeastOverlap => Opening::new(LeastOverlap::new(SEED)),
+        }
+    }
+}
+
+/// What a store runs with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Scheme {
+    pub(super) name: &'static str,
+    pub(super) volumes: usize,
+    pub(super) placed: Placed,
+    /// What people are told of it.
+    pub(super) about: &'static str,
+}
+
+/// One volume of six times the size: gp3 sells as many operations with it, for the same price.
+pub(super) const SINGLE: Scheme = Scheme {
+    name: "single",
+    volumes: 1,
+    placed: Placed::Single,
+    about: "one large volume, which is paid for as many operations as each of the others",
+};
+
+pub(super) const ROUND_ROBIN: Scheme = Scheme {
+    name: "round-robin",
+    volumes: VOLUMES,
+    placed: Placed::RoundRobin,
+    about: "tables in turn",
+};
+
+pub(super) const HASH: Scheme = Scheme {
+    name: "hash",
+    placed: Placed::Hash,
+    about: "tables by the hash of their names",
+    ..ROUND_ROBIN
+};
+
+pub(super) const STRIPE: Scheme = Scheme {
+    name: "stripe-64K",
+    placed: Placed::Stripe(64),
+    about: "RAID0: every table over all volumes, in chunks of 64 KiB",
+    ..ROUND_ROBIN
+};
+
+pub(super) const STRIPE_LARGE: Scheme = Scheme {
+    name: "stripe-256K",
+    placed: Placed::Stripe(256),
+    about: "RAID0 in chunks of 256 KiB",
+    ..ROUND_ROBIN
+};
+
+/// The paper's three volumes of 1000 GB, for the price of one of 3000.
+pub(super) const THREE: Scheme = Scheme {
+    name: "round-robin of 3",
+    volumes: VOLUMES_WRITTEN,
+    about: "tables in turn over three volumes",
+    ..ROUND_ROBIN
+};
+
+/// What a pool of ours does.
+pub(super) const OURS: Scheme = Scheme {
+    name: "ours",
+    placed: Placed::LeastOverlap,
+    about: "tables apart from those of the next level they overlap, then by load",
+    ..ROUND_ROBIN
+};
+
+/// Ours on three.
+pub(super) const THREE_OURS: Scheme =
+    Scheme { name: "ours of 3", volumes: VOLUMES_WRITTEN, ..OURS };
+
+/// The others of a comparison, the key-blind ones.
+pub(super) const BASELINES: [Scheme; 4] = [ROUND_ROBIN, HASH, STRIPE, STRIPE_LARGE];
+
+/// Changes of workload, scale or baseline after a band was looked at.
+pub(super) const HISTORY: &[&str] = &[];

@@ -1,0 +1,171 @@
+//! A store to measure: a database loaded on a pool in memory, and forks of it on simulated volumes.
+//!
+//! Where tables lie is a matter of how they came there, so each placement loads a database of its own, from
+//! the same seed; schemes that differ in what they do later start from forks of one.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::Context;
+use bench::spread::{Bench, Paid};
+use plimsoll::kv::{CachePolicy, Compression, Family, Options, Store};
+use plimsoll::volumes::Volume;
+use policy::budget::Share;
+use policy::contract::{Contract, Latency, catalogue};
+use policy::units::MIB;
+use rust_rocksdb::WaitForCompactOptions;
+use volume::Clock;
+use volume::mem::Mem;
+
+use super::scale::{SHAPE, Scale, VOLUME_DIVISOR};
+use super::schemes::{Placed, Scheme};
+
+/// Memory of a store: buffers of tables under construction, no cache.
+const MEMORY: u64 = 64 * MIB;
+
+/// RocksDB's background jobs.
+const JOBS: u32 = 4;
+
+/// Threads that load.
+const LOADERS: usize = 4;
+
+/// How many times faster volumes are that are loaded or opened.
+const WIDE: u64 = 1000;
+
+/// How long opening a store of a group takes, for whoever tells how long it all takes.
+pub(super) const OPENING: Duration = Duration::from_secs(4);
+
+/// A gp3 volume, a part of one, or many of them.
+fn gp3(times: u64, parts: u64) -> anyhow::Result<Contract> {
+    let mut contract = catalogue::find("gp3")?.contract(None, Default::default())?;
+    for limit in &mut contract.limits {
+        limit.rate_per_sec = limit.rate_per_sec * times / parts;
+        limit.depth = limit.depth * times / parts;
+    }
+    Ok(contract)
+}
+
+/// What a volume is measured under.
+pub(super) fn contract() -> anyhow::Result<Contract> {
+    gp3(1, VOLUME_DIVISOR)
+}
+
+/// What it is loaded and opened under: nothing waits.
+fn wide() -> anyhow::Result<Contract> {
+    Ok(Contract { latency: Latency::default(), ..gp3(WIDE, 1)? })
+}
+
+/// A loaded database, closed.
+pub(super) struct Image {
+    placed: Placed,
+    mems: Vec<Mem>,
+    scale: Scale,
+}
+
+impl Image {
+    /// Whether it is what `scheme` starts from.
+    pub(super) fn serves(&self, scheme: &Scheme) -> bool {
+        self.placed == scheme.placed && self.mems.len() == scheme.volumes
+    }
+
+    /// Loads records, and waits for their compactions.
+    pub(super) fn load(
+        scheme: &Scheme,
+        scale: &Scale,
+        seed: u64,
+        clock: &Clock,
+        stop: &AtomicBool,
+    ) -> anyhow::Result<Self> {
+        let mems = (1..=scheme.volumes).map(|number| Mem::new(&label(number))).collect();
+        let image = Self { placed: scheme.placed, mems, scale: *scale };
+        let store = open(&image.mems, scheme, scale, clock)?;
+        Bench::new(&**store.db(), clock, SHAPE, 0, stop).load(scale.records, LOADERS, seed)?;
+        let mut wait = WaitForCompactOptions::default();
+        wait.set_flush(true);
+        store.wait_for_compact(&wait).context("compacting what was loaded")?;
+        store.close()?;
+        Ok(image)
+    }
+
+    /// A fork of it on simulated volumes, which nothing limits yet.
+    pub(super) fn open(&self, scheme: &Scheme, clock: &Clock) -> anyhow::Result<Stand> {
+        let forks: Vec<_> = self.mems.iter().map(|mem| mem.fork(mem.label())).collect();
+        let store = open(&forks, scheme, &self.scale, clock)?;
+        Ok(Stand { store, contract: contract()? })
+    }
+}
+
+fn label(number: usize) -> String {
+    format!("v{number}")
+}
+
+/// A store of one scheme.
+pub(super) struct Stand {
+    pub(super) store: Store,
+    contract: Contract,
+}
+
+impl Stand {
+    /// From now on the contract holds.
+    pub(super) fn enforce(&self) {
+        self.store.devices().here().iter().for_each(|device| device.set_contract(&self.contract));
+    }
+
+    pub(super) fn paid(&self) -> Paid {
+        let iops = self.contract.paid_iops().unwrap_or(0);
+        let iops = self.store.devices().here().iter().map(|_| iops).collect();
+        Paid { iops, rho: Share::default().rho() }
+    }
+
+    /// Tables of each level.
+    pub(super) fn levels(&self) -> Vec<u64> {
+        let files = |level: u64| {
+            let name = format!("rocksdb.num-files-at-level{level}");
+            self.store.property_value(&name).ok().flatten().and_then(|count| count.parse().ok())
+        };
+        let mut levels: Vec<u64> = (0..7).map_while(files).collect();
+        while levels.last() == Some(&0) {
+            levels.pop();
+        }
+        levels
+    }
+
+    pub(super) fn close(self) -> anyhow::Result<()> {
+        // What is compacting ends sooner.
+        let wide = wide()?;
+        self.store.devices().here().iter().for_each(|device| device.set_contract(&wide));
+        self.store.close().context("closing a store that was measured")
+    }
+}
+
+fn open(mems: &[Mem], scheme: &Scheme, scale: &Scale, clock: &Clock) -> anyhow::Result<Store> {
+    let options = Options {
+        memory: MEMORY,
+        memtable: Some(scale.memtable),
+        table_size: Some(scale.table),
+        level_base: Some(scale.level_base),
+        // Only metadata in memory, as the paper measured.
+        cache_data: false,
+        cache_policy: CachePolicy::RocksDb,
+        prefetch: false,
+        compression: Compression::None,
+        compression_last: Compression::None,
+        jobs: JOBS,
+        subcompactions: 1,
+        ..Options::default()
+    };
+    let family = Family::main().rocks(|rocks| {
+        // Levels from the top, as the paper's RocksDB had them.
+        rocks.set_level_compaction_dynamic_level_bytes(false);
+    });
+    let wide = wide()?;
+    let volumes =
+        mems.iter().map(|mem| Volume::other(mem.label(), mem.clone(), wide.clone()).simulated());
+    let store = Store::builder()
+        .volumes(volumes)
+        .opening(scheme.placed.opening())
+        .options(options)
+        .family(family)
+        .clock(clock.clone());
+    store.open().with_context(|| format!("a store of the scheme {}", scheme.name))
+}
