@@ -12,8 +12,13 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 const KEYS: u32 = 20_000;
 const ROUNDS: usize = 15;
-const POLICIES: [CachePolicy; 4] =
-    [CachePolicy::RocksDb, CachePolicy::S3Fifo, CachePolicy::Sieve, CachePolicy::Lru];
+const POLICIES: [CachePolicy; 5] = [
+    CachePolicy::RocksDb,
+    CachePolicy::Lrfu,
+    CachePolicy::S3Fifo,
+    CachePolicy::Sieve,
+    CachePolicy::Lru,
+];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {

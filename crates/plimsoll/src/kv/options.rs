@@ -85,6 +85,8 @@ pub struct Options {
 /// tables and always in memory; blocks get what they leave.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum CachePolicy {
+    /// Blocks that were asked for most, of late: see [`policy::cache::Lrfu`].
+    Lrfu,
     /// Blocks on probation, and blocks that were asked for again: see [`policy::cache::S3Fifo`].
     S3Fifo,
     /// Blocks that were asked for since a hand passed: see [`policy::cache::Sieve`].
@@ -122,7 +124,7 @@ impl Default for Options {
             level_base: None,
             bloom_bits: 10,
             cache: None,
-            cache_policy: CachePolicy::S3Fifo,
+            cache_policy: CachePolicy::Lrfu,
             prefetch: true,
             rewarm: true,
             cache_data: true,
@@ -168,6 +170,7 @@ impl Options {
     /// The cache below RocksDB, if there is to be one.
     pub(super) fn file_cache(&self) -> Option<cache::Cache> {
         let policy = match self.cache_policy {
+            CachePolicy::Lrfu => Some(Kind::Lrfu),
             CachePolicy::S3Fifo => Some(Kind::S3Fifo),
             CachePolicy::Sieve => Some(Kind::Sieve),
             CachePolicy::Lru => Some(Kind::Lru),

@@ -26,7 +26,8 @@ const DURABILITIES: [(&str, Durability); 3] = [
 const COMPRESSIONS: [(&str, Compression); 3] =
     [("none", Compression::None), ("lz4", Compression::Lz4), ("zstd", Compression::Zstd)];
 
-const CACHE_POLICIES: [(&str, CachePolicy); 5] = [
+const CACHE_POLICIES: [(&str, CachePolicy); 6] = [
+    ("lrfu", CachePolicy::Lrfu),
     ("s3-fifo", CachePolicy::S3Fifo),
     ("sieve", CachePolicy::Sieve),
     ("lru", CachePolicy::Lru),

@@ -8,16 +8,19 @@
 //! | [`Lru`] | moves the entry | whoever was asked for last | reference |
 //! | [`Sieve`] | sets a bit | whoever was asked for since the hand passed | Zhang et al., NSDI'24 |
 //! | [`S3Fifo`] | counts to three | whoever was asked for again while on probation | Yang et al., SOSP'23 |
+//! | [`Lrfu`] | adds one to a heat that fades | whoever is hot for its bytes | Lee et al., IEEE ToC 2001 |
 //!
-//! A scan drives everything out of an LRU. In the other two what is asked for once leaves early.
+//! A scan drives everything out of an LRU. In the others what is asked for once leaves early.
 
 mod ghosts;
 mod list;
+mod lrfu;
 mod lru;
 mod s3_fifo;
 mod sieve;
 
 pub use ghosts::Ghosts;
+pub use lrfu::Lrfu;
 pub use lru::Lru;
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
@@ -39,6 +42,12 @@ pub trait Eviction: Send {
 
     /// Takes out the entry that is worth least; `None` if there is none.
     fn evict(&mut self) -> Option<Slot>;
+
+    /// How many of all accesses go to one of the entries that are worth least, about; `None` if the policy
+    /// does not know.
+    fn least_share(&self) -> Option<f32> {
+        None
+    }
 }
 
 /// The policies by name.
@@ -50,11 +59,13 @@ pub enum Kind {
     Sieve,
     /// [`S3Fifo`].
     S3Fifo,
+    /// [`Lrfu`].
+    Lrfu,
 }
 
 impl Kind {
     /// Every policy.
-    pub const ALL: [Self; 3] = [Self::Lru, Self::Sieve, Self::S3Fifo];
+    pub const ALL: [Self; 4] = [Self::Lru, Self::Sieve, Self::S3Fifo, Self::Lrfu];
 
     /// A policy with no entries.
     #[must_use]
@@ -63,6 +74,7 @@ impl Kind {
             Self::Lru => Box::new(Lru::default()),
             Self::Sieve => Box::new(Sieve::default()),
             Self::S3Fifo => Box::new(S3Fifo::default()),
+            Self::Lrfu => Box::new(Lrfu::default()),
         }
     }
 }

@@ -48,7 +48,7 @@ impl S3Fifo {
             self.probation_bytes -= u64::from(entry.bytes);
             if entry.hits < HITS_TO_STAY {
                 self.bytes -= u64::from(entry.bytes);
-                self.ghosts.push(entry.key, self.main_len);
+                self.ghosts.push(entry.key, (), self.main_len);
                 return Some(slot);
             }
             entry.hits = 0;
@@ -81,7 +81,7 @@ impl Eviction for S3Fifo {
         }
         self.entries[at] = Entry { key, bytes, hits: 0, in_main: false };
         self.bytes += u64::from(bytes);
-        if self.ghosts.take(key) {
+        if self.ghosts.take(key).is_some() {
             self.push_main(slot);
         } else {
             self.probation.push(&mut self.links, slot);

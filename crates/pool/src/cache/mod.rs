@@ -148,7 +148,7 @@ impl Cache {
     pub fn new(options: Options) -> Self {
         let Options { bytes, policy, prefetch, rewarm } = options;
         let count = (bytes / SHARD_BYTES).clamp(1, SHARDS_MAX).next_power_of_two();
-        let shard = |_| Mutex::new(Shard::new(policy.unwrap_or(Kind::S3Fifo)));
+        let shard = |_| Mutex::new(Shard::new(policy.unwrap_or(Kind::Lrfu)));
         Self(Arc::new(Inner {
             shards: (0..count).map(shard).collect(),
             keeps_reads: policy.is_some(),
@@ -250,16 +250,48 @@ impl Inner {
         self.shards.iter().map(|shard| shard.lock().bytes()).sum()
     }
 
-    /// How often each second, up to now, a block's room more for single reads would have saved a read:
-    /// the reads that came back not long after they had to go, for the room they would have needed.
-    fn missed(&self) -> (u64, f32) {
-        let (mut returns, mut gone) = (0, 0);
+    /// What single reads did so far, and what is known of the worth of their room.
+    fn reads(&self) -> Reads {
+        let (mut returns, mut gone, mut accesses, mut shares) = (0, 0, 0, Some(0.0));
         for shard in &self.shards {
             let shard = shard.lock();
             returns += shard.returns();
             gone += shard.gone_bytes();
+            accesses += shard.accesses();
+            let share = shard.least_share(Block::BYTES);
+            shares = shares.zip(share).map(|(sum, share)| sum + share);
         }
-        (returns, Block::BYTES as f32 / gone.max(Block::BYTES / 4) as f32)
+        let count = self.shards.len() as f32;
+        Reads {
+            accesses,
+            returns,
+            return_room: Block::BYTES as f32 / gone.max(Block::BYTES / 4) as f32,
+            // A shard has its part of the accesses.
+            least_share: shares.map(|sum| sum / (count * count)),
+        }
+    }
+}
+
+/// Single reads, up to now.
+struct Reads {
+    /// Those that were answered, and those that are kept.
+    accesses: u64,
+    /// Those that came back not long after they had to go.
+    returns: u64,
+    /// A block's part of the room those would have needed.
+    return_room: f32,
+    /// The part of all accesses that go to those worth least, of a block's room; `None` if the policy
+    /// cannot tell.
+    least_share: Option<f32>,
+}
+
+impl Reads {
+    /// How many reads a block's room answers, or would answer, since `before`.
+    fn worth(&self, before: &Self) -> f32 {
+        match self.least_share {
+            Some(share) => (self.accesses - before.accesses) as f32 * share,
+            None => (self.returns - before.returns) as f32 * self.return_room,
+        }
     }
 }
 

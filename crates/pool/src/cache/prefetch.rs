@@ -22,7 +22,7 @@ use volume::buf::PAGE;
 use volume::{ErrorKind, IoBuf, IoBufMut, Object};
 
 use super::prefetched::{BLOCK_BYTES, Prefetched, Source};
-use super::{Cache, Inner, SLACK};
+use super::{Cache, Inner, Reads, SLACK};
 
 const IO: Io = Io::new(Origin::Prefetch, Step::Data);
 
@@ -38,8 +38,8 @@ pub struct Prefetcher {
     switches: BTreeMap<VolumeId, Switch>,
     planned: VecDeque<Fetch>,
     under_way: Vec<(VolumeId, UnderWay)>,
-    /// Single reads that had come back after they had to go, when it was last looked.
-    returns: u64,
+    /// Single reads, when it was last looked.
+    reads: Option<Reads>,
     /// Reads a second that one block's room more would save if it were for single reads.
     missed: f32,
 }
@@ -52,7 +52,7 @@ impl Prefetcher {
     #[must_use]
     pub fn new(cache: Cache) -> Self {
         let (switches, planned, under_way) = Default::default();
-        Self { cache, switches, planned, under_way, returns: 0, missed: 0.0 }
+        Self { cache, switches, planned, under_way, reads: None, missed: 0.0 }
     }
 
     /// A second is over, in which users took, or waited for, these shares of what is paid for of each
@@ -63,8 +63,9 @@ impl Prefetcher {
         }
         let inner = Arc::clone(&self.cache.0);
         let now = inner.now.fetch_add(1, Ordering::Relaxed) + 1;
-        let (returns, per_room) = inner.missed();
-        let last = (returns - std::mem::replace(&mut self.returns, returns)) as f32 * per_room;
+        let reads = inner.reads();
+        let last = self.reads.as_ref().map_or(0.0, |before| reads.worth(before));
+        self.reads = Some(reads);
         // What it was worth is learnt at once and forgotten slowly: as long as nothing has to go, nothing
         // comes back either.
         let weight = if last > self.missed { 0.5 } else { 0.1 };

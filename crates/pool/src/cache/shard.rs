@@ -9,7 +9,7 @@ use super::{Figures, Key};
 use crate::leaf::ObjectId;
 
 /// What an entry takes beside its bytes, in all tables and queues: counted against the limit.
-pub const ENTRY_OVERHEAD: u64 = 192;
+pub const ENTRY_OVERHEAD: u64 = 224;
 
 /// Entries that had to go are remembered for as many as are here, as one for so many.
 const GONE_PART: usize = 2;
@@ -27,6 +27,7 @@ pub(super) struct Shard {
     /// Entries that had to make room, by their hashes.
     gone: Ghosts,
     returns: u64,
+    accesses: u64,
     bytes: u64,
     hits: u64,
     hit_bytes: u64,
@@ -57,6 +58,7 @@ impl Shard {
             policy: kind.policy(),
             gone: Ghosts::default(),
             returns: 0,
+            accesses: 0,
             bytes: 0,
             hits: 0,
             hit_bytes: 0,
@@ -78,6 +80,7 @@ impl Shard {
                 into(bytes);
                 self.policy.hit(slot);
                 self.hits += 1;
+                self.accesses += 1;
                 self.hit_bytes += len as u64;
                 return true;
             }
@@ -97,7 +100,7 @@ impl Shard {
         }
         let entry = Entry { hash, key, bytes, next: NONE, previous: NONE };
         let size = entry.size();
-        self.returns += u64::from(self.gone.take(hash));
+        self.returns += u64::from(self.gone.take(hash).is_some());
         if size > most {
             return;
         }
@@ -116,6 +119,7 @@ impl Shard {
         self.link(key.object, slot);
         self.slots.insert(hash, slot);
         self.bytes += size;
+        self.accesses += 1;
         self.policy.insert(slot, hash, u32::try_from(size).unwrap_or(u32::MAX));
     }
 
@@ -125,7 +129,7 @@ impl Shard {
             && let Some(slot) = self.policy.evict()
         {
             let most = self.slots.len() / GONE_PART;
-            self.gone.push(self.entries[slot as usize].hash, most);
+            self.gone.push(self.entries[slot as usize].hash, (), most);
             self.take_out(slot);
         }
     }
@@ -162,6 +166,18 @@ impl Shard {
     pub(super) fn gone_bytes(&self) -> u64 {
         let each = self.bytes.checked_div(self.slots.len() as u64).unwrap_or(0);
         each * self.gone.len() as u64
+    }
+
+    /// How often it was asked for one that is kept, or kept one.
+    pub(super) const fn accesses(&self) -> u64 {
+        self.accesses
+    }
+
+    /// The part of the accesses that go to a block's room of those entries that are worth least; `None` if
+    /// the policy cannot tell.
+    pub(super) fn least_share(&self, room: u64) -> Option<f32> {
+        let each = self.bytes.checked_div(self.slots.len() as u64)?;
+        Some(self.policy.least_share()? * room as f32 / each as f32)
     }
 
     /// Bytes held.

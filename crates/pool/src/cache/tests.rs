@@ -36,7 +36,7 @@ fn put(cache: &Cache, object: u64, offset: u64, bytes: &[u8]) {
 }
 
 fn cache(bytes: u64) -> Cache {
-    Cache::new(Options { bytes, policy: Some(Kind::S3Fifo), prefetch: false, rewarm: false })
+    Cache::new(Options { bytes, policy: Some(Kind::Lrfu), prefetch: false, rewarm: false })
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn an_object_that_goes_takes_its_blocks_along_even_those_on_their_way() {
 
 #[test]
 fn a_block_takes_the_room_of_single_reads_only_if_it_saves_more() {
-    let mut rig = Rig::new(2 * MIB, Some(Kind::S3Fifo));
+    let mut rig = Rig::new(2 * MIB, Some(Kind::Lrfu));
     let (reads, neighbourhood) = (rig.create(8 * BLOCK), rig.create(BLOCK));
     let read_all = |rig: &Rig| (0..480).filter(|at| rig.read(reads, at * 4096, 4096)).count();
     rig.second(1.0);

@@ -12,7 +12,8 @@ use super::*;
 use crate::kv::{CachePolicy, Store};
 use crate::volumes::Volume;
 
-const POLICIES: [CachePolicy; 5] = [
+const POLICIES: [CachePolicy; 6] = [
+    CachePolicy::Lrfu,
     CachePolicy::S3Fifo,
     CachePolicy::Sieve,
     CachePolicy::Lru,
@@ -104,7 +105,7 @@ fn what_is_asked_for_often_costs_fewer_ios() {
     };
     let plain = ios_per_get(CachePolicy::None);
     assert!((0.95..1.05).contains(&plain), "{plain}: one each, if none is kept");
-    for policy in [CachePolicy::S3Fifo, CachePolicy::Sieve, CachePolicy::Lru] {
+    for policy in [CachePolicy::Lrfu, CachePolicy::S3Fifo, CachePolicy::Sieve, CachePolicy::Lru] {
         let cached = ios_per_get(policy);
         assert!(cached < 0.25, "{policy:?}: {cached} I/Os a get");
     }
@@ -112,7 +113,7 @@ fn what_is_asked_for_often_costs_fewer_ios() {
 
 #[test]
 fn tables_that_are_gone_leave_nothing_in_the_cache() {
-    let store = open_store(busy(CachePolicy::S3Fifo));
+    let store = open_store(busy(CachePolicy::Lrfu));
     for n in 0..500_u32 {
         store.put(n.to_be_bytes(), [1; 500]).expect("memory takes it");
     }
@@ -136,7 +137,7 @@ fn damage_that_was_mended_is_not_in_the_cache() {
     let device = Arc::new(Mem::new("a"));
     let volume = Volume::other("a", Arc::clone(&device), Contract::unlimited());
     let store =
-        Store::builder().volume(volume).options(busy(CachePolicy::S3Fifo)).open().expect("opens");
+        Store::builder().volume(volume).options(busy(CachePolicy::Lrfu)).open().expect("opens");
     for n in 0..100_u32 {
         store.put(n.to_be_bytes(), [n as u8; 100]).expect("memory takes it");
     }
@@ -167,7 +168,7 @@ fn a_neighbourhood_that_is_read_a_lot_is_read_ahead() {
         cache: Some(8 * MIB),
         memtable: Some(8 * MIB),
         table_size: Some(8 * MIB),
-        ..busy(CachePolicy::S3Fifo)
+        ..busy(CachePolicy::Lrfu)
     };
     let store = open_at(options, clock.clone());
     for n in 0..4000_u32 {
@@ -201,7 +202,7 @@ fn ios_around_a_compaction(rewarm: bool) -> (u64, u64, pool::cache::Figures) {
         // One level under the newest tables, so that the one compaction is from those.
         level_base: Some(64 * MIB),
         rewarm,
-        ..busy(CachePolicy::S3Fifo)
+        ..busy(CachePolicy::Lrfu)
     };
     let store = open_at(options, clock.clone());
     let put = |keys: std::ops::Range<u32>, value: u8| {

@@ -95,19 +95,25 @@ pub(super) const TAGS: Scheme = Scheme {
 pub(super) const OURS: Scheme = Scheme {
     name: "ours",
     gate: Policy::Tags,
-    cache: CachePolicy::S3Fifo,
+    cache: CachePolicy::Lrfu,
     prefetch: true,
     limiter: false,
     about: "our gate, and our cache below RocksDB: single blocks, and 256 KiB read ahead",
 };
 
-/// Our cache in parts: only what was read, by three policies, and only what was read ahead.
+/// Our cache in parts: only what was read, by four policies, and only what was read ahead.
 pub(super) const PASSIVE: Scheme =
     Scheme { name: "passive", prefetch: false, about: "ours, nothing read ahead", ..OURS };
 pub(super) const LRU: Scheme = Scheme {
     name: "passive LRU",
     cache: CachePolicy::Lru,
     about: "ours, nothing read ahead, by LRU",
+    ..PASSIVE
+};
+pub(super) const S3_FIFO: Scheme = Scheme {
+    name: "passive S3-FIFO",
+    cache: CachePolicy::S3Fifo,
+    about: "ours, nothing read ahead, by S3-FIFO",
     ..PASSIVE
 };
 pub(super) const SIEVE: Scheme = Scheme {
@@ -124,8 +130,8 @@ pub(super) const AHEAD: Scheme = Scheme {
 };
 
 /// Those that promise never to overdraw.
-pub(super) const NEVER_OVERDRAW: [&str; 6] =
-    [TAGS.name, OURS.name, PASSIVE.name, LRU.name, SIEVE.name, AHEAD.name];
+pub(super) const NEVER_OVERDRAW: [&str; 7] =
+    [TAGS.name, OURS.name, PASSIVE.name, LRU.name, S3_FIFO.name, SIEVE.name, AHEAD.name];
 
 /// Changes of workload, scale or baseline after a band was looked at.
 pub(super) const HISTORY: &[&str] = &[
@@ -141,4 +147,5 @@ pub(super) const HISTORY: &[&str] = &[
     "(a): io1 instead of io2, whose answers are so quick that no timer here tells a fifth more of them",
     "runs of a case at the same time where they can be, each a minute instead of 15 s: a longer period again",
     "plain's hits are counted from what came into its cache: RocksDB counts a miss twice",
+    "ours keeps single blocks by LRFU; it had been S3-FIFO",
 ];

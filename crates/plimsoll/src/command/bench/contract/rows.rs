@@ -12,8 +12,8 @@ use bench::mixgraph::{Distribution, Keys, Operation, Power, TwoTerms, Wave};
 use policy::purpose::Class;
 
 use super::baselines::{
-    AHEAD, AUTO_TUNED, DYNAMIC, LRU, OURS, PASSIVE, PLAIN, SIEVE, STABILIZER, STATIC, Scheme, TAGS,
-    WINDOWS, WINDOWS_RELEASED,
+    AHEAD, AUTO_TUNED, DYNAMIC, LRU, OURS, PASSIVE, PLAIN, S3_FIFO, SIEVE, STABILIZER, STATIC,
+    Scheme, TAGS, WINDOWS, WINDOWS_RELEASED,
 };
 use super::cell::Case;
 use super::scale::Scale;
@@ -241,7 +241,7 @@ impl Plan {
         let mut cases = Vec::new();
         for (name, keys) in dists {
             for percent in [2.0, 4.0] {
-                let mut case = self.base(&[PASSIVE, AHEAD, OURS, LRU, SIEVE, PLAIN]);
+                let mut case = self.base(&[PASSIVE, AHEAD, OURS, LRU, S3_FIFO, SIEVE, PLAIN]);
                 case.name = format!("hits, {name}, {percent} % cache");
                 case.setup.cache = Some(self.scale.share(percent));
                 cases.push(Case { keys, open_too: false, ..case });
