@@ -82,8 +82,8 @@ pub enum Step {
 }
 
 /// By how many standard deviations a block has to be worth more than the single reads whose room it
-/// takes, or less than those that take its room.
-const SIGMAS_ROOM: f32 = 1.0;
+/// takes. What is here and worth less goes at once.
+const SIGMAS_ROOM: f32 = 2.0;
 
 /// By how many a block has to be hotter than the one whose room it takes. The hottest of many and the
 /// coldest of many are further apart than what they will be next.
@@ -105,7 +105,7 @@ pub fn plan(state: State, fetches_max: usize) -> Vec<Step> {
     let State { displaced, mut free, most, mut held, mut candidates } = state;
     let mut steps = Vec::new();
     held.sort_unstable_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
-    let worth_less = held.partition_point(|&(_, heat)| is_hotter(displaced, heat, SIGMAS_ROOM));
+    let worth_less = held.partition_point(|&(_, heat)| heat < displaced);
     let worth_less = worth_less.min(held.len().div_ceil(MOVES_PART));
     // More than the memory holds go too, whatever they are worth: it may have shrunk.
     let go = worth_less.max(held.len().saturating_sub(most));

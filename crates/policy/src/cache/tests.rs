@@ -187,7 +187,6 @@ fn lrfu_knows_what_the_least_are_worth() {
         cache.ask(if random.random() { 0 } else { random.random_range(1..=200) });
     }
     let share = cache.policy.least_share().expect("it was asked often") * 400.0;
-    // Those that were lucky stay, and the coldest of them are colder than they will be.
     assert!((0.5..2.0).contains(&share), "{share} times what each gets");
 }
 

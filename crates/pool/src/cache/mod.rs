@@ -250,6 +250,11 @@ impl Inner {
         self.shards.iter().map(|shard| shard.lock().bytes()).sum()
     }
 
+    /// Drops single reads whose bytes a block has.
+    fn drop_reads_of(&self, block: Block) {
+        self.shards.iter().for_each(|shard| shard.lock().drop_block(block));
+    }
+
     /// What single reads did so far, and what is known of the worth of their room.
     fn reads(&self) -> Reads {
         let (mut returns, mut gone, mut accesses, mut shares) = (0, 0, 0, Some(0.0));

@@ -40,8 +40,8 @@ pub struct Prefetcher {
     under_way: Vec<(VolumeId, UnderWay)>,
     /// Single reads, when it was last looked.
     reads: Option<Reads>,
-    /// Reads a second that one block's room more would save if it were for single reads.
-    missed: f32,
+    /// Reads a second that one block's room answers, or would answer, if it is for single reads.
+    worth: f32,
 }
 
 /// A read that was begun; dropping it gives it up.
@@ -52,7 +52,7 @@ impl Prefetcher {
     #[must_use]
     pub fn new(cache: Cache) -> Self {
         let (switches, planned, under_way) = Default::default();
-        Self { cache, switches, planned, under_way, reads: None, missed: 0.0 }
+        Self { cache, switches, planned, under_way, reads: None, worth: 0.0 }
     }
 
     /// A second is over, in which users took, or waited for, these shares of what is paid for of each
@@ -65,13 +65,13 @@ impl Prefetcher {
         let now = inner.now.fetch_add(1, Ordering::Relaxed) + 1;
         let reads = inner.reads();
         let last = self.reads.as_ref().map_or(0.0, |before| reads.worth(before));
+        // A rate, as heats are, and as quick to follow. That reads come back is learnt at once and forgotten
+        // slowly: as long as nothing has to go, nothing comes back either.
+        let quick = reads.least_share.is_some() || last > self.worth;
+        self.worth += (last - self.worth) * if quick { 0.5 } else { 0.1 };
         self.reads = Some(reads);
-        // What it was worth is learnt at once and forgotten slowly: as long as nothing has to go, nothing
-        // comes back either.
-        let weight = if last > self.missed { 0.5 } else { 0.1 };
-        self.missed += (last - self.missed) * weight;
         let Some(prefetched) = &inner.prefetched else { return };
-        prefetched.set_displaced(self.missed);
+        prefetched.set_displaced(self.worth);
         let switches = &self.switches;
         *prefetched.modes.lock() =
             switches.iter().map(|(&volume, switch)| (volume, switch.mode())).collect();
@@ -184,6 +184,7 @@ impl Fetch {
         match handle.read_at(start, into, IO).await {
             Ok(bytes) if bytes.len() >= len => {
                 if room.keep(bytes.freeze().slice(0..len), Source::Volume) {
+                    inner.drop_reads_of(self.block);
                     prefetched.prefetches.fetch_add(1, Ordering::Relaxed);
                 }
             }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use policy::cache::{Eviction, Ghosts, Kind, Slot};
+use policy::heat::Block;
 
 use super::{Figures, Key};
 use crate::leaf::ObjectId;
@@ -147,6 +148,18 @@ impl Shard {
         while let Some(&slot) = self.objects.get(&object) {
             self.policy.remove(slot);
             self.take_out(slot);
+        }
+    }
+
+    /// Drops the entries that begin in `block`.
+    pub(super) fn drop_block(&mut self, block: Block) {
+        let mut next = self.objects.get(&ObjectId(block.object)).copied().unwrap_or(NONE);
+        while let Some(entry) = self.entries.get(next as usize) {
+            let slot = std::mem::replace(&mut next, entry.next);
+            if Block::at(block.object, entry.key.offset) == block {
+                self.policy.remove(slot);
+                self.take_out(slot);
+            }
         }
     }
 

@@ -320,7 +320,7 @@ fn a_block_takes_the_room_of_single_reads_only_if_it_saves_more() {
         rig.second(1.0);
     }
     rig.second(0.1);
-    for n in 0..4 {
+    for n in 0..8 {
         rig.read(neighbourhood, 50_000 + n, 100);
     }
     rig.second(0.1);

@@ -57,6 +57,9 @@ fn scattered(n: u64) -> u64 {
     Xoshiro256PlusPlus::seed_from_u64(n).next_u64()
 }
 
+/// Seconds with many more reads than all others: caches are filled quickly after a start.
+const RUSH: usize = 2;
+
 /// The share of reads that no volume had to answer, once all is warm.
 fn hits(load: Load, bytes: u64, policy: Option<Kind>, prefetch: bool) -> f64 {
     let mut rig = Rig::new(bytes, policy);
@@ -66,7 +69,8 @@ fn hits(load: Load, bytes: u64, policy: Option<Kind>, prefetch: bool) -> f64 {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
     let mut counted = 0;
     for second in 0..80 {
-        for _ in 0..READS_PER_SEC {
+        let rush = if second < RUSH { 5 } else { 1 };
+        for _ in 0..rush * READS_PER_SEC {
             let at = load.page(&mut random) * 4096;
             let (_, cached, _) = &rig.objects[&objects[(at / OBJECT_BYTES) as usize]];
             if cached.get(at % OBJECT_BYTES, 4096, |_| {}) {
