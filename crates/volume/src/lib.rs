@@ -21,6 +21,7 @@ pub mod task;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use buf::{IoBuf, IoBufMut};
 pub use clock::Clock;
@@ -75,6 +76,13 @@ pub trait Volume: Send + Sync {
     /// # Errors
     /// `Unavailable`: try again when the volume is back.
     fn space(&self) -> Pending<'_, Space>;
+
+    /// About how long a user's read that came now would wait for its turn, not counting the device: to
+    /// choose between volumes that both have what is read. Costs no lock. A volume without a gate
+    /// lets everybody pass.
+    fn expected_wait(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// A shared volume is a volume, so that a layer can go around one that others hold too.
@@ -98,6 +106,10 @@ impl<V: Volume + ?Sized> Volume for Arc<V> {
 
     fn space(&self) -> Pending<'_, Space> {
         (**self).space()
+    }
+
+    fn expected_wait(&self) -> Duration {
+        (**self).expected_wait()
     }
 }
 

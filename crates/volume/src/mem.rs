@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
@@ -157,6 +158,10 @@ impl Volume for Mem {
 
     fn space(&self) -> Pending<'_, Space> {
         ready(Ok(self.space_now()))
+    }
+
+    fn expected_wait(&self) -> Duration {
+        Duration::ZERO
     }
 }
 

@@ -50,6 +50,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::fs::{self, AtFlags, FallocateFlags, FileType, Mode, OFlags};
@@ -203,6 +204,10 @@ impl Volume for Dir {
 
     fn space(&self) -> Pending<'_, Space> {
         self.run(|volume| volume.space())
+    }
+
+    fn expected_wait(&self) -> Duration {
+        Duration::ZERO
     }
 }
 

@@ -22,6 +22,7 @@ mod turnstile;
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
 use parking_lot::{Mutex, MutexGuard};
@@ -193,6 +194,10 @@ impl<V: Volume> Volume for Gate<V> {
             self.turnstile.check_open()?;
             self.inner.space().await
         })
+    }
+
+    fn expected_wait(&self) -> Duration {
+        self.turnstile.expected_wait()
     }
 }
 

@@ -242,6 +242,10 @@ impl<V: Volume> Volume for Simulate<V> {
     fn space(&self) -> Pending<'_, Space> {
         self.inner.space()
     }
+
+    fn expected_wait(&self) -> Duration {
+        self.inner.expected_wait()
+    }
 }
 
 /// A handle of one object.

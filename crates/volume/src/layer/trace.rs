@@ -177,6 +177,10 @@ impl<V: Volume> Volume for Trace<V> {
             open.end(self.inner.space().await)
         })
     }
+
+    fn expected_wait(&self) -> Duration {
+        self.inner.expected_wait()
+    }
 }
 
 struct TraceObject {

@@ -11,6 +11,7 @@ mod plan;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 pub use self::plan::{Effect, FaultPlan, Injected, Rule};
 use self::plan::{Lie, Verdict};
@@ -103,6 +104,10 @@ impl<V: Volume> Volume for Fault<V> {
             let space = self.inner.space().await;
             verdict.end(space.map(|space| if full { Space { free: 0, ..space } } else { space }))
         })
+    }
+
+    fn expected_wait(&self) -> Duration {
+        self.inner.expected_wait()
     }
 }
 

@@ -116,6 +116,10 @@ impl Volume for Device {
     fn space(&self) -> Pending<'_, Space> {
         self.mem.space()
     }
+
+    fn expected_wait(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 struct DeviceObject {
@@ -572,4 +576,32 @@ fn a_request_is_charged_in_the_moment_it_is_issued() {
     let read = pin!(stage.object.read_at(0, page(), READ));
     stage.run(read).unwrap();
     assert_eq!(stage.device.take(), [Asked { at: 10 * MS, what: "read", offset: 0, len: 4096 }]);
+}
+
+#[test]
+fn the_wait_of_a_read_is_told_by_those_ahead_of_it() {
+    let stage = Stage::new(&contract(100));
+    let expected = || stage.gate.expected_wait();
+    // The budget holds eight operations at least.
+    stage.run(join_all((0..8).map(|_| stage.object.read_at(0, page(), READ))));
+    assert_eq!(expected(), Duration::ZERO);
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut waiting: Vec<_> = (0..10).map(|_| stage.object.read_at(0, page(), READ)).collect();
+    for read in &mut waiting {
+        assert!(read.as_mut().poll(&mut cx).is_pending());
+    }
+    let before = expected();
+    assert!(before >= 90 * MS && before <= 100 * MS, "{before:?}");
+    // Work for spare capacity is in nobody's way.
+    let mut idle = stage.object.read_at(0, page(), DEEP);
+    assert!(idle.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(expected(), before);
+    // Who gives up is not waited for, and everyone gets through.
+    waiting.truncate(6);
+    assert_eq!(expected(), before - 40 * MS);
+    stage.gate.set_contract(&contract(200));
+    assert!(expected() <= 30 * MS, "{:?}", expected());
+    stage.run(join_all(waiting));
+    stage.run(idle).unwrap();
+    assert_eq!(expected(), Duration::ZERO);
 }

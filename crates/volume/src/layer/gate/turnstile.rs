@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use policy::budget::Share;
@@ -30,6 +31,10 @@ pub(super) struct Turnstile {
     answers: Answers,
     /// When to look at the estimate next, in nanoseconds; never while it is off.
     look_at: AtomicU64,
+    /// How long one more operation takes, in nanoseconds.
+    nanos_per_op: AtomicU64,
+    /// As in the state.
+    ahead: Arc<AtomicU64>,
     state: Mutex<State>,
 }
 
@@ -48,6 +53,9 @@ struct State {
     moved: HashMap<Ticket, Ticket>,
     /// How many left the queue of each class for a more or less urgent one.
     moved_from: [u64; Class::ALL.len()],
+    /// Operations that wait and that a user's read would have to wait for. Changed under the lock, and
+    /// read without it.
+    ahead: Arc<AtomicU64>,
     /// When the earliest alarm rings that was set for this state and did not ring yet.
     alarm_at: Instant,
 }
@@ -59,6 +67,8 @@ enum Waiter {
         ticket: Ticket,
         errand: Errand,
         len: usize,
+        /// What it adds to those ahead of a user's read.
+        ahead: u64,
     },
     /// The answer is there, but was not fetched yet.
     Answered(Answer),
@@ -121,6 +131,7 @@ impl Turnstile {
         scheduler: Box<dyn Scheduler>,
         clock: Clock,
     ) -> Self {
+        let ahead = Arc::new(AtomicU64::new(0));
         let turnstile = Self {
             label: label.into(),
             clock,
@@ -129,6 +140,8 @@ impl Turnstile {
             unsynced_max: AtomicUsize::new(0),
             answers: Answers::default(),
             look_at: AtomicU64::new(u64::MAX),
+            nanos_per_op: AtomicU64::new(0),
+            ahead: Arc::clone(&ahead),
             state: Mutex::new(State {
                 contract: contract.clone(),
                 share,
@@ -139,6 +152,7 @@ impl Turnstile {
                 waiters: BTreeMap::new(),
                 moved: HashMap::new(),
                 moved_from: [0; Class::ALL.len()],
+                ahead,
                 alarm_at: Instant::FAR,
             }),
         };
@@ -155,6 +169,14 @@ impl Turnstile {
     /// The most bytes of a log that a budget can pay for at once; no bound without limits.
     pub(super) fn unsynced_max(&self) -> usize {
         self.unsynced_max.load(Ordering::Relaxed)
+    }
+
+    /// How long a user's read that came now would wait, about: until the operations of users and of
+    /// commits that wait already were paid for. Less urgent ones go behind it, but for their
+    /// reservations.
+    pub(super) fn expected_wait(&self) -> Duration {
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        Duration::from_nanos(ahead.saturating_mul(self.nanos_per_op.load(Ordering::Relaxed)))
     }
 
     /// Waits until a request of `len` bytes may go, and charges it. When this is ready the caller
@@ -304,6 +326,9 @@ impl Turnstile {
         };
         self.piece_len.store((piece_len / PAGE * PAGE).max(PAGE), Ordering::Relaxed);
         self.unsynced_max.store(unsynced_max.max(PAGE), Ordering::Relaxed);
+        let ops_per_sec = state.contract.paid_iops().map(|paid| paid as f64 * state.share.rho());
+        let nanos_per_op = ops_per_sec.map_or(0.0, |ops| 1e9 / ops);
+        self.nanos_per_op.store(nanos_per_op as u64, Ordering::Relaxed);
     }
 
     /// Changes the state, then lets everyone pass whose turn it is.
@@ -385,6 +410,14 @@ impl State {
         Ok(ticket)
     }
 
+    /// What a request adds to those ahead of a user's read, while it waits.
+    fn ahead_of_users(&self, errand: Errand, len: usize) -> u64 {
+        match errand.class {
+            Class::Commit | Class::Foreground => self.contract.cost(len as u64).ops,
+            Class::Urgent | Class::Background | Class::Idle => 0,
+        }
+    }
+
     /// Puts everyone who waits into the class that is theirs now, behind those who are in it. Their
     /// wait counts from here.
     fn move_queued(&mut self, now: Instant) {
@@ -404,7 +437,11 @@ impl State {
             let under = Errand { refusable: false, ..under };
             let moved = self.submit(under, len, now).expect("only refusable requests are refused");
             self.moved.insert(moved, first);
-            if let Some(Waiter::Waits { ticket, errand, .. }) = self.waiters.get_mut(&first) {
+            let more = self.ahead_of_users(under, len);
+            if let Some(Waiter::Waits { ticket, errand, ahead, .. }) = self.waiters.get_mut(&first)
+            {
+                self.ahead.fetch_add(more, Ordering::Relaxed);
+                self.ahead.fetch_sub(std::mem::replace(ahead, more), Ordering::Relaxed);
                 (*ticket, *errand) = (moved, under);
             }
         }
@@ -427,7 +464,7 @@ impl State {
             if let Some(waiter) = self.waiters.get_mut(&first) {
                 let class = waiter.class();
                 let answer = answer.map_or(Answer::Expired, |cost| Answer::Granted(class, cost));
-                turned.wakers.extend(waiter.answer(answer));
+                turned.wakers.extend(waiter.answer(answer, &self.ahead));
             }
         }
         turned.alarm_at = self.scheduler.next_wakeup().filter(|&at| at < self.alarm_at);
@@ -442,7 +479,7 @@ impl State {
             let Waiter::Waits { ticket, .. } = *waiter else { continue };
             if self.scheduler.cancel(ticket) {
                 self.moved.remove(&ticket);
-                wakers.extend(waiter.answer(answer));
+                wakers.extend(waiter.answer(answer, &self.ahead));
             }
         }
         wakers
@@ -450,9 +487,12 @@ impl State {
 }
 
 impl Waiter {
-    fn answer(&mut self, answer: Answer) -> Option<Waker> {
+    fn answer(&mut self, answer: Answer, all_ahead: &AtomicU64) -> Option<Waker> {
         match std::mem::replace(self, Self::Answered(answer)) {
-            Self::Waits { waker, .. } => Some(waker),
+            Self::Waits { waker, ahead, .. } => {
+                all_ahead.fetch_sub(ahead, Ordering::Relaxed);
+                Some(waker)
+            }
             Self::Answered(_) => None,
         }
     }
@@ -494,7 +534,9 @@ impl Passing<'_> {
         let own = turned.own;
         if own.is_none() {
             let (waker, len) = (cx.waker().clone(), self.len);
-            state.waiters.insert(ticket, Waiter::Waits { waker, ticket, errand, len });
+            let ahead = state.ahead_of_users(errand, len);
+            state.ahead.fetch_add(ahead, Ordering::Relaxed);
+            state.waiters.insert(ticket, Waiter::Waits { waker, ticket, errand, len, ahead });
             self.waits = Some(ticket);
         }
         drop(state);
@@ -558,7 +600,8 @@ impl Drop for Passing<'_> {
         self.turnstile.change(|state, _| {
             waiter = state.waiters.remove(&ticket);
             match waiter {
-                Some(Waiter::Waits { ticket, .. }) => {
+                Some(Waiter::Waits { ticket, ahead, .. }) => {
+                    state.ahead.fetch_sub(ahead, Ordering::Relaxed);
                     state.scheduler.cancel(ticket);
                     state.moved.remove(&ticket);
                 }
