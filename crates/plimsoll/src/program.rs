@@ -122,7 +122,7 @@ impl Figures for Program {
     fn volumes(&self) -> Vec<figures::Volume> {
         let modes = self.store.prefetching();
         let spare = |name: &str| {
-            let (id, _) = self.store.pool().volumes().find(|(_, label)| *label == name)?;
+            let id = self.store.pool().volume_id(name)?;
             modes.get(&id).map(|&mode| mode == Mode::Light)
         };
         let devices = self.store.devices().here().into_iter();

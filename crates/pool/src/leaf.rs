@@ -5,9 +5,11 @@
 //! | header of the volume | `pool.header` |
 //! | copy of the manifest, generation g | `manifest-<g>.log` |
 //! | bytes of object n | `o<n>.tab`, `o<n>.dat`, `o<n>.log` |
+//! | copy c of object n | `o<n>-<c>.tab`, and so on |
 //!
-//! Numbers are sixteen lower-case hexadecimal digits. Neither generations nor objects are ever given
-//! the number of an earlier one. The ends tell people what they look at, and volumes what is a log;
+//! Numbers are sixteen lower-case hexadecimal digits. Neither generations nor objects nor copies are
+//! ever given the number of an earlier one: the copies' come from the same sequence as the objects',
+//! and are never 0, which is the copy without a number. The ends tell people what they look at, and volumes what is a log;
 //! everything else about an object is in the manifest.
 
 use std::fmt;
@@ -69,7 +71,7 @@ impl Kind {
 pub(crate) enum Leaf {
     Header,
     Manifest { generation: u64 },
-    Object { id: ObjectId, kind: Kind },
+    Object { id: ObjectId, kind: Kind, copy: u64 },
 }
 
 impl Leaf {
@@ -77,7 +79,8 @@ impl Leaf {
         let name = match self {
             Self::Header => HEADER.to_owned(),
             Self::Manifest { generation } => format!("{MANIFEST}{generation:016x}{LOG}"),
-            Self::Object { id, kind } => format!("o{id}{}", kind.end()),
+            Self::Object { id, kind, copy: 0 } => format!("o{id}{}", kind.end()),
+            Self::Object { id, kind, copy } => format!("o{id}-{copy:016x}{}", kind.end()),
         };
         Name::new(&name).expect("letters, digits, dots and dashes make a valid name")
     }
@@ -94,8 +97,12 @@ impl Leaf {
         }
         let rest = text.strip_prefix('o')?;
         Kind::ALL.into_iter().find_map(|kind| {
-            let id = ObjectId(number(rest.strip_suffix(kind.end())?)?);
-            Some(Self::Object { id, kind })
+            let numbers = rest.strip_suffix(kind.end())?;
+            let (id, copy) = match numbers.split_once('-') {
+                None => (numbers, 0),
+                Some((id, copy)) => (id, number(copy).filter(|&copy| copy != 0)?),
+            };
+            Some(Self::Object { id: ObjectId(number(id)?), kind, copy })
         })
     }
 }
@@ -124,14 +131,18 @@ mod tests {
     fn names_are_parsed_back() {
         let mut leaves = vec![Leaf::Header, Leaf::Manifest { generation: 0xabc }];
         for kind in Kind::ALL {
-            leaves.push(Leaf::Object { id: ObjectId(u64::MAX), kind });
+            for copy in [0, 1, u64::MAX] {
+                leaves.push(Leaf::Object { id: ObjectId(u64::MAX), kind, copy });
+            }
             assert_eq!(Kind::from_code(kind.code()), Some(kind));
         }
         for leaf in leaves {
             assert_eq!(Leaf::parse(&leaf.name()), Some(leaf), "{}", leaf.name());
         }
-        let log = Leaf::Object { id: ObjectId(17), kind: Kind::Log };
+        let log = Leaf::Object { id: ObjectId(17), kind: Kind::Log, copy: 0 };
         assert_eq!(log.name().as_str(), "o0000000000000011.log");
+        let copy = Leaf::Object { id: ObjectId(17), kind: Kind::Table, copy: 0x12 };
+        assert_eq!(copy.name().as_str(), "o0000000000000011-0000000000000012.tab");
         assert!(log.name().is_log() && Leaf::Manifest { generation: 1 }.name().is_log());
     }
 
@@ -147,6 +158,10 @@ mod tests {
             "o0000000000000011.sst",
             "O0000000000000011.tab",
             "o0000000000000011",
+            "o0000000000000011-0000000000000000.tab",
+            "o0000000000000011-12.tab",
+            "o0000000000000011-.tab",
+            "o-0000000000000011.tab",
             "x/o0000000000000011.tab",
         ] {
             assert_eq!(Leaf::parse(&Name::new(text).unwrap()), None, "{text}");

@@ -14,5 +14,6 @@ pub mod spread;
 
 pub use header::PoolId;
 pub use leaf::{Kind, ObjectId};
+pub use manifest::Placed;
 pub use seats::Member;
 pub use spread::Spread;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use policy::purpose::Class;
-use pool::spread::Spread;
+use pool::spread::{Spread, VolumeStat};
 
 use super::keeper::Loads;
 use crate::volumes::{Device, Devices};
@@ -15,8 +15,8 @@ pub(super) fn of(devices: &Devices, pool: &Spread) -> Loads {
     Box::new(move || {
         let mut granted = HashMap::new();
         let mut loads = Vec::new();
-        for (id, label) in pool.volumes() {
-            let Some(device) = devices.get(label) else { continue };
+        for VolumeStat { id, label, .. } in pool.volumes() {
+            let Some(device) = devices.get(&label) else { continue };
             loads.push((id, used(&device, before.get(&id), granted.entry(id).or_default())));
         }
         before = granted;

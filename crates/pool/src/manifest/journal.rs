@@ -223,6 +223,38 @@ impl Journal {
         }
     }
 
+    /// Changes which volumes the pool has, and moves the manifest, so that it says so: durable on
+    /// return. On error `undo` is called, and the volumes are what they were before.
+    ///
+    /// # Errors
+    /// As for [`Journal::ready`].
+    pub(crate) async fn reseat(
+        &self,
+        change: impl FnOnce(&Seats),
+        undo: impl FnOnce(&Seats),
+    ) -> Result<()> {
+        let mut home = self.home.lock().await;
+        change(&self.seats);
+        let moved = self.move_home(&mut home, Vec::new()).await;
+        if moved.is_err() {
+            undo(&self.seats);
+        }
+        moved
+    }
+
+    /// Moves the manifest if a copy of it lies on `volume` and could lie elsewhere.
+    ///
+    /// # Errors
+    /// As for [`Journal::ready`].
+    pub(crate) async fn leave(&self, volume: VolumeId) -> Result<()> {
+        let mut home = self.home.lock().await;
+        let is_here = home.copies.iter().any(|copy| copy.volume == volume);
+        if is_here && !self.choose(&Vec::new()).contains(&volume) {
+            return self.move_home(&mut home, Vec::new()).await;
+        }
+        Ok(())
+    }
+
     /// When it is ready, edit `lsn` and all before survive the death of the process.
     ///
     /// # Errors
@@ -333,7 +365,7 @@ impl Journal {
                 failed.extend(unwell);
                 continue;
             }
-            let others = self.seats.present().map(|(seat, _)| seat.id);
+            let others = self.seats.present().into_iter().map(|(seat, _)| seat.id);
             let others = others.filter(|id| !chosen.contains(id));
             for raised in join_all(others.map(raise)).await {
                 if let Err(e) = raised {
@@ -347,13 +379,20 @@ impl Journal {
         }
     }
 
-    /// The volumes that shall hold copies: first those for metadata, then by number.
+    /// The volumes that shall hold copies: first those for metadata, then by number. Those that are
+    /// being emptied only if there is no other.
     fn choose(&self, failed: &Failed) -> Vec<VolumeId> {
-        let present = || self.seats.present().map(|(seat, _)| seat.id);
-        let preferred = present().filter(|id| self.meta.contains(id));
-        let others = present().filter(|id| !self.meta.contains(id));
+        let draining = self.look(|state| state.draining().clone());
         let well = |id: &VolumeId| !failed.iter().any(|(other, _)| other == id);
-        preferred.chain(others).filter(well).take(COPIES).collect()
+        let present = self.seats.present().into_iter().map(|(seat, _)| seat.id);
+        let mut present: Vec<_> = present.filter(well).collect();
+        if present.iter().any(|id| !draining.contains(id)) {
+            present.retain(|id| !draining.contains(id));
+        }
+        // The order of numbers stays among equals.
+        present.sort_by_key(|id| !self.meta.contains(id));
+        present.truncate(COPIES);
+        present
     }
 
     /// The first part of a new generation's file.
@@ -391,8 +430,8 @@ impl Journal {
 
     async fn raise_epoch(&self, id: VolumeId, epoch: u64, seal: u64) -> Result<()> {
         let label = self.seats.label(id);
-        let header = Header { pool: self.pool, volume: id, label: label.into(), epoch, seal };
-        let written = header::write(&**self.seats.volume(id)?, &header).await;
+        let header = Header { pool: self.pool, volume: id, label: label.clone(), epoch, seal };
+        let written = header::write(&*self.seats.volume(id)?, &header).await;
         written.map_err(|e| e.within(format_args!("volume {label}")))
     }
 
@@ -400,7 +439,8 @@ impl Journal {
     async fn remove_copies(&self, generation: u64, copies: &[Copy]) {
         let name = Leaf::Manifest { generation }.name();
         let volumes = copies.iter().filter_map(|copy| self.seats.volume(copy.volume).ok());
-        for removed in join_all(volumes.map(|volume| volume.remove(&name))).await {
+        let volumes: Vec<_> = volumes.collect();
+        for removed in join_all(volumes.iter().map(|volume| volume.remove(&name))).await {
             if let Err(e) = removed {
                 tracing::debug!("an old copy of the manifest stays for now: {e}");
             }

@@ -6,5 +6,6 @@ pub(crate) mod record;
 pub(crate) mod recovery;
 pub(crate) mod state;
 
-pub(crate) use record::{Begin, Committed, Record};
+pub use record::Placed;
+pub(crate) use record::{Begin, Committed, Copies, Record};
 pub(crate) use state::{Dead, State, Stored};

@@ -15,7 +15,7 @@ pub(crate) enum Record {
     /// is a leftover of ours.
     Lease { from: u64, upto: u64 },
     /// An object exists and has this name.
-    Create { id: ObjectId, kind: Kind, layout: Layout, committed: Option<Committed>, name: Name },
+    Create { id: ObjectId, kind: Kind, copies: Copies, committed: Option<Committed>, name: Name },
     /// An object's bytes are durable up to this length.
     Commit { id: ObjectId, committed: Committed },
     /// The name is gone, and the object with it if it was its last.
@@ -28,6 +28,81 @@ pub(crate) enum Record {
     RenamePrefix { from: Name, to: Name },
     /// Everything before was durable when the pool was closed.
     Close,
+    /// The object has one more copy, whole and durable.
+    AddCopy { id: ObjectId, placed: Placed },
+    /// The object lost this copy, which was not its last.
+    DropCopy { id: ObjectId, number: u64 },
+    /// No volume that joins gets a number below this.
+    VolumeIds { from: u16 },
+    /// Whether a volume is being emptied: nothing new goes there.
+    Drain { volume: VolumeId, drains: bool },
+}
+
+/// One copy of an object, and where it lies.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Placed {
+    /// Tells the copies of an object apart: no other copy ever has the number of this one. The copy an
+    /// object was made with has 0.
+    pub number: u64,
+    /// The volumes that hold it.
+    pub layout: Layout,
+}
+
+/// The copies of one object: at least one, the same bytes each.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Copies {
+    first: Placed,
+    /// Most objects have none.
+    others: Vec<Placed>,
+}
+
+impl Copies {
+    /// The one copy of a new object.
+    pub(crate) const fn one(layout: Layout) -> Self {
+        Self { first: Placed { number: 0, layout }, others: Vec::new() }
+    }
+
+    /// All of `placed`, of which there is at least one.
+    pub(crate) fn of(placed: impl IntoIterator<Item = Placed>) -> Option<Self> {
+        let mut placed = placed.into_iter();
+        Some(Self { first: placed.next()?, others: placed.collect() })
+    }
+
+    pub(crate) const fn first(&self) -> &Placed {
+        &self.first
+    }
+
+    pub(crate) const fn count(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Placed> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<&Placed> {
+        self.iter().find(|placed| placed.number == number)
+    }
+
+    /// Every volume that holds something of the object.
+    pub(crate) fn volumes(&self) -> impl Iterator<Item = VolumeId> {
+        self.iter().flat_map(|placed| placed.layout.volumes()).copied()
+    }
+
+    pub(crate) fn add(&mut self, placed: Placed) {
+        self.others.push(placed);
+    }
+
+    /// Takes a copy out, unless it is the last.
+    pub(crate) fn remove(&mut self, number: u64) -> Option<Placed> {
+        if let Some(at) = self.others.iter().position(|placed| placed.number == number) {
+            return Some(self.others.remove(at));
+        }
+        if self.first.number != number || self.others.is_empty() {
+            return None;
+        }
+        Some(std::mem::replace(&mut self.first, self.others.remove(0)))
+    }
 }
 
 /// What is durable of an object.
@@ -73,8 +148,10 @@ pub(crate) enum DecodeError {
     TooLong,
 }
 
-/// The version of the format this program writes.
-const VERSION: u32 = 1;
+/// The version of the format this program writes. It reads version 1 as well, which has the first eight
+/// types of records and is otherwise the same.
+const VERSION: u32 = 2;
+const OLDEST: u32 = 1;
 const MAGIC: [u8; 8] = *b"PlimManf";
 
 const LEASE: u8 = 1;
@@ -85,6 +162,11 @@ const RENAME: u8 = 5;
 const LINK: u8 = 6;
 const RENAME_PREFIX: u8 = 7;
 const CLOSE: u8 = 8;
+const CREATE_COPIES: u8 = 9;
+const ADD_COPY: u8 = 10;
+const DROP_COPY: u8 = 11;
+const VOLUME_IDS: u8 = 12;
+const DRAIN: u8 = 13;
 
 const WHOLE: u8 = 0;
 const STRIPED: u8 = 1;
@@ -98,11 +180,18 @@ impl Record {
                 put_u64(out, *from);
                 put_u64(out, *upto);
             }
-            Self::Create { id, kind, layout, committed, name } => {
-                out.push(CREATE);
+            Self::Create { id, kind, copies, committed, name } => {
+                let first = copies.first();
+                let plain = first.number == 0 && copies.count() == 1;
+                out.push(if plain { CREATE } else { CREATE_COPIES });
                 put_u64(out, id.0);
                 out.push(kind.code());
-                put_layout(out, layout);
+                if plain {
+                    put_layout(out, &first.layout);
+                } else {
+                    put_u16(out, copies.count() as u16);
+                    copies.iter().for_each(|placed| put_placed(out, placed));
+                }
                 match committed {
                     None => out.push(0),
                     Some(committed) => {
@@ -125,6 +214,25 @@ impl Record {
             Self::Link { from, to } => put_pair(out, LINK, from, to),
             Self::RenamePrefix { from, to } => put_pair(out, RENAME_PREFIX, from, to),
             Self::Close => out.push(CLOSE),
+            Self::AddCopy { id, placed } => {
+                out.push(ADD_COPY);
+                put_u64(out, id.0);
+                put_placed(out, placed);
+            }
+            Self::DropCopy { id, number } => {
+                out.push(DROP_COPY);
+                put_u64(out, id.0);
+                put_u64(out, *number);
+            }
+            Self::VolumeIds { from } => {
+                out.push(VOLUME_IDS);
+                put_u16(out, *from);
+            }
+            Self::Drain { volume, drains } => {
+                out.push(DRAIN);
+                put_u16(out, volume.0);
+                out.push(u8::from(*drains));
+            }
         }
     }
 
@@ -141,10 +249,13 @@ impl Record {
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(match from.u8()? {
             LEASE => Self::Lease { from: from.u64()?, upto: from.u64()? },
-            CREATE => Self::Create {
+            tag @ (CREATE | CREATE_COPIES) => Self::Create {
                 id: ObjectId(from.u64()?),
                 kind: from.kind()?,
-                layout: from.layout()?,
+                copies: match tag {
+                    CREATE => Copies::one(from.layout()?),
+                    _ => from.copies()?,
+                },
                 committed: if from.flag()? { Some(from.committed()?) } else { None },
                 name: from.name()?,
             },
@@ -154,6 +265,10 @@ impl Record {
             LINK => Self::Link { from: from.name()?, to: from.name()? },
             RENAME_PREFIX => Self::RenamePrefix { from: from.name()?, to: from.name()? },
             CLOSE => Self::Close,
+            ADD_COPY => Self::AddCopy { id: ObjectId(from.u64()?), placed: from.placed()? },
+            DROP_COPY => Self::DropCopy { id: ObjectId(from.u64()?), number: from.u64()? },
+            VOLUME_IDS => Self::VolumeIds { from: from.u16()? },
+            DRAIN => Self::Drain { volume: VolumeId(from.u16()?), drains: from.flag()? },
             unknown => return Err(DecodeError::UnknownType(unknown)),
         })
     }
@@ -185,7 +300,7 @@ impl Begin {
             return Err(DecodeError::NotAManifest);
         }
         let version = u32::from_le_bytes(from.take()?);
-        if version != VERSION {
+        if !(OLDEST..=VERSION).contains(&version) {
             return Err(DecodeError::Newer(version));
         }
         let pool = PoolId(u128::from_le_bytes(from.take()?));
@@ -251,6 +366,11 @@ fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
     }
 }
 
+fn put_placed(out: &mut Vec<u8>, placed: &Placed) {
+    put_u64(out, placed.number);
+    put_layout(out, &placed.layout);
+}
+
 fn put_committed(out: &mut Vec<u8>, committed: &Committed) {
     put_u64(out, committed.len);
     out.push(u8::from(committed.checksum.is_some()));
@@ -314,6 +434,17 @@ impl<'a> Reader<'a> {
         Ok(Committed { len, checksum })
     }
 
+    fn placed(&mut self) -> Result<Placed, DecodeError> {
+        Ok(Placed { number: self.u64()?, layout: self.layout()? })
+    }
+
+    fn copies(&mut self) -> Result<Copies, DecodeError> {
+        let count = self.u16()?;
+        let placed = (0..count).map(|_| self.placed()).collect::<Result<Vec<_>, _>>()?;
+        let none = DecodeError::OutOfRange { what: "a number of copies", value: 0 };
+        Copies::of(placed).ok_or(none)
+    }
+
     fn layout(&mut self) -> Result<Layout, DecodeError> {
         match self.u8()? {
             WHOLE => Ok(Layout::Whole { volume: VolumeId(self.u16()?) }),
@@ -355,6 +486,18 @@ pub(crate) mod tests {
         ]
     }
 
+    fn any_placed() -> impl Strategy<Value = Placed> {
+        (any::<u64>(), any_layout()).prop_map(|(number, layout)| Placed { number, layout })
+    }
+
+    fn any_copies() -> impl Strategy<Value = Copies> {
+        prop_oneof![
+            any_layout().prop_map(Copies::one),
+            prop::collection::vec(any_placed(), 1..4)
+                .prop_map(|placed| Copies::of(placed).expect("one at least")),
+        ]
+    }
+
     fn any_committed() -> impl Strategy<Value = Committed> {
         (any::<u64>(), any::<Option<u64>>()).prop_map(|(len, checksum)| Committed { len, checksum })
     }
@@ -365,14 +508,19 @@ pub(crate) mod tests {
         let pair = || (any_name(), any_name());
         prop_oneof![
             any::<(u64, u64)>().prop_map(|(from, upto)| Record::Lease { from, upto }),
-            (id.clone(), kind, any_layout(), prop::option::of(any_committed()), any_name())
-                .prop_map(|(id, kind, layout, committed, name)| Record::Create {
+            (id.clone(), kind, any_copies(), prop::option::of(any_committed()), any_name())
+                .prop_map(|(id, kind, copies, committed, name)| Record::Create {
                     id,
                     kind,
-                    layout,
+                    copies,
                     committed,
                     name
                 }),
+            (id.clone(), any_placed()).prop_map(|(id, placed)| Record::AddCopy { id, placed }),
+            (id.clone(), any::<u64>()).prop_map(|(id, number)| Record::DropCopy { id, number }),
+            any::<u16>().prop_map(|from| Record::VolumeIds { from }),
+            any::<(u16, bool)>()
+                .prop_map(|(id, drains)| Record::Drain { volume: VolumeId(id), drains }),
             (id, any_committed()).prop_map(|(id, committed)| Record::Commit { id, committed }),
             any_name().prop_map(|name| Record::Unlink { name }),
             pair().prop_map(|(from, to)| Record::Rename { from, to }),
@@ -409,7 +557,7 @@ pub(crate) mod tests {
 
         #[test]
         fn garbage_is_an_error_or_records_but_never_a_panic(
-            body in prop::collection::vec(any::<u8>(), 0..300), tag in 0u8..10,
+            body in prop::collection::vec(any::<u8>(), 0..300), tag in 0u8..15,
         ) {
             let _ = Record::decode_all(&body);
             let _ = Record::decode_all(&[&[tag], &body[..]].concat());
@@ -439,7 +587,7 @@ pub(crate) mod tests {
 
     /// The bytes of `docs/format/manifest.md`: a change of them is a new version.
     #[test]
-    fn the_bytes_of_version_1() {
+    fn the_bytes_of_version_2() {
         let name = |text| Name::new(text).unwrap();
         let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
         let id = ObjectId(0x11);
@@ -451,8 +599,17 @@ pub(crate) mod tests {
         let create = |kind, layout: &Layout, committed| Record::Create {
             id,
             kind,
-            layout: layout.clone(),
+            copies: Copies::one(layout.clone()),
             committed,
+            name: name("a"),
+        };
+        let placed =
+            |number, volume| Placed { number, layout: Layout::Whole { volume: VolumeId(volume) } };
+        let two = Record::Create {
+            id,
+            kind: Kind::Table,
+            copies: Copies::of([placed(0, 2), placed(0x12, 3)]).unwrap(),
+            committed: Some(sealed),
             name: name("a"),
         };
         let records = [
@@ -469,6 +626,18 @@ pub(crate) mod tests {
             (Record::Link { from: name("a"), to: name("b") }, "06 0161 0162"),
             (Record::RenamePrefix { from: name("a"), to: name("b") }, "07 0161 0162"),
             (Record::Close, "08"),
+            (
+                two,
+                "09 1100000000000000 00 0200 0000000000000000 000200 1200000000000000 000300 01 \
+                 0500000000000000 01 cdab000000000000 0161",
+            ),
+            (
+                Record::AddCopy { id, placed: placed(0x12, 3) },
+                "0a 1100000000000000 1200000000000000 000300",
+            ),
+            (Record::DropCopy { id, number: 0x12 }, "0b 1100000000000000 1200000000000000"),
+            (Record::VolumeIds { from: 7 }, "0c 0700"),
+            (Record::Drain { volume: VolumeId(3), drains: true }, "0d 0300 01"),
         ];
         for (record, bytes) in records {
             let mut encoded = Vec::new();
@@ -482,7 +651,7 @@ pub(crate) mod tests {
             volumes: vec![(VolumeId(3), "s3".into())],
             copies: vec![VolumeId(3)],
         };
-        let bytes = "506c696d4d616e66 01000000 aa000000000000000000000000000000 \
+        let bytes = "506c696d4d616e66 02000000 aa000000000000000000000000000000 \
                      0700000000000000 0200000000000000 0100 0300 0200 7333 0100 0300";
         assert_eq!(hex(&begin.encode()), bytes.replace(' ', ""));
     }
@@ -490,7 +659,21 @@ pub(crate) mod tests {
     #[test]
     fn what_a_later_version_writes_is_named() {
         assert_eq!(Record::decode_all(&[99]), Err(DecodeError::UnknownType(99)));
-        let begin = [&MAGIC[..], &2u32.to_le_bytes()].concat();
-        assert_eq!(Begin::decode(&begin), Err(DecodeError::Newer(2)));
+        let begin = [&MAGIC[..], &3u32.to_le_bytes()].concat();
+        assert_eq!(Begin::decode(&begin), Err(DecodeError::Newer(3)));
+    }
+
+    #[test]
+    fn version_1_is_read() {
+        let begin = Begin {
+            pool: PoolId(0xaa),
+            generation: 7,
+            snapshot_frames: 2,
+            volumes: vec![(VolumeId(3), "s3".into())],
+            copies: vec![VolumeId(3)],
+        };
+        let mut bytes = begin.encode();
+        bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+        assert_eq!(Begin::decode(&bytes), Ok(begin));
     }
 }

@@ -18,7 +18,8 @@ use volume::{Error, ErrorKind, IoBufMut, Listed, Name, Result, Volume};
 use crate::header::{self, Found, Header, LABEL_MAX, PoolId};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::frame::{self, Replay};
-use crate::manifest::{Begin, Record, State};
+use crate::manifest::state::Claimed;
+use crate::manifest::{Begin, Placed, Record, State, Stored};
 use crate::seats::{Member, Seat, Seats};
 
 const IO: Io = Io::new(Origin::Open, Step::Manifest);
@@ -96,6 +97,7 @@ pub(crate) async fn survey(members: &[Member], trust: Trust) -> Result<Survey> {
     let volumes = belonging(visited)?;
     let (manifest, generation) = read_manifest(&volumes, trust).await?;
     let state = replay_state(&manifest)?;
+    let volumes = without_joining(&manifest.begin, volumes);
     let here: Vec<_> = volumes.iter().map(|volume| volume.header.volume).collect();
     check_volumes(&manifest.begin, &state, &here, &volumes, trust)?;
     Ok(Survey::Pool(Box::new(compare(manifest.begin, state, generation, volumes, trust))))
@@ -192,8 +194,8 @@ fn stranger(label: &str, listing: &[Listed], of_pool: Option<&Belonging>) -> Err
         ),
         (None, Some(volume)) => format!(
             "volume {label} is blank, while volume {} belongs to pool {}: is the device mounted? \
-             If it is a new one, take it out of the pool's settings: a pool keeps the volumes it \
-             was made of",
+             If it is a new one, take it out of the pool's settings, and add it while the pool is \
+             open",
             volume.label, volume.header.pool
         ),
         (None, None) => format!(
@@ -301,6 +303,19 @@ fn replay_state(manifest: &Replay) -> Result<State> {
     Ok(state)
 }
 
+/// Leaves out volumes whose joining was cut short before the manifest said so: nothing lies on them.
+fn without_joining(begin: &Begin, volumes: Vec<Belonging>) -> Vec<Belonging> {
+    let known =
+        |volume: &Belonging| begin.volumes.iter().any(|(id, _)| *id == volume.header.volume);
+    let (volumes, joining): (Vec<_>, Vec<_>) =
+        volumes.into_iter().partition(|volume| known(volume) || volume.header.epoch > 0);
+    for volume in joining {
+        let label = &volume.label;
+        tracing::warn!("volume {label} was never quite added to the pool: add it again");
+    }
+    volumes
+}
+
 /// Checks the volumes that are here against those the manifest names.
 fn check_volumes(
     begin: &Begin,
@@ -347,8 +362,8 @@ fn check_volumes(
         ));
     }
     for (id, object) in state.objects() {
-        let unknown = |volume: &&VolumeId| !begin.volumes.iter().any(|(id, _)| id == *volume);
-        if let Some(volume) = object.layout.volumes().iter().find(unknown) {
+        let unknown = |volume: &VolumeId| !begin.volumes.iter().any(|(id, _)| id == volume);
+        if let Some(volume) = object.copies.volumes().find(unknown) {
             return Err(corrupt(format!(
                 "the manifest says that object {id} lies on volume {volume}, which it does not know"
             )));
@@ -366,7 +381,9 @@ fn compare(
     trust: Trust,
 ) -> Recovered {
     let (mut leftovers, mut foreign) = (Vec::new(), Vec::new());
-    let issued = state.issued();
+    if !state.is_closed() {
+        keep_one_of_unsealed(&mut state, &volumes);
+    }
     for Belonging { header, listing, .. } in &volumes {
         let volume = header.volume;
         for listed in listing {
@@ -375,11 +392,12 @@ fn compare(
                 Some(Leaf::Header) => continue,
                 Some(Leaf::Manifest { .. }) if trust.salvage => continue,
                 Some(Leaf::Manifest { .. }) => leaf,
-                Some(Leaf::Object { id, kind }) => match state.object(id) {
-                    Some(object) if object.is_at(kind, volume) => continue,
+                Some(Leaf::Object { id, kind, copy }) => match state.claims(id, kind, copy, volume)
+                {
+                    Claimed::Wanted => continue,
                     // What a manifest that may be old does not know is not for it to delete.
-                    None if issued.contains(&id.0) && !trust.salvage => leaf,
-                    _ => None,
+                    Claimed::Issued if !trust.salvage => leaf,
+                    Claimed::Issued | Claimed::Foreign => None,
                 },
                 None => None,
             };
@@ -393,11 +411,8 @@ fn compare(
     forget_unsynced_logs(&mut state, &volumes);
     let seat = |(id, label): &(VolumeId, String)| {
         let here = volumes.iter().find(|volume| volume.header.volume == *id);
-        Seat {
-            id: *id,
-            label: here.map_or(label, |volume| &volume.label).clone(),
-            volume: here.map(|volume| Arc::clone(&volume.volume)),
-        }
+        let label = here.map_or(label, |volume| &volume.label).clone();
+        Seat::new(*id, label, here.map(|volume| Arc::clone(&volume.volume)))
     };
     let seats = Seats::new(begin.volumes.iter().map(seat).collect());
     let listings = volumes.into_iter().map(|volume| (volume.header.volume, volume.listing));
@@ -407,9 +422,9 @@ fn compare(
 
 /// Makes sure that no id that a foreign object bears is ever issued: it would be taken for a leftover.
 fn skip_foreign_ids(state: &mut State, foreign: &[(VolumeId, Listed)], trust: Trust) {
-    let ids = foreign.iter().filter_map(|(_, listed)| match Leaf::parse(&listed.name) {
-        Some(Leaf::Object { id, .. }) => Some(id.0),
-        _ => None,
+    let ids = foreign.iter().flat_map(|(_, listed)| match Leaf::parse(&listed.name) {
+        Some(Leaf::Object { id, copy, .. }) => [id.0, copy],
+        _ => [0, 0],
     });
     let issued = state.issued();
     // An id that is never reached need not be skipped.
@@ -425,18 +440,53 @@ fn skip_foreign_ids(state: &mut State, foreign: &[(VolumeId, Listed)], trust: Tr
     state.apply(&[lease]).expect("a lease after the one before it fits");
 }
 
-/// A log that was never synced need not have survived. If it did not, its name goes too.
+/// Of an object that may have been written to when the machine died, the copies need not be the same
+/// any more: what was not synced is in one and not in the other, and whoever reads it once must find
+/// it again. One of them stays, and is copied anew later.
+fn keep_one_of_unsealed(state: &mut State, volumes: &[Belonging]) {
+    let mut drops = Vec::new();
+    for (id, object) in state.objects() {
+        if object.is_sealed() || object.copies.count() == 1 {
+            continue;
+        }
+        // The longest has the most of what was written and not synced.
+        let lens = object.copies.iter().map(|placed| found_len(volumes, id, object, placed));
+        let best =
+            lens.enumerate().filter_map(|(at, len)| Some((len?, std::cmp::Reverse(at)))).max();
+        let Some((_, std::cmp::Reverse(best))) = best else { continue };
+        let others = object.copies.iter().enumerate().filter(|(at, _)| *at != best);
+        drops.extend(others.map(|(_, placed)| Record::DropCopy { id, number: placed.number }));
+    }
+    for drop in drops {
+        state.apply(&[drop]).expect("one copy stays");
+    }
+}
+
+/// The length of a copy; `None` if not all of it is here.
+fn found_len(volumes: &[Belonging], id: ObjectId, object: &Stored, placed: &Placed) -> Option<u64> {
+    let name = Leaf::Object { id, kind: object.kind, copy: placed.number }.name();
+    let lens = placed.layout.volumes().iter().map(|volume| {
+        let holder = volumes.iter().find(|holder| holder.header.volume == *volume)?;
+        let listed = holder.listing.iter().find(|listed| listed.name == name)?;
+        Some(listed.len)
+    });
+    lens.sum()
+}
+
+/// A log that was never synced need not have survived. If no copy of it did, its name goes too.
 fn forget_unsynced_logs(state: &mut State, volumes: &[Belonging]) {
     let lost: BTreeSet<ObjectId> = state
         .objects()
         .filter(|(id, object)| {
             let unsynced = object.kind == Kind::Log && object.committed.is_none();
-            let name = Leaf::Object { id: *id, kind: object.kind }.name();
-            let is_missing = |volume: &Belonging| {
-                object.layout.volumes().contains(&volume.header.volume)
-                    && volume.listing.iter().all(|listed| listed.name != name)
+            let is_lost = |placed: &Placed| {
+                let name = Leaf::Object { id: *id, kind: object.kind, copy: placed.number }.name();
+                volumes.iter().any(|volume| {
+                    placed.layout.volumes().contains(&volume.header.volume)
+                        && volume.listing.iter().all(|listed| listed.name != name)
+                })
             };
-            unsynced && volumes.iter().any(is_missing)
+            unsynced && object.copies.iter().all(is_lost)
         })
         .map(|(id, _)| id)
         .collect();

@@ -1,12 +1,12 @@
 //! What the manifest says, all changes taken together.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use policy::placement::{Layout, VolumeId};
+use policy::placement::VolumeId;
 use volume::{Error, ErrorKind, Name, Result};
 
 use crate::leaf::{Kind, Leaf, ObjectId};
-use crate::manifest::record::{Committed, Record};
+use crate::manifest::record::{Committed, Copies, Placed, Record};
 
 /// Names, the objects they stand for, and the ids that were issued. Every object has a name.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -15,13 +15,18 @@ pub(crate) struct State {
     objects: BTreeMap<ObjectId, Stored>,
     /// The ids this manifest issued, or may have.
     issued: std::ops::Range<u64>,
+    /// Numbers below this were given to volumes, or may have been.
+    volume_ids: u16,
+    draining: BTreeSet<VolumeId>,
+    /// Nothing was changed since the pool was closed.
+    closed: bool,
 }
 
 /// One object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Stored {
     pub(crate) kind: Kind,
-    pub(crate) layout: Layout,
+    pub(crate) copies: Copies,
     /// `None`: a log that was never synced.
     pub(crate) committed: Option<Committed>,
     links: u32,
@@ -34,25 +39,49 @@ impl Stored {
     }
 }
 
-/// An object that lost its last name: its bytes can go once that is durable.
+/// Copies nobody needs any more: their bytes can go once that is durable.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Dead {
     pub(crate) id: ObjectId,
     pub(crate) kind: Kind,
-    pub(crate) layout: Layout,
+    pub(crate) copies: Copies,
+    /// The object lost its last name; otherwise it lives on in its other copies.
+    pub(crate) whole: bool,
 }
 
 impl Stored {
-    /// Whether it has a leaf of this kind on this volume.
-    pub(crate) fn is_at(&self, kind: Kind, volume: VolumeId) -> bool {
-        self.kind == kind && self.layout.volumes().contains(&volume)
+    /// Whether a leaf of this kind, of copy `number`, belongs on this volume.
+    fn is_at(&self, kind: Kind, number: u64, volume: VolumeId) -> bool {
+        let placed = self.copies.get(number);
+        self.kind == kind && placed.is_some_and(|placed| placed.layout.volumes().contains(&volume))
+    }
+
+    /// Written whole, with a checksum: it never changes again.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.committed.is_some_and(|committed| committed.checksum.is_some())
     }
 }
 
 impl Dead {
-    pub(crate) fn leaf(&self) -> Leaf {
-        Leaf::Object { id: self.id, kind: self.kind }
+    /// Every leaf it has, and on which volume.
+    pub(crate) fn leaves(&self) -> impl Iterator<Item = (VolumeId, Leaf)> {
+        let (id, kind) = (self.id, self.kind);
+        self.copies.iter().flat_map(move |placed| {
+            let leaf = Leaf::Object { id, kind, copy: placed.number };
+            placed.layout.volumes().iter().map(move |&volume| (volume, leaf))
+        })
     }
+}
+
+/// What the manifest says of a leaf that was found on a volume.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Claimed {
+    /// It belongs there.
+    Wanted,
+    /// The manifest issued its number and does not need it: it may be removed.
+    Issued,
+    /// The manifest never put it there.
+    Foreign,
 }
 
 impl State {
@@ -61,7 +90,49 @@ impl State {
 
     /// What a new pool's manifest says: nothing, and no id was issued.
     pub(crate) const fn new() -> Self {
-        Self { names: BTreeMap::new(), objects: BTreeMap::new(), issued: 1..1 }
+        Self {
+            names: BTreeMap::new(),
+            objects: BTreeMap::new(),
+            issued: 1..1,
+            volume_ids: 0,
+            draining: BTreeSet::new(),
+            closed: false,
+        }
+    }
+
+    /// What a leaf of this object, kind and copy is to the pool if it is found on `volume`.
+    pub(crate) fn claims(&self, id: ObjectId, kind: Kind, copy: u64, volume: VolumeId) -> Claimed {
+        // A copy's number was issued like an object's; the first copy bears the object's own.
+        let issued = self.issued.contains(&id.0) && (copy == 0 || self.issued.contains(&copy));
+        match self.object(id) {
+            Some(object) if object.is_at(kind, copy, volume) => Claimed::Wanted,
+            // Known, but elsewhere or as something else: somebody put it here.
+            Some(object) if object.kind != kind || object.copies.get(copy).is_some() => {
+                Claimed::Foreign
+            }
+            _ if issued => Claimed::Issued,
+            _ => Claimed::Foreign,
+        }
+    }
+
+    /// Whether nothing of an object is on `volume`, as far as the manifest knows.
+    pub(crate) fn is_empty_of(&self, volume: VolumeId) -> bool {
+        self.objects.values().all(|object| object.copies.volumes().all(|other| other != volume))
+    }
+
+    /// The volumes that are being emptied.
+    pub(crate) const fn draining(&self) -> &BTreeSet<VolumeId> {
+        &self.draining
+    }
+
+    /// Numbers below this were given to volumes, or may have been.
+    pub(crate) const fn volume_ids(&self) -> u16 {
+        self.volume_ids
+    }
+
+    /// Whether nothing was changed since the pool was closed.
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.closed
     }
 
     /// The object of this name.
@@ -115,11 +186,12 @@ impl State {
     }
 
     fn apply_one(&mut self, record: &Record) -> Result<Option<Dead>> {
+        self.closed = *record == Record::Close;
         match record {
             Record::Lease { from, upto } => self.lease(*from, *upto)?,
-            Record::Create { id, kind, layout, committed, name } => {
-                let (kind, layout, committed) = (*kind, layout.clone(), *committed);
-                self.create(*id, name, Stored { kind, layout, committed, links: 1 })?;
+            Record::Create { id, kind, copies, committed, name } => {
+                let (kind, copies, committed) = (*kind, copies.clone(), *committed);
+                self.create(*id, name, Stored { kind, copies, committed, links: 1 })?;
             }
             Record::Commit { id, committed } => {
                 let stored = self.objects.get_mut(id).ok_or_else(|| no_object(*id))?;
@@ -146,8 +218,36 @@ impl State {
             }
             Record::RenamePrefix { from, to } => self.rename_prefix(from, to)?,
             Record::Close => {}
+            Record::AddCopy { id, placed } => self.add_copy(*id, placed)?,
+            Record::DropCopy { id, number } => {
+                let stored = self.objects.get_mut(id).ok_or_else(|| no_object(*id))?;
+                let dropped = stored.copies.remove(*number).ok_or_else(|| {
+                    invalid(format!("object {id}: copy {number} is not one of several"))
+                })?;
+                let (kind, copies) = (stored.kind, Copies::of([dropped]));
+                return Ok(copies.map(|copies| Dead { id: *id, kind, copies, whole: false }));
+            }
+            Record::VolumeIds { from } => self.volume_ids = self.volume_ids.max(*from),
+            Record::Drain { volume, drains: true } => {
+                self.draining.insert(*volume);
+            }
+            Record::Drain { volume, drains: false } => {
+                self.draining.remove(volume);
+            }
         }
         Ok(None)
+    }
+
+    fn add_copy(&mut self, id: ObjectId, placed: &Placed) -> Result<()> {
+        let stored = self.objects.get_mut(&id).ok_or_else(|| no_object(id))?;
+        if placed.number == 0 || placed.number >= self.issued.end {
+            return Err(invalid(format!("object {id}: copy {} was never issued", placed.number)));
+        }
+        if stored.copies.get(placed.number).is_some() {
+            return Err(invalid(format!("object {id}: there is a copy {}", placed.number)));
+        }
+        stored.copies.add(placed.clone());
+        Ok(())
     }
 
     fn lease(&mut self, from: u64, upto: u64) -> Result<()> {
@@ -205,8 +305,8 @@ impl State {
         if stored.links > 0 {
             return None;
         }
-        let Stored { kind, layout, .. } = self.objects.remove(&id)?;
-        Some(Dead { id, kind, layout })
+        let Stored { kind, copies, .. } = self.objects.remove(&id)?;
+        Some(Dead { id, kind, copies, whole: true })
     }
 
     fn must_be_free(&self, name: &Name) -> Result<()> {
@@ -219,16 +319,21 @@ impl State {
     /// Records that make this state from a new one.
     pub(crate) fn snapshot(&self) -> impl Iterator<Item = Record> {
         let lease = Record::Lease { from: self.issued.start, upto: self.issued.end };
+        let ids = (self.volume_ids > 0).then_some(Record::VolumeIds { from: self.volume_ids });
+        let drains = |&volume: &VolumeId| Record::Drain { volume, drains: true };
+        let volumes = ids.into_iter().chain(self.draining.iter().map(drains));
         let mut first_names = HashMap::new();
         let names = self.names.iter().filter_map(move |(name, &id)| {
             if let Some(first) = first_names.get(&id) {
                 return Some(Record::Link { from: Name::clone(first), to: name.clone() });
             }
             first_names.insert(id, name.clone());
-            let Stored { kind, layout, committed, .. } = self.objects.get(&id)?.clone();
-            Some(Record::Create { id, kind, layout, committed, name: name.clone() })
+            let Stored { kind, copies, committed, .. } = self.objects.get(&id)?.clone();
+            Some(Record::Create { id, kind, copies, committed, name: name.clone() })
         });
-        std::iter::once(lease).chain(names)
+        // The mark of a clean end stays if nothing else was to be said.
+        let closed = self.closed.then_some(Record::Close);
+        std::iter::once(lease).chain(volumes).chain(names).chain(closed)
     }
 }
 
@@ -246,6 +351,7 @@ fn invalid(what: String) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use policy::placement::Layout;
     use proptest::prelude::*;
 
     use super::*;
@@ -258,7 +364,7 @@ mod tests {
         Record::Create {
             id: ObjectId(id),
             kind: Kind::Data,
-            layout: Layout::Whole { volume: VolumeId(0) },
+            copies: Copies::one(Layout::Whole { volume: VolumeId(0) }),
             committed: Some(Committed { len: id * 10, checksum: None }),
             name: name(text),
         }
@@ -438,9 +544,9 @@ mod tests {
             let mut map = BTreeMap::new();
             for (id, step) in (1..).zip(&steps) {
                 let dead = state.apply(&[step.record(id)]);
-                let before: std::collections::BTreeSet<_> = map.values().copied().collect();
+                let before: BTreeSet<_> = map.values().copied().collect();
                 prop_assert_eq!(step.model(&mut map, id), dead.is_ok(), "{:?}", step);
-                let after: std::collections::BTreeSet<_> = map.values().copied().collect();
+                let after: BTreeSet<_> = map.values().copied().collect();
                 let gone: Vec<_> = before.difference(&after).copied().collect();
                 prop_assert_eq!(ids(dead.unwrap_or_default()), gone);
             }

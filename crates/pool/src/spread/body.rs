@@ -1,130 +1,211 @@
-//! One object of a pool: its leaves on the volumes, and how long it is.
+//! One object of a pool: its copies, their leaves on the volumes, and how long it is.
+//!
+//! An object that was written whole never changes, so that any of its copies may be read. Of an object
+//! that can be written to every copy is written before a write is done, and a copy that fails is
+//! dropped: there is never one that lacks a byte another has.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use futures_util::future::join_all;
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::placement::{Chunks, Layout, Piece, VolumeId};
-use volume::task::block_on;
-use volume::{Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Result, blocking};
+use policy::route;
+use volume::{Error, ErrorKind, Name, Object, Result};
 
-use super::{Inner, Spread};
+use super::Inner;
+use super::turn::Turn;
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::journal::Lsn;
-use crate::manifest::{Committed, Record, Stored};
+use crate::manifest::{Committed, Copies, Dead, Placed, Record, Stored};
+use crate::seats::{Seat, Seats};
+
+/// Copies among which a read chooses; more of an object are not looked at.
+const CHOICES: usize = 8;
 
 /// What all handles of one object share. It is in the pool's table while the object has a name.
 pub(super) struct Body {
     pub(super) id: ObjectId,
     pub(super) kind: Kind,
-    pub(super) layout: Layout,
     /// A name it had, for messages.
-    name: Name,
-    chunks: Chunks,
-    parts: Box<[Part]>,
+    pub(super) name: Name,
+    open: Mutex<Open>,
     /// Its length; see [`Body::knows_len`].
     len: AtomicU64,
     /// Its length in the manifest when the pool was opened.
     len_recovered: u64,
     /// Written whole, with a checksum: never changes again.
-    sealed: bool,
+    pub(super) sealed: bool,
     /// A sync of it is not done before this edit is durable.
     lsn: AtomicU64,
     /// A log whose first sync is in the manifest.
     settled: AtomicBool,
     /// Held while the length in the manifest changes, so that lengths get there in order.
-    resizing: AsyncMutex<()>,
+    pub(super) resizing: AsyncMutex<()>,
+    /// Whose turn it is to write.
+    pub(super) turn: Turn,
     handles: AtomicUsize,
 }
 
-/// The bytes of an object on one volume.
+/// The copies, at least one, and what is open of them.
+struct Open {
+    copies: Vec<OpenCopy>,
+    draws: u64,
+}
+
+struct OpenCopy {
+    replica: Arc<Replica>,
+    /// Of each part, open while the object is, from its first use on.
+    leaves: Box<[Option<Arc<dyn Object>>]>,
+}
+
+/// One copy of an object.
+pub(super) struct Replica {
+    pub(super) number: u64,
+    pub(super) layout: Layout,
+    pub(super) chunks: Chunks,
+    parts: Box<[Part]>,
+}
+
+/// The bytes of a copy on one volume.
 struct Part {
-    volume: VolumeId,
-    /// Open while the object is, from its first use on.
-    leaf: Mutex<Option<Arc<dyn Object>>>,
+    seat: Arc<Seat>,
     opening: AsyncMutex<()>,
     /// The leaf's length was compared with the manifest's since the pool was opened.
     fitted: AtomicBool,
 }
 
-impl Body {
-    /// An object that is just being made, with leaves for its parts.
-    pub(super) fn new(
-        name: &Name,
-        id: ObjectId,
-        kind: Kind,
-        layout: Layout,
-        leaves: Vec<Arc<dyn Object>>,
-    ) -> Self {
-        let body = Self::with_len(name, id, kind, layout, 0);
-        for (part, leaf) in body.parts.iter().zip(leaves) {
-            *part.leaf.lock() = Some(leaf);
-            part.fitted.store(true, Ordering::Relaxed);
+/// A copy that is just being made, with leaves for its parts.
+pub(super) struct NewCopy {
+    pub(super) placed: Placed,
+    pub(super) leaves: Vec<Arc<dyn Object>>,
+}
+
+/// Where a read goes.
+pub(super) enum Way {
+    /// To one piece of one leaf that is open.
+    Leaf { leaf: Arc<dyn Object>, piece: Piece, number: u64, volume: VolumeId },
+    /// To a copy of which leaves have to be opened, or several be read.
+    Replica(Arc<Replica>),
+}
+
+/// Whether a handle's reads stay with one copy.
+pub(super) struct Stick(AtomicU64);
+
+impl Stick {
+    const FREE: u64 = u64::MAX;
+    const NEXT: u64 = u64::MAX - 1;
+
+    pub(super) const fn free() -> Self {
+        Self(AtomicU64::new(Self::FREE))
+    }
+
+    /// From the next read on.
+    pub(super) fn stick(&self) {
+        self.0.store(Self::NEXT, Ordering::Relaxed);
+    }
+}
+
+impl Open {
+    fn find(&mut self, number: u64) -> Option<&mut OpenCopy> {
+        self.copies.iter_mut().find(|copy| copy.replica.number == number)
+    }
+
+    /// The position of the copy that is read; `None` if all were tried.
+    fn choose(&mut self, stick: &Stick, tried: &[u64]) -> Option<usize> {
+        if self.copies.len() == 1 && tried.is_empty() {
+            return Some(0);
         }
-        body
+        self.choose_among(stick, tried)
     }
 
-    /// An object of the manifest. What its sync has to wait for is not known: every edit up to
-    /// `recorded`.
-    pub(super) fn stored(name: &Name, id: ObjectId, stored: &Stored, recorded: Lsn) -> Self {
-        let len = stored.committed.map_or(0, |committed| committed.len);
-        let mut body = Self::with_len(name, id, stored.kind, stored.layout.clone(), len);
-        body.sealed = stored.committed.is_some_and(|committed| committed.checksum.is_some());
-        body.settled = AtomicBool::new(stored.committed.is_some());
-        body.lsn = AtomicU64::new(recorded);
-        body
+    #[cold]
+    fn choose_among(&mut self, stick: &Stick, tried: &[u64]) -> Option<usize> {
+        let stuck = stick.0.load(Ordering::Relaxed);
+        let (mut well, mut unwell) = ([0; CHOICES], None);
+        let mut count = 0;
+        for (at, OpenCopy { replica, .. }) in self.copies.iter().enumerate() {
+            if tried.contains(&replica.number) {
+                continue;
+            }
+            if replica.is_avoided() {
+                unwell = Some(at);
+                continue;
+            }
+            if replica.number == stuck {
+                return Some(at);
+            }
+            if count < CHOICES {
+                well[count] = at;
+                count += 1;
+            }
+        }
+        let chosen = match count {
+            0 => unwell?,
+            _ => {
+                let wait = |at: usize| self.copies[well[at]].replica.expected_wait();
+                well[route::choose(count, route::draw(&mut self.draws), wait)]
+            }
+        };
+        if stuck != Stick::FREE {
+            stick.0.store(self.copies[chosen].replica.number, Ordering::Relaxed);
+        }
+        Some(chosen)
     }
+}
 
-    fn with_len(name: &Name, id: ObjectId, kind: Kind, layout: Layout, len: u64) -> Self {
+impl Replica {
+    fn new(placed: &Placed, seats: &Seats, fitted: bool) -> Self {
         let part = |&volume: &VolumeId| Part {
-            volume,
-            leaf: Mutex::new(None),
+            seat: seats.seat(volume),
             opening: AsyncMutex::new(()),
-            fitted: AtomicBool::new(false),
+            fitted: AtomicBool::new(fitted),
         };
         Self {
-            id,
-            kind,
-            name: name.clone(),
-            chunks: layout.chunks(),
-            parts: layout.volumes().iter().map(part).collect(),
-            layout,
-            len: AtomicU64::new(len),
-            len_recovered: len,
-            sealed: false,
-            lsn: AtomicU64::new(0),
-            settled: AtomicBool::new(false),
-            resizing: AsyncMutex::new(()),
-            handles: AtomicUsize::new(0),
+            number: placed.number,
+            layout: placed.layout.clone(),
+            chunks: placed.layout.chunks(),
+            parts: placed.layout.volumes().iter().map(part).collect(),
         }
     }
 
-    /// The length of the object.
-    pub(super) fn len(&self) -> u64 {
-        let own = || self.len.load(Ordering::Acquire);
-        self.log_len().unwrap_or_else(own)
+    pub(super) fn placed(&self) -> Placed {
+        Placed { number: self.number, layout: self.layout.clone() }
     }
 
-    /// The length of a log that is open: its leaf's, whatever became of writes that failed.
-    fn log_len(&self) -> Option<u64> {
-        let leaf = (self.kind == Kind::Log).then(|| self.parts[0].leaf.lock())?;
-        leaf.as_ref().map(|leaf| leaf.len())
+    pub(super) fn volume(&self, part: usize) -> VolumeId {
+        self.parts[part].seat.id
     }
 
-    /// Whether [`Body::len`] is exact without asking a volume.
-    pub(super) fn knows_len(&self) -> bool {
-        self.kind != Kind::Log || self.parts[0].fitted.load(Ordering::Acquire)
+    pub(super) const fn parts(&self) -> usize {
+        self.parts.len()
     }
 
-    pub(super) fn is_open(&self) -> bool {
-        self.handles.load(Ordering::Acquire) > 0
+    /// Whether a volume of it is away, or failed a moment ago.
+    fn is_avoided(&self) -> bool {
+        // Each of them counts down.
+        self.parts.iter().filter(|part| part.seat.is_avoided()).count() > 0
     }
 
-    /// A sync of the object waits for this edit.
-    pub(super) fn wait_for(&self, lsn: Lsn) {
-        self.lsn.fetch_max(lsn, Ordering::AcqRel);
+    /// Whether every volume of it is there.
+    pub(super) fn is_here(&self) -> bool {
+        self.parts.iter().all(|part| part.seat.volume.is_some())
+    }
+
+    /// How long a read of it would wait; if it is striped, where it waits longest.
+    fn expected_wait(&self) -> std::time::Duration {
+        self.parts.iter().map(|part| part.seat.expected_wait()).max().unwrap_or_default()
+    }
+
+    /// A read failed that another copy may answer: for a while it is not asked first.
+    pub(super) fn avoid(&self) {
+        self.parts.iter().for_each(|part| part.seat.avoid());
+    }
+
+    /// The labels of its volumes.
+    pub(super) fn labels(&self) -> String {
+        let labels: Vec<_> = self.parts.iter().map(|part| &*part.seat.label).collect();
+        labels.join(", ")
     }
 
     /// The piece that is all of a range; `None` if the range is empty or has several.
@@ -133,313 +214,316 @@ impl Body {
         (first.len == len as u64).then_some(first)
     }
 
-    fn part_len(&self, part: usize, len: u64) -> u64 {
+    pub(super) fn part_len(&self, part: usize, len: u64) -> u64 {
         self.chunks.part_len(len, part)
     }
 }
 
-/// An open object of a pool.
-pub struct Handle {
-    pool: Spread,
-    body: Arc<Body>,
-}
-
-impl Spread {
-    pub(super) fn handle(&self, body: Arc<Body>) -> Handle {
-        body.handles.fetch_add(1, Ordering::AcqRel);
-        Handle { pool: self.clone(), body }
+impl Body {
+    /// An object that is just being made.
+    pub(super) fn new(
+        name: &Name,
+        id: ObjectId,
+        kind: Kind,
+        copies: &[NewCopy],
+        seats: &Seats,
+    ) -> Self {
+        let open = |NewCopy { placed, leaves }: &NewCopy| OpenCopy {
+            replica: Arc::new(Replica::new(placed, seats, true)),
+            leaves: leaves.iter().cloned().map(Some).collect(),
+        };
+        Self::with(name, id, kind, 0, copies.iter().map(open).collect())
     }
 
-    /// As `open` of the volume, with a handle that knows its object's id.
-    ///
-    /// # Errors
-    /// `NotFound`; for a log also `Unavailable`: only its leaf knows its length.
-    pub async fn open_handle(&self, name: &Name) -> Result<Handle> {
-        let handle = self.handle(self.0.body(name)?);
-        if !handle.body.knows_len() {
-            self.0.leaf(&handle.body, 0).await?;
+    /// An object of the manifest. What its sync has to wait for is not known: every edit up to
+    /// `recorded`.
+    pub(super) fn stored(
+        name: &Name,
+        id: ObjectId,
+        stored: &Stored,
+        recorded: Lsn,
+        seats: &Seats,
+    ) -> Self {
+        let len = stored.committed.map_or(0, |committed| committed.len);
+        let copies = stored.copies.iter().map(|placed| OpenCopy::closed(placed, seats, false));
+        let mut body = Self::with(name, id, stored.kind, len, copies.collect());
+        body.sealed = stored.is_sealed();
+        body.settled = AtomicBool::new(stored.committed.is_some());
+        body.lsn = AtomicU64::new(recorded);
+        body
+    }
+
+    fn with(name: &Name, id: ObjectId, kind: Kind, len: u64, copies: Vec<OpenCopy>) -> Self {
+        Self {
+            id,
+            kind,
+            name: name.clone(),
+            open: Mutex::new(Open { copies, draws: id.0 }),
+            len: AtomicU64::new(len),
+            len_recovered: len,
+            sealed: false,
+            lsn: AtomicU64::new(0),
+            settled: AtomicBool::new(false),
+            resizing: AsyncMutex::new(()),
+            turn: Turn::default(),
+            handles: AtomicUsize::new(0),
         }
-        Ok(handle)
     }
-}
 
-impl Drop for Handle {
-    fn drop(&mut self) {
-        if self.body.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            if let Some(len) = self.body.log_len() {
-                self.body.len.store(len, Ordering::Release);
+    /// The length of the object.
+    pub(super) fn len(&self) -> u64 {
+        self.log_len().unwrap_or_else(|| self.len.load(Ordering::Acquire))
+    }
+
+    /// The length of a log that is open: its leaf's, whatever became of writes that failed.
+    fn log_len(&self) -> Option<u64> {
+        let open = (self.kind == Kind::Log).then(|| self.open.lock())?;
+        open.copies.iter().find_map(|copy| copy.leaves[0].as_ref().map(|leaf| leaf.len()))
+    }
+
+    /// It holds a byte up to `end`.
+    pub(super) fn extend(&self, end: u64) {
+        self.len.fetch_max(end, Ordering::AcqRel);
+    }
+
+    pub(super) fn set_len(&self, len: u64) {
+        self.len.store(len, Ordering::Release);
+    }
+
+    /// Whether [`Body::len`] is exact without asking a volume.
+    pub(super) fn knows_len(&self) -> bool {
+        let fitted = |copy: &OpenCopy| copy.replica.parts[0].fitted.load(Ordering::Acquire);
+        self.kind != Kind::Log || self.open.lock().copies.iter().any(fitted)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.handles.load(Ordering::Acquire) > 0
+    }
+
+    pub(super) fn open_handle(&self) {
+        self.handles.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A handle is gone. With the last one the leaves are closed.
+    pub(super) fn close_handle(&self) {
+        if self.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            if let Some(len) = self.log_len() {
+                self.set_len(len);
             }
             // A handle made in between opens the leaves again.
-            self.body.parts.iter().for_each(|part| drop(part.leaf.lock().take()));
+            let mut open = self.open.lock();
+            let leaves = open.copies.iter_mut().flat_map(|copy| &mut copy.leaves);
+            let closed: Vec<_> = leaves.filter_map(Option::take).collect();
+            drop(open);
+            drop(closed);
         }
+    }
+
+    /// A sync of the object waits for this edit.
+    pub(super) fn wait_for(&self, lsn: Lsn) {
+        self.lsn.fetch_max(lsn, Ordering::AcqRel);
+    }
+
+    /// The edit that a sync of the object waits for.
+    pub(super) fn lsn(&self) -> Lsn {
+        self.lsn.load(Ordering::Acquire)
+    }
+
+    /// Every copy, the first one first.
+    pub(super) fn replicas(&self) -> Vec<Arc<Replica>> {
+        self.open.lock().copies.iter().map(|copy| Arc::clone(&copy.replica)).collect()
+    }
+
+    pub(super) fn replica(&self, number: u64) -> Option<Arc<Replica>> {
+        self.open.lock().find(number).map(|copy| Arc::clone(&copy.replica))
+    }
+
+    /// Where all copies lie.
+    pub(super) fn copies(&self) -> Copies {
+        let open = self.open.lock();
+        let copies = Copies::of(open.copies.iter().map(|copy| copy.replica.placed()));
+        copies.expect("an object has a copy")
+    }
+
+    /// The volume that has the byte at `offset` of the first copy, or would.
+    pub(super) fn volume_at(&self, offset: u64) -> VolumeId {
+        let open = self.open.lock();
+        let replica = &open.copies[0].replica;
+        let part = replica.chunks.pieces(offset, 1).next().map_or(0, |piece| piece.part);
+        replica.volume(part)
+    }
+
+    /// Where a read of `len` bytes, not none, goes.
+    pub(super) fn way(&self, stick: &Stick, offset: u64, len: usize) -> Way {
+        let mut open = self.open.lock();
+        let at = open.choose(stick, &[]).unwrap_or(0);
+        let OpenCopy { replica, leaves } = &open.copies[at];
+        let piece = replica.only_piece(offset, len);
+        match piece.and_then(|piece| Some((piece, leaves[piece.part].clone()?))) {
+            Some((piece, leaf)) => {
+                let volume = replica.volume(piece.part);
+                Way::Leaf { leaf, piece, number: replica.number, volume }
+            }
+            None => Way::Replica(Arc::clone(replica)),
+        }
+    }
+
+    /// The only copy's leaf for a write of one piece, if it has no other copy and the leaf is open.
+    pub(super) fn only_leaf(
+        &self,
+        offset: u64,
+        len: usize,
+    ) -> Option<(Arc<dyn Object>, Piece, u64)> {
+        let open = self.open.lock();
+        let [OpenCopy { replica, leaves }] = &open.copies[..] else { return None };
+        let piece = replica.only_piece(offset, len)?;
+        Some((leaves[piece.part].clone()?, piece, replica.number))
+    }
+
+    /// The next copy to read, if those with the numbers `tried` were no good.
+    pub(super) fn choose(&self, stick: &Stick, tried: &[u64]) -> Option<Arc<Replica>> {
+        let mut open = self.open.lock();
+        let at = open.choose(stick, tried)?;
+        Some(Arc::clone(&open.copies[at].replica))
+    }
+
+    fn leaf(&self, number: u64, part: usize) -> Option<Arc<dyn Object>> {
+        self.open.lock().find(number)?.leaves[part].clone()
+    }
+
+    fn keep_leaf(&self, number: u64, part: usize, leaf: &Arc<dyn Object>) {
+        if let Some(copy) = self.open.lock().find(number) {
+            copy.leaves[part] = Some(Arc::clone(leaf));
+        }
+    }
+
+    /// One copy more, if it is not there already.
+    pub(super) fn attach(&self, placed: &Placed, seats: &Seats) {
+        let mut open = self.open.lock();
+        if open.find(placed.number).is_none() {
+            open.copies.push(OpenCopy::closed(placed, seats, true));
+        }
+    }
+
+    /// One copy less, unless it is the last.
+    pub(super) fn detach(&self, number: u64) -> Option<Arc<Replica>> {
+        let mut open = self.open.lock();
+        if open.copies.len() == 1 {
+            return None;
+        }
+        let at = open.copies.iter().position(|copy| copy.replica.number == number)?;
+        let OpenCopy { replica, leaves } = open.copies.remove(at);
+        drop(open);
+        drop(leaves);
+        Some(replica)
     }
 }
 
-impl Handle {
-    /// The number of the object: what caches and heat are kept by, for no other ever has it.
-    #[must_use]
-    pub fn id(&self) -> ObjectId {
-        self.body.id
-    }
-
-    /// The volume that has the byte at `offset`, or would.
-    #[must_use]
-    pub fn volume_at(&self, offset: u64) -> VolumeId {
-        let part = self.body.chunks.pieces(offset, 1).next().map_or(0, |piece| piece.part);
-        self.body.parts[part].volume
-    }
-
-    fn must_not_be_sealed(&self) -> Result<()> {
-        if self.body.sealed {
-            let what = format!("{}: was written whole and never changes", self.body.name);
-            return Err(Error::new(ErrorKind::Invalid, what));
-        }
-        Ok(())
-    }
-
-    /// As [`Inner::leaf`], for a thread that may block.
-    fn blocking_leaf(&self, part: usize) -> Result<Arc<dyn Object>> {
-        let open = self.body.parts[part].leaf.lock().clone();
-        open.map_or_else(|| block_on(self.pool.0.leaf(&self.body, part)), Ok)
-    }
-
-    async fn read(&self, offset: u64, mut into: IoBufMut, io: Io) -> Result<IoBufMut> {
-        let rest = self.body.len().saturating_sub(offset);
-        let len = usize::try_from(rest).unwrap_or(usize::MAX).min(into.len());
-        into.resize(len);
-        let mut pieces = self.body.chunks.pieces(offset, len as u64).peekable();
-        match pieces.peek() {
-            None => return Ok(into),
-            // By far the most reads: no second buffer.
-            Some(&piece) if piece.len == len as u64 => {
-                return self.read_piece(piece, into, io).await;
-            }
-            Some(_) => {}
-        }
-        let reads = pieces.map(async |piece| {
-            let read = self.read_piece(piece, IoBufMut::zeroed(piece.len as usize), io).await;
-            (piece.at as usize, read)
-        });
-        for (at, read) in join_all(reads).await {
-            let read = read?;
-            into[at..at + read.len()].copy_from_slice(&read);
-        }
-        Ok(into)
-    }
-
-    /// A piece is read from its volume.
-    fn warm(&self, piece: Piece, io: Io) {
-        let volume = self.body.parts[piece.part].volume;
-        let offset = self.body.chunks.offset(piece.part, piece.inner);
-        self.pool.0.heats.count(volume, self.body.id, offset, piece.len, io);
-    }
-
-    /// Reads a piece into a buffer of its length.
-    async fn read_piece(&self, piece: Piece, into: IoBufMut, io: Io) -> Result<IoBufMut> {
-        let leaf = self.pool.0.leaf(&self.body, piece.part).await?;
-        self.warm(piece, io);
-        let read = leaf.read_at(piece.inner, into, io).await;
-        let mut read = read.map_err(|e| self.pool.0.name_part(&self.body, piece.part, e))?;
-        // A part is shorter than it could be where the object has a gap.
-        let got = read.len();
-        read.resize(piece.len as usize);
-        read[got..].fill(0);
-        Ok(read)
-    }
-
-    async fn write(&self, offset: u64, data: IoBuf, io: Io) -> Result<()> {
-        self.must_not_be_sealed()?;
-        let Some(end) = offset.checked_add(data.len() as u64) else {
-            let what = format!("{}: a write ends behind 2^64 bytes", self.body.name);
-            return Err(Error::new(ErrorKind::Invalid, what));
-        };
-        if data.is_empty() {
-            return Ok(());
-        }
-        let writes = self.body.chunks.pieces(offset, data.len() as u64).map(|piece| {
-            let at = piece.at as usize;
-            self.write_piece(piece, data.slice(at..at + piece.len as usize), io)
-        });
-        all(join_all(writes).await)?;
-        self.body.len.fetch_max(end, Ordering::AcqRel);
-        Ok(())
-    }
-
-    async fn write_piece(&self, piece: Piece, data: IoBuf, io: Io) -> Result<()> {
-        let leaf = self.pool.0.leaf(&self.body, piece.part).await?;
-        let written = leaf.write_at(piece.inner, data, io).await;
-        written.map_err(|e| self.pool.0.name_part(&self.body, piece.part, e))
-    }
-
-    async fn resize(&self, len: u64) -> Result<()> {
-        self.must_not_be_sealed()?;
-        let _in_order = self.body.resizing.lock().await;
-        if self.body.kind != Kind::Log && len < self.body.len() {
-            // The manifest first: a leaf shorter than it says would look like a loss after a crash.
-            if let Some(lsn) = self.pool.0.shorten(&self.body, len)? {
-                self.pool.0.journal.durable(lsn).await?;
-            }
-        }
-        let parts = 0..self.body.parts.len();
-        let cuts = parts.map(|part| self.resize_part(part, self.body.part_len(part, len)));
-        all(join_all(cuts).await)?;
-        self.body.len.store(len, Ordering::Release);
-        Ok(())
-    }
-
-    async fn resize_part(&self, part: usize, len: u64) -> Result<()> {
-        let leaf = self.pool.0.leaf(&self.body, part).await?;
-        leaf.set_len(len).await.map_err(|e| self.pool.0.name_part(&self.body, part, e))
-    }
-
-    async fn sync_all(&self, io: Io) -> Result<()> {
-        if self.body.kind == Kind::Log {
-            self.sync_part(0, 0, io).await?;
-            self.pool.0.settle(&self.body)?;
-        } else {
-            let _in_order = self.body.resizing.lock().await;
-            let len = self.body.len();
-            let parts = 0..self.body.parts.len();
-            let syncs = parts.map(|part| self.sync_part(part, self.body.part_len(part, len), io));
-            all(join_all(syncs).await)?;
-            self.pool.0.commit(&self.body, len)?;
-        }
-        self.pool.0.journal.durable(self.body.lsn.load(Ordering::Acquire)).await
-    }
-
-    /// Syncs a part, at least `len` bytes long.
-    async fn sync_part(&self, part: usize, len: u64, io: Io) -> Result<()> {
-        let leaf = self.pool.0.leaf(&self.body, part).await?;
-        let synced = async {
-            // It is shorter where the object has a gap. All parts together shall have its length.
-            if leaf.len() < len {
-                leaf.set_len(len).await?;
-            }
-            leaf.sync(io).await
-        };
-        synced.await.map_err(|e| self.pool.0.name_part(&self.body, part, e))
-    }
-}
-
-/// The first error, if there is one.
-fn all(done: Vec<Result<()>>) -> Result<()> {
-    done.into_iter().collect()
-}
-
-#[deny(clippy::missing_trait_methods)]
-impl Object for Handle {
-    fn read_at(&self, offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut> {
-        Box::pin(self.read(offset, into, io))
-    }
-
-    fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
-        Box::pin(self.write(offset, data, io))
-    }
-
-    fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
-        let rest = usize::try_from(self.body.len().saturating_sub(offset)).unwrap_or(usize::MAX);
-        let len = rest.min(into.len());
-        match self.body.only_piece(offset, len) {
-            None => blocking::read_at(self, offset, into, io),
-            Some(piece) => {
-                let leaf = self.blocking_leaf(piece.part)?;
-                let into = &mut into[..len];
-                self.warm(piece, io);
-                let read = leaf.blocking_read_at(piece.inner, into, io);
-                let read = read.map_err(|e| self.pool.0.name_part(&self.body, piece.part, e))?;
-                // A part is shorter than it could be where the object has a gap.
-                into[read..].fill(0);
-                Ok(len)
-            }
-        }
-    }
-
-    fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
-        let (Some(piece), Some(end)) =
-            (self.body.only_piece(offset, data.len()), offset.checked_add(data.len() as u64))
-        else {
-            return blocking::write_at(self, offset, data, io);
-        };
-        self.must_not_be_sealed()?;
-        let leaf = self.blocking_leaf(piece.part)?;
-        let written = leaf.blocking_write_at(piece.inner, data, io);
-        written.map_err(|e| self.pool.0.name_part(&self.body, piece.part, e))?;
-        self.body.len.fetch_max(end, Ordering::AcqRel);
-        Ok(())
-    }
-
-    fn len(&self) -> u64 {
-        self.body.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    fn set_len(&self, len: u64) -> Pending<'_, ()> {
-        Box::pin(self.resize(len))
-    }
-
-    fn sync(&self, io: Io) -> Pending<'_, ()> {
-        Box::pin(self.sync_all(io))
+impl OpenCopy {
+    fn closed(placed: &Placed, seats: &Seats, fitted: bool) -> Self {
+        let replica = Arc::new(Replica::new(placed, seats, fitted));
+        let leaves = (0..replica.parts()).map(|_| None).collect();
+        Self { replica, leaves }
     }
 }
 
 impl Inner {
     /// The leaf of a part, opened if it is not.
-    pub(super) async fn leaf(&self, body: &Body, part: usize) -> Result<Arc<dyn Object>> {
-        let Part { volume, leaf, opening, fitted } = &body.parts[part];
-        if let Some(leaf) = &*leaf.lock() {
-            return Ok(Arc::clone(leaf));
+    pub(super) async fn leaf(
+        &self,
+        body: &Body,
+        replica: &Replica,
+        part: usize,
+    ) -> Result<Arc<dyn Object>> {
+        if let Some(leaf) = body.leaf(replica.number, part) {
+            return Ok(leaf);
         }
+        let Part { seat, opening, fitted } = &replica.parts[part];
         let _one_opens = opening.lock().await;
-        if let Some(leaf) = &*leaf.lock() {
-            return Ok(Arc::clone(leaf));
+        if let Some(leaf) = body.leaf(replica.number, part) {
+            return Ok(leaf);
         }
-        let name = Leaf::Object { id: body.id, kind: body.kind }.name();
+        let name = Leaf::Object { id: body.id, kind: body.kind, copy: replica.number }.name();
         let opened = async {
-            let opened = self.seats.volume(*volume)?.open(&name).await?;
+            let opened = seat.device()?.open(&name).await?;
             if !fitted.load(Ordering::Acquire) {
-                fit(body, part, &*opened).await?;
+                fit(body, replica, part, &*opened).await?;
                 fitted.store(true, Ordering::Release);
             }
             Ok(opened)
         };
         let opened: Arc<dyn Object> = opened.await.map_err(|e: Error| {
-            let e = if e.kind() == ErrorKind::NotFound { self.lost(body, &name) } else { e };
-            self.name_part(body, part, e)
+            let e =
+                if e.kind() == ErrorKind::NotFound { self.lost(body, replica, &name) } else { e };
+            name_part(body, replica, part, e)
         })?;
         if body.is_open() {
-            *leaf.lock() = Some(Arc::clone(&opened));
+            body.keep_leaf(replica.number, part, &opened);
         }
         Ok(opened)
     }
 
+    /// Finds out the length of a log from the first of its copies that answers.
+    ///
+    /// # Errors
+    /// That of the last copy, if none does.
+    pub(super) async fn learn_len(&self, body: &Body) -> Result<()> {
+        let mut last = Ok(());
+        for replica in body.replicas() {
+            last = self.leaf(body, &replica, 0).await.map(drop);
+            if last.is_ok() {
+                break;
+            }
+        }
+        last
+    }
+
     /// Why a leaf is not there.
-    fn lost(&self, body: &Body, name: &Name) -> Error {
-        let lives = self.journal.look(|state| state.object(body.id).is_some());
-        if lives {
-            let what = format!("{name} is missing: restore it, or remove the object");
-            Error::new(ErrorKind::Corrupt, what)
-        } else {
-            Error::new(ErrorKind::Gone, "the object was removed")
+    fn lost(&self, body: &Body, replica: &Replica, name: &Name) -> Error {
+        let copies = self.journal.look(|state| Some(state.object(body.id)?.copies.clone()));
+        match copies {
+            Some(copies) if copies.get(replica.number).is_some() => {
+                let what = format!("{name} is missing: restore it, or remove the object");
+                Error::new(ErrorKind::Corrupt, what)
+            }
+            Some(_) => Error::new(ErrorKind::Gone, "the copy was dropped"),
+            None => Error::new(ErrorKind::Gone, "the object was removed"),
         }
     }
 
-    /// An error of one part, with the names of the object and the volume.
-    fn name_part(&self, body: &Body, part: usize, e: Error) -> Error {
-        let label = self.seats.label(body.parts[part].volume);
-        e.within(format_args!("{} (object {}) on volume {label}", body.name, body.id))
+    /// Drops copies that lack something another copy has. A sync of the object waits until they will
+    /// not be back.
+    pub(super) fn lose(&self, body: &Body, numbers: &[u64], why: &str) {
+        let mut table = self.table.lock();
+        for &number in numbers {
+            let Some(replica) = body.detach(number) else { continue };
+            let (name, labels) = (&body.name, replica.labels());
+            tracing::warn!("{name} loses its copy on volume {labels}: {why}");
+            match self.journal.record(vec![Record::DropCopy { id: body.id, number }]) {
+                Ok((lsn, dead)) => {
+                    body.wait_for(lsn);
+                    self.tell_places(body.id);
+                    table.condemned.extend(dead.into_iter().map(|dead| (lsn, dead)));
+                }
+                // The manifest does not know the object, or not any more.
+                Err(_) => {
+                    let copies = Copies::of([replica.placed()]);
+                    let (id, kind) = (body.id, body.kind);
+                    let dead = copies.map(|copies| Dead { id, kind, copies, whole: false });
+                    dead.into_iter().for_each(|dead| table.condemned.push_front((0, dead)));
+                }
+            }
+        }
     }
 
     /// Records that all of a body's bytes up to `len` are durable, if that is news.
-    fn commit(&self, body: &Body, len: u64) -> Result<()> {
+    pub(super) fn commit(&self, body: &Body, len: u64) -> Result<()> {
         let mut table = self.table.lock();
         let committed = Committed { len, checksum: None };
         if let Some(name) = table.draft_of(body.id) {
-            let (id, kind, layout) = (body.id, body.kind, body.layout.clone());
+            let (id, kind, copies) = (body.id, body.kind, body.copies());
             let create =
-                Record::Create { id, kind, layout, committed: Some(committed), name: name.clone() };
+                Record::Create { id, kind, copies, committed: Some(committed), name: name.clone() };
             body.wait_for(self.journal.record(vec![create])?.0);
             table.drafts.remove(&name);
             self.placing.lock().complete(body.id, len);
@@ -453,7 +537,7 @@ impl Inner {
     }
 
     /// Records that a body will be `len` bytes long, if the manifest says it is longer.
-    fn shorten(&self, body: &Body, len: u64) -> Result<Option<Lsn>> {
+    pub(super) fn shorten(&self, body: &Body, len: u64) -> Result<Option<Lsn>> {
         let _table = self.table.lock();
         if self.committed_len(body).is_none_or(|known| known <= len) {
             return Ok(None);
@@ -469,7 +553,7 @@ impl Inner {
     }
 
     /// Records the first sync of a log.
-    fn settle(&self, log: &Body) -> Result<()> {
+    pub(super) fn settle(&self, log: &Body) -> Result<()> {
         if log.settled.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -485,14 +569,20 @@ impl Inner {
     }
 }
 
+/// An error of one part, with the names of the object and the volume.
+pub(super) fn name_part(body: &Body, replica: &Replica, part: usize, e: Error) -> Error {
+    let label = &replica.parts[part].seat.label;
+    e.within(format_args!("{} (object {}) on volume {label}", body.name, body.id))
+}
+
 /// Makes a leaf that was found when the pool was opened as long as the manifest says. Longer means
 /// that its end was never synced.
-async fn fit(body: &Body, part: usize, leaf: &dyn Object) -> Result<()> {
+async fn fit(body: &Body, replica: &Replica, part: usize, leaf: &dyn Object) -> Result<()> {
     if body.kind == Kind::Log {
-        body.len.store(leaf.len(), Ordering::Release);
+        body.set_len(leaf.len());
         return Ok(());
     }
-    let expected = body.part_len(part, body.len_recovered);
+    let expected = replica.part_len(part, body.len_recovered);
     if leaf.len() < expected {
         let what = format!("{} bytes of {expected} are there: restore it", leaf.len());
         return Err(Error::new(ErrorKind::Corrupt, what));

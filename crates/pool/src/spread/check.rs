@@ -11,8 +11,9 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::{Inner, Spread};
 use crate::leaf::{Kind, Leaf, ObjectId};
-use crate::manifest::State;
 use crate::manifest::recovery::{self, Recovered, Survey, Trust};
+use crate::manifest::state::Claimed;
+use crate::manifest::{Placed, State};
 use crate::seats::{Member, Seats};
 
 /// How many bytes a scrub reads at once.
@@ -204,15 +205,15 @@ impl Inner {
     fn labels_of(&self, name: &Name) -> String {
         self.journal.look(|state| {
             let object = state.id(name).and_then(|id| state.object(id));
-            let volumes = object.map_or(&[][..], |object| object.layout.volumes());
-            let labels: Vec<_> = volumes.iter().map(|&id| self.seats.label(id)).collect();
+            let volumes = object.into_iter().flat_map(|object| object.copies.volumes());
+            let labels: Vec<_> = volumes.map(|id| self.seats.label(id)).collect();
             labels.join(", ")
         })
     }
 }
 
 /// One name of each object.
-fn first_names(state: &State) -> BTreeMap<ObjectId, &Name> {
+pub(super) fn first_names(state: &State) -> BTreeMap<ObjectId, &Name> {
     let mut names = BTreeMap::new();
     for (name, id) in state.names("") {
         names.entry(id).or_insert(name);
@@ -232,45 +233,45 @@ fn compare(
         .flat_map(|(id, listing)| listing.iter().map(|listed| ((*id, &listed.name), listed.len)))
         .collect();
     let mut find = |volume, name: &Name, problem| {
-        let (volume, name) = (seats.label(volume).to_owned(), name.to_string());
+        let (volume, name) = (seats.label(volume), name.to_string());
         report.findings.push(Finding { volume, name, problem });
     };
     for (id, name) in first_names(state) {
         let Some(object) = state.object(id) else { continue };
-        let leaf = Leaf::Object { id, kind: object.kind }.name();
         let len = object.committed.map_or(0, |committed| committed.len);
         report.objects += 1;
         report.bytes += len;
-        for (part, &volume) in object.layout.volumes().iter().enumerate() {
-            let expected = match object.kind {
-                Kind::Log => 0,
-                Kind::Table | Kind::Data => object.layout.chunks().part_len(len, part),
-            };
-            if listings.iter().all(|(id, _)| *id != volume) {
-                find(volume, name, Problem::Away);
-                continue;
-            }
-            match lens.get(&(volume, &leaf)) {
-                None if object.kind == Kind::Log && object.committed.is_none() => {}
-                None => find(volume, name, Problem::Missing),
-                Some(&found) if found < expected => {
-                    find(volume, name, Problem::Short { found, expected });
+        for Placed { number, layout } in object.copies.iter() {
+            let leaf = Leaf::Object { id, kind: object.kind, copy: *number }.name();
+            for (part, &volume) in layout.volumes().iter().enumerate() {
+                let expected = match object.kind {
+                    Kind::Log => 0,
+                    Kind::Table | Kind::Data => layout.chunks().part_len(len, part),
+                };
+                if listings.iter().all(|(id, _)| *id != volume) {
+                    find(volume, name, Problem::Away);
+                    continue;
                 }
-                Some(_) => {}
+                match lens.get(&(volume, &leaf)) {
+                    None if object.kind == Kind::Log && object.committed.is_none() => {}
+                    None => find(volume, name, Problem::Missing),
+                    Some(&found) if found < expected => {
+                        find(volume, name, Problem::Short { found, expected });
+                    }
+                    Some(_) => {}
+                }
             }
         }
     }
     for (volume, name) in lens.keys() {
         match Leaf::parse(name) {
             Some(Leaf::Header | Leaf::Manifest { .. }) => {}
-            Some(Leaf::Object { id, kind }) => {
-                let lives = state.object(id).is_some_and(|object| object.is_at(kind, *volume));
-                if lives || is_draft(id) {
-                    continue;
-                }
-                let ours = state.object(id).is_none() && state.issued().contains(&id.0);
-                find(*volume, name, if ours { Problem::Leftover } else { Problem::Foreign });
-            }
+            Some(Leaf::Object { id, kind, copy }) => match state.claims(id, kind, copy, *volume) {
+                Claimed::Wanted => {}
+                _ if is_draft(id) => {}
+                Claimed::Issued => find(*volume, name, Problem::Leftover),
+                Claimed::Foreign => find(*volume, name, Problem::Foreign),
+            },
             None => find(*volume, name, Problem::Foreign),
         }
     }

@@ -25,26 +25,34 @@
 mod body;
 mod check;
 mod claim;
+mod copies;
+mod handle;
 mod heat;
 mod names;
 mod place;
 mod placing;
+mod turn;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::placement::{Placement, VolumeId};
 use volume::{Error, ErrorKind, Intent, Listed, Name, Object, Pending, Result, Space, Volume};
 
 use self::body::Body;
-pub use self::body::Handle;
 pub use self::check::{Finding, Problem, Progress, Report};
 pub use self::claim::Claim;
+pub use self::copies::{Copied, ObjectStat};
+pub use self::handle::Handle;
 use self::heat::DeviceHeats;
 pub use self::names::{Change, Stat};
 use self::placing::Placing;
+pub use self::volumes::{Drained, Held, Left, VolumeStat, VolumeState};
 use crate::header::{self, Header, PoolId};
 use crate::leaf::{Leaf, ObjectId};
 use crate::manifest::journal::{Journal, Lsn};
@@ -60,6 +68,7 @@ pub struct Spread(Arc<Inner>);
 pub struct Opening {
     placement: Box<dyn Placement>,
     meta: Vec<String>,
+    copies: usize,
     create: Option<PoolId>,
     trust: Trust,
 }
@@ -80,6 +89,8 @@ struct Inner {
     seats: Arc<Seats>,
     /// The volumes for logs and the manifest.
     meta: Vec<VolumeId>,
+    /// How many copies there shall be of everything.
+    copies: usize,
     /// Locked last, for as long as a decision takes.
     placing: Mutex<Placing>,
     heats: DeviceHeats,
@@ -88,6 +99,8 @@ struct Inner {
     table: Mutex<Table>,
     /// Names with an owner; see [`Claim`].
     claimed: Mutex<BTreeSet<Name>>,
+    /// Held while volumes join or leave.
+    seating: AsyncMutex<()>,
     foreign: Vec<Foreign>,
 }
 
@@ -113,6 +126,7 @@ impl Opening {
         Self {
             placement: Box::new(placement),
             meta: Vec::new(),
+            copies: 1,
             create: None,
             trust: Trust::default(),
         }
@@ -123,6 +137,15 @@ impl Opening {
     #[must_use]
     pub fn meta(mut self, labels: impl IntoIterator<Item = String>) -> Self {
         self.meta = labels.into_iter().collect();
+        self
+    }
+
+    /// Keeps so many copies of every object on as many volumes, logs too: for people whose volumes are
+    /// not durable. Default: 1. What cannot have them now is made with fewer, and mended by
+    /// [`Spread::repair`].
+    #[must_use]
+    pub fn copies(mut self, copies: usize) -> Self {
+        self.copies = copies.max(1);
         self
     }
 
@@ -159,7 +182,7 @@ impl Spread {
     /// `Invalid`: a volume does not belong here; `Unavailable`: volumes are away; `Corrupt`: a header
     /// or the manifest is damaged. The message names the volume and the way out.
     pub async fn open(members: Vec<Member>, opening: Opening) -> Result<Self> {
-        let Opening { placement, meta, create, trust } = opening;
+        let Opening { placement, meta, copies, create, trust } = opening;
         let recovered = match recovery::survey(&members, trust).await? {
             Survey::Pool(recovered) => *recovered,
             Survey::Blank { generation } => match create {
@@ -190,17 +213,19 @@ impl Spread {
             id: pool,
             seats,
             meta,
+            copies,
             placing: Mutex::new(placing),
             heats: DeviceHeats::default(),
             journal,
             table: Mutex::default(),
             claimed: Mutex::default(),
+            seating: AsyncMutex::default(),
             foreign,
         };
         for (volume, leaf) in leftovers {
             inner.table.lock().leftovers.entry(volume).or_default().push(leaf);
         }
-        let volumes = inner.seats.present().map(|(seat, _)| seat.id);
+        let volumes = inner.seats.present().into_iter().map(|(seat, _)| seat.id);
         join_all(volumes.map(|volume| inner.remove_leftovers(volume))).await;
         Ok(Self(Arc::new(inner)))
     }
@@ -228,11 +253,6 @@ impl Spread {
     #[must_use]
     pub fn id(&self) -> PoolId {
         self.0.id
-    }
-
-    /// The pool's volumes, and what people call them.
-    pub fn volumes(&self) -> impl Iterator<Item = (VolumeId, &str)> {
-        self.0.seats.all().iter().map(|seat| (seat.id, &*seat.label))
     }
 
     /// What was found on the volumes when the pool was opened and is not the pool's.
@@ -268,13 +288,12 @@ impl Spread {
 
 /// Writes the headers of a new pool. With epoch 0 they say that it is not finished.
 async fn format(id: PoolId, members: Vec<Member>, generation: u64) -> Result<Recovered> {
-    let seats = (0..).zip(members).map(|(number, Member { label, volume })| Seat {
-        id: VolumeId(number),
-        label,
-        volume: Some(volume),
-    });
+    let seats = (0..).zip(members);
+    let seats = seats
+        .map(|(number, member)| Seat::new(VolumeId(number), member.label, Some(member.volume)));
     let seats = Seats::new(seats.collect());
-    let written = seats.present().map(async |(seat, volume)| {
+    let present = seats.present();
+    let written = present.iter().map(async |(seat, volume)| {
         let (pool, volume_id, label) = (id, seat.id, seat.label.clone());
         let header = Header { pool, volume: volume_id, label, epoch: 0, seal: 0 };
         let written = header::write(&**volume, &header).await;
@@ -296,9 +315,10 @@ async fn format(id: PoolId, members: Vec<Member>, generation: u64) -> Result<Rec
 
 fn by_label(seats: &Seats, labels: &[String]) -> Result<Vec<VolumeId>> {
     let id = |label: &String| {
-        let seat = seats.all().iter().find(|seat| seat.label == *label);
+        let all = seats.all();
+        let seat = all.iter().find(|seat| seat.label == *label);
         seat.map(|seat| seat.id).ok_or_else(|| {
-            let known: Vec<_> = seats.all().iter().map(|seat| seat.label.as_str()).collect();
+            let known: Vec<_> = all.iter().map(|seat| seat.label.as_str()).collect();
             let what = format!("meta volume {label}: the pool's are {}", known.join(", "));
             Error::new(ErrorKind::Invalid, what)
         })
@@ -308,7 +328,7 @@ fn by_label(seats: &Seats, labels: &[String]) -> Result<Vec<VolumeId>> {
 
 fn name_foreign(seats: &Seats, found: Vec<(VolumeId, Listed)>) -> Vec<Foreign> {
     let named = found.into_iter().map(|(id, Listed { name, len })| Foreign {
-        volume: seats.label(id).to_owned(),
+        volume: seats.label(id),
         name,
         len,
     });
@@ -344,5 +364,12 @@ impl Volume for Spread {
 
     fn space(&self) -> Pending<'_, Space> {
         Box::pin(async move { self.0.space().await })
+    }
+
+    /// Of a volume picked at random.
+    fn expected_wait(&self) -> Duration {
+        let present = self.0.seats.present();
+        let waits: Duration = present.iter().map(|(_, volume)| volume.expected_wait()).sum();
+        waits / u32::try_from(present.len()).unwrap_or(u32::MAX).max(1)
     }
 }

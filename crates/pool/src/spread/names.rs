@@ -11,7 +11,7 @@ use super::body::Body;
 use super::{Drafts, Inner, Spread, Table};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::journal::Lsn;
-use crate::manifest::{Dead, Record, State, Stored};
+use crate::manifest::{Dead, Placed, Record, State, Stored};
 
 /// So many removed objects may keep their bytes for want of a sync.
 const CONDEMNED_MAX: usize = 64;
@@ -60,8 +60,10 @@ pub struct Stat {
     pub len: u64,
     /// How many names it has.
     pub links: u32,
-    /// Where it lies.
+    /// Where it lies, or its first copy does.
     pub layout: Layout,
+    /// Every copy, the first one first.
+    pub copies: Vec<Placed>,
 }
 
 impl Spread {
@@ -79,12 +81,13 @@ impl Spread {
     pub async fn stat(&self, name: &Name) -> Result<Stat> {
         let body = self.0.body(name)?;
         if !body.knows_len() {
-            self.0.leaf(&body, 0).await?;
+            self.0.learn_len(&body).await?;
         }
         // A draft is not in the manifest yet, and has one name.
         let links = self.0.journal.look(|state| state.object(body.id).map_or(1, Stored::links));
-        let (id, kind, len, layout) = (body.id, body.kind, body.len(), body.layout.clone());
-        Ok(Stat { id, kind, len, links, layout })
+        let (id, kind, len, copies) = (body.id, body.kind, body.len(), body.copies());
+        let layout = copies.first().layout.clone();
+        Ok(Stat { id, kind, len, links, layout, copies: copies.iter().cloned().collect() })
     }
 
     /// Every object whose name begins with `prefix`, in the order of names. A log whose volume is away
@@ -97,7 +100,7 @@ impl Spread {
         bodies.sort_by(|(a, _), (b, _)| a.cmp(b));
         let listed = bodies.into_iter().map(async |(name, body)| {
             if !body.knows_len()
-                && let Err(e) = self.0.leaf(&body, 0).await
+                && let Err(e) = self.0.learn_len(&body).await
             {
                 tracing::debug!("length of {name} not known: {e}");
             }
@@ -217,14 +220,20 @@ impl Inner {
     }
 
     /// The body of object `id`, made if nobody asked for it yet; `name` is one it has.
-    fn body_of(&self, table: &mut Table, name: &Name, id: ObjectId) -> Option<Arc<Body>> {
+    pub(super) fn body_of(
+        &self,
+        table: &mut Table,
+        name: &Name,
+        id: ObjectId,
+    ) -> Option<Arc<Body>> {
         if let Some(body) = table.bodies.get(&id) {
             return Some(Arc::clone(body));
         }
         let recorded = self.journal.recorded();
         let body = self
             .journal
-            .look(|state| Some(Arc::new(Body::stored(name, id, state.object(id)?, recorded))))?;
+            .look(|state| Some(Body::stored(name, id, state.object(id)?, recorded, &self.seats)))?;
+        let body = Arc::new(body);
         table.bodies.insert(id, Arc::clone(&body));
         Some(body)
     }
@@ -247,8 +256,8 @@ impl Inner {
         let mut scratch = self.journal.look(State::clone);
         for (name, &id) in &table.drafts {
             let Some(body) = table.bodies.get(&id) else { continue };
-            let (kind, layout, name) = (body.kind, body.layout.clone(), name.clone());
-            scratch.apply(&[Record::Create { id, kind, layout, committed: None, name }])?;
+            let (kind, copies, name) = (body.kind, body.copies(), name.clone());
+            scratch.apply(&[Record::Create { id, kind, copies, committed: None, name }])?;
         }
         let edit: Vec<_> = changes.iter().map(Change::record).collect();
         scratch.apply(&edit).map(|_| ())
@@ -281,7 +290,7 @@ impl Inner {
         }
         for id in dropped {
             if let Some(body) = table.bodies.get(&id) {
-                let dead = Dead { id, kind: body.kind, layout: body.layout.clone() };
+                let dead = Dead { id, kind: body.kind, copies: body.copies(), whole: true };
                 table.condemned.push_front((0, dead));
             }
         }
@@ -299,17 +308,20 @@ impl Inner {
                     _ => return,
                 }
                 let Some((_, dead)) = table.condemned.pop_front() else { return };
-                let body = table.bodies.remove(&dead.id);
+                let body = if dead.whole { table.bodies.remove(&dead.id) } else { None };
                 (dead, body)
             };
             let (dead, body) = dead;
             // Whoever has it open may not have read from it yet.
             if let Some(body) = body.filter(|body| body.is_open()) {
-                join_all((0..dead.layout.volumes().len()).map(|part| self.leaf(&body, part))).await;
+                for replica in body.replicas() {
+                    let parts = 0..replica.parts();
+                    join_all(parts.map(|part| self.leaf(&body, &replica, part))).await;
+                }
             }
-            for &volume in dead.layout.volumes() {
+            for (volume, leaf) in dead.leaves() {
                 // A volume that answers may do what it would not do before.
-                if self.remove_leaf(volume, dead.leaf()).await {
+                if self.remove_leaf(volume, leaf).await {
                     self.remove_leftovers(volume).await;
                 }
             }

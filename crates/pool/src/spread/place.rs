@@ -7,22 +7,42 @@ use policy::placement::{Candidate, Layout, VolumeId};
 use policy::purpose::Origin;
 use volume::{Error, ErrorKind, Intent, Io, IoBuf, Name, Object, Result, Space};
 
-use super::body::Body;
+use super::body::{Body, NewCopy};
 use super::placing::Flight;
 use super::{Inner, Spread, Table};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::journal::Lsn;
-use crate::manifest::{Committed, Record};
+use crate::manifest::{Committed, Copies, Placed, Record};
+use crate::seats::Occupied;
 
 /// An object that has leaves but no name yet.
 struct Made {
     id: ObjectId,
-    layout: Layout,
-    leaves: Vec<Arc<dyn Object>>,
+    kind: Kind,
+    copies: Vec<NewCopy>,
+    /// Held until it has a name.
+    occupied: Vec<Occupied>,
+}
+
+impl Made {
+    fn copies(&self) -> Copies {
+        let copies = Copies::of(self.copies.iter().map(|copy| copy.placed.clone()));
+        copies.expect("an object is made with a copy")
+    }
+}
+
+/// What is to be placed.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) id: ObjectId,
+    pub(super) kind: Kind,
+    pub(super) intent: &'a Intent,
+    /// On whose behalf it is written, if that is known.
+    pub(super) origin: Option<Origin>,
 }
 
 /// An error, and the volume it came from.
-type At = (VolumeId, Error);
+pub(super) type At = (VolumeId, Error);
 
 impl Spread {
     /// Makes an object of all of `data` at once: places it, writes it, syncs it, and records its name,
@@ -48,8 +68,8 @@ impl Spread {
         let made = pool.make(name, kind, &intent, Some((&data, io))).await?;
         let checksum = Some(xxhash_rust::xxh3::xxh3_64(&data));
         let committed = Some(Committed { len: data.len() as u64, checksum });
-        let named = pool.record_create(&mut pool.table.lock(), name, kind, &made, committed);
-        let lsn = pool.keep_or_drop(kind, &made, named).await?;
+        let named = pool.record_create(&mut pool.table.lock(), name, &made, committed);
+        let lsn = pool.keep_or_drop(&made, named).await?;
         pool.journal.durable(lsn).await
     }
 }
@@ -61,17 +81,17 @@ impl Inner {
         self.must_be_free(&self.table.lock(), name)?;
         self.journal.ready().await?;
         let made = self.make(name, kind, intent, None).await?;
-        let named = self.name_empty(name, kind, &made);
-        let (lsn, body) = self.keep_or_drop(kind, &made, named).await?;
+        let named = self.name_empty(name, &made);
+        let (lsn, body) = self.keep_or_drop(&made, named).await?;
         self.journal.written(lsn).await?;
         Ok(body)
     }
 
-    fn name_empty(&self, name: &Name, kind: Kind, made: &Made) -> Result<(Lsn, Arc<Body>)> {
-        let body = Body::new(name, made.id, kind, made.layout.clone(), made.leaves.clone());
+    fn name_empty(&self, name: &Name, made: &Made) -> Result<(Lsn, Arc<Body>)> {
+        let body = Body::new(name, made.id, made.kind, &made.copies, &self.seats);
         let mut table = self.table.lock();
-        let lsn = if kind == Kind::Log {
-            self.record_create(&mut table, name, kind, made, None)?
+        let lsn = if made.kind == Kind::Log {
+            self.record_create(&mut table, name, made, None)?
         } else {
             self.must_be_free(&table, name)?;
             table.drafts.insert(name.clone(), made.id);
@@ -88,13 +108,12 @@ impl Inner {
         &self,
         table: &mut Table,
         name: &Name,
-        kind: Kind,
         made: &Made,
         committed: Option<Committed>,
     ) -> Result<Lsn> {
         self.must_be_free(table, name)?;
-        let (id, layout, name) = (made.id, made.layout.clone(), name.clone());
-        let create = Record::Create { id, kind, layout, committed, name };
+        let (id, kind, copies, name) = (made.id, made.kind, made.copies(), name.clone());
+        let create = Record::Create { id, kind, copies, committed, name };
         Ok(self.journal.record(vec![create])?.0)
     }
 
@@ -108,14 +127,21 @@ impl Inner {
     }
 
     /// Removes the leaves of an object that got no name after all.
-    async fn keep_or_drop<T>(&self, kind: Kind, made: &Made, named: Result<T>) -> Result<T> {
+    async fn keep_or_drop<T>(&self, made: &Made, named: Result<T>) -> Result<T> {
         if named.is_err() {
             self.forget_table(made.id);
-            for &volume in made.layout.volumes() {
-                self.remove_leaf(volume, Leaf::Object { id: made.id, kind }).await;
+            for NewCopy { placed, .. } in &made.copies {
+                self.remove_copy(made.id, made.kind, placed).await;
             }
         }
         named
+    }
+
+    /// Removes the leaves of a copy.
+    pub(super) async fn remove_copy(&self, id: ObjectId, kind: Kind, placed: &Placed) {
+        for &volume in placed.layout.volumes() {
+            self.remove_leaf(volume, Leaf::Object { id, kind, copy: placed.number }).await;
+        }
     }
 
     /// All the room on the volumes that answer.
@@ -139,9 +165,11 @@ impl Inner {
         }
     }
 
+    /// How much room is on each volume that is there and holds objects.
     async fn spaces(&self) -> Vec<(VolumeId, Result<Space>)> {
-        join_all(self.seats.present().map(async |(seat, volume)| (seat.id, volume.space().await)))
-            .await
+        let present = self.seats.present();
+        let present = present.iter().filter(|(seat, _)| !seat.is_closed());
+        join_all(present.map(async |(seat, volume)| (seat.id, volume.space().await))).await
     }
 
     /// Makes leaves for a new object, with all of `data` in them and synced if there is any, on the
@@ -156,16 +184,23 @@ impl Inner {
         let mut failed: Vec<At> = Vec::new();
         loop {
             let id = self.journal.issue_id().await?;
-            let origin = data.map(|(_, io)| io.origin);
-            let flight = match self.choose(id, kind, intent, origin, &failed).await {
-                Ok(flight) => flight,
+            let wanted = Wanted { id, kind, intent, origin: data.map(|(_, io)| io.origin) };
+            let (flight, occupied) = match self.choose(wanted, &failed, None).await {
+                Ok(chosen) => chosen,
                 Err(away) => {
                     failed.extend(away);
                     return Err(self.nowhere(name, intent, failed));
                 }
             };
-            match self.make_leaves(id, kind, flight.layout(), intent, data).await {
-                Ok(leaves) => return Ok(Made { id, layout: flight.land(), leaves }),
+            let placed = Placed { number: 0, layout: flight.layout().clone() };
+            match self.make_leaves(id, kind, &placed, intent, data).await {
+                Ok(leaves) => {
+                    flight.land();
+                    let copies = vec![NewCopy { placed, leaves }];
+                    let mut made = Made { id, kind, copies, occupied };
+                    self.make_more(&mut made, name, wanted, data, failed).await;
+                    return Ok(made);
+                }
                 // Somebody put an object there that has our next id: it is not ours, take another.
                 Err((_, e)) if e.kind() == ErrorKind::AlreadyExists => {}
                 Err((volume, e)) if is_about_the_volume(&e) => {
@@ -181,19 +216,73 @@ impl Inner {
         }
     }
 
-    /// Asks placement, with the volumes as they are now. Logs go to the volumes for metadata if these
-    /// have room. If it finds none: the volumes that did not answer.
-    async fn choose(
+    /// Makes as many copies as the pool keeps of everything, as far as volumes take them.
+    async fn make_more(
         &self,
-        id: ObjectId,
-        kind: Kind,
-        intent: &Intent,
-        origin: Option<Origin>,
+        made: &mut Made,
+        name: &Name,
+        wanted: Wanted<'_>,
+        data: Option<(&IoBuf, Io)>,
+        mut failed: Vec<At>,
+    ) {
+        while made.copies.len() < self.copies {
+            let taken: Vec<_> = made.copies().volumes().collect();
+            let chosen = self.choose(wanted, &failed, Some(&taken)).await;
+            let number = self.journal.issue_id().await;
+            let (Ok((flight, occupied)), Ok(ObjectId(number))) = (chosen, number) else {
+                let (copies, wanted) = (made.copies.len(), self.copies);
+                tracing::debug!("{name} is made with {copies} of {wanted} copies");
+                return;
+            };
+            let placed = Placed { number, layout: flight.layout().clone() };
+            match self.make_leaves(wanted.id, wanted.kind, &placed, wanted.intent, data).await {
+                Ok(leaves) => {
+                    flight.land();
+                    made.copies.push(NewCopy { placed, leaves });
+                    made.occupied.extend(occupied);
+                    self.placing.lock().set_places(wanted.id, &made.copies());
+                }
+                Err((volume, e)) => {
+                    let label = self.seats.label(volume);
+                    tracing::warn!("a copy of {name} does not go to volume {label}: {e}");
+                    failed.push((volume, e));
+                }
+            }
+        }
+    }
+
+    /// Asks placement, with the volumes as they are now. For one more copy of an object only volumes
+    /// will do that are not `taken` by the others. Logs go to the volumes for metadata if these have
+    /// room. If it finds none: the volumes that did not answer.
+    pub(super) async fn choose(
+        &self,
+        wanted: Wanted<'_>,
         failed: &[At],
+        taken: Option<&[VolumeId]>,
+    ) -> std::result::Result<(Flight<'_>, Vec<Occupied>), Vec<At>> {
+        loop {
+            let flight = self.choose_once(wanted, failed, taken).await?;
+            let volumes = flight.layout().volumes().iter();
+            let occupied = volumes.map(|&volume| self.seats.seat(volume).occupy());
+            // A volume that is just leaving is not among the next candidates.
+            if let Some(occupied) = occupied.collect() {
+                return Ok((flight, occupied));
+            }
+        }
+    }
+
+    async fn choose_once(
+        &self,
+        wanted: Wanted<'_>,
+        failed: &[At],
+        taken: Option<&[VolumeId]>,
     ) -> std::result::Result<Flight<'_>, Vec<At>> {
+        let draining = self.journal.look(|state| state.draining().clone());
         let (mut all, mut away) = (Vec::new(), Vec::new());
         for (volume, space) in self.spaces().await {
-            let is_out = failed.iter().any(|(other, _)| *other == volume);
+            let is_out = failed.iter().any(|(other, _)| *other == volume)
+                || taken.is_some_and(|taken| taken.contains(&volume))
+                || draining.contains(&volume);
             all.push(match space {
                 Ok(Space { total, free }) if !is_out => Candidate::new(volume, free, total),
                 Err(e) if !is_out => {
@@ -203,30 +292,37 @@ impl Inner {
                 _ => Candidate::away(volume),
             });
         }
+        let Wanted { id, kind, intent, origin } = wanted;
         let intent = match kind {
             Kind::Log => &Intent { len: intent.len, ..Intent::LOG },
             Kind::Table | Kind::Data => intent,
         };
         let for_meta = all.iter().filter(|c| self.meta.contains(&c.volume));
+        let for_meta: Vec<_> = for_meta.copied().collect();
         let mut placing = self.placing.lock();
+        let mut choose = |candidates| match taken {
+            None => placing.choose(id, intent, origin, candidates),
+            Some(_) => placing.choose_copy(id, intent, origin, candidates),
+        };
         let chosen = match kind {
-            Kind::Log => placing.choose(id, intent, origin, for_meta.copied()),
+            Kind::Log => choose(for_meta),
             Kind::Table | Kind::Data => None,
         };
-        let chosen = chosen.or_else(|| placing.choose(id, intent, origin, all.iter().copied()));
+        let chosen = chosen.or_else(|| choose(all));
         chosen.map(|chosen| Flight::of(self, id, chosen)).ok_or(away)
     }
 
-    /// Makes the leaves of one object, all or none.
-    async fn make_leaves(
+    /// Makes the leaves of one copy, all or none.
+    pub(super) async fn make_leaves(
         &self,
         id: ObjectId,
         kind: Kind,
-        layout: &Layout,
+        placed: &Placed,
         intent: &Intent,
         data: Option<(&IoBuf, Io)>,
     ) -> std::result::Result<Vec<Arc<dyn Object>>, At> {
-        let leaf = Leaf::Object { id, kind };
+        let leaf = Leaf::Object { id, kind, copy: placed.number };
+        let layout = &placed.layout;
         let chunks = layout.chunks();
         let made = (0..).zip(layout.volumes()).map(async |(part, &volume)| {
             let len = intent.len.map(|len| chunks.part_len(len, part));
@@ -265,7 +361,7 @@ impl Inner {
             .map(|(volume, e)| format!("volume {}: {e}", self.seats.label(*volume)))
             .collect();
         // Those that answered and were not tried have no room for it.
-        let tried_all = failed.len() == self.seats.present().count();
+        let tried_all = failed.len() == self.seats.present().len();
         let kind = match failed.last() {
             Some((_, e)) if tried_all && failed.iter().all(|(_, f)| f.kind() == e.kind()) => {
                 e.kind()

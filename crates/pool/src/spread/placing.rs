@@ -15,7 +15,7 @@ use volume::{Intent, Name};
 use super::heat::Rates;
 use super::{Inner, Spread};
 use crate::leaf::{self, ObjectId};
-use crate::manifest::State;
+use crate::manifest::{Copies, State};
 
 /// The policy, and what it is asked with.
 pub(super) struct Placing {
@@ -33,6 +33,8 @@ pub(super) struct Chosen {
     /// Reads a second that are expected.
     rate: f32,
     is_flush: bool,
+    /// The object is there whether this one gets there or not.
+    is_copy: bool,
 }
 
 impl Chosen {
@@ -68,10 +70,8 @@ impl Placing {
         origin: Option<Origin>,
         candidates: impl IntoIterator<Item = Candidate>,
     ) -> Option<Chosen> {
-        let candidates: Vec<_> = candidates.into_iter().map(|c| self.weights.on(c)).collect();
         let rate = self.expected(intent, origin);
-        let new = New { object: id.0, intent, rate };
-        let layout = self.policy.choose(new, &candidates, &self.tables)?;
+        let layout = self.ask(id, intent, rate, candidates)?;
         if let Kind::Table { family, level, range } = &intent.kind {
             self.tables.insert(Table {
                 object: id.0,
@@ -85,11 +85,48 @@ impl Placing {
             });
         }
         let is_flush = origin == Some(Origin::Flush);
-        let chosen = Chosen { layout, len: intent.len.unwrap_or(0), rate, is_flush };
+        let len = intent.len.unwrap_or(0);
+        Some(self.expect(Chosen { layout, len, rate, is_flush, is_copy: false }))
+    }
+
+    /// As [`Placing::choose`] for one more copy of an object that is known already. Where it is then has
+    /// to be said by [`Placing::set_places`].
+    pub(super) fn choose_copy(
+        &mut self,
+        id: ObjectId,
+        intent: &Intent,
+        origin: Option<Origin>,
+        candidates: impl IntoIterator<Item = Candidate>,
+    ) -> Option<Chosen> {
+        let layout = self.ask(id, intent, 0.0, candidates)?;
+        let is_flush = origin == Some(Origin::Flush);
+        let len = intent.len.unwrap_or(0);
+        Some(self.expect(Chosen { layout, len, rate: 0.0, is_flush, is_copy: true }))
+    }
+
+    fn ask(
+        &mut self,
+        id: ObjectId,
+        intent: &Intent,
+        rate: f32,
+        candidates: impl IntoIterator<Item = Candidate>,
+    ) -> Option<Layout> {
+        let candidates: Vec<_> = candidates.into_iter().map(|c| self.weights.on(c)).collect();
+        self.policy.choose(New { object: id.0, intent, rate }, &candidates, &self.tables)
+    }
+
+    /// Counts what was chosen as on its way.
+    fn expect(&mut self, chosen: Chosen) -> Chosen {
         for (volume, bytes, rate) in chosen.parts() {
             self.weights.place(volume, bytes, f64::from(rate));
         }
-        Some(chosen)
+        chosen
+    }
+
+    /// An object has these copies now.
+    pub(super) fn set_places(&mut self, id: ObjectId, copies: &Copies) {
+        let volumes: Vec<_> = copies.volumes().collect();
+        self.tables.set_places(id.0, &volumes);
     }
 
     /// How hot a new table will be: as the tables it takes the place of are.
@@ -143,7 +180,7 @@ pub(super) fn tables_of(state: &State) -> Tables {
             level: None,
             keys: None,
             len: stored.committed.map_or(0, |committed| committed.len),
-            on: stored.layout.volumes(),
+            on: &stored.copies.volumes().collect::<Vec<_>>(),
             rate: 0.0,
             leaving: false,
         });
@@ -161,9 +198,8 @@ impl<'a> Flight<'a> {
     }
 
     /// The bytes are where they should be.
-    pub(super) fn land(mut self) -> Layout {
+    pub(super) fn land(mut self) {
         self.landed = true;
-        self.chosen.layout.clone()
     }
 }
 
@@ -172,7 +208,9 @@ impl Drop for Flight<'_> {
         let (id, chosen) = (self.id, &self.chosen);
         self.pool.placing.lock().settle(chosen, self.landed);
         if !self.landed {
-            self.pool.forget_table(id);
+            if !chosen.is_copy {
+                self.pool.forget_table(id);
+            }
         } else if chosen.rate > 0.0 {
             for (volume, bytes, rate) in chosen.parts() {
                 self.pool.heats.begin(volume, id, bytes, rate);
@@ -253,7 +291,8 @@ impl Spread {
     #[must_use]
     pub fn weights(&self) -> BTreeMap<VolumeId, f64> {
         let placing = self.0.placing.lock();
-        self.volumes().map(|(id, _)| (id, placing.weights.weight(id))).collect()
+        let all = self.0.seats.all();
+        all.iter().map(|seat| (seat.id, placing.weights.weight(seat.id))).collect()
     }
 
     /// Reads a second that went to each copy of each object that is not cold, when they were last

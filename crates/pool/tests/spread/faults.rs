@@ -14,20 +14,20 @@ use crate::model::{Model, Op, view};
 use crate::rig::{IO, get, manifests, members, mems, name, open, opening, put};
 
 /// Volumes under one plan.
-struct Rig {
-    mems: Vec<Mem>,
+pub(crate) struct Rig {
+    pub(crate) mems: Vec<Mem>,
     faults: Vec<Arc<Fault<Mem>>>,
-    plan: FaultPlan,
+    pub(crate) plan: FaultPlan,
 }
 
 impl Rig {
-    fn new(mems: Vec<Mem>) -> Self {
+    pub(crate) fn new(mems: Vec<Mem>) -> Self {
         let (plan, clock) = (FaultPlan::new(0), Clock::simulated());
         let fault = |mem: &Mem| Arc::new(Fault::new(mem.clone(), mem.label(), &plan, &clock));
         Self { faults: mems.iter().map(fault).collect(), mems, plan }
     }
 
-    async fn open(&self) -> Result<Spread> {
+    pub(crate) async fn open(&self) -> Result<Spread> {
         open(&self.faults).await
     }
 

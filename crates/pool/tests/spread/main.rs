@@ -4,6 +4,7 @@
 mod belonging;
 mod compacting;
 mod conforming;
+mod copying;
 mod crashes;
 mod damage;
 mod faults;

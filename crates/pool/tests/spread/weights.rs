@@ -5,7 +5,7 @@ use policy::placement::{Keys, LeastOverlap, RoundRobin, VolumeId};
 use policy::purpose::{Origin, Step};
 use policy::units::KIB;
 use policy::weight::Seen;
-use pool::spread::{Change, Opening, Spread};
+use pool::spread::{Change, Opening, Spread, VolumeStat};
 use volume::layer::call::Op as Call;
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::mem::Mem;
@@ -67,7 +67,13 @@ fn rate_of(pool: &Spread, text: &str) -> f32 {
 fn seen(pool: &Spread, paid: u64) -> Vec<Seen> {
     let volumes = pool.volumes();
     volumes
-        .map(|(volume, _)| Seen { volume, paid: Some(paid), commits: 0, saturated: false })
+        .iter()
+        .map(|&VolumeStat { id: volume, .. }| Seen {
+            volume,
+            paid: Some(paid),
+            commits: 0,
+            saturated: false,
+        })
         .collect()
 }
 

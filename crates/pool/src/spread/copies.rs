@@ -1,0 +1,484 @@
+//! More copies of an object, and fewer: for load, and for volumes that are emptied or lost.
+//!
+//! A copy is made in numbered steps (MECHANISMS 3.6):
+//!
+//! 1. pin the object, so that it stays readable even if it is removed, and give the copy a number that
+//!    no other copy ever had;
+//! 2. read it in pieces from the copies where they wait least, and write the pieces to a leaf of that
+//!    number; give up when the object is gone;
+//! 3. compare the checksum, sync the leaf;
+//! 4. record the copy, if the object still lives;
+//! 5. once that is durable, let readers see it.
+//!
+//! Cut before 4 is durable, the leaf is an orphan: the manifest issued its number and does not know
+//! it, so it goes when the pool is opened. After that the copy is as good as any.
+//!
+//! An object that can still be written to is followed while it changes: pieces that were written
+//! behind the copy's back are read again, and for the last of them writers wait.
+
+use std::sync::Arc;
+
+use policy::placement::{Candidate, Layout, VolumeId};
+use policy::purpose::Origin;
+use policy::units::KIB;
+use volume::{Error, ErrorKind, Intent, Io, IoBufMut, Name, Object, Result};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::body::{Body, Replica};
+use super::handle::Handle;
+use super::{Inner, Spread};
+use crate::leaf::{Kind, Leaf, ObjectId};
+use crate::manifest::{Placed, Record, Stored};
+use crate::seats::Occupied;
+
+/// How much is read at once: one operation of most contracts.
+const PIECE: u64 = 256 * KIB;
+
+/// What is known of an object and its copies.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ObjectStat {
+    /// Its number.
+    pub id: ObjectId,
+    /// One of its names.
+    pub name: Name,
+    /// What it is.
+    pub kind: Kind,
+    /// Its length in bytes; of a log the length at its first sync.
+    pub len: u64,
+    /// Whether it was written whole and never changes.
+    pub sealed: bool,
+    /// Its copies, the first one first.
+    pub copies: Vec<Placed>,
+}
+
+/// A copy that was made.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Copied {
+    /// The copy's number.
+    pub number: u64,
+    /// How long it is, in bytes.
+    pub len: u64,
+}
+
+/// Why one copy of an object was not good enough to be copied, or nothing.
+type Hashed = Option<u64>;
+
+impl Spread {
+    /// Every object that has a name and was synced once, in the order of names; each once.
+    #[must_use]
+    pub fn objects(&self) -> Vec<ObjectStat> {
+        let mut seen = std::collections::HashSet::new();
+        self.0.journal.look(|state| {
+            let named = state.names("").filter(|(_, id)| seen.insert(*id));
+            let stats = named.filter_map(|(name, id)| Some(stat(id, name, state.object(id)?)));
+            stats.collect()
+        })
+    }
+
+    /// What is known of one object, without its names.
+    #[must_use]
+    pub fn copies_of(&self, id: ObjectId) -> Vec<Placed> {
+        self.0.journal.look(|state| {
+            let copies = state.object(id).map(|object| &object.copies);
+            copies.into_iter().flat_map(|copies| copies.iter().cloned()).collect()
+        })
+    }
+
+    /// Makes a copy of an object on volume `to`, in the class of `io`. The copy is durable and read
+    /// from when it is ready. Dropping the future leaves an orphan at most, which goes later.
+    ///
+    /// # Errors
+    /// `Gone`: the object was removed meanwhile. `AlreadyExists`: there is a copy on `to`. `Invalid`:
+    /// no object goes there. `OutOfSpace`, `Unavailable`, `Busy`: try again, or elsewhere.
+    /// `Corrupt`: no copy of the object is what was written.
+    pub async fn copy(&self, id: ObjectId, to: VolumeId, io: Io) -> Result<Copied> {
+        let seat = self.0.seats.get(to);
+        let takes_none = || {
+            let label = self.0.seats.label(to);
+            let what = format!("volume {label} takes no copies: it is being emptied, or not here");
+            Error::new(ErrorKind::Invalid, what)
+        };
+        let drains = self.0.journal.look(|state| state.draining().contains(&to));
+        let occupied = seat.filter(|_| !drains).and_then(|seat| seat.occupy());
+        let occupied = vec![occupied.ok_or_else(takes_none)?];
+        self.copy_as(id, Layout::Whole { volume: to }, occupied, io).await
+    }
+
+    pub(super) async fn copy_as(
+        &self,
+        id: ObjectId,
+        layout: Layout,
+        occupied: Vec<Occupied>,
+        io: Io,
+    ) -> Result<Copied> {
+        let pool = &self.0;
+        let handle = self.handle(pool.body_by_id(id)?);
+        pool.must_lack(id, &layout)?;
+        pool.journal.ready().await?;
+        let placed = Placed { number: pool.journal.issue_id().await?.0, layout };
+        if handle.body().kind == Kind::Log && !handle.body().knows_len() {
+            pool.learn_len(handle.body()).await?;
+        }
+        let len = handle.len();
+        pool.must_have_room(&placed.layout, len).await?;
+        let mut orphan = Orphan { pool, id, kind: handle.body().kind, placed: placed.clone() };
+        let intent = match handle.body().kind {
+            Kind::Log => Intent { len: Some(len), ..Intent::LOG },
+            Kind::Table | Kind::Data => Intent { len: Some(len), ..Intent::DATA },
+        };
+        let made = pool.make_leaves(id, handle.body().kind, &placed, &intent, None).await;
+        let leaves = made.map_err(|(volume, e)| {
+            let label = pool.seats.label(volume);
+            e.within(format_args!("a copy of {} on volume {label}", handle.body().name))
+        })?;
+        let target = Target { placed: &placed, leaves };
+        let copied = match handle.body().sealed {
+            true => self.copy_sealed(&handle, &target, io).await,
+            false => self.copy_living(&handle, &target, io).await,
+        };
+        match copied {
+            Ok(len) => {
+                orphan.placed.number = 0;
+                drop(occupied);
+                Ok(Copied { number: placed.number, len })
+            }
+            Err(e) => {
+                // Its end was not recorded, or the object's was.
+                orphan.placed.number = 0;
+                if !pool.has_copy(id, placed.number) {
+                    pool.remove_copy(id, handle.body().kind, &placed).await;
+                }
+                Err(e)
+            }
+        }
+    }
+
+    async fn copy_sealed(&self, handle: &Handle, target: &Target<'_>, io: Io) -> Result<u64> {
+        let (pool, body) = (&self.0, handle.body());
+        let expected = pool.checksum(body.id)?;
+        let mut found = self.copy_whole(handle, None, target, io).await?;
+        if found != expected {
+            // One of the copies is damaged, and nobody knows which: each by itself, then.
+            for replica in body.replicas() {
+                tracing::warn!("{}: read again from volume {}", body.name, replica.labels());
+                found = self.copy_whole(handle, Some(&replica), target, io).await.unwrap_or(None);
+                if found == expected {
+                    break;
+                }
+            }
+        }
+        if found != expected {
+            let what = format!(
+                "{} (object {}): no copy is what was written: restore it",
+                body.name, body.id
+            );
+            return Err(Error::new(ErrorKind::Corrupt, what));
+        }
+        target.sync(io).await?;
+        let len = body.len();
+        self.record_copy(body, target.placed).await?;
+        Ok(len)
+    }
+
+    /// Copies everything from one copy, or piece by piece from any; gives the checksum of it.
+    async fn copy_whole(
+        &self,
+        handle: &Handle,
+        from: Option<&Replica>,
+        target: &Target<'_>,
+        io: Io,
+    ) -> Result<Hashed> {
+        let len = handle.len();
+        let mut hash = Xxh3::new();
+        let mut at = 0;
+        while at < len {
+            self.0.must_live(handle.body().id)?;
+            let into = IoBufMut::zeroed(PIECE.min(len - at) as usize);
+            let read = match from {
+                Some(replica) => handle.read_from(replica, at, into, io).await?,
+                None => handle.read_at(at, into, io).await?,
+            };
+            hash.update(&read);
+            let step = read.len() as u64;
+            target.write(at, read, io).await?;
+            at += step;
+        }
+        Ok(Some(hash.digest()))
+    }
+
+    /// Copies an object that may be written to meanwhile.
+    async fn copy_living(&self, handle: &Handle, target: &Target<'_>, io: Io) -> Result<u64> {
+        let body = handle.body();
+        let mut at = 0;
+        body.turn.take_touched();
+        for round in 0.. {
+            // What changes behind `at` is found next time round.
+            at = self.follow(handle, target, at, io).await?;
+            target.sync(io).await?;
+            // So much may be left for writers to wait for: more with each round, so that it ends.
+            let left_max = PIECE << round.min(6);
+            at = body.turn.take_touched().unwrap_or(u64::MAX).min(at);
+            if handle.len().saturating_sub(at) > left_max {
+                continue;
+            }
+            let alone = body.turn.alone().await;
+            at = body.turn.take_touched().unwrap_or(u64::MAX).min(at);
+            if handle.len().saturating_sub(at) > left_max {
+                continue;
+            }
+            // Users wait from here on.
+            let io = Io::new(Origin::UserWrite, io.step);
+            at = self.follow(handle, target, at, io).await?;
+            target.cut(at).await?;
+            target.sync(io).await?;
+            self.record_copy(body, target.placed).await?;
+            drop(alone);
+            return Ok(at);
+        }
+        unreachable!("rounds are not counted out")
+    }
+
+    /// Copies from `at` to the end; gives where that is.
+    async fn follow(
+        &self,
+        handle: &Handle,
+        target: &Target<'_>,
+        mut at: u64,
+        io: Io,
+    ) -> Result<u64> {
+        loop {
+            self.0.must_live(handle.body().id)?;
+            let read = handle.read_at(at, IoBufMut::zeroed(PIECE as usize), io).await?;
+            if read.is_empty() {
+                return Ok(at.min(handle.len()));
+            }
+            let step = read.len() as u64;
+            target.write(at, read, io).await?;
+            at += step;
+        }
+    }
+
+    /// Steps 4 and 5.
+    async fn record_copy(&self, body: &Body, placed: &Placed) -> Result<()> {
+        let pool = &self.0;
+        let lsn = {
+            let _table = pool.table.lock();
+            pool.must_lack(body.id, &placed.layout)?;
+            let add = Record::AddCopy { id: body.id, placed: placed.clone() };
+            let lsn = pool.journal.record(vec![add])?.0;
+            pool.tell_places(body.id);
+            lsn
+        };
+        pool.journal.durable(lsn).await?;
+        let table = pool.table.lock();
+        // It may have been dropped again already.
+        if pool.has_copy(body.id, placed.number) {
+            body.attach(placed, &pool.seats);
+        }
+        drop(table);
+        Ok(())
+    }
+
+    /// Drops the copy of an object that lies on volume `from`. Durable on return; the bytes go then.
+    ///
+    /// # Errors
+    /// `NotFound`: there is none. `Invalid`: it is the only one. `Unavailable`: all others are away;
+    /// or no volume takes the manifest, and it is dropped when one was mended.
+    pub async fn drop_copy(&self, id: ObjectId, from: VolumeId) -> Result<()> {
+        let pool = &self.0;
+        let body = pool.body_by_id(id)?;
+        pool.journal.ready().await?;
+        // A write that is under way counts on the copies it began with.
+        let alone = match body.sealed {
+            true => None,
+            false => Some(body.turn.alone().await),
+        };
+        let lsn = {
+            let mut table = pool.table.lock();
+            let number = pool.droppable(&body, from)?;
+            let (lsn, dead) = pool.journal.record(vec![Record::DropCopy { id, number }])?;
+            body.detach(number);
+            body.wait_for(lsn);
+            pool.tell_places(id);
+            table.condemned.extend(dead.into_iter().map(|dead| (lsn, dead)));
+            lsn
+        };
+        drop(alone);
+        pool.journal.durable(lsn).await?;
+        pool.bury().await;
+        Ok(())
+    }
+}
+
+/// The leaves a copy is written to.
+struct Target<'a> {
+    placed: &'a Placed,
+    leaves: Vec<Arc<dyn Object>>,
+}
+
+impl Target<'_> {
+    async fn write(&self, at: u64, data: IoBufMut, io: Io) -> Result<()> {
+        let data = data.freeze();
+        for piece in self.placed.layout.chunks().pieces(at, data.len() as u64) {
+            let from = piece.at as usize;
+            let data = data.slice(from..from + piece.len as usize);
+            self.leaves[piece.part].write_at(piece.inner, data, io).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes it `len` bytes long.
+    async fn cut(&self, len: u64) -> Result<()> {
+        let chunks = self.placed.layout.chunks();
+        for (part, leaf) in self.leaves.iter().enumerate() {
+            let len = chunks.part_len(len, part);
+            if leaf.len() != len {
+                leaf.set_len(len).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn sync(&self, io: Io) -> Result<()> {
+        for leaf in &self.leaves {
+            leaf.sync(io).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A copy that is not recorded yet. Given up half-way, its leaves are left for later.
+struct Orphan<'a> {
+    pool: &'a Inner,
+    id: ObjectId,
+    kind: Kind,
+    /// With the number 0 there is nothing to do.
+    placed: Placed,
+}
+
+impl Drop for Orphan<'_> {
+    fn drop(&mut self) {
+        let copy = self.placed.number;
+        if copy == 0 || self.pool.has_copy(self.id, copy) {
+            return;
+        }
+        let leaf = Leaf::Object { id: self.id, kind: self.kind, copy };
+        let mut table = self.pool.table.lock();
+        for &volume in self.placed.layout.volumes() {
+            table.leftovers.entry(volume).or_default().push(leaf);
+        }
+    }
+}
+
+impl Inner {
+    /// Tells placement where the copies of an object are. Under the lock of the table.
+    pub(super) fn tell_places(&self, id: ObjectId) {
+        let copies = self.journal.look(|state| Some(state.object(id)?.copies.clone()));
+        if let Some(copies) = copies {
+            self.placing.lock().set_places(id, &copies);
+        }
+    }
+
+    /// The body of an object of the manifest.
+    ///
+    /// # Errors
+    /// `Gone`: there is none.
+    pub(super) fn body_by_id(&self, id: ObjectId) -> Result<Arc<Body>> {
+        let mut table = self.table.lock();
+        if !self.journal.look(|state| state.object(id).is_some()) {
+            return Err(gone(id));
+        }
+        if let Some(body) = table.bodies.get(&id) {
+            return Ok(Arc::clone(body));
+        }
+        let name = self.journal.look(|state| {
+            let mut names = state.names("");
+            names.find(|(_, other)| *other == id).map(|(name, _)| name.clone())
+        });
+        let body = name.and_then(|name| self.body_of(&mut table, &name, id));
+        body.ok_or_else(|| gone(id))
+    }
+
+    /// # Errors
+    /// `Gone`: the object was removed.
+    fn must_live(&self, id: ObjectId) -> Result<()> {
+        if self.journal.look(|state| state.object(id).is_some()) { Ok(()) } else { Err(gone(id)) }
+    }
+
+    /// The checksum of a sealed object.
+    fn checksum(&self, id: ObjectId) -> Result<Hashed> {
+        let committed = self.journal.look(|state| Some(state.object(id)?.committed));
+        Ok(committed.ok_or_else(|| gone(id))?.and_then(|committed| committed.checksum))
+    }
+
+    fn has_copy(&self, id: ObjectId, number: u64) -> bool {
+        let has = |object: &Stored| object.copies.get(number).is_some();
+        self.journal.look(|state| state.object(id).is_some_and(has))
+    }
+
+    /// Checks that no volume of `layout` holds anything of an object.
+    fn must_lack(&self, id: ObjectId, layout: &Layout) -> Result<()> {
+        self.journal.look(|state| {
+            let object = state.object(id).ok_or_else(|| gone(id))?;
+            match object.copies.volumes().find(|volume| layout.volumes().contains(volume)) {
+                None => Ok(()),
+                Some(volume) => {
+                    let label = self.seats.label(volume);
+                    let what = format!("object {id} has a copy on volume {label}");
+                    Err(Error::new(ErrorKind::AlreadyExists, what))
+                }
+            }
+        })
+    }
+
+    async fn must_have_room(&self, layout: &Layout, len: u64) -> Result<()> {
+        for (part, &volume) in layout.volumes().iter().enumerate() {
+            let space = self.seats.volume(volume)?.space().await?;
+            let candidate = Candidate::new(volume, space.free, space.total);
+            if !candidate.takes(layout.chunks().part_len(len, part)) {
+                let label = self.seats.label(volume);
+                let what = format!("volume {label}: no room for a copy of {len} bytes");
+                return Err(Error::new(ErrorKind::OutOfSpace, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of the copy on volume `from`, if the object can do without it.
+    fn droppable(&self, body: &Body, from: VolumeId) -> Result<u64> {
+        let copies = self.journal.look(|state| Some(state.object(body.id)?.copies.clone()));
+        let copies = copies.ok_or_else(|| gone(body.id))?;
+        let here = |placed: &Placed| placed.layout.volumes().contains(&from);
+        let label = || self.seats.label(from);
+        let found = copies.iter().find(|placed| here(placed)).ok_or_else(|| {
+            let what = format!("{}: no copy on volume {}", body.name, label());
+            Error::new(ErrorKind::NotFound, what)
+        })?;
+        if copies.count() == 1 {
+            let what = format!("{}: its only copy is on volume {}", body.name, label());
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        let is_there = |number| body.replica(number).is_some_and(|replica| replica.is_here());
+        let mut others = copies.iter().filter(|placed| placed.number != found.number);
+        if is_there(found.number) && !others.any(|placed| is_there(placed.number)) {
+            let what = format!("{}: its other copies are away", body.name);
+            return Err(Error::new(ErrorKind::Unavailable, what));
+        }
+        Ok(found.number)
+    }
+}
+
+fn stat(id: ObjectId, name: &Name, object: &Stored) -> ObjectStat {
+    ObjectStat {
+        id,
+        name: name.clone(),
+        kind: object.kind,
+        len: object.committed.map_or(0, |committed| committed.len),
+        sealed: object.is_sealed(),
+        copies: object.copies.iter().cloned().collect(),
+    }
+}
+
+fn gone(id: ObjectId) -> Error {
+    Error::new(ErrorKind::Gone, format!("object {id} was removed"))
+}

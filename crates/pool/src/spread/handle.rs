@@ -1,0 +1,441 @@
+//! An open object of a pool: which copies its reads and writes go to.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use policy::placement::{Piece, VolumeId};
+use volume::task::block_on;
+use volume::{Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Result, blocking};
+
+use super::Spread;
+use super::body::{Body, Replica, Stick, Way, name_part};
+use crate::leaf::{Kind, ObjectId};
+
+/// An open object of a pool.
+///
+/// A read goes to the copy where it would wait least, by what waits at the gates. If that fails, the
+/// others are asked: an error means that no copy could answer.
+pub struct Handle {
+    pool: Spread,
+    body: Arc<Body>,
+    stick: Stick,
+}
+
+impl Spread {
+    pub(super) fn handle(&self, body: Arc<Body>) -> Handle {
+        body.open_handle();
+        Handle { pool: self.clone(), body, stick: Stick::free() }
+    }
+
+    /// As `open` of the volume, with a handle that knows its object's id.
+    ///
+    /// # Errors
+    /// `NotFound`; for a log also `Unavailable`: only its leaf knows its length.
+    pub async fn open_handle(&self, name: &Name) -> Result<Handle> {
+        let handle = self.handle(self.0.body(name)?);
+        if !handle.body.knows_len() {
+            self.0.learn_len(&handle.body).await?;
+        }
+        Ok(handle)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.body.close_handle();
+    }
+}
+
+/// Writes to several copies that are under way. Given up half-way, some may have what others lack:
+/// then only the first copy stays.
+struct Together<'a> {
+    handle: &'a Handle,
+    replicas: &'a [Arc<Replica>],
+    ended: bool,
+}
+
+impl<'a> Together<'a> {
+    const fn begin(handle: &'a Handle, replicas: &'a [Arc<Replica>]) -> Self {
+        Self { handle, replicas, ended: false }
+    }
+
+    /// What came of it on each copy. It is done if one copy has it; those that have not are dropped.
+    fn end(mut self, done: Vec<Result<()>>) -> Result<()> {
+        self.ended = true;
+        if let [_] = self.replicas {
+            return all(done);
+        }
+        let numbered = self.replicas.iter().map(|replica| replica.number).zip(&done);
+        let failed: Vec<_> =
+            numbered.filter_map(|(number, done)| done.as_ref().err().map(|_| number)).collect();
+        let why = done.iter().find_map(|done| done.as_ref().err());
+        let why = why.map_or_else(String::new, ToString::to_string);
+        if failed.len() == self.replicas.len() {
+            self.keep_first(&why);
+            return all(done);
+        }
+        if failed.is_empty() {
+            return Ok(());
+        }
+        self.handle.pool.0.lose(&self.handle.body, &failed, &why);
+        // Another write may have failed on the copies this one reached.
+        let stays = |replica: &&Arc<Replica>| self.handle.body.replica(replica.number).is_some();
+        let mut whole = self.replicas.iter().filter(|replica| !failed.contains(&replica.number));
+        if whole.any(|replica| stays(&replica)) { Ok(()) } else { all(done) }
+    }
+
+    fn keep_first(&self, why: &str) {
+        let others: Vec<_> = self.replicas[1..].iter().map(|replica| replica.number).collect();
+        self.handle.pool.0.lose(&self.handle.body, &others, why);
+    }
+}
+
+impl Drop for Together<'_> {
+    fn drop(&mut self) {
+        if !self.ended && self.replicas.len() > 1 {
+            self.keep_first("a write was given up");
+        }
+    }
+}
+
+impl Handle {
+    /// The number of the object: what caches and heat are kept by, for no other ever has it.
+    #[must_use]
+    pub fn id(&self) -> ObjectId {
+        self.body.id
+    }
+
+    /// The volume that has the byte at `offset` of the first copy, or would.
+    #[must_use]
+    pub fn volume_at(&self, offset: u64) -> VolumeId {
+        self.body.volume_at(offset)
+    }
+
+    /// Keeps this handle's reads with one copy from the next read on, for as long as it answers: for
+    /// who reads from front to back, which devices are good at.
+    pub fn stick(&self) {
+        self.stick.stick();
+    }
+
+    pub(super) const fn body(&self) -> &Arc<Body> {
+        &self.body
+    }
+
+    fn must_not_be_sealed(&self) -> Result<()> {
+        if self.body.sealed {
+            let what = format!("{}: was written whole and never changes", self.body.name);
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        Ok(())
+    }
+
+    /// Bytes are read from a volume.
+    fn warm(&self, volume: VolumeId, offset: u64, len: u64, io: Io) {
+        self.pool.0.heats.count(volume, self.body.id, offset, len, io);
+    }
+
+    /// How many of `len` bytes at `offset` there are.
+    fn within(&self, offset: u64, len: usize) -> usize {
+        let rest = self.body.len().saturating_sub(offset);
+        usize::try_from(rest).unwrap_or(usize::MAX).min(len)
+    }
+
+    async fn read(&self, offset: u64, mut into: IoBufMut, io: Io) -> Result<IoBufMut> {
+        let len = self.within(offset, into.len());
+        into.resize(len);
+        if len == 0 {
+            return Ok(into);
+        }
+        let (number, failed) = match self.body.way(&self.stick, offset, len) {
+            // By far the most reads: no second buffer.
+            Way::Leaf { leaf, piece, number, volume } => {
+                self.warm(volume, offset, piece.len, io);
+                match leaf.read_at(piece.inner, into, io).await {
+                    Ok(read) => return Ok(padded(read, len)),
+                    Err(e) => (number, self.name(number, piece.part, e)),
+                }
+            }
+            Way::Replica(replica) => match self.read_from(&replica, offset, into, io).await {
+                Ok(read) => return Ok(read),
+                Err(e) => (replica.number, e),
+            },
+        };
+        self.read_elsewhere(offset, len, io, number, failed).await
+    }
+
+    /// Reads what the copy of this number did not give.
+    #[cold]
+    async fn read_elsewhere(
+        &self,
+        offset: u64,
+        len: usize,
+        io: Io,
+        number: u64,
+        mut failed: Error,
+    ) -> Result<IoBufMut> {
+        let mut tried = vec![number];
+        while another_may(&failed) {
+            let Some(replica) = self.body.choose(&self.stick, &tried) else { break };
+            if let Some(last) = tried.last().and_then(|&last| self.body.replica(last)) {
+                last.avoid();
+            }
+            tracing::debug!("another copy is asked: {failed}");
+            match self.read_from(&replica, offset, IoBufMut::zeroed(len), io).await {
+                Ok(read) => return Ok(read),
+                Err(e) => failed = e,
+            }
+            tried.push(replica.number);
+        }
+        Err(failed)
+    }
+
+    /// Reads a range, all of which there is, from one copy.
+    pub(super) async fn read_from(
+        &self,
+        replica: &Replica,
+        offset: u64,
+        mut into: IoBufMut,
+        io: Io,
+    ) -> Result<IoBufMut> {
+        let len = into.len() as u64;
+        let mut pieces = replica.chunks.pieces(offset, len).peekable();
+        match pieces.peek() {
+            None => return Ok(into),
+            Some(&piece) if piece.len == len => {
+                return self.read_piece(replica, piece, into, io).await;
+            }
+            Some(_) => {}
+        }
+        let reads = pieces.map(async |piece| {
+            let part = IoBufMut::zeroed(piece.len as usize);
+            (piece.at as usize, self.read_piece(replica, piece, part, io).await)
+        });
+        for (at, read) in join_all(reads).await {
+            let read = read?;
+            into[at..at + read.len()].copy_from_slice(&read);
+        }
+        Ok(into)
+    }
+
+    /// Reads a piece into a buffer of its length.
+    async fn read_piece(
+        &self,
+        replica: &Replica,
+        piece: Piece,
+        into: IoBufMut,
+        io: Io,
+    ) -> Result<IoBufMut> {
+        let leaf = self.pool.0.leaf(&self.body, replica, piece.part).await?;
+        let offset = replica.chunks.offset(piece.part, piece.inner);
+        self.warm(replica.volume(piece.part), offset, piece.len, io);
+        let read = leaf.read_at(piece.inner, into, io).await;
+        let read = read.map_err(|e| name_part(&self.body, replica, piece.part, e))?;
+        Ok(padded(read, piece.len as usize))
+    }
+
+    async fn write(&self, offset: u64, data: IoBuf, io: Io) -> Result<()> {
+        self.must_not_be_sealed()?;
+        let Some(end) = offset.checked_add(data.len() as u64) else {
+            let what = format!("{}: a write ends behind 2^64 bytes", self.body.name);
+            return Err(Error::new(ErrorKind::Invalid, what));
+        };
+        if data.is_empty() {
+            return Ok(());
+        }
+        let _writing = self.body.turn.write(offset).await;
+        let replicas = self.body.replicas();
+        let together = Together::begin(self, &replicas);
+        let writes = replicas.iter().map(|replica| self.write_to(replica, offset, &data, io));
+        together.end(join_all(writes).await)?;
+        self.body.extend(end);
+        self.lost_is_written(&replicas).await
+    }
+
+    /// What was written to a log survives the process: that a copy lacks it must as well.
+    async fn lost_is_written(&self, replicas: &[Arc<Replica>]) -> Result<()> {
+        if self.body.kind == Kind::Log && replicas.len() > 1 {
+            self.pool.0.journal.written(self.body.lsn()).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_to(&self, replica: &Replica, offset: u64, data: &IoBuf, io: Io) -> Result<()> {
+        let writes = replica.chunks.pieces(offset, data.len() as u64).map(async |piece: Piece| {
+            let at = piece.at as usize;
+            let data = data.slice(at..at + piece.len as usize);
+            let leaf = self.pool.0.leaf(&self.body, replica, piece.part).await?;
+            let written = leaf.write_at(piece.inner, data, io).await;
+            written.map_err(|e| name_part(&self.body, replica, piece.part, e))
+        });
+        all(join_all(writes).await)
+    }
+
+    async fn resize(&self, len: u64) -> Result<()> {
+        self.must_not_be_sealed()?;
+        let _in_order = self.body.resizing.lock().await;
+        let _writing = self.body.turn.write(len.min(self.body.len())).await;
+        if self.body.kind != Kind::Log && len < self.body.len() {
+            // The manifest first: a leaf shorter than it says would look like a loss after a crash.
+            if let Some(lsn) = self.pool.0.shorten(&self.body, len)? {
+                self.pool.0.journal.durable(lsn).await?;
+            }
+        }
+        let replicas = self.body.replicas();
+        let together = Together::begin(self, &replicas);
+        let cuts = replicas.iter().map(|replica| self.resize_copy(replica, len));
+        together.end(join_all(cuts).await)?;
+        self.body.set_len(len);
+        self.lost_is_written(&replicas).await
+    }
+
+    async fn resize_copy(&self, replica: &Replica, len: u64) -> Result<()> {
+        let cuts = (0..replica.parts()).map(async |part| {
+            let leaf = self.pool.0.leaf(&self.body, replica, part).await?;
+            let cut = leaf.set_len(replica.part_len(part, len)).await;
+            cut.map_err(|e| name_part(&self.body, replica, part, e))
+        });
+        all(join_all(cuts).await)
+    }
+
+    async fn sync_all(&self, io: Io) -> Result<()> {
+        let is_log = self.body.kind == Kind::Log;
+        let _in_order = match is_log {
+            true => None,
+            false => Some(self.body.resizing.lock().await),
+        };
+        let len = if is_log { 0 } else { self.body.len() };
+        let replicas = self.body.replicas();
+        let syncs = replicas.iter().map(|replica| self.sync_copy(replica, len, io));
+        let synced = join_all(syncs).await;
+        Together::begin(self, &replicas).end(synced)?;
+        if is_log {
+            self.pool.0.settle(&self.body)?;
+        } else {
+            self.pool.0.commit(&self.body, len)?;
+        }
+        self.pool.0.journal.durable(self.body.lsn()).await
+    }
+
+    /// Syncs a copy, its parts long enough for `len` bytes.
+    async fn sync_copy(&self, replica: &Replica, len: u64, io: Io) -> Result<()> {
+        let syncs = (0..replica.parts()).map(async |part| {
+            let leaf = self.pool.0.leaf(&self.body, replica, part).await?;
+            let len = replica.part_len(part, len);
+            let synced = async {
+                // It is shorter where the object has a gap. All parts together shall have its length.
+                if leaf.len() < len {
+                    leaf.set_len(len).await?;
+                }
+                leaf.sync(io).await
+            };
+            synced.await.map_err(|e| name_part(&self.body, replica, part, e))
+        });
+        all(join_all(syncs).await)
+    }
+
+    /// An error of a copy, with the names of object and volume.
+    fn name(&self, number: u64, part: usize, e: Error) -> Error {
+        match self.body.replica(number) {
+            Some(replica) => name_part(&self.body, &replica, part, e),
+            None => e.within(format_args!("{} (object {})", self.body.name, self.body.id)),
+        }
+    }
+}
+
+/// Whether another copy may give what this one did not.
+pub(super) fn another_may(e: &Error) -> bool {
+    matches!(
+        e.kind(),
+        ErrorKind::Unavailable
+            | ErrorKind::Corrupt
+            | ErrorKind::Io
+            | ErrorKind::Poisoned
+            | ErrorKind::Gone
+            | ErrorKind::NotFound
+    )
+}
+
+/// What was read, with zeros where the leaf is shorter than it could be because the object has a gap.
+fn padded(mut read: IoBufMut, len: usize) -> IoBufMut {
+    let got = read.len();
+    if got < len {
+        read.resize(len);
+        read[got..].fill(0);
+    }
+    read
+}
+
+/// The first error, if there is one.
+fn all(done: Vec<Result<()>>) -> Result<()> {
+    done.into_iter().collect()
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Object for Handle {
+    fn read_at(&self, offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut> {
+        Box::pin(self.read(offset, into, io))
+    }
+
+    fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        Box::pin(self.write(offset, data, io))
+    }
+
+    fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
+        let len = self.within(offset, into.len());
+        let into = &mut into[..len];
+        if len == 0 {
+            return Ok(0);
+        }
+        let (leaf, piece, number) = match self.body.way(&self.stick, offset, len) {
+            Way::Leaf { leaf, piece, number, volume } => {
+                self.warm(volume, offset, piece.len, io);
+                (leaf, piece, number)
+            }
+            // It opens the leaf, or reads pieces.
+            Way::Replica(_) => return blocking::read_at(self, offset, into, io),
+        };
+        let failed = match leaf.blocking_read_at(piece.inner, into, io) {
+            Ok(read) => {
+                // A part is shorter than it could be where the object has a gap.
+                into[read..].fill(0);
+                return Ok(len);
+            }
+            Err(e) => self.name(number, piece.part, e),
+        };
+        let read = block_on(self.read_elsewhere(offset, len, io, number, failed))?;
+        into.copy_from_slice(&read);
+        Ok(len)
+    }
+
+    fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
+        self.must_not_be_sealed()?;
+        // No copy comes or goes while somebody writes.
+        if let Some(writing) = self.body.turn.try_write(offset)
+            && let Some(end) = offset.checked_add(data.len() as u64)
+            && let Some((leaf, piece, number)) = self.body.only_leaf(offset, data.len())
+        {
+            let written = leaf.blocking_write_at(piece.inner, data, io);
+            written.map_err(|e| self.name(number, piece.part, e))?;
+            self.body.extend(end);
+            drop(writing);
+            return Ok(());
+        }
+        blocking::write_at(self, offset, data, io)
+    }
+
+    fn len(&self) -> u64 {
+        self.body.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn set_len(&self, len: u64) -> Pending<'_, ()> {
+        Box::pin(self.resize(len))
+    }
+
+    fn sync(&self, io: Io) -> Pending<'_, ()> {
+        Box::pin(self.sync_all(io))
+    }
+}

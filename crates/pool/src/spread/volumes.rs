@@ -1,0 +1,438 @@
+//! Volumes that join a pool, are emptied, and leave it, while it is open.
+//!
+//! Which volumes a pool has stands in the first frame of its manifest, so that one joins and leaves
+//! when the manifest moves to a new home:
+//!
+//! | step of joining | cut before it is durable |
+//! |---|---|
+//! | 1. a header with epoch 0 on the new volume | the volume is blank, or nearly: it can be added again |
+//! | 2. a new generation of the manifest that names it | the same |
+//! | 3. the header with that generation's epoch | the volume is the pool's |
+//!
+//! To leave, a volume is first emptied: nothing new goes there, copies of all it holds are made
+//! elsewhere, and then its own are dropped, one by one, as [`copies`](super::copies) does it. Then:
+//!
+//! | step of leaving | cut before it is durable |
+//! |---|---|
+//! | 1. a new generation of the manifest that does not name it | the volume is the pool's, and empty |
+//! | 2. its header goes | the volume says it is the pool's, which knows better and says so |
+//!
+//! A number is never given to two volumes, so that one that left and comes back is never mistaken.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use policy::placement::VolumeId;
+use volume::{Error, ErrorKind, Intent, Io, Name, Result};
+
+use super::check::first_names;
+use super::place::Wanted;
+use super::{Inner, Spread};
+use crate::header::{self, Found, Header, LABEL_MAX};
+use crate::leaf::{Kind, Leaf, ObjectId};
+use crate::manifest::{Record, Stored};
+use crate::seats::{Member, Seat};
+
+/// A volume of a pool.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct VolumeStat {
+    /// Its number in the pool.
+    pub id: VolumeId,
+    /// What people call it.
+    pub label: String,
+    /// What is going on with it.
+    pub state: VolumeState,
+}
+
+/// What is going on with a volume.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum VolumeState {
+    /// It is used.
+    Active,
+    /// It is being emptied.
+    Draining,
+    /// It was not there when the pool was opened.
+    Away,
+}
+
+/// What is on a volume, as the manifest has it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Held {
+    /// Objects with a copy there.
+    pub objects: u64,
+    /// Their bytes; of those that are striped only those there.
+    pub bytes: u64,
+}
+
+/// What is left on a volume after everything was tried to empty it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Left {
+    /// Objects that could not leave, by name, and why. If the volume is away and has their only copy,
+    /// they are lost.
+    pub objects: Vec<(Name, String)>,
+}
+
+/// How far the emptying of a volume is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Drained {
+    /// Objects that left the volume so far.
+    pub objects: u64,
+    /// Objects it still holds.
+    pub left: u64,
+}
+
+impl Spread {
+    /// The pool's volumes, in the order of their numbers.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<VolumeStat> {
+        let draining = self.0.journal.look(|state| state.draining().clone());
+        let all = self.0.seats.all();
+        let stats = all.iter().map(|seat| VolumeStat {
+            id: seat.id,
+            label: seat.label.clone(),
+            state: match &seat.volume {
+                None => VolumeState::Away,
+                Some(_) if draining.contains(&seat.id) => VolumeState::Draining,
+                Some(_) => VolumeState::Active,
+            },
+        });
+        stats.collect()
+    }
+
+    /// The number of the volume that people call `label`.
+    #[must_use]
+    pub fn volume_id(&self, label: &str) -> Option<VolumeId> {
+        self.0.seats.all().iter().find(|seat| seat.label == label).map(|seat| seat.id)
+    }
+
+    /// The room on a volume.
+    ///
+    /// # Errors
+    /// `Unavailable`: it is away.
+    pub async fn space_of(&self, volume: VolumeId) -> Result<volume::Space> {
+        self.0.seats.volume(volume)?.space().await
+    }
+
+    /// What each volume holds, as the manifest has it. Looks at every object.
+    #[must_use]
+    pub fn held(&self) -> BTreeMap<VolumeId, Held> {
+        let mut held: BTreeMap<VolumeId, Held> = BTreeMap::new();
+        self.0.journal.look(|state| {
+            for (_, object) in state.objects() {
+                let len = object.committed.map_or(0, |committed| committed.len);
+                for layout in object.copies.iter().map(|placed| &placed.layout) {
+                    for (part, &volume) in layout.volumes().iter().enumerate() {
+                        let held = held.entry(volume).or_default();
+                        held.objects += 1;
+                        held.bytes += layout.chunks().part_len(len, part);
+                    }
+                }
+            }
+        });
+        held
+    }
+
+    /// Takes a blank volume into the pool. Durable on return: from then on objects are placed on it.
+    ///
+    /// # Errors
+    /// `Invalid`: the volume holds something, or belongs to a pool; `AlreadyExists`: there is a volume of
+    /// that name; those of the volumes: it did not join, try again.
+    pub async fn add_volume(&self, member: Member) -> Result<VolumeId> {
+        let pool = &self.0;
+        let Member { label, volume } = member;
+        let _one_at_a_time = pool.seating.lock().await;
+        if label.is_empty() || label.len() > LABEL_MAX {
+            let what = format!("volume label {label:?}: must be 1 to {LABEL_MAX} bytes long");
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        if self.volume_id(&label).is_some() {
+            let what = format!("volume {label}: the pool has one of that name");
+            return Err(Error::new(ErrorKind::AlreadyExists, what));
+        }
+        let id = pool.next_volume_id()?;
+        let within = |e: Error| e.within(format_args!("volume {label}"));
+        pool.must_be_blank(&*volume).await.map_err(within)?;
+        pool.journal.ready().await?;
+        pool.journal.record(vec![Record::VolumeIds { from: id.0 + 1 }])?;
+        let header = Header { pool: pool.id, volume: id, label: label.clone(), epoch: 0, seal: 0 };
+        header::write(&*volume, &header).await.map_err(within)?;
+        let seat = Arc::new(Seat::new(id, label, Some(volume)));
+        seat.set_closed(true);
+        let joining = Arc::clone(&seat);
+        pool.journal.reseat(|seats| seats.add(joining), |seats| seats.remove(id)).await?;
+        seat.set_closed(false);
+        Ok(id)
+    }
+
+    /// Empties a volume: nothing new goes there from now on, and what it holds is copied elsewhere, in
+    /// the class of `io`, and dropped there. `tell` is called after each object. Gives what could not
+    /// leave now: objects that are not synced yet, and of a volume that is away those without
+    /// another copy. Called again it goes on; dropping the future stops it.
+    ///
+    /// If the volume is away, copies of what it held are made from the other copies.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no such volume. `Invalid`: no other volume could take what is on it. Those of
+    /// the volumes, when none takes the manifest.
+    pub async fn drain(
+        &self,
+        volume: VolumeId,
+        io: Io,
+        mut tell: impl FnMut(Drained) + Send,
+    ) -> Result<Left> {
+        let pool = &self.0;
+        self.set_draining(volume, true).await?;
+        pool.journal.leave(volume).await?;
+        let mut left = Left::default();
+        let mut drained = Drained { objects: 0, left: 0 };
+        let mut after = None;
+        loop {
+            let (next, count) = pool.next_on(volume, after);
+            drained.left = count + left.objects.len() as u64;
+            tell(drained);
+            let Some((id, name)) = next else { break };
+            after = Some(id);
+            match self.move_off(id, volume, io).await {
+                Ok(()) => drained.objects += 1,
+                Err(e) if matches!(e.kind(), ErrorKind::Gone | ErrorKind::NotFound) => {}
+                Err(e) => left.objects.push((name, e.to_string())),
+            }
+        }
+        let drafts = pool.drafts_on(volume);
+        left.objects.extend(drafts.into_iter().map(|name| (name, "not synced yet".into())));
+        Ok(left)
+    }
+
+    /// Marks a volume as one that is being emptied, or as one that is not any more.
+    ///
+    /// # Errors
+    /// As for [`Spread::drain`].
+    pub async fn set_draining(&self, volume: VolumeId, drains: bool) -> Result<()> {
+        let pool = &self.0;
+        let _one_at_a_time = pool.seating.lock().await;
+        pool.must_be_member(volume)?;
+        let draining = pool.journal.look(|state| state.draining().clone());
+        if draining.contains(&volume) == drains {
+            return Ok(());
+        }
+        let takes = |seat: &Seat| seat.id != volume && !draining.contains(&seat.id);
+        if drains && !pool.seats.present().iter().any(|(seat, _)| takes(seat)) {
+            let label = pool.seats.label(volume);
+            let what =
+                format!("volume {label} cannot be emptied: there is no other to take it all");
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        pool.journal.ready().await?;
+        let (lsn, _) = pool.journal.record(vec![Record::Drain { volume, drains }])?;
+        pool.journal.durable(lsn).await
+    }
+
+    /// Takes an empty volume out of the pool. Durable on return: the pool never asks for it again. If it
+    /// is there, it is blank then.
+    ///
+    /// # Errors
+    /// `Invalid`: it is not empty, the message names objects; or it is not being emptied. `NotFound`:
+    /// there is no such volume. Those of the volumes, when none takes the manifest: it did not leave.
+    pub async fn remove_volume(&self, volume: VolumeId) -> Result<()> {
+        let pool = &self.0;
+        let _one_at_a_time = pool.seating.lock().await;
+        let seat = pool.must_be_member(volume)?;
+        pool.must_be_drained(&seat)?;
+        // From here on nobody can begin to make anything there.
+        let nobody = seat.set_closed(true);
+        let empty = pool.must_be_empty(&seat, nobody);
+        if let Err(e) = empty {
+            seat.set_closed(false);
+            return Err(e);
+        }
+        if let Err(e) = pool.journal.ready().await {
+            seat.set_closed(false);
+            return Err(e);
+        }
+        let next = pool.next_volume_id()?;
+        pool.journal.record(vec![Record::VolumeIds { from: next.0 }])?;
+        let back = Arc::clone(&seat);
+        let left = pool.journal.reseat(
+            |seats| seats.remove(volume),
+            |seats| {
+                back.set_closed(false);
+                seats.add(back);
+            },
+        );
+        left.await?;
+        pool.journal.record(vec![Record::Drain { volume, drains: false }])?;
+        pool.table.lock().leftovers.remove(&volume);
+        if let Some(device) = &seat.volume {
+            pool.make_blank(&**device).await;
+        }
+        Ok(())
+    }
+
+    /// Moves one object off a volume.
+    async fn move_off(&self, id: ObjectId, volume: VolumeId, io: Io) -> Result<()> {
+        let pool = &self.0;
+        let body = pool.body_by_id(id)?;
+        let is_on = |layout: &policy::placement::Layout| layout.volumes().contains(&volume);
+        let others: Vec<_> =
+            body.replicas().into_iter().filter(|replica| !is_on(&replica.layout)).collect();
+        let draining = pool.journal.look(|state| state.draining().clone());
+        let stays = others.iter().filter(|replica| {
+            replica.is_here() && replica.layout.volumes().iter().all(|v| !draining.contains(v))
+        });
+        if stays.count() < pool.copies {
+            let made = self.copy_anywhere(&body, io).await;
+            // One copy elsewhere is enough to leave; more are for `repair`.
+            if let Err(e) = made
+                && others.iter().all(|replica| !replica.is_here())
+            {
+                return Err(e);
+            }
+        }
+        self.drop_copy(id, volume).await
+    }
+
+    /// Makes a copy of an object where placement wants one more.
+    pub(super) async fn copy_anywhere(&self, body: &super::Body, io: Io) -> Result<()> {
+        let pool = &self.0;
+        let intent = match body.kind {
+            Kind::Log => Intent { len: Some(body.len()), ..Intent::LOG },
+            Kind::Table | Kind::Data => Intent { len: Some(body.len()), ..Intent::DATA },
+        };
+        let taken: Vec<_> = body.copies().volumes().collect();
+        let wanted = Wanted { id: body.id, kind: body.kind, intent: &intent, origin: None };
+        let chosen = pool.choose(wanted, &[], Some(&taken)).await;
+        let (flight, occupied) = chosen.map_err(|_| {
+            let what = format!("{}: no other volume takes {} bytes", body.name, body.len());
+            Error::new(ErrorKind::OutOfSpace, what)
+        })?;
+        self.copy_as(body.id, flight.layout().clone(), occupied, io).await?;
+        flight.land();
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn must_be_member(&self, volume: VolumeId) -> Result<Arc<Seat>> {
+        self.seats.get(volume).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("the pool has no volume {volume}"))
+        })
+    }
+
+    /// A number that no volume of the pool ever had.
+    fn next_volume_id(&self) -> Result<VolumeId> {
+        let given = self.journal.look(|state| state.volume_ids());
+        let here = self.seats.all().last().map_or(0, |seat| seat.id.0 + 1);
+        match given.max(here) {
+            u16::MAX => {
+                Err(Error::new(ErrorKind::Invalid, "the pool has had too many volumes already"))
+            }
+            next => Ok(VolumeId(next)),
+        }
+    }
+
+    /// Checks that a volume holds nothing anybody could miss, and removes what is left of a manifest.
+    async fn must_be_blank(&self, device: &dyn volume::Volume) -> Result<()> {
+        match header::read(device).await? {
+            Found::Nothing => {}
+            // It was on its way here, or left.
+            Found::Header(header)
+                if header.pool == self.id && self.seats.get(header.volume).is_none() => {}
+            Found::Header(header) => {
+                let what =
+                    format!("it belongs to pool {}, as volume {}", header.pool, header.volume);
+                return Err(Error::new(ErrorKind::Invalid, what));
+            }
+        }
+        let listing = device.list().await?;
+        let is_ours =
+            |name: &Name| matches!(Leaf::parse(name), Some(Leaf::Header | Leaf::Manifest { .. }));
+        if let Some(object) = listing.iter().find(|listed| !is_ours(&listed.name)) {
+            let what = format!("it is not empty, {} for one: a new volume must be", object.name);
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        for listed in listing {
+            if matches!(Leaf::parse(&listed.name), Some(Leaf::Manifest { .. })) {
+                device.remove(&listed.name).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the pool's marks off a volume that left.
+    async fn make_blank(&self, device: &dyn volume::Volume) {
+        let marks = async {
+            for listed in device.list().await? {
+                if matches!(Leaf::parse(&listed.name), Some(Leaf::Manifest { .. })) {
+                    device.remove(&listed.name).await?;
+                }
+            }
+            device.remove(&Leaf::Header.name()).await
+        };
+        if let Err(e) = marks.await {
+            tracing::warn!("a volume that left the pool still bears its mark: {e}");
+        }
+    }
+
+    /// The first object on a volume after `after`, and how many there are from there on.
+    fn next_on(
+        &self,
+        volume: VolumeId,
+        after: Option<ObjectId>,
+    ) -> (Option<(ObjectId, Name)>, u64) {
+        self.journal.look(|state| {
+            let is_on = |object: &Stored| object.copies.volumes().any(|other| other == volume);
+            let later = |id: ObjectId| after.is_none_or(|after| id > after);
+            let mut ids = state.objects().filter(|(id, object)| later(*id) && is_on(object));
+            let Some((id, _)) = ids.next() else { return (None, 0) };
+            let count = 1 + ids.count() as u64;
+            let name = state.names("").find(|(_, other)| *other == id);
+            (name.map(|(name, _)| (id, name.clone())), count)
+        })
+    }
+
+    fn drafts_on(&self, volume: VolumeId) -> Vec<Name> {
+        let table = self.table.lock();
+        let on = |id: &ObjectId| {
+            let body = table.bodies.get(id);
+            body.is_some_and(|body| body.copies().volumes().any(|other| other == volume))
+        };
+        table.drafts.iter().filter(|(_, id)| on(id)).map(|(name, _)| name.clone()).collect()
+    }
+
+    fn must_be_drained(&self, seat: &Seat) -> Result<()> {
+        if self.journal.look(|state| state.draining().contains(&seat.id)) {
+            return Ok(());
+        }
+        let what = format!("volume {} is in use: empty it first", seat.label);
+        Err(Error::new(ErrorKind::Invalid, what))
+    }
+
+    fn must_be_empty(&self, seat: &Seat, nobody: bool) -> Result<()> {
+        let label = &seat.label;
+        let mut names = self.drafts_on(seat.id);
+        self.journal.look(|state| {
+            if !state.is_empty_of(seat.id) {
+                names.extend(first_names(state).into_iter().filter_map(|(id, name)| {
+                    let mut volumes = state.object(id)?.copies.volumes();
+                    volumes.any(|volume| volume == seat.id).then(|| name.clone())
+                }));
+            }
+        });
+        if names.is_empty() && nobody {
+            return Ok(());
+        }
+        let some: Vec<_> = names.iter().take(3).map(Name::as_str).collect();
+        let what = match (names.len(), &seat.volume) {
+            (0, _) => format!("volume {label}: somebody is still writing to it; try again"),
+            (n, Some(_)) => {
+                format!("volume {label} holds {n} objects ({}): empty it first", some.join(", "))
+            }
+            (n, None) => format!(
+                "volume {label} is away and holds the only copy of {n} objects ({}): bring it back, \
+                 or remove them, they are lost",
+                some.join(", ")
+            ),
+        };
+        Err(Error::new(ErrorKind::Invalid, what))
+    }
+}
