@@ -393,7 +393,7 @@ mod tests {
         let rename = |from, to| [Record::Rename { from: name(from), to: name(to) }];
         assert_eq!(ids(state.apply(&rename("a", "b")).unwrap()), [2]);
         assert_eq!(shown(&state), [("b".into(), 1)]);
-        assert_eq!(ids(state.apply(&rename("b", "b")).unwrap()), []);
+        assert_eq!(ids(state.apply(&rename("b", "b")).unwrap()), Vec::<u64>::new());
         let missing = state.apply(&rename("a", "b")).unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
     }
@@ -405,7 +405,7 @@ mod tests {
         state.apply(&link("a", "c")).unwrap();
         assert_eq!(state.apply(&link("a", "b")).unwrap_err().kind(), ErrorKind::AlreadyExists);
         let unlink = |text| [Record::Unlink { name: name(text) }];
-        assert_eq!(ids(state.apply(&unlink("a")).unwrap()), []);
+        assert_eq!(ids(state.apply(&unlink("a")).unwrap()), Vec::<u64>::new());
         // The second name goes by being replaced.
         let replace = [Record::Rename { from: name("b"), to: name("c") }];
         assert_eq!(ids(state.apply(&replace).unwrap()), [1]);
