@@ -1,0 +1,336 @@
+//! From a put to its answer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use policy::merge::{Death, Put};
+use volume::{Error, ErrorKind, Intent, Result};
+
+use super::file::{File, Role};
+use super::format::{self, Header, Kind, Layout};
+use super::index::Place;
+use super::state::{Facts, Stream};
+use super::writer::{Change, Done, Open, Output, Pending, Writer};
+use super::{Durability, Edit, Inner, KEY_MAX, WRITE};
+use crate::log::FileId;
+
+impl Inner {
+    /// Makes the changes and waits until they count.
+    pub(super) async fn submit(&self, edits: Vec<Edit>) -> Result<()> {
+        let mut parts: Vec<(Layout, Vec<Edit>)> = Vec::new();
+        for edit in edits {
+            let key = self.check(&edit)?;
+            let partitions = self.options.partitions;
+            let partition = format::partition(format::key_hash(key), partitions);
+            let layout = Layout { partitions, partition };
+            match parts.iter_mut().find(|(of, _)| *of == layout) {
+                Some((_, edits)) => edits.push(edit),
+                None => parts.push((layout, vec![edit])),
+            }
+        }
+        for (layout, edits) in &parts {
+            self.admit(self.seat(layout.partition), edits).await?;
+        }
+        let mut begun = Vec::new();
+        for (layout, edits) in parts {
+            begun.push(self.enqueue(layout, edits).await?);
+        }
+        let mut outcome = Ok(());
+        for (writer, done) in begun {
+            outcome = outcome.and(self.ended(&writer, &done).await);
+        }
+        outcome
+    }
+
+    fn check<'a>(&self, edit: &'a Edit) -> Result<&'a Bytes> {
+        let (Edit::Put { key, .. } | Edit::Delete { key }) = edit;
+        let invalid = |what| Err(Error::new(ErrorKind::Invalid, what));
+        if key.is_empty() || key.len() > KEY_MAX {
+            return invalid(format!("a key of {} bytes: must have 1 to {KEY_MAX}", key.len()));
+        }
+        let max = (self.options.file_bytes / 4).min(format::VALUE_MAX as u64);
+        match edit {
+            Edit::Put { value, .. } if value.len() as u64 > max => {
+                invalid(format!("a value of {} bytes: must have at most {max}", value.len()))
+            }
+            _ => Ok(key),
+        }
+    }
+
+    /// Waits as long as puts have to, holding nothing.
+    async fn admit(&self, seat: usize, edits: &[Edit]) -> Result<()> {
+        let len: u64 = edits.iter().map(len).sum();
+        if len > self.options.file_bytes / 2 {
+            let half = self.options.file_bytes / 2;
+            let message = format!("a batch of {len} bytes for one partition: at most {half} fit");
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        if !edits.iter().any(|edit| matches!(edit, Edit::Put { .. })) {
+            return Ok(());
+        }
+        let delay = {
+            let mut state = self.state();
+            if state.index.memory() as u64 >= self.options.index_bytes_max
+                && edits.iter().any(|edit| is_new(&state.index, edit))
+            {
+                let message = format!(
+                    "the index of {} keys takes its {} bytes: delete some, or raise index_bytes_max",
+                    state.index.len(),
+                    self.options.index_bytes_max
+                );
+                return Err(Error::new(ErrorKind::OutOfSpace, message));
+            }
+            let sequence = state.sequence;
+            let place = &mut state.seats[seat];
+            match place.limits.admit(len, &place.fill(sequence)) {
+                Put::Now => return Ok(()),
+                Put::After(delay) => {
+                    place.counts.delayed += 1;
+                    place.counts.delay += delay;
+                    delay
+                }
+                Put::Refused { retry_after } => {
+                    place.counts.refused += 1;
+                    let message = format!(
+                        "volume {}: full but for what merges need: delete something, or try again in \
+                         {} ms",
+                        self.disks[seat].label,
+                        retry_after.as_millis()
+                    );
+                    return Err(Error::new(ErrorKind::OutOfSpace, message));
+                }
+            }
+        };
+        self.clock.sleep(delay).await;
+        Ok(())
+    }
+
+    /// Gives the changes their sequences and puts them into the queue of a writer.
+    async fn enqueue(&self, layout: Layout, edits: Vec<Edit>) -> Result<(Arc<Writer>, Arc<Done>)> {
+        if self.is_closing() {
+            return Err(Error::new(ErrorKind::Unavailable, "the log store is closed"));
+        }
+        let seat = self.seat(layout.partition);
+        let total: u64 = edits.iter().map(len).sum();
+        loop {
+            if let Some(begun) = self.begin(seat, layout, &edits, total) {
+                return Ok(begun);
+            }
+            self.renew_lease().await?;
+        }
+    }
+
+    /// The same without waiting; none if a lease has to be renewed first.
+    fn begin(
+        &self,
+        seat: usize,
+        layout: Layout,
+        edits: &[Edit],
+        total: u64,
+    ) -> Option<(Arc<Writer>, Arc<Done>)> {
+        let mut state = self.state();
+        let mut sequence = state.begin(total)?;
+        let mut group = None;
+        let mut changes = Vec::with_capacity(edits.len());
+        for edit in edits {
+            let len = len(edit);
+            let (key, value, death) = match edit {
+                Edit::Put { key, value, lives } => {
+                    let dies = lives.map(|lives| sequence.saturating_add(lives).max(1));
+                    let placed = state.place_put(seat, key, len, dies, sequence);
+                    group.get_or_insert(placed.group);
+                    state.seats[seat].counts.put_bytes += len;
+                    (key, Some(value.clone()), placed.death)
+                }
+                Edit::Delete { key } => (key, None, Death::Unknown),
+            };
+            changes.push(Change { key: key[..].into(), value, sequence, death });
+            sequence += len;
+        }
+        state.seats[seat].own += total;
+        let group = group.unwrap_or_default();
+        let writer = state.writer(Stream { seat, layout, group, copies: false });
+        let done = Arc::new(Done::default());
+        writer.push(Pending { changes, len: total, done: Arc::clone(&done) });
+        Some((writer, done))
+    }
+
+    /// Writes, for others too, until what `done` stands for has ended.
+    async fn ended(&self, writer: &Writer, done: &Done) -> Result<()> {
+        loop {
+            if let Some(outcome) = done.outcome() {
+                return outcome;
+            }
+            let mut output = writer.output.lock().await;
+            if done.outcome().is_none() {
+                self.write_group(writer, &mut output).await;
+            }
+        }
+    }
+
+    /// Writes the next group of the queue and tells those who wait for it.
+    pub(super) async fn write_group(&self, writer: &Writer, output: &mut Output) {
+        if std::mem::take(&mut output.writing) {
+            // Somebody gave up waiting; the group goes to another file.
+            self.abandon(writer, output);
+        }
+        if output.group.is_empty() {
+            let new = self.options.file_bytes - format::HEADER_LEN as u64;
+            let left = |open: &Open| self.options.file_bytes.saturating_sub(open.end());
+            let left = output.open.as_ref().map_or(0, left);
+            output.group = writer.take_group(left, new);
+        }
+        if output.group.is_empty() {
+            return;
+        }
+        let outcome = self.try_group(writer, output).await;
+        output.writing = false;
+        if outcome.is_err() {
+            self.is_unsure.store(true, Ordering::SeqCst);
+        }
+        let group = std::mem::take(&mut output.group);
+        let len: u64 = group.iter().map(|pending| pending.len).sum();
+        let mut state = self.state();
+        let place = &mut state.seats[writer.stream.seat];
+        place.own = place.own.saturating_sub(len);
+        place.counts.groups += 1;
+        state.end(group.iter().map(Pending::sequence));
+        drop(state);
+        for pending in group {
+            pending.done.set(&outcome);
+        }
+    }
+
+    async fn try_group(&self, writer: &Writer, output: &mut Output) -> Result<()> {
+        let len: u64 = output.group.iter().map(|pending| pending.len).sum();
+        if output.open.as_ref().is_some_and(|open| !open.fits(len, self.options.file_bytes)) {
+            self.seal_open(writer, output).await?;
+        }
+        if output.open.is_none() {
+            output.open = Some(self.create(writer.stream).await?);
+        }
+        let open = output.open.as_mut().expect("it was just made");
+        let mut places = Vec::new();
+        {
+            let mut state = self.state();
+            let facts = state.file_mut(open.file.id);
+            let first = output.group.iter().map(Pending::sequence).min();
+            facts.sequence_min = facts.sequence_min.min(first.unwrap_or(u64::MAX));
+        }
+        for pending in &output.group {
+            let last = pending.changes.len() - 1;
+            for (n, change) in pending.changes.iter().enumerate() {
+                let head = format::Head {
+                    sequence: change.sequence,
+                    dies: change.dies(),
+                    durable: 0,
+                    kind: change.kind(),
+                    continued: n > 0,
+                    continues: n < last,
+                };
+                let value = change.value.as_deref().unwrap_or_default();
+                places.push(open.append(head, &change.key, value));
+            }
+        }
+        output.writing = true;
+        let mut written = open.write(WRITE).await;
+        if let Err(error) = &written {
+            if error.kind() == ErrorKind::OutOfSpace {
+                // The call ended: what it left behind the end is written over by the next group.
+                open.undo();
+            } else {
+                self.abandon(writer, output);
+            }
+            return written;
+        }
+        if self.options.durability == Durability::Always {
+            written = self.sync_object(writer.stream.seat, &*open.file.object, WRITE).await;
+            if written.is_err() {
+                self.abandon(writer, output);
+                return written;
+            }
+            open.synced();
+        }
+        self.count(writer.stream.seat, open, &output.group, &places);
+        open.counts();
+        Ok(())
+    }
+
+    /// The group counts from now on.
+    fn count(&self, seat: usize, open: &Open, group: &[Pending], places: &[u32]) {
+        let mut state = self.state();
+        let file = open.file.id;
+        self.grow(&mut state, seat, open);
+        let changes = group.iter().flat_map(|pending| &pending.changes);
+        for (change, &offset) in changes.zip(places) {
+            let len = change.len() as u32;
+            let sequence = change.sequence;
+            state.file_mut(file).hold(sequence, len, change.kind(), change.death);
+            match change.kind() {
+                Kind::Put => {
+                    state.count_put(&change.key, Place { file, offset, len, sequence });
+                }
+                Kind::Tombstone => state.count_deletion(seat, &change.key, sequence),
+            }
+        }
+    }
+
+    /// Counts what a file takes now.
+    pub(super) fn grow(&self, state: &mut super::State, seat: usize, open: &Open) {
+        let facts = state.file_mut(open.file.id);
+        let grown = open.padded().saturating_sub(facts.len);
+        facts.len += grown;
+        state.seats[seat].own += grown;
+    }
+
+    /// Makes a file to write to.
+    pub(super) async fn create(&self, stream: Stream) -> Result<Open> {
+        let id = loop {
+            if let Some(id) = self.state().next_id() {
+                break id;
+            }
+            self.renew_lease().await?;
+        };
+        let disk = &self.disks[stream.seat];
+        let name = self.names.of(Role::File(id));
+        let object = disk.volume.create(&name, &Intent::DATA).await.map_err(|e| {
+            e.within(format_args!("volume {}: a new file of the log store", disk.label))
+        })?;
+        let file = File::new(self.id, id, &disk.label, &name, object);
+        let header = Header { store: self.id, file: id, layout: stream.layout };
+        let mut state = self.state();
+        let facts = Facts::new(stream.seat, stream.layout, Arc::clone(&file));
+        state.files.insert(id, facts);
+        Ok(Open::new(file, &header))
+    }
+}
+
+impl super::State {
+    /// The writer of a stream.
+    pub(super) fn writer(&mut self, stream: Stream) -> Arc<Writer> {
+        let writer = self.writers.entry(stream);
+        Arc::clone(writer.or_insert_with(|| Arc::new(Writer::new(stream))))
+    }
+
+    fn next_id(&mut self) -> Option<FileId> {
+        let id = self.next_file;
+        (id < self.file_end).then(|| {
+            self.next_file += 1;
+            FileId(id)
+        })
+    }
+}
+
+/// The length of a change's record.
+fn len(edit: &Edit) -> u64 {
+    let (key, value) = match edit {
+        Edit::Put { key, value, .. } => (key.len(), value.len()),
+        Edit::Delete { key } => (key.len(), 0),
+    };
+    format::record_len(key, value) as u64
+}
+
+fn is_new(index: &super::index::Index, edit: &Edit) -> bool {
+    matches!(edit, Edit::Put { key, .. } if index.get(key).is_none())
+}

@@ -1,0 +1,78 @@
+//! What a log store shows.
+
+use std::time::Duration;
+
+/// How a store is, volume by volume.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// Keys that have a value.
+    pub keys: u64,
+    /// Memory the index takes, in bytes.
+    pub index_bytes: u64,
+    /// Each volume, in the order they were given.
+    pub volumes: Vec<VolumeFigures>,
+}
+
+/// How a store is on one volume.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VolumeFigures {
+    /// What people call it.
+    pub label: String,
+    /// Bytes the store may use there.
+    pub capacity: u64,
+    /// The part of them that is taken, by whomever: U.
+    pub fill: f64,
+    /// How far that is above the target on the way to full: H. Not above 0 there is no hurry.
+    pub hunger: f64,
+    /// The part of a file that has to be dead for it to be merged: D_T.
+    pub release_threshold: f64,
+    /// What was dead in the files merged lately, on average.
+    pub dead_fraction_eaten: f64,
+    /// What a put waits now because the volume is nearly full.
+    pub put_delay: Duration,
+    /// Files, those that are written to among them.
+    pub files: u64,
+    /// Bytes of records that count.
+    pub live_bytes: u64,
+    /// Bytes of files that nothing leads to and that somebody still reads: 0 soon after.
+    pub dying_bytes: u64,
+    /// What happened since the store was opened.
+    pub counts: Counts,
+}
+
+/// What happened on one volume since the store was opened.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counts {
+    /// Bytes of records that users put.
+    pub put_bytes: u64,
+    /// Bytes of records that merges copied.
+    pub copied_bytes: u64,
+    /// Bytes that merges read.
+    pub read_bytes: u64,
+    /// Files removed without reading them: all of their records were dead.
+    pub died_whole: u64,
+    /// Files merged: what lived in them was copied.
+    pub merged: u64,
+    /// Merges that failed, for lack of room or of a volume.
+    pub failed: u64,
+    /// Records that a merge could not read.
+    pub damaged: u64,
+    /// Syncs of files.
+    pub syncs: u64,
+    /// Groups of puts that were written together.
+    pub groups: u64,
+    /// Puts that waited because the volume was nearly full, and how long in all.
+    pub delayed: u64,
+    /// See `delayed`.
+    pub delay: Duration,
+    /// Puts refused because only the reserve was left.
+    pub refused: u64,
+}
+
+impl Counts {
+    /// Bytes written for each byte put: 1 is the least.
+    #[must_use]
+    pub fn write_amplification(&self) -> f64 {
+        1.0 + self.copied_bytes as f64 / self.put_bytes.max(1) as f64
+    }
+}

@@ -1,0 +1,125 @@
+//! One file of the store: its names, and the one handle all its readers share.
+
+use std::sync::Arc;
+
+use policy::purpose::Io;
+use volume::{Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result};
+
+use super::FileId;
+use super::format::{Bad, Seal, StoreId};
+use super::scan::{self, Whole};
+
+/// A file that is open. Readers hold it while they read; when nobody but the store does, it may go.
+pub(super) struct File {
+    pub(super) id: FileId,
+    pub(super) seal: Seal,
+    /// Volume and name, for messages.
+    pub(super) what: String,
+    pub(super) object: Arc<dyn Object>,
+}
+
+impl File {
+    pub(super) fn new(
+        store: StoreId,
+        id: FileId,
+        label: &str,
+        name: &Name,
+        object: Arc<dyn Object>,
+    ) -> Arc<Self> {
+        let what = format!("volume {label}: {name}");
+        Arc::new(Self { id, seal: Seal::of(store, id), what, object })
+    }
+
+    /// Reads and checks the record of `len` bytes at `offset`.
+    pub(super) async fn record(&self, offset: u32, len: u32, io: Io) -> Result<(IoBuf, Whole)> {
+        let into = IoBufMut::zeroed(len as usize);
+        let bytes = self.object.read_at(u64::from(offset), into, io).await?.freeze();
+        let whole =
+            scan::whole(self.seal, &bytes).map_err(|bad| self.corrupt(u64::from(offset), bad))?;
+        Ok((bytes, whole))
+    }
+
+    pub(super) fn corrupt(&self, offset: u64, bad: Bad) -> Error {
+        let message = format!(
+            "{}: record at byte {offset}: {}: the record is lost unless there is a copy elsewhere",
+            self.what,
+            bad.what()
+        );
+        Error::new(ErrorKind::Corrupt, message)
+    }
+}
+
+/// What the objects of a store are called.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    prefix: String,
+}
+
+/// What a name on a volume stands for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Role {
+    Store,
+    File(FileId),
+    Hint(FileId),
+}
+
+/// Digits of an id in a name.
+const DIGITS: usize = 10;
+
+impl Names {
+    /// Of the store called `name`.
+    ///
+    /// # Errors
+    /// `Invalid`: it is not fit for the name of an object.
+    pub(super) fn new(name: &str) -> Result<Self> {
+        let names = Self { prefix: format!("{name}/") };
+        Name::new(&format!("{name}/{}", "0".repeat(DIGITS + 5)))?;
+        Ok(names)
+    }
+
+    pub(super) fn of(&self, role: Role) -> Name {
+        let prefix = &self.prefix;
+        let name = match role {
+            Role::Store => format!("{prefix}store"),
+            Role::File(id) => format!("{prefix}{:010x}.seg", id.0),
+            Role::Hint(id) => format!("{prefix}{:010x}.hint", id.0),
+        };
+        Name::new(&name).expect("the prefix was checked")
+    }
+
+    /// What `name` is in this store; none if it is not the store's.
+    pub(super) fn role(&self, name: &Name) -> Option<Role> {
+        let rest = name.as_str().strip_prefix(&self.prefix)?;
+        if rest == "store" {
+            return Some(Role::Store);
+        }
+        let (digits, end) = rest.split_once('.')?;
+        let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        if digits.len() != DIGITS || !digits.bytes().all(hex) {
+            return None;
+        }
+        let id = FileId(u64::from_str_radix(digits, 16).ok()?);
+        match end {
+            "seg" => Some(Role::File(id)),
+            "hint" => Some(Role::Hint(id)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_known_again() {
+        let names = Names::new("a/series").unwrap();
+        for role in [Role::Store, Role::File(FileId(0)), Role::Hint(FileId(0xa0_1234_5678))] {
+            assert_eq!(names.role(&names.of(role)), Some(role));
+        }
+        for other in ["a/series", "b/store", "a/series/0.seg", "a/series/00000000AB.seg"] {
+            assert_eq!(names.role(&Name::new(other).unwrap()), None, "{other}");
+        }
+        assert!(Names::new("../x").is_err());
+    }
+}

@@ -1,0 +1,514 @@
+//! Merging, as the policy says: what lives in a file is copied to another one, and the file goes.
+//!
+//! ```text
+//!   pick ─▶ entries of its hint ─▶ those the index leads to ─▶ read ─▶ write ─▶ sync
+//!        ─▶ index: here instead of there, where it still says there ─▶ unlink, behind the last reader
+//! ```
+//! Whatever is cut off where, nothing is lost: until the copies are durable the index leads to the
+//! originals, and until the originals are gone a start finds both, which have the same sequences and
+//! are one. Puts of the same keys go on meanwhile; a copy that comes too late is dead when it is born.
+//!
+//! A file whose records are all dead is removed without reading it; but what made them dead has to be
+//! durable first, or a crash would take both.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, join, select};
+use policy::merge::{Death, Group, Pick, Placed, Reading, Written, reading};
+use policy::purpose::{Io, Origin, Step};
+use volume::{Error, ErrorKind, IoBufMut, Result};
+
+use super::file::{File, Role};
+use super::format::{self, Entries, Entry, Head, Kind, Layout};
+use super::index::Place;
+use super::scan;
+use super::state::{Phase, Stream};
+use super::writer::{Open, Writer};
+use super::{Durability, FileId, Inner};
+
+/// How often the volume is asked for its room, and what was seen before is looked at again.
+const LOOK: Duration = Duration::from_millis(100);
+/// After a failure.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Bytes read at a time.
+const READ_MAX: u64 = 1 << 20;
+/// Bytes of copies written at a time.
+const WRITE_MAX: usize = 1 << 20;
+
+/// A live record of the file that is merged.
+struct Live {
+    offset: u32,
+    len: u32,
+    kind: Kind,
+    sequence: u64,
+    key: Box<[u8]>,
+}
+
+/// A record that was copied, and will count.
+struct Copied {
+    key: Box<[u8]>,
+    kind: Kind,
+    from: u32,
+    to: Place,
+    death: Death,
+}
+
+/// Tells the policy that a file is a candidate again, unless it was merged.
+struct Picked<'a> {
+    inner: &'a Inner,
+    seat: usize,
+    file: FileId,
+    is_over: bool,
+}
+
+impl Drop for Picked<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.inner.state().seats[self.seat].merges.failed(self.file);
+        }
+    }
+}
+
+/// The files copies go to.
+struct Outputs {
+    writers: Vec<Arc<Writer>>,
+    /// Full ones, which are sealed once their records count.
+    full: Vec<(Layout, Open)>,
+}
+
+impl Inner {
+    pub(super) async fn tend(&self, seat: usize) {
+        let work = async {
+            while !self.is_closing() {
+                let seen = self.bell.rings();
+                let pause = match self.tend_once(seat).await {
+                    Ok(true) => continue,
+                    Ok(false) => LOOK,
+                    Err(error) => {
+                        let volume = &self.disks[seat].label;
+                        tracing::warn!(%volume, %error, "the log store tries again");
+                        PAUSE
+                    }
+                };
+                self.wait(seen, pause).await;
+            }
+        };
+        let syncs = async {
+            let Durability::Interval(interval) = self.options.durability else { return };
+            // It is for all volumes.
+            while seat == 0 && !self.is_closing() {
+                self.pass(interval).await;
+                if let Err(error) = self.sync_all().await {
+                    tracing::warn!(%error, "a sync of the log store failed");
+                }
+            }
+        };
+        join(work, syncs).await;
+    }
+
+    /// Waits until something happens, or for some time.
+    async fn wait(&self, seen: u64, time: Duration) {
+        select(self.bell.after(seen), self.clock.sleep(time)).await;
+    }
+
+    /// Waits for all of this time, or until the store is closed.
+    async fn pass(&self, time: Duration) {
+        let mut over = self.clock.sleep(time);
+        while !self.is_closing() {
+            let seen = self.bell.rings();
+            if let Either::Right(_) = select(self.bell.after(seen), &mut over).await {
+                return;
+            }
+        }
+    }
+
+    pub(super) async fn tend_once(&self, seat: usize) -> Result<bool> {
+        let mut any = self.seal_waiting(seat).await?;
+        let _one_at_a_time = self.disks[seat].merger.lock().await;
+        any |= self.bury(seat).await?;
+        self.look_at_space(seat).await?;
+        let doubtful = self.state().seats[seat].doubtful.first().copied();
+        if let Some(file) = doubtful {
+            self.rescue(seat, file).await?;
+            return Ok(true);
+        }
+        let pick = {
+            let mut state = self.state();
+            let sequence = state.sequence;
+            let place = &mut state.seats[seat];
+            let fill = place.fill(sequence);
+            place.merges.next(&fill)
+        };
+        let Some(pick) = pick else { return Ok(any) };
+        if let Err(error) = self.merge(seat, pick).await {
+            self.state().seats[seat].counts.failed += 1;
+            return Err(error);
+        }
+        self.bury(seat).await?;
+        Ok(true)
+    }
+
+    pub(super) async fn look_at_space(&self, seat: usize) -> Result<()> {
+        let own = self.state().seats[seat].own;
+        let space = self.disks[seat].volume.space().await?;
+        let mut state = self.state();
+        let place = &mut state.seats[seat];
+        // What was counted while it was asked may be in the answer or not: it counts as not.
+        (place.space, place.own_then) = (space, own);
+        Ok(())
+    }
+
+    async fn merge(&self, seat: usize, pick: Pick) -> Result<()> {
+        let mut picked = Picked { inner: self, seat, file: pick.file, is_over: false };
+        let io = Io::new(Origin::Merge { hunger_percent: pick.hunger_percent }, Step::Data);
+        let (is_dead, file) = {
+            let state = self.state();
+            let facts = &state.files[&pick.file];
+            let is_dead = facts.live == 0 && (facts.deletions == 0 || facts.deletions_dead);
+            (is_dead, Arc::clone(&facts.handle))
+        };
+        let whole = is_dead || self.copy(seat, &file, io).await?;
+        drop(file);
+        self.release(pick.file, whole).await?;
+        picked.is_over = true;
+        let mut state = self.state();
+        let counts = &mut state.seats[seat].counts;
+        *(if is_dead { &mut counts.died_whole } else { &mut counts.merged }) += 1;
+        Ok(())
+    }
+
+    /// Copies what a failed sync left in doubt.
+    async fn rescue(&self, seat: usize, id: FileId) -> Result<()> {
+        let io = Io::new(Origin::Merge { hunger_percent: 100 }, Step::Data);
+        let file = Arc::clone(&self.state().files[&id].handle);
+        let whole = self.copy(seat, &file, io).await?;
+        drop(file);
+        let released = self.release(id, whole).await;
+        let mut state = self.state();
+        let doubtful = &mut state.seats[seat].doubtful;
+        doubtful.retain(|&doubtful| doubtful != id);
+        if released.is_err() {
+            // Others first: it may have to wait for them.
+            doubtful.push(id);
+        }
+        released
+    }
+
+    /// Lets a file go whose live records are elsewhere, once what made the others dead is durable. One
+    /// with damage stays, with what is left in it.
+    pub(super) async fn release(&self, id: FileId, whole: bool) -> Result<()> {
+        let mut durable = 0;
+        loop {
+            let killer = self.state().files[&id].killer;
+            if killer > durable && self.options.durability != Durability::Always {
+                self.sync_all().await?;
+                durable = killer;
+                continue;
+            }
+            let mut state = self.state();
+            let facts = state.file_mut(id);
+            if facts.killer > killer {
+                continue;
+            }
+            if whole && facts.live == 0 {
+                state.retire(id);
+            } else {
+                facts.phase = Phase::Damaged;
+                let seat = facts.seat;
+                state.seats[seat].merges.removed(id);
+            }
+            return Ok(());
+        }
+    }
+
+    /// Copies what lives in a file; the index leads to the copies on return. False if some of it is
+    /// damaged, and stays.
+    pub(super) async fn copy(&self, seat: usize, file: &Arc<File>, io: Io) -> Result<bool> {
+        let live = self.live(seat, file, io).await?;
+        let layout = self.state().files[&file.id].layout;
+        let mut outputs = Outputs { writers: Vec::new(), full: Vec::new() };
+        let mut copied = Vec::new();
+        let outcome =
+            self.copy_live(seat, file, layout, &live, io, &mut outputs, &mut copied).await;
+        let outcome = match outcome {
+            Ok(whole) => self.finish(seat, &outputs, io).await.map(|()| whole),
+            Err(error) => Err(error),
+        };
+        if outcome.is_ok() {
+            self.switch(file.id, &copied);
+        }
+        // Open copies go on to the next merge; those of a failed one are let go.
+        let full = std::mem::take(&mut outputs.full);
+        for (layout, mut open) in full {
+            if outcome.is_ok() {
+                open.counts()
+            } else {
+                open.cut()
+            }
+            self.queue_sealing(seat, layout, open);
+        }
+        for writer in &outputs.writers {
+            let mut output = writer.output.lock().await;
+            if outcome.is_err() {
+                self.abandon(writer, &mut output);
+            } else if let Some(open) = &mut output.open {
+                open.counts();
+            }
+            output.writing = false;
+        }
+        if outcome.is_ok() {
+            self.seal_closed_groups(seat, &outputs);
+        }
+        outcome
+    }
+
+    /// Lets go of open files of groups to which nothing goes any more.
+    fn seal_closed_groups(&self, seat: usize, outputs: &Outputs) {
+        let closed: Vec<_> = {
+            let state = self.state();
+            let groups = &state.seats[seat].groups;
+            let of_seat = |w: &&Arc<Writer>| w.stream.seat == seat;
+            let writers = state.writers.values().filter(of_seat);
+            let closed = writers.filter(|w| !groups.is_open(w.stream.group));
+            let used = |w: &Arc<Writer>| outputs.writers.iter().any(|used| Arc::ptr_eq(used, w));
+            closed.filter(|&w| !used(w)).cloned().collect()
+        };
+        for writer in closed {
+            let Some(mut output) = writer.output.try_lock() else { continue };
+            let idle = writer.is_idle() && output.group.is_empty() && !output.writing;
+            if idle && output.open.is_some() {
+                self.abandon(&writer, &mut output);
+            }
+        }
+    }
+
+    /// What lives in a file, in its order.
+    async fn live(&self, seat: usize, file: &File, io: Io) -> Result<Vec<Live>> {
+        let entries = self.entries(seat, file, io).await?;
+        let state = self.state();
+        let older: Vec<_> = state.older(file.id).collect();
+        let first_under_way = state.first_under_way();
+        let needed = |entry: &Entry<'_>| {
+            let hash = format::key_hash(entry.key);
+            let may_hold =
+                |&(layout, min): &(Layout, u64)| min < entry.sequence && layout.holds(hash);
+            first_under_way < entry.sequence || older.iter().any(may_hold)
+        };
+        let lives = |entry: &Entry<'_>| match entry.kind {
+            Kind::Put => {
+                let place = state.index.get(entry.key);
+                place.is_some_and(|place| (place.file, place.offset) == (file.id, entry.offset))
+            }
+            Kind::Tombstone => state.is_deletion_newest(entry.key) && needed(entry),
+        };
+        let live = Entries(&entries).filter(lives).map(|entry| Live {
+            offset: entry.offset,
+            len: entry.len,
+            kind: entry.kind,
+            sequence: entry.sequence,
+            key: entry.key.into(),
+        });
+        let mut live: Vec<_> = live.collect();
+        live.sort_by_key(|live| live.offset);
+        Ok(live)
+    }
+
+    /// What a file holds: from its hint, or else from itself.
+    async fn entries(&self, seat: usize, file: &File, io: Io) -> Result<Vec<u8>> {
+        let name = self.names.of(Role::Hint(file.id));
+        let opened = self.disks[seat].volume.open(&name).await;
+        match opened {
+            Ok(object) => {
+                let into = IoBufMut::zeroed(object.len() as usize);
+                let bytes = object.read_at(0, into, io).await?;
+                match format::decode_hint(file.seal, &bytes) {
+                    Ok((header, entries)) if header.whole => return Ok(entries.0.to_vec()),
+                    Ok(_) => {}
+                    Err(bad) => {
+                        tracing::warn!(hint = %name, "{}: the file is read instead", bad.what());
+                    }
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(scan::scan(&*file.object, file.seal, format::HEADER_LEN as u64, 0, io).await?.entries)
+    }
+
+    /// Copies the records of `live`; false if some are damaged.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one merge, each used once")]
+    async fn copy_live(
+        &self,
+        seat: usize,
+        file: &File,
+        layout: Layout,
+        live: &[Live],
+        io: Io,
+        outputs: &mut Outputs,
+        copied: &mut Vec<Copied>,
+    ) -> Result<bool> {
+        let extents = live.iter().map(|live| {
+            let start = u64::from(live.offset);
+            start..start + u64::from(live.len)
+        });
+        let ranges = match reading(&self.options.device, file.object.len(), extents) {
+            Reading::Whole => {
+                let end = |last: &Live| u64::from(last.offset) + u64::from(last.len);
+                let range = |first: &Live| u64::from(first.offset)..live.last().map_or(0, end);
+                live.first().map(range).into_iter().collect()
+            }
+            Reading::Ranges(ranges) => ranges,
+        };
+        let mut rest = live;
+        let mut whole = true;
+        for range in ranges {
+            let inside = rest.partition_point(|live| u64::from(live.offset) < range.end);
+            let (mut records, after) = rest.split_at(inside);
+            rest = after;
+            while let Some(piece) = piece(records) {
+                if self.is_closing() {
+                    let message = "the log store is closing";
+                    return Err(Error::new(ErrorKind::Unavailable, message));
+                }
+                let into = IoBufMut::zeroed((piece.end - piece.start) as usize);
+                let bytes = file.object.read_at(piece.start, into, io).await?;
+                self.state().seats[seat].counts.read_bytes += bytes.len() as u64;
+                let inside = records.partition_point(|live| u64::from(live.offset) < piece.end);
+                let (now, later) = records.split_at(inside);
+                records = later;
+                for live in now {
+                    let at = (u64::from(live.offset) - piece.start) as usize;
+                    let record = bytes.get(at..at + live.len as usize).unwrap_or_default();
+                    match scan::whole(file.seal, record) {
+                        Ok(found) if found.head.sequence == live.sequence => {
+                            let value = &record[found.value];
+                            let stream =
+                                Stream { seat, layout, group: Group::default(), copies: true };
+                            copied.push(
+                                self.copy_record(stream, live, found.head, value, io, outputs)
+                                    .await?,
+                            );
+                        }
+                        found => {
+                            let bad = found.err().unwrap_or(super::Bad::Foreign);
+                            let error = file.corrupt(u64::from(live.offset), bad);
+                            tracing::error!(%error, "found while merging");
+                            self.state().seats[seat].counts.damaged += 1;
+                            whole = false;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(whole)
+    }
+
+    async fn copy_record(
+        &self,
+        stream: Stream,
+        live: &Live,
+        head: Head,
+        value: &[u8],
+        io: Io,
+        outputs: &mut Outputs,
+    ) -> Result<Copied> {
+        let len = u64::from(live.len);
+        let (placed, writer) = {
+            let mut state = self.state();
+            let now = Written(state.sequence);
+            let dies = Some(Written(head.dies)).filter(|dies| dies.0 != 0);
+            let since = Written(head.sequence);
+            let hash = format::key_hash(&live.key);
+            let groups = &mut state.seats[stream.seat].groups;
+            let placed = match live.kind {
+                Kind::Put => groups.copy(hash, dies, since, len, now),
+                Kind::Tombstone => Placed { group: Group::default(), death: Death::Unknown },
+            };
+            let writer = state.writer(Stream { group: placed.group, ..stream });
+            state.seats[stream.seat].counts.copied_bytes += len;
+            (placed, writer)
+        };
+        let mut output = writer.output.lock().await;
+        if !outputs.writers.iter().any(|known| Arc::ptr_eq(known, &writer)) {
+            if std::mem::take(&mut output.writing) {
+                // A merge was given up in the middle.
+                self.abandon(&writer, &mut output);
+            }
+            outputs.writers.push(Arc::clone(&writer));
+        }
+        // Until the end it may be left half done.
+        output.writing = true;
+        if let Some(mut open) = output.open.take_if(|o| !o.fits(len, self.options.file_bytes)) {
+            self.write_copies(stream.seat, &mut open, io).await?;
+            outputs.full.push((stream.layout, open));
+        }
+        if output.open.is_none() {
+            output.open = Some(self.create(writer.stream).await?);
+        }
+        let open = output.open.as_mut().expect("it was just made");
+        {
+            let mut state = self.state();
+            let facts = state.file_mut(open.file.id);
+            facts.sequence_min = facts.sequence_min.min(head.sequence);
+        }
+        let copy = Head { continued: false, continues: false, ..head };
+        let offset = open.append(copy, &live.key, value);
+        let file = open.file.id;
+        if open.buffered() >= WRITE_MAX {
+            self.write_copies(stream.seat, open, io).await?;
+        }
+        let to = Place { file, offset, len: live.len, sequence: head.sequence };
+        Ok(Copied {
+            key: live.key.clone(),
+            kind: live.kind,
+            from: live.offset,
+            to,
+            death: placed.death,
+        })
+    }
+
+    async fn write_copies(&self, seat: usize, open: &mut Open, io: Io) -> Result<()> {
+        open.write(io).await?;
+        self.grow(&mut self.state(), seat, open);
+        Ok(())
+    }
+
+    /// Makes all copies durable.
+    async fn finish(&self, seat: usize, outputs: &Outputs, io: Io) -> Result<()> {
+        for (_, open) in &outputs.full {
+            self.sync_object(seat, &*open.file.object, io).await?;
+        }
+        for writer in &outputs.writers {
+            let mut output = writer.output.lock().await;
+            let Some(open) = &mut output.open else { continue };
+            self.write_copies(seat, open, io).await?;
+            self.sync_object(seat, &*open.file.object, io).await?;
+            open.synced();
+        }
+        Ok(())
+    }
+
+    /// The copies count from now on, where nothing newer does.
+    fn switch(&self, from: FileId, copied: &[Copied]) {
+        let mut state = self.state();
+        for copied in copied {
+            let to = copied.to;
+            state.file_mut(to.file).hold(to.sequence, to.len, copied.kind, copied.death);
+            if copied.kind == Kind::Put {
+                state.count_copy(&copied.key, (from, copied.from), to);
+            }
+        }
+    }
+}
+
+/// What to read next of a range: from its first record on, whole records of about [`READ_MAX`] bytes.
+fn piece(records: &[Live]) -> Option<Range<u64>> {
+    let first = records.first()?;
+    let start = u64::from(first.offset);
+    let end = |live: &Live| u64::from(live.offset) + u64::from(live.len);
+    let inside = records.partition_point(|live| end(live) <= start + READ_MAX);
+    let last = records[..inside].last().unwrap_or(first);
+    Some(start..end(last))
+}

@@ -1,0 +1,462 @@
+//! Opening: what is on the volumes becomes what is known in memory.
+//!
+//! ```text
+//!   own objects ─▶ which store, what was leased    files with a good hint ─▶ the hint is read
+//!   listing ─▶ files and hints                     files without ─▶ read, synced, given a hint
+//!                                                  newest record of each key ─▶ index
+//!   new lease, durable on every volume ─▶ open
+//! ```
+//! The new lease is synced on each volume, which makes all removals before it durable, and puts every
+//! later sequence above those that any file may hold that comes back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use futures_util::lock::Mutex as AsyncMutex;
+use parking_lot::Mutex;
+use policy::merge::{Death, Groups, Merges, Settings};
+use policy::purpose::{Io, Origin, Step};
+use volume::buf::PAGE;
+use volume::{Clock, Error, ErrorKind, Intent, IoBufMut, Object, Result, Space, Volume};
+
+use super::file::{File, Names, Role};
+use super::format::{
+    self, Bad, Entries, HEADER_LEN, HintHeader, Kind, Layout, Seal, Slot, StoreId,
+};
+use super::index::Place;
+use super::state::{Facts, Seat, State};
+use super::{Disk, FileId, Inner, Lease, Member, Options, Store, scan};
+
+const OPEN: Io = Io::new(Origin::Open, Step::Data);
+
+/// What was found while opening.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Report {
+    /// Files that hold records.
+    pub files: u64,
+    /// Bytes of hints that were read.
+    pub hint_bytes: u64,
+    /// Files that had no good hint and were read, and their bytes.
+    pub scanned: u64,
+    /// See `scanned`.
+    pub scanned_bytes: u64,
+    /// Files a crash had cut, volume and name: nothing that was promised is missing from them.
+    pub torn: Vec<String>,
+    /// What was good once, and is not.
+    pub damage: Vec<Damage>,
+}
+
+/// Stored bytes that are not what was written.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Damage {
+    /// Volume and name of the object.
+    pub what: String,
+    /// Where, in bytes from its beginning.
+    pub offset: u64,
+    /// What is wrong.
+    pub bad: Bad,
+}
+
+/// A file as it was found.
+struct FoundFile {
+    seat: usize,
+    handle: Arc<File>,
+    layout: Layout,
+    entries: Vec<u8>,
+    death: Death,
+    len: u64,
+    hint_len: u64,
+    sequence_end: u64,
+}
+
+impl Store {
+    /// Opens the store on these volumes; makes it, if `create` gives it an id and there is none. The order
+    /// of the volumes says which partition is on which; files of other orders and other numbers of
+    /// partitions are used where they are.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no store of this name, and none was to be made; `Invalid`: the volumes are not
+    /// of one store, there are fewer than there were, or the store cannot work on them with these
+    /// options; `Unavailable`; `Corrupt`: the store's own object is damaged on all volumes.
+    pub async fn open(
+        members: Vec<Member>,
+        options: Options,
+        clock: Clock,
+        create: Option<StoreId>,
+    ) -> Result<(Self, Report)> {
+        options.check()?;
+        let names = Names::new(&options.name)?;
+        if members.is_empty() || members.len() > usize::from(u16::MAX) {
+            return Err(Error::new(ErrorKind::Invalid, "log store: give 1 to 65535 volumes"));
+        }
+        let mut slots = Vec::new();
+        for member in &members {
+            slots.push(own_object(member, &names).await?);
+        }
+        let known = slots.iter().flat_map(|(_, slot)| slot).max_by_key(|slot| slot.generation);
+        let known = known.copied();
+        let id = match (known, create) {
+            (Some(slot), _) => slot.store,
+            (None, Some(id)) => id,
+            (None, None) => {
+                let message = format!("no log store called {} on these volumes", options.name);
+                return Err(Error::new(ErrorKind::NotFound, message));
+            }
+        };
+        check_members(&members, &slots, id, known)?;
+        // A volume that is new gets its own object before the others count it.
+        let new: Vec<_> = slots.iter().map(|(_, slot)| slot.is_none()).collect();
+        let mut disks = Vec::new();
+        for (member, (own, _)) in members.into_iter().zip(slots) {
+            let own = match own {
+                Some(own) => own,
+                None => member.volume.create(&names.of(Role::Store), &Intent::DATA).await?,
+            };
+            disks.push(Disk {
+                label: member.label,
+                volume: member.volume,
+                sealing: Mutex::default(),
+                sealer: AsyncMutex::default(),
+                merger: AsyncMutex::default(),
+                own,
+            });
+        }
+        let mut seats = Vec::new();
+        for (at, disk) in disks.iter().enumerate() {
+            seats.push(seat(&options, disk, at, disks.len()).await?);
+        }
+        let inner = Inner {
+            id,
+            names,
+            options,
+            clock,
+            state: Mutex::new(State::new(seats)),
+            disks,
+            bell: super::Bell::default(),
+            closing: false.into(),
+            is_unsure: false.into(),
+            lease: AsyncMutex::new(Lease { generation: known.map_or(0, |slot| slot.generation) }),
+        };
+        let report = inner.recover(known, &new).await?;
+        Ok((Self(Arc::new(inner)), report))
+    }
+}
+
+/// The store's own object on a volume, if there is one, and what it says.
+async fn own_object(
+    member: &Member,
+    names: &Names,
+) -> Result<(Option<Arc<dyn Object>>, Option<Slot>)> {
+    let object = match member.volume.open(&names.of(Role::Store)).await {
+        Ok(object) => object,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((None, None)),
+        Err(error) => return Err(error),
+    };
+    let bytes = object.read_at(0, IoBufMut::zeroed(2 * PAGE), OPEN).await?;
+    let slots = [0, PAGE].map(|at| bytes.get(at..).ok_or(Bad::Short).and_then(Slot::decode));
+    if let Some(Err(Bad::Version)) = slots.iter().find(|slot| **slot == Err(Bad::Version)) {
+        let message =
+            format!("volume {}: {}: {}", member.label, names.of(Role::Store), Bad::Version.what());
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    let slot = slots.into_iter().flatten().max_by_key(|slot| slot.generation);
+    Ok((Some(object), slot))
+}
+
+type Slots = [(Option<Arc<dyn Object>>, Option<Slot>)];
+
+fn check_members(
+    members: &[Member],
+    slots: &Slots,
+    id: StoreId,
+    known: Option<Slot>,
+) -> Result<()> {
+    for (member, (own, slot)) in members.iter().zip(slots) {
+        if slot.is_some_and(|slot| slot.store != id) {
+            let message = format!("volume {}: holds another log store of this name", member.label);
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        if own.is_some() && slot.is_none() && known.is_none() {
+            // It may have been cut off while it was made.
+            tracing::warn!(volume = %member.label, "the log store's own object is damaged");
+        }
+    }
+    let there = slots.iter().filter(|(_, slot)| slot.is_some()).count();
+    if let Some(known) = known
+        && there < usize::from(known.volumes)
+    {
+        let message = format!(
+            "the log store is on {} volumes, and {there} of them were given: give all",
+            known.volumes
+        );
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    Ok(())
+}
+
+async fn seat(options: &Options, disk: &Disk, at: usize, seats: usize) -> Result<Seat> {
+    let space = disk.volume.space().await?;
+    let capacity = options.quota.min(space.total);
+    let partitions = (at..usize::from(options.partitions)).step_by(seats).count() as u64;
+    options.check_room(&disk.label, capacity, partitions)?;
+    let mut settings = Settings::new(options.rule, options.file_bytes);
+    settings.target = options.target;
+    settings.reserve = options.limits(partitions).reserve;
+    settings.wait = options.delay_from.max(options.target);
+    let groups = options.groups_used();
+    Ok(Seat {
+        merges: Merges::new(settings),
+        groups: Groups::new(groups, partitions.max(1) as u32, options.file_bytes, capacity),
+        limits: options.limits(partitions),
+        quota: options.quota,
+        own: 0,
+        space: Space { total: space.total, free: space.free },
+        own_then: 0,
+        dying: Vec::new(),
+        ghosts: Vec::new(),
+        removals: 0,
+        counts: Default::default(),
+        doubtful: Vec::new(),
+    })
+}
+
+impl Inner {
+    async fn recover(&self, known: Option<Slot>, new: &[bool]) -> Result<Report> {
+        let mut report = Report::default();
+        let seats = join_all((0..self.disks.len()).map(|seat| self.survey(seat, known))).await;
+        let mut sequence = known.map_or(1, |slot| slot.sequence_end);
+        let mut next_file = known.map_or(1, |slot| slot.file_end);
+        for found in seats {
+            let (files, part, file_end) = found?;
+            report.add(part);
+            next_file = next_file.max(file_end);
+            for file in files {
+                sequence = sequence.max(file.sequence_end);
+                self.take_up(file);
+            }
+        }
+        {
+            let mut state = self.state();
+            report.files = state.files.len() as u64;
+            state.sequence = state.sequence.max(sequence);
+            state.next_file = next_file;
+            // Deletions were only remembered to hold their own against what was read later.
+            state.index.retain(|_, place| !place.is_deleted());
+            let mut live: BTreeMap<FileId, u64> = BTreeMap::new();
+            state.index.walk(std::ops::Bound::Unbounded, |_, place| {
+                *live.entry(place.file).or_default() += u64::from(place.len);
+                true
+            });
+            for (id, live) in live {
+                state.file_mut(id).live = live;
+            }
+        }
+        // From here on no file can come back that is not there.
+        self.begin_lease(known, new).await?;
+        self.renew_lease().await?;
+        let mut state = self.state();
+        let ids: Vec<_> = state.files.keys().copied().collect();
+        for id in ids {
+            state.seal(id);
+        }
+        state.release_deletions();
+        Ok(report)
+    }
+
+    /// What is on one volume; with the first id that no object there has.
+    async fn survey(
+        &self,
+        seat: usize,
+        known: Option<Slot>,
+    ) -> Result<(Vec<FoundFile>, Report, u64)> {
+        let disk = &self.disks[seat];
+        let mut report = Report::default();
+        let (mut files, mut hints) = (BTreeMap::new(), BTreeMap::new());
+        let mut own = 0;
+        for listed in disk.volume.list().await? {
+            match self.names.role(&listed.name) {
+                Some(Role::File(id)) => files.insert(id, listed.len),
+                Some(Role::Hint(id)) => hints.insert(id, listed.len),
+                Some(Role::Store) => {
+                    own += 2 * PAGE as u64;
+                    None
+                }
+                None => None,
+            };
+        }
+        let last = files.keys().chain(hints.keys()).max();
+        let file_end = last.map_or(0, |id| id.0 + 1);
+        for id in hints.keys().filter(|id| !files.contains_key(id)) {
+            disk.volume.remove(&self.names.of(Role::Hint(*id))).await?;
+        }
+        hints.retain(|id, _| files.contains_key(id));
+        let mut found = Vec::new();
+        for (id, len) in files {
+            let hint = hints.get(&id).copied();
+            let leased = known.is_some_and(|slot| id.0 < slot.file_end);
+            if let Some(file) = self.read_file(seat, id, len, hint, leased, &mut report).await? {
+                own += file.len + file.hint_len;
+                found.push(file);
+            }
+        }
+        self.state().seats[seat].own = own;
+        self.look_at_space(seat).await?;
+        Ok((found, report, file_end))
+    }
+
+    /// One file; none if nothing is in it.
+    async fn read_file(
+        &self,
+        seat: usize,
+        id: FileId,
+        len: u64,
+        hint_len: Option<u64>,
+        leased: bool,
+        report: &mut Report,
+    ) -> Result<Option<FoundFile>> {
+        let disk = &self.disks[seat];
+        let name = self.names.of(Role::File(id));
+        let object = disk.volume.open(&name).await?;
+        let handle = File::new(self.id, id, &disk.label, &name, object);
+        if let Some(hint_len) = hint_len {
+            let hint_name = self.names.of(Role::Hint(id));
+            let hint = disk.volume.open(&hint_name).await?;
+            let bytes = hint.read_at(0, IoBufMut::zeroed(hint_len as usize), OPEN).await?;
+            report.hint_bytes += bytes.len() as u64;
+            match format::decode_hint(Seal::of(self.id, id), &bytes) {
+                Ok((header, entries)) if header.whole => {
+                    if len < u64::from(header.covers) {
+                        // What is behind its end is lost, and says so when it is read.
+                        report.damage.push(Damage {
+                            what: handle.what.clone(),
+                            offset: len,
+                            bad: Bad::Short,
+                        });
+                    }
+                    let entries = entries.0.to_vec();
+                    return Ok(Some(FoundFile {
+                        seat,
+                        handle,
+                        layout: header.layout,
+                        entries,
+                        death: header.death,
+                        len,
+                        hint_len,
+                        sequence_end: 0,
+                    }));
+                }
+                Ok(_) => {}
+                // A crash can leave half a hint; that is no damage, and neither is it told apart.
+                Err(bad) => {
+                    tracing::warn!(volume = %disk.label, hint = %hint_name, "{}: the file is read instead", bad.what());
+                }
+            }
+        }
+        self.scan_file(seat, handle, len, leased, report).await
+    }
+
+    /// Reads a file without a good hint, and gives it one.
+    async fn scan_file(
+        &self,
+        seat: usize,
+        handle: Arc<File>,
+        len: u64,
+        leased: bool,
+        report: &mut Report,
+    ) -> Result<Option<FoundFile>> {
+        let header = scan::header(&*handle.object, OPEN).await?;
+        let is_own = |h: &format::Header| h.store == self.id && h.file == handle.id;
+        if header.is_ok_and(|header| !is_own(&header)) || header == Err(Bad::Version) {
+            let bad = header.err().unwrap_or(Bad::Foreign);
+            report.damage.push(Damage { what: handle.what.clone(), offset: 0, bad });
+            return Ok(None);
+        }
+        let scanned = scan::scan(&*handle.object, handle.seal, HEADER_LEN as u64, 0, OPEN).await?;
+        report.scanned += 1;
+        report.scanned_bytes += len;
+        let damaged = |(offset, bad)| Damage { what: handle.what.clone(), offset, bad };
+        if scanned.records == 0 && scanned.damage.is_empty() {
+            if leased {
+                // A crash came before its first record was durable.
+                let name = self.names.of(Role::File(handle.id));
+                self.disks[seat].volume.remove(&name).await?;
+            }
+            return Ok(None);
+        }
+        // The first page may be what a crash took.
+        let lost_header = header.err().filter(|_| scanned.durable > 0);
+        if let Some(bad) = lost_header {
+            report.damage.push(damaged((0, bad)));
+        }
+        if scanned.torn.is_some() || (header.is_err() && lost_header.is_none()) {
+            report.torn.push(handle.what.clone());
+        }
+        report.damage.extend(scanned.damage.iter().copied().map(damaged));
+        let layout = header.map_or(Layout::ANY, |header| header.layout);
+        // The process may have died before it was synced, and the machine may die later.
+        self.sync_object(seat, &*handle.object, OPEN).await?;
+        let hint = HintHeader {
+            covers: scanned.end.max(HEADER_LEN as u32),
+            whole: true,
+            layout,
+            records: scanned.records,
+            death: scanned.death.unwrap_or_default(),
+        };
+        // A hint would hide the damage from the next who looks.
+        let mut hint_len = 0;
+        if lost_header.is_none() && scanned.damage.is_empty() {
+            match self.write_hint(seat, &handle, &hint, &scanned.entries).await {
+                Ok(len) => hint_len = len,
+                Err(error) => tracing::warn!(file = %handle.what, %error, "no hint"),
+            }
+        }
+        Ok(Some(FoundFile {
+            seat,
+            handle,
+            layout,
+            entries: scanned.entries,
+            death: scanned.death.unwrap_or_default(),
+            len,
+            hint_len,
+            sequence_end: scanned.sequence_end,
+        }))
+    }
+
+    /// The newest record of each key counts.
+    fn take_up(&self, file: FoundFile) {
+        let mut state = self.state();
+        let id = file.handle.id;
+        let mut facts = Facts::new(file.seat, file.layout, file.handle);
+        (facts.len, facts.hint_len) = (file.len, file.hint_len);
+        let mut end = 0;
+        for entry in Entries(&file.entries) {
+            facts.hold(entry.sequence, entry.len, entry.kind, file.death);
+            end = end.max(entry.sequence.saturating_add(u64::from(entry.len)));
+            let known = state.index.get(entry.key);
+            if known.is_some_and(|known| known.sequence >= entry.sequence) {
+                continue;
+            }
+            let place = match entry.kind {
+                Kind::Put => {
+                    let (offset, len) = (entry.offset, entry.len);
+                    Place { file: id, offset, len, sequence: entry.sequence }
+                }
+                Kind::Tombstone => Place::deleted(entry.sequence),
+            };
+            state.index.insert(entry.key, place);
+        }
+        state.sequence = state.sequence.max(end);
+        state.files.insert(id, facts);
+    }
+}
+
+impl Report {
+    fn add(&mut self, part: Self) {
+        self.hint_bytes += part.hint_bytes;
+        self.scanned += part.scanned;
+        self.scanned_bytes += part.scanned_bytes;
+        self.torn.extend(part.torn);
+        self.damage.extend(part.damage);
+    }
+}

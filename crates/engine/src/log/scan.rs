@@ -1,0 +1,287 @@
+//! Reading a file from front to back, where no hint tells what is in it.
+//!
+//! After a crash a file ends with anything: pages that were kept, lost or torn, in any order. So
+//! nothing is taken as the end before the end of the object: behind bytes that are no record the
+//! next one is looked for, and every record that is whole counts. Which of two records of a key
+//! is newer, their sequences tell.
+//!
+//! Bytes that are no record may be a *torn tail*, which promises nothing, or *damage*, which somebody
+//! has to hear of. Every record says how much of its file was durable when it was made: what is bad
+//! before the largest of these was good once.
+
+use std::ops::Range;
+
+use policy::merge::{Death, Written};
+use policy::purpose::Io;
+use volume::buf::PAGE;
+use volume::{IoBufMut, Object, Result};
+
+use super::format::{
+    self, Bad, Entry, Found, HEADER_LEN, Head, Header, Kind, Parsed, Seal, encode_entry,
+};
+
+/// Bytes read at a time.
+const WINDOW: usize = 1 << 20;
+
+/// What was found in a file.
+#[derive(Debug, Default)]
+pub(super) struct Scanned {
+    /// Entries of a hint, in the order of the file.
+    pub(super) entries: Vec<u8>,
+    pub(super) records: u32,
+    /// Behind the last record.
+    pub(super) end: u32,
+    /// What was good once, and is not.
+    pub(super) damage: Vec<(u64, Bad)>,
+    /// Where a crash cut the file.
+    pub(super) torn: Option<u64>,
+    /// So many bytes of the file were durable once.
+    pub(super) durable: u64,
+    /// Larger than every sequence seen, also of records that do not count.
+    pub(super) sequence_end: u64,
+    /// When its records die; none if it has none.
+    pub(super) death: Option<Death>,
+}
+
+/// Part of a file, in memory.
+struct Window<'a> {
+    object: &'a dyn Object,
+    io: Io,
+    len: u64,
+    start: u64,
+    bytes: IoBufMut,
+}
+
+impl Window<'_> {
+    /// At least `len` bytes from `at` on, or all there are.
+    async fn at_least(&mut self, at: u64, len: usize) -> Result<&[u8]> {
+        let end = (at + len as u64).min(self.len);
+        if at < self.start || end > self.start + self.bytes.len() as u64 {
+            self.start = at - at % PAGE as u64;
+            let wanted = WINDOW.max((end - self.start) as usize);
+            let wanted = wanted.min((self.len - self.start) as usize);
+            self.bytes = self.object.read_at(self.start, IoBufMut::zeroed(wanted), self.io).await?;
+        }
+        let from = ((at - self.start) as usize).min(self.bytes.len());
+        Ok(&self.bytes[from..])
+    }
+}
+
+/// What is gathered while reading.
+struct Reading {
+    scanned: Scanned,
+    durable: u64,
+    /// Where something is not a record.
+    suspects: Vec<(u64, Bad)>,
+    /// Records of a batch that is not complete yet.
+    open: Batch,
+    /// Parts of batches whose other part was not found.
+    parts: Vec<Batch>,
+}
+
+#[derive(Default)]
+struct Batch {
+    entries: Vec<u8>,
+    records: u32,
+    /// Where the next record must begin, and its sequence.
+    next: (u64, u64),
+}
+
+/// Reads the records of a file from `from` on, and checks their values. `durable` says how much of it is
+/// known to have been durable; the file may say more.
+///
+/// # Errors
+/// Those of the volume.
+pub(super) async fn scan(
+    object: &dyn Object,
+    seal: Seal,
+    from: u64,
+    durable: u64,
+    io: Io,
+) -> Result<Scanned> {
+    let len = object.len().min(u64::from(u32::MAX));
+    let mut window = Window { object, io, len, start: 0, bytes: IoBufMut::zeroed(0) };
+    let mut reading = Reading::new(durable);
+    let mut at = from;
+    let mut lost = false;
+    while at < len {
+        let bytes = window.at_least(at, format::HEAD_LEN).await?;
+        let page_rest = PAGE - (at % PAGE as u64) as usize;
+        if page_rest < format::HEAD_LEN && bytes.iter().take(page_rest).all(|&byte| byte == 0) {
+            // Padding that is shorter than a head.
+            at += page_rest as u64;
+            continue;
+        }
+        let found = match format::find_record(seal, bytes) {
+            Found::More(more) => format::find_record(seal, window.at_least(at, more).await?),
+            found => found,
+        };
+        match found {
+            Found::Nothing => {
+                let page_end = (at + 1).next_multiple_of(PAGE as u64);
+                // Zeros up to the next page are padding; a page of nothing else was never written, or
+                // lost.
+                if at.is_multiple_of(PAGE as u64) {
+                    reading.suspect(&mut lost, at, Bad::Empty);
+                }
+                at = page_end;
+            }
+            Found::Record(parsed) => {
+                lost = false;
+                let record = window.at_least(at, parsed.len).await?;
+                match parsed.check_value(record) {
+                    Ok(()) => reading.record(at, &parsed, &record[parsed.key.clone()]),
+                    Err(bad) => {
+                        let key = parsed.key.clone();
+                        reading.suspects.push((at, bad));
+                        reading.bad_value(at, &parsed, &record[key]);
+                    }
+                }
+                at += parsed.len as u64;
+            }
+            Found::More(_) | Found::Bad(_) => {
+                let bad = if let Found::Bad(bad) = found { bad } else { Bad::Short };
+                reading.suspect(&mut lost, at, bad);
+                let bytes = window.at_least(at, format::HEAD_LEN).await?;
+                at = match format::next_magic(bytes, format::ALIGN) {
+                    Some(next) => at + next as u64,
+                    None => at + (bytes.len() as u64 / 8 * 8).max(8),
+                };
+            }
+        }
+    }
+    Ok(reading.end())
+}
+
+impl Reading {
+    fn new(durable: u64) -> Self {
+        Self {
+            scanned: Scanned::default(),
+            durable,
+            suspects: Vec::new(),
+            open: Batch::default(),
+            parts: Vec::new(),
+        }
+    }
+
+    /// One for each place where reading lost its way.
+    fn suspect(&mut self, lost: &mut bool, at: u64, bad: Bad) {
+        if !std::mem::replace(lost, true) {
+            self.suspects.push((at, bad));
+        }
+    }
+
+    fn saw(&mut self, parsed: &Parsed) {
+        let end = parsed.head.sequence.saturating_add(parsed.len as u64);
+        self.scanned.sequence_end = self.scanned.sequence_end.max(end);
+        self.durable = self.durable.max(u64::from(parsed.head.durable));
+    }
+
+    fn record(&mut self, at: u64, parsed: &Parsed, key: &[u8]) {
+        self.saw(parsed);
+        let Head { sequence, continued, continues, dies, kind, .. } = parsed.head;
+        if kind == Kind::Put {
+            let death = if dies == 0 { Death::Unknown } else { Death::At(Written(dies)) };
+            let joined = self.scanned.death.map_or(death, |all| all.join(death));
+            self.scanned.death = Some(joined);
+        }
+        let joins = continued && self.open.records > 0 && self.open.next == (at, sequence);
+        if !joins {
+            self.part();
+        }
+        let entry = Entry { sequence, offset: at as u32, len: parsed.len as u32, kind, key };
+        encode_entry(&entry, &mut self.open.entries);
+        self.open.records += 1;
+        self.open.next = (at + parsed.len as u64, sequence + parsed.len as u64);
+        if continued && !joins {
+            self.part();
+        } else if !continues {
+            let batch = std::mem::take(&mut self.open);
+            self.scanned.take(batch);
+        }
+    }
+
+    /// A record whose value is not what was put. If it was durable once it counts: to read it is an
+    /// error, and nothing older comes up instead.
+    fn bad_value(&mut self, at: u64, parsed: &Parsed, key: &[u8]) {
+        self.saw(parsed);
+        self.part();
+        let Head { sequence, kind, .. } = parsed.head;
+        let entry = Entry { sequence, offset: at as u32, len: parsed.len as u32, kind, key };
+        encode_entry(&entry, &mut self.open.entries);
+        self.open.records = 1;
+        self.open.next = (at + parsed.len as u64, u64::MAX);
+        self.part();
+    }
+
+    /// What is open is not a whole batch.
+    fn part(&mut self) {
+        if self.open.records > 0 {
+            self.parts.push(std::mem::take(&mut self.open));
+        }
+    }
+
+    fn end(mut self) -> Scanned {
+        self.part();
+        let Self { mut scanned, durable, suspects, parts, .. } = self;
+        for batch in parts {
+            // What was durable was whole: the rest of the batch is damaged.
+            if batch.next.0 <= durable {
+                scanned.take(batch);
+            }
+        }
+        scanned.durable = durable;
+        let after = u64::from(scanned.end);
+        for (at, bad) in suspects {
+            if at < durable {
+                scanned.damage.push((at, bad));
+            } else if at < after || bad != Bad::Empty {
+                scanned.torn = scanned.torn.or(Some(at));
+            }
+        }
+        scanned
+    }
+}
+
+impl Scanned {
+    fn take(&mut self, batch: Batch) {
+        self.entries.extend_from_slice(&batch.entries);
+        self.records += batch.records;
+        self.end = self.end.max(batch.next.0 as u32);
+    }
+}
+
+/// Reads a file's header.
+///
+/// # Errors
+/// Those of the volume; inside, why the header is none.
+pub(super) async fn header(
+    object: &dyn Object,
+    io: Io,
+) -> Result<std::result::Result<Header, Bad>> {
+    let bytes = object.read_at(0, IoBufMut::zeroed(HEADER_LEN), io).await?;
+    Ok(Header::decode(&bytes))
+}
+
+/// One record, read and checked.
+pub(super) struct Whole {
+    pub(super) head: Head,
+    pub(super) key: Range<usize>,
+    pub(super) value: Range<usize>,
+}
+
+/// Checks the record that `bytes` are.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn whole(seal: Seal, bytes: &[u8]) -> std::result::Result<Whole, Bad> {
+    match format::find_record(seal, bytes) {
+        Found::Record(parsed) => {
+            parsed.check_value(bytes)?;
+            Ok(Whole { head: parsed.head, key: parsed.key, value: parsed.value })
+        }
+        Found::Nothing => Err(Bad::Empty),
+        Found::More(_) => Err(Bad::Short),
+        Found::Bad(bad) => Err(bad),
+    }
+}

@@ -1,0 +1,96 @@
+//! Reading everything that is stored, to find out in time what has rotted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use policy::purpose::{Io, Origin, Step};
+use volume::{ErrorKind, Result};
+
+use super::format::HEADER_LEN;
+use super::recovery::Damage;
+use super::state::Phase;
+use super::{Bad, Store, scan};
+
+const SCRUB: Io = Io::new(Origin::Scrub, Step::Data);
+
+/// What a scrub found.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Scrubbed {
+    /// Files that were read, and their bytes.
+    pub files: u64,
+    /// See `files`.
+    pub bytes: u64,
+    /// Records that live and are damaged: reads of them fail, and no merge can copy them.
+    pub lost: Vec<Damage>,
+    /// Damage that concerns nothing that lives: the header, or a dead record.
+    pub harmless: Vec<Damage>,
+    /// Files that could not be read, and why.
+    pub unread: Vec<String>,
+}
+
+impl Store {
+    /// Reads every sealed file from front to back, in spare capacity, and checks every checksum.
+    /// Files that are merged meanwhile are read in full or not at all; those that are written to are left out.
+    ///
+    /// # Errors
+    /// `Busy`: there was no spare capacity for long; what was found so far is lost, try again later.
+    pub async fn scrub(&self) -> Result<Scrubbed> {
+        let mut scrubbed = Scrubbed::default();
+        let ids: Vec<_> = {
+            let state = self.0.state();
+            let sealed = state.files.iter().filter(|(_, facts)| facts.phase != Phase::Open);
+            sealed.map(|(&id, _)| id).collect()
+        };
+        for id in ids {
+            let Some((file, layout)) = ({
+                let state = self.0.state();
+                state.files.get(&id).map(|facts| (Arc::clone(&facts.handle), facts.layout))
+            }) else {
+                continue;
+            };
+            let mut bad_at: BTreeMap<u64, Bad> = BTreeMap::new();
+            let header = scan::header(&*file.object, SCRUB).await;
+            // All of a sealed file was durable, but for what a crash may have left behind its end.
+            let len = file.object.len();
+            let scanned = scan::scan(&*file.object, file.seal, HEADER_LEN as u64, len, SCRUB).await;
+            match (header, scanned) {
+                (Ok(header), Ok(scanned)) => {
+                    if header.is_ok_and(|header| header.layout != layout) {
+                        bad_at.insert(0, Bad::Header);
+                    }
+                    bad_at.extend(header.err().map(|bad| (0, bad)));
+                    bad_at.extend(scanned.damage.iter().copied());
+                }
+                (Err(error), _) | (_, Err(error)) if error.kind() == ErrorKind::Busy => {
+                    return Err(error.within("a scrub of the log store"));
+                }
+                (Err(error), _) | (_, Err(error)) => {
+                    scrubbed.unread.push(error.to_string());
+                    continue;
+                }
+            }
+            scrubbed.files += 1;
+            scrubbed.bytes += len;
+            // What lives in it, by place: a damaged head does not tell its key.
+            let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+            if !bad_at.is_empty() {
+                self.0.state().index.walk(std::ops::Bound::Unbounded, |_, place| {
+                    if place.file == id {
+                        live.insert(u64::from(place.offset), u64::from(place.len));
+                    }
+                    true
+                });
+            }
+            for (offset, bad) in bad_at {
+                let damage = Damage { what: file.what.clone(), offset, bad };
+                let before = live.range(..=offset).next_back();
+                if before.is_some_and(|(start, len)| offset < start + len) {
+                    scrubbed.lost.push(damage);
+                } else if bad != Bad::Empty {
+                    scrubbed.harmless.push(damage);
+                }
+            }
+        }
+        Ok(scrubbed)
+    }
+}

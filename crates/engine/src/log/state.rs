@@ -1,0 +1,372 @@
+//! What a log store knows in memory, and the rules by which that changes. No I/O: one lock is held for
+//! moments.
+//!
+//! A record *counts* from when it was written (and synced, if that is asked for) on; until then it is
+//! *under way*. Of two records of a key the one with the larger sequence is newer, in whatever order
+//! they come to count. So a deletion is remembered as long as a put with a smaller sequence is
+//! under way.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use policy::merge::{Death, Fill, Group, Groups, Life, Merges, Placed, PutLimits, Sealed, Written};
+use volume::Space;
+use volume::buf::PAGE;
+
+use super::FileId;
+use super::figures::Counts;
+use super::file::File;
+use super::format::{HEADER_LEN, Kind, Layout, key_hash};
+use super::index::{Index, Place};
+use super::writer::Writer;
+
+/// Which files records go to: one is open at a time for each.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(super) struct Stream {
+    /// The volume, by its position.
+    pub(super) seat: usize,
+    pub(super) layout: Layout,
+    pub(super) group: Group,
+    /// Of copies that merges make; they are not in the way of those who wait for a put.
+    pub(super) copies: bool,
+}
+
+/// Padding counts as dead from this part of what was put on, 1/8, and this many bytes.
+const PADDING_SHARE: u64 = 8;
+const PADDING_MIN: u64 = 4 * PAGE as u64;
+
+/// Where a file stands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Phase {
+    /// It is written to, or not synced yet.
+    Open,
+    /// It never changes again, is durable, and may be merged.
+    Sealed,
+    /// A sync of it failed: what was not durable before is to be copied elsewhere.
+    Doubtful,
+    /// A merge found damage in it: it stays.
+    Damaged,
+}
+
+/// What is known of a file.
+pub(super) struct Facts {
+    pub(super) seat: usize,
+    pub(super) layout: Layout,
+    pub(super) phase: Phase,
+    pub(super) handle: Arc<File>,
+    /// No record of it has a smaller sequence.
+    pub(super) sequence_min: u64,
+    /// Bytes of records.
+    pub(super) records: u64,
+    /// Of these, what the index leads to.
+    pub(super) live: u64,
+    /// Of these, deletions, and the largest sequence of one.
+    pub(super) deletions: u64,
+    pub(super) deletion_max: u64,
+    /// Nothing needs the deletions any more, and the policy knows.
+    pub(super) deletions_dead: bool,
+    /// Bytes it takes on the volume, and its hint.
+    pub(super) len: u64,
+    pub(super) hint_len: u64,
+    /// The largest sequence that made one of its records dead.
+    pub(super) killer: u64,
+    /// When its records die; none while it has none.
+    pub(super) death: Option<Death>,
+}
+
+impl Facts {
+    pub(super) fn new(seat: usize, layout: Layout, handle: Arc<File>) -> Self {
+        Self {
+            seat,
+            layout,
+            phase: Phase::Open,
+            handle,
+            sequence_min: u64::MAX,
+            records: 0,
+            live: 0,
+            deletions: 0,
+            deletion_max: 0,
+            deletions_dead: false,
+            len: 0,
+            hint_len: 0,
+            killer: 0,
+            death: None,
+        }
+    }
+
+    /// Counts a record that was put into the file.
+    pub(super) fn hold(&mut self, sequence: u64, len: u32, kind: Kind, death: Death) {
+        self.sequence_min = self.sequence_min.min(sequence);
+        self.records += u64::from(len);
+        match kind {
+            Kind::Tombstone => {
+                self.deletions += u64::from(len);
+                self.deletion_max = self.deletion_max.max(sequence);
+            }
+            Kind::Put => self.death = Some(self.death.map_or(death, |all| all.join(death))),
+        }
+    }
+
+    fn sealed(&self, id: FileId) -> Sealed {
+        let needed = if self.deletions_dead { 0 } else { self.deletions };
+        // A header, a hint and some padding every file has, its copy too: they are no reason to merge
+        // one. Padding of many small groups is, if a copy would have much less.
+        let packed = (HEADER_LEN as u64 + self.records).next_multiple_of(PAGE as u64);
+        let padding = self.len.saturating_sub(packed);
+        let is_worth = padding > self.records / PADDING_SHARE && padding >= PADDING_MIN;
+        let padding = if is_worth { padding } else { 0 };
+        let bytes = self.records + padding;
+        Sealed {
+            id,
+            partition: u32::from(self.layout.partition),
+            bytes,
+            dead: bytes - self.live - needed,
+            death: self.death.unwrap_or_default(),
+        }
+    }
+}
+
+/// A file that may be back after a crash: its removal is not durable yet.
+pub(super) struct Ghost {
+    pub(super) layout: Layout,
+    pub(super) sequence_min: u64,
+    /// The number of its removal on this volume.
+    pub(super) removal: u64,
+}
+
+/// A file that nothing leads to any more, and that is removed when its last reader is done.
+pub(super) struct Dying {
+    pub(super) handle: Arc<File>,
+    pub(super) layout: Layout,
+    pub(super) sequence_min: u64,
+    pub(super) len: u64,
+}
+
+/// One volume.
+pub(super) struct Seat {
+    pub(super) merges: Merges,
+    pub(super) groups: Groups,
+    pub(super) limits: PutLimits,
+    /// What the store may use of the volume, in bytes.
+    pub(super) quota: u64,
+    /// Bytes of its own objects, unlinked ones that are still open among them, and of what is about to be
+    /// written.
+    pub(super) own: u64,
+    /// What the volume said last, and `own` then.
+    pub(super) space: Space,
+    pub(super) own_then: u64,
+    pub(super) dying: Vec<Dying>,
+    pub(super) ghosts: Vec<Ghost>,
+    pub(super) removals: u64,
+    pub(super) counts: Counts,
+    /// Files a sync failed for, and damaged ones in which nothing lives any more: to be copied now.
+    pub(super) doubtful: Vec<FileId>,
+}
+
+impl Seat {
+    /// How full the volume is: what it says and what we count, whichever is worse.
+    pub(super) fn fill(&self, written: u64) -> Fill {
+        let capacity = self.quota.min(self.space.total);
+        let grown = self.own.saturating_sub(self.own_then);
+        let free = self.space.free.saturating_sub(grown).min(capacity.saturating_sub(self.own));
+        Fill { capacity, used: capacity - free.min(capacity), written: Written(written) }
+    }
+}
+
+/// See the [module](self).
+pub(super) struct State {
+    pub(super) index: Index,
+    pub(super) files: BTreeMap<FileId, Facts>,
+    pub(super) seats: Vec<Seat>,
+    pub(super) writers: HashMap<Stream, Arc<Writer>>,
+    /// The next sequence: bytes of records put so far.
+    pub(super) sequence: u64,
+    /// Below this, sequences may be used.
+    pub(super) sequence_end: u64,
+    pub(super) next_file: u64,
+    pub(super) file_end: u64,
+    under_way: BTreeSet<u64>,
+    /// Deletions that are remembered, oldest first.
+    graves: VecDeque<(u64, Box<[u8]>)>,
+}
+
+impl State {
+    pub(super) fn new(seats: Vec<Seat>) -> Self {
+        Self {
+            index: Index::default(),
+            files: BTreeMap::new(),
+            seats,
+            writers: HashMap::new(),
+            sequence: 0,
+            sequence_end: 0,
+            next_file: 0,
+            file_end: 0,
+            under_way: BTreeSet::new(),
+            graves: VecDeque::new(),
+        }
+    }
+
+    /// Gives a sequence to a record of `len` bytes; none if a lease has to be renewed first.
+    pub(super) fn begin(&mut self, len: u64) -> Option<u64> {
+        let sequence = self.sequence;
+        let next = sequence.checked_add(len).filter(|&next| next <= self.sequence_end)?;
+        self.sequence = next;
+        self.under_way.insert(sequence);
+        Some(sequence)
+    }
+
+    /// What began with these sequences has ended, well or not.
+    pub(super) fn end(&mut self, sequences: impl Iterator<Item = u64>) {
+        for sequence in sequences {
+            self.under_way.remove(&sequence);
+        }
+        let first = self.under_way.first().copied().unwrap_or(u64::MAX);
+        while self.graves.front().is_some_and(|(sequence, _)| *sequence < first) {
+            let Some((sequence, key)) = self.graves.pop_front() else { break };
+            if self.index.get(&key).is_some_and(|p| p.is_deleted() && p.sequence == sequence) {
+                self.index.remove(&key);
+            }
+        }
+    }
+
+    /// The smallest sequence that is under way.
+    pub(super) fn first_under_way(&self) -> u64 {
+        self.under_way.first().copied().unwrap_or(u64::MAX)
+    }
+
+    /// Where a put of `key` goes.
+    pub(super) fn place_put(
+        &mut self,
+        seat: usize,
+        key: &[u8],
+        len: u64,
+        dies: Option<u64>,
+        sequence: u64,
+    ) -> Placed {
+        let life = match (dies, self.index.get(key)) {
+            (Some(dies), _) => Life::Until(Written(dies)),
+            (None, Some(old)) if !old.is_deleted() => Life::Replaces(Written(old.sequence)),
+            _ => Life::First,
+        };
+        self.seats[seat].groups.put(key_hash(key), life, len, Written(sequence))
+    }
+
+    /// A put counts from now on, if nothing newer does already.
+    pub(super) fn count_put(&mut self, key: &[u8], place: Place) {
+        match self.index.get(key) {
+            Some(newer) if newer.sequence > place.sequence => {
+                self.note_killer(place.file, newer.sequence);
+                return;
+            }
+            Some(old) if !old.is_deleted() => self.kill(old, place.sequence),
+            _ => {}
+        }
+        self.index.insert(key, place);
+        self.file_mut(place.file).live += u64::from(place.len);
+    }
+
+    /// A deletion counts from now on, if nothing newer does already.
+    pub(super) fn count_deletion(&mut self, seat: usize, key: &[u8], sequence: u64) {
+        match self.index.get(key) {
+            Some(newer) if newer.sequence > sequence => return,
+            Some(old) if !old.is_deleted() => self.kill(old, sequence),
+            _ => {}
+        }
+        self.seats[seat].groups.deleted(key_hash(key), Written(self.sequence));
+        if self.first_under_way() < sequence {
+            self.index.insert(key, Place::deleted(sequence));
+            self.graves.push_back((sequence, key.into()));
+        } else {
+            self.index.remove(key);
+        }
+    }
+
+    /// A copy of the record at `from` counts instead of it, if that still counts.
+    pub(super) fn count_copy(&mut self, key: &[u8], from: (FileId, u32), to: Place) -> bool {
+        let current = self.index.get(key);
+        let still = current.is_some_and(|place| (place.file, place.offset) == from);
+        if still {
+            self.index.insert(key, to);
+            self.file_mut(to.file).live += u64::from(to.len);
+            self.file_mut(from.0).live -= u64::from(to.len);
+        }
+        still
+    }
+
+    /// Whether a deletion of `key` may still be needed: only if nothing newer counts.
+    pub(super) fn is_deletion_newest(&self, key: &[u8]) -> bool {
+        self.index.get(key).is_none_or(|place| place.is_deleted())
+    }
+
+    /// The file is written no more and durable: the policy may have it.
+    pub(super) fn seal(&mut self, id: FileId) {
+        let facts = self.files.get_mut(&id).expect("it is sealed by whoever wrote it");
+        facts.phase = Phase::Sealed;
+        let (seat, sealed) = (facts.seat, facts.sealed(id));
+        self.seats[seat].merges.sealed(sealed);
+    }
+
+    /// Nothing leads to the file any more.
+    pub(super) fn retire(&mut self, id: FileId) {
+        let facts = self.files.remove(&id).expect("it is retired once");
+        assert_eq!(facts.live, 0, "{id:?} is retired with live records");
+        let Facts { seat, layout, handle, sequence_min, len, hint_len, .. } = facts;
+        let len = len + hint_len;
+        self.seats[seat].merges.merged(id);
+        self.seats[seat].dying.push(Dying { handle, layout, sequence_min, len });
+    }
+
+    /// Files whose deletions nothing needs any more are told to the policy.
+    pub(super) fn release_deletions(&mut self) {
+        let holders: Vec<_> = self
+            .files
+            .iter()
+            .filter(|(_, f)| f.phase == Phase::Sealed && f.deletions > 0 && !f.deletions_dead)
+            .map(|(&id, facts)| (id, facts.deletion_max))
+            .collect();
+        for (id, newest) in holders {
+            if self.first_under_way() > newest && !self.older(id).any(|(_, min)| min < newest) {
+                let facts = self.file_mut(id);
+                facts.deletions_dead = true;
+                let (seat, bytes) = (facts.seat, facts.deletions);
+                self.seats[seat].merges.died(id, bytes);
+            }
+        }
+    }
+
+    /// The layouts and smallest sequences of all files but this one, of those too that may be back
+    /// after a crash.
+    pub(super) fn older(&self, but: FileId) -> impl Iterator<Item = (Layout, u64)> {
+        let files = self.files.iter().filter(move |&(&id, _)| id != but);
+        let files = files.map(|(_, facts)| (facts.layout, facts.sequence_min));
+        let dying = self.seats.iter().flat_map(|seat| &seat.dying);
+        let dying = dying.map(|dying| (dying.layout, dying.sequence_min));
+        let ghosts = self.seats.iter().flat_map(|seat| &seat.ghosts);
+        files.chain(dying).chain(ghosts.map(|ghost| (ghost.layout, ghost.sequence_min)))
+    }
+
+    pub(super) fn file_mut(&mut self, id: FileId) -> &mut Facts {
+        self.files.get_mut(&id).expect("the index leads to files that are there")
+    }
+
+    fn kill(&mut self, old: Place, killer: u64) {
+        let facts = self.file_mut(old.file);
+        facts.live -= u64::from(old.len);
+        facts.killer = facts.killer.max(killer);
+        let (seat, phase) = (facts.seat, facts.phase);
+        let is_empty = facts.live == 0;
+        match phase {
+            Phase::Sealed => {
+                self.seats[seat].merges.died(old.file, u64::from(old.len));
+            }
+            // What was damaged is not wanted any more.
+            Phase::Damaged if is_empty => self.seats[seat].doubtful.push(old.file),
+            _ => {}
+        }
+    }
+
+    fn note_killer(&mut self, file: FileId, killer: u64) {
+        let facts = self.file_mut(file);
+        facts.killer = facts.killer.max(killer);
+    }
+}

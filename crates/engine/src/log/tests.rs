@@ -1,0 +1,77 @@
+use std::collections::BTreeMap;
+
+use policy::units::{KIB, MIB};
+use volume::layer::trace::Trace;
+use volume::mem::Mem;
+use volume::{Name, Volume};
+
+use super::*;
+
+mod damage;
+mod full;
+mod store;
+
+const ID: StoreId = StoreId([7; 16]);
+const CAPACITY: u64 = 4 * MIB;
+
+/// A store on volumes in memory, and its clock.
+struct Rig {
+    clock: Clock,
+    mems: Vec<Mem>,
+    options: Options,
+}
+
+impl Rig {
+    fn new(volumes: u16) -> Self {
+        let mut options = Options::new(volumes);
+        options.file_bytes = 64 * KIB;
+        options.live = 0.3;
+        options.groups = 1;
+        let mems = (0..volumes).map(|n| Mem::with_capacity(&format!("v{n}"), CAPACITY));
+        Self { clock: Clock::simulated(), mems: mems.collect(), options }
+    }
+
+    fn members(&self) -> Vec<Member> {
+        self.mems.iter().map(|mem| Member::new(mem.label(), mem.clone())).collect()
+    }
+
+    fn open(&self) -> (Store, Report) {
+        let opening =
+            Store::open(self.members(), self.options.clone(), self.clock.clone(), Some(ID));
+        self.clock.run(opening).unwrap()
+    }
+
+    fn store(&self) -> Store {
+        self.open().0
+    }
+
+    fn put(&self, store: &Store, key: &[u8], value: &[u8]) {
+        self.clock.run(store.put(key, Bytes::copy_from_slice(value), None)).unwrap();
+    }
+
+    fn get(&self, store: &Store, key: &[u8]) -> Option<Vec<u8>> {
+        self.clock.run(store.get(key)).unwrap().map(|value| value.to_vec())
+    }
+
+    /// Until there is nothing to do.
+    fn tend(&self, store: &Store) {
+        for seat in 0..store.volumes() {
+            while self.clock.run(store.tend_once(seat)).unwrap() {}
+        }
+    }
+
+    /// Everything in the store, read.
+    fn all(&self, store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let mut all: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        let mut iter = store.iter(b"");
+        while let Some((key, value)) = self.clock.run(iter.next()).unwrap() {
+            assert!(all.last_key_value().is_none_or(|(last, _)| last[..] < key[..]), "in order");
+            all.insert(key.to_vec(), value.to_vec());
+        }
+        all
+    }
+}
+
+fn value(n: u64, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (n.wrapping_mul(31) + i as u64) as u8).collect()
+}

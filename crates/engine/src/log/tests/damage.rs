@@ -1,0 +1,193 @@
+//! A file cut or changed at every place: an error that names it, and nothing else is lost.
+
+use super::*;
+
+/// A store of one sealed file, without its hint, and what is in it.
+fn one_file(hint: bool) -> (Rig, Name, BTreeMap<Vec<u8>, Vec<u8>>) {
+    let rig = Rig::new(1);
+    let store = rig.store();
+    let mut model = BTreeMap::new();
+    for n in 0..6u64 {
+        let value = value(n, 100 + n as usize);
+        rig.put(&store, &n.to_be_bytes(), &value);
+        model.insert(n.to_be_bytes().to_vec(), value);
+    }
+    rig.clock.run(store.close()).unwrap();
+    drop(store);
+    let names: Vec<_> = rig.mems[0].image().into_keys().collect();
+    let ends = |end: &str| names.iter().find(|name| name.as_str().ends_with(end)).unwrap().clone();
+    if !hint {
+        rig.clock.run(rig.mems[0].remove(&ends(".hint"))).unwrap();
+    }
+    (rig, ends(".seg"), model)
+}
+
+/// What is readable, and how many reads named damage.
+fn readable(rig: &Rig, store: &Store) -> (BTreeMap<Vec<u8>, Vec<u8>>, usize) {
+    let (mut whole, mut named) = (BTreeMap::new(), 0);
+    for key in store.keys(b"", None, 100) {
+        match rig.clock.run(store.get(&key)) {
+            Ok(value) => {
+                whole.insert(key.to_vec(), value.expect("it is in the index").to_vec());
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupt);
+                assert!(error.to_string().contains(".seg: record at byte"), "{error}");
+                named += 1;
+            }
+        }
+    }
+    (whole, named)
+}
+
+/// Each record is on a page of its own, since each was synced.
+fn record_of(offset: usize) -> Option<usize> {
+    let page = offset / 4096;
+    let within = offset % 4096;
+    let start = if page == 0 { format::HEADER_LEN } else { 0 };
+    let end = start + format::HEAD_LEN + 8 + 100 + page;
+    (start..end).contains(&within).then_some(page)
+}
+
+#[test]
+fn a_flipped_bit_costs_its_record_and_nothing_else() {
+    for hint in [true, false] {
+        let (rig, file, model) = one_file(hint);
+        let image = rig.mems[0].image();
+        let len = image[&file].len();
+        // Every byte of what is used of each page, and some of the padding.
+        for offset in (0..len).filter(|offset| offset % 4096 < 260 || offset % 512 == 0) {
+            let rig = Rig {
+                mems: vec![Mem::from_image("v0", image.clone())],
+                options: rig.options.clone(),
+                clock: rig.clock.clone(),
+            };
+            rig.mems[0].damage(&file, offset as u64, |byte| *byte ^= 1 << (offset % 8));
+            let (store, report) = rig.open();
+            let (whole, named) = readable(&rig, &store);
+            let hit = record_of(offset);
+            let mut expected = model.clone();
+            if let Some(n) = hit {
+                expected.remove((n as u64).to_be_bytes().as_slice());
+            }
+            assert_eq!(whole, expected, "byte {offset}, hint {hint}");
+            if hint {
+                assert_eq!(named, usize::from(hit.is_some()), "byte {offset}");
+                assert!(report.damage.is_empty(), "nothing was read that is not needed");
+                continue;
+            }
+            let said: Vec<_> = report.damage.iter().map(|damage| damage.offset).collect();
+            match hit {
+                // Nothing says that the last one was durable once.
+                Some(5) => assert_eq!((said.len(), report.torn.len()), (0, 1), "byte {offset}"),
+                Some(0) => assert_eq!(said, [64], "byte {offset}"),
+                Some(n) => assert_eq!(said, [n as u64 * 4096], "byte {offset}"),
+                None if offset < 64 => assert_eq!(said, [0], "byte {offset}: the header"),
+                // Padding is looked at where a record might begin.
+                None => assert!(said.len() <= 1, "byte {offset}: padding"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_scrub_names_what_is_damaged() {
+    let (rig, file, _) = one_file(true);
+    let (store, _) = rig.open();
+    let scrub = || rig.clock.run(store.scrub()).unwrap();
+    let clean = scrub();
+    assert_eq!((clean.files, clean.lost.len(), clean.harmless.len()), (1, 0, 0));
+    rig.mems[0].damage(&file, 2 * 4096 + 60, |byte| *byte ^= 4);
+    rig.mems[0].damage(&file, 20, |byte| *byte ^= 4);
+    let found = scrub();
+    assert_eq!(found.lost.len(), 1);
+    assert_eq!((found.lost[0].offset, found.lost[0].bad), (2 * 4096, Bad::Value));
+    assert_eq!((found.harmless.len(), found.harmless[0].offset), (1, 0));
+    rig.put(&store, &2u64.to_be_bytes(), b"anew");
+    let found = scrub();
+    assert_eq!((found.lost.len(), found.harmless.len()), (0, 2), "nobody wants it any more");
+}
+
+#[test]
+fn a_cut_file_keeps_what_is_before_the_cut() {
+    for hint in [true, false] {
+        let (rig, file, model) = one_file(hint);
+        let image = rig.mems[0].image();
+        for len in (0..image[&file].len()).filter(|len| len % 4096 < 200 || len % 512 == 0) {
+            let mut image = image.clone();
+            image.get_mut(&file).unwrap().truncate(len);
+            let rig = Rig {
+                mems: vec![Mem::from_image("v0", image)],
+                options: rig.options.clone(),
+                clock: rig.clock.clone(),
+            };
+            let (store, report) = rig.open();
+            let (whole, named) = readable(&rig, &store);
+            // Padding of a record to eight bytes may be missing without harm, but not to a hint.
+            let there = |n: usize| {
+                let start = if n == 0 { format::HEADER_LEN } else { n * 4096 };
+                len >= start + format::record_len(8, 100 + n)
+            };
+            let mut expected = model.clone();
+            expected.retain(|key, _| there(usize::from(key[7])));
+            assert!(whole == expected || whole.len() == expected.len() + 1, "{len} bytes");
+            assert!(whole.iter().all(|(key, value)| model[key] == *value));
+            if hint {
+                assert_eq!(named + whole.len(), model.len(), "{len} bytes");
+                assert_eq!(report.damage.len(), 1);
+                assert_eq!(
+                    (report.damage[0].offset, report.damage[0].bad),
+                    (len as u64, Bad::Short)
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_hint_is_made_anew() {
+    let (rig, file, model) = one_file(true);
+    let hint = Name::new(&file.as_str().replace(".seg", ".hint")).unwrap();
+    let image = rig.mems[0].image();
+    let used = format::HINT_HEADER_LEN + 6 * (18 + 8);
+    for offset in 0..used {
+        let rig = Rig {
+            mems: vec![Mem::from_image("v0", image.clone())],
+            options: rig.options.clone(),
+            clock: rig.clock.clone(),
+        };
+        rig.mems[0].damage(&hint, offset as u64, |byte| *byte ^= 1 << (offset % 8));
+        let (store, report) = rig.open();
+        assert_eq!((report.scanned, report.damage.len()), (1, 0), "byte {offset}");
+        assert_eq!(readable(&rig, &store), (model.clone(), 0));
+        drop(store);
+        assert_eq!(rig.open().1.scanned, 0, "byte {offset}: it is there again");
+    }
+}
+
+#[test]
+fn a_merge_leaves_damage_where_it_is_and_saves_the_rest() {
+    let rig = Rig::new(1);
+    let store = rig.store();
+    for n in 0..60u64 {
+        rig.put(&store, &n.to_be_bytes(), &value(n, 900));
+    }
+    rig.tend(&store);
+    let (victim, place) = {
+        let state = store.0.state();
+        let place = state.index.get(&3u64.to_be_bytes()).unwrap();
+        (state.files[&place.file].handle.id, place)
+    };
+    let name = store.0.names.of(file::Role::File(victim));
+    rig.mems[0].damage(&name, u64::from(place.offset) + 100, |byte| *byte ^= 1);
+    let handle = Arc::clone(&store.0.state().files[&victim].handle);
+    let io = Io::new(Origin::Merge { hunger_percent: 50 }, Step::Data);
+    assert!(!rig.clock.run(store.0.copy(0, &handle, io)).unwrap());
+    rig.clock.run(store.0.release(victim, false)).unwrap();
+    drop(handle);
+    let (whole, named) = readable(&rig, &store);
+    assert_eq!((whole.len(), named), (59, 1));
+    assert_eq!(store.figures().volumes[0].counts.damaged, 1);
+    let state = store.0.state();
+    assert_eq!(state.files[&victim].live, u64::from(place.len), "the rest was copied");
+}

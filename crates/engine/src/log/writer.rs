@@ -1,0 +1,306 @@
+//! Appending: puts of many users go into one file in groups, each written and synced at once.
+//!
+//! ```text
+//!   put ─▶ queue ─▶ the first who gets hold of the file writes for all ─▶ they count ─▶ answers
+//! ```
+//! Writes are whole pages. The last page of a group is padded with zeros; if the group was small and the
+//! page was not synced, it is written again with the next group. After a sync the next record begins on a
+//! new page: a byte that was synced is never written again, so no crash can take it.
+//!
+//! Futures may be dropped at every wait. Whoever finds that a write was begun and not seen to its end
+//! leaves the file alone, since that write may still arrive, and writes the group to a new one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::lock::Mutex as AsyncMutex;
+use parking_lot::Mutex;
+use policy::merge::Death;
+use policy::purpose::Io;
+use volume::buf::PAGE;
+use volume::{Error, ErrorKind, IoBuf, IoBufMut, Result};
+
+use super::file::File;
+use super::format::{self, Entry, HEADER_LEN, Head, Header, Kind, encode_entry, encode_record};
+use super::state::Stream;
+
+/// Puts of about so many bytes are written together at most.
+pub(super) const GROUP_MAX: u64 = 4 << 20;
+/// A file is sealed when its hint would be longer: that much memory goes with each open file.
+pub(super) const ENTRIES_MAX: usize = 16 << 20;
+/// A page is left padded, and not written again, if at most this part of what was written is: 1/8.
+const PADDING_SHARE: usize = 8;
+/// Buffers larger than this are not kept.
+const BUFFER_KEPT: usize = 1 << 20;
+
+/// One record to be.
+pub(super) struct Change {
+    pub(super) key: Box<[u8]>,
+    /// None for a deletion.
+    pub(super) value: Option<Bytes>,
+    pub(super) sequence: u64,
+    pub(super) death: Death,
+}
+
+impl Change {
+    pub(super) fn kind(&self) -> Kind {
+        if self.value.is_some() { Kind::Put } else { Kind::Tombstone }
+    }
+
+    /// The sequence at which it is certain to be dead; 0 if none is.
+    pub(super) fn dies(&self) -> u64 {
+        self.death.known().map_or(0, |dies| dies.0)
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        format::record_len(self.key.len(), self.value.as_ref().map_or(0, Bytes::len)) as u64
+    }
+}
+
+/// Records that count all at once, or not at all.
+pub(super) struct Pending {
+    pub(super) changes: Vec<Change>,
+    pub(super) len: u64,
+    pub(super) done: Arc<Done>,
+}
+
+impl Pending {
+    /// The sequence under which they are under way.
+    pub(super) fn sequence(&self) -> u64 {
+        self.changes[0].sequence
+    }
+}
+
+/// How records ended, for who waits for it.
+#[derive(Default)]
+pub(super) struct Done(Mutex<Option<std::result::Result<(), (ErrorKind, String)>>>);
+
+impl Done {
+    pub(super) fn outcome(&self) -> Option<Result<()>> {
+        let outcome = self.0.lock().clone()?;
+        Some(outcome.map_err(|(kind, message)| Error::new(kind, message)))
+    }
+
+    pub(super) fn set(&self, outcome: &Result<()>) {
+        let copy = match outcome {
+            Ok(()) => Ok(()),
+            Err(error) => Err((error.kind(), error.to_string())),
+        };
+        *self.0.lock() = Some(copy);
+    }
+}
+
+/// What appends to one stream.
+pub(super) struct Writer {
+    pub(super) stream: Stream,
+    /// Held up by who waits for the answers, so as long as they are many.
+    queue: Mutex<VecDeque<Pending>>,
+    /// Held by who writes.
+    pub(super) output: AsyncMutex<Output>,
+}
+
+/// What is written to.
+#[derive(Default)]
+pub(super) struct Output {
+    pub(super) open: Option<Open>,
+    /// Taken from the queue and not answered yet.
+    pub(super) group: Vec<Pending>,
+    /// A write or a sync was begun.
+    pub(super) writing: bool,
+}
+
+/// An open file and its buffer.
+pub(super) struct Open {
+    pub(super) file: Arc<File>,
+    /// From `start` on, up to the last record.
+    buffer: IoBufMut,
+    /// A multiple of pages.
+    start: u64,
+    /// Behind the last record that was written, and the last that was synced.
+    pub(super) written: u64,
+    pub(super) synced: u64,
+    /// What its hint will say: of all that was put into the buffer.
+    pub(super) entries: Vec<u8>,
+    pub(super) records: u32,
+    /// What it was when all in it counted: where to go back to if a group cannot be written.
+    mark: Mark,
+}
+
+#[derive(Clone, Copy)]
+struct Mark {
+    buffer: usize,
+    start: u64,
+    entries: usize,
+    records: u32,
+}
+
+impl Writer {
+    pub(super) fn new(stream: Stream) -> Self {
+        Self { stream, queue: Mutex::default(), output: AsyncMutex::default() }
+    }
+
+    pub(super) fn push(&self, pending: Pending) {
+        self.queue.lock().push_back(pending);
+    }
+
+    /// Whether nobody waits in the queue.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.lock().is_empty()
+    }
+
+    /// Takes the next group: what fits into the bytes `left` in the open file, or else into a `new` one;
+    /// at least one.
+    pub(super) fn take_group(&self, left: u64, new: u64) -> Vec<Pending> {
+        let mut queue = self.queue.lock();
+        let fits = queue.front().is_some_and(|first| first.len <= left);
+        let room = GROUP_MAX.min(if fits { left } else { new });
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        while let Some(next) = queue.front() {
+            if !group.is_empty() && bytes + next.len > room {
+                break;
+            }
+            bytes += next.len;
+            group.extend(queue.pop_front());
+        }
+        group
+    }
+}
+
+impl Open {
+    pub(super) fn new(file: Arc<File>, header: &Header) -> Self {
+        let buffer = IoBufMut::from(&header.encode()[..]);
+        Self {
+            file,
+            buffer,
+            start: 0,
+            written: 0,
+            synced: 0,
+            entries: Vec::new(),
+            records: 0,
+            mark: Mark { buffer: HEADER_LEN, start: 0, entries: 0, records: 0 },
+        }
+    }
+
+    /// Where the next record begins.
+    pub(super) fn end(&self) -> u64 {
+        self.start + self.buffer.len() as u64
+    }
+
+    /// Bytes of the file, once all is written.
+    pub(super) fn padded(&self) -> u64 {
+        self.end().next_multiple_of(PAGE as u64)
+    }
+
+    pub(super) fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Whether `len` more bytes fit into a file of `file_bytes`.
+    pub(super) fn fits(&self, len: u64, file_bytes: u64) -> bool {
+        self.records == 0 || (self.end() + len <= file_bytes && self.entries.len() < ENTRIES_MAX)
+    }
+
+    pub(super) fn is_dirty(&self) -> bool {
+        self.synced < self.written
+    }
+
+    /// All that was put into it counts: from here on [`Open::undo`] and [`Open::cut`] take back.
+    pub(super) fn counts(&mut self) {
+        let (buffer, entries) = (self.buffer.len(), self.entries.len());
+        self.mark = Mark { buffer, start: self.start, entries, records: self.records };
+    }
+
+    /// Appends a record to the buffer; gives its offset.
+    pub(super) fn append(&mut self, head: Head, key: &[u8], value: &[u8]) -> u32 {
+        let offset = u32::try_from(self.end()).expect("files are shorter than 4 GiB");
+        let durable = u32::try_from(self.synced).expect("files are shorter than 4 GiB");
+        let buffer = &mut self.buffer;
+        let head = Head { durable, ..head };
+        encode_record(self.file.seal, &head, key, value, |part| buffer.extend_from_slice(part));
+        let len = format::record_len(key.len(), value.len()) as u32;
+        let entry = Entry { sequence: head.sequence, offset, len, kind: head.kind, key };
+        encode_entry(&entry, &mut self.entries);
+        self.records += 1;
+        offset
+    }
+
+    /// Writes what is buffered. After an error the bytes of the file behind what was written before
+    /// are unknown, and [`Open::undo`] must follow.
+    pub(super) async fn write(&mut self, io: Io) -> Result<()> {
+        let end = self.end();
+        if end == self.written {
+            return Ok(());
+        }
+        let len = self.buffer.len();
+        let mut pages = std::mem::replace(&mut self.buffer, IoBufMut::with_capacity(0));
+        pages.extend_from_slice(&[0; PAGE][..len.next_multiple_of(PAGE) - len]);
+        let pages = pages.freeze();
+        let written = self.file.object.write_at(self.start, pages.clone(), io).await;
+        let until = if written.is_ok() { len } else { self.mark.buffer };
+        let padded = len.next_multiple_of(PAGE);
+        // To write the last page again costs a spinning disk a turn, and to leave it as it is some room.
+        let is_closed = padded - len <= len / PADDING_SHARE;
+        let keep = match &written {
+            Ok(()) if is_closed => len,
+            Ok(()) => len - len % PAGE,
+            Err(_) => 0,
+        };
+        self.refill(pages, keep..until);
+        written?;
+        let done = if is_closed { padded } else { keep };
+        self.start += done as u64;
+        self.written = if is_closed { self.start } else { end };
+        Ok(())
+    }
+
+    /// A sync ended well: nothing of the pages written so far is written again.
+    pub(super) fn synced(&mut self) {
+        self.synced = self.written;
+        if self.end() == self.written {
+            self.start = self.padded();
+            self.buffer.resize(0);
+            self.written = self.start;
+            self.synced = self.start;
+        }
+    }
+
+    /// Forgets what does not count, none of which was written.
+    pub(super) fn undo(&mut self) {
+        assert_eq!(self.mark.start, self.start, "a group that was written is not undone");
+        self.buffer.resize(self.mark.buffer);
+        self.cut();
+    }
+
+    /// Forgets what does not count, to write no more.
+    pub(super) fn cut(&mut self) {
+        self.entries.truncate(self.mark.entries);
+        self.records = self.mark.records;
+    }
+
+    /// Behind the last record that counts.
+    pub(super) fn covers(&self) -> u64 {
+        self.mark.start + self.mark.buffer as u64
+    }
+
+    /// Makes `range` of what was written the buffer again.
+    fn refill(&mut self, pages: IoBuf, range: std::ops::Range<usize>) {
+        let kept = pages.slice(range);
+        let small = kept.len() <= PAGE;
+        self.buffer = if small {
+            // The memory is used again if nobody else holds it.
+            let mut page = [0; PAGE];
+            page[..kept.len()].copy_from_slice(&kept);
+            let len = kept.len();
+            drop(kept);
+            let mut buffer = pages
+                .reclaim()
+                .filter(|buffer| buffer.capacity() <= BUFFER_KEPT)
+                .unwrap_or_else(|| IoBufMut::with_capacity(PAGE));
+            buffer.extend_from_slice(&page[..len]);
+            buffer
+        } else {
+            IoBufMut::from(&kept[..])
+        };
+    }
+}
