@@ -13,6 +13,7 @@ mod log;
 pub mod sched;
 mod search;
 pub mod spread;
+pub mod store;
 
 pub use exec::Sim;
 pub use log::Log;
@@ -30,5 +31,5 @@ pub struct Program {
 }
 
 /// Every program.
-pub const PROGRAMS: [&Program; 4] =
-    [&gate::PROGRAM, &interleave::PROGRAM, &sched::PROGRAM, &spread::PROGRAM];
+pub const PROGRAMS: [&Program; 5] =
+    [&gate::PROGRAM, &interleave::PROGRAM, &sched::PROGRAM, &spread::PROGRAM, &store::PROGRAM];

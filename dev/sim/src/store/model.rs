@@ -1,0 +1,110 @@
+//! What a user of a log store may expect to find under a key.
+
+use std::collections::BTreeMap;
+
+/// A value by the number of the operation that put it; none if the key was deleted.
+pub(super) type Seen = Option<u32>;
+
+/// How a life of the store ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Death {
+    /// The process ended and the machine went on.
+    Process,
+    /// The power went off.
+    Power,
+}
+
+/// One thing that was done to a key.
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    seen: Seen,
+    /// It was answered, and well.
+    answered: bool,
+}
+
+/// One key, with one user.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Key {
+    /// What is certainly there, or something newer.
+    base: Seen,
+    /// What was done to it since.
+    history: Vec<Done>,
+}
+
+impl Key {
+    /// Something begins that may happen from now on.
+    pub(super) fn begin(&mut self, seen: Seen) {
+        self.history.push(Done { seen, answered: false });
+    }
+
+    /// The last of them was answered.
+    pub(super) fn answered(&mut self) {
+        self.history.last_mut().expect("it began").answered = true;
+    }
+
+    /// What was answered of the first `upto` is durable.
+    pub(super) fn synced(&mut self, upto: usize) {
+        if let Some(last) = self.history[..upto].iter().rposition(|done| done.answered) {
+            self.base = self.history[last].seen;
+            self.history.drain(..=last);
+        }
+    }
+
+    /// How much was done so far that is not known to be durable.
+    pub(super) fn len(&self) -> usize {
+        self.history.len()
+    }
+
+    /// Whether it may be found while the store lives.
+    pub(super) fn may_be(&self, seen: Seen) -> bool {
+        self.after(Death::Process, false).contains(&seen)
+    }
+
+    /// What may be found after a death; `durable` says that answers are.
+    pub(super) fn after(&self, death: Death, durable: bool) -> Vec<Seen> {
+        let answered = self.history.iter().rposition(|done| done.answered);
+        let certain = answered.filter(|_| durable || death == Death::Process);
+        let rest = certain.map_or(0, |at| at + 1);
+        let base = certain.map_or(self.base, |at| self.history[at].seen);
+        std::iter::once(base).chain(self.history[rest..].iter().map(|done| done.seen)).collect()
+    }
+
+    /// It was found so, and stays.
+    pub(super) fn witness(&mut self, seen: Seen) {
+        self.base = seen;
+        self.history.clear();
+    }
+
+    /// What it is, if nothing is under way or failed.
+    pub(super) fn settled(&self) -> Seen {
+        self.history.last().map_or(self.base, |done| done.seen)
+    }
+}
+
+/// The keys of one user.
+pub(super) type Model = BTreeMap<Vec<u8>, Key>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_answered_is_there_and_the_rest_may_be() {
+        let mut key = Key::default();
+        assert_eq!(key.after(Death::Power, true), [None]);
+        key.begin(Some(1));
+        assert_eq!(key.after(Death::Power, true), [None, Some(1)]);
+        key.answered();
+        assert_eq!(key.after(Death::Power, true), [Some(1)]);
+        key.begin(Some(2));
+        key.answered();
+        assert_eq!(key.after(Death::Power, false), [None, Some(1), Some(2)]);
+        assert_eq!(key.after(Death::Process, false), [Some(2)]);
+        key.synced(2);
+        key.begin(None);
+        assert_eq!(key.after(Death::Power, false), [Some(2), None]);
+        assert!(key.may_be(Some(2)) && !key.may_be(Some(1)));
+        key.witness(None);
+        assert_eq!(key.after(Death::Power, true), [None]);
+    }
+}
