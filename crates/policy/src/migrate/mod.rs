@@ -218,8 +218,8 @@ const EARLY: u64 = 3;
 const BAND: f64 = 0.05;
 /// How many decisions a table has to be there before its heat is believed.
 const YOUNG: u32 = 2;
-/// A table that was copied is not copied again for so long: its reads have to settle first.
-const SETTLING: Duration = Duration::from_secs(60);
+/// A table that was copied is not copied again for so many decisions: its reads have to settle first.
+const SETTLING: u32 = 6;
 /// A copy is made if in so many decisions it takes as many reads off a volume as making it costs
 /// operations, and goes again after so many in which it does not take half of that.
 const PAYBACK: u32 = 30;
@@ -311,7 +311,7 @@ impl Planner {
 
     fn remember(&mut self, pool: &Snapshot<'_>, now: Instant) {
         self.decisions += 1;
-        self.copied.retain(|_, at| now.since(*at) < SETTLING);
+        self.copied.retain(|_, at| now.since(*at) < self.terms.every * SETTLING);
         self.heats.retain(|&id, _| pool.volumes.iter().any(|volume| volume.id == id));
         for volume in pool.volumes {
             let heats = self.heats.entry(volume.id).or_default();
@@ -324,6 +324,13 @@ impl Planner {
         self.cold =
             cold.map(|table| (table.object, before.get(&table.object).unwrap_or(&0) + 1)).collect();
     }
+}
+
+/// Whether a volume of `total` bytes with `free` ones has room for `len` more that would not be the next
+/// to go again.
+#[must_use]
+pub fn has_room(free: u64, total: u64, len: u64) -> bool {
+    free >= len && (free - len) as f64 >= total as f64 * (1.0 - FULL)
 }
 
 /// The heat from which a copy pays. It takes half of the reads, and costs a read and a write of each block.

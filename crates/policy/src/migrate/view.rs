@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    BAND, COPY_BYTES_PER_SEC, COPY_SHARE, Copying, FULL, Plan, Skip, Snapshot, State, Table, Terms,
-    Volume, Why, YOUNG, worth,
+    BAND, COPY_BYTES_PER_SEC, COPY_SHARE, Copying, Plan, Skip, Snapshot, State, Table, Terms,
+    Volume, Why, YOUNG, has_room, worth,
 };
 use crate::placement::{Candidate, VolumeId};
 use crate::time::Instant;
@@ -163,8 +163,8 @@ impl<'a> View<'a> {
 
     /// Whether a volume has room for a copy that it would not soon drop again.
     pub(super) fn has_room(&self, at: usize, table: &Table) -> bool {
-        let full = self.pool.volumes[at].total as f64 * (1.0 - FULL);
-        self.takes(at, table) && (self.volumes[at].free - table.len) as f64 >= full
+        let (free, total) = (self.volumes[at].free, self.pool.volumes[at].total);
+        self.takes(at, table) && has_room(free, total, table.len)
     }
 
     /// Whether there is room on an active volume for a table it does not have.

@@ -28,6 +28,7 @@ mod claim;
 mod copies;
 mod handle;
 mod heat;
+mod moving;
 mod names;
 mod place;
 mod placing;

@@ -216,7 +216,8 @@ impl Inner {
         }
     }
 
-    /// Makes as many copies as the pool keeps of everything, as far as volumes take them.
+    /// Makes as many copies as the pool keeps of everything, as far as volumes take them; two of a table
+    /// that takes the place of hot ones, where it is in no one's way: its bytes need not be read for that.
     async fn make_more(
         &self,
         made: &mut Made,
@@ -225,22 +226,34 @@ impl Inner {
         data: Option<(&IoBuf, Io)>,
         mut failed: Vec<At>,
     ) {
-        while made.copies.len() < self.copies {
+        let worth_two = data.is_some()
+            && wanted.kind == Kind::Table
+            && self.placing.lock().is_worth_two(wanted.id);
+        let count = self.copies.max(1 + usize::from(worth_two));
+        while made.copies.len() < count {
+            let promised = made.copies.len() < self.copies;
             let taken: Vec<_> = made.copies().volumes().collect();
             let chosen = self.choose(wanted, &failed, Some(&taken)).await;
             let number = self.journal.issue_id().await;
             let (Ok((flight, occupied)), Ok(ObjectId(number))) = (chosen, number) else {
-                let (copies, wanted) = (made.copies.len(), self.copies);
+                let (copies, wanted) = (made.copies.len(), count);
                 tracing::debug!("{name} is made with {copies} of {wanted} copies");
                 return;
             };
             let placed = Placed { number, layout: flight.layout().clone() };
+            if !promised && !self.has_room_to_spare(&placed.layout, wanted.intent).await {
+                return;
+            }
             match self.make_leaves(wanted.id, wanted.kind, &placed, wanted.intent, data).await {
                 Ok(leaves) => {
                     flight.land();
                     made.copies.push(NewCopy { placed, leaves });
                     made.occupied.extend(occupied);
-                    self.placing.lock().set_places(wanted.id, &made.copies());
+                    let mut placing = self.placing.lock();
+                    placing.set_places(wanted.id, &made.copies());
+                    if !promised {
+                        placing.count_replicated();
+                    }
                 }
                 Err((volume, e)) => {
                     let label = self.seats.label(volume);
@@ -249,6 +262,19 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Whether volumes have room for a copy that would not be the next to go again.
+    async fn has_room_to_spare(&self, layout: &Layout, intent: &Intent) -> bool {
+        let len = intent.len.unwrap_or(0);
+        for (part, &volume) in layout.volumes().iter().enumerate() {
+            let Ok(device) = self.seats.volume(volume) else { return false };
+            let Ok(Space { free, total }) = device.space().await else { return false };
+            if !policy::migrate::has_room(free, total, layout.chunks().part_len(len, part)) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Asks placement, with the volumes as they are now. For one more copy of an object only volumes

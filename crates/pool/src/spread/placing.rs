@@ -24,6 +24,10 @@ pub(super) struct Placing {
     weights: Weights,
     /// How hot copies were found to be the last time.
     rates: Rates,
+    /// Tables of which at least so many reads a second are expected are worth two copies.
+    replicate_from: Option<f64>,
+    /// Tables that got one more than the pool promises, so far.
+    replicated: u64,
 }
 
 /// A place, chosen for an object.
@@ -58,7 +62,14 @@ pub(super) struct Flight<'a> {
 
 impl Placing {
     pub(super) fn new(policy: Box<dyn Placement>, tables: Tables) -> Self {
-        Self { policy, tables, weights: Weights::default(), rates: Rates::new() }
+        Self {
+            policy,
+            tables,
+            weights: Weights::default(),
+            rates: Rates::new(),
+            replicate_from: None,
+            replicated: 0,
+        }
     }
 
     /// Chooses among volumes of which only the room is known. The bytes count as on their way, and a
@@ -137,6 +148,29 @@ impl Placing {
         origin
             .and_then(|origin| made_of(origin, *level))
             .map_or(0.0, |(levels, made)| self.tables.inherited(family, range.into(), levels, made))
+    }
+
+    pub(super) fn set_replicate_from(&mut self, rate: Option<f64>) {
+        self.replicate_from = rate;
+    }
+
+    /// Whether a table that is being made is worth two copies.
+    pub(super) fn is_worth_two(&self, id: ObjectId) -> bool {
+        let rate = self.tables.get(id.0).map_or(0.0, |table| f64::from(table.rate));
+        self.replicate_from.is_some_and(|from| rate >= from)
+    }
+
+    /// A table was made with one copy more than the pool promises.
+    pub(super) fn count_replicated(&mut self) {
+        self.replicated += 1;
+    }
+
+    pub(super) const fn replicated(&self) -> u64 {
+        self.replicated
+    }
+
+    pub(super) fn paid(&self, volume: VolumeId) -> f64 {
+        self.weights.paid(volume)
     }
 
     /// All bytes of a table are there.

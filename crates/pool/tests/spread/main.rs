@@ -12,6 +12,7 @@ mod formats;
 mod jitter;
 mod many;
 mod model;
+mod moving;
 mod objects;
 mod owners;
 mod rig;

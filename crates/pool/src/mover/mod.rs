@@ -1,0 +1,244 @@
+//! Carries out what [`policy::migrate`] plans: copies of hot tables, and what goes again.
+//!
+//! ```text
+//!   each second    heats and weights of the pool are noted
+//!   each decision  their means, and what gates tell ──▶ Planner ──▶ drops, copies to be made
+//!   in between     a copy begins as soon as its volumes have rested from the last one
+//! ```
+//! A mover is one future, driven by whoever has a thread for it. Dropping it gives up what is under way,
+//! and nothing is lost by that: a copy that is not recorded is an orphan that the pool removes, one that is
+//! recorded is a copy.
+
+mod figures;
+mod notes;
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use policy::migrate::{Copying, Dropping, Flight, Pace, Planner, Policy, Skip, Snapshot, Terms};
+use policy::purpose::{Io, Origin, Step};
+use policy::time::Instant;
+use volume::{Clock, ErrorKind, Result};
+
+pub use self::figures::Figures;
+pub use self::notes::Load;
+use self::notes::Notes;
+use crate::leaf::ObjectId;
+use crate::spread::Spread;
+
+const SECOND: Duration = Duration::from_secs(1);
+const IO: Io = Io::new(Origin::Copy, Step::Data);
+
+/// Copies and drops the tables of a pool. See the [module](self).
+pub struct Mover {
+    pool: Spread,
+    clock: Clock,
+    planner: Planner,
+    notes: Notes,
+    pace: Pace,
+    /// What is planned and was not begun, what matters most first.
+    planned: VecDeque<Copying>,
+    under_way: FuturesUnordered<UnderWay>,
+    dropping: bool,
+    figures: Arc<Mutex<Figures>>,
+}
+
+type UnderWay = Pin<Box<dyn Future<Output = Ended> + Send>>;
+
+/// What was done.
+enum Ended {
+    Copy { copying: Copying, began: Instant, result: Result<()> },
+    Drops { dropped: Vec<Dropping> },
+}
+
+impl Mover {
+    /// One for the tables of `pool`, whose gates go by `clock`. They have at least as many copies as the
+    /// pool promises.
+    #[must_use]
+    pub fn new(pool: Spread, clock: Clock, policy: Policy, terms: Terms) -> Self {
+        let terms = Terms { copies_min: terms.copies_min.max(pool.promised()), ..terms };
+        Self {
+            pool,
+            clock,
+            planner: Planner::new(policy, terms),
+            notes: Notes::default(),
+            pace: Pace::default(),
+            planned: VecDeque::new(),
+            under_way: FuturesUnordered::new(),
+            dropping: false,
+            figures: Arc::default(),
+        }
+    }
+
+    /// Where to look what it did.
+    #[must_use]
+    pub fn figures(&self) -> Arc<Mutex<Figures>> {
+        Arc::clone(&self.figures)
+    }
+
+    /// Works until it is dropped. `look` tells what gates have let through so far.
+    pub async fn run(mut self, mut look: impl FnMut() -> Vec<Load>) {
+        self.notes.begin(&look(), self.clock.now());
+        let mut second = self.clock.now() + SECOND;
+        let mut decision = self.clock.now() + self.planner.terms().every;
+        loop {
+            self.begin_what_may();
+            let now = self.clock.now();
+            let wake = self.pace.next(now).filter(|_| !self.planned.is_empty());
+            let wake = wake.map_or(second, |at| at.min(second)).min(decision);
+            match self.next_end(wake).await {
+                Some(ended) => self.on_end(ended),
+                None => {
+                    let now = self.clock.now();
+                    if now >= second {
+                        self.notes.on_second(&self.pool);
+                        second = now + SECOND;
+                    }
+                    if now >= decision {
+                        self.decide(&look()).await;
+                        decision = now + self.planner.terms().every;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What ends before `wake`, if anything does.
+    async fn next_end(&mut self, wake: Instant) -> Option<Ended> {
+        let mut sleep = pin!(self.clock.sleep_until(wake));
+        let under_way = &mut self.under_way;
+        poll_fn(|cx| {
+            if let Poll::Ready(Some(ended)) = under_way.poll_next_unpin(cx) {
+                return Poll::Ready(Some(ended));
+            }
+            sleep.as_mut().poll(cx).map(|()| None)
+        })
+        .await
+    }
+
+    async fn decide(&mut self, loads: &[Load]) {
+        let now = self.clock.now();
+        let volumes = self.notes.volumes(&self.pool, loads, now).await;
+        let tables = self.notes.tables(&self.pool, now);
+        let in_flight: Vec<_> = self.pace.in_flight().collect();
+        let overlap = |object, volume| self.pool.overlap(ObjectId(object), volume);
+        let snapshot = Snapshot {
+            volumes: &volumes,
+            tables: &tables,
+            in_flight: &in_flight,
+            overlap: &overlap,
+        };
+        let plan = self.planner.decide(&snapshot, now);
+        self.pool.set_replicate_from(plan.replicate_from);
+        for copy in &plan.copies {
+            let (to, why) = (self.pool.label(copy.to), copy.why.name());
+            tracing::debug!(object = copy.object, %to, why, "a copy is planned");
+        }
+        self.drop_copies(plan.drops);
+        self.planned = plan.copies.into();
+        self.notes.begin(loads, now);
+        let mut figures = self.figures.lock();
+        figures.decisions += 1;
+        figures.skipped.add(&plan.skipped);
+        figures.planned = self.planned.len() as u64;
+    }
+
+    fn drop_copies(&mut self, drops: Vec<Dropping>) {
+        // What is left of the last ones is planned again.
+        if drops.is_empty() || std::mem::replace(&mut self.dropping, true) {
+            return;
+        }
+        let pool = self.pool.clone();
+        self.under_way.push(Box::pin(async move {
+            let mut dropped = Vec::new();
+            for drop in drops {
+                match pool.drop_copy(ObjectId(drop.object), drop.volume).await {
+                    Ok(()) => dropped.push(drop),
+                    Err(e) => tracing::debug!("a copy is not dropped: {e}"),
+                }
+            }
+            Ended::Drops { dropped }
+        }));
+    }
+
+    fn begin_what_may(&mut self) {
+        let now = self.clock.now();
+        let mut later = VecDeque::new();
+        for copying in std::mem::take(&mut self.planned) {
+            let flight = flight(&copying);
+            if !self.pace.may_begin(flight, now) {
+                later.push_back(copying);
+            } else if self.pool.is_table_leaving(ObjectId(copying.object)) {
+                self.figures.lock().skipped.count(Skip::Busy);
+            } else {
+                self.pace.begin(flight, copying.len, |volume| self.notes.line(volume), now);
+                let (pool, id) = (self.pool.clone(), ObjectId(copying.object));
+                self.under_way.push(Box::pin(async move {
+                    let result = pool.copy(id, copying.to, IO).await.map(drop);
+                    Ended::Copy { copying, began: now, result }
+                }));
+            }
+        }
+        self.planned = later;
+        let mut figures = self.figures.lock();
+        figures.planned = self.planned.len() as u64;
+        figures.in_flight = self.pace.in_flight().count() as u64;
+    }
+
+    fn on_end(&mut self, ended: Ended) {
+        match ended {
+            Ended::Copy { copying, began, result } => {
+                self.pace.end(flight(&copying));
+                self.on_copied(&copying, began, result);
+            }
+            Ended::Drops { dropped } => {
+                self.dropping = false;
+                let mut figures = self.figures.lock();
+                for drop in dropped {
+                    figures.dropped[drop.whence as usize] += 1;
+                }
+            }
+        }
+    }
+
+    fn on_copied(&mut self, copying: &Copying, began: Instant, result: Result<()>) {
+        let now = self.clock.now();
+        let mut figures = self.figures.lock();
+        match result {
+            Ok(()) => {
+                self.planner.copied(copying.object, now);
+                figures.made[copying.why as usize] += 1;
+                figures.bytes += copying.len;
+                figures.times.record(now.since(began));
+            }
+            // It was compacted away, or somebody else was faster.
+            Err(e) if matches!(e.kind(), ErrorKind::Gone | ErrorKind::AlreadyExists) => {
+                figures.gone += 1;
+            }
+            Err(e) => {
+                figures.failed += 1;
+                let (to, why) = (self.pool.label(copying.to), copying.why.name());
+                let id = copying.object;
+                tracing::warn!("table {id} is not copied to volume {to} ({why}): {e}");
+            }
+        }
+    }
+}
+
+/// New tables are made with one copy again: nobody plans any more.
+impl Drop for Mover {
+    fn drop(&mut self) {
+        self.pool.set_replicate_from(None);
+    }
+}
+
+fn flight(copying: &Copying) -> Flight {
+    Flight { object: copying.object, from: copying.from, to: copying.to }
+}

@@ -1,0 +1,150 @@
+//! What was seen of a pool since the last decision.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use policy::migrate::{Replica, State, Table, Volume};
+use policy::placement::VolumeId;
+use policy::time::Instant;
+use policy::weight::PAID_UNKNOWN;
+
+use crate::leaf::ObjectId;
+use crate::spread::{Spread, VolumeState};
+
+/// What the gate of a volume has let through so far.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// Which volume.
+    pub volume: VolumeId,
+    /// Operations a second that are paid for, as far as the volume gives them; none if that is not limited.
+    pub line: Option<f64>,
+    /// Operations granted to users: reads, and what commits.
+    pub granted: u64,
+    /// Reads of users that were let through.
+    pub reads: u64,
+    /// How long all of these had waited.
+    pub waited: Duration,
+    /// Operations of all kinds in the last second.
+    pub last_second: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Notes {
+    since: Instant,
+    before: HashMap<VolumeId, Load>,
+    lines: HashMap<VolumeId, f64>,
+    /// Sums over seconds, and how many seconds.
+    rates: HashMap<(ObjectId, VolumeId), f64>,
+    weights: HashMap<VolumeId, f64>,
+    seconds: f64,
+    /// When tables were first seen.
+    seen: HashMap<ObjectId, Instant>,
+}
+
+impl Notes {
+    /// A decision was made, or will be for the first time.
+    pub(super) fn begin(&mut self, loads: &[Load], now: Instant) {
+        self.since = now;
+        self.before = loads.iter().map(|load| (load.volume, *load)).collect();
+        self.lines = loads.iter().map(|load| (load.volume, line(load))).collect();
+        self.rates.clear();
+        self.weights.clear();
+        self.seconds = 0.0;
+    }
+
+    pub(super) fn on_second(&mut self, pool: &Spread) {
+        self.seconds += 1.0;
+        for (copy, rate) in pool.rates() {
+            *self.rates.entry(copy).or_default() += f64::from(rate);
+        }
+        for (volume, weight) in pool.weights() {
+            *self.weights.entry(volume).or_default() += weight;
+        }
+    }
+
+    /// Operations a second that a volume may be loaded with.
+    pub(super) fn line(&self, volume: VolumeId) -> f64 {
+        self.lines.get(&volume).copied().unwrap_or(PAID_UNKNOWN)
+    }
+
+    /// The volumes, in the mean since the last decision. One that does not say how much room it has is
+    /// away.
+    pub(super) async fn volumes(&self, pool: &Spread, loads: &[Load], now: Instant) -> Vec<Volume> {
+        let passed = now.since(self.since).as_secs_f64().max(f64::MIN_POSITIVE);
+        let volumes = pool.volumes();
+        let volumes = volumes.iter().map(async |stat| {
+            let space = pool.space_of(stat.id).await;
+            let state = match (stat.state, &space) {
+                (VolumeState::Away, _) | (_, Err(_)) => State::Away,
+                (VolumeState::Draining, _) => State::Draining,
+                (VolumeState::Active, _) => State::Active,
+            };
+            let (free, total) = space.map_or((0, 0), |space| (space.free, space.total));
+            let id = stat.id;
+            // Without a gate nothing waits, and the volume is as fast as any.
+            let load = loads.iter().find(|load| load.volume == id).copied().unwrap_or(Load {
+                volume: id,
+                line: None,
+                granted: 0,
+                reads: 0,
+                waited: Duration::ZERO,
+                last_second: 0,
+            });
+            let before = self.before.get(&id).copied().unwrap_or(load);
+            let reads = load.reads.saturating_sub(before.reads);
+            let waited = load.waited.saturating_sub(before.waited);
+            let line = line(&load);
+            // Weights are told of what is paid for, whatever the volume gives of it.
+            let weight = self.weights.get(&id).map_or(0.0, |sum| sum / self.seconds.max(1.0));
+            Volume {
+                id,
+                state,
+                line,
+                used: load.granted.saturating_sub(before.granted) as f64 / passed / line,
+                used_now: load.last_second as f64 / line,
+                wait: waited
+                    .checked_div(u32::try_from(reads).unwrap_or(u32::MAX))
+                    .unwrap_or_default(),
+                weight: weight * pool.paid(id) / line,
+                free,
+                total,
+            }
+        });
+        join_all(volumes).await
+    }
+
+    /// The tables that can be copied, in the mean since the last decision.
+    pub(super) fn tables(&mut self, pool: &Spread, now: Instant) -> Vec<Table> {
+        let leaving: HashSet<_> = pool.with_tables(|tables| {
+            let leaving = tables.iter().filter(|table| table.leaving);
+            leaving.map(|table| ObjectId(table.object)).collect()
+        });
+        let before = std::mem::take(&mut self.seen);
+        let mut tables = Vec::new();
+        for (id, len, volumes) in pool.tables() {
+            let since = before.get(&id).copied().unwrap_or(now);
+            self.seen.insert(id, since);
+            let rate = |volume: VolumeId| self.rates.get(&(id, volume)).copied().unwrap_or(0.0);
+            let sum: f64 = volumes.iter().map(|&volume| rate(volume)).sum();
+            let even = 1.0 / volumes.len() as f64;
+            let copies = volumes.iter().map(|&volume| Replica {
+                volume,
+                share: if sum > 0.0 { rate(volume) / sum } else { even },
+            });
+            tables.push(Table {
+                object: id.0,
+                len,
+                rate: sum / self.seconds.max(1.0),
+                copies: copies.collect(),
+                age: now.since(since),
+                busy: leaving.contains(&id),
+            });
+        }
+        tables
+    }
+}
+
+fn line(load: &Load) -> f64 {
+    load.line.map_or(PAID_UNKNOWN, |line| line.max(1.0))
+}

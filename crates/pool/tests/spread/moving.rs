@@ -1,0 +1,296 @@
+//! A mover on a pool whose volumes keep to contracts, in virtual time.
+
+use std::cell::Cell;
+use std::future::pending;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{join, join_all, join3, select};
+use parking_lot::Mutex;
+use policy::budget::Share;
+use policy::contract::{Contract, Counted, Limit};
+use policy::intent::{Family, KeyRange, Kind};
+use policy::migrate::{Policy, Terms, Whence, Why};
+use policy::placement::{Single, VolumeId};
+use policy::purpose::{Class, Origin, Step};
+use policy::units::MIB;
+use policy::weight::Seen;
+use pool::mover::{Figures, Load, Mover};
+use pool::spread::{Opening, Spread};
+use pool::{Member, ObjectId};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use volume::layer::gate::Gate;
+use volume::mem::Mem;
+use volume::{Clock, Intent, Io, IoBuf, IoBufMut, Object};
+
+use super::jitter::Jitter;
+use super::rig::{POOL, mems, name};
+
+const LINE: u64 = 400;
+const TABLES: u64 = 8;
+const READ: Io = Io::new(Origin::UserRead, Step::Data);
+
+/// Three volumes of 400 operations a second, and a pool that puts everything on the first.
+struct Scene {
+    clock: Clock,
+    gates: Vec<Arc<Gate<Jitter<Mem>>>>,
+    pool: Spread,
+}
+
+impl Scene {
+    async fn open(clock: &Clock, mems: Vec<Mem>) -> Self {
+        let limit = Limit { counts: Counted::Ops, rate_per_sec: LINE, depth: LINE };
+        let contract = Contract { limits: vec![limit], ..Contract::unlimited() };
+        let gate = |mem: &Mem| {
+            let share = Share::default();
+            let slow = Jitter::new(mem.clone(), clock, 1);
+            Arc::new(Gate::new(slow, mem.label(), &contract, share, clock.clone()))
+        };
+        let gates: Vec<_> = mems.iter().map(gate).collect();
+        let members = mems.iter().zip(&gates);
+        let members = members.map(|(mem, gate)| Member::new(mem.label(), Arc::clone(gate)));
+        let opening = Opening::new(Single).create_if_missing(POOL);
+        let pool = Spread::open(members.collect(), opening).await.expect("the pool opens");
+        Self { clock: clock.clone(), gates, pool }
+    }
+
+    /// Tables of a mebibyte, `t0` and so on, each with its own keys.
+    async fn write_tables(&self) {
+        for number in 0..TABLES {
+            self.write_table(&format!("t{number}"), 1, number, Origin::Flush).await;
+        }
+    }
+
+    async fn write_table(&self, text: &str, level: u8, number: u64, origin: Origin) {
+        let key = |at: u64| (number * 100 + at).to_be_bytes().into();
+        let range = Some(KeyRange { first: key(0), last: key(99) });
+        let kind = Kind::Table { family: Family("f".into()), level: Some(level), range };
+        let intent = Intent { kind, len: None };
+        let data = IoBuf::from(&vec![number as u8; MIB as usize][..]);
+        let io = Io::new(origin, Step::Data);
+        self.pool.write_whole(&name(text), &intent, data, io).await.expect("there is room");
+    }
+
+    /// Reads tables, as fast as gates let it, with sixteen reads under way.
+    async fn read_tables(&self, tables: u64) {
+        let random = Mutex::new(Xoshiro256PlusPlus::seed_from_u64(5));
+        let handles = (0..tables).map(async |number| {
+            self.pool.open_handle(&name(&format!("t{number}"))).await.expect("it is there")
+        });
+        let handles = join_all(handles).await;
+        let readers = (0..16).map(async |_| {
+            loop {
+                let (table, page) = {
+                    let mut random = random.lock();
+                    (random.random_range(0..handles.len()), random.random_range(0..MIB / 4096))
+                };
+                let into = IoBufMut::zeroed(4096);
+                handles[table].read_at(page * 4096, into, READ).await.expect("a page");
+            }
+        });
+        join_all(readers).await;
+    }
+
+    /// Weighs volumes each second.
+    async fn weigh(&self, from: u32) {
+        for second in from.. {
+            self.clock.sleep(Duration::from_secs(1)).await;
+            let seen = (0..).zip(&self.gates).map(|(id, gate)| Seen {
+                volume: VolumeId(id),
+                paid: Some(LINE),
+                commits: gate.meter().classes[Class::Commit.index()].spent.ops,
+                saturated: false,
+            });
+            self.pool.on_second(second, &seen.collect::<Vec<_>>());
+        }
+    }
+
+    fn look(&self) -> Vec<Load> {
+        let load = |(id, gate): (u16, &Arc<Gate<Jitter<Mem>>>)| {
+            let meter = gate.meter();
+            let users = &meter.classes[Class::Foreground.index()];
+            let commits = &meter.classes[Class::Commit.index()];
+            Load {
+                volume: VolumeId(id),
+                line: Some(LINE as f64),
+                granted: users.spent.ops + commits.spent.ops,
+                reads: users.granted,
+                waited: users.waits.total,
+                last_second: meter.last_second.ops,
+            }
+        };
+        (0..).zip(&self.gates).map(load).collect()
+    }
+
+    fn mover(&self, policy: Policy) -> (impl Future<Output = ()>, Arc<Mutex<Figures>>) {
+        let mover = Mover::new(self.pool.clone(), self.clock.clone(), policy, Terms::default());
+        let figures = mover.figures();
+        (mover.run(|| self.look()), figures)
+    }
+
+    fn reads(&self) -> Vec<u64> {
+        let reads =
+            |gate: &Arc<Gate<Jitter<Mem>>>| gate.meter().classes[Class::Foreground.index()].granted;
+        self.gates.iter().map(reads).collect()
+    }
+
+    fn id(&self, text: &str) -> ObjectId {
+        let objects = self.pool.objects();
+        objects.into_iter().find(|object| object.name == name(text)).expect("it is there").id
+    }
+
+    fn copies(&self, text: &str) -> usize {
+        self.pool.copies_of(self.id(text)).len()
+    }
+}
+
+/// Runs `all` until `story` is told.
+async fn while_told(story: impl Future<Output = ()>, all: impl Future) {
+    let all = async {
+        all.await;
+        pending::<()>().await;
+    };
+    select(pin!(story), pin!(all)).await;
+}
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn hot_tables_are_copied_and_their_reads_use_all_volumes() {
+    let clock = Clock::simulated();
+    clock.run(async {
+        let scene = Scene::open(&clock, mems(3)).await;
+        scene.write_tables().await;
+        let (mover, figures) = scene.mover(Policy::Level);
+        let (hot, cold) = (Cell::new(0), Cell::new(0));
+        let story = async {
+            clock.sleep(seconds(20)).await;
+            cold.set(scene.reads().iter().sum());
+            assert_eq!(scene.reads()[1..], [0, 0], "all is on the first volume");
+            clock.sleep(seconds(60)).await;
+            let before = scene.reads();
+            clock.sleep(seconds(20)).await;
+            let after = scene.reads();
+            hot.set(after.iter().sum::<u64>() - before.iter().sum::<u64>());
+            for (after, before) in after.iter().zip(before) {
+                let used = (after - before) as f64 / (20 * LINE) as f64;
+                assert!(used > 0.9, "{used}");
+            }
+        };
+        let all = join3(scene.read_tables(TABLES), scene.weigh(0), mover);
+        while_told(story, all).await;
+        let figures = figures.lock().clone();
+        assert!(hot.get() as f64 > 2.7 * cold.get() as f64, "{} after {}", hot.get(), cold.get());
+        let heat = figures.made[Why::Heat as usize];
+        assert!((2..=TABLES * 2).contains(&heat), "{figures:?}");
+        assert_eq!(figures.bytes, heat * MIB);
+        assert_eq!((figures.times.count(), figures.failed, figures.gone), (heat, 0, 0));
+    });
+}
+
+#[test]
+fn what_nobody_reads_any_more_goes_back_to_one_copy() {
+    let clock = Clock::simulated();
+    clock.run(async {
+        let scene = Scene::open(&clock, mems(3)).await;
+        scene.write_tables().await;
+        let id = scene.id("t3");
+        scene.pool.copy(id, VolumeId(2), Io::new(Origin::Copy, Step::Data)).await.unwrap();
+        let (mover, figures) = scene.mover(Policy::Level);
+        let story = async {
+            clock.sleep(seconds(295)).await;
+            assert_eq!(scene.copies("t3"), 2);
+            clock.sleep(seconds(10)).await;
+            assert_eq!(scene.copies("t3"), 1);
+        };
+        let weigh = scene.weigh(0);
+        while_told(story, join(weigh, mover)).await;
+        assert_eq!(figures.lock().dropped[Whence::Cold as usize], 1);
+    });
+}
+
+#[test]
+fn tables_leave_a_volume_that_is_drained_without_any_policy() {
+    let clock = Clock::simulated();
+    clock.run(async {
+        let scene = Scene::open(&clock, mems(3)).await;
+        scene.write_tables().await;
+        scene.pool.set_draining(VolumeId(0), true).await.unwrap();
+        let (mover, figures) = scene.mover(Policy::Off);
+        let story = async {
+            clock.sleep(seconds(45)).await;
+            for number in 0..TABLES {
+                let copies = scene.pool.copies_of(scene.id(&format!("t{number}")));
+                assert!(copies.iter().all(|copy| copy.layout.volumes() != [VolumeId(0)]));
+            }
+        };
+        while_told(story, mover).await;
+        let figures = figures.lock().clone();
+        assert_eq!(figures.made[Why::Drain as usize], TABLES);
+        assert_eq!(figures.dropped[Whence::Drain as usize], TABLES);
+    });
+}
+
+#[test]
+fn a_mover_that_ends_at_any_moment_leaves_nothing_behind() {
+    let leaves = |mems: &[Mem]| -> usize {
+        let names = mems.iter().flat_map(|mem| mem.image().into_keys());
+        names.filter(|name| name.as_str().ends_with(".tab")).count()
+    };
+    let (mut between, mut cut) = (0, 0);
+    // The first copies begin 200 ms apart, and take some milliseconds.
+    let begins = [10_000_000, 10_200_000, 10_400_000];
+    for micros in begins.into_iter().flat_map(|at| (at..at + 6000).step_by(400)) {
+        let clock = Clock::simulated();
+        let mems = mems(3);
+        clock.run(async {
+            let scene = Scene::open(&clock, mems.clone()).await;
+            scene.write_tables().await;
+            scene.pool.set_draining(VolumeId(0), true).await.unwrap();
+            let (mover, _) = scene.mover(Policy::Off);
+            while_told(clock.sleep(Duration::from_micros(micros)), mover).await;
+        });
+        let before = leaves(&mems);
+        clock.run(async {
+            let scene = Scene::open(&clock, mems.clone()).await;
+            assert_eq!(scene.pool.check().await.unwrap().findings, []);
+            let copies = (0..TABLES).map(|number| scene.copies(&format!("t{number}")));
+            let copies: usize = copies.sum();
+            assert_eq!(copies, leaves(&mems), "{micros}");
+            between += u64::from((TABLES as usize + 1..TABLES as usize * 2).contains(&copies));
+            cut += u64::from(before > copies);
+        });
+    }
+    assert!(between > 3 && cut > 0, "{between} ended between copies, {cut} in the middle of one");
+}
+
+#[test]
+fn what_takes_the_place_of_a_hot_table_begins_with_two_copies() {
+    let clock = Clock::simulated();
+    clock.run(async {
+        let scene = Scene::open(&clock, mems(3)).await;
+        scene.write_tables().await;
+        let (mover, _) = scene.mover(Policy::Level);
+        let story = async {
+            clock.sleep(seconds(20)).await;
+            let compaction = Origin::Compaction { level: 1 };
+            scene.pool.set_table_leaving(&name("t0"), true);
+            scene.write_table("early", 2, 0, compaction).await;
+            assert_eq!(scene.copies("early"), 1, "nothing is hot for long enough");
+            clock.sleep(seconds(25)).await;
+            scene.pool.set_table_leaving(&name("t1"), true);
+            scene.write_table("hot", 2, 1, compaction).await;
+            assert_eq!(scene.copies("hot"), 2);
+            // Nobody reads what it takes the place of.
+            scene.write_table("cold", 2, 99, compaction).await;
+            assert_eq!(scene.copies("cold"), 1);
+        };
+        let reads = scene.read_tables(TABLES);
+        let weigh = scene.weigh(0);
+        while_told(story, join3(reads, weigh, mover)).await;
+    });
+}
