@@ -50,9 +50,12 @@ pub struct Placed {
 /// Lifetimes are told apart by quarters of a power of two.
 const BINS_PER_DOUBLING: u32 = 4;
 const BINS: usize = (64 * BINS_PER_DOUBLING) as usize;
-/// A group must save this part of the room that is lost without groups. Else chance would cut: among as
-/// few as [`FOLLOWED_MAX`] lifetimes, some range always looks better than the rest.
-const WORTHWHILE: f64 = 0.05;
+/// Of guesses, a group must save this part of the room that is lost without groups, divided by the root of
+/// the lifetimes seen. Else chance would cut: some range always looks better than the rest.
+const CHANCE: f64 = 2.5;
+/// Ranges are cut anew so many times while half of what was seen is forgotten, or for each file: a cut
+/// takes up to a millisecond.
+const PLANS: u64 = 256;
 /// Keys that are followed at once.
 const FOLLOWED_MAX: usize = 4096;
 /// Lifetimes that have to be seen before guesses are grouped by.
@@ -136,16 +139,10 @@ impl Groups {
         self.died(key, now);
     }
 
-    /// How many groups there are, of records that are put.
+    /// How many groups records are put to now.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.known.len() + self.guessed.len()
-    }
-
-    /// Whether there are none: never.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        false
+    pub fn count(&self) -> usize {
+        (self.known.len() + self.guessed.len()).clamp(1, self.max.into())
     }
 
     /// Whether records may still go to a group. A file of one to which none go is better sealed.
@@ -153,7 +150,8 @@ impl Groups {
     pub fn is_open(&self, group: Group) -> bool {
         let up = usize::from(group.0);
         let down = usize::from((self.max - 1).saturating_sub(group.0));
-        up < self.known.len() || down < self.guessed.len().max(self.survived.len())
+        // Whatever was seen, something may come.
+        up <= self.known.cuts.len() || down <= self.guessed.cuts.len().max(self.survived.cuts.len())
     }
 
     fn until(&mut self, dies: Written, len: u64, now: Written) -> Placed {
@@ -172,20 +170,21 @@ impl Groups {
         }
     }
 
-    /// Cuts the ranges anew, once for each file's worth of puts.
+    /// Cuts the ranges anew, once for each file's worth of puts, or each part of what is remembered.
     fn plan(&mut self, now: Written) {
         let put = now.since(self.planned);
-        if put < self.file_bytes {
+        if put < self.file_bytes.max(self.memory / PLANS) {
             return;
         }
         self.planned = now;
         let kept = 0.5f64.powf(put as f64 / self.memory as f64);
+        // One is left for what is not known, and one for what is.
         let max = usize::from(self.max);
-        let guesses = usize::from(self.guessed.seen() > 0.0);
-        self.known.plan(max.saturating_sub(guesses).max(1), self.overhead, kept, 0.0);
-        let left = max.saturating_sub(self.known.len()).max(1);
-        self.guessed.plan(left, self.overhead, kept, SEEN_MIN);
-        self.survived.plan(left, self.overhead, kept, SEEN_MIN);
+        self.known.plan(max.saturating_sub(1).max(1), self.overhead, 0.0, kept);
+        let left = max.saturating_sub(self.known.len().max(1)).max(1);
+        for guesses in [&mut self.guessed, &mut self.survived] {
+            guesses.plan(left, self.overhead, CHANCE, kept);
+        }
     }
 }
 
@@ -312,8 +311,8 @@ impl Ranges {
     }
 
     /// Cuts into at most `max` ranges, where the room that is lost is least, and keeps that part of what
-    /// was seen.
-    fn plan(&mut self, max: usize, overhead: f64, kept: f64, seen_min: f64) {
+    /// was seen. With `chance`, what was seen are samples.
+    fn plan(&mut self, max: usize, overhead: f64, chance: f64, kept: f64) {
         // Sums over all bins before one that is not empty, and which that is.
         let mut before = vec![Moments::default()];
         let mut first = Vec::new();
@@ -324,8 +323,8 @@ impl Ranges {
         let all = before[first.len()];
         self.cuts.clear();
         self.means.clear();
-        if all.weight > 0.0 && all.weight >= seen_min {
-            let fixed = (overhead * all.weight).max(WORTHWHILE * all.spread());
+        if all.weight > 0.0 && (chance == 0.0 || all.weight >= SEEN_MIN) {
+            let fixed = (overhead * all.weight).max(all.spread() * chance / all.weight.sqrt());
             let cuts = cuts(&before, max, fixed);
             let begins = std::iter::once(0).chain(cuts.iter().copied());
             let ends = cuts.iter().copied().chain([first.len()]);

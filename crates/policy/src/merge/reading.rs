@@ -52,8 +52,8 @@ impl Device {
         if jumped.is_finite() { OP_BYTES_MAX.max(jumped as u64) } else { OP_BYTES_MAX }
     }
 
-    /// Seconds the device is busy with reading `ranges`.
-    fn secs<'a>(&self, ranges: impl Iterator<Item = &'a Range<u64>>) -> f64 {
+    /// Seconds the device is busy with reading `ranges`, and their bytes.
+    fn price<'a>(&self, ranges: impl Iterator<Item = &'a Range<u64>>) -> (f64, u64) {
         let (mut jumps, mut ops, mut bytes) = (0u64, 0u64, 0u64);
         for range in ranges {
             let len = range.end - range.start;
@@ -62,7 +62,7 @@ impl Device {
             bytes += len;
         }
         let moved = jumps as f64 * self.jump.as_secs_f64() + bytes as f64 / self.bytes_per_sec;
-        moved.max(ops as f64 / self.ops_per_sec)
+        (moved.max(ops as f64 / self.ops_per_sec), bytes)
     }
 }
 
@@ -99,7 +99,7 @@ pub fn reading(device: &Device, len: u64, live: impl IntoIterator<Item = Range<u
             None => ranges.push(range),
         }
     }
-    if device.secs(ranges.iter()) < device.secs(std::iter::once(&(0..len))) {
+    if device.price(ranges.iter()) < device.price(std::iter::once(&(0..len))) {
         Reading::Ranges(ranges)
     } else {
         Reading::Whole

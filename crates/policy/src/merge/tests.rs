@@ -1,43 +1,96 @@
+//! Cases as text: `testdata/merge/*.txt`, on a volume of 1000 MiB with files of 100 MiB.
+//!
+//! ```text
+//! rule NAME [target PERCENT]                  begins a case
+//! sealed FILE of PARTITION, DEAD MiB dead     of 100 MiB; [, dies at MiB | , lasts MiB]
+//! died FILE MiB
+//! put MiB                                     the clock goes on
+//! next at PERCENT                             the pick stands below it
+//! merged FILE | failed FILE
+//! ```
+//! `UPDATE_EXPECT=1 cargo test` writes the picks anew, to be reviewed as a diff.
+
+mod groups;
+mod limits;
+mod picks;
+
+use expect_test::expect_file;
+
 use super::*;
 use crate::units::MIB;
 
 const CAPACITY: u64 = 1000 * MIB;
-const FILE: u64 = 10 * MIB / 100 * 100;
-
-fn fill(percent: u64) -> Fill {
-    Fill { capacity: CAPACITY, used: CAPACITY / 100 * percent, written: Written(0) }
-}
-
-fn sealed(id: u64, dead_percent: u64) -> Sealed {
-    let dead = FILE / 100 * dead_percent;
-    Sealed { id: FileId(id), partition: 0, bytes: FILE, dead, death: Death::Unknown }
-}
+const FILE: u64 = 100 * MIB;
 
 #[test]
-fn whatever_the_rule_dead_files_go_at_once_and_full_ones_never() {
-    for rule in Rule::ALL {
-        let mut merges = Merges::new(Settings::new(rule, FILE));
-        merges.sealed(sealed(1, 0));
-        merges.sealed(sealed(2, 100));
-        let pick = merges.next(&fill(10)).unwrap();
-        assert_eq!((pick.file, pick.why, pick.live), (FileId(2), Why::Dead, 0), "{}", rule.name());
-        merges.merged(FileId(2));
-        for percent in [10, 85, 95, 100] {
-            assert_eq!(merges.next(&fill(percent)), None, "{}", rule.name());
-        }
+fn the_cases_are_picked_as_written() {
+    for file in ["static", "greedy", "fisherman", "death-time", "overdue", "emergency"] {
+        let path = format!("{}/testdata/merge/{file}.txt", env!("CARGO_MANIFEST_DIR"));
+        let cases = std::fs::read_to_string(&path).expect("the cases are in the repository");
+        expect_file![path].assert_eq(&replay(&cases));
     }
 }
 
-#[test]
-fn a_file_that_is_merged_is_no_candidate_until_that_failed() {
+fn replay(cases: &str) -> String {
     let mut merges = Merges::new(Settings::new(Rule::Greedy, FILE));
-    merges.sealed(sealed(1, 50));
-    assert_eq!(merges.next(&fill(85)).unwrap().file, FileId(1));
-    merges.died(FileId(1), MIB);
-    assert_eq!(merges.next(&fill(85)), None);
-    merges.failed(FileId(1));
-    let pick = merges.next(&fill(85)).unwrap();
-    assert_eq!((pick.file, pick.live), (FileId(1), FILE / 2 - MIB));
+    let mut written = Written(0);
+    let mut out = String::new();
+    for line in cases.lines().filter(|line| !line.starts_with("  ")) {
+        out += line;
+        out.push('\n');
+        let words: Vec<_> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
+        match words[..] {
+            [] | ["#", ..] => {}
+            ["rule", name, ref more @ ..] => {
+                let mut settings = Settings::new(Rule::named(name).expect("a rule"), FILE);
+                if let ["target", percent] = more {
+                    settings.target = number(percent) as f64 / 100.0;
+                }
+                (merges, written) = (Merges::new(settings), Written(0));
+            }
+            ["sealed", id, "of", partition, dead, "MiB", "dead", ref more @ ..] => {
+                merges.sealed(Sealed {
+                    id: FileId(number(id)),
+                    partition: number(partition) as u32,
+                    bytes: FILE,
+                    dead: number(dead) * MIB,
+                    death: death(more),
+                });
+            }
+            ["died", id, mib] => assert!(merges.died(FileId(number(id)), number(mib) * MIB)),
+            ["put", mib] => written = written.plus(number(mib) * MIB),
+            ["next", "at", percent] => {
+                let used = CAPACITY / 100 * number(percent);
+                let fill = Fill { capacity: CAPACITY, used, written };
+                out += &format!("  {}\n", told(merges.next(&fill)));
+            }
+            ["merged", id] => merges.merged(FileId(number(id))),
+            ["failed", id] => merges.failed(FileId(number(id))),
+            _ => panic!("no such line: {line:?}"),
+        }
+    }
+    out
+}
+
+fn told(pick: Option<Pick>) -> String {
+    let Some(Pick { file: FileId(file), why, live, hunger_percent }) = pick else {
+        return "nothing".into();
+    };
+    let live = live / MIB;
+    format!("{file}: {why:?}, {live} MiB live, hunger {hunger_percent} %")
+}
+
+fn death(words: &[&str]) -> Death {
+    match words {
+        [] => Death::Unknown,
+        ["dies", "at", mib] => Death::At(Written(number(mib) * MIB)),
+        ["lasts", mib] => Death::After(number(mib) * MIB),
+        _ => panic!("no such death: {words:?}"),
+    }
+}
+
+fn number(word: &str) -> u64 {
+    word.parse().expect("a number")
 }
 
 #[test]
@@ -47,4 +100,14 @@ fn every_rule_is_found_by_its_name() {
     }
     assert_eq!(Rule::named("fish"), None);
     assert_eq!(Rule::default().name(), "death-time");
+}
+
+#[test]
+fn a_file_of_both_dies_for_certain_if_both_do() {
+    use Death::{After, At, Unknown};
+    assert_eq!(At(Written(3)).join(At(Written(5))), At(Written(5)));
+    assert_eq!(At(Written(3)).join(After(1)), After(1));
+    assert_eq!(After(7).join(After(2)), After(7));
+    assert_eq!(After(7).join(Unknown), Unknown);
+    assert_eq!([At(Written(3)), After(7)].map(Death::known), [Some(Written(3)), None]);
 }
