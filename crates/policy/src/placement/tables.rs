@@ -8,12 +8,12 @@ use std::ops::RangeInclusive;
 
 use super::VolumeId;
 use super::intervals::{NIL, Nodes, Slot};
-use crate::inherit::{Fences, Made, inherit, position};
+use crate::inherit::{Made, position};
 use crate::intent::{Family, KeyRange};
 
 /// So many tables of a level are looked at for one decision. A range that covers more of them covers
 /// about as many on each volume, and a decision shall not take the longer the more data there is.
-pub const OVERLAPS_MAX: usize = 256;
+pub const OVERLAPS_MAX: usize = 128;
 
 /// A range of keys, both ends inclusive, in the order of their bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -231,29 +231,21 @@ impl Tables {
         levels: RangeInclusive<u8>,
         made: Made,
     ) -> f32 {
-        let mut old = Vec::new();
         if levels.is_empty() {
             return 0.0;
         }
-        for (&level, _) in
-            self.levels(family).into_iter().flat_map(|roots| roots.range(levels.clone()))
-        {
-            self.overlapping(family, level, keys, |table| old.push(table));
+        // Of all tables, and of those that go.
+        let (mut of_all, mut of_leaving) = (Inherited::default(), Inherited::default());
+        let roots = self.levels(family).into_iter().flat_map(|roots| roots.range(levels.clone()));
+        for (&level, _) in roots {
+            self.overlapping(family, level, keys, |table| {
+                of_all.add(&table, keys);
+                if table.leaving {
+                    of_leaving.add(&table, keys);
+                }
+            });
         }
-        if old.iter().any(|table| table.leaving) {
-            old.retain(|table| table.leaving);
-        }
-        let fences = |keys: Keys<'_>| {
-            let range = KeyRange { first: keys.first.into(), last: keys.last.into() };
-            Fences::new(&range, [])
-        };
-        let Some(new) = fences(keys) else { return 0.0 };
-        let old: Vec<_> = old
-            .into_iter()
-            .filter_map(|table| Some((fences(table.keys?)?, [(0, table.rate)])))
-            .collect();
-        let old = old.iter().map(|(fences, heat)| (fences, &heat[..]));
-        inherit(&new, old, made).into_iter().sum()
+        if of_leaving.tables > 0.0 { of_leaving.rate(made) } else { of_all.rate(made) }
     }
 
     fn levels(&self, family: &Family) -> Option<&BTreeMap<u8, Slot>> {
@@ -332,6 +324,31 @@ impl Tables {
         self.nodes.free(slot);
         self.groups[entry.group as usize].tables -= 1;
         Some(entry)
+    }
+}
+
+/// What a new table takes over of others: [`crate::inherit`] for tables of one block each, with nothing to
+/// be allocated.
+#[derive(Default)]
+struct Inherited {
+    rate: f64,
+    /// Tables between its keys.
+    tables: f64,
+}
+
+impl Inherited {
+    fn add(&mut self, old: &Table<'_>, keys: Keys<'_>) {
+        let share = old.keys.map_or(0.0, |old| keys.share_of(old));
+        self.rate += f64::from(old.rate) * share;
+        self.tables += share;
+    }
+
+    fn rate(&self, made: Made) -> f32 {
+        let rate = match made {
+            Made::Merged => self.rate,
+            Made::Flushed => self.rate / self.tables.max(1.0),
+        };
+        rate as f32
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::inherit::Made;
+use crate::inherit::{Fences, Made, inherit};
 
 /// A table, as the naive index keeps it.
 #[derive(Clone, Debug)]
@@ -356,4 +356,34 @@ fn a_table_inherits_the_reads_between_its_keys() {
     tables.set_leaving(2, true);
     assert_eq!(inherited(&tables, 1..=2, Made::Merged), 2.0);
     assert_eq!(inherited(&tables, 0..=0, Made::Merged), 0.0);
+}
+
+proptest! {
+    #[test]
+    fn a_table_inherits_as_one_of_a_single_block(
+        keys in any_keys(),
+        old in prop::collection::vec((any_keys(), 0.0f32..10.0), 0..8),
+        flushed in any::<bool>(),
+    ) {
+        let kv = family(0);
+        let mut tables = Tables::default();
+        for (object, &(keys, rate)) in (0..).zip(&old) {
+            let (keys, on, leaving) = (Some(keys), vec![VolumeId(0)], false);
+            insert(&mut tables, object, &Plain { family: 0, level: Some(1), keys, on, rate, leaving });
+        }
+        let fences = |(first, last): (u8, u8)| {
+            let range = KeyRange { first: [first].into(), last: [last].into() };
+            Fences::new(&range, []).expect("in order")
+        };
+        let blocks: Vec<_> = old.iter().map(|&(keys, rate)| (fences(keys), [(0, rate)])).collect();
+        let blocks = blocks.iter().map(|(fences, heat)| (fences, &heat[..]));
+        let made = if flushed { Made::Flushed } else { Made::Merged };
+        let expected: f32 = inherit(&fences(keys), blocks, made).into_iter().sum();
+        let (first, last) = ([keys.0], [keys.1]);
+        let keys = Keys { first: &first, last: &last };
+        let found = tables.inherited(&kv, keys, 0..=1, made);
+        // A table of one key is all of itself here, and none of it there: for fences it covers nothing.
+        let single = old.iter().any(|((from, to), _)| from == to);
+        prop_assert!((found - expected).abs() < 1e-3 || (single && flushed), "{found}, {expected}");
+    }
 }
