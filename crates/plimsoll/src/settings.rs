@@ -26,7 +26,7 @@ use self::document::Document;
 use self::instance::Instance;
 pub(crate) use self::kv::Kv;
 pub(crate) use self::mistake::Mistake;
-pub(crate) use self::pool::{PLACEMENTS, Placement, Pool};
+pub(crate) use self::pool::{Overlap, PLACEMENTS, Placement, Pool};
 pub(crate) use self::volume::{Volume, terms};
 
 /// All settings of a program.

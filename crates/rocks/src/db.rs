@@ -1,12 +1,16 @@
 //! An open database.
 
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
+use policy::placement::Keys;
 use pool::spread::Spread;
-use rust_rocksdb::{DB, DBWithThreadMode, Options, SingleThreaded, ThreadMode};
+use rust_rocksdb::{
+    AsColumnFamilyRef, DB, DBWithThreadMode, MultiThreaded, Options, SingleThreaded, ThreadMode,
+};
 use volume::Clock;
 
-use crate::{Result, Settings, Shim};
+use crate::{Result, Settings, Shim, ffi};
 
 /// Opens the database named `name` in `pool`; the options say whether it may be made. `clock` is the
 /// one the pool's gates decide by.
@@ -42,10 +46,42 @@ pub struct Db<T: ThreadMode = SingleThreaded> {
 }
 
 impl<T: ThreadMode> Db<T> {
-    /// A database that was opened with options `shim` was installed in.
+    /// A database that was opened with options `shim` was installed in. The pool is told of its tables.
     #[must_use]
-    pub fn new(db: DBWithThreadMode<T>, shim: Shim) -> Self {
-        Self { db, logs: SyncLogs(shim) }
+    pub fn new(db: DBWithThreadMode<T>, shim: Shim) -> Self
+    where
+        DBWithThreadMode<T>: Families,
+    {
+        let db = Self { db, logs: SyncLogs(shim) };
+        db.describe_tables();
+        db
+    }
+
+    /// Tells the pool of which family, at which level and with which keys every table is, so that new
+    /// ones are placed apart from those they are read with. What the database builds and moves by itself is
+    /// told as it happens; this is for tables that were there before, that were ingested, or whose
+    /// level was changed by hand. Takes RocksDB's mutex, and a moment for every thousand tables.
+    pub fn describe_tables(&self)
+    where
+        DBWithThreadMode<T>: Families,
+    {
+        let files = match self.db.live_files() {
+            Ok(files) => files,
+            Err(error) => {
+                tracing::warn!(%error, "placement does not know the tables there are");
+                return;
+            }
+        };
+        let families = self.db.families();
+        for file in files {
+            let Some(family) = families.get(&file.column_family_name) else { continue };
+            let keys = match (&file.start_key, &file.end_key) {
+                (Some(first), Some(last)) if family.bytewise => Some(Keys { first, last }),
+                _ => None,
+            };
+            let level = u8::try_from(file.level).ok();
+            self.shim().file_system().describe_table(&file.name, family.number, level, keys);
+        }
     }
 
     /// What it was opened with, for whatever else shall use its files: options of files to be ingested,
@@ -54,6 +90,45 @@ impl<T: ThreadMode> Db<T> {
     pub fn shim(&self) -> &Shim {
         &self.logs.0
     }
+}
+
+/// A column family of an open database.
+#[derive(Clone, Copy, Debug)]
+pub struct FamilyFacts {
+    number: u32,
+    /// Its keys are in the order of their bytes.
+    bytewise: bool,
+}
+
+impl FamilyFacts {
+    fn of(handle: &impl AsColumnFamilyRef) -> Self {
+        Self { number: handle.id(), bytewise: ffi::is_bytewise(handle) }
+    }
+}
+
+/// A database that knows its column families, however they are shared between threads.
+pub trait Families {
+    /// All that are open, by name.
+    fn families(&self) -> BTreeMap<String, FamilyFacts>;
+}
+
+impl Families for DBWithThreadMode<SingleThreaded> {
+    fn families(&self) -> BTreeMap<String, FamilyFacts> {
+        facts(self.cf_names(), |name| self.cf_handle(name).map(FamilyFacts::of))
+    }
+}
+
+impl Families for DBWithThreadMode<MultiThreaded> {
+    fn families(&self) -> BTreeMap<String, FamilyFacts> {
+        facts(self.cf_names(), |name| self.cf_handle(name).map(|handle| FamilyFacts::of(&handle)))
+    }
+}
+
+fn facts(
+    names: Vec<String>,
+    of: impl Fn(&str) -> Option<FamilyFacts>,
+) -> BTreeMap<String, FamilyFacts> {
+    names.into_iter().filter_map(|name| Some((name.clone(), of(&name)?))).collect()
 }
 
 impl<T: ThreadMode> Deref for Db<T> {

@@ -18,11 +18,12 @@ use policy::inherit::Fences;
 use policy::intent::KeyRange;
 use policy::pressure::Thresholds;
 use rust_librocksdb_sys::{
-    rocksdb_env_t, rocksdb_options_get_level0_slowdown_writes_trigger,
+    rocksdb_column_family_handle_t, rocksdb_env_t,
+    rocksdb_options_get_level0_slowdown_writes_trigger,
     rocksdb_options_get_max_write_buffer_number,
     rocksdb_options_get_soft_pending_compaction_bytes_limit, rocksdb_options_t,
 };
-use rust_rocksdb::{AsRawPtr, Env, Options};
+use rust_rocksdb::{AsColumnFamilyRef, AsRawPtr, Env, Options};
 
 use crate::error::{Call, Code, Error, Status};
 use crate::file_system::FileSystem;
@@ -37,6 +38,7 @@ use crate::writable::{OpenFor, Writable};
 unsafe extern "C" {
     fn plimsoll_env_new(fs: *mut c_void) -> *mut rocksdb_env_t;
     fn plimsoll_install_table_range(options: *mut rocksdb_options_t);
+    fn plimsoll_family_is_bytewise(family: *mut rocksdb_column_family_handle_t) -> bool;
     fn plimsoll_layout_holds(options: *mut rocksdb_options_t, env: *mut rocksdb_env_t) -> bool;
 }
 
@@ -67,6 +69,13 @@ pub(crate) fn install_table_range(options: &mut Options) {
     // SAFETY: the options are exclusively ours for the call, and `check_layout` compared the struct
     // behind the pointer with what the call takes it for.
     unsafe { plimsoll_install_table_range(options.as_raw_ptr()) }
+}
+
+/// Whether the keys of a column family are in the order of their bytes.
+pub(crate) fn is_bytewise(family: &impl AsColumnFamilyRef) -> bool {
+    // SAFETY: the handle is a living one's, and the call only reads what it points to. The C++ half is
+    // compiled for the one version of RocksDB whose handles it knows.
+    unsafe { plimsoll_family_is_bytewise(family.inner()) }
 }
 
 /// Compares the structs behind RocksDB's C API with what the C++ half takes them for.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use policy::inherit::Made;
 use policy::intent::{Family, Intent, Kind};
+use policy::placement::Keys;
 use policy::purpose::Origin;
 use pool::ObjectId;
 use pool::cache::{self, Cache};
@@ -86,14 +87,49 @@ impl FileSystem {
 
     /// The intent of a table, from what its builder said about it.
     pub(crate) fn table_intent(&self, facts: Option<TableFacts>) -> Intent {
-        let root = self.root.as_str();
         let kind = match facts {
             Some(TableFacts { family, level, range, .. }) => {
-                Kind::Table { family: Family(format!("{root}#{family}").into()), level, range }
+                Kind::Table { family: self.family(family), level, range }
             }
-            None => Kind::Table { family: Family(root.into()), level: None, range: None },
+            None => {
+                let family = Family(self.root.as_str().into());
+                Kind::Table { family, level: None, range: None }
+            }
         };
         Intent { kind, len: None }
+    }
+
+    /// What placement calls the column family of this number.
+    fn family(&self, number: u32) -> Family {
+        Family(format!("{}#{number}", self.root.as_str()).into())
+    }
+
+    /// A table of the database that was just opened.
+    pub(crate) fn describe_table(
+        &self,
+        path: &str,
+        family: u32,
+        level: Option<u8>,
+        keys: Option<Keys<'_>>,
+    ) {
+        if let Ok(name) = self.root.name(path) {
+            self.pool.describe_table(&name, &self.family(family), level, keys);
+        }
+    }
+
+    /// A table is at this level now, and stays.
+    pub(crate) fn set_table_level(&self, path: &str, level: u8) {
+        if let Ok(name) = self.root.name(path) {
+            self.pool.set_table_level(&name, level);
+            self.pool.set_table_leaving(&name, false);
+        }
+    }
+
+    /// A table will soon be gone, or will not.
+    pub(crate) fn set_table_leaving(&self, path: &str, leaving: bool) {
+        if let Ok(name) = self.root.name(path) {
+            self.pool.set_table_leaving(&name, leaving);
+        }
     }
 
     pub(crate) fn open_sequential(&self, path: &str) -> Result<Sequential> {
@@ -180,7 +216,12 @@ impl FileSystem {
     }
 
     pub(crate) fn remove(&self, path: &str) -> Result<()> {
-        self.remove_name(&self.root.name(path)?)
+        let name = self.root.name(path)?;
+        // What lies deeper is a checkpoint's, and no table of this database.
+        if FileKind::of(path) == FileKind::Table && self.root.is_dir_of(&name) {
+            self.pool.disown_table(&name);
+        }
+        self.remove_name(&name)
     }
 
     pub(crate) fn truncate(&self, path: &str, len: u64) -> Result<()> {

@@ -35,7 +35,7 @@ mod thread;
 mod writable;
 
 pub use bell::Bell;
-pub use db::{Db, open};
+pub use db::{Db, Families, FamilyFacts, open};
 pub use error::{Error, Result};
 pub use settings::Settings;
 pub use shim::Shim;

@@ -57,6 +57,11 @@ impl Root {
         Name::new(&name)
     }
 
+    /// Whether a name lies right in it.
+    pub(crate) fn is_dir_of(&self, name: &Name) -> bool {
+        name.as_str().rsplit_once('/').is_some_and(|(dir, _)| dir == self.0.as_str())
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         self.0.as_str()
     }

@@ -103,7 +103,8 @@ impl Shim {
     pub fn install(&self, options: &mut Options) {
         options.set_env(&self.env);
         ffi::install_table_range(options);
-        options.add_event_listener(Listener { bell: Arc::clone(&self.bell) });
+        let (bell, fs) = (Arc::clone(&self.bell), Arc::clone(&self.fs));
+        options.add_event_listener(Listener { bell, fs });
         options.set_compaction_readahead_size(0);
         options.set_recycle_log_file_num(self.fs.settings().wal_recycled);
         options.set_skip_stats_update_on_db_open(true);
@@ -139,6 +140,7 @@ impl Shim {
 /// Keeps what only listeners are told, and keeps the database going when a volume is away.
 struct Listener {
     bell: Arc<Bell>,
+    fs: Arc<FileSystem>,
 }
 
 impl EventListener for Listener {
@@ -146,7 +148,14 @@ impl EventListener for Listener {
         self.bell.ring();
     }
 
-    fn on_compaction_completed(&self, _: &CompactionJobInfo) {
+    /// A table whose keys overlap nothing is moved to the next level as it is: then it is among the
+    /// outputs as well as among the inputs.
+    fn on_compaction_completed(&self, job: &CompactionJobInfo) {
+        if job.status().is_err() {
+            paths(job.input_files()).for_each(|path| self.fs.set_table_leaving(path, false));
+        } else if let Ok(level) = u8::try_from(job.output_level()) {
+            paths(job.output_files()).for_each(|path| self.fs.set_table_level(path, level));
+        }
         self.bell.ring();
     }
 
@@ -160,6 +169,7 @@ impl EventListener for Listener {
 
     fn on_compaction_begin(&self, job: &CompactionJobInfo) {
         begin(job.base_input_level());
+        paths(job.input_files()).for_each(|path| self.fs.set_table_leaving(path, true));
     }
 
     fn on_subcompaction_begin(&self, job: &SubcompactionJobInfo) {
@@ -176,6 +186,10 @@ impl EventListener for Listener {
             status.reset();
         }
     }
+}
+
+fn paths<'a>(files: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item = &'a str> {
+    files.filter_map(|path| str::from_utf8(path).ok())
 }
 
 fn begin(input_level: i32) {

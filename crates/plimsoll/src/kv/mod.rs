@@ -20,6 +20,7 @@ mod keeper;
 mod key_value;
 mod load;
 mod options;
+mod scales;
 mod store;
 mod watch;
 

@@ -13,6 +13,7 @@ use volume::Clock;
 use volume::task::block_on;
 
 use super::db::open_under;
+use super::scales::Scales;
 use super::watch::Watch;
 use super::{Db, Family, Options, load};
 use crate::volumes::{Devices, Volume};
@@ -181,7 +182,8 @@ impl Builder {
         let db = open_under(pool.clone(), clock.clone(), &options, families, loads)
             .map_err(|source| Error::Store { name: options.name, source })?;
         let db = Arc::new(db);
-        let watch = Watch::start(&db, devices.clone());
+        let scales = Scales::new(devices.clone(), pool.clone(), clock.clone());
+        let watch = Watch::start(&db, devices.clone(), scales);
         Ok(Store { watch, db, pool, devices, clock })
     }
 }

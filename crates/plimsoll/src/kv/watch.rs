@@ -1,4 +1,5 @@
-//! Looks at how near the writers of a store are to waiting, and tells the gates below it.
+//! Looks at how near the writers of a store are to waiting, and tells the gates below it; and at what
+//! each volume carries, and tells placement.
 //!
 //! RocksDB rings when something changed; between rings it is asked now and then, for bytes owed fall
 //! without an event. Asking takes its mutex for a moment, so it is not done more often than that.
@@ -12,6 +13,7 @@ use policy::purpose::Pressure;
 use rocks::Bell;
 
 use super::Db;
+use super::scales::Scales;
 use crate::volumes::Devices;
 
 /// The longest time between two looks.
@@ -24,12 +26,12 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn start(db: &Arc<Db>, devices: Devices) -> Self {
+    pub(super) fn start(db: &Arc<Db>, devices: Devices, scales: Scales) -> Self {
         let bell = Arc::clone(db.shim().bell());
         let (db, rings) = (Arc::downgrade(db), Arc::clone(&bell));
         let thread = std::thread::Builder::new()
             .name("pressure".into())
-            .spawn(move || watch(&db, &devices, &rings))
+            .spawn(move || watch(&db, &devices, scales, &rings))
             .expect("the system has room for one more thread");
         Self { bell, thread: Some(thread) }
     }
@@ -45,10 +47,11 @@ impl Drop for Watch {
     }
 }
 
-fn watch(db: &Weak<Db>, devices: &Devices, bell: &Bell) {
+fn watch(db: &Weak<Db>, devices: &Devices, mut scales: Scales, bell: &Bell) {
     let mut gauge = Gauge::default();
     let mut told = (Pressure::default(), 0);
     while bell.wait(LOOK_EVERY) {
+        scales.look();
         let Some(db) = db.upgrade() else { return };
         let pressure = gauge.see(db.pressure());
         drop(db);

@@ -7,7 +7,7 @@ use super::document::Section;
 use super::{Entry, Mistake, Volume, units};
 
 /// The keys of a pool.
-pub(super) const KEYS: &[&str] = &["layout", "placement", "chunk", "volumes"];
+pub(super) const KEYS: &[&str] = &["layout", "placement", "chunk", "overlap", "volumes"];
 
 /// A pool.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -31,6 +31,29 @@ pub(crate) enum Placement {
     Hash,
     /// In chunks of so many bytes over all of them.
     Stripe(u64),
+    /// Apart from the tables they are read with.
+    LeastOverlap(Overlap),
+}
+
+/// What counts when tables overlap.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Overlap {
+    /// How many they are.
+    #[default]
+    Count,
+    /// How hot they are where they overlap.
+    Heat,
+}
+
+impl Overlap {
+    const WORDS: &[&str] = &["count", "heat"];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Count => "count",
+            Self::Heat => "heat",
+        }
+    }
 }
 
 impl Placement {
@@ -41,6 +64,7 @@ impl Placement {
             Self::RoundRobin => "round-robin",
             Self::Hash => "hash",
             Self::Stripe(_) => "stripe",
+            Self::LeastOverlap(_) => "least-overlap",
         }
     }
 }
@@ -48,7 +72,8 @@ impl Placement {
 /// Large chunks keep one I/O on one volume; small ones spread a single table's reads.
 const CHUNK: u64 = 256 * KIB;
 /// Every word for a placement.
-pub(crate) const PLACEMENTS: &[&str] = &["single", "round-robin", "hash", "stripe"];
+pub(crate) const PLACEMENTS: &[&str] =
+    &["single", "round-robin", "hash", "stripe", "least-overlap"];
 
 impl Pool {
     pub(super) fn read(section: &Section<'_>, volumes: &[Volume]) -> Result<Self, Mistake> {
@@ -60,12 +85,18 @@ impl Pool {
                 units::size(text).filter(|n| Stripe::CHUNKS.contains(n) && n.is_power_of_two())
             })?,
         };
+        let overlap =
+            match section.get("overlap").map(|field| field.word(Overlap::WORDS)).transpose()? {
+                Some("heat") => Overlap::Heat,
+                _ => Overlap::Count,
+            };
         let placement = match section.get("placement") {
             None => Placement::RoundRobin,
             Some(field) => match field.word(PLACEMENTS)? {
                 "single" => Placement::Single,
                 "hash" => Placement::Hash,
                 "stripe" => Placement::Stripe(chunk),
+                "least-overlap" => Placement::LeastOverlap(overlap),
                 _ => Placement::RoundRobin,
             },
         };
@@ -73,6 +104,11 @@ impl Pool {
             (section.get("chunk"), matches!(placement, Placement::Stripe(_)))
         {
             return Err(field.mistake("no chunk, unless placement = \"stripe\""));
+        }
+        if let (Some(field), false) =
+            (section.get("overlap"), matches!(placement, Placement::LeastOverlap(_)))
+        {
+            return Err(field.mistake("no overlap, unless placement = \"least-overlap\""));
         }
         let accepted = "a list of volumes, such as [\"a\", \"b\"]";
         let named = section.require("volumes", accepted)?.list(accepted)?;
@@ -84,16 +120,20 @@ impl Pool {
     pub(super) fn entries(&self) -> Vec<Entry> {
         let section = format!("pool.{}", self.name);
         let placement = self.placement.name();
-        let chunk = match self.placement {
-            Placement::Stripe(chunk) => Some(chunk),
+        let more = match self.placement {
+            Placement::Stripe(chunk) => {
+                Some(Entry::new(&section, "chunk", units::show_size(chunk)))
+            }
+            Placement::LeastOverlap(overlap) => {
+                Some(Entry::new(&section, "overlap", format_args!("{:?}", overlap.name())))
+            }
             _ => None,
         };
         let mut entries = vec![
             Entry::new(&section, "layout", "\"spread\""),
             Entry::new(&section, "placement", format_args!("{placement:?}")),
         ];
-        let chunk = chunk.map(|chunk| Entry::new(&section, "chunk", units::show_size(chunk)));
-        entries.extend(chunk);
+        entries.extend(more);
         entries.push(Entry::new(&section, "volumes", toml::Value::from(self.volumes.clone())));
         entries
     }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+struct rocksdb_column_family_handle_t;
 struct rocksdb_env_t;
 struct rocksdb_options_t;
 
@@ -135,6 +136,8 @@ void plimsoll_table_finished(Bytes first, Bytes last, const Bytes* starts, size_
 rocksdb_env_t* plimsoll_env_new(RustFileSystem* fs);
 // Makes every table built with these options tell its family, level and keys.
 void plimsoll_install_table_range(rocksdb_options_t* options);
+// Whether the keys of a column family are in the order of their bytes.
+bool plimsoll_family_is_bytewise(rocksdb_column_family_handle_t* family);
 // Whether the structs of RocksDB's C API look here as they do in the library that was linked.
 // Changes `options`.
 bool plimsoll_layout_holds(rocksdb_options_t* options, rocksdb_env_t* env);

@@ -1,6 +1,8 @@
 // Puts the file system under RocksDB, through the structs of its C API.
 
 #include <rocksdb/c.h>
+#include <rocksdb/comparator.h>
+#include <rocksdb/db.h>
 #include <rocksdb/env.h>
 #include <rocksdb/options.h>
 #include <rocksdb/version.h>
@@ -18,6 +20,12 @@ static_assert(ROCKSDB_MAJOR == 11 && ROCKSDB_MINOR == 12, "written for RocksDB 1
 struct rocksdb_env_t {
   rocksdb::Env* rep;
   bool is_default;
+};
+
+// And its handle of a column family.
+struct rocksdb_column_family_handle_t {
+  rocksdb::ColumnFamilyHandle* rep;
+  bool immortal;
 };
 
 namespace plimsoll {
@@ -52,6 +60,12 @@ bool EnvironmentHolds(rocksdb_options_t* options, rocksdb_env_t* env) {
 
 extern "C" rocksdb_env_t* plimsoll_env_new(RustFileSystem* fs) {
   return Own(rocksdb::NewCompositeEnv(std::make_shared<FileSystem>(fs)));
+}
+
+extern "C" bool plimsoll_family_is_bytewise(rocksdb_column_family_handle_t* family) {
+  // The number is seen through the C API too: if the two differ, nothing is known.
+  return family->rep->GetID() == rocksdb_column_family_handle_get_id(family) &&
+         family->rep->GetComparator() == rocksdb::BytewiseComparator();
 }
 
 extern "C" bool plimsoll_layout_holds(rocksdb_options_t* options, rocksdb_env_t* env) {

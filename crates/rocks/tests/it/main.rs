@@ -13,4 +13,5 @@ mod faults;
 mod files;
 mod model;
 mod origins;
+mod overlap;
 mod placement;

@@ -1,0 +1,57 @@
+//! Weighs the volumes of a store's pool, once a second: what their gates let through tells placement
+//! which of them can carry more.
+
+use policy::heat::Second;
+use policy::purpose::Class;
+use policy::time::NANOS_PER_SEC;
+use policy::weight::Seen;
+use pool::spread::{Spread, VolumeStat};
+use volume::Clock;
+use volume::layer::gate::Meter;
+
+use crate::volumes::Devices;
+
+/// From this part of the bytes a second that its gate may use, a volume moves as many as it can.
+const SATURATED: f64 = 0.95;
+
+pub(super) struct Scales {
+    devices: Devices,
+    pool: Spread,
+    clock: Clock,
+    weighed: Option<Second>,
+}
+
+impl Scales {
+    pub(super) const fn new(devices: Devices, pool: Spread, clock: Clock) -> Self {
+        Self { devices, pool, clock, weighed: None }
+    }
+
+    /// Weighs, unless that was done in this second.
+    pub(super) fn look(&mut self) {
+        let now = Second::try_from(self.clock.now().as_nanos() / NANOS_PER_SEC).ok();
+        if self.weighed == now {
+            return;
+        }
+        self.weighed = now;
+        let mut seen = Vec::new();
+        for VolumeStat { id, label, .. } in self.pool.volumes() {
+            let Some(device) = self.devices.get(&label) else { continue };
+            let meter = device.gate().meter();
+            seen.push(Seen {
+                volume: id,
+                paid: meter.contract.paid_iops(),
+                commits: meter.classes[Class::Commit.index()].spent.ops,
+                saturated: is_saturated(&meter),
+            });
+        }
+        // Not in the 136 years that fit the number.
+        now.into_iter().for_each(|now| self.pool.on_second(now, &seen));
+    }
+}
+
+fn is_saturated(meter: &Meter) -> bool {
+    meter
+        .contract
+        .paid_bytes_per_sec()
+        .is_some_and(|paid| meter.last_second.bytes as f64 >= SATURATED * meter.rho * paid as f64)
+}
