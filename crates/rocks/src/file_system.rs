@@ -140,7 +140,9 @@ impl FileSystem {
         let name = self.root.name(path)?;
         let object = Arc::new(block_on(self.pool.open_handle(&name))?);
         let cached = self.cache.as_ref().map(|cache| cache.open(&object));
-        Ok(Readable::new(object, self.clock.clone(), self.tails.find(&name), cached))
+        let copies = Arc::clone(&object);
+        let readable = Readable::new(object, self.clock.clone(), self.tails.find(&name), cached);
+        Ok(readable.with_copies(&self.pool, copies))
     }
 
     /// A table of these `bytes` was written. What of them takes the place of hot blocks stays in the

@@ -11,7 +11,8 @@
 //!   ended and waste a part of most operations.
 //!
 //! What users read at random goes through the cache, as RocksDB asked for it. RocksDB checks each block
-//! it is given; if one is damaged it asks [`again`](Why::again), and the volume answers.
+//! it is given; if one is damaged it asks [`again`](Why::again): copies of the table that are not what
+//! was written are dropped then, if one is good, and the volume of that one answers.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -23,6 +24,7 @@ use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use policy::purpose::{Io, Step};
 use pool::cache::CachedObject;
+use pool::spread::{Handle, Spread};
 use volume::buf::with_scratch;
 use volume::task::block_on;
 use volume::{Clock, Error, IoBuf, IoBufMut, Object, Result};
@@ -79,6 +81,8 @@ pub(crate) struct Readable {
     tail: Weak<Tail>,
     windows: Windows,
     cache: Option<CachedObject>,
+    /// The pool and the same object, to find out which of its copies are good.
+    copies: Option<(Spread, Arc<Handle>)>,
 }
 
 impl Readable {
@@ -89,7 +93,23 @@ impl Readable {
         tail: Weak<Tail>,
         cache: Option<CachedObject>,
     ) -> Self {
-        Self { object, clock, tail, windows: Windows::default(), cache }
+        Self { object, clock, tail, windows: Windows::default(), cache, copies: None }
+    }
+
+    /// The same with an object that may have several copies.
+    pub(crate) fn with_copies(mut self, pool: &Spread, object: Arc<Handle>) -> Self {
+        self.copies = Some((pool.clone(), object));
+        self
+    }
+
+    /// What was read made no sense: whatever of it is not what was written shall not be read again.
+    fn distrust(&self, io: Io) -> Result<()> {
+        let Some((pool, object)) = &self.copies else { return Ok(()) };
+        let dropped = block_on(pool.distrust(object, io))?;
+        if dropped > 0 {
+            self.windows.forget();
+        }
+        Ok(())
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -109,6 +129,11 @@ impl Readable {
     /// Does all `reads`, and says in each what came of it.
     pub(crate) fn read_all(&self, reads: &mut [Read<'_>], why: Why) {
         let io = self.io(why);
+        if why.again
+            && let Err(e) = self.distrust(io)
+        {
+            tracing::warn!("copies were not verified: {e}");
+        }
         if is_sequential(why.activity, 0) {
             for read in reads {
                 read.got = self.read_one(read.offset, read.into, why, io);
@@ -165,6 +190,9 @@ impl Readable {
         let range = self.clamp(offset, into.len());
         if range.is_empty() {
             return Ok(0);
+        }
+        if why.again {
+            self.distrust(io)?;
         }
         if let Some(tail) = self.tail.upgrade()
             && let Some(bytes) = tail.get(range.start, into.len().min(length(&range)))
@@ -338,6 +366,11 @@ impl Windows {
         windows.extend(read.iter().cloned());
         let surplus = windows.len().saturating_sub(WINDOWS_MAX);
         windows.drain(..surplus);
+    }
+
+    /// Remembers none of them any more.
+    fn forget(&self) {
+        self.0.lock().clear();
     }
 
     /// A reader that goes through the file has read `range`: it is done with the windows it leaves

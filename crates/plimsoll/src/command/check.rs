@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll::volumes::Devices;
+use policy::purpose::{Io, Origin, Step};
 use policy::units::Bytes;
 use pool::spread::{Finding, Problem, Report, Spread};
 use volume::task::block_on;
@@ -34,6 +35,7 @@ pub(crate) struct Args {
     #[arg(long)]
     scrub: bool,
 
+    /// With --scrub: drop damaged copies where another is good, and make the copies that are missing.
     /// Go on with the newest manifest that can be read, even if a newer one was lost: the last resort.
     /// What only lost volumes held stays lost; what the manifest does not know is left alone and named
     #[arg(long)]
@@ -70,7 +72,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(error) => return Err(error).with_context(|| format!("pool {pool}")),
     }
     if args.scrub {
-        good &= scrub(&devices, &settings)?;
+        good &= scrub(&devices, &settings, args.repair)?;
     }
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -86,7 +88,7 @@ fn repair(devices: &Devices, settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn scrub(devices: &Devices, settings: &Settings) -> anyhow::Result<bool> {
+fn scrub(devices: &Devices, settings: &Settings, repair: bool) -> anyhow::Result<bool> {
     let pool = devices.open_pool(wiring::opening(settings))?;
     let style =
         ProgressStyle::with_template("scrub {bar:40} {bytes} of {total_bytes}, {eta} left")?;
@@ -96,15 +98,23 @@ fn scrub(devices: &Devices, settings: &Settings) -> anyhow::Result<bool> {
         bar.set_position(progress.done);
     }))?;
     bar.finish_and_clear();
+    let good = tell("scrub", &report);
+    if repair {
+        let dropped = block_on(pool.mend(&report))?;
+        let made = block_on(pool.repair(Io::new(Origin::Copy, Step::Data), |_| ()))?.made;
+        println!("scrub: {dropped} bad copies dropped, {made} copies made");
+    }
     block_on(pool.close())?;
-    Ok(tell("scrub", &report))
+    Ok(good)
 }
 
 /// Prints what a check found; whether it is nothing to worry about.
 fn tell(what: &str, report: &Report) -> bool {
     println!("{what}: {} objects, {}", report.objects, Bytes(report.bytes));
-    for Finding { volume, name, problem } in &report.findings {
-        println!("{what}: volume {volume}: {name} {}", words(problem));
+    for Finding { volume, name, problem, elsewhere } in &report.findings {
+        let way_out =
+            if *elsewhere { "; another copy is good, --scrub --repair drops this one" } else { "" };
+        println!("{what}: volume {volume}: {name} {}{way_out}", words(problem));
     }
     let worry = |problem: &Problem| !matches!(problem, Problem::Leftover | Problem::Foreign);
     !report.findings.iter().any(|finding| worry(&finding.problem))

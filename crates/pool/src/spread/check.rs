@@ -9,6 +9,8 @@ use policy::units::MIB;
 use volume::{Error, ErrorKind, IoBufMut, Listed, Name, Object, Result};
 use xxhash_rust::xxh3::Xxh3;
 
+use super::body::Replica;
+use super::handle::Handle;
 use super::{Inner, Spread};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::recovery::{self, Recovered, Survey, Trust};
@@ -40,6 +42,16 @@ pub struct Finding {
     pub name: String,
     /// What is the matter.
     pub problem: Problem,
+    /// Another copy of the object is good, so nothing is lost: [`Spread::mend`] makes this one anew.
+    pub elsewhere: bool,
+}
+
+impl Finding {
+    /// Whether bytes are lost that the pool was given to keep.
+    #[must_use]
+    pub const fn is_loss(&self) -> bool {
+        self.problem.is_loss() && !self.elsewhere
+    }
 }
 
 /// What is the matter with an object.
@@ -122,56 +134,117 @@ impl Spread {
         Ok(pool.journal.look(|state| compare(state, &pool.seats, &listings, &is_draft)))
     }
 
-    /// Reads back every object that was written whole, and compares it with its checksum. `tell` is
+    /// Reads back every copy of every object that was written whole, and compares it with its checksum. `tell` is
     /// called as it goes on.
     ///
     /// # Errors
     /// None so far: what cannot be read is a finding.
     pub async fn scrub(&self, mut tell: impl FnMut(Progress) + Send) -> Result<Report> {
         let sealed = self.0.sealed();
-        let mut progress = Progress { done: 0, of: sealed.iter().map(|sealed| sealed.len).sum() };
+        let mut progress =
+            Progress { done: 0, of: sealed.iter().map(|sealed| sealed.len * sealed.copies).sum() };
         let mut report = Report::default();
         tell(progress);
-        for Sealed { id, name, len, checksum } in sealed {
-            let problem = match self.read_back(id, &name).await {
-                Ok((_, found)) if found == checksum => None,
-                Ok(_) => Some(Problem::Damaged),
-                // It lost its name while it waited for its turn.
-                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Gone) => None,
-                Err(e) if e.kind() == ErrorKind::Unavailable => Some(Problem::Away),
-                Err(e) => Some(Problem::Unreadable(e.to_string())),
-            };
+        for Sealed { id, name, len, checksum, .. } in sealed {
+            let mut found = Vec::new();
+            // It may have lost its name while it waited for its turn.
+            let object = self.0.body_by_id(id).ok().map(|body| self.handle(body));
+            let replicas = object.as_ref().map_or_else(Vec::new, |object| object.body().replicas());
+            for replica in &replicas {
+                let Some(object) = &object else { continue };
+                let problem = match read_back(object, replica, IO).await {
+                    Ok(found) if found == checksum => None,
+                    Ok(_) => Some(Problem::Damaged),
+                    Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Gone) => continue,
+                    Err(e) if e.kind() == ErrorKind::Unavailable => Some(Problem::Away),
+                    Err(e) => Some(Problem::Unreadable(e.to_string())),
+                };
+                found.push((replica.labels(), problem));
+            }
             report.objects += 1;
             report.bytes += len;
-            progress.done += len;
-            if let Some(problem) = problem {
-                let volume = self.0.labels_of(&name);
-                report.findings.push(Finding { volume, name: name.to_string(), problem });
-            }
+            progress.done += len * replicas.len() as u64;
+            let elsewhere = found.iter().any(|(_, problem)| problem.is_none());
+            report.findings.extend(found.into_iter().filter_map(|(volume, problem)| {
+                Some(Finding { volume, name: name.to_string(), problem: problem?, elsewhere })
+            }));
             tell(progress);
         }
         Ok(report)
     }
 
-    /// The length and the checksum of what is there.
+    /// Drops every copy that a report found to be bad while another is good, so that
+    /// [`Spread::repair`] makes it anew. Gives how many.
     ///
     /// # Errors
-    /// `Gone` when the name stands for another object by now; else as for reads.
-    async fn read_back(&self, id: ObjectId, name: &Name) -> Result<(u64, u64)> {
-        let object = self.open_handle(name).await?;
-        if object.id() != id {
-            return Err(Error::new(ErrorKind::Gone, format!("{name}: another object by now")));
+    /// `Unavailable`, `OutOfSpace`, `Poisoned`: no volume takes the manifest.
+    pub async fn mend(&self, report: &Report) -> Result<u64> {
+        let mut dropped = 0;
+        for finding in report.findings.iter().filter(|finding| finding.elsewhere) {
+            let bad =
+                !matches!(finding.problem, Problem::Away | Problem::Leftover | Problem::Foreign);
+            let named = Name::new(&finding.name).ok();
+            let id = named.and_then(|name| self.0.journal.look(|state| state.id(&name)));
+            // Of a striped copy the label of each volume.
+            let label = finding.volume.split(", ").next().unwrap_or_default();
+            let (true, Some(id), Some(volume)) = (bad, id, self.volume_id(label)) else { continue };
+            match self.drop_copy(id, volume).await {
+                Ok(()) => dropped += 1,
+                Err(e) if matches!(e.kind(), ErrorKind::Gone | ErrorKind::NotFound) => {}
+                Err(e) if e.kind() == ErrorKind::Invalid => {}
+                Err(e) => return Err(e),
+            }
         }
-        let mut hash = Xxh3::new();
-        let (mut at, len) = (0, object.len());
-        while at < len {
-            let step = SCRUB_BYTES.min(len - at);
-            let bytes = object.read_at(at, IoBufMut::zeroed(step as usize), IO).await?;
-            hash.update(&bytes);
-            at += step;
-        }
-        Ok((len, hash.digest()))
+        Ok(dropped)
     }
+
+    /// Reads every copy of an open object and drops those that are not what was written, if another
+    /// is: for when what was read made no sense. Gives how many were dropped; the next read goes to one
+    /// that is good. An object with one copy, or without a checksum, is left alone.
+    ///
+    /// # Errors
+    /// `Unavailable`, `OutOfSpace`, `Poisoned`: no volume takes the manifest.
+    pub async fn distrust(&self, object: &Handle, io: Io) -> Result<u64> {
+        let body = object.body();
+        let replicas = body.replicas();
+        let sealed = self.0.journal.look(|state| state.object(body.id)?.committed?.checksum);
+        let (Some(checksum), true) = (sealed, replicas.len() > 1) else { return Ok(0) };
+        let (mut good, mut bad) = (0, Vec::new());
+        for replica in &replicas {
+            match read_back(object, replica, io).await {
+                Ok(found) if found == checksum => good += 1,
+                Ok(_) => bad.push(replica.volume(0)),
+                Err(e) if e.kind() == ErrorKind::Corrupt => bad.push(replica.volume(0)),
+                Err(e) => tracing::debug!("a copy was not verified: {e}"),
+            }
+        }
+        let mut dropped = 0;
+        for volume in bad.into_iter().filter(|_| good > 0) {
+            let label = self.0.seats.label(volume);
+            tracing::error!("{}: the copy on volume {label} is damaged and goes", body.name);
+            match self.drop_copy(body.id, volume).await {
+                Ok(()) => dropped += 1,
+                // Another reader was first.
+                Err(e) if matches!(e.kind(), ErrorKind::Gone | ErrorKind::NotFound) => {}
+                Err(e) if e.kind() == ErrorKind::Invalid => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(dropped)
+    }
+}
+
+/// The checksum of what is there of one copy.
+async fn read_back(object: &Handle, replica: &Replica, io: Io) -> Result<u64> {
+    let mut hash = Xxh3::new();
+    let (mut at, len) = (0, object.len());
+    while at < len {
+        let step = SCRUB_BYTES.min(len - at);
+        let into = IoBufMut::zeroed(step as usize);
+        hash.update(&object.read_from(replica, at, into, io).await?);
+        at += step;
+    }
+    Ok(hash.digest())
 }
 
 impl Recovered {
@@ -186,6 +259,7 @@ struct Sealed {
     name: Name,
     len: u64,
     checksum: u64,
+    copies: u64,
 }
 
 impl Inner {
@@ -194,20 +268,12 @@ impl Inner {
         self.journal.look(|state| {
             let names = first_names(state).into_iter();
             let sealed = names.filter_map(|(id, name)| {
-                let committed = state.object(id)?.committed?;
+                let object = state.object(id)?;
+                let (committed, copies) = (object.committed?, object.copies.count() as u64);
                 let (len, checksum) = (committed.len, committed.checksum?);
-                Some(Sealed { id, name: name.clone(), len, checksum })
+                Some(Sealed { id, name: name.clone(), len, checksum, copies })
             });
             sealed.collect()
-        })
-    }
-
-    fn labels_of(&self, name: &Name) -> String {
-        self.journal.look(|state| {
-            let object = state.id(name).and_then(|id| state.object(id));
-            let volumes = object.into_iter().flat_map(|object| object.copies.volumes());
-            let labels: Vec<_> = volumes.map(|id| self.seats.label(id)).collect();
-            labels.join(", ")
         })
     }
 }
@@ -232,36 +298,43 @@ fn compare(
         .iter()
         .flat_map(|(id, listing)| listing.iter().map(|listed| ((*id, &listed.name), listed.len)))
         .collect();
-    let mut find = |volume, name: &Name, problem| {
+    let finding = |volume, name: &Name, problem, elsewhere| {
         let (volume, name) = (seats.label(volume), name.to_string());
-        report.findings.push(Finding { volume, name, problem });
+        Finding { volume, name, problem, elsewhere }
     };
     for (id, name) in first_names(state) {
         let Some(object) = state.object(id) else { continue };
         let len = object.committed.map_or(0, |committed| committed.len);
         report.objects += 1;
         report.bytes += len;
+        let mut found = Vec::new();
+        let mut good = 0;
         for Placed { number, layout } in object.copies.iter() {
             let leaf = Leaf::Object { id, kind: object.kind, copy: *number }.name();
+            let before = found.len();
             for (part, &volume) in layout.volumes().iter().enumerate() {
                 let expected = match object.kind {
                     Kind::Log => 0,
                     Kind::Table | Kind::Data => layout.chunks().part_len(len, part),
                 };
                 if listings.iter().all(|(id, _)| *id != volume) {
-                    find(volume, name, Problem::Away);
+                    found.push((volume, Problem::Away));
                     continue;
                 }
                 match lens.get(&(volume, &leaf)) {
                     None if object.kind == Kind::Log && object.committed.is_none() => {}
-                    None => find(volume, name, Problem::Missing),
-                    Some(&found) if found < expected => {
-                        find(volume, name, Problem::Short { found, expected });
+                    None => found.push((volume, Problem::Missing)),
+                    Some(&len) if len < expected => {
+                        found.push((volume, Problem::Short { found: len, expected }));
                     }
                     Some(_) => {}
                 }
             }
+            good += usize::from(found.len() == before);
         }
+        let found =
+            found.into_iter().map(|(volume, problem)| finding(volume, name, problem, good > 0));
+        report.findings.extend(found);
     }
     for (volume, name) in lens.keys() {
         match Leaf::parse(name) {
@@ -269,10 +342,14 @@ fn compare(
             Some(Leaf::Object { id, kind, copy }) => match state.claims(id, kind, copy, *volume) {
                 Claimed::Wanted => {}
                 _ if is_draft(id) => {}
-                Claimed::Issued => find(*volume, name, Problem::Leftover),
-                Claimed::Foreign => find(*volume, name, Problem::Foreign),
+                Claimed::Issued => {
+                    report.findings.push(finding(*volume, name, Problem::Leftover, false));
+                }
+                Claimed::Foreign => {
+                    report.findings.push(finding(*volume, name, Problem::Foreign, false));
+                }
             },
-            None => find(*volume, name, Problem::Foreign),
+            None => report.findings.push(finding(*volume, name, Problem::Foreign, false)),
         }
     }
     report
@@ -280,7 +357,8 @@ fn compare(
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on volume {}: {}", self.name, self.volume, self.problem)
+        write!(f, "{} on volume {}: {}", self.name, self.volume, self.problem)?;
+        if self.elsewhere { f.write_str("; another copy is good") } else { Ok(()) }
     }
 }
 

@@ -48,7 +48,7 @@ use volume::{Error, ErrorKind, Intent, Listed, Name, Object, Pending, Result, Sp
 use self::body::Body;
 pub use self::check::{Finding, Problem, Progress, Report};
 pub use self::claim::Claim;
-pub use self::copies::{Copied, ObjectStat};
+pub use self::copies::{Copied, ObjectStat, Repaired};
 pub use self::handle::Handle;
 use self::heat::DeviceHeats;
 pub use self::names::{Change, Stat};
@@ -197,7 +197,7 @@ impl Spread {
                 }
             },
         };
-        for loss in recovered.report().findings.iter().filter(|found| found.problem.is_loss()) {
+        for loss in recovered.report().findings.iter().filter(|found| found.is_loss()) {
             tracing::error!("{loss}");
         }
         let Recovered { pool, seats, state, generation, leftovers, foreign, .. } = recovered;

@@ -16,7 +16,7 @@ use crate::rig::{IO, get, manifests, members, mems, name, open, opening, put};
 /// Volumes under one plan.
 pub(crate) struct Rig {
     pub(crate) mems: Vec<Mem>,
-    faults: Vec<Arc<Fault<Mem>>>,
+    pub(crate) faults: Vec<Arc<Fault<Mem>>>,
     pub(crate) plan: FaultPlan,
 }
 

@@ -6,11 +6,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pool::spread::Spread;
+use policy::placement::VolumeId;
+use pool::spread::{Spread, VolumeState};
 use volume::mem::{Image, Mem};
 use volume::task::block_on;
 use volume::{ErrorKind, Intent, IoBuf, Volume};
 
+use crate::copying::{COPY, id_of, places};
 use crate::model::view;
 use crate::rig::{IO, POOL, get, members, mems, name, opening, put};
 
@@ -43,6 +45,30 @@ async fn write_v1(volumes: &[Mem]) {
     pool.rename_prefix(&name("copy"), &name("checkpoint/1")).await.unwrap();
     put(&pool, "removed", b"removed").await.unwrap();
     pool.remove(&name("removed")).await.unwrap();
+    pool.close().await.unwrap();
+}
+
+/// What version 2 adds: copies, made at once and later, one of them in the place of the first; a volume
+/// that is being emptied; one that joined.
+async fn write_v2(volumes: &[Mem]) {
+    let members = || members(volumes);
+    let twice = || opening("single").copies(2);
+    let pool = Spread::open(members()[..2].to_vec(), twice()).await.unwrap();
+    put(&pool, "kv/000001.sst", &pattern(700)).await.unwrap();
+    pool.add_volume(members()[2].clone()).await.unwrap();
+    drop(pool);
+    let pool = Spread::open(members(), opening("stripe")).await.unwrap();
+    put(&pool, "kv/000002.sst", &pattern(140_000)).await.unwrap();
+    let log = pool.create(&name("kv/000003.log"), &Intent::LOG).await.unwrap();
+    log.write_at(0, IoBuf::from(&b"record"[..]), IO).await.unwrap();
+    log.sync(IO).await.unwrap();
+    let first = id_of(&pool, "kv/000001.sst").await;
+    pool.copy(first, VolumeId(2), COPY).await.unwrap();
+    pool.drop_copy(first, VolumeId(0)).await.unwrap();
+    let from = places(&pool, "kv/000003.log").await[0];
+    let log_id = id_of(&pool, "kv/000003.log").await;
+    pool.copy(log_id, VolumeId((from + 1) % 3), COPY).await.unwrap();
+    pool.set_draining(VolumeId(1), true).await.unwrap();
     pool.close().await.unwrap();
 }
 
@@ -98,6 +124,35 @@ fn version_1_opens() {
         // And goes on to be used.
         put(&pool, "new", b"new").await.unwrap();
         assert_eq!(get(&pool, "new").await.unwrap(), b"new");
+    });
+}
+
+#[test]
+fn version_2_opens() {
+    if std::env::var_os("WRITE_SAMPLE").is_some() && !sample("v2").exists() {
+        let volumes = mems(VOLUMES);
+        block_on(write_v2(&volumes));
+        save("v2", &volumes);
+    }
+    let volumes = load("v2");
+    block_on(async {
+        let report = Spread::inspect(&members(&volumes)).await.unwrap();
+        assert_eq!((report.objects, report.findings), (3, vec![]));
+        let pool = Spread::open(members(&volumes), opening("single")).await.unwrap();
+        let held = view(&pool).await.unwrap();
+        let expected = [
+            ("kv/000001.sst", pattern(700)),
+            ("kv/000002.sst", pattern(140_000)),
+            ("kv/000003.log", b"record".to_vec()),
+        ];
+        assert_eq!(held, expected.map(|(name, bytes)| (name.to_owned(), bytes)).into());
+        assert_eq!(places(&pool, "kv/000001.sst").await, [1, 2]);
+        assert_eq!(places(&pool, "kv/000002.sst").await, [0, 1, 2]);
+        assert_eq!(places(&pool, "kv/000003.log").await.len(), 2);
+        let states: Vec<_> = pool.volumes().into_iter().map(|volume| volume.state).collect();
+        use VolumeState::{Active, Draining};
+        assert_eq!(states, [Active, Draining, Active]);
+        assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
     });
 }
 

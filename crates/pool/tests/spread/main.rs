@@ -16,4 +16,5 @@ mod moving;
 mod objects;
 mod owners;
 mod rig;
+mod seating;
 mod weights;

@@ -1,0 +1,409 @@
+//! Volumes that join, are emptied and leave, copies that are made and dropped: with the power going off
+//! at any step.
+
+use policy::placement::{RoundRobin, VolumeId};
+use pool::spread::{Opening, Spread, VolumeState};
+use pool::{Member, PoolId};
+use volume::layer::crash::{Crash, Power};
+use volume::layer::fault::{Effect, Rule};
+use volume::mem::Mem;
+use volume::task::block_on;
+use volume::{ErrorKind, Intent, IoBuf, Result, Volume};
+
+use crate::copying::{COPY, id_of, places};
+use crate::faults::Rig;
+use crate::rig::{IO, POOL, copies, get, mems, name, open, opening, put};
+
+/// What each scenario begins with: something of everything, on every volume.
+const OBJECTS: [(&str, usize); 7] = [
+    ("t0", 300_000),
+    ("t1", 70_000),
+    ("t2", 10),
+    ("a.log", 5000),
+    ("b.log", 600),
+    ("data", 300_000),
+    ("more", 9000),
+];
+
+fn bytes(text: &str, len: usize) -> Vec<u8> {
+    let first = text.bytes().map(usize::from).sum::<usize>();
+    (0..len).map(|i| ((first + i) % 251) as u8).collect()
+}
+
+async fn fill(pool: &Spread) -> Result<()> {
+    for (text, len) in OBJECTS {
+        let data = bytes(text, len);
+        if text.starts_with('t') {
+            put(pool, text, &data).await?;
+            continue;
+        }
+        let intent = if text.ends_with(".log") { Intent::LOG } else { Intent::DATA };
+        let object = pool.create(&name(text), &intent).await?;
+        object.write_at(0, IoBuf::from(&data[..]), IO).await?;
+        object.sync(IO).await?;
+    }
+    Ok(())
+}
+
+async fn assert_all_is_there(pool: &Spread, context: &str) {
+    for (text, len) in OBJECTS {
+        let found = get(pool, text).await.unwrap_or_else(|e| panic!("{context}: {e}"));
+        assert!(found == bytes(text, len), "{context}: {text}");
+    }
+    assert_eq!(pool.list().await.unwrap().len(), OBJECTS.len(), "{context}");
+    assert_eq!(pool.check().await.unwrap().findings, [], "{context}");
+    assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, [], "{context}");
+}
+
+/// What is done, after what, under the eyes of the power.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Copy,
+    Drop,
+    Add,
+    Drain,
+    Remove,
+    Repair,
+}
+
+impl Change {
+    const ALL: [Self; 6] =
+        [Self::Copy, Self::Drop, Self::Add, Self::Drain, Self::Remove, Self::Repair];
+
+    async fn prepare(self, pool: &Spread) -> Result<()> {
+        match self {
+            Self::Copy | Self::Add | Self::Drain | Self::Repair => Ok(()),
+            Self::Drop => copy_all(pool).await,
+            Self::Remove => pool.drain(VolumeId(0), COPY, |_| ()).await.map(drop),
+        }
+    }
+
+    async fn make(self, pool: &Spread, spare: Member) -> Result<()> {
+        match self {
+            Self::Copy => copy_all(pool).await,
+            Self::Drop => {
+                for (text, _) in OBJECTS {
+                    // The first one, which may be the one with the number 0, or the other.
+                    let from = places(pool, text).await[text.len() % 2];
+                    pool.drop_copy(id_of(pool, text).await, VolumeId(from)).await?;
+                }
+                Ok(())
+            }
+            Self::Add => pool.add_volume(spare).await.map(drop),
+            Self::Drain => match pool.drain(VolumeId(0), COPY, |_| ()).await?.objects {
+                left if left.is_empty() => Ok(()),
+                left => Err(volume::Error::new(ErrorKind::Io, format!("{left:?}"))),
+            },
+            Self::Remove => pool.remove_volume(VolumeId(0)).await,
+            Self::Repair => match pool.repair(COPY, |_| ()).await?.short {
+                short if short.is_empty() => Ok(()),
+                short => Err(volume::Error::new(ErrorKind::Io, format!("{short:?}"))),
+            },
+        }
+    }
+}
+
+async fn copy_all(pool: &Spread) -> Result<()> {
+    for (text, _) in OBJECTS {
+        let taken = places(pool, text).await;
+        let to = (0..).find(|id| !taken.contains(id)).expect("numbers do not end");
+        // A striped object is everywhere already.
+        if taken.len() < pool.volumes().len() {
+            pool.copy(id_of(pool, text).await, VolumeId(to), COPY).await?;
+        }
+    }
+    Ok(())
+}
+
+fn with(change: Change) -> Opening {
+    let opening = Opening::new(RoundRobin::default()).create_if_missing(POOL);
+    if matches!(change, Change::Repair) { opening.copies(2) } else { opening }
+}
+
+fn named<V: Volume + Clone + 'static>(volumes: &[V]) -> Vec<Member> {
+    crate::rig::members(volumes)
+}
+
+/// Opens what survived with those volumes that are the pool's.
+async fn reopen(volumes: &[Mem], change: Change, context: &str) -> Spread {
+    let mut refused = Vec::new();
+    for set in [&volumes[..], &volumes[..3], &volumes[1..3]] {
+        let members = set.iter().map(|volume| Member::new(volume.label(), volume.clone()));
+        match Spread::open(members.collect(), with(change)).await {
+            Ok(pool) => return pool,
+            Err(e) => refused.push(e.to_string()),
+        }
+    }
+    panic!("{context}: {refused:?}");
+}
+
+#[test]
+fn a_cut_at_any_step_of_any_change_loses_nothing() {
+    const SEEDS: u64 = 6;
+    let base = mems(3);
+    block_on(async {
+        let pool = open(&base).await.unwrap();
+        fill(&pool).await.unwrap();
+        pool.close().await.unwrap();
+    });
+    for change in Change::ALL {
+        let mut cuts = 0;
+        for cut in 0.. {
+            let power = Power::new();
+            let crash = |mem: Mem| Crash::new(mem, &power);
+            let mut volumes: Vec<_> = copies(&base).into_iter().map(crash).collect();
+            let spare = crash(Mem::new("s3"));
+            block_on(async {
+                let pool = Spread::open(named(&volumes), with(change)).await.unwrap();
+                change.prepare(&pool).await.unwrap();
+                power.cut_after(cut);
+                let made = change.make(&pool, Member::new("s3", spare.clone())).await;
+                assert!(made.is_ok() || power.is_off(), "{change:?}, cut {cut}: {made:?}");
+            });
+            volumes.push(spare);
+            for seed in 0..SEEDS {
+                let context = format!("{change:?}, cut {cut}, seed {seed}");
+                let survivors: Vec<_> = volumes.iter().map(|v| v.survivor(seed)).collect();
+                block_on(async {
+                    let pool = reopen(&survivors, change, &context).await;
+                    assert_all_is_there(&pool, &context).await;
+                    // And the change can be made, or made to its end.
+                    finish(&pool, change, &survivors[3], &context).await;
+                    assert_all_is_there(&pool, &context).await;
+                });
+                cuts += 1;
+            }
+            if !power.is_off() {
+                break;
+            }
+        }
+        assert!(cuts > 20, "{change:?}: {cuts}");
+    }
+}
+
+async fn finish(pool: &Spread, change: Change, spare: &Mem, context: &str) {
+    let label = |label| pool.volume_id(label);
+    match change {
+        Change::Add if label("s3").is_none() => {
+            let added = pool.add_volume(Member::new("s3", spare.clone())).await;
+            let id = added.unwrap_or_else(|e| panic!("{context}: {e}"));
+            pool.copy(id_of(pool, "t0").await, id, COPY).await.unwrap();
+        }
+        Change::Drain | Change::Remove => {
+            let Some(id) = label("s0") else { return };
+            let left = pool.drain(id, COPY, |_| ()).await.unwrap();
+            assert_eq!(left.objects, [], "{context}");
+            pool.remove_volume(id).await.unwrap_or_else(|e| panic!("{context}: {e}"));
+            assert!(label("s0").is_none());
+        }
+        Change::Repair => {
+            let repaired = pool.repair(COPY, |_| ()).await.unwrap();
+            assert_eq!(repaired.short, [], "{context}");
+            for (text, _) in OBJECTS {
+                assert_eq!(places(pool, text).await.len(), 2, "{context}: {text}");
+            }
+        }
+        Change::Copy | Change::Drop | Change::Add => {}
+    }
+}
+
+#[test]
+fn a_volume_joins_and_another_leaves_while_objects_are_written() {
+    let volumes = mems(4);
+    block_on(async {
+        let pool = open(&volumes[..2]).await.unwrap();
+        fill(&pool).await.unwrap();
+        let log = pool.open(&name("a.log")).await.unwrap();
+        let draft = pool.create(&name("draft"), &Intent::DATA).await.unwrap();
+        draft.write_at(0, IoBuf::from(&b"draft"[..]), IO).await.unwrap();
+        let id = pool.add_volume(Member::new("s2", volumes[2].clone())).await.unwrap();
+        assert_eq!(id, VolumeId(2));
+        let twice = pool.add_volume(Member::new("s2", volumes[3].clone())).await.unwrap_err();
+        assert_eq!(twice.kind(), ErrorKind::AlreadyExists);
+        let theirs = pool.add_volume(Member::new("s9", volumes[1].clone())).await.unwrap_err();
+        assert_eq!(theirs.kind(), ErrorKind::Invalid, "{theirs}");
+        let from = VolumeId(0);
+        let early = pool.remove_volume(from).await.unwrap_err();
+        assert!(early.to_string().contains("empty it first"), "{early}");
+        let draft_on = pool.stat(&name("draft")).await.unwrap().layout.volumes()[0];
+        let left = pool.drain(draft_on, COPY, |_| ()).await.unwrap();
+        assert_eq!(left.objects.len(), 1, "{left:?}");
+        assert!(pool.remove_volume(draft_on).await.unwrap_err().to_string().contains("draft"));
+        draft.sync(IO).await.unwrap();
+        // What is written meanwhile goes along.
+        log.write_at(5000, IoBuf::from(&b"appended"[..]), IO).await.unwrap();
+        assert_eq!(pool.drain(draft_on, COPY, |_| ()).await.unwrap().objects, []);
+        log.write_at(5008, IoBuf::from(&b" later"[..]), IO).await.unwrap();
+        log.sync(IO).await.unwrap();
+        let stats = pool.volumes();
+        assert_eq!(stats.iter().filter(|v| v.state == VolumeState::Draining).count(), 1);
+        assert_eq!(pool.held().get(&draft_on), None);
+        pool.remove_volume(draft_on).await.unwrap();
+        assert_eq!(get(&pool, "a.log").await.unwrap()[5000..], *b"appended later");
+        assert_eq!(get(&pool, "draft").await.unwrap(), b"draft");
+        // It is blank, and may come again with a number of its own.
+        let gone = usize::from(draft_on.0);
+        assert!(volumes[gone].image().is_empty(), "{:?}", volumes[gone].image().keys());
+        let again = pool.add_volume(Member::new("again", volumes[gone].clone())).await.unwrap();
+        assert_eq!(again, VolumeId(3));
+        pool.close().await.unwrap();
+        drop((log, draft, pool));
+        let members = [(1 - gone, "s1"), (2, "s2"), (gone, "again")];
+        let members = members.map(|(i, label)| Member::new(label, volumes[i].clone()));
+        let pool = Spread::open(members.to_vec(), opening("round-robin")).await.unwrap();
+        assert_eq!(get(&pool, "a.log").await.unwrap().len(), 5014);
+        assert_eq!(pool.check().await.unwrap().findings, []);
+    });
+}
+
+#[test]
+fn the_last_volume_stays() {
+    let volumes = mems(2);
+    block_on(async {
+        let pool = open(&volumes).await.unwrap();
+        fill(&pool).await.unwrap();
+        pool.drain(VolumeId(1), COPY, |_| ()).await.unwrap();
+        let last = pool.drain(VolumeId(0), COPY, |_| ()).await.unwrap_err();
+        assert_eq!(last.kind(), ErrorKind::Invalid, "{last}");
+        pool.set_draining(VolumeId(1), false).await.unwrap();
+        pool.drain(VolumeId(0), COPY, |_| ()).await.unwrap();
+        pool.remove_volume(VolumeId(0)).await.unwrap();
+        assert_all_is_there(&pool, "one left").await;
+        assert_eq!(pool.id(), PoolId(POOL.0));
+    });
+}
+
+#[test]
+fn a_pool_with_two_of_everything_loses_a_volume_and_nothing_else() {
+    let rig = Rig::new(mems(4));
+    let twice = || Opening::new(RoundRobin::default()).create_if_missing(POOL).copies(2);
+    let all = || crate::rig::members(&rig.faults);
+    block_on(async {
+        let pool = Spread::open(all(), twice()).await.unwrap();
+        fill(&pool).await.unwrap();
+        for (text, _) in OBJECTS {
+            assert_eq!(places(&pool, text).await.len(), 2, "{text}");
+        }
+        let log = pool.open(&name("a.log")).await.unwrap();
+        // A volume goes while logs are written: nobody notices.
+        let lost = places(&pool, "a.log").await[0];
+        let label = format!("s{lost}");
+        let away = Rule::new(Effect::Fail(ErrorKind::Unavailable)).volume(&label);
+        rig.plan.inject(away);
+        log.write_at(5000, IoBuf::from(&b"more"[..]), IO).await.unwrap();
+        log.sync(IO).await.unwrap();
+        put(&pool, "new", b"new").await.unwrap();
+        assert_eq!(get(&pool, "a.log").await.unwrap().len(), 5004);
+        log.set_len(5000).await.unwrap();
+        log.sync(IO).await.unwrap();
+        drop((log, pool));
+        // And it stays away.
+        let here: Vec<_> = all().into_iter().filter(|member| member.label != label).collect();
+        let pool = Spread::open(here, twice().allow_away()).await.unwrap();
+        for (text, len) in OBJECTS {
+            assert!(get(&pool, text).await.unwrap() == bytes(text, len), "{text}");
+        }
+        let lost = VolumeId(lost);
+        assert_eq!(pool.repair(COPY, |_| ()).await.unwrap().short, []);
+        assert_eq!(pool.drain(lost, COPY, |_| ()).await.unwrap().objects, []);
+        pool.remove_volume(lost).await.unwrap();
+        pool.remove(&name("new")).await.unwrap();
+        for (text, _) in OBJECTS {
+            assert_eq!(places(&pool, text).await.len(), 2, "{text}");
+        }
+        assert_all_is_there(&pool, "without it").await;
+    });
+}
+
+#[test]
+fn what_only_a_lost_volume_had_is_named() {
+    let volumes = mems(3);
+    block_on(async {
+        let pool = open(&volumes).await.unwrap();
+        fill(&pool).await.unwrap();
+        let lost = places(&pool, "t0").await[0];
+        let keeper = VolumeId((lost + 1) % 3);
+        pool.copy(id_of(&pool, "t0").await, keeper, COPY).await.unwrap();
+        let alone: Vec<_> = {
+            let mut alone = Vec::new();
+            for (text, _) in OBJECTS {
+                if places(&pool, text).await == [lost] {
+                    alone.push(text);
+                }
+            }
+            alone
+        };
+        pool.close().await.unwrap();
+        drop(pool);
+        let members = crate::rig::members(&volumes);
+        let here: Vec<_> =
+            members.into_iter().filter(|member| member.label != format!("s{lost}")).collect();
+        let pool = Spread::open(here, opening("round-robin").allow_away()).await.unwrap();
+        for (text, len) in OBJECTS {
+            match get(&pool, text).await {
+                Ok(found) => assert!(found == bytes(text, len)),
+                Err(e) => assert!(alone.contains(&text) && e.to_string().contains(text), "{e}"),
+            }
+        }
+        let left = pool.drain(VolumeId(lost), COPY, |_| ()).await.unwrap();
+        let mut named: Vec<_> = left.objects.iter().map(|(name, _)| name.as_str()).collect();
+        named.sort_unstable();
+        let mut expected = alone.clone();
+        expected.sort_unstable();
+        assert_eq!(named, expected);
+        let refused = pool.remove_volume(VolumeId(lost)).await.unwrap_err();
+        assert!(refused.to_string().contains("only copy"), "{refused}");
+        for text in alone {
+            pool.remove(&name(text)).await.unwrap();
+        }
+        pool.remove_volume(VolumeId(lost)).await.unwrap();
+        assert_eq!(pool.check().await.unwrap().findings, []);
+    });
+}
+
+#[test]
+fn a_copy_that_made_no_sense_is_found_out_by_who_read_it() {
+    let volumes = mems(2);
+    block_on(async {
+        let pool = open(&volumes).await.unwrap();
+        fill(&pool).await.unwrap();
+        let handle = pool.open_handle(&name("t0")).await.unwrap();
+        let bad = places(&pool, "t0").await[0];
+        let leaf = volumes[usize::from(bad)].image();
+        let leaf = leaf.iter().find(|(_, found)| **found == bytes("t0", 300_000)).unwrap().0;
+        volumes[usize::from(bad)].damage(leaf, 99, |byte| *byte ^= 8);
+        // Alone it stays, for want of a better one.
+        assert_eq!(pool.distrust(&handle, IO).await.unwrap(), 0);
+        volumes[usize::from(bad)].damage(leaf, 99, |byte| *byte ^= 8);
+        pool.copy(handle.id(), VolumeId(1 - bad), COPY).await.unwrap();
+        assert_eq!(pool.distrust(&handle, IO).await.unwrap(), 0);
+        volumes[usize::from(bad)].damage(leaf, 99, |byte| *byte ^= 8);
+        assert_eq!(pool.distrust(&handle, IO).await.unwrap(), 1);
+        assert_eq!(places(&pool, "t0").await, [1 - bad]);
+        assert_all_is_there(&pool, "distrusted").await;
+    });
+}
+
+#[test]
+fn a_damaged_copy_is_named_and_made_anew() {
+    let volumes = mems(3);
+    let twice = || Opening::new(RoundRobin::default()).create_if_missing(POOL).copies(2);
+    block_on(async {
+        let pool = Spread::open(crate::rig::members(&volumes), twice()).await.unwrap();
+        fill(&pool).await.unwrap();
+        let bad = places(&pool, "t0").await[1];
+        let image = volumes[usize::from(bad)].image();
+        let leaf = image.iter().find(|(_, found)| **found == bytes("t0", 300_000)).unwrap().0;
+        volumes[usize::from(bad)].damage(leaf, 123_456, |byte| *byte ^= 8);
+        let report = pool.scrub(|_| ()).await.unwrap();
+        assert_eq!(report.findings.len(), 1, "{report:?}");
+        let found = &report.findings[0];
+        assert_eq!((&*found.volume, &*found.name), (&*format!("s{bad}"), "t0"));
+        assert!(found.elsewhere && !found.is_loss());
+        assert!(found.to_string().contains("another copy is good"), "{found}");
+        assert_eq!(pool.mend(&report).await.unwrap(), 1);
+        assert_eq!(pool.repair(COPY, |_| ()).await.unwrap().made, 1);
+        assert_all_is_there(&pool, "mended").await;
+        assert_eq!(places(&pool, "t0").await.len(), 2);
+    });
+}
