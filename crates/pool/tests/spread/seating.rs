@@ -127,7 +127,7 @@ fn named<V: Volume + Clone + 'static>(volumes: &[V]) -> Vec<Member> {
 /// Opens what survived with those volumes that are the pool's.
 async fn reopen(volumes: &[Mem], change: Change, context: &str) -> Spread {
     let mut refused = Vec::new();
-    for set in [&volumes[..], &volumes[..3], &volumes[1..3]] {
+    for set in [volumes, &volumes[..3], &volumes[1..3]] {
         let members = set.iter().map(|volume| Member::new(volume.label(), volume.clone()));
         match Spread::open(members.collect(), with(change)).await {
             Ok(pool) => return pool,
