@@ -10,6 +10,7 @@ use engine::keyspace::Keyspace;
 use parking_lot::Mutex;
 use plimsoll::kv::Store;
 use plimsoll::volumes::Device;
+use policy::migrate::{Whence, Why};
 use policy::prefetch::Mode;
 use policy::purpose::Class;
 use policy::sched::Waits;
@@ -154,6 +155,30 @@ impl Figures for Program {
             bytes_max: cache.bytes_max,
         })
     }
+
+    fn copies(&self) -> Option<figures::Copies> {
+        let copies = self.store.copies();
+        let skipped = copies.skipped.iter().map(|(why, count)| (why.name(), count));
+        Some(figures::Copies {
+            made: named(&Why::ALL, |why| why.name(), &copies.made),
+            bytes: copies.bytes,
+            times: figures::Waits {
+                total: copies.times.total(),
+                counts: copies.times.octaves().collect(),
+            },
+            born: self.store.pool().born_with_more(),
+            dropped: named(&Whence::ALL, |whence| whence.name(), &copies.dropped),
+            failed: vec![("gone", copies.gone), ("failed", copies.failed)],
+            planned: copies.planned,
+            in_flight: copies.in_flight,
+            skipped: skipped.collect(),
+        })
+    }
+}
+
+/// Counts with what they are of.
+fn named<T>(all: &[T], name: fn(&T) -> &'static str, counts: &[u64]) -> Vec<(&'static str, u64)> {
+    all.iter().map(name).zip(counts.iter().copied()).collect()
 }
 
 impl Control for Program {

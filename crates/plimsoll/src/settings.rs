@@ -11,6 +11,7 @@ mod admin;
 mod document;
 mod instance;
 mod kv;
+mod migration;
 mod mistake;
 mod nearest;
 mod pool;

@@ -62,6 +62,7 @@ pub(crate) fn store(settings: &Settings, clock: &Clock) -> Builder {
     Store::builder()
         .volumes(volumes(settings))
         .opening(opening(settings))
+        .migrate(settings.kv_pool().migration.policy, settings.kv_pool().migration.terms)
         .options(settings.kv.options.clone())
         .clock(clock.clone())
 }

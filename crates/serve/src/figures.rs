@@ -20,6 +20,11 @@ pub trait Figures: Send + Sync {
     fn cache(&self) -> Option<Cache> {
         None
     }
+
+    /// Copies of tables that the pool makes and drops; none if nobody does.
+    fn copies(&self) -> Option<Copies> {
+        None
+    }
 }
 
 /// No program around the door: nothing to tell. For doors that are tried alone.
@@ -73,6 +78,29 @@ pub struct Cache {
     pub bytes: u64,
     /// Bytes it may hold.
     pub bytes_max: u64,
+}
+
+/// Copies of tables: made where volumes are hot, being emptied or lost, and dropped again.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Copies {
+    /// Copies made, by what for.
+    pub made: Vec<(&'static str, u64)>,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How long each took.
+    pub times: Waits,
+    /// New tables that began with a copy more than the pool promises.
+    pub born: u64,
+    /// Copies dropped, by why.
+    pub dropped: Vec<(&'static str, u64)>,
+    /// Copies that were begun and came to nothing, by why.
+    pub failed: Vec<(&'static str, u64)>,
+    /// Copies that are planned and were not begun.
+    pub planned: u64,
+    /// Copies that are being made.
+    pub in_flight: u64,
+    /// What was not planned, by why.
+    pub skipped: Vec<(&'static str, u64)>,
 }
 
 /// One device volume against its line.

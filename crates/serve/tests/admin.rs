@@ -86,6 +86,24 @@ impl Figures for Program {
             bytes_max: 600_000,
         })
     }
+
+    fn copies(&self) -> Option<figures::Copies> {
+        let second = Duration::from_secs(1);
+        Some(figures::Copies {
+            made: vec![("repair", 1), ("heat", 5)],
+            bytes: 50_331_648,
+            times: figures::Waits {
+                total: 2 * second,
+                counts: vec![(second, 6), (Duration::MAX, 0)],
+            },
+            born: 2,
+            dropped: vec![("cold", 3)],
+            failed: vec![("gone", 1)],
+            planned: 4,
+            in_flight: 1,
+            skipped: vec![("even", 7)],
+        })
+    }
 }
 
 impl Control for Program {
@@ -332,6 +350,37 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_cache_max_bytes Bytes it may hold
             # TYPE plimsoll_cache_max_bytes gauge
             plimsoll_cache_max_bytes 600000
+            # HELP plimsoll_copies_made Copies of tables made, by what for
+            # TYPE plimsoll_copies_made counter
+            plimsoll_copies_made_total{why="repair"} 1
+            plimsoll_copies_made_total{why="heat"} 5
+            # HELP plimsoll_copies_bytes Bytes of copies made
+            # TYPE plimsoll_copies_bytes counter
+            plimsoll_copies_bytes_total 50331648
+            # HELP plimsoll_copy_seconds How long a copy took
+            # TYPE plimsoll_copy_seconds histogram
+            plimsoll_copy_seconds_sum 2.0
+            plimsoll_copy_seconds_count 6
+            plimsoll_copy_seconds_bucket{le="1.0"} 6
+            plimsoll_copy_seconds_bucket{le="+Inf"} 6
+            # HELP plimsoll_copies_born New tables that began with a copy more
+            # TYPE plimsoll_copies_born counter
+            plimsoll_copies_born_total 2
+            # HELP plimsoll_copies_dropped Copies dropped, by why
+            # TYPE plimsoll_copies_dropped counter
+            plimsoll_copies_dropped_total{why="cold"} 3
+            # HELP plimsoll_copies_failed Copies that came to nothing
+            # TYPE plimsoll_copies_failed counter
+            plimsoll_copies_failed_total{why="gone"} 1
+            # HELP plimsoll_copies_planned Copies planned and not begun
+            # TYPE plimsoll_copies_planned gauge
+            plimsoll_copies_planned 4
+            # HELP plimsoll_copies_in_flight Copies being made
+            # TYPE plimsoll_copies_in_flight gauge
+            plimsoll_copies_in_flight 1
+            # HELP plimsoll_copies_skipped What was not planned, by why
+            # TYPE plimsoll_copies_skipped counter
+            plimsoll_copies_skipped_total{why="even"} 7
             # HELP plimsoll_resp_clients Connections open
             # TYPE plimsoll_resp_clients gauge
             plimsoll_resp_clients 0

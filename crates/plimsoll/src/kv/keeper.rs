@@ -8,11 +8,10 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use policy::placement::VolumeId;
 use policy::units::Bytes;
 use pool::cache::Cache;
@@ -21,6 +20,7 @@ use volume::Clock;
 use volume::task::block_on;
 
 use super::db::Inner;
+use super::stop::Stop;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -88,27 +88,6 @@ impl Drop for Keeper {
             // Whoever panics has told the panic hook.
             let _ = thread.join();
         }
-    }
-}
-
-/// A word from one thread to a future of another.
-#[derive(Default)]
-struct Stop(Mutex<(bool, Option<Waker>)>);
-
-impl Stop {
-    fn set(&self) {
-        let mut state = self.0.lock();
-        state.0 = true;
-        if let Some(waker) = state.1.take() {
-            waker.wake();
-        }
-    }
-
-    /// Whether it was said; if not, `waker` hears of it.
-    fn is_set(&self, waker: &Waker) -> bool {
-        let mut state = self.0.lock();
-        state.1 = Some(waker.clone());
-        state.0
     }
 }
 

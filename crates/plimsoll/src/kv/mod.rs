@@ -19,8 +19,10 @@ mod family;
 mod keeper;
 mod key_value;
 mod load;
+mod moving;
 mod options;
 mod scales;
+mod stop;
 mod store;
 mod watch;
 
@@ -32,6 +34,7 @@ pub use self::options::{CachePolicy, Compression, Options};
 pub use self::store::{Builder, Store};
 pub use engine::kv::Durability;
 pub use pool::cache::Figures as CacheFigures;
+pub use pool::mover::Figures as Copies;
 
 #[cfg(test)]
 mod tests;

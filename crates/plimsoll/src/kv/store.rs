@@ -7,15 +7,17 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use policy::migrate::{Policy, Terms};
 use policy::placement::RoundRobin;
 use pool::spread::{Opening, Spread};
 use volume::Clock;
 use volume::task::block_on;
 
 use super::db::open_under;
+use super::moving::Moving;
 use super::scales::Scales;
 use super::watch::Watch;
-use super::{Db, Family, Options, load};
+use super::{Copies, Db, Family, Options, load};
 use crate::volumes::{Devices, Volume};
 use crate::{Error, Result};
 
@@ -25,6 +27,7 @@ use crate::{Error, Result};
 /// whether all went well.
 pub struct Store {
     // Dropped in this order.
+    moving: Moving,
     watch: Watch,
     db: Arc<Db>,
     pool: Spread,
@@ -38,6 +41,7 @@ pub struct Builder {
     opening: Opening,
     options: Options,
     families: Vec<Family>,
+    migrate: (Policy, Terms),
     clock: Option<Clock>,
 }
 
@@ -66,6 +70,7 @@ impl Store {
             opening: Opening::new(RoundRobin::default()),
             options: Options::default(),
             families: Vec::new(),
+            migrate: (Policy::Off, Terms::default()),
             clock: None,
         }
     }
@@ -88,6 +93,12 @@ impl Store {
         &self.devices
     }
 
+    /// The copies of tables that were made and dropped so far: see [`Builder::migrate`].
+    #[must_use]
+    pub fn copies(&self) -> Copies {
+        self.moving.figures()
+    }
+
     /// What everything below goes by.
     #[must_use]
     pub fn clock(&self) -> &Clock {
@@ -100,8 +111,8 @@ impl Store {
     /// `InUse`: somebody still holds the store. `Pool`: it could not be made durable; what durability
     /// promises of it is kept all the same.
     pub fn close(self) -> Result<()> {
-        let Self { watch, db, pool, devices, clock: _ } = self;
-        drop(watch);
+        let Self { moving, watch, db, pool, devices, clock: _ } = self;
+        drop((moving, watch));
         Arc::into_inner(db).ok_or(Error::InUse)?.close();
         block_on(pool.close()).map_err(Error::Pool)?;
         devices.close();
@@ -155,6 +166,16 @@ impl Builder {
         self
     }
 
+    /// Copies tables that are read a lot from volumes whose users wait to others, as `policy` and `terms`
+    /// say. Default: [`Policy::Off`]. Whatever it is, copies that the pool promises and that are missing are
+    /// made, and volumes that are being emptied are, each ten seconds as much as
+    /// [`policy::migrate`] allows.
+    #[must_use]
+    pub fn migrate(mut self, policy: Policy, terms: Terms) -> Self {
+        self.migrate = (policy, terms);
+        self
+    }
+
     /// Goes by a clock that is there already. By default it starts one.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
@@ -171,7 +192,7 @@ impl Builder {
     /// # Errors
     /// The message names the volume, and what to do.
     pub fn open(self) -> Result<Store> {
-        let Self { volumes, opening, options, families, clock } = self;
+        let Self { volumes, opening, options, families, migrate, clock } = self;
         let clock = clock.unwrap_or_else(Clock::real);
         let devices = Devices::open(&volumes, &clock)?;
         for line in devices.away() {
@@ -184,6 +205,8 @@ impl Builder {
         let db = Arc::new(db);
         let scales = Scales::new(devices.clone(), pool.clone(), clock.clone());
         let watch = Watch::start(&db, devices.clone(), scales);
-        Ok(Store { watch, db, pool, devices, clock })
+        let (policy, terms) = migrate;
+        let moving = Moving::start(pool.clone(), devices.clone(), clock.clone(), policy, terms);
+        Ok(Store { moving, watch, db, pool, devices, clock })
     }
 }

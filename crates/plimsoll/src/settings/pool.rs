@@ -4,10 +4,20 @@ use policy::placement::Stripe;
 use policy::units::KIB;
 
 use super::document::Section;
+use super::migration::{self, Migration};
 use super::{Entry, Mistake, Volume, units};
 
 /// The keys of a pool.
-pub(super) const KEYS: &[&str] = &["layout", "placement", "chunk", "overlap", "volumes"];
+pub(super) const KEYS: &[&str] = &[
+    "layout",
+    "placement",
+    "chunk",
+    "overlap",
+    "volumes",
+    migration::KEYS[0],
+    migration::KEYS[1],
+    migration::KEYS[2],
+];
 
 /// A pool.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -16,6 +26,8 @@ pub(crate) struct Pool {
     pub(crate) name: String,
     /// Where objects go. Default: round-robin.
     pub(crate) placement: Placement,
+    /// Whether tables that are read a lot are copied.
+    pub(crate) migration: Migration,
     /// The names of its volumes.
     pub(crate) volumes: Vec<String>,
 }
@@ -114,7 +126,8 @@ impl Pool {
         let named = section.require("volumes", accepted)?.list(accepted)?;
         let known: Vec<_> = volumes.iter().map(|volume| volume.name.as_str()).collect();
         let volumes = named.iter().map(|field| Ok(field.word(&known)?.to_owned()));
-        Ok(Self { name, placement, volumes: volumes.collect::<Result<_, _>>()? })
+        let migration = Migration::read(section)?;
+        Ok(Self { name, placement, migration, volumes: volumes.collect::<Result<_, _>>()? })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
@@ -134,6 +147,7 @@ impl Pool {
             Entry::new(&section, "placement", format_args!("{placement:?}")),
         ];
         entries.extend(more);
+        entries.extend(self.migration.entries(&section));
         entries.push(Entry::new(&section, "volumes", toml::Value::from(self.volumes.clone())));
         entries
     }

@@ -111,6 +111,9 @@ const MISTAKES: &[(&str, &[(&str, &str)])] = &[
             ("\"spread\"", "\"spread\"\noverlap = \"heat\""),
             ("\"spread\"", "\"spread\"\nplacement = \"least-overlap\"\noverlap = \"much\""),
             ("\"spread\"", "\"spread\"\nchunk = \"64KiB\""),
+            ("\"spread\"", "\"spread\"\nmigrate = \"always\""),
+            ("\"spread\"", "\"spread\"\nmigrate_interval = \"100ms\""),
+            ("\"spread\"", "\"spread\"\nmigrate_copies_max = 0"),
             ("[kv]", "[pool.other]\nvolumes = [\"b\"]\n\n[kv]"),
             ("", "meta = [\"z\"]\n"),
             (GOOD, "[kv]\npool = \"main\"\n"),
@@ -196,6 +199,9 @@ fn a_short_file_gets_every_default() {
         [pool.main]
         layout = "spread"
         placement = "round-robin"
+        migrate = "level"
+        migrate_interval = "10s"
+        migrate_copies_max = 4
         volumes = ["a", "b"]
 
         [kv]
@@ -258,6 +264,9 @@ fn the_effective_settings_are_a_file_that_says_the_same() {
         placement = "stripe"
         chunk = "64KiB"
         volumes = ["b", "a", "c"]
+        migrate = "tango"
+        migrate_interval = "30s"
+        migrate_copies_max = 2
 
         [kv]
         pool = "main"

@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::figures::{Cache, Class, Figures, Memory, Volume, Waits};
+use crate::figures::{Cache, Class, Copies, Figures, Memory, Volume, Waits};
 use crate::resp::Stats;
 
 /// What kind of text this is.
@@ -25,6 +25,7 @@ pub(super) fn text(figures: &dyn Figures, stats: Option<&Stats>) -> String {
         memory: figures.memory(),
         volumes: figures.volumes(),
         cache: figures.cache(),
+        copies: figures.copies(),
         resp: stats.map(Resp::of),
     };
     let mut registry = Registry::with_prefix("plimsoll");
@@ -41,6 +42,7 @@ struct Scrape {
     memory: Memory,
     volumes: Vec<Volume>,
     cache: Option<Cache>,
+    copies: Option<Copies>,
     resp: Option<Resp>,
 }
 
@@ -85,6 +87,7 @@ impl Collector for Scrape {
         self.volumes(&mut page)?;
         self.classes(&mut page)?;
         self.cache.as_ref().map_or(Ok(()), |cache| cache.encode(&mut page))?;
+        self.copies.as_ref().map_or(Ok(()), |copies| copies.encode(&mut page))?;
         self.resp.as_ref().map_or(Ok(()), |resp| resp.encode(&mut page))
     }
 }
@@ -187,6 +190,24 @@ impl Cache {
         page.counter("cache_wasted", "Those that went and never did", self.wasted)?;
         page.gauge("cache_bytes", "Bytes held", self.bytes)?;
         page.gauge("cache_max_bytes", "Bytes it may hold", self.bytes_max)
+    }
+}
+
+impl Copies {
+    fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
+        fn by_why(counts: &[(&'static str, u64)]) -> impl Iterator<Item = (Labels<'static>, u64)> {
+            counts.iter().map(|&(why, count)| (vec![("why", why)], count))
+        }
+        page.counters("copies_made", "Copies of tables made, by what for", by_why(&self.made))?;
+        page.counter("copies_bytes", "Bytes of copies made", self.bytes)?;
+        let times = std::iter::once((Labels::new(), Histogram(&self.times)));
+        page.family("copy_seconds", "How long a copy took", times)?;
+        page.counter("copies_born", "New tables that began with a copy more", self.born)?;
+        page.counters("copies_dropped", "Copies dropped, by why", by_why(&self.dropped))?;
+        page.counters("copies_failed", "Copies that came to nothing", by_why(&self.failed))?;
+        page.gauge("copies_planned", "Copies planned and not begun", self.planned)?;
+        page.gauge("copies_in_flight", "Copies being made", self.in_flight)?;
+        page.counters("copies_skipped", "What was not planned, by why", by_why(&self.skipped))
     }
 }
 

@@ -1,0 +1,38 @@
+//! A word from one thread to a future of another.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Poll, Waker};
+
+use parking_lot::Mutex;
+
+/// Says that it is time to end.
+#[derive(Default)]
+pub(super) struct Stop(Mutex<(bool, Option<Waker>)>);
+
+impl Stop {
+    pub(super) fn set(&self) {
+        let mut state = self.0.lock();
+        state.0 = true;
+        if let Some(waker) = state.1.take() {
+            waker.wake();
+        }
+    }
+
+    /// Whether it was said; if not, `waker` hears of it.
+    pub(super) fn is_set(&self, waker: &Waker) -> bool {
+        let mut state = self.0.lock();
+        state.1 = Some(waker.clone());
+        state.0
+    }
+
+    /// Runs `future` until it ends, or this is set.
+    pub(super) async fn or_end_of(&self, future: impl Future<Output = ()>) {
+        let mut future = pin!(future);
+        poll_fn(|cx| match self.is_set(cx.waker()) {
+            true => Poll::Ready(()),
+            false => future.as_mut().poll(cx),
+        })
+        .await;
+    }
+}
