@@ -18,6 +18,7 @@ mod cache;
 mod conformance;
 mod crash;
 mod embedding;
+mod moving;
 mod power_cuts;
 
 /// Three volumes in memory, which stay when the store on them is closed.
