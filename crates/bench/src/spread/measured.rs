@@ -1,6 +1,6 @@
 //! One run of one scheme: what its operations took, and what each volume did.
 
-use std::time::Duration;
+use policy::latency::Times;
 
 use super::{Outcome, balance};
 use crate::drive::{Operation, Sample};
@@ -36,28 +36,15 @@ pub struct Paid {
     pub rho: f64,
 }
 
-/// One copy of a table that was made.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Copy {
-    /// How long it took.
-    pub took: Duration,
-    /// What was copied.
-    pub bytes: u64,
-}
-
-/// Copies that were made in a run.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Copies of tables that were made in a run.
+#[derive(Clone, Debug, Default)]
 pub struct Copies {
-    /// Each that ended.
-    pub made: Vec<Copy>,
-}
-
-impl Copies {
-    /// Bytes of all.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.made.iter().map(|copy| copy.bytes).sum()
-    }
+    /// How many.
+    pub made: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How long each took.
+    pub times: Times,
 }
 
 /// What one run of one scheme gave.
@@ -207,6 +194,8 @@ impl Measured {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// Two volumes of 100 for ten seconds: 900 and 800 reads, 50 others each, of which 20 copies.

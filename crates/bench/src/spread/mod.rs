@@ -20,7 +20,7 @@ mod run;
 mod sheet;
 
 pub use hot::HotRange;
-pub use measured::{Copies, Copy, Counted, Measured, Paid};
+pub use measured::{Copies, Counted, Measured, Paid};
 pub use run::{Bench, Keys, Settings, read_share};
 pub use sheet::{Cell, Sheet, Side};
 

@@ -1,5 +1,7 @@
 //! Pictures, as the paper has them: what each scheme does, and what each of its volumes does over time.
 
+use policy::latency::Times;
+
 use super::{Cell, Measured, Sheet, Side, median};
 use crate::report::{Axis, Curve, Plot, Stroke};
 
@@ -93,12 +95,14 @@ impl Sheet<'_> {
     /// How long copies took: which part of all took no longer, of all runs of every scheme that copies.
     pub fn copy_times(&mut self, title: &str, cell: &Cell) {
         let curve = |side: &Side| {
-            let copies = side.runs.iter().flat_map(|run| &run.copies.made);
-            let mut times: Vec<_> = copies.map(|copy| copy.took.as_secs_f64() * 1e3).collect();
-            times.sort_unstable_by(f64::total_cmp);
-            let all = times.len() as f64;
-            let points = (1..).zip(times).map(|(rank, ms)| (ms, f64::from(rank) / all * 100.0));
-            Curve { name: side.scheme.clone(), stroke: Stroke::Line, points: points.collect() }
+            let mut times = Times::default();
+            side.runs.iter().for_each(|run| times.add(&run.copies.times));
+            let points = (1..=100).filter_map(|percent| {
+                let took = times.quantile(f64::from(percent) / 100.0)?;
+                Some((took.as_secs_f64() * 1e3, f64::from(percent)))
+            });
+            let points = points.collect();
+            Curve { name: side.scheme.clone(), stroke: Stroke::Line, points }
         };
         let curves: Vec<_> = cell.sides.iter().map(curve).collect();
         self.report.plots.push(Plot {

@@ -105,8 +105,8 @@ const FIGURES: [Figure; 13] = [
     ("spread of reads", "%", |run| 100.0 * run.spread_of_reads()),
     ("deviation", "of paid", Measured::deviation),
     ("device reads for each read", "I/Os", Measured::ios_per_read),
-    ("copies", "tables", |run| run.copies.made.len() as f64),
-    ("copies", "MiB", |run| run.copies.bytes() as f64 / MIB as f64),
+    ("copies", "tables", |run| run.copies.made as f64),
+    ("copies", "MiB", |run| run.copies.bytes as f64 / MIB as f64),
     ("overdrafts", "I/Os", |run| run.sum(Counted::Overdrafts) as f64),
 ];
 

@@ -5,6 +5,7 @@ mod rows;
 mod scale;
 mod schemes;
 mod stand;
+mod watched;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -56,7 +57,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut scale = Scale::of(options.profile);
     scale.time = args.time.unwrap_or(scale.time);
     scale.runs = args.runs.unwrap_or(scale.runs);
-    let rows = args.wanted(options.profile)?;
+    let rows = args.wanted(&scale, options.profile)?;
     let mut cases: Vec<&Case> = Vec::new();
     for case in rows.iter().flat_map(|row| &row.cases) {
         if !cases.contains(&case) {
@@ -126,8 +127,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 impl Args {
-    fn wanted(&self, profile: Profile) -> anyhow::Result<Vec<Row>> {
-        let mut rows = rows::all();
+    fn wanted(&self, scale: &Scale, profile: Profile) -> anyhow::Result<Vec<Row>> {
+        let mut rows = rows::all(scale);
         let known: Vec<_> = rows.iter().map(|row| row.id).collect();
         if let Some(unknown) = self.rows.iter().find(|id| !known.contains(&id.as_str())) {
             bail!("there is no row {unknown}; there are {}", known.join(", "));

@@ -5,12 +5,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use bench::drive::{Operation, Tally};
-use bench::spread::{Bench, Cell, Copies, Counted, Keys, Late, Measured, Settings, Side};
-use plimsoll::volumes::Device;
-use policy::purpose::Class;
+use bench::drive::Operation;
+use bench::spread::{Bench, Cell, Copies, Keys, Late, Measured, Settings, Side};
 use policy::time::Instant;
 use volume::Clock;
+use volume::task::block_on;
 
 use super::scale::{SHAPE, Scale, VOLUMES};
 use super::schemes::Scheme;
@@ -25,6 +24,8 @@ pub(super) struct Case {
     pub(super) keys: Keys,
     /// How long each run is, if it is not a part of the usual time.
     pub(super) time: Option<Duration>,
+    /// Threads of every store; if none are named, as many for each volume.
+    pub(super) threads: Option<usize>,
 }
 
 /// The most operations a second that stores may be paid for together to run at the same time: two processors
@@ -68,7 +69,8 @@ impl Case {
 
     fn settings(&self, scheme: &Scheme, scale: &Scale, seed: u64) -> Settings {
         // As many for each volume: a single one is at its line with fewer.
-        let threads = (scale.threads * scheme.volumes / VOLUMES).max(1);
+        let by_volume = (scale.threads * scheme.volumes / VOLUMES).max(1);
+        let threads = self.threads.unwrap_or(by_volume);
         let (mix, time) = (self.mix.clone(), self.run_time(scale));
         Settings { mix, keys: self.keys, threads, lead: scale.lead, time, seed }
     }
@@ -176,30 +178,23 @@ fn one(
     settings: &Settings,
     start: Instant,
 ) -> anyhow::Result<Measured> {
-    let devices = stand.store.devices().here();
-    let counts: Vec<_> = devices
-        .iter()
-        .flat_map(|device| Counted::ALL.map(|counted| Tally::new(move || count(device, counted))))
-        .collect();
-    let outcome = bench.run(settings, &counts, start)?;
-    Ok(Measured { outcome, paid: stand.paid(), copies: Copies::default() })
-}
-
-fn count(device: &Device, counted: Counted) -> u64 {
-    let users = |is: bool| {
-        let classes = device.gate().meter().classes;
-        let of = Class::ALL
-            .iter()
-            .zip(classes)
-            .filter(|(class, _)| (**class == Class::Foreground) == is);
-        of.map(|(_, figures)| figures.spent.ops).sum()
+    // What is copied before the time that is measured is no part of it.
+    let clock = stand.store.clock();
+    let (before, outcome) = std::thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            block_on(clock.sleep_until(start + settings.lead));
+            stand.copies()
+        });
+        let outcome = bench.run(settings, &stand.counts(), start);
+        (looking.join().expect("it does not panic"), outcome)
+    });
+    let (outcome, after) = (outcome?, stand.copies());
+    let copies = Copies {
+        made: after.made.saturating_sub(before.made),
+        bytes: after.bytes.saturating_sub(before.bytes),
+        times: after.times.since(&before.times),
     };
-    match counted {
-        Counted::Users => users(true),
-        Counted::Others => users(false),
-        Counted::Copies => 0,
-        Counted::Overdrafts => device.seen_by_provider().unwrap_or_default().throttled,
-    }
+    Ok(Measured { outcome, paid: stand.paid(), copies })
 }
 
 /// Cells that several rows are about, measured once.

@@ -4,13 +4,17 @@
 //! holds too. Loads are the paper's (MECHANISMS 3.8).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bench::drive::Operation;
-use bench::spread::{Cell, Keys, Measured, Sheet, Side, read_share};
+use bench::spread::{Cell, HotRange, Keys, Measured, Sheet, Side, read_share};
 use bench::ycsb::{Distribution, Workload};
 
 use super::cell::Case;
-use super::schemes::{BASELINES, OURS, SINGLE, Scheme, THREE, THREE_OURS};
+use super::scale::Scale;
+use super::schemes::{
+    BASELINES, COPIED, IOPS, OURS, PLACED, ROUND_ROBIN, SINGLE, Scheme, TANGO, THREE, THREE_OURS,
+};
 
 type Tell = Box<dyn Fn(&mut Sheet<'_>, &[Arc<Cell>])>;
 
@@ -29,8 +33,8 @@ pub(super) const SMOKE: [&str; 2] = ["B18", "B21"];
 const READS: [u32; 6] = [100, 90, 80, 70, 60, 50];
 
 /// Every row, in the order of their numbers.
-pub(super) fn all() -> Vec<Row> {
-    vec![b17(), b17w(), b18(), b19(), b20(), b21(), b22(), b24t()]
+pub(super) fn all(scale: &Scale) -> Vec<Row> {
+    vec![b17(), b17w(), b18(), b19(), b20(), b21(), b22(), b23(scale), b24(), b24t(scale)]
 }
 
 /// Reads and updates, zipfian.
@@ -42,6 +46,7 @@ fn mixed(percent: u32) -> Case {
         mix: read_share(percent),
         keys: Keys::Ycsb(Distribution::Zipfian),
         time: None,
+        threads: None,
     }
 }
 
@@ -95,6 +100,9 @@ fn b17() -> Row {
     Row { id: "B17", cases: vec![mixed(100)], tell: Box::new(tell) }
 }
 
+/// Threads of the random writes.
+const WRITERS: usize = 32;
+
 fn b17w() -> Row {
     let case = Case {
         name: "random writes".into(),
@@ -102,6 +110,8 @@ fn b17w() -> Row {
         mix: vec![(Operation::Update, 100)],
         keys: Keys::Ycsb(Distribution::Uniform),
         time: None,
+        // A write waits for no volume of its own, and its latency is to compare.
+        threads: Some(WRITERS),
     };
     let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
         let cell = &cells[0];
@@ -188,8 +198,79 @@ fn b22() -> Row {
     Row { id: "B22", cases: [90, 50].map(mixed).into(), tell: Box::new(tell) }
 }
 
-fn b24t() -> Row {
+/// How long a hot range stays (MECHANISMS 8), and how often it moves in a run.
+const SHIFT: Duration = Duration::from_secs(60);
+const SHIFTS: u32 = 3;
+
+/// A twentieth of the keys has four fifths of the reads, and another one a minute later.
+fn hot_range(scale: &Scale) -> Case {
+    let every = if scale.lead < SHIFT / 10 { scale.time / SHIFTS } else { SHIFT };
+    let range = HotRange { records_permille: 50, choices: 0.8, every };
+    Case {
+        name: "hot range, 100 % reads".into(),
+        schemes: vec![IOPS, TANGO, OURS],
+        keys: Keys::Hot(range),
+        time: Some(every * (SHIFTS + 1)),
+        ..mixed(100)
+    }
+}
+
+fn b23(scale: &Scale) -> Row {
     let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+        let cell = &cells[0];
+        for (what, figure) in [
+            ("copies", (|run| run.copies.made as f64) as fn(&Measured) -> f64),
+            ("bytes copied", |run| run.copies.bytes as f64),
+        ] {
+            for scheme in [TANGO, OURS] {
+                let what = format!("{what}: IOPS policy / {}", scheme.name);
+                let ratios = cell.ratios(IOPS.name, scheme.name, figure);
+                sheet.check("B23", &what, &ratios, [1.4, f64::INFINITY]);
+            }
+        }
+        let ratios = cell.ratios(OURS.name, IOPS.name, Measured::qps);
+        sheet.figures("B23", "operations, ours / IOPS policy", "x", &[("ratio", ratios)]);
+    };
+    Row { id: "B23", cases: vec![hot_range(scale)], tell: Box::new(tell) }
+}
+
+fn b24() -> Row {
+    let case = |percent: u32| Case {
+        name: format!("{percent} % reads, parts"),
+        schemes: vec![ROUND_ROBIN, PLACED, COPIED, OURS],
+        ..mixed(percent)
+    };
+    let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+        for cell in cells {
+            for part in [PLACED.name, COPIED.name] {
+                let ratios = cell.ratios(OURS.name, part, Measured::qps);
+                let what = format!("{}: operations, both / {part}", cell.case);
+                sheet.check("B24", &what, &ratios, [1.0, f64::INFINITY]);
+            }
+        }
+        let cells: Vec<&Cell> = cells.iter().map(|cell| &**cell).collect();
+        let title = "B24: placement, copies, and both";
+        sheet.bars(title, "operations a second", &cells, Measured::qps);
+    };
+    Row { id: "B24", cases: [100, 50].map(case).into(), tell: Box::new(tell) }
+}
+
+fn b24t(scale: &Scale) -> Row {
+    let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+        let (hot, cells) = cells.split_last().expect("the hot range is the last");
+        for part in [0.25, 0.5, 0.75, 0.99] {
+            let ms = |run: &Measured| {
+                run.copies.times.quantile(part).map_or(f64::NAN, |took| took.as_secs_f64() * 1e3)
+            };
+            let of = [IOPS, TANGO, OURS].map(|scheme| (scheme.name, hot.of(scheme.name, ms)));
+            sheet.figures(
+                "B24t",
+                &format!("p{:.0} of the time of a copy", 100.0 * part),
+                "ms",
+                &of,
+            );
+        }
+        sheet.copy_times("B24t: how long copies took", hot);
         for cell in cells {
             let other = best_other(cell);
             let ratios = cell.ratios(OURS.name, other, Measured::mean_us);
@@ -200,8 +281,9 @@ fn b24t() -> Row {
             READS.iter().zip(cells).map(|(share, cell)| (f64::from(*share), &**cell)).collect();
         let axes = ["percent of reads", "mean latency, us"];
         sheet.curves("B24t: mean latency by read share", axes, &shares, Measured::mean_us);
-        let cells: Vec<&Cell> = cells.iter().map(|cell| &**cell).collect();
+        let cells: Vec<&Cell> = shares.iter().map(|(_, cell)| *cell).collect();
         sheet.bars("B24t: operations by read share", "operations a second", &cells, Measured::qps);
     };
-    Row { id: "B24t", cases: READS.map(mixed).into(), tell: Box::new(tell) }
+    let cases = READS.map(mixed).into_iter().chain([hot_range(scale)]).collect();
+    Row { id: "B24t", cases, tell: Box::new(tell) }
 }

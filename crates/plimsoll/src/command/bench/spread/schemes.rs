@@ -4,6 +4,9 @@
 //! is tuned with stands here and nowhere else; a change after a band was looked at gets a line in
 //! [`HISTORY`].
 
+use std::time::Duration;
+
+use policy::migrate::{Policy, Terms};
 use policy::placement::{Hash, LeastOverlap, RoundRobin, Single, Stripe};
 use policy::units::KIB;
 use pool::spread::Opening;
@@ -43,6 +46,8 @@ pub(super) struct Scheme {
     pub(super) name: &'static str,
     pub(super) volumes: usize,
     pub(super) placed: Placed,
+    /// Which tables get a second copy later.
+    pub(super) migrate: Policy,
     /// What people are told of it.
     pub(super) about: &'static str,
 }
@@ -52,6 +57,7 @@ pub(super) const SINGLE: Scheme = Scheme {
     name: "single",
     volumes: 1,
     placed: Placed::Single,
+    migrate: Policy::Off,
     about: "one large volume, which is paid for as many operations as each of the others",
 };
 
@@ -59,6 +65,7 @@ pub(super) const ROUND_ROBIN: Scheme = Scheme {
     name: "round-robin",
     volumes: VOLUMES,
     placed: Placed::RoundRobin,
+    migrate: Policy::Off,
     about: "tables in turn",
 };
 
@@ -95,9 +102,47 @@ pub(super) const THREE: Scheme = Scheme {
 pub(super) const OURS: Scheme = Scheme {
     name: "ours",
     placed: Placed::LeastOverlap,
-    about: "tables apart from those of the next level they overlap, then by load",
+    migrate: Policy::Level,
+    about: "tables apart from those of the next level they overlap, then by load; copies of hot tables, as \
+            few as level the volumes",
     ..ROUND_ROBIN
 };
+
+/// Its parts, each alone.
+pub(super) const PLACED: Scheme =
+    Scheme { name: "placement only", migrate: Policy::Off, about: "ours without copies", ..OURS };
+pub(super) const COPIED: Scheme = Scheme {
+    name: "copies only",
+    placed: Placed::RoundRobin,
+    about: "ours with tables in turn",
+    ..OURS
+};
+
+/// What chooses tables as the paper did.
+pub(super) const TANGO: Scheme = Scheme {
+    name: "tango",
+    migrate: Policy::Tango,
+    about: "ours with copies as published: half of the heat of the hottest tables",
+    ..OURS
+};
+
+/// What the paper compared its migration with.
+pub(super) const IOPS: Scheme = Scheme {
+    name: "iops",
+    migrate: Policy::Iops,
+    about: "ours, but the hottest table of the volume with most I/Os goes to the one with fewest",
+    ..OURS
+};
+
+/// When tables are copied: the paper does not say how often it decides (MECHANISMS 3.3). More often than our
+/// default of 10 s, so that there are as many decisions in a run of seconds.
+pub(super) const DECIDE_EVERY: Duration = Duration::from_secs(2);
+
+impl Scheme {
+    pub(super) fn terms(&self) -> Terms {
+        Terms { every: DECIDE_EVERY, ..Terms::default() }
+    }
+}
 
 /// Ours on three.
 pub(super) const THREE_OURS: Scheme =

@@ -3,15 +3,18 @@
 //! Where tables lie is a matter of how they came there, so each placement loads a database of its own, from
 //! the same seed; schemes that differ in what they do later start from forks of one.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
-use bench::spread::{Bench, Paid};
+use bench::drive::Tally;
+use bench::spread::{Bench, Copies, Counted, Paid};
 use plimsoll::kv::{CachePolicy, Compression, Family, Options, Store};
-use plimsoll::volumes::Volume;
+use plimsoll::volumes::{Device, Volume};
 use policy::budget::Share;
 use policy::contract::{Contract, Latency, catalogue};
+use policy::purpose::Class;
 use policy::units::MIB;
 use rust_rocksdb::WaitForCompactOptions;
 use volume::Clock;
@@ -19,6 +22,7 @@ use volume::mem::Mem;
 
 use super::scale::{SHAPE, Scale, VOLUME_DIVISOR};
 use super::schemes::{Placed, Scheme};
+use super::watched::{CopyOps, Watched};
 
 /// Memory of a store: buffers of tables under construction, no cache.
 const MEMORY: u64 = 64 * MIB;
@@ -78,7 +82,8 @@ impl Image {
     ) -> anyhow::Result<Self> {
         let mems = (1..=scheme.volumes).map(|number| Mem::new(&label(number))).collect();
         let image = Self { placed: scheme.placed, mems, scale: *scale };
-        let store = open(&image.mems, scheme, scale, clock)?;
+        // Nobody reads meanwhile, so nothing is copied.
+        let (store, _) = open(&image.mems, scheme, scale, clock)?;
         Bench::new(&**store.db(), clock, SHAPE, 0, stop).load(scale.records, LOADERS, seed)?;
         let mut wait = WaitForCompactOptions::default();
         wait.set_flush(true);
@@ -90,8 +95,8 @@ impl Image {
     /// A fork of it on simulated volumes, which nothing limits yet.
     pub(super) fn open(&self, scheme: &Scheme, clock: &Clock) -> anyhow::Result<Stand> {
         let forks: Vec<_> = self.mems.iter().map(|mem| mem.fork(mem.label())).collect();
-        let store = open(&forks, scheme, &self.scale, clock)?;
-        Ok(Stand { store, contract: contract()? })
+        let (store, copies) = open(&forks, scheme, &self.scale, clock)?;
+        Ok(Stand { store, contract: contract()?, copies })
     }
 }
 
@@ -99,16 +104,51 @@ fn label(number: usize) -> String {
     format!("v{number}")
 }
 
+fn count(device: &Device, copies: &CopyOps, counted: Counted) -> u64 {
+    let users = |is: bool| {
+        let classes = device.gate().meter().classes;
+        let of = Class::ALL.iter().zip(classes);
+        let of = of.filter(|(class, _)| (**class == Class::Foreground) == is);
+        of.map(|(_, figures)| figures.spent.ops).sum()
+    };
+    match counted {
+        Counted::Users => users(true),
+        Counted::Others => users(false),
+        Counted::Copies => copies.read(),
+        Counted::Overdrafts => device.seen_by_provider().unwrap_or_default().throttled,
+    }
+}
+
 /// A store of one scheme.
 pub(super) struct Stand {
     pub(super) store: Store,
     contract: Contract,
+    /// Of each volume.
+    copies: Vec<CopyOps>,
 }
 
 impl Stand {
     /// From now on the contract holds.
     pub(super) fn enforce(&self) {
         self.store.devices().here().iter().for_each(|device| device.set_contract(&self.contract));
+    }
+
+    /// What counts of each volume while a run goes on.
+    pub(super) fn counts(&self) -> Vec<Tally<'_>> {
+        let devices = self.store.devices().here().into_iter().zip(&self.copies);
+        let of = |(device, copies): (Arc<Device>, _)| {
+            Counted::ALL.map(|counted| {
+                let device = Arc::clone(&device);
+                Tally::new(move || count(&device, copies, counted))
+            })
+        };
+        devices.flat_map(of).collect()
+    }
+
+    /// Copies that were made so far.
+    pub(super) fn copies(&self) -> Copies {
+        let figures = self.store.copies();
+        Copies { made: figures.made.iter().sum(), bytes: figures.bytes, times: figures.times }
     }
 
     pub(super) fn paid(&self) -> Paid {
@@ -138,7 +178,12 @@ impl Stand {
     }
 }
 
-fn open(mems: &[Mem], scheme: &Scheme, scale: &Scale, clock: &Clock) -> anyhow::Result<Store> {
+fn open(
+    mems: &[Mem],
+    scheme: &Scheme,
+    scale: &Scale,
+    clock: &Clock,
+) -> anyhow::Result<(Store, Vec<CopyOps>)> {
     let options = Options {
         memory: MEMORY,
         memtable: Some(scale.memtable),
@@ -159,13 +204,18 @@ fn open(mems: &[Mem], scheme: &Scheme, scale: &Scale, clock: &Clock) -> anyhow::
         rocks.set_level_compaction_dynamic_level_bytes(false);
     });
     let wide = wide()?;
-    let volumes =
-        mems.iter().map(|mem| Volume::other(mem.label(), mem.clone(), wide.clone()).simulated());
+    let copies: Vec<_> = mems.iter().map(|_| CopyOps::default()).collect();
+    let volumes = mems.iter().zip(&copies).map(|(mem, copies)| {
+        let watched = Watched { inner: mem.clone(), copies: copies.clone() };
+        Volume::other(mem.label(), watched, wide.clone()).simulated()
+    });
     let store = Store::builder()
         .volumes(volumes)
         .opening(scheme.placed.opening())
+        .migrate(scheme.migrate, scheme.terms())
         .options(options)
         .family(family)
         .clock(clock.clone());
-    store.open().with_context(|| format!("a store of the scheme {}", scheme.name))
+    let store = store.open();
+    Ok((store.with_context(|| format!("a store of the scheme {}", scheme.name))?, copies))
 }

@@ -1,0 +1,137 @@
+//! A volume that counts what copies of tables cost it.
+//!
+//! Copies share a class with deep compactions, so a gate's counters do not tell them. Below a gate every
+//! call is one operation, and says on whose behalf it is made.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use policy::purpose::Origin;
+use volume::mem::Mem;
+use volume::{Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume};
+
+/// Operations of copies so far. Clones count together.
+#[derive(Clone, Default)]
+pub(super) struct CopyOps(Arc<AtomicU64>);
+
+impl CopyOps {
+    pub(super) fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn see(&self, io: Io) {
+        if io.origin == Origin::Copy {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The volume.
+pub(super) struct Watched {
+    pub(super) inner: Mem,
+    pub(super) copies: CopyOps,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Volume for Watched {
+    fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
+        let made = self.inner.create(name, intent);
+        Box::pin(async move { Ok(self.object(made.await?)) })
+    }
+
+    fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
+        let opened = self.inner.open(name);
+        Box::pin(async move { Ok(self.object(opened.await?)) })
+    }
+
+    fn remove(&self, name: &Name) -> Pending<'_, ()> {
+        self.inner.remove(name)
+    }
+
+    fn list(&self) -> Pending<'_, Vec<Listed>> {
+        self.inner.list()
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        self.inner.space()
+    }
+
+    fn expected_wait(&self) -> Duration {
+        self.inner.expected_wait()
+    }
+}
+
+impl Watched {
+    fn object(&self, inner: Arc<dyn Object>) -> Arc<dyn Object> {
+        Arc::new(WatchedObject { inner, copies: self.copies.clone() })
+    }
+}
+
+struct WatchedObject {
+    inner: Arc<dyn Object>,
+    copies: CopyOps,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Object for WatchedObject {
+    fn read_at(&self, offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut> {
+        self.copies.see(io);
+        self.inner.read_at(offset, into, io)
+    }
+
+    fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        self.copies.see(io);
+        self.inner.write_at(offset, data, io)
+    }
+
+    fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
+        self.copies.see(io);
+        self.inner.blocking_read_at(offset, into, io)
+    }
+
+    fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
+        self.copies.see(io);
+        self.inner.blocking_write_at(offset, data, io)
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.inner.is_empty()
+    }
+
+    fn set_len(&self, len: u64) -> Pending<'_, ()> {
+        self.inner.set_len(len)
+    }
+
+    fn sync(&self, io: Io) -> Pending<'_, ()> {
+        self.inner.sync(io)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::purpose::Step;
+    use volume::task::block_on;
+
+    use super::*;
+
+    #[test]
+    fn it_counts_copies_and_nothing_else() {
+        let copies = CopyOps::default();
+        let watched = Watched { inner: Mem::new("v"), copies: copies.clone() };
+        let name = Name::new("a").expect("a name");
+        let object = block_on(watched.create(&name, &Intent::DATA)).expect("memory takes it");
+        for origin in [Origin::UserWrite, Origin::Copy, Origin::Prefetch] {
+            let data = IoBuf::from(&b"bytes"[..]);
+            block_on(object.write_at(0, data, Io::new(origin, Step::Data))).expect("there is room");
+        }
+        let object = block_on(watched.open(&name)).expect("it is there");
+        let into = IoBufMut::zeroed(5);
+        block_on(object.read_at(0, into, Io::new(Origin::Copy, Step::Data))).expect("it is there");
+        assert_eq!(copies.read(), 2);
+    }
+}
