@@ -6,6 +6,7 @@ pub(crate) mod demo;
 pub(crate) mod probe;
 pub(crate) mod serve;
 pub(crate) mod top;
+pub(crate) mod volume;
 
 mod admin;
 mod interrupt;

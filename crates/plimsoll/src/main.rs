@@ -32,6 +32,8 @@ enum Command {
     Probe(command::probe::Args),
     Bench(command::bench::Args),
     Top(command::top::Args),
+    #[command(subcommand)]
+    Volume(command::volume::Command),
 }
 
 fn main() -> ExitCode {
@@ -44,10 +46,11 @@ fn main() -> ExitCode {
     let ran = start_log(cli.log.as_deref(), usual).and_then(|()| match cli.command {
         Command::Serve(args) => command::serve::run(&args),
         Command::Demo(args) => command::demo::run(&args),
-        Command::Check(args) => command::check::run(&args),
+        Command::Check(args) => Ok(command::check::run(&args)),
         Command::Probe(args) => command::probe::run(&args),
         Command::Bench(args) => command::bench::run(&args),
         Command::Top(args) => command::top::run(&args),
+        Command::Volume(args) => command::volume::run(args),
     });
     ran.unwrap_or_else(|error| {
         eprintln!("plimsoll: {}", command::chain(&error));

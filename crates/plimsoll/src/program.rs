@@ -1,4 +1,7 @@
-//! The running program as its doors see it: figures, health, reload.
+//! The running program as its doors see it: figures, health, reload, and its volumes.
+
+mod drains;
+mod volumes;
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -15,12 +18,14 @@ use policy::prefetch::Mode;
 use policy::purpose::Class;
 use policy::sched::Waits;
 use policy::time::Instant;
-use serve::admin::{Control, Health};
+use serve::admin::volumes::{Changed, List, New};
+use serve::admin::{self, Control, Health};
 use serve::figures::{self, Figures};
 use serve::resp::{Certificates, Tls, TlsError, TlsFiles};
 use volume::task::block_on;
 use volume::{Clock, Volume};
 
+use self::drains::Drains;
 use crate::settings::{self, Settings};
 use crate::wiring;
 
@@ -32,6 +37,9 @@ pub(crate) struct Program {
     file: PathBuf,
     /// What is in effect.
     settings: Mutex<Settings>,
+    /// Held while settings or volumes are changed.
+    changing: Mutex<()>,
+    drains: Drains,
     /// What clients are shown, where they speak TLS.
     tls: Option<Arc<Tls>>,
 }
@@ -45,7 +53,15 @@ impl Program {
         tls: Option<Arc<Tls>>,
     ) -> Self {
         let started = clock.now();
-        Self { store, clock, started, file, settings: Mutex::new(settings), tls }
+        let drains = Drains::resume(store.pool(), &clock);
+        let (settings, changing) = (Mutex::new(settings), Mutex::default());
+        Self { store, clock, started, file, settings, changing, drains, tls }
+    }
+
+    /// Ends what it does by itself, and closes the store: everything is durable on return.
+    pub(crate) fn close(self) -> plimsoll::Result<()> {
+        drop(self.drains);
+        self.store.close()
     }
 
     /// The keys that clients see, in the store.
@@ -126,9 +142,17 @@ impl Figures for Program {
             let id = self.store.pool().volume_id(name)?;
             modes.get(&id).map(|&mode| mode == Mode::Light)
         };
+        let weights = self.store.pool().weights();
+        // All of nothing weighs nothing: nobody has measured yet.
+        let measured = weights.values().any(|&weight| weight > 0.0);
+        let weight = |name: &str| {
+            let id = self.store.pool().volume_id(name).filter(|_| measured)?;
+            weights.get(&id).copied()
+        };
         let devices = self.store.devices().here().into_iter();
         let figures = devices.map(|device| figures::Volume {
             spare: spare(device.name()),
+            weight: weight(device.name()),
             ..volume_figures(&device)
         });
         figures.collect()
@@ -183,7 +207,8 @@ fn named<T>(all: &[T], name: fn(&T) -> &'static str, counts: &[u64]) -> Vec<(&'s
 
 impl Control for Program {
     fn health(&self) -> Health {
-        let mut problems = self.store.devices().away();
+        let mut problems: Vec<_> =
+            self.store.devices().away().iter().map(ToString::to_string).collect();
         for device in self.store.devices().here() {
             if let Err(error) = block_on(device.gate().space()) {
                 problems.push(format!("volume {}: {error}", device.name()));
@@ -193,6 +218,7 @@ impl Control for Program {
     }
 
     fn reload(&self) -> Result<Vec<String>, String> {
+        let _one_at_a_time = self.changing.lock();
         let new = Settings::load(&self.file).map_err(|mistake| mistake.to_string())?;
         let mut current = self.settings.lock();
         let mut told = Vec::new();
@@ -229,6 +255,26 @@ impl Control for Program {
         }
         Ok(told)
     }
+
+    fn volumes(&self) -> List {
+        self.list_volumes()
+    }
+
+    fn add_volume(&self, new: &New) -> Result<Changed, String> {
+        self.join(new)
+    }
+
+    fn drain_volume(&self, name: &str) -> Result<admin::volumes::Volume, String> {
+        self.drain(name)
+    }
+
+    fn keep_volume(&self, name: &str) -> Result<admin::volumes::Volume, String> {
+        self.keep(name)
+    }
+
+    fn remove_volume(&self, name: &str) -> Result<Changed, String> {
+        self.leave(name)
+    }
 }
 
 /// A device against its line.
@@ -263,6 +309,7 @@ pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
             })
             .collect(),
         spare: None,
+        weight: None,
         space: block_on(device.gate().space())
             .ok()
             .map(|space| figures::Space { total: space.total, free: space.free }),

@@ -9,6 +9,7 @@
 
 mod admin;
 mod document;
+mod edit;
 mod instance;
 mod kv;
 mod migration;
@@ -24,6 +25,7 @@ use std::path::Path;
 
 pub(crate) use self::admin::{Admin, AdminListen};
 use self::document::Document;
+pub(crate) use self::edit::Edit;
 use self::instance::Instance;
 pub(crate) use self::kv::Kv;
 pub(crate) use self::mistake::Mistake;
@@ -101,6 +103,25 @@ impl Settings {
             settings.instance = Instance::read(&section, volumes)?;
         }
         Ok(settings)
+    }
+
+    /// Adds a volume, to the store's pool, too.
+    pub(crate) fn add_volume(&mut self, volume: Volume) {
+        let name = volume.name.clone();
+        self.remove_volume(&name);
+        // In the order in which a file is read.
+        let at = self.volumes.partition_point(|other| other.name < name);
+        self.volumes.insert(at, volume);
+        let pool = self.pools.iter_mut().find(|pool| pool.name == self.kv.pool);
+        pool.expect("the settings were checked when they were read").volumes.push(name);
+    }
+
+    /// Removes a volume, from its pool, too.
+    pub(crate) fn remove_volume(&mut self, name: &str) {
+        self.volumes.retain(|volume| volume.name != name);
+        for pool in &mut self.pools {
+            pool.volumes.retain(|volume| volume != name);
+        }
     }
 
     /// The pool the store is on.

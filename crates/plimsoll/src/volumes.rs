@@ -6,6 +6,7 @@
 //!
 //! A [`Volume`] is a recipe and does nothing; [`Devices`] are open, and what a pool is made of.
 
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -223,10 +224,24 @@ pub struct Devices(Arc<RwLock<List>>);
 #[derive(Default)]
 struct List {
     here: Vec<Arc<Device>>,
-    /// What is wrong with those that could not be opened, for people.
-    away: Vec<String>,
+    away: Vec<Away>,
     /// How often `here` has changed.
     changes: u64,
+}
+
+/// A volume that could not be opened. It tells so for people.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Away {
+    /// What people call it.
+    pub name: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl fmt::Display for Away {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "volume {} is away: {}", self.name, self.why)
+    }
 }
 
 impl Devices {
@@ -242,13 +257,13 @@ impl Devices {
             match volume.open(clock, &dirs) {
                 Ok(device) => list.here.push(Arc::new(device)),
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
-                    list.away.push(format!("volume {name} is away: {error}"));
+                    list.away.push(Away { name: name.clone(), why: error.to_string() });
                 }
                 Err(source) => return Err(Error::Volume { name: name.clone(), source }),
             }
         }
         if list.here.is_empty() {
-            return Err(Error::AllAway(list.away));
+            return Err(Error::AllAway(list.away.iter().map(Away::to_string).collect()));
         }
         Ok(Self(Arc::new(RwLock::new(list))))
     }
@@ -266,15 +281,38 @@ impl Devices {
         list.here.iter().find(|device| device.name() == name).cloned()
     }
 
-    /// What is wrong with those that are not, a line each.
+    /// Those that are not.
     #[must_use]
-    pub fn away(&self) -> Vec<String> {
+    pub fn away(&self) -> Vec<Away> {
         self.0.read().away.clone()
     }
 
     /// A number that differs whenever volumes came or went in between.
     pub(crate) fn changes(&self) -> u64 {
         self.0.read().changes
+    }
+
+    /// Opens one more, and has `pool` take it in.
+    pub(crate) fn add(&self, volume: &Volume, pool: &Spread, clock: &Clock) -> Result<()> {
+        let opened = volume.open(clock, &DirOptions::default());
+        let named = |source| Error::Volume { name: volume.name.clone(), source };
+        let device = Arc::new(opened.map_err(named)?);
+        block_on(pool.add_volume(device.member())).map_err(Error::Pool)?;
+        let mut list = self.0.write();
+        list.here.push(device);
+        list.changes += 1;
+        Ok(())
+    }
+
+    /// Forgets a volume that is not the pool's any more, and lets nothing through to it.
+    pub(crate) fn forget(&self, name: &str) {
+        let mut list = self.0.write();
+        list.away.retain(|away| away.name != name);
+        let left = list.here.iter().position(|device| device.name() == name);
+        if let Some(at) = left {
+            list.here.remove(at).gate.close();
+            list.changes += 1;
+        }
     }
 
     /// Those that are there, as a pool takes them.

@@ -135,6 +135,9 @@ pub struct Volume {
     pub classes: Vec<Class>,
     /// Whether it has operations to spare for prefetching; none if nothing is prefetched.
     pub spare: Option<bool>,
+    /// What it carries by the heat of its tables, where 1 is as much as is paid for; none if nobody
+    /// measures that.
+    pub weight: Option<f64>,
     /// Room for data; none while the volume is away.
     pub space: Option<Space>,
 }

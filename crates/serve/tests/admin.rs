@@ -1,13 +1,14 @@
 //! The admin door, asked in plain HTTP over TCP and over a Unix socket.
 
 use std::io::{Read, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::keyspace::Keyspace;
 use engine::kv::Memory;
 use expect_test::expect;
+use serve::admin::volumes::{self, Changed, Drain, List, New, State};
 use serve::admin::{Admin, Control, Health, Snapshot, run};
 use serve::figures::{self, Figures};
 use serve::resp::{Service, Settings};
@@ -15,6 +16,37 @@ use tokio::net::{TcpListener, UnixListener};
 
 struct Program {
     healthy: AtomicBool,
+    /// Volumes that were added, and those that are being emptied.
+    pool: Mutex<Vec<(String, State)>>,
+}
+
+fn volume(name: &str, state: State) -> volumes::Volume {
+    volumes::Volume {
+        name: name.into(),
+        state,
+        contract: Some("gp3, 3000 IOPS".into()),
+        size_bytes: Some(1000),
+        free_bytes: Some(400),
+        objects: 7,
+        bytes: 600,
+        only_here: 6,
+        drain: (state == State::Draining).then_some(Drain {
+            moved: 3,
+            left: 7,
+            ..Drain::default()
+        }),
+        problem: None,
+    }
+}
+
+impl Program {
+    fn change(&self, name: &str, to: State) -> Result<volumes::Volume, String> {
+        let mut pool = self.pool.lock().expect("nobody panicked");
+        let found = pool.iter_mut().find(|(known, _)| known == name);
+        let (_, state) = found.ok_or_else(|| format!("volume {name}: there is none"))?;
+        *state = to;
+        Ok(volume(name, to))
+    }
 }
 
 impl Figures for Program {
@@ -60,6 +92,7 @@ impl Figures for Program {
             throttled: None,
             classes: vec![class("commit", 5), class("foreground", 12)],
             spare: Some(true),
+            weight: Some(0.5),
             space: Some(figures::Space { total: 1000, free: 400 }),
         };
         let away = figures::Volume {
@@ -119,20 +152,52 @@ impl Control for Program {
             Err("plimsoll.toml:3: volume.a.contract: found nonsense".into())
         }
     }
+
+    fn volumes(&self) -> List {
+        let pool = self.pool.lock().expect("nobody panicked");
+        let volumes = pool.iter().map(|(name, state)| volume(name, *state)).collect();
+        List { pool: "main".into(), volumes }
+    }
+
+    fn add_volume(&self, new: &New) -> Result<Changed, String> {
+        let path = new.settings.get("path").ok_or("volume f: it needs a path")?;
+        self.pool.lock().expect("nobody panicked").push((new.name.clone(), State::Active));
+        Ok(Changed { told: vec![format!("{} is {path}", new.name)], settings: "lines".into() })
+    }
+
+    fn drain_volume(&self, name: &str) -> Result<volumes::Volume, String> {
+        self.change(name, State::Draining)
+    }
+
+    fn keep_volume(&self, name: &str) -> Result<volumes::Volume, String> {
+        self.change(name, State::Active)
+    }
+
+    fn remove_volume(&self, name: &str) -> Result<Changed, String> {
+        let mut pool = self.pool.lock().expect("nobody panicked");
+        if pool.iter().any(|(known, state)| known == name && *state == State::Active) {
+            return Err(format!("volume {name} holds 6 objects: drain it first"));
+        }
+        pool.retain(|(known, _)| known != name);
+        Ok(Changed { told: vec![format!("volume {name} is out")], settings: String::new() })
+    }
 }
 
 fn admin(healthy: bool) -> Admin {
-    let program = Arc::new(Program { healthy: AtomicBool::new(healthy) });
+    let program = Arc::new(Program { healthy: AtomicBool::new(healthy), pool: Mutex::default() });
     let keyspace = Keyspace::open(Arc::new(Memory::default()), Box::new(|| 0), 1);
     let keyspace = Arc::new(keyspace.expect("the store is empty"));
     let service = Service::new(Settings::default(), keyspace, Arc::clone(&program) as _);
     Admin { control: Arc::clone(&program) as _, figures: program, resp: Some(Arc::new(service)) }
 }
 
-/// One request on a connection of its own: the status line, the type, and the body.
+/// One request on a connection of its own: the status line and the body. `header` may end with a line
+/// feed and a body.
 fn ask(mut stream: impl Read + Write, request: &str, header: &str) -> (String, String) {
+    let (header, body) = header.rsplit_once("\r\n\n").unwrap_or((header.trim_end(), ""));
+    let header = if header.is_empty() { String::new() } else { format!("{header}\r\n") };
     let request =
-        format!("{request} HTTP/1.1\r\nHost: localhost\r\n{header}Connection: close\r\n\r\n");
+        format!("{request} HTTP/1.1\r\nHost: localhost\r\n{header}Connection: close\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).expect("the server reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("the server answers and closes");
@@ -188,7 +253,74 @@ fn a_web_page_may_not_reload() {
     });
 }
 
+/// A request with a body of JSON.
+fn with_body(body: &str) -> String {
+    format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len())
+}
+
+#[test]
+fn volumes_come_go_and_are_listed() {
+    with_door(admin(true), |ask| {
+        let list = |expected: &str| {
+            let expected = format!("{{\"pool\":\"main\",\"volumes\":[{expected}]}}");
+            assert_eq!(ask("GET /volumes", ""), ("HTTP/1.1 200 OK".into(), expected));
+        };
+        list("");
+        let new = r#"{"name":"f","settings":{"path":"/mnt/f","contract":"gp3"}}"#;
+        let (status, body) = ask("POST /volumes", &format!("{}\n{new}", with_body(new)));
+        assert_eq!(status, "HTTP/1.1 200 OK", "{body}");
+        assert_eq!(body, r#"{"told":["f is \"/mnt/f\""],"settings":"lines"}"#);
+        let fields = r#""contract":"gp3, 3000 IOPS","size_bytes":1000,"free_bytes":400,"objects":7,"bytes":600"#;
+        let active = format!(
+            r#"{{"name":"f","state":"active",{fields},"only_here":6,"drain":null,"problem":null}}"#
+        );
+        list(&active);
+
+        let (status, body) = ask("DELETE /volumes/f", "");
+        assert_eq!(status, "HTTP/1.1 409 Conflict");
+        assert_eq!(body, r#"{"error":"volume f holds 6 objects: drain it first"}"#);
+        let (status, body) = ask("POST /volumes/f/drain", "");
+        assert_eq!(status, "HTTP/1.1 202 Accepted");
+        assert!(body.contains(r#""drain":{"moved":3,"left":7,"done":false,"stopped":null}"#));
+        assert_eq!(ask("POST /volumes/f/keep", ""), (OK.into(), active));
+        assert_eq!(ask("DELETE /volumes/f", "").0, "HTTP/1.1 409 Conflict");
+        ask("POST /volumes/f/drain", "");
+        let (status, body) = ask("DELETE /volumes/f", "");
+        assert_eq!((&*status, &*body), (OK, r#"{"told":["volume f is out"],"settings":""}"#));
+        list("");
+    });
+}
+
 const OK: &str = "HTTP/1.1 200 OK";
+
+#[test]
+fn what_cannot_be_done_to_a_volume_says_why() {
+    with_door(admin(true), |ask| {
+        let (status, body) = ask("POST /volumes/g/drain", "");
+        assert_eq!(status, "HTTP/1.1 409 Conflict");
+        assert_eq!(body, r#"{"error":"volume g: there is none"}"#);
+        let new = r#"{"name":"f"}"#;
+        let (status, body) = ask("POST /volumes", &format!("{}\n{new}", with_body(new)));
+        assert_eq!(status, "HTTP/1.1 409 Conflict");
+        assert_eq!(body, r#"{"error":"volume f: it needs a path"}"#);
+    });
+}
+
+#[test]
+fn a_web_page_may_not_touch_volumes() {
+    with_door(admin(true), |ask| {
+        let new = r#"{"name":"f","settings":{"path":"f"}}"#;
+        let origin = "Origin: http://example.org\r\n";
+        let (status, _) = ask("POST /volumes", &format!("{origin}{}\n{new}", with_body(new)));
+        assert_eq!(status, "HTTP/1.1 403 Forbidden");
+        assert_eq!(ask("DELETE /volumes/f", origin).0, "HTTP/1.1 403 Forbidden");
+        // What a form can send without one is no JSON.
+        let plain = with_body(new).replace("application/json", "text/plain");
+        let (status, _) = ask("POST /volumes", &format!("{plain}\n{new}"));
+        assert_eq!(status, "HTTP/1.1 415 Unsupported Media Type");
+        assert!(!ask("GET /volumes", "").1.contains("\"f\""));
+    });
+}
 
 #[test]
 fn figures_are_read_back_as_they_were() {
@@ -274,6 +406,9 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_volume_spare Whether it has operations to spare for prefetching
             # TYPE plimsoll_volume_spare gauge
             plimsoll_volume_spare{volume="a"} 1
+            # HELP plimsoll_volume_weight What it carries by the heat of its tables, 1 is as much as is paid for
+            # TYPE plimsoll_volume_weight gauge
+            plimsoll_volume_weight{volume="a"} 0.5
             # HELP plimsoll_volume_size_bytes Size
             # TYPE plimsoll_volume_size_bytes gauge
             plimsoll_volume_size_bytes{volume="a"} 1000

@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serve::admin::volumes::Refused;
 
 use crate::settings::{Admin, AdminListen, Settings};
 
@@ -64,12 +66,37 @@ impl Door {
 
     /// What a path gives.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
-        self.ask("GET", path)
+        self.ask("GET", path, None)
     }
 
-    fn ask<T: DeserializeOwned>(&self, method: &str, path: &str) -> anyhow::Result<T> {
-        let request =
-            format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    /// Asks for something to be done.
+    pub(crate) fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> anyhow::Result<T> {
+        self.ask("POST", path, body.map(serde_json::to_string).transpose()?.as_deref())
+    }
+
+    /// Asks for something to be removed.
+    pub(crate) fn delete<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        self.ask("DELETE", path, None)
+    }
+
+    fn ask<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&str>,
+    ) -> anyhow::Result<T> {
+        let mut request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
+        if let Some(body) = body {
+            let len = body.len();
+            request
+                .push_str(&format!("Content-Type: application/json\r\nContent-Length: {len}\r\n"));
+        }
+        request.push_str("Connection: close\r\n\r\n");
+        request.push_str(body.unwrap_or_default());
         let answer = self.exchange(&request).with_context(|| {
             format!(
                 "nobody serves at the admin listener {} (-c or --admin name another)",
@@ -82,7 +109,10 @@ impl Door {
             return serde_json::from_str(body)
                 .with_context(|| format!("{}: another version of plimsoll", self.listen));
         }
-        bail!("{}: {method} {path} was answered with status {status}", self.listen)
+        match serde_json::from_str::<Refused>(body) {
+            Ok(refused) => bail!("{}", refused.error),
+            Err(_) => bail!("{}: {method} {path}: status {status} {}", self.listen, body.trim()),
+        }
     }
 
     fn exchange(&self, request: &str) -> std::io::Result<String> {

@@ -9,8 +9,9 @@ use plimsoll::volumes::Devices;
 use policy::purpose::{Io, Origin, Step};
 use policy::units::Bytes;
 use pool::spread::{Finding, Problem, Report, Spread};
+use serde::Serialize;
 use volume::task::block_on;
-use volume::{Clock, Error, ErrorKind, Volume};
+use volume::{Clock, ErrorKind, Volume};
 
 use crate::program::certificates;
 use crate::settings::Settings;
@@ -19,12 +20,12 @@ use crate::wiring;
 /// Checks a settings file, its volumes, and what the pool's manifest says against what they hold
 ///
 /// Changes nothing, except that --scrub opens the pool as serving would, and --repair makes it open
-/// again. Exits with status 0 if all is
-/// well, 1 if anything is not. Volumes that a server has open cannot be checked.
+/// again. Exits with status 0 if all is well, 1 if anything is not, 2 if that could not be found out:
+/// volumes that a server has open cannot be checked.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll check -c plimsoll.toml
-  plimsoll check -c plimsoll.toml --scrub
+  plimsoll check -c plimsoll.toml --scrub --json
   plimsoll check -c plimsoll.toml --repair    # volumes are lost for good")]
 pub(crate) struct Args {
     /// The settings file
@@ -40,55 +41,151 @@ pub(crate) struct Args {
     /// What only lost volumes held stays lost; what the manifest does not know is left alone and named
     #[arg(long)]
     repair: bool,
+
+    /// Print one JSON document, for scripts
+    #[arg(long)]
+    json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+/// The status where nothing could be found out, as that of `grep` and `diff`.
+const TROUBLE: u8 = 2;
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let checked = check(args).and_then(|document| {
+        if args.json {
+            println!("{}", serde_json::to_string_pretty(&document)?);
+        }
+        Ok(document.good)
+    });
+    match checked {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("plimsoll: {}", super::chain(&error));
+            ExitCode::from(TROUBLE)
+        }
+    }
+}
+
+/// All that was found.
+#[derive(Serialize)]
+struct Document {
+    /// Whether all is well.
+    good: bool,
+    volumes: Vec<VolumeFound>,
+    /// The manifest against the volumes; none if the pool was not made yet.
+    pool: Option<Found>,
+    /// Tables against their checksums, if they were read.
+    scrub: Option<Found>,
+}
+
+#[derive(Serialize)]
+struct VolumeFound {
+    name: String,
+    size_bytes: Option<u64>,
+    free_bytes: Option<u64>,
+    /// Why it is away; none if it is here.
+    away: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Found {
+    objects: u64,
+    bytes: u64,
+    findings: Vec<FindingFound>,
+}
+
+#[derive(Serialize)]
+struct FindingFound {
+    volume: String,
+    object: String,
+    /// What is the matter, for people.
+    problem: String,
+    /// Whether bytes are lost.
+    lost: bool,
+    /// Whether it is nothing to worry about.
+    harmless: bool,
+    /// Whether another copy is good.
+    elsewhere: bool,
+}
+
+fn check(args: &Args) -> anyhow::Result<Document> {
+    let say = |line: String| {
+        if !args.json {
+            println!("{line}");
+        }
+    };
     let settings = Settings::load(&args.file)?;
-    println!("settings: {} is right", args.file.display());
+    say(format!("settings: {} is right", args.file.display()));
     if let Some(files) = &settings.kv.tls {
         certificates(files).context("kv.tls")?;
-        println!("kv.tls: certificate and key belong together");
+        say("kv.tls: certificate and key belong together".into());
     }
     let devices = wiring::devices(&settings, &Clock::real())?;
-    let mut good = devices.away().is_empty();
-    for device in devices.here() {
-        let space = block_on(device.gate().space())?;
-        let (free, total) = (Bytes(space.free), Bytes(space.total));
-        println!("volume {}: here, {free} of {total} free", device.name());
-    }
-    for line in devices.away() {
-        println!("{line}");
-    }
+    let volumes = volumes(&devices, &say)?;
+    let mut document =
+        Document { good: devices.away().is_empty(), volumes, pool: None, scrub: None };
     if args.repair {
-        repair(&devices, &settings)?;
+        let pool = devices.salvage_pool(wiring::opening(&settings))?;
+        block_on(pool.close())?;
+        say(format!("pool {}: opens again, with what is here", settings.kv_pool().name));
     }
     let pool = &settings.kv_pool().name;
     match block_on(Spread::inspect(&devices.members())) {
-        Ok(report) => good &= tell(&format!("pool {pool}"), &report),
-        Err(error) if is_new(&error) && good => {
-            println!("pool {pool}: not made yet; `plimsoll serve` makes it");
-            return Ok(ExitCode::SUCCESS);
+        Ok(report) => {
+            document.good &= tell(&format!("pool {pool}"), &report, &say);
+            document.pool = Some(Found::of(&report));
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound && document.good => {
+            say(format!("pool {pool}: not made yet; `plimsoll serve` makes it"));
+            return Ok(document);
         }
         Err(error) => return Err(error).with_context(|| format!("pool {pool}")),
     }
     if args.scrub {
-        good &= scrub(&devices, &settings, args.repair)?;
+        let (report, mended) = scrub(&devices, &settings, args.repair)?;
+        document.good &= tell("scrub", &report, &say);
+        document.scrub = Some(Found::of(&report));
+        if let Some(Mended { dropped, made }) = mended {
+            say(format!("scrub: {dropped} bad copies dropped, {made} copies made"));
+        }
     }
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(document)
 }
 
-fn is_new(error: &Error) -> bool {
-    error.kind() == ErrorKind::NotFound
+fn volumes(devices: &Devices, say: &dyn Fn(String)) -> anyhow::Result<Vec<VolumeFound>> {
+    let mut volumes = Vec::new();
+    for device in devices.here() {
+        let space = block_on(device.gate().space())?;
+        let (free, total) = (Bytes(space.free), Bytes(space.total));
+        say(format!("volume {}: here, {free} of {total} free", device.name()));
+        volumes.push(VolumeFound {
+            name: device.name().to_owned(),
+            size_bytes: Some(space.total),
+            free_bytes: Some(space.free),
+            away: None,
+        });
+    }
+    for away in devices.away() {
+        say(away.to_string());
+        let (size_bytes, free_bytes) = (None, None);
+        let found = VolumeFound { name: away.name, size_bytes, free_bytes, away: Some(away.why) };
+        volumes.push(found);
+    }
+    Ok(volumes)
 }
 
-fn repair(devices: &Devices, settings: &Settings) -> anyhow::Result<()> {
-    let pool = devices.salvage_pool(wiring::opening(settings))?;
-    block_on(pool.close())?;
-    println!("pool {}: opens again, with what is here", settings.kv_pool().name);
-    Ok(())
+/// What a repair did about what a scrub found.
+struct Mended {
+    dropped: u64,
+    made: u64,
 }
 
-fn scrub(devices: &Devices, settings: &Settings, repair: bool) -> anyhow::Result<bool> {
+fn scrub(
+    devices: &Devices,
+    settings: &Settings,
+    repair: bool,
+) -> anyhow::Result<(Report, Option<Mended>)> {
     let pool = devices.open_pool(wiring::opening(settings))?;
     let style =
         ProgressStyle::with_template("scrub {bar:40} {bytes} of {total_bytes}, {eta} left")?;
@@ -98,26 +195,45 @@ fn scrub(devices: &Devices, settings: &Settings, repair: bool) -> anyhow::Result
         bar.set_position(progress.done);
     }))?;
     bar.finish_and_clear();
-    let good = tell("scrub", &report);
-    if repair {
+    let mended = if repair {
         let dropped = block_on(pool.mend(&report))?;
         let made = block_on(pool.repair(Io::new(Origin::Copy, Step::Data), |_| ()))?.made;
-        println!("scrub: {dropped} bad copies dropped, {made} copies made");
-    }
+        Some(Mended { dropped, made })
+    } else {
+        None
+    };
     block_on(pool.close())?;
-    Ok(good)
+    Ok((report, mended))
 }
 
 /// Prints what a check found; whether it is nothing to worry about.
-fn tell(what: &str, report: &Report) -> bool {
-    println!("{what}: {} objects, {}", report.objects, Bytes(report.bytes));
+fn tell(what: &str, report: &Report, say: &dyn Fn(String)) -> bool {
+    say(format!("{what}: {} objects, {}", report.objects, Bytes(report.bytes)));
     for Finding { volume, name, problem, elsewhere } in &report.findings {
         let way_out =
             if *elsewhere { "; another copy is good, --scrub --repair drops this one" } else { "" };
-        println!("{what}: volume {volume}: {name} {}{way_out}", words(problem));
+        say(format!("{what}: volume {volume}: {name} {}{way_out}", words(problem)));
     }
-    let worry = |problem: &Problem| !matches!(problem, Problem::Leftover | Problem::Foreign);
-    !report.findings.iter().any(|finding| worry(&finding.problem))
+    report.findings.iter().all(|finding| is_harmless(&finding.problem))
+}
+
+impl Found {
+    fn of(report: &Report) -> Self {
+        let findings =
+            report.findings.iter().map(|Finding { volume, name, problem, elsewhere }| FindingFound {
+                volume: volume.clone(),
+                object: name.clone(),
+                problem: words(problem),
+                lost: problem.is_loss(),
+                harmless: is_harmless(problem),
+                elsewhere: *elsewhere,
+            });
+        Self { objects: report.objects, bytes: report.bytes, findings: findings.collect() }
+    }
+}
+
+const fn is_harmless(problem: &Problem) -> bool {
+    matches!(problem, Problem::Leftover | Problem::Foreign)
 }
 
 fn words(problem: &Problem) -> String {

@@ -163,7 +163,7 @@ impl Serving {
             let _ = std::fs::remove_file(path);
         }
         let program = Arc::into_inner(program).context("something still uses the store")?;
-        Ok(program.store.close()?)
+        Ok(program.close()?)
     }
 }
 

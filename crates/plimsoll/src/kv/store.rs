@@ -105,6 +105,31 @@ impl Store {
         &self.clock
     }
 
+    /// Takes a blank volume into the pool. Durable on return: new tables go there from now on. Whoever
+    /// opens the store again has to name it.
+    ///
+    /// # Errors
+    /// `Volume`: it cannot be used, or is in use. `Pool`: it is not blank, the pool has one of that name,
+    /// or it did not take it.
+    pub fn add_volume(&self, volume: &Volume) -> Result<()> {
+        self.devices.add(volume, &self.pool, &self.clock)
+    }
+
+    /// Takes a volume out of the pool that was emptied with [`Spread::drain`], and closes it. Durable on
+    /// return.
+    ///
+    /// # Errors
+    /// `Pool`: there is none of that name, or it is not empty.
+    pub fn remove_volume(&self, name: &str) -> Result<()> {
+        let id = self.pool.volume_id(name).ok_or_else(|| {
+            let what = format!("volume {name}: the pool has none of that name");
+            Error::Pool(volume::Error::new(volume::ErrorKind::NotFound, what))
+        })?;
+        block_on(self.pool.remove_volume(id)).map_err(Error::Pool)?;
+        self.devices.forget(name);
+        Ok(())
+    }
+
     /// Closes the store, then the pool, then the gates: on return everything is durable.
     ///
     /// # Errors
@@ -195,8 +220,8 @@ impl Builder {
         let Self { volumes, opening, options, families, migrate, clock } = self;
         let clock = clock.unwrap_or_else(Clock::real);
         let devices = Devices::open(&volumes, &clock)?;
-        for line in devices.away() {
-            tracing::warn!("{line}");
+        for away in devices.away() {
+            tracing::warn!("{away}");
         }
         let pool = devices.open_pool(opening)?;
         let loads = load::of(&devices, &pool);

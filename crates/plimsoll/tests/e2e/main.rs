@@ -3,6 +3,7 @@
 mod bench;
 mod kill;
 mod place;
+mod pools;
 mod probe;
 mod serve;
 mod throttled;

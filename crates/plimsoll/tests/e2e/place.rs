@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
@@ -50,6 +51,12 @@ impl Place {
 
     /// Starts serving, and waits until it is ready.
     pub(crate) fn serve(&self) -> Server {
+        let served = self.try_serve();
+        served.unwrap_or_else(|log| panic!("the server ended before it was ready: {log}"))
+    }
+
+    /// As [`Place::serve`]; if it ends before it is ready, what it logged.
+    pub(crate) fn try_serve(&self) -> Result<Server, String> {
         Server::start(self.command(&["serve", "-c", "plimsoll.toml"]), self.dir.path())
     }
 }
@@ -93,7 +100,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn start(mut command: Command, dir: &Path) -> Self {
+    fn start(mut command: Command, dir: &Path) -> Result<Self, String> {
         // A pipe nobody reads would fill up and stop the server: its log goes to a file.
         let log = std::fs::File::create(dir.join("log")).expect("room for a file");
         let mut child =
@@ -102,8 +109,8 @@ impl Server {
         let ready = loop {
             let mut line = String::new();
             if out.read_line(&mut line).expect("text") == 0 {
-                let log = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
-                panic!("the server ended before it was ready: {log}");
+                child.wait().expect("the program ends");
+                return Err(std::fs::read_to_string(dir.join("log")).unwrap_or_default());
             }
             if line.starts_with("ready: ") {
                 break line;
@@ -114,7 +121,7 @@ impl Server {
             after[..after.find([',', '\n']).unwrap_or(after.len())].to_owned()
         };
         let redis = door("redis on ").parse().expect("an address");
-        Self { child, out, redis, admin: door("admin on ") }
+        Ok(Self { child, out, redis, admin: door("admin on ") })
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -149,7 +156,13 @@ impl Server {
 
     /// One request to the admin door: the status line and the body.
     pub(crate) fn admin(&self, request: &str) -> (String, String) {
-        let mut stream = TcpStream::connect(&self.admin).expect("the door is open");
+        match self.admin.strip_prefix("unix:") {
+            Some(path) => Self::exchange(UnixStream::connect(path).expect("it is open"), request),
+            None => Self::exchange(TcpStream::connect(&self.admin).expect("it is open"), request),
+        }
+    }
+
+    fn exchange(mut stream: impl Read + Write, request: &str) -> (String, String) {
         write!(stream, "{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             .expect("the door reads");
         let mut answer = String::new();

@@ -19,7 +19,7 @@ fn one_picture_in_lines_shows_each_volume_against_its_line() {
     let columns: Vec<_> = lines[1].split_whitespace().collect();
     assert_eq!(columns[..3], ["volume", "iops", "paid_iops"]);
     assert_eq!(
-        columns[8..],
+        columns[9..],
         [
             "commit_wait_ms",
             "foreground_wait_ms",

@@ -143,6 +143,11 @@ impl Scrape {
             "Whether it has operations to spare for prefetching",
             each(|v| v.spare.map(u64::from)),
         )?;
+        page.gauges(
+            "volume_weight",
+            "What it carries by the heat of its tables, 1 is as much as is paid for",
+            parts(|v| v.weight),
+        )?;
         page.gauges("volume_size_bytes", "Size", each(|v| v.space.map(|s| s.total)))?;
         page.gauges("volume_free_bytes", "Room left", each(|v| v.space.map(|s| s.free)))
     }

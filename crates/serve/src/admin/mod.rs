@@ -6,26 +6,35 @@
 //! | `GET /metrics` | OpenMetrics |
 //! | `GET /figures` | a [`Snapshot`]; JSON |
 //! | `POST /reload` | 200 and what changed, 409 and what is wrong with the settings file; text |
+//! | `GET /volumes` | the volumes of the pool: [`volumes::List`]; JSON |
+//! | `POST /volumes` | takes a [`volumes::New`] into the pool: 200 and [`volumes::Changed`] |
+//! | `POST /volumes/NAME/drain` | begins to empty it, and goes on by itself: 202 and a [`volumes::Volume`] |
+//! | `POST /volumes/NAME/keep` | ends that, and lets it take new tables again: 200 and a [`volumes::Volume`] |
+//! | `DELETE /volumes/NAME` | takes it, empty, out of the pool: 200 and [`volumes::Changed`] |
 //!
-//! There is no authentication: whoever reaches the socket may reload. A page in a browser on the
+//! What cannot be done to volumes is answered with 409 and [`volumes::Refused`].
+//!
+//! There is no authentication: whoever reaches the socket may do all of this. A page in a browser on the
 //! same machine does not count as such, so requests that carry an `Origin` are refused.
 
 mod metrics;
 pub mod snapshot;
+pub mod volumes;
 
 use std::io;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Json, Request, State};
+use axum::extract::{Json, Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 
 pub use self::snapshot::Snapshot;
+use self::volumes::{Changed, List, New, Refused, Volume};
 use crate::figures::Figures;
 use crate::resp::Service;
 
@@ -40,6 +49,34 @@ pub trait Control: Send + Sync {
     /// # Errors
     /// What is wrong with the file, for people. Nothing was changed.
     fn reload(&self) -> Result<Vec<String>, String>;
+
+    /// The volumes of the pool.
+    fn volumes(&self) -> List;
+
+    /// Takes a volume into the pool. Durable on return.
+    ///
+    /// # Errors
+    /// Why not, and the way out, for people. Nothing was changed.
+    fn add_volume(&self, new: &New) -> Result<Changed, String>;
+
+    /// Begins to bring what a volume holds to the others; it takes nothing new from now on. Asked again,
+    /// it goes on where it stopped.
+    ///
+    /// # Errors
+    /// As [`Control::add_volume`].
+    fn drain_volume(&self, name: &str) -> Result<Volume, String>;
+
+    /// Stops to empty a volume, which takes new tables again.
+    ///
+    /// # Errors
+    /// As [`Control::add_volume`].
+    fn keep_volume(&self, name: &str) -> Result<Volume, String>;
+
+    /// Takes a volume out of the pool that was emptied. Durable on return.
+    ///
+    /// # Errors
+    /// As [`Control::add_volume`].
+    fn remove_volume(&self, name: &str) -> Result<Changed, String>;
 }
 
 /// How things are.
@@ -84,6 +121,10 @@ fn router(admin: Admin) -> Router {
         .route("/metrics", get(metrics))
         .route("/figures", get(figures))
         .route("/reload", post(reload))
+        .route("/volumes", get(list_volumes).post(add_volume))
+        .route("/volumes/{name}", delete(remove_volume))
+        .route("/volumes/{name}/drain", post(drain_volume))
+        .route("/volumes/{name}/keep", post(keep_volume))
         .layer(middleware::from_fn(refuse_pages))
         .with_state(admin)
 }
@@ -109,6 +150,33 @@ async fn metrics(State(admin): State<Admin>) -> Response {
 
 async fn figures(State(admin): State<Admin>) -> Json<Snapshot> {
     Json(blocking(move || Snapshot::of(&admin)).await)
+}
+
+async fn list_volumes(State(admin): State<Admin>) -> Json<List> {
+    Json(blocking(move || admin.control.volumes()).await)
+}
+
+async fn add_volume(State(admin): State<Admin>, Json(new): Json<New>) -> Response {
+    answer(StatusCode::OK, blocking(move || admin.control.add_volume(&new)).await)
+}
+
+async fn drain_volume(State(admin): State<Admin>, Path(name): Path<String>) -> Response {
+    answer(StatusCode::ACCEPTED, blocking(move || admin.control.drain_volume(&name)).await)
+}
+
+async fn keep_volume(State(admin): State<Admin>, Path(name): Path<String>) -> Response {
+    answer(StatusCode::OK, blocking(move || admin.control.keep_volume(&name)).await)
+}
+
+async fn remove_volume(State(admin): State<Admin>, Path(name): Path<String>) -> Response {
+    answer(StatusCode::OK, blocking(move || admin.control.remove_volume(&name)).await)
+}
+
+fn answer<T: Serialize>(good: StatusCode, done: Result<T, String>) -> Response {
+    match done {
+        Ok(done) => (good, Json(done)).into_response(),
+        Err(error) => (StatusCode::CONFLICT, Json(Refused { error })).into_response(),
+    }
 }
 
 async fn reload(State(admin): State<Admin>) -> Response {

@@ -55,6 +55,10 @@ pub struct Volume {
     pub bytes: u64,
     /// Operations its simulated provider throttled; none where the provider is real.
     pub throttled: Option<u64>,
+    /// What it carries by the heat of its tables, where 1 is as much as is paid for; none if nobody
+    /// measures that.
+    #[serde(default)]
+    pub weight: Option<f64>,
     /// Bytes it has; none while it does not answer.
     pub size_bytes: Option<u64>,
     /// Bytes that can still be written; none while it does not answer.
@@ -122,6 +126,7 @@ impl From<figures::Volume> for Volume {
             ops: volume.ops,
             bytes: volume.bytes,
             throttled: volume.throttled,
+            weight: volume.weight,
             size_bytes: volume.space.map(|space| space.total),
             free_bytes: volume.space.map(|space| space.free),
             classes: volume.classes.iter().map(Class::from).collect(),

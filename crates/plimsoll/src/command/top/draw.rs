@@ -21,8 +21,11 @@ pub(super) struct Screen {
 
 /// How many columns names get.
 const NAME: std::ops::RangeInclusive<usize> = 6..=16;
-/// What follows the bar: share, operations of the line, room left.
-const FIGURES: usize = 4 + 1 + 12 + 1 + 5;
+/// What follows the bar: share, operations of the line, weight.
+const FIGURES: usize = 4 + 1 + 12 + 1 + 6;
+/// The room left: where there are columns to spare.
+const FREE: usize = 6;
+const WIDE: usize = 90;
 /// How many columns each class gets.
 const WAIT: usize = 6;
 /// How many columns what is queued gets.
@@ -89,6 +92,7 @@ impl Screen {
 struct Columns {
     name: usize,
     bar: usize,
+    free: bool,
 }
 
 impl Columns {
@@ -96,14 +100,18 @@ impl Columns {
         let longest = view.rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
         let name = longest.clamp(*NAME.start(), *NAME.end());
         let classes = view.rows.iter().map(|row| row.classes.len()).max().unwrap_or(0);
-        let taken = name + 2 + FIGURES + classes * WAIT + QUEUED;
-        Self { name, bar: width.saturating_sub(taken).max(BAR_MIN) }
+        let free = width >= WIDE;
+        let taken = name + 2 + FIGURES + if free { FREE } else { 0 } + classes * WAIT + QUEUED;
+        Self { name, bar: width.saturating_sub(taken).max(BAR_MIN), free }
     }
 
     fn heading(&self, view: &View) -> Line<'static> {
-        let Self { name, bar } = *self;
+        let Self { name, bar, free } = *self;
         let mut text =
-            format!("{:name$} {:bar$} {:>4} {:>12} {:>5}", "volume", "", "used", "IOPS", "free");
+            format!("{:name$} {:bar$} {:>4} {:>12} {:>6}", "volume", "", "used", "IOPS", "weight");
+        if free {
+            text.push_str(&format!("{:>FREE$}", "free"));
+        }
         let classes = view.rows.iter().map(|row| &row.classes).max_by_key(|classes| classes.len());
         for class in classes.into_iter().flatten() {
             text.push_str(&format!("{:>WAIT$}", short(&class.name)));
@@ -113,7 +121,7 @@ impl Columns {
     }
 
     fn row(&self, row: &Row) -> Line<'static> {
-        let Self { name, bar } = *self;
+        let Self { name, bar, free } = *self;
         let color = match () {
             () if row.over => Color::Red,
             () if row.available.is_some() => Color::Yellow,
@@ -124,8 +132,12 @@ impl Columns {
             None => ("-".into(), format!("{:bar$}", "")),
         };
         let line = row.paid_iops.map_or("-".into(), |paid| paid.to_string());
-        let figures =
-            format!(" {used:>4} {:>12} {:>5}", format!("{}/{line}", count(row.iops)), free(row));
+        let iops = format!("{}/{line}", count(row.iops));
+        let weight = row.weight.map_or("-".into(), |weight| format!("{weight:.2}"));
+        let mut figures = format!(" {used:>4} {iops:>12} {weight:>6}");
+        if free {
+            figures.push_str(&format!("{:>FREE$}", room(row)));
+        }
         let mut spans = vec![
             Span::raw(format!("{:name$} ", shortened(&row.name, name))),
             Span::styled(filled, Style::new().fg(color).bg(Color::DarkGray)),
@@ -171,7 +183,7 @@ fn short(class: &str) -> &str {
     }
 }
 
-fn free(row: &Row) -> String {
+fn room(row: &Row) -> String {
     row.space
         .map_or("-".into(), |(free, of)| format!("{:.0}%", 100.0 * free as f64 / of.max(1) as f64))
 }
@@ -223,10 +235,10 @@ mod tests {
             "plimsoll top  127.0.0.1:9180  up 1m 42s                                         "
             "4450 I/Os a second  (waits: mean ms by class; queue: now)                       "
             "10000 commands a second  5 clients  memory 96 MiB of 128 MiB  hits 90 %         "
-            "volume                           used         IOPS  free  comm  user  back queue"
-            "s1     ████████████████████████▌  98%    2940/3000   75%   0.1   2.4    30    38"
-            "s2     ████████████▌              50%    1500/3000   75%     -     -     0      "
-            "s3                                  -         10/-     -     -     -     0      "
+            "volume                          used         IOPS weight  comm  user  back queue"
+            "s1     ███████████████████████▌  98%    2940/3000   1.04   0.1   2.4    30    38"
+            "s2     ████████████              50%    1500/3000   0.31     -     -     0      "
+            "s3                                 -         10/-      -     -     -     0      "
             "                                                                                "
             "                                                                                "
             "                                                                                "
@@ -258,8 +270,8 @@ mod tests {
             "plimsoll top  127.0.0.1:9180  up 1m 42s  paused                                                     "
             "4450 I/Os a second  (waits: mean ms by class; queue: now)                                           "
             "10000 commands a second  5 clients  memory 96 MiB of 128 MiB  hits 90 %                             "
-            "volume                                               used         IOPS  free  comm  user  back queue"
-            "s1     ████████████████████████████████████████████▏  98%    2940/3000   75%   0.1   2.4    30    38"
+            "volume                                        used         IOPS weight  free  comm  user  back queue"
+            "s1     █████████████████████████████████████▎  98%    2940/3000   1.04   75%   0.1   2.4    30    38"
             "and 2 more: the window is too low                                                                   "
             "q quit  p pause  s sort: name  S reverse                                                            "
         "#]],

@@ -42,10 +42,19 @@ fn classes(view: &View) -> impl Iterator<Item = &str> {
 }
 
 fn heading(view: &View) -> Vec<String> {
-    let mut cells: Vec<String> =
-        ["volume", "iops", "paid_iops", "bytes_per_s", "used", "over", "free_bytes", "queued"]
-            .map(str::to_owned)
-            .into();
+    let mut cells: Vec<String> = [
+        "volume",
+        "iops",
+        "paid_iops",
+        "bytes_per_s",
+        "used",
+        "over",
+        "weight",
+        "free_bytes",
+        "queued",
+    ]
+    .map(str::to_owned)
+    .into();
     cells.extend(classes(view).map(|class| format!("{class}_wait_ms")));
     cells
 }
@@ -59,6 +68,7 @@ fn cells(view: &View, row: &Row) -> Vec<String> {
         or_dash(row.bytes, 0),
         or_dash(row.paid_iops.map(|_| row.used), 3),
         u8::from(row.over).to_string(),
+        or_dash(row.weight, 3),
         shown(row.space.map(|(free, _)| free)),
         queued.to_string(),
     ];
@@ -88,10 +98,10 @@ mod tests {
         let text = lines(&View::between(Some(&before), &now));
         expect![[r#"
             # uptime_s 102 seconds 2.0 commands_per_s 10000 clients 5 hit_ratio 0.900 memory_bytes 100663296 memory_max_bytes 134217728
-            volume iops paid_iops bytes_per_s used  over free_bytes  queued commit_wait_ms foreground_wait_ms background_wait_ms
-            s1     2940 3000      12042240    0.980 0    48318382080 38     0.100          2.400              30.000
-            s2     1500 3000      6144000     0.500 1    48318382080 0      -              -                  -
-            s3     10   -         40960       -     0    -           0      -              -                  -
+            volume iops paid_iops bytes_per_s used  over weight free_bytes  queued commit_wait_ms foreground_wait_ms background_wait_ms
+            s1     2940 3000      12042240    0.980 0    1.040  48318382080 38     0.100          2.400              30.000
+            s2     1500 3000      6144000     0.500 1    0.310  48318382080 0      -              -                  -
+            s3     10   -         40960       -     0    -      -           0      -              -                  -
         "#]].assert_eq(&text);
         let counts: Vec<_> = text.lines().skip(1).map(|l| l.split_whitespace().count()).collect();
         assert!(counts.iter().all(|&count| count == counts[0]), "{counts:?}");

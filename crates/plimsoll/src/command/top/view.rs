@@ -39,6 +39,8 @@ pub(super) struct Row {
     pub(super) over: bool,
     /// The part of its contract it seems to give; none while that is all.
     pub(super) available: Option<f64>,
+    /// What it carries by the heat of its tables, where 1 is as much as is paid for.
+    pub(super) weight: Option<f64>,
     /// By class, most urgent first.
     pub(super) classes: Vec<Waiting>,
     /// Bytes that can still be written, and all it has.
@@ -65,12 +67,15 @@ pub(super) enum Sort {
     Used,
     /// How long users wait, longest first
     Wait,
+    /// What they carry by the heat of their tables, heaviest first
+    Weight,
     /// The room left, least first
     Free,
 }
 
 impl Sort {
-    pub(super) const ALL: [Self; 4] = [Self::Name, Self::Used, Self::Wait, Self::Free];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Name, Self::Used, Self::Wait, Self::Weight, Self::Free];
 
     /// The one after this.
     pub(super) fn next(self) -> Self {
@@ -84,6 +89,7 @@ impl Sort {
             Self::Name => "name",
             Self::Used => "used",
             Self::Wait => "wait",
+            Self::Weight => "weight",
             Self::Free => "free",
         }
     }
@@ -121,6 +127,7 @@ impl View {
                 Sort::Name => a.name.cmp(&b.name),
                 Sort::Used => b.used.total_cmp(&a.used),
                 Sort::Wait => b.user_wait_ms().total_cmp(&a.user_wait_ms()),
+                Sort::Weight => b.weight.unwrap_or(0.0).total_cmp(&a.weight.unwrap_or(0.0)),
                 Sort::Free => a.free().cmp(&b.free()),
             };
             order.then_with(|| a.name.cmp(&b.name))
@@ -154,6 +161,7 @@ impl Row {
             used: now.used,
             over: before.is_some_and(|before| throttled(now) > throttled(before)),
             available: now.available,
+            weight: now.weight,
             classes: classes.collect(),
             space: now.free_bytes.zip(now.size_bytes),
         }
@@ -262,9 +270,11 @@ pub(super) mod tests {
                 class("background", 200, 5.0, 7),
             ],
         );
+        now.volumes[0].weight = Some(1.04);
         now.volumes[1] = Volume {
             throttled: Some(2),
             available: Some(0.75),
+            weight: Some(0.31),
             ..volume("s2", Some(3000), 0.5, 3000, quiet())
         };
         now.volumes[2] =
@@ -318,6 +328,7 @@ pub(super) mod tests {
         assert_eq!(order(Sort::Used, false), "s1 s2 s3");
         assert_eq!(order(Sort::Used, true), "s3 s2 s1");
         assert_eq!(order(Sort::Wait, false), "s1 s2 s3");
+        assert_eq!(order(Sort::Weight, false), "s1 s2 s3");
         assert_eq!(order(Sort::Free, false), "s1 s2 s3", "the one that does not answer is last");
         assert_eq!(order(Sort::Name, true), "s3 s2 s1");
     }

@@ -1,0 +1,412 @@
+//! `plimsoll volume`: the volumes of a pool that serves, added, emptied, removed and listed.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use policy::units::Bytes;
+use serde_json::{Map, Value as Json, json};
+use serve::admin::volumes::{Changed, Drain, List, New, Volume};
+use volume::Clock;
+use volume::task::block_on;
+
+use super::admin::{Door, Where};
+use crate::settings::Edit;
+
+/// How often a drain is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Lists, adds, empties and removes volumes of a pool while it serves
+#[derive(clap::Subcommand)]
+pub(crate) enum Command {
+    List(ListArgs),
+    Add(AddArgs),
+    Drain(DrainArgs),
+    Remove(RemoveArgs),
+}
+
+/// Lists the volumes of the pool: their state, room, and what lies on them
+#[derive(clap::Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    at: Where,
+
+    /// Print JSON, for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+/// Takes a blank volume into the pool
+///
+/// New tables go there from now on. The settings file has to say so for the next start: --write changes
+/// it, else the lines are printed.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll volume add s6 --path /mnt/ebs-6 --contract gp3 -c plimsoll.toml --write
+  plimsoll volume add s6 --path /mnt/ebs-6 --contract gp3 --set iops=6000
+  plimsoll volume add s6                 # its section is in the settings file already")]
+pub(crate) struct AddArgs {
+    /// What people, metrics and settings call it
+    name: String,
+
+    #[command(flatten)]
+    at: Where,
+
+    /// A directory on the mounted device
+    #[arg(long, requires = "contract")]
+    path: Option<PathBuf>,
+
+    /// What was bought: a name from contracts/, or the path of a .toml file
+    #[arg(long, requires = "path")]
+    contract: Option<String>,
+
+    /// Another key of its section, such as iops=6000 or simulate=true; as often as needed
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "path")]
+    set: Vec<String>,
+
+    /// Change the settings file, too; everything else in it stays as it is
+    #[arg(long, requires = "file")]
+    write: bool,
+}
+
+/// Brings everything that lies on a volume to the others
+///
+/// The volume takes nothing new from the moment on. It goes on in the server when this is interrupted,
+/// and after a restart; ask again to see how far it is.
+#[derive(clap::Args)]
+pub(crate) struct DrainArgs {
+    /// The name of the volume
+    name: String,
+
+    #[command(flatten)]
+    at: Where,
+
+    /// Stop it: the volume takes new tables again, what left it stays where it is
+    #[arg(long)]
+    stop: bool,
+}
+
+/// Takes a volume out of the pool that was drained
+///
+/// A volume that is lost for good is drained first, too: what it held is copied from its other copies.
+#[derive(clap::Args)]
+pub(crate) struct RemoveArgs {
+    /// The name of the volume
+    name: String,
+
+    #[command(flatten)]
+    at: Where,
+
+    /// Change the settings file, too; everything else in it stays as it is
+    #[arg(long, requires = "file")]
+    write: bool,
+}
+
+pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::List(args) => list(&args),
+        Command::Add(args) => add(&args),
+        Command::Drain(args) => drain(&args),
+        Command::Remove(args) => remove(&args),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(args: &ListArgs) -> anyhow::Result<()> {
+    let list: List = args.at.door()?.get("/volumes")?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&list)?);
+    } else {
+        print!("{}", table(&list));
+    }
+    Ok(())
+}
+
+fn add(args: &AddArgs) -> anyhow::Result<()> {
+    let new = New { name: args.name.clone(), settings: section(args)? };
+    let changed: Changed = args.at.door()?.post("/volumes", Some(&new))?;
+    tell(&changed);
+    if changed.settings.is_empty() {
+        return Ok(());
+    }
+    keep(args.write, &args.at, &changed, |edit, pool| {
+        if !new.settings.is_empty() && !edit.has_volume(&new.name) {
+            edit.add_volume(&new.name, &new.settings).map_err(anyhow::Error::msg)?;
+        }
+        edit.join_pool(pool, &new.name);
+        Ok(())
+    })
+}
+
+fn drain(args: &DrainArgs) -> anyhow::Result<()> {
+    let door = args.at.door()?;
+    let name = &args.name;
+    if args.stop {
+        let volume: Volume = door.post(&format!("/volumes/{}/keep", part(name)?), None::<&()>)?;
+        println!("volume {name}: {}, with {} objects", volume.state.word(), volume.objects);
+        return Ok(());
+    }
+    let mut volume: Volume = door.post(&format!("/volumes/{}/drain", part(name)?), None::<&()>)?;
+    let style =
+        ProgressStyle::with_template("drain {prefix} {bar:40} {pos} of {len} objects, {eta} left")?;
+    let bar = ProgressBar::new(0).with_style(style).with_prefix(name.clone());
+    let clock = Clock::real();
+    loop {
+        if let Some(Drain { moved, left, done, stopped }) = &volume.drain {
+            bar.set_length(moved + left);
+            bar.set_position(*moved);
+            if let Some(why) = stopped {
+                bar.abandon();
+                bail!("volume {name}: {why}; ask again to go on");
+            }
+            if *done {
+                bar.finish_and_clear();
+                println!("volume {name}: empty; `plimsoll volume remove {name}` takes it out");
+                return Ok(());
+            }
+        } else {
+            bar.abandon();
+            bail!("volume {name} is {}, and not emptied any more", volume.state.word());
+        }
+        block_on(clock.sleep(LOOK_EVERY));
+        volume = find(&door, name)?;
+    }
+}
+
+fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
+    let name = &args.name;
+    let path = format!("/volumes/{}", part(name)?);
+    let changed: Changed = args.at.door()?.delete(&path)?;
+    tell(&changed);
+    keep(args.write, &args.at, &changed, |edit, pool| {
+        edit.remove_volume(pool, name);
+        Ok(())
+    })
+}
+
+fn find(door: &Door, name: &str) -> anyhow::Result<Volume> {
+    let list: List = door.get("/volumes")?;
+    let found = list.volumes.into_iter().find(|volume| volume.name == name);
+    found.with_context(|| format!("volume {name} is not of pool {} any more", list.pool))
+}
+
+fn tell(changed: &Changed) {
+    changed.told.iter().for_each(|line| println!("{line}"));
+}
+
+/// Makes the settings file say what is so now, or says what it has to.
+fn keep(
+    write: bool,
+    at: &Where,
+    changed: &Changed,
+    change: impl FnOnce(&mut Edit, &str) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let by_hand =
+        || format!("the settings file has to say, before the next start:\n\n{}", changed.settings);
+    let Some(file) = at.file.as_deref().filter(|_| write) else {
+        println!("{}", by_hand().trim_end());
+        return Ok(());
+    };
+    let written = (|| {
+        let mut edit = Edit::read(file)?;
+        let pool = edit.settings()?.kv_pool().name.clone();
+        change(&mut edit, &pool)?;
+        edit.settings()?;
+        Ok(edit.write()?)
+    })();
+    written.map_err(|error: anyhow::Error| {
+        error.context(format!("it is done, but {} was not changed; {}", file.display(), by_hand()))
+    })?;
+    println!("{} says so, too", file.display());
+    Ok(())
+}
+
+/// The section of the volume; empty if it is in the file.
+fn section(args: &AddArgs) -> anyhow::Result<Map<String, Json>> {
+    let mut section = Map::new();
+    let (Some(path), Some(contract)) = (&args.path, &args.contract) else { return Ok(section) };
+    // The server has another working directory.
+    let absolute = |path: &std::path::Path| -> anyhow::Result<String> {
+        let path = std::path::absolute(path)?;
+        let text = path.to_str().with_context(|| format!("{}: not UTF-8", path.display()))?;
+        Ok(text.into())
+    };
+    section.insert("path".into(), absolute(path)?.into());
+    let contract = match contract.ends_with(".toml") {
+        true => absolute(contract.as_ref())?,
+        false => contract.clone(),
+    };
+    section.insert("contract".into(), contract.into());
+    for given in &args.set {
+        let Some((key, value)) = given.split_once('=') else {
+            bail!("--set {given}: give KEY=VALUE, such as iops=6000");
+        };
+        // Bare numbers and flags are what they look like; anything else is text.
+        let value = match serde_json::from_str(value) {
+            Ok(plain @ (Json::Number(_) | Json::Bool(_))) => plain,
+            _ => json!(value.trim_matches('"')),
+        };
+        if section.insert(key.trim().into(), value).is_some() {
+            bail!("--set {given}: {key} is given twice");
+        }
+    }
+    Ok(section)
+}
+
+/// A name as a part of a path: those that settings take need no more.
+fn part(name: &str) -> anyhow::Result<&str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if name.is_empty() || !name.bytes().all(plain) {
+        bail!("volume {name}: names have letters, digits, - and _ only");
+    }
+    Ok(name)
+}
+
+fn table(list: &List) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([
+        "volume",
+        "state",
+        "contract",
+        "free",
+        "size",
+        "objects",
+        "held",
+        "only here",
+    ]);
+    let bytes = |bytes: Option<u64>| bytes.map_or("-".into(), |bytes| Bytes(bytes).to_string());
+    for volume in &list.volumes {
+        let state = match &volume.drain {
+            Some(Drain { moved, left, .. }) => {
+                format!("draining {}%", 100 * moved / (moved + left).max(1))
+            }
+            None => volume.state.word().into(),
+        };
+        table.add_row([
+            volume.name.clone(),
+            state,
+            volume.contract.clone().unwrap_or_else(|| "-".into()),
+            bytes(volume.free_bytes),
+            bytes(volume.size_bytes),
+            volume.objects.to_string(),
+            Bytes(volume.bytes).to_string(),
+            volume.only_here.to_string(),
+        ]);
+    }
+    for at in 3..8 {
+        if let Some(column) = table.column_mut(at) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let mut text = format!("pool {}\n", list.pool);
+    text.extend(table.lines().map(|line| format!("{}\n", line.trim())));
+    for volume in &list.volumes {
+        if let Some(problem) = &volume.problem {
+            text.push_str(&format!("volume {}: {problem}\n", volume.name));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use expect_test::expect;
+    use serve::admin::volumes::State;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(subcommand)]
+        command: Command,
+    }
+
+    fn parse(line: &str) -> Result<Command, String> {
+        let words = std::iter::once("volume").chain(line.split_whitespace());
+        Line::try_parse_from(words).map(|line| line.command).map_err(|error| error.to_string())
+    }
+
+    fn added(line: &str) -> anyhow::Result<Json> {
+        match parse(line) {
+            Ok(Command::Add(args)) => Ok(Json::Object(section(&args)?)),
+            Ok(_) => panic!("{line} adds nothing"),
+            Err(error) => panic!("{line}: {error}"),
+        }
+    }
+
+    #[test]
+    fn what_is_bought_becomes_the_section_of_the_volume() {
+        let line = "add f --path /mnt/f --contract gp3 --set iops=6000 --set simulate=true \
+                    --set size=50GiB --set rho=0.9";
+        let expected = json!({
+            "path": "/mnt/f", "contract": "gp3", "iops": 6000, "simulate": true, "size": "50GiB",
+            "rho": 0.9,
+        });
+        assert_eq!(added(line).expect("a section"), expected);
+        assert_eq!(added("add f").expect("no section"), json!({}));
+        let path = added("add f --path x --contract c.toml").expect("a section");
+        let here = std::env::current_dir().expect("there is one");
+        assert_eq!(path["path"].as_str().map(PathBuf::from), Some(here.join("x")));
+        assert_eq!(path["contract"].as_str().map(PathBuf::from), Some(here.join("c.toml")));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_before_anybody_is_asked() {
+        for (line, word) in [
+            ("add f --path /mnt/f", "--contract"),
+            ("add f --contract gp3", "--path"),
+            ("add f --set iops=1", "--path"),
+            ("add f --write", "--config"),
+            ("remove f --write", "--config"),
+            ("drain", "<NAME>"),
+            ("list -c x --admin y", "cannot be used with"),
+        ] {
+            let error = parse(line).err().unwrap_or_else(|| panic!("{line} is taken"));
+            assert!(error.contains(word), "{line}: {error}");
+        }
+        let base = "add f --path /mnt/f --contract gp3 --set";
+        for (set, word) in [("iops", "KEY=VALUE"), ("path=/mnt/g", "twice")] {
+            let error = added(&format!("{base} {set}")).expect_err("it is wrong").to_string();
+            assert!(error.contains(word), "{error}");
+        }
+        assert!(part("../reload").is_err() && part("").is_err() && part("s-6_a").is_ok());
+    }
+
+    #[test]
+    fn a_list_shows_state_room_and_what_is_wrong() {
+        let volume = |name: &str, state, drain, problem: Option<&str>| Volume {
+            name: name.into(),
+            state,
+            contract: (state != State::Away).then(|| "gp3, 3000 IOPS, 125 MiB/s".into()),
+            size_bytes: (state != State::Away).then_some(60 << 30),
+            free_bytes: (state != State::Away).then_some(45 << 30),
+            objects: 120,
+            bytes: 15 << 30,
+            only_here: 100,
+            drain,
+            problem: problem.map(str::to_owned),
+        };
+        let drain = Drain { moved: 25, left: 75, ..Drain::default() };
+        let list = List {
+            pool: "main".into(),
+            volumes: vec![
+                volume("s1", State::Active, None, None),
+                volume("s2", State::Draining, Some(drain), None),
+                volume("s3", State::Away, None, Some("no such directory")),
+            ],
+        };
+        expect![[r#"
+            pool main
+            volume  state         contract                     free    size  objects    held  only here
+            s1      active        gp3, 3000 IOPS, 125 MiB/s  45 GiB  60 GiB      120  15 GiB        100
+            s2      draining 25%  gp3, 3000 IOPS, 125 MiB/s  45 GiB  60 GiB      120  15 GiB        100
+            s3      away          -                               -       -      120  15 GiB        100
+            volume s3: no such directory
+        "#]].assert_eq(&table(&list));
+    }
+}

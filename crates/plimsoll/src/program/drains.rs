@@ -1,0 +1,130 @@
+//! Volumes that are emptied in the background, each by a thread of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use policy::placement::VolumeId;
+use policy::purpose::{Io, Origin, Step};
+use pool::Spread;
+use pool::spread::{Drained, VolumeState};
+use serve::admin::volumes::Drain;
+use tokio::sync::oneshot;
+use volume::Clock;
+use volume::task::block_on;
+
+/// Somebody asked for it, and is patient.
+const IO: Io = Io::new(Origin::Bulk, Step::Data);
+
+/// What could not leave, a table that is being written for example, is tried again after this.
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// How often it is tried again while nothing leaves.
+const TRIES: u32 = 20;
+
+/// The volumes that are emptied. They stop when this is dropped, and go on at the next start.
+pub(super) struct Drains {
+    clock: Clock,
+    running: Mutex<BTreeMap<VolumeId, Running>>,
+}
+
+struct Running {
+    progress: Arc<Mutex<Drain>>,
+    /// The work ends when this is dropped.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drains {
+    /// Goes on with those that were begun before the program started.
+    pub(super) fn resume(pool: &Spread, clock: &Clock) -> Self {
+        let drains = Self { clock: clock.clone(), running: Mutex::default() };
+        let volumes = pool.volumes().into_iter();
+        for volume in volumes.filter(|volume| volume.state == VolumeState::Draining) {
+            tracing::info!("volume {}: goes on to be emptied", volume.label);
+            drains.start(pool, volume.id);
+        }
+        drains
+    }
+
+    /// How far one is, if it was asked for.
+    pub(super) fn progress(&self, volume: VolumeId) -> Option<Drain> {
+        Some(self.running.lock().get(&volume)?.progress.lock().clone())
+    }
+
+    /// Begins, unless it is under way.
+    pub(super) fn start(&self, pool: &Spread, volume: VolumeId) {
+        let mut running = self.running.lock();
+        if let Some(before) = running.get(&volume) {
+            let progress = before.progress.lock();
+            if !progress.done && progress.stopped.is_none() {
+                return;
+            }
+        }
+        let left = pool.held().get(&volume).map_or(0, |held| held.objects);
+        let progress = Arc::new(Mutex::new(Drain { left, ..Drain::default() }));
+        let (stop, stopped) = oneshot::channel();
+        let (pool, clock, told) = (pool.clone(), self.clock.clone(), Arc::clone(&progress));
+        let work = async move {
+            tokio::select! {
+                _ = stopped => {}
+                () = empty(&pool, volume, &clock, &told) => {}
+            }
+        };
+        let thread = std::thread::Builder::new().name("drain".into()).spawn(|| block_on(work));
+        let thread = thread.expect("the system has room for one more thread");
+        let new = Running { progress, stop: Some(stop), thread: Some(thread) };
+        running.insert(volume, new);
+    }
+
+    /// Ends it where it is, and forgets it.
+    pub(super) fn stop(&self, volume: VolumeId) {
+        drop(self.running.lock().remove(&volume));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // Whoever panics has told the panic hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Empties a volume, as far as that goes.
+async fn empty(pool: &Spread, volume: VolumeId, clock: &Clock, progress: &Mutex<Drain>) {
+    let mut idle = 0;
+    loop {
+        let moved = progress.lock().moved;
+        let tell = |now: Drained| {
+            let mut progress = progress.lock();
+            (progress.moved, progress.left) = (moved + now.objects, now.left);
+        };
+        let why = match pool.drain(volume, IO, tell).await {
+            Ok(left) => match left.objects.first() {
+                None => {
+                    let mut progress = progress.lock();
+                    (progress.left, progress.done) = (0, true);
+                    return;
+                }
+                Some((name, why)) => {
+                    let more = left.objects.len() - 1;
+                    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+                    format!("{name} cannot leave: {why}{more}")
+                }
+            },
+            Err(error) => error.to_string(),
+        };
+        idle = if progress.lock().moved > moved { 0 } else { idle + 1 };
+        if idle == TRIES {
+            tracing::warn!("volume {volume} is not emptied: {why}");
+            progress.lock().stopped = Some(why);
+            return;
+        }
+        clock.sleep(TRY_AGAIN_AFTER).await;
+    }
+}

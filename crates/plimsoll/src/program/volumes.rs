@@ -1,0 +1,202 @@
+//! Volumes that join the pool of a running program, are emptied, and leave it.
+
+use std::collections::BTreeMap;
+
+use policy::contract::Contract;
+use policy::placement::VolumeId;
+use pool::Spread;
+use pool::spread::VolumeState;
+use serve::admin::volumes::{self, Changed, List, New, State};
+use volume::Volume as _;
+use volume::task::block_on;
+
+use super::Program;
+use crate::settings::{self, Edit, Settings};
+use crate::wiring;
+
+impl Program {
+    pub(super) fn list_volumes(&self) -> List {
+        let pool = self.store.pool();
+        let (held, only) = (pool.held(), only_here(pool));
+        let settings = self.settings.lock().clone();
+        let volumes = pool.volumes().into_iter().map(|stat| {
+            let device = self.store.devices().get(&stat.label);
+            let space = device.as_ref().map(|device| block_on(device.gate().space()));
+            let (space, mut problem) = match space {
+                Some(Ok(space)) => (Some(space), None),
+                Some(Err(error)) => (None, Some(error.to_string())),
+                None => (None, None),
+            };
+            let state = match stat.state {
+                VolumeState::Active => State::Active,
+                VolumeState::Draining => State::Draining,
+                VolumeState::Away => State::Away,
+            };
+            if state == State::Away {
+                problem = Some("it is away: bring it back and start again, or drain it".into());
+            }
+            let held = held.get(&stat.id).cloned().unwrap_or_default();
+            let bought = settings.volumes.iter().find(|volume| volume.name == stat.label);
+            volumes::Volume {
+                state,
+                contract: device.and(bought).map(settings::Volume::terms),
+                size_bytes: space.map(|space| space.total),
+                free_bytes: space.map(|space| space.free),
+                objects: held.objects,
+                bytes: held.bytes,
+                only_here: only.get(&stat.id).copied().unwrap_or(0),
+                drain: self.drains.progress(stat.id),
+                name: stat.label,
+                problem,
+            }
+        });
+        List { pool: settings.kv_pool().name.clone(), volumes: volumes.collect() }
+    }
+
+    pub(super) fn join(&self, new: &New) -> Result<Changed, String> {
+        let _one_at_a_time = self.changing.lock();
+        let (name, file) = (&new.name, self.file.display());
+        let pool = self.settings.lock().kv_pool().name.clone();
+        if self.store.pool().volume_id(name).is_some() {
+            return Err(format!("volume {name}: pool {pool} has one of that name: choose another"));
+        }
+        let mut edit = Edit::read(&self.file).map_err(|mistake| mistake.to_string())?;
+        match (new.settings.is_empty(), edit.has_volume(name)) {
+            (true, true) => {}
+            (true, false) => {
+                return Err(format!(
+                    "volume {name}: {file} has no section [volume.{name}]: write one, or say --path \
+                     and --contract"
+                ));
+            }
+            (false, true) => {
+                return Err(format!(
+                    "volume {name}: {file} has a section [volume.{name}] already: `plimsoll volume \
+                     add {name}` without more takes it from there"
+                ));
+            }
+            (false, false) => edit.add_volume(name, &new.settings)?,
+        }
+        let before = edit.text();
+        edit.join_pool(&pool, name);
+        let told_already = new.settings.is_empty() && before == edit.text();
+        let wanted = edit.settings().map_err(|mistake| mistake.to_string())?;
+        let volume = wanted.volumes.iter().find(|volume| volume.name == *name);
+        let volume = volume.expect("it was added").clone();
+
+        let mut next = self.settings.lock().clone();
+        next.add_volume(volume.clone());
+        let recipe = wiring::volumes(&next).into_iter().find(|volume| volume.name() == name);
+        let recipe = recipe.expect("it is of the pool by now");
+        self.store.add_volume(&recipe).map_err(|error| error.to_string())?;
+        let mut told = vec![format!("volume {name}: joined pool {pool} with {}", volume.terms())];
+        told.extend(self.go_by(next));
+        let settings = if told_already { String::new() } else { edit.lines(&pool, name) };
+        tracing::info!("volume {name} joined pool {pool}");
+        Ok(Changed { told, settings })
+    }
+
+    pub(super) fn drain(&self, name: &str) -> Result<volumes::Volume, String> {
+        let _one_at_a_time = self.changing.lock();
+        let id = self.member(name)?;
+        if self.settings.lock().kv.meta.iter().any(|meta| meta == name) {
+            return Err(keeps_logs(name));
+        }
+        let pool = self.store.pool();
+        block_on(pool.set_draining(id, true)).map_err(|error| error.to_string())?;
+        self.drains.start(pool, id);
+        Ok(self.one(name))
+    }
+
+    pub(super) fn keep(&self, name: &str) -> Result<volumes::Volume, String> {
+        let _one_at_a_time = self.changing.lock();
+        let id = self.member(name)?;
+        self.drains.stop(id);
+        let kept = block_on(self.store.pool().set_draining(id, false));
+        kept.map_err(|error| error.to_string())?;
+        Ok(self.one(name))
+    }
+
+    pub(super) fn leave(&self, name: &str) -> Result<Changed, String> {
+        let _one_at_a_time = self.changing.lock();
+        let id = self.member(name)?;
+        let pool = self.settings.lock().kv_pool().name.clone();
+        let emptied = self.drains.progress(id).is_some_and(|drain| drain.done);
+        if !emptied {
+            let objects = self.store.pool().held().get(&id).map_or(0, |held| held.objects);
+            return Err(format!(
+                "volume {name} is in use, with {objects} objects: `plimsoll volume drain {name}` \
+                 empties it"
+            ));
+        }
+        self.store.remove_volume(name).map_err(|error| error.to_string())?;
+        self.drains.stop(id);
+        let mut next = self.settings.lock().clone();
+        next.remove_volume(name);
+        let settings = format!(
+            "[pool.{pool}]\nvolumes = {}\n\n# and no section [volume.{name}]\n",
+            toml::Value::from(next.kv_pool().volumes.clone())
+        );
+        let mut told =
+            vec![format!("volume {name}: left pool {pool}, nothing of the pool is on it")];
+        told.extend(self.go_by(next));
+        tracing::info!("volume {name} left pool {pool}");
+        Ok(Changed { told, settings })
+    }
+
+    fn member(&self, name: &str) -> Result<VolumeId, String> {
+        let pool = self.store.pool();
+        pool.volume_id(name).ok_or_else(|| {
+            let known: Vec<_> = pool.volumes().into_iter().map(|volume| volume.label).collect();
+            format!("volume {name}: there is none; the pool's are {}", known.join(", "))
+        })
+    }
+
+    fn one(&self, name: &str) -> volumes::Volume {
+        let volumes = self.list_volumes().volumes;
+        volumes.into_iter().find(|volume| volume.name == name).expect("nobody removes it meanwhile")
+    }
+
+    /// Has the machine's limits divided among the volumes there are now; tells whose part changed.
+    fn go_by(&self, next: Settings) -> Vec<String> {
+        let mut current = self.settings.lock();
+        let before = std::mem::replace(&mut *current, next);
+        let had: BTreeMap<&str, Contract> = wiring::parts(&before)
+            .into_iter()
+            .map(|(volume, part)| (&*volume.name, part))
+            .collect();
+        let mut told = Vec::new();
+        for (volume, part) in wiring::parts(&current) {
+            let name = &volume.name;
+            if had.get(&**name).is_none_or(|had| *had == part) {
+                continue;
+            }
+            let Some(device) = self.store.devices().get(name) else { continue };
+            device.set_at_most(&part);
+            told.push(format!("volume {name}: its gate goes by {}", settings::terms(&part)));
+        }
+        told
+    }
+}
+
+/// Volumes whose names stand in `kv.meta` are given back by a restart only.
+fn keeps_logs(name: &str) -> String {
+    format!(
+        "volume {name} is for logs and manifests (kv.meta): name others there and start again, then \
+         drain it"
+    )
+}
+
+/// How many objects have all of their copies on one volume, or a part of each.
+fn only_here(pool: &Spread) -> BTreeMap<VolumeId, u64> {
+    let mut only: BTreeMap<VolumeId, u64> = BTreeMap::new();
+    for object in pool.objects() {
+        let Some((first, others)) = object.copies.split_first() else { continue };
+        for &volume in first.layout.volumes() {
+            if others.iter().all(|placed| placed.layout.volumes().contains(&volume)) {
+                *only.entry(volume).or_default() += 1;
+            }
+        }
+    }
+    only
+}

@@ -1,0 +1,293 @@
+//! Volumes that join a pool, leave it, and go missing, while it serves or between.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use serde_json::Value;
+
+use crate::place::{Client, Place, Server};
+
+/// Enough for several tables on each volume.
+const KEYS: usize = 12_000;
+const BATCH: usize = 500;
+
+/// Simulated volumes of these names, and a store that reads from them: nothing of it is cached.
+fn settings(place: &Place, volumes: &[&str], more: &str) -> String {
+    let mut text = String::new();
+    for name in volumes {
+        writeln!(
+            text,
+            "[volume.{name}] # one of ours\npath = \"{name}\"\nsimulate = true\n\
+             contract = {{ iops = 20000, mib_per_s = 400 }}\n"
+        )
+        .expect("a string takes any text");
+    }
+    let admin = place.path("admin");
+    text + &format!(
+        "[pool.main]\nvolumes = {volumes:?}\n\n[admin]\nlisten = \"unix:{}\"\n\n[kv]\npool = \"main\"\n\
+         memory = \"32MiB\"\nlisten = \"127.0.0.1:0\"\ncache_data = false\ncompression = \"none\"\n\
+         compression_last = \"none\"\n{more}",
+        admin.display()
+    )
+}
+
+/// A value that says which it is, and is not compressed by anybody.
+fn value(key: usize, version: usize) -> String {
+    let mut state = (key * 31 + version + 1) as u64;
+    let mut text = format!("{key}-{version}-");
+    while text.len() < 1000 {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        write!(text, "{:08x}", state >> 32).expect("a string takes any text");
+    }
+    text
+}
+
+fn send(client: &mut Client, text: &str) {
+    client.stream.get_mut().write_all(text.as_bytes()).expect("it reads");
+}
+
+/// Stores every key; with a `stride` of 1 in their order, so that tables do not overlap.
+fn store_by(client: &mut Client, version: usize, stride: usize) {
+    for first in (0..KEYS).step_by(BATCH) {
+        let mut text = String::new();
+        for at in first..first + BATCH {
+            let key = at * stride % KEYS;
+            writeln!(text, "set {key:05} {}\r", value(key, version))
+                .expect("a string takes any text");
+        }
+        send(client, &text);
+        for _ in 0..BATCH {
+            assert_eq!(client.reply().as_deref(), Some("+OK"));
+        }
+    }
+}
+
+/// Stores every key, neighbours far apart: every table gets some of each range.
+fn store(client: &mut Client, version: usize) {
+    store_by(client, version, 7919);
+}
+
+/// What each key is answered.
+fn read(client: &mut Client) -> Vec<String> {
+    let mut replies = Vec::with_capacity(KEYS);
+    for first in (0..KEYS).step_by(BATCH) {
+        let mut text = String::new();
+        for key in first..first + BATCH {
+            writeln!(text, "get {key:05}\r").expect("a string takes any text");
+        }
+        send(client, &text);
+        replies.extend((0..BATCH).map(|_| client.reply().expect("it answers")));
+    }
+    replies
+}
+
+fn check_all(client: &mut Client, version: usize) {
+    for (key, reply) in read(client).into_iter().enumerate() {
+        assert!(reply == value(key, version), "key {key}: {}", &reply[..reply.len().min(200)]);
+    }
+}
+
+/// What the program prints; it has to end well.
+fn run(place: &Place, args: &[&str]) -> String {
+    let ended = place.run(&[args, &["-c", "plimsoll.toml"]].concat());
+    assert!(ended.status.success(), "{args:?}: {}{}", ended.out, ended.err);
+    ended.out
+}
+
+/// What it says when it does not end well.
+fn refused(place: &Place, args: &[&str]) -> String {
+    let ended = place.run(&[args, &["-c", "plimsoll.toml"]].concat());
+    assert_eq!(ended.status.code(), Some(1), "{args:?}: {}", ended.out);
+    ended.err
+}
+
+fn list(place: &Place) -> BTreeMap<String, Value> {
+    let list: Value =
+        serde_json::from_str(&run(place, &["volume", "list", "--json"])).expect("JSON");
+    let volumes = list["volumes"].as_array().expect("a list").iter();
+    volumes
+        .map(|volume| (volume["name"].as_str().expect("a name").into(), volume.clone()))
+        .collect()
+}
+
+fn tables(place: &Place, volume: &str) -> usize {
+    let objects = std::fs::read_dir(place.path(volume).join("objects")).expect("a volume");
+    let names = objects.map(|object| object.expect("a file").file_name());
+    names.filter(|name| name.to_string_lossy().ends_with(".tab")).count()
+}
+
+fn in_use(server: &Server, volume: &str) -> u64 {
+    let figures: Value = serde_json::from_str(&server.admin("GET /figures").1).expect("JSON");
+    let volumes = figures["volumes"].as_array().expect("a list");
+    let volume = volumes.iter().find(|found| found["name"] == volume).expect("it is there");
+    let classes = volume["classes"].as_array().expect("a list");
+    let users = classes.iter().find(|class| class["name"] == "foreground").expect("a class");
+    users["granted"].as_u64().expect("a number")
+}
+
+#[test]
+fn a_volume_joins_takes_tables_and_reads_is_emptied_and_leaves() {
+    let place = Place::new();
+    place.write(&settings(&place, &["s1", "s2", "s3", "s4", "s5"], ""));
+    let server = place.serve();
+    let mut client = server.client();
+    store(&mut client, 1);
+
+    let add = ["volume", "add", "s6", "--path", "s6", "--contract", "gp3"];
+    let add = [&add[..], &["--set", "simulate=true", "--set", "iops=16000", "--write"]].concat();
+    let told = run(&place, &add);
+    assert!(told.contains("volume s6: joined pool main with gp3, 16000 IOPS"), "{told}");
+    assert!(told.contains("plimsoll.toml says so, too"), "{told}");
+    let file = std::fs::read_to_string(place.file()).expect("it is there");
+    assert!(file.contains("[volume.s1] # one of ours") && file.contains("[volume.s6]"), "{file}");
+    assert!(refused(&place, &add).contains("has one of that name"));
+
+    store(&mut client, 2);
+    check_all(&mut client, 2);
+    assert!(tables(&place, "s6") > 0, "it takes tables");
+    assert!(in_use(&server, "s6") > 0, "it takes reads");
+    assert!(list(&place)["s6"]["objects"].as_u64() > Some(0));
+
+    assert!(refused(&place, &["volume", "remove", "s6"]).contains("plimsoll volume drain s6"));
+    let told = run(&place, &["volume", "drain", "s6"]);
+    assert!(told.contains("volume s6: empty"), "{told}");
+    check_all(&mut client, 2);
+    store(&mut client, 3);
+    assert_eq!(tables(&place, "s6"), 0, "nothing new goes there");
+    run(&place, &["volume", "remove", "s6", "--write"]);
+    assert_eq!(list(&place).len(), 5);
+    check_all(&mut client, 3);
+    server.stop();
+
+    std::fs::remove_dir_all(place.path("s6")).expect("it was there");
+    let checked = run(&place, &["check", "--scrub"]);
+    assert!(checked.contains("scrub: ") && !checked.contains("s6"), "{checked}");
+    let server = place.serve();
+    check_all(&mut server.client(), 3);
+    server.stop();
+}
+
+#[test]
+fn a_volume_that_joined_is_there_after_a_kill_and_a_drain_goes_on() {
+    let place = Place::new();
+    place.write(&settings(&place, &["s1", "s2"], ""));
+    let server = place.serve();
+    // Its section is in the file already, but nobody has read that yet.
+    let file = std::fs::read_to_string(place.file()).expect("it is there");
+    let section =
+        "[volume.s3]\npath = \"s3\"\nsimulate = true\ncontract = \"unlimited\"\n\n[pool.main]";
+    place.write(&file.replace("[pool.main]", section));
+    let told = run(&place, &["volume", "add", "s3", "--write"]);
+    assert!(told.contains("joined"), "{told}");
+    let mut client = server.client();
+    store(&mut client, 1);
+    assert_eq!(client.ask("get 00007"), value(7, 1));
+    // It begins to be emptied, and nobody waits for the end of that.
+    assert_eq!(server.admin("POST /volumes/s1/drain").0, "HTTP/1.1 202 Accepted");
+    server.kill();
+
+    let server = place.serve();
+    let told = run(&place, &["volume", "drain", "s1"]);
+    assert!(told.contains("volume s1: empty"), "{told}");
+    run(&place, &["volume", "remove", "s1", "--write"]);
+    check_all(&mut server.client(), 1);
+    server.stop();
+    run(&place, &["check", "--scrub"]);
+}
+
+#[test]
+fn what_cannot_be_done_says_which_volume_and_what_to_do() {
+    let place = Place::new();
+    place.write(&settings(&place, &["s1", "s2"], "meta = [\"s1\"]\n"));
+    let server = place.serve();
+    let add = |name, path| ["volume", "add", name, "--path", path, "--contract", "gp3"];
+    for (args, words) in [
+        (&add("s3", "s1")[..], &["volume.s3.path", "the path of volume.s1"][..]),
+        (&add("s3", "nowhere"), &["volume s3", "no such directory"]),
+        (&["volume", "add", "s3"], &["no section [volume.s3]", "--path"]),
+        (&["volume", "drain", "s9"], &["volume s9", "s1, s2"]),
+        (&["volume", "drain", "s1"], &["volume s1", "kv.meta"]),
+        (&["volume", "remove", "s2", "--write"], &["volume s2", "drain"]),
+    ] {
+        let said = refused(&place, args);
+        assert!(words.iter().all(|word| said.contains(word)), "{args:?}: {said}");
+    }
+    // What is on it is not the pool's to take.
+    std::fs::create_dir(place.path("s3")).expect("room for a directory");
+    std::fs::create_dir(place.path("s3/objects")).expect("room for a directory");
+    std::fs::write(place.path("s3/objects/mine"), "mine").expect("room for a file");
+    let said = refused(&place, &add("s3", "s3"));
+    assert!(said.contains("volume s3") && said.contains("not empty"), "{said}");
+    assert_eq!(list(&place).len(), 2);
+    server.stop();
+}
+
+#[test]
+fn without_a_volume_its_tables_are_named_and_all_others_served() {
+    let place = Place::new();
+    place.write(&settings(&place, &["s1", "s2", "s3", "s4"], "meta = [\"s1\"]\n"));
+    let server = place.serve();
+    // A read has to look into every new table that has its key's range.
+    store_by(&mut server.client(), 1, 1);
+    server.stop();
+    // The second opening turns the log of the first into a table.
+    place.serve().stop();
+    let file = std::fs::read_to_string(place.file()).expect("it is there");
+    let mut served = 0;
+    for volume in ["s2", "s3", "s4"] {
+        let lost = tables(&place, volume);
+        assert!(lost > 0);
+        std::fs::rename(place.path(volume), place.path("elsewhere")).expect("a rename");
+        // A simulated volume's directory would be made.
+        let path = format!("path = \"{volume}\"\n");
+        place.write(&file.replace(&format!("{path}simulate = true\n"), &path));
+
+        let ended = place.run(&["check", "-c", "plimsoll.toml", "--json"]);
+        assert_eq!(ended.status.code(), Some(1), "{}", ended.err);
+        let found: Value = serde_json::from_str(&ended.out).expect("JSON");
+        let findings = found["pool"]["findings"].as_array().expect("a list");
+        let (named, others): (Vec<_>, Vec<_>) =
+            findings.iter().partition(|found| found["volume"] == volume);
+        let is_table = |name: &Value| name.as_str().is_some_and(|name| name.ends_with(".sst"));
+        assert_eq!(named.len(), lost, "{}", ended.out);
+        assert!(named.iter().all(|found| is_table(&found["object"])), "{}", ended.out);
+        // What was removed while another was away is left there, and goes.
+        assert!(others.iter().all(|found| found["harmless"] == true), "{}", ended.out);
+
+        match place.try_serve() {
+            Ok(server) => {
+                served += 1;
+                without(&place, &server, volume, lost);
+                server.stop();
+            }
+            // One of them has the record that says how keys are kept.
+            Err(log) => {
+                let named = format!("volume {volume} is away");
+                assert!(log.contains("the keys of the store") && log.contains(&named), "{log}");
+            }
+        }
+        std::fs::rename(place.path("elsewhere"), place.path(volume)).expect("a rename");
+    }
+    assert!(served >= 2, "{served}");
+    place.write(&file);
+    let server = place.serve();
+    check_all(&mut server.client(), 1);
+    server.stop();
+}
+
+/// What is served while a volume with so many tables is away.
+fn without(place: &Place, server: &Server, volume: &str, lost: usize) {
+    let replies = read(&mut server.client());
+    let is_right = |(key, reply): &(usize, &String)| **reply == value(*key, 1);
+    let right = replies.iter().enumerate().filter(is_right).count();
+    let failed: Vec<_> = replies.iter().filter(|reply| reply.starts_with('-')).collect();
+    assert_eq!(right + failed.len(), KEYS, "no key is answered wrongly");
+    assert!(right > 0 && !failed.is_empty(), "{right}");
+    let named = format!("{volume} is away");
+    assert!(failed.iter().all(|reply| reply.contains(&named)), "{:?}", failed[0]);
+    let away = &list(place)[volume];
+    let lost = Some(lost as u64);
+    assert_eq!((away["state"].as_str(), away["objects"].as_u64()), (Some("away"), lost));
+}
