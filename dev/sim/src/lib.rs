@@ -10,6 +10,7 @@ mod exec;
 pub mod gate;
 pub mod interleave;
 mod log;
+pub mod merge;
 pub mod sched;
 mod search;
 pub mod spread;
@@ -31,5 +32,11 @@ pub struct Program {
 }
 
 /// Every program.
-pub const PROGRAMS: [&Program; 5] =
-    [&gate::PROGRAM, &interleave::PROGRAM, &sched::PROGRAM, &spread::PROGRAM, &store::PROGRAM];
+pub const PROGRAMS: [&Program; 6] = [
+    &gate::PROGRAM,
+    &interleave::PROGRAM,
+    &merge::PROGRAM,
+    &sched::PROGRAM,
+    &spread::PROGRAM,
+    &store::PROGRAM,
+];

@@ -29,6 +29,9 @@ struct Arguments {
     /// Give up after so many failures.
     #[arg(long, default_value_t = 3)]
     failures: usize,
+    /// Print what the rules of `merge` cost instead. Takes a minute.
+    #[arg(long, conflicts_with_all = ["seeds", "first", "seed"])]
+    table: bool,
 }
 
 fn programs() -> impl TypedValueParser<Value = &'static Program> {
@@ -40,7 +43,15 @@ fn programs() -> impl TypedValueParser<Value = &'static Program> {
 }
 
 fn main() -> ExitCode {
-    let Arguments { program, seeds, first, seed, failures } = Arguments::parse();
+    let Arguments { program, seeds, first, seed, failures, table } = Arguments::parse();
+    if table {
+        if program.name != sim::merge::PROGRAM.name {
+            eprintln!("only `merge` has a table");
+            return ExitCode::FAILURE;
+        }
+        print!("{}", sim::merge::table());
+        return ExitCode::SUCCESS;
+    }
     if let Some(seed) = seed {
         let (log, ending) = replay(program, seed);
         print!("{log}");
