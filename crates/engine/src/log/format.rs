@@ -105,7 +105,7 @@ impl Bad {
 }
 
 /// Which keys a file may hold, and who wrote it.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) struct Layout {
     /// Of so many partitions ...
     pub(super) partitions: u16,

@@ -6,7 +6,7 @@
 //! they come to count. So a deletion is remembered as long as a put with a smaller sequence is
 //! under way.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use policy::merge::{Death, Fill, Group, Groups, Life, Merges, Placed, PutLimits, Sealed, Written};
@@ -21,7 +21,7 @@ use super::index::{Index, Place};
 use super::writer::Writer;
 
 /// Which files records go to: one is open at a time for each.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Stream {
     /// The volume, by its position.
     pub(super) seat: usize,
@@ -178,7 +178,7 @@ pub(super) struct State {
     pub(super) index: Index,
     pub(super) files: BTreeMap<FileId, Facts>,
     pub(super) seats: Vec<Seat>,
-    pub(super) writers: HashMap<Stream, Arc<Writer>>,
+    pub(super) writers: BTreeMap<Stream, Arc<Writer>>,
     /// The next sequence: bytes of records put so far.
     pub(super) sequence: u64,
     /// Below this, sequences may be used.
@@ -196,7 +196,7 @@ impl State {
             index: Index::default(),
             files: BTreeMap::new(),
             seats,
-            writers: HashMap::new(),
+            writers: BTreeMap::new(),
             sequence: 0,
             sequence_end: 0,
             next_file: 0,

@@ -220,13 +220,15 @@ fn tell(what: &str, report: &Report, say: &dyn Fn(String)) -> bool {
 impl Found {
     fn of(report: &Report) -> Self {
         let findings =
-            report.findings.iter().map(|Finding { volume, name, problem, elsewhere }| FindingFound {
-                volume: volume.clone(),
-                object: name.clone(),
-                problem: words(problem),
-                lost: problem.is_loss(),
-                harmless: is_harmless(problem),
-                elsewhere: *elsewhere,
+            report.findings.iter().map(|Finding { volume, name, problem, elsewhere }| {
+                FindingFound {
+                    volume: volume.clone(),
+                    object: name.clone(),
+                    problem: words(problem),
+                    lost: problem.is_loss(),
+                    harmless: is_harmless(problem),
+                    elsewhere: *elsewhere,
+                }
             });
         Self { objects: report.objects, bytes: report.bytes, findings: findings.collect() }
     }

@@ -220,7 +220,7 @@ fn a_short_file_gets_every_default() {
         jobs = 4
         subcompactions = 2
         cache = "256MiB"
-        cache_policy = "s3-fifo"
+        cache_policy = "lrfu"
         prefetch = true
         rewarm = true
         listen = "127.0.0.1:6380"

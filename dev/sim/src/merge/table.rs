@@ -29,7 +29,7 @@ pub fn at_peak(shape: Shape, figures: &Figures, seed: u64) -> Figures {
     let first = greedy(figures.peak);
     // It overshoots by what is put between two looks.
     let over = first.peak - figures.peak;
-    if over < 5e-4 || over > 0.02 { first } else { greedy(figures.peak - over) }
+    if !(5e-4..=0.02).contains(&over) { first } else { greedy(figures.peak - over) }
 }
 
 /// Every figure, as text.
