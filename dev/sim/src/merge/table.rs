@@ -4,7 +4,7 @@ use policy::merge::{Rule, Settings, Triggers};
 
 use super::{Figures, Lifetimes, Shape, play};
 
-const SEED: u64 = 7;
+pub(super) const SEED: u64 = 7;
 
 /// The published rules as they were published: no emergency, and of Bitcask's triggers the one share.
 pub(super) fn published(rule: Rule) -> Settings {
