@@ -235,7 +235,6 @@ fn without_a_volume_its_tables_are_named_and_all_others_served() {
     // The second opening turns the log of the first into a table.
     place.serve().stop();
     let file = std::fs::read_to_string(place.file()).expect("it is there");
-    let mut served = 0;
     for volume in ["s2", "s3", "s4"] {
         let lost = tables(&place, volume);
         assert!(lost > 0);
@@ -258,11 +257,11 @@ fn without_a_volume_its_tables_are_named_and_all_others_served() {
 
         match place.try_serve() {
             Ok(server) => {
-                served += 1;
                 without(&place, &server, volume, lost);
                 server.stop();
             }
-            // One of them has the record that says how keys are kept.
+            // A table that may have the record that says how keys are kept is there: as long as RocksDB has
+            // not compacted, on any of them.
             Err(log) => {
                 let named = format!("volume {volume} is away");
                 assert!(log.contains("the keys of the store") && log.contains(&named), "{log}");
@@ -270,8 +269,6 @@ fn without_a_volume_its_tables_are_named_and_all_others_served() {
         }
         std::fs::rename(place.path("elsewhere"), place.path(volume)).expect("a rename");
     }
-    // How many hold that record depends on when RocksDB compacted.
-    assert!(served >= 1, "{served}");
     place.write(&file);
     let server = place.serve();
     check_all(&mut server.client(), 1);
