@@ -1,5 +1,8 @@
 //! Copies of a database: backups, checkpoints, and column families that move house.
 
+use policy::placement::VolumeId;
+use policy::purpose::{Io, Origin, Step};
+use pool::Kind;
 use pool::spread::Spread;
 use rocks::{Db, Settings};
 use rust_rocksdb::backup::{BackupEngine, BackupEngineOptions, RestoreOptions};
@@ -7,9 +10,11 @@ use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{Env, ImportColumnFamilyOptions};
 use volume::Clock;
 use volume::mem::Mem;
+use volume::task::block_on;
 
 use crate::support::{
-    check, compact, fill, key, open, open_families, options, pool, try_open_at, value, volumes,
+    check, compact, fill, key, label, names, open, open_families, opening, options, plain, pool,
+    pool_of, try_open_at, value, volumes,
 };
 
 const VOLUMES: usize = 4;
@@ -114,6 +119,59 @@ fn backups_on_the_local_disk_outlive_the_pool() {
     check_filled(&open_at(&pool, "other/restored"));
 }
 
+/// Has every table lie on two volumes, one of them the last.
+fn copy_tables(pool: &Spread) {
+    let last = VolumeId(VOLUMES as u16 - 1);
+    for object in pool.objects().into_iter().filter(|object| object.kind == Kind::Table) {
+        let is_on_last = object.copies[0].layout.volumes().contains(&last);
+        let to = if is_on_last { VolumeId(1) } else { last };
+        block_on(pool.copy(object.id, to, Io::new(Origin::Copy, Step::Data))).expect("a copy");
+    }
+}
+
+/// The tables of the database itself, by name.
+fn tables(pool: &Spread) -> usize {
+    let names = names(pool, "kv/").into_iter();
+    names
+        .filter(|name| name.as_str().ends_with(".sst") && !name.as_str()[3..].contains('/'))
+        .count()
+}
+
+#[test]
+fn tables_with_copies_are_backed_up_once_and_any_copy_will_do() {
+    let disk = tempfile::tempdir().unwrap();
+    let path = disk.path().to_str().expect("a path that is text");
+    let local = Env::new().unwrap();
+    let volumes = volumes(VOLUMES);
+    let opening = || opening().meta([label(0)]);
+    let backed_up = || std::fs::read_dir(disk.path().join("shared_checksum")).unwrap().count();
+    {
+        let pool = pool_of(plain(&volumes), opening()).unwrap();
+        let db = filled(&pool);
+        copy_tables(&pool);
+        Checkpoint::new(&db).unwrap().create_checkpoint("/kept").unwrap();
+        backups(&db, path, Some(&local)).create_new_backup(&db).unwrap();
+        assert_eq!(backed_up(), tables(&pool));
+        drop(db);
+        block_on(pool.close()).unwrap();
+    }
+    // The last volume is lost, and with it a copy of each table.
+    let pool = pool_of(plain(&volumes[..VOLUMES - 1]), opening().allow_away()).unwrap();
+    let db = open(&pool);
+    check_filled(&db);
+    check_filled(&open_at(&pool, "kv/kept"));
+    let mut engine = backups(&db, path, Some(&local));
+    engine.create_new_backup_flush(&db, true).unwrap();
+    assert!(backed_up() > 1 && engine.get_backup_info().len() == 2);
+    engine.verify_backup(2).unwrap();
+    drop((engine, db));
+
+    let other = self::pool(&self::volumes(2));
+    let beside = open_at(&other, "other");
+    restore(&mut backups(&beside, path, Some(&local)), "/restored");
+    check_filled(&open_at(&other, "other/restored"));
+}
+
 #[test]
 fn checkpoints_hold_what_was_written_before_with_the_log_or_without() {
     let volumes = volumes(VOLUMES);
@@ -180,8 +238,8 @@ fn a_backup_with_a_flipped_byte_is_found_and_not_restored() {
     let db = filled(&pool);
     let mut engine = backups(&db, "/backups", None);
     engine.create_new_backup(&db).unwrap();
-    let name = crate::support::names(&pool, "kv/backups/shared_checksum/");
-    let stat = volume::task::block_on(pool.stat(&name[0])).unwrap();
+    let name = names(&pool, "kv/backups/shared_checksum/");
+    let stat = block_on(pool.stat(&name[0])).unwrap();
     let leaf = volume::Name::new(&format!("o{}.tab", stat.id)).unwrap();
     volumes[0].damage(&leaf, stat.len / 2, |byte| *byte ^= 4);
     let restored = engine.restore_from_latest_backup("/back", "/back", &RestoreOptions::default());
