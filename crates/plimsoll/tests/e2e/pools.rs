@@ -225,7 +225,7 @@ fn what_cannot_be_done_says_which_volume_and_what_to_do() {
 }
 
 #[test]
-fn without_a_volume_its_tables_are_named_and_all_others_served() {
+fn without_a_volume_its_tables_are_named_and_it_serves_or_says_why() {
     let place = Place::new();
     place.write(&settings(&place, &["s1", "s2", "s3", "s4"], "meta = [\"s1\"]\n"));
     let server = place.serve();
