@@ -1,5 +1,7 @@
 //! One run of one scheme: what its operations took, and what each volume did.
 
+use std::time::Duration;
+
 use policy::latency::Times;
 
 use super::{Outcome, balance};
@@ -130,6 +132,19 @@ impl Measured {
         (0..self.volumes()).map(|volume| self.iops(volume)).sum::<f64>() / self.line_of_all()
     }
 
+    /// The same from one time to another, counted from the first sample on. Not a number where none lies in
+    /// between.
+    #[must_use]
+    pub fn used_between(&self, from: Duration, to: Duration) -> f64 {
+        let Some(first) = self.outcome.samples.first() else { return f64::NAN };
+        let within = |sample: &&Sample| (from..to).contains(&sample.at.saturating_sub(first.at));
+        let samples: Vec<_> = self.outcome.samples.iter().filter(within).collect();
+        let iops = |sample: &&Sample| {
+            (0..self.volumes()).map(|volume| self.iops_at(sample, volume)).sum::<f64>()
+        };
+        samples.iter().map(iops).sum::<f64>() / samples.len() as f64 / self.line_of_all()
+    }
+
     /// Tokens of copies, as a part of what is paid for.
     #[must_use]
     pub fn used_by_copies(&self) -> f64 {
@@ -194,8 +209,6 @@ impl Measured {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// Two volumes of 100 for ten seconds: 900 and 800 reads, 50 others each, of which 20 copies.
@@ -224,5 +237,19 @@ mod tests {
         assert_eq!(run.spread(), (0.93 - 0.83) / 0.93);
         assert_eq!(run.spread_of_reads(), 1.0 / 9.0);
         assert!((run.deviation() - 0.05).abs() < 1e-12, "{}", run.deviation());
+    }
+
+    #[test]
+    fn a_part_of_the_time_has_the_samples_that_lie_in_it() {
+        let mut run = run();
+        let early = &run.outcome.samples[0];
+        let late =
+            Sample { at: early.at + Duration::from_secs(1), rates: vec![0.0; 8], ..early.clone() };
+        run.outcome.samples.push(late);
+        let [zero, one, two] = [0, 1, 2].map(Duration::from_secs);
+        assert_eq!(run.used_between(zero, one), (93.0 + 83.0) / 200.0);
+        assert_eq!(run.used_between(one, two), 0.0);
+        assert_eq!(run.used_between(zero, two), (93.0 + 83.0) / 400.0);
+        assert!(run.used_between(two, two).is_nan());
     }
 }

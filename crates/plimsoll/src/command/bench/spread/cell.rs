@@ -178,17 +178,17 @@ fn one(
     settings: &Settings,
     start: Instant,
 ) -> anyhow::Result<Measured> {
-    // What is copied before the time that is measured is no part of it.
+    // What is copied before the time that is measured is no part of it, and a volume that joins joins then.
     let clock = stand.store.clock();
     let (before, outcome) = std::thread::scope(|scope| {
         let looking = scope.spawn(|| {
             block_on(clock.sleep_until(start + settings.lead));
-            stand.copies()
+            stand.join().map(|()| stand.copies())
         });
         let outcome = bench.run(settings, &stand.counts(), start);
         (looking.join().expect("it does not panic"), outcome)
     });
-    let (outcome, after) = (outcome?, stand.copies());
+    let (before, outcome, after) = (before?, outcome?, stand.copies());
     let copies = Copies {
         made: after.made.saturating_sub(before.made),
         bytes: after.bytes.saturating_sub(before.bytes),

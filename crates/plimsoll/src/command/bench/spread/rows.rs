@@ -13,7 +13,8 @@ use bench::ycsb::{Distribution, Workload};
 use super::cell::Case;
 use super::scale::Scale;
 use super::schemes::{
-    BASELINES, COPIED, IOPS, OURS, PLACED, ROUND_ROBIN, SINGLE, Scheme, TANGO, THREE, THREE_OURS,
+    BASELINES, COPIED, GROWN, IOPS, OURS, PLACED, ROUND_ROBIN, SINGLE, Scheme, TANGO, THREE,
+    THREE_OURS,
 };
 
 type Tell = Box<dyn Fn(&mut Sheet<'_>, &[Arc<Cell>])>;
@@ -34,7 +35,19 @@ const READS: [u32; 6] = [100, 90, 80, 70, 60, 50];
 
 /// Every row, in the order of their numbers.
 pub(super) fn all(scale: &Scale) -> Vec<Row> {
-    vec![b17(), b17w(), b18(), b19(), b20(), b21(), b22(), b23(scale), b24(), b24t(scale)]
+    vec![
+        b17(),
+        b17w(),
+        b18(),
+        b19(),
+        b20(),
+        b20g(scale),
+        b21(),
+        b22(),
+        b23(scale),
+        b24(),
+        b24t(scale),
+    ]
 }
 
 /// Reads and updates, zipfian.
@@ -174,6 +187,40 @@ fn b20() -> Row {
         sheet.check("B20", what, &used, [0.96, f64::INFINITY]);
     };
     Row { id: "B20", cases: vec![mixed(100)], tell: Box::new(tell) }
+}
+
+/// How long a pool is watched after a volume joined, and what counts as the end of it.
+const GROWING: Duration = Duration::from_secs(60);
+const GROWN_FOR: u32 = 3;
+
+/// A volume joins under load: people want its operations without a restart.
+fn b20g(scale: &Scale) -> Row {
+    let time = GROWING.min(scale.time);
+    let case = Case {
+        name: "100 % reads, a volume joins".into(),
+        schemes: vec![GROWN],
+        time: Some(time),
+        // As many as for six from the start.
+        threads: Some(scale.threads),
+        ..mixed(100)
+    };
+    let tell = move |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+        let part = time / GROWN_FOR;
+        for nth in 0..GROWN_FOR {
+            let [from, to] = [part * nth, part * (nth + 1)];
+            let used = cells[0].of(GROWN.name, |run| run.used_between(from, to));
+            let what = format!(
+                "share of six volumes' paid operations that is used, {} to {} s after the sixth joined",
+                from.as_secs(),
+                to.as_secs()
+            );
+            match nth + 1 < GROWN_FOR {
+                true => sheet.figures("B20g", &what, "", &[(GROWN.name, used)]),
+                false => sheet.check("B20g", &what, &used, [0.95, f64::INFINITY]),
+            }
+        }
+    };
+    Row { id: "B20g", cases: vec![case], tell: Box::new(tell) }
 }
 
 fn b21() -> Row {

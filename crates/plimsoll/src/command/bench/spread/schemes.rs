@@ -48,6 +48,8 @@ pub(super) struct Scheme {
     pub(super) placed: Placed,
     /// Which tables get a second copy later.
     pub(super) migrate: Policy,
+    /// Whether one more volume joins when the lead is over.
+    pub(super) grows: bool,
     /// What people are told of it.
     pub(super) about: &'static str,
 }
@@ -58,6 +60,7 @@ pub(super) const SINGLE: Scheme = Scheme {
     volumes: 1,
     placed: Placed::Single,
     migrate: Policy::Off,
+    grows: false,
     about: "one large volume, which is paid for as many operations as each of the others",
 };
 
@@ -66,6 +69,7 @@ pub(super) const ROUND_ROBIN: Scheme = Scheme {
     volumes: VOLUMES,
     placed: Placed::RoundRobin,
     migrate: Policy::Off,
+    grows: false,
     about: "tables in turn",
 };
 
@@ -106,6 +110,15 @@ pub(super) const OURS: Scheme = Scheme {
     about: "tables apart from those of the next level they overlap, then by load; copies of hot tables, as \
             few as level the volumes",
     ..ROUND_ROBIN
+};
+
+/// A pool that is given its last volume under load.
+pub(super) const GROWN: Scheme = Scheme {
+    name: "ours, 5 + 1",
+    volumes: VOLUMES - 1,
+    grows: true,
+    about: "ours on five volumes, and a sixth, empty, when the lead is over",
+    ..OURS
 };
 
 /// Its parts, each alone.

@@ -3,8 +3,8 @@
 //! Where tables lie is a matter of how they came there, so each placement loads a database of its own, from
 //! the same seed; schemes that differ in what they do later start from forks of one.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -95,8 +95,15 @@ impl Image {
     /// A fork of it on simulated volumes, which nothing limits yet.
     pub(super) fn open(&self, scheme: &Scheme, clock: &Clock) -> anyhow::Result<Stand> {
         let forks: Vec<_> = self.mems.iter().map(|mem| mem.fork(mem.label())).collect();
-        let (store, copies) = open(&forks, scheme, &self.scale, clock)?;
-        Ok(Stand { store, contract: contract()?, copies })
+        let (store, mut copies) = open(&forks, scheme, &self.scale, clock)?;
+        let contract = contract()?;
+        let joins = scheme.grows.then(|| {
+            let blank = Mem::new(&label(forks.len() + 1));
+            let (volume, counted) = watched(&blank, &contract);
+            copies.push(counted);
+            volume
+        });
+        Ok(Stand { store, contract, copies, joins })
     }
 }
 
@@ -123,8 +130,10 @@ fn count(device: &Device, copies: &CopyOps, counted: Counted) -> u64 {
 pub(super) struct Stand {
     pub(super) store: Store,
     contract: Contract,
-    /// Of each volume.
-    copies: Vec<CopyOps>,
+    /// Of each volume, by its label.
+    copies: Vec<(String, CopyOps)>,
+    /// The volume that is to join it.
+    joins: Option<Volume>,
 }
 
 impl Stand {
@@ -133,16 +142,30 @@ impl Stand {
         self.store.devices().here().iter().for_each(|device| device.set_contract(&self.contract));
     }
 
-    /// What counts of each volume while a run goes on.
+    /// Takes the volume in that is to join, if there is one, while everything goes on.
+    pub(super) fn join(&self) -> anyhow::Result<()> {
+        let Some(volume) = &self.joins else { return Ok(()) };
+        self.store.add_volume(volume).context("taking in one more volume")
+    }
+
+    /// What counts of each volume while a run goes on: nothing of one that has not joined.
     pub(super) fn counts(&self) -> Vec<Tally<'_>> {
-        let devices = self.store.devices().here().into_iter().zip(&self.copies);
-        let of = |(device, copies): (Arc<Device>, _)| {
+        let devices = self.store.devices();
+        let of = |(label, copies): &'_ (String, CopyOps)| {
+            let known = Arc::new(OnceLock::new());
             Counted::ALL.map(|counted| {
-                let device = Arc::clone(&device);
-                Tally::new(move || count(&device, copies, counted))
+                let (label, copies, known) = (label.clone(), copies.clone(), Arc::clone(&known));
+                Tally::new(move || {
+                    if known.get().is_none()
+                        && let Some(device) = devices.get(&label)
+                    {
+                        let _another = known.set(device);
+                    }
+                    known.get().map_or(0, |device| count(device, &copies, counted))
+                })
             })
         };
-        devices.flat_map(of).collect()
+        self.copies.iter().flat_map(of).collect()
     }
 
     /// Copies that were made so far.
@@ -178,12 +201,20 @@ impl Stand {
     }
 }
 
+/// A simulated volume on `mem`, and what counts its copies.
+fn watched(mem: &Mem, contract: &Contract) -> (Volume, (String, CopyOps)) {
+    let copies = CopyOps::default();
+    let watched = Watched { inner: mem.clone(), copies: copies.clone() };
+    let volume = Volume::other(mem.label(), watched, contract.clone()).simulated();
+    (volume, (mem.label().to_owned(), copies))
+}
+
 fn open(
     mems: &[Mem],
     scheme: &Scheme,
     scale: &Scale,
     clock: &Clock,
-) -> anyhow::Result<(Store, Vec<CopyOps>)> {
+) -> anyhow::Result<(Store, Vec<(String, CopyOps)>)> {
     let options = Options {
         memory: MEMORY,
         memtable: Some(scale.memtable),
@@ -204,11 +235,7 @@ fn open(
         rocks.set_level_compaction_dynamic_level_bytes(false);
     });
     let wide = wide()?;
-    let copies: Vec<_> = mems.iter().map(|_| CopyOps::default()).collect();
-    let volumes = mems.iter().zip(&copies).map(|(mem, copies)| {
-        let watched = Watched { inner: mem.clone(), copies: copies.clone() };
-        Volume::other(mem.label(), watched, wide.clone()).simulated()
-    });
+    let (volumes, copies): (Vec<_>, Vec<_>) = mems.iter().map(|mem| watched(mem, &wide)).unzip();
     let store = Store::builder()
         .volumes(volumes)
         .opening(scheme.placed.opening())
