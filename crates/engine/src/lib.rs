@@ -4,3 +4,4 @@
 pub mod keyspace;
 pub mod kv;
 pub mod log;
+pub mod series;

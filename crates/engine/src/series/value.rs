@@ -1,0 +1,290 @@
+//! What a field holds: values, their kinds, and columns of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The kind of a field's values: fixed for each field of a measurement by the first value written.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[repr(u8)]
+pub enum Kind {
+    /// A double.
+    Float = 0,
+    /// A signed integer.
+    Integer = 1,
+    /// An unsigned integer.
+    Unsigned = 2,
+    /// True or false.
+    Boolean = 3,
+    /// Text in UTF-8.
+    Text = 4,
+}
+
+impl Kind {
+    /// The kind of this number, as stored.
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Float, Self::Integer, Self::Unsigned, Self::Boolean, Self::Text]
+            .into_iter()
+            .find(|&kind| kind as u8 == byte)
+    }
+
+    /// Whether means and sums of its values make sense.
+    #[must_use]
+    pub fn is_number(self) -> bool {
+        matches!(self, Self::Float | Self::Integer | Self::Unsigned)
+    }
+}
+
+/// The names InfluxDB has for them.
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Float => "float",
+            Self::Integer => "integer",
+            Self::Unsigned => "unsigned",
+            Self::Boolean => "boolean",
+            Self::Text => "string",
+        })
+    }
+}
+
+/// One value, borrowed from where it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// See [`Kind::Float`].
+    Float(f64),
+    /// See [`Kind::Integer`].
+    Integer(i64),
+    /// See [`Kind::Unsigned`].
+    Unsigned(u64),
+    /// See [`Kind::Boolean`].
+    Boolean(bool),
+    /// See [`Kind::Text`].
+    Text(&'a str),
+}
+
+impl Value<'_> {
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Float(_) => Kind::Float,
+            Self::Integer(_) => Kind::Integer,
+            Self::Unsigned(_) => Kind::Unsigned,
+            Self::Boolean(_) => Kind::Boolean,
+            Self::Text(_) => Kind::Text,
+        }
+    }
+
+    /// The nearest double; none for what is no number.
+    #[must_use]
+    pub fn as_f64(&self) -> Option<f64> {
+        match *self {
+            Self::Float(value) => Some(value),
+            Self::Integer(value) => Some(value as f64),
+            Self::Unsigned(value) => Some(value as f64),
+            Self::Boolean(_) | Self::Text(_) => None,
+        }
+    }
+
+    /// The same value, owned.
+    #[must_use]
+    pub fn to_scalar(&self) -> Scalar {
+        match *self {
+            Self::Float(value) => Scalar::Float(value),
+            Self::Integer(value) => Scalar::Integer(value),
+            Self::Unsigned(value) => Scalar::Unsigned(value),
+            Self::Boolean(value) => Scalar::Boolean(value),
+            Self::Text(value) => Scalar::Text(value.into()),
+        }
+    }
+}
+
+/// One value that owns its text.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Scalar {
+    /// See [`Kind::Float`].
+    Float(f64),
+    /// See [`Kind::Integer`].
+    Integer(i64),
+    /// See [`Kind::Unsigned`].
+    Unsigned(u64),
+    /// See [`Kind::Boolean`].
+    Boolean(bool),
+    /// See [`Kind::Text`].
+    Text(Arc<str>),
+}
+
+impl Scalar {
+    /// The value it owns.
+    #[must_use]
+    pub fn as_value(&self) -> Value<'_> {
+        match self {
+            Self::Float(value) => Value::Float(*value),
+            Self::Integer(value) => Value::Integer(*value),
+            Self::Unsigned(value) => Value::Unsigned(*value),
+            Self::Boolean(value) => Value::Boolean(*value),
+            Self::Text(value) => Value::Text(value),
+        }
+    }
+}
+
+/// A column of values of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Values {
+    /// See [`Kind::Float`].
+    Float(Vec<f64>),
+    /// See [`Kind::Integer`].
+    Integer(Vec<i64>),
+    /// See [`Kind::Unsigned`].
+    Unsigned(Vec<u64>),
+    /// See [`Kind::Boolean`].
+    Boolean(Vec<bool>),
+    /// See [`Kind::Text`]. Equal texts of a block share their bytes.
+    Text(Vec<Arc<str>>),
+}
+
+/// Does the same to whichever column it is.
+macro_rules! each {
+    ($values:expr, $column:ident => $do:expr) => {
+        match $values {
+            Values::Float($column) => $do,
+            Values::Integer($column) => $do,
+            Values::Unsigned($column) => $do,
+            Values::Boolean($column) => $do,
+            Values::Text($column) => $do,
+        }
+    };
+}
+
+impl Values {
+    /// An empty column.
+    #[must_use]
+    pub fn new(kind: Kind) -> Self {
+        match kind {
+            Kind::Float => Self::Float(Vec::new()),
+            Kind::Integer => Self::Integer(Vec::new()),
+            Kind::Unsigned => Self::Unsigned(Vec::new()),
+            Kind::Boolean => Self::Boolean(Vec::new()),
+            Kind::Text => Self::Text(Vec::new()),
+        }
+    }
+
+    /// The kind of its values.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Float(_) => Kind::Float,
+            Self::Integer(_) => Kind::Integer,
+            Self::Unsigned(_) => Kind::Unsigned,
+            Self::Boolean(_) => Kind::Boolean,
+            Self::Text(_) => Kind::Text,
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        each!(self, column => column.len())
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value at a position.
+    ///
+    /// # Panics
+    /// When there is none: the caller counts wrong.
+    #[must_use]
+    pub fn get(&self, at: usize) -> Value<'_> {
+        match self {
+            Self::Float(column) => Value::Float(column[at]),
+            Self::Integer(column) => Value::Integer(column[at]),
+            Self::Unsigned(column) => Value::Unsigned(column[at]),
+            Self::Boolean(column) => Value::Boolean(column[at]),
+            Self::Text(column) => Value::Text(&column[at]),
+        }
+    }
+
+    /// Appends a value.
+    ///
+    /// # Panics
+    /// When it is of another kind: kinds are checked where points come in.
+    pub fn push(&mut self, value: Value<'_>) {
+        match (self, value) {
+            (Self::Float(column), Value::Float(value)) => column.push(value),
+            (Self::Integer(column), Value::Integer(value)) => column.push(value),
+            (Self::Unsigned(column), Value::Unsigned(value)) => column.push(value),
+            (Self::Boolean(column), Value::Boolean(value)) => column.push(value),
+            (Self::Text(column), Value::Text(value)) => column.push(value.into()),
+            (column, value) => panic!("a {} in a column of {}s", value.kind(), column.kind()),
+        }
+    }
+
+    /// Lets go of all but the first `len`.
+    pub fn truncate(&mut self, len: usize) {
+        each!(self, column => column.truncate(len));
+    }
+
+    /// Last value first.
+    pub fn reverse(&mut self) {
+        each!(self, column => column.reverse());
+    }
+}
+
+/// Points of one series, in the order they were asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Points {
+    /// Nanoseconds since 1970.
+    pub times: Vec<i64>,
+    /// As many values.
+    pub values: Values,
+}
+
+impl Points {
+    /// No points yet.
+    #[must_use]
+    pub fn new(kind: Kind) -> Self {
+        Self { times: Vec::new(), values: Values::new(kind) }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.times.is_empty()
+    }
+
+    /// Appends a point.
+    ///
+    /// # Panics
+    /// As for [`Values::push`].
+    pub fn push(&mut self, time: i64, value: Value<'_>) {
+        self.times.push(time);
+        self.values.push(value);
+    }
+
+    /// Lets go of all but the first `len`.
+    pub fn truncate(&mut self, len: usize) {
+        self.times.truncate(len);
+        self.values.truncate(len);
+    }
+
+    /// Last point first.
+    pub fn reverse(&mut self) {
+        self.times.reverse();
+        self.values.reverse();
+    }
+
+    /// The points, one by one.
+    pub fn iter(&self) -> impl Iterator<Item = (i64, Value<'_>)> {
+        self.times.iter().enumerate().map(|(at, &time)| (time, self.values.get(at)))
+    }
+}
