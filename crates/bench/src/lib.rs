@@ -3,6 +3,7 @@
 //! A bench is a function of [`Options`] that gives a [`report::Report`]. What it measures runs on the
 //! real layers, in virtual time wherever the question allows it.
 
+pub mod compare;
 pub mod contract;
 pub mod drive;
 pub mod mixgraph;

@@ -70,6 +70,12 @@ impl Median {
     }
 }
 
+/// The value in the middle; not a number of nothing.
+#[must_use]
+pub fn median(values: &[f64]) -> f64 {
+    Median::of(values).map_or(f64::NAN, |median| median.median)
+}
+
 /// The rank of the lower end among `n` values: the largest for which the true median lies below it in
 /// at most 2.5 % of cases, that is, for which so few of `n` tosses of a coin are heads.
 fn outside(n: usize) -> usize {

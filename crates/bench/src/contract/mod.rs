@@ -11,11 +11,17 @@
 //! here is what becomes of the figures. A figure of a cell is the median of its runs; a ratio of two schemes
 //! is the median of the ratios of runs with the same seed, which ran at the same time or in turn.
 
-mod late;
 mod measured;
 mod plots;
 mod sheet;
 
-pub use late::Late;
 pub use measured::{Counted, Measured, wait_quantile};
-pub use sheet::{Better, Cell, Sheet, Side, median};
+pub use sheet::{Better, Sheet};
+
+pub use crate::compare::Late;
+pub use crate::stats::median;
+
+/// A case, measured under every scheme.
+pub type Cell = crate::compare::Cell<Measured>;
+/// One scheme in it.
+pub type Side = crate::compare::Side<Measured>;

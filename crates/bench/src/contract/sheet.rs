@@ -3,91 +3,13 @@
 use policy::purpose::Class;
 use policy::units::MIB;
 
-use super::{Counted, Late, Measured, plots};
-use crate::report::{Report, Table};
-use crate::stats::Interval;
+use super::{Cell, Counted, Measured, Side, plots};
+use crate::compare::Figure;
+use crate::report::Report;
+use crate::stats::median;
 
 /// What a timer's error may be of the latency a band asks for.
 const ERROR_MAX: f64 = 0.2;
-
-/// One scheme in a case.
-#[derive(Clone, Debug)]
-pub struct Side {
-    /// Its name.
-    pub scheme: String,
-    /// One for each seed.
-    pub runs: Vec<Measured>,
-    /// One in the open loop, if that was asked for.
-    pub open: Option<Measured>,
-}
-
-/// A case, measured.
-#[derive(Clone, Debug)]
-pub struct Cell {
-    /// What was run.
-    pub case: String,
-    /// The schemes.
-    pub sides: Vec<Side>,
-    /// The machine's part of latencies, in each run.
-    pub late: Vec<Late>,
-    /// Whether the schemes ran at the same time.
-    pub together: bool,
-}
-
-impl Cell {
-    /// The runs of a scheme.
-    ///
-    /// # Panics
-    /// When it is not in this case: whoever asks has put the case together.
-    #[must_use]
-    pub fn side(&self, scheme: &str) -> &Side {
-        let side = self.sides.iter().find(|side| side.scheme == scheme);
-        side.unwrap_or_else(|| panic!("{scheme} is not in {}", self.case))
-    }
-
-    /// A figure of every run of a scheme.
-    #[must_use]
-    pub fn of(&self, scheme: &str, figure: impl Fn(&Measured) -> f64) -> Vec<f64> {
-        self.side(scheme).runs.iter().map(figure).collect()
-    }
-
-    /// What the part `part` of bare sleeps was late at most, in microseconds: the median of the runs.
-    #[must_use]
-    pub fn late_us(&self, part: f64) -> f64 {
-        median(&self.late.iter().map(|late| late.us(part)).collect::<Vec<_>>())
-    }
-
-    /// What bare sleeps were late in the mean.
-    #[must_use]
-    pub fn late_mean_us(&self) -> f64 {
-        median(&self.late.iter().map(Late::mean_us).collect::<Vec<_>>())
-    }
-
-    /// Processor time that was taken, in percent of that of all processors.
-    #[must_use]
-    pub fn busy_percent(&self) -> f64 {
-        median(&self.late.iter().map(Late::busy_percent).collect::<Vec<_>>())
-    }
-
-    /// The same of everybody on the machine.
-    #[must_use]
-    pub fn machine_percent(&self) -> f64 {
-        median(&self.late.iter().map(Late::machine_percent).collect::<Vec<_>>())
-    }
-
-    /// The ratio of a figure of two schemes, run by run.
-    #[must_use]
-    pub fn ratios(&self, one: &str, other: &str, figure: impl Fn(&Measured) -> f64) -> Vec<f64> {
-        let (one, other) = (self.of(one, &figure), self.of(other, &figure));
-        one.into_iter().zip(other).map(|(one, other)| one / other).collect()
-    }
-}
-
-/// The value in the middle; not a number of nothing.
-#[must_use]
-pub fn median(values: &[f64]) -> f64 {
-    crate::stats::Median::of(values).map_or(f64::NAN, |median| median.median)
-}
 
 /// What a latency of a scheme has to stay below for a check to hold, and how exact the timer is about it.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +29,21 @@ impl Better {
         self.error_us <= ERROR_MAX * self.limit_us
     }
 }
+
+/// What people see of a run.
+const FIGURES: [Figure<Measured>; 11] = [
+    ("", "op/s", Measured::qps),
+    ("mean", "us", Measured::mean_us),
+    ("p50", "us", |run| run.quantile_us(0.5)),
+    ("p99", "us", |run| run.quantile_us(0.99)),
+    ("p99.9", "us", |run| run.quantile_us(0.999)),
+    ("device p99, reads", "", |run| run.device_us(Class::Foreground, 0.99)),
+    ("gate p99, reads", "", |run| run.wait_us(Class::Foreground, 0.99)),
+    ("I/Os a read", "", Measured::ios_per_read),
+    ("% hits", "", Measured::hit_percent),
+    ("% of the line", "", Measured::used_percent),
+    ("overdrafts", "", |run| run.count(Counted::Overdrafts) as f64),
+];
 
 /// Writes cells to a report.
 pub struct Sheet<'r> {
@@ -166,28 +103,17 @@ impl<'r> Sheet<'r> {
                 }
             }
         }
-        let (late, busy) = (cell.late_us(0.99), cell.busy_percent());
-        self.report.row(id, case, "bare sleep, p99 late", late, "us");
-        self.report.row(id, case, "this bench", busy, "% of processors");
-        self.report.row(id, case, "everybody", cell.machine_percent(), "% of processors");
+        self.report.machine_of(id, cell);
         if !self.told.iter().any(|(_, told)| told == case) {
-            self.report.tables.push(table(id, cell));
-            let plots = plots::of(id, cell);
-            self.report.plots.extend(plots);
+            self.report.cell(id, cell, &FIGURES);
+            self.report.plots.extend(plots::of(id, cell));
         }
         self.told.push((id.into(), case.clone()));
     }
 
     /// Ratios of a row as rows of the report, and a line each in its table for people.
     pub fn ratios(&mut self, id: &str, what: &str, unit: &str, of: &[(&str, Vec<f64>)]) {
-        for (scheme, values) in of {
-            self.report.median(id, what, scheme, values, unit);
-        }
-        self.report.tables.push(Table {
-            title: format!("{id}: {what}, {unit}"),
-            columns: of.iter().map(|(scheme, _)| (*scheme).to_owned()).collect(),
-            lines: vec![(String::new(), of.iter().map(|(_, v)| Some(median(v))).collect())],
-        });
+        self.report.compared(id, what, unit, of);
     }
 
     /// A check of a ratio or another figure of several runs: of its median. Where the timer's error is too
@@ -227,51 +153,5 @@ impl<'r> Sheet<'r> {
             schemes.join(", ")
         );
         self.report.check("all", &what, overdrafts as f64, [0.0, 0.0]);
-    }
-}
-
-/// What people see of a cell: the figures of each scheme, and of its run in the open loop.
-fn table(id: &str, cell: &Cell) -> Table {
-    type Figure = (&'static str, fn(&Measured) -> f64);
-    const FIGURES: [Figure; 11] = [
-        ("op/s", Measured::qps),
-        ("mean us", Measured::mean_us),
-        ("p50 us", |run| run.quantile_us(0.5)),
-        ("p99 us", |run| run.quantile_us(0.99)),
-        ("p99.9 us", |run| run.quantile_us(0.999)),
-        ("device p99, reads", |run| run.device_us(Class::Foreground, 0.99)),
-        ("gate p99, reads", |run| run.wait_us(Class::Foreground, 0.99)),
-        ("I/Os a read", Measured::ios_per_read),
-        ("% hits", Measured::hit_percent),
-        ("% of the line", Measured::used_percent),
-        ("overdrafts", |run| run.count(Counted::Overdrafts) as f64),
-    ];
-    let line = |name: String, runs: &[Measured]| {
-        let of = |(_, figure): &Figure| {
-            let value = median(&runs.iter().map(figure).collect::<Vec<_>>());
-            value.is_finite().then_some(value)
-        };
-        (name, FIGURES.iter().map(of).collect())
-    };
-    let lines = cell.sides.iter().flat_map(|side| {
-        let open = side.open.as_ref();
-        let open = open.map(|run| line(format!("{}/open", side.scheme), std::slice::from_ref(run)));
-        std::iter::once(line(side.scheme.clone(), &side.runs)).chain(open)
-    });
-    Table {
-        title: format!("{id}, {}", cell.case),
-        columns: FIGURES.iter().map(|(name, _)| (*name).into()).collect(),
-        lines: lines.collect(),
-    }
-}
-
-impl Report {
-    /// Adds the median of several runs, and the 95 % interval of their mean.
-    pub fn median(&mut self, id: &str, case: &str, scheme: &str, values: &[f64], unit: &str) {
-        self.row(id, case, scheme, median(values), unit);
-        if let Some(interval) = Interval::of(values) {
-            self.row(id, case, &format!("{scheme}, 95 % from"), interval.low, unit);
-            self.row(id, case, &format!("{scheme}, 95 % to"), interval.high, unit);
-        }
     }
 }

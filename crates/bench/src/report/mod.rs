@@ -15,7 +15,7 @@ use serde::Serialize;
 pub use plot::{Axis, Curve, Plot, Stroke};
 pub use table::Table;
 
-use crate::stats::Interval;
+use crate::stats::{Interval, median};
 use crate::{Options, Profile, machine};
 
 /// Everything one bench found. Serialised it is the document of `bench --json`.
@@ -115,6 +115,15 @@ impl Report {
         self.row(id, case, scheme, interval.mean, unit);
         self.row(id, case, &format!("{scheme}, 95 % from"), interval.low, unit);
         self.row(id, case, &format!("{scheme}, 95 % to"), interval.high, unit);
+    }
+
+    /// Adds the median of several runs, and the 95 % interval of their mean.
+    pub fn median(&mut self, id: &str, case: &str, scheme: &str, values: &[f64], unit: &str) {
+        self.row(id, case, scheme, median(values), unit);
+        if let Some(interval) = Interval::of(values) {
+            self.row(id, case, &format!("{scheme}, 95 % from"), interval.low, unit);
+            self.row(id, case, &format!("{scheme}, 95 % to"), interval.high, unit);
+        }
     }
 
     /// Adds a check. A value that is no number was not measured, and does not hold.

@@ -22,7 +22,13 @@ mod sheet;
 pub use hot::HotRange;
 pub use measured::{Copies, Counted, Measured, Paid};
 pub use run::{Bench, Keys, Settings, read_share};
-pub use sheet::{Cell, Sheet, Side};
+pub use sheet::Sheet;
 
-pub use crate::contract::{Late, median};
+pub use crate::compare::Late;
 pub use crate::mixgraph::Outcome;
+pub use crate::stats::median;
+
+/// A case, measured under every scheme.
+pub type Cell = crate::compare::Cell<Measured>;
+/// One scheme in it.
+pub type Side = crate::compare::Side<Measured>;

@@ -2,64 +2,12 @@
 
 use policy::units::MIB;
 
-use super::{Counted, Late, Measured, balance, median, plots};
-use crate::report::{Report, Table};
-
-/// One scheme in a case.
-#[derive(Clone, Debug)]
-pub struct Side {
-    /// Its name.
-    pub scheme: String,
-    /// One for each seed.
-    pub runs: Vec<Measured>,
-}
-
-/// A case, measured.
-#[derive(Clone, Debug)]
-pub struct Cell {
-    /// What was run.
-    pub case: String,
-    /// The schemes.
-    pub sides: Vec<Side>,
-    /// How late the machine's timers were in each run, and how busy it was.
-    pub late: Vec<Late>,
-}
+use super::{Cell, Counted, Measured, Side, balance, plots};
+use crate::compare::Figure;
+use crate::report::Report;
+use crate::stats::median;
 
 impl Cell {
-    /// The runs of a scheme.
-    ///
-    /// # Panics
-    /// When it is not in this case: whoever asks has put the case together.
-    #[must_use]
-    pub fn side(&self, scheme: &str) -> &Side {
-        let side = self.sides.iter().find(|side| side.scheme == scheme);
-        side.unwrap_or_else(|| panic!("{scheme} is not in {}", self.case))
-    }
-
-    /// A figure of every run of a scheme.
-    #[must_use]
-    pub fn of(&self, scheme: &str, figure: impl Fn(&Measured) -> f64) -> Vec<f64> {
-        self.side(scheme).runs.iter().map(figure).collect()
-    }
-
-    /// A figure of two schemes together, run by run.
-    #[must_use]
-    pub fn pairs(
-        &self,
-        one: &str,
-        other: &str,
-        figure: impl Fn(&Measured, &Measured) -> f64,
-    ) -> Vec<f64> {
-        let (one, other) = (&self.side(one).runs, &self.side(other).runs);
-        one.iter().zip(other).map(|(one, other)| figure(one, other)).collect()
-    }
-
-    /// The ratio of a figure of two schemes, run by run.
-    #[must_use]
-    pub fn ratios(&self, one: &str, other: &str, figure: impl Fn(&Measured) -> f64) -> Vec<f64> {
-        self.pairs(one, other, |one, other| figure(one) / figure(other))
-    }
-
     /// The part of the way from `base` to the line that `ours` went, in operations of users, run by run;
     /// not a number where the base left nothing to gain. See [`balance::gap_closed`].
     #[must_use]
@@ -68,33 +16,10 @@ impl Cell {
             balance::gap_closed(ours.qps(), base.qps(), ours.roof()).unwrap_or(f64::NAN)
         })
     }
-
-    /// The one of `schemes` with the largest median of a figure; `None` of none.
-    #[must_use]
-    pub fn best<'s>(
-        &self,
-        schemes: &[&'s str],
-        figure: impl Fn(&Measured) -> f64,
-    ) -> Option<&'s str> {
-        let of = |scheme: &&str| median(&self.of(scheme, &figure));
-        schemes.iter().copied().max_by(|one, other| of(one).total_cmp(&of(other)))
-    }
-
-    fn late_us(&self) -> f64 {
-        median(&self.late.iter().map(|late| late.us(0.99)).collect::<Vec<_>>())
-    }
-
-    fn busy(&self) -> [f64; 2] {
-        [Late::busy_percent, Late::machine_percent]
-            .map(|of| median(&self.late.iter().map(of).collect::<Vec<_>>()))
-    }
 }
 
-/// A figure of a run, by its name and unit.
-type Figure = (&'static str, &'static str, fn(&Measured) -> f64);
-
 /// What every scheme has a line of, for people too.
-const FIGURES: [Figure; 13] = [
+const FIGURES: [Figure<Measured>; 13] = [
     ("", "op/s", Measured::qps),
     ("mean", "us", Measured::mean_us),
     ("p99", "us", |run| run.quantile_us(0.99)),
@@ -138,7 +63,7 @@ impl<'r> Sheet<'r> {
             return;
         }
         self.told.push(case.clone());
-        for Side { scheme, runs } in &cell.sides {
+        for Side { scheme, runs, .. } in &cell.sides {
             for (what, unit, figure) in FIGURES {
                 let values: Vec<_> = runs.iter().map(figure).collect();
                 let what = if what.is_empty() { case.clone() } else { format!("{case}, {what}") };
@@ -148,11 +73,8 @@ impl<'r> Sheet<'r> {
             self.report.median(id, &format!("{case}, copies"), scheme, &copies, "% of the line");
             self.volumes(id, case, scheme, runs);
         }
-        self.report.row(id, case, "bare sleep, p99 late", cell.late_us(), "us");
-        for (whose, busy) in ["this bench", "everybody"].into_iter().zip(cell.busy()) {
-            self.report.row(id, case, whose, busy, "% of processors");
-        }
-        self.report.tables.push(table(id, cell));
+        self.report.machine_of(id, cell);
+        self.report.cell(id, cell, &FIGURES);
         self.report.plots.extend(plots::of(id, cell));
     }
 
@@ -173,15 +95,7 @@ impl<'r> Sheet<'r> {
 
     /// Figures of schemes as rows of the report, and a line each in a table for people.
     pub fn figures(&mut self, id: &str, what: &str, unit: &str, of: &[(&str, Vec<f64>)]) {
-        for (scheme, values) in of {
-            self.report.median(id, what, scheme, values, unit);
-        }
-        let value = |values: &Vec<f64>| Some(median(values)).filter(|value| value.is_finite());
-        self.report.tables.push(Table {
-            title: format!("{id}: {what}, {unit}"),
-            columns: of.iter().map(|(scheme, _)| (*scheme).to_owned()).collect(),
-            lines: vec![(String::new(), of.iter().map(|(_, values)| value(values)).collect())],
-        });
+        self.report.compared(id, what, unit, of);
     }
 
     /// A check of a figure of several runs: of its median.
@@ -204,23 +118,6 @@ impl<'r> Sheet<'r> {
         self.report.notes.extend(example.map(|example| format!("a wrong answer: {example}")));
         let what = format!("overdrafts: of {requests} I/Os those a provider made wait");
         self.report.check("all", &what, overdrafts as f64, [0.0, 0.0]);
-    }
-}
-
-/// What people see of a cell: the figures of each scheme.
-fn table(id: &str, cell: &Cell) -> Table {
-    let line = |side: &Side| {
-        let of = |(_, _, figure): &Figure| {
-            let value = median(&side.runs.iter().map(figure).collect::<Vec<_>>());
-            value.is_finite().then_some(value)
-        };
-        (side.scheme.clone(), FIGURES.iter().map(of).collect())
-    };
-    let column = |(name, unit, _): &Figure| format!("{name} {unit}").trim().to_owned();
-    Table {
-        title: format!("{id}, {}", cell.case),
-        columns: FIGURES.iter().map(column).collect(),
-        lines: cell.sides.iter().map(line).collect(),
     }
 }
 
@@ -248,7 +145,7 @@ mod tests {
 
     fn cell() -> Cell {
         let side =
-            |scheme: &str, run: Measured| Side { scheme: scheme.into(), runs: vec![run.clone()] };
+            |scheme: &str, run: Measured| Side { runs: vec![run.clone()], ..Side::of(scheme) };
         Cell {
             case: "reads".into(),
             sides: vec![side("base", run(150, [90, 60])), side("ours", run(190, [95, 95]))],
@@ -273,13 +170,5 @@ mod tests {
         // 40 of the 50 that were left.
         assert_eq!(report.checks[0].value, Some(0.8));
         assert!(report.holds());
-    }
-
-    #[test]
-    fn the_best_is_found_and_ratios_go_run_by_run() {
-        let cell = cell();
-        assert_eq!(cell.best(&["base", "ours"], Measured::qps), Some("ours"));
-        assert_eq!(cell.ratios("ours", "base", Measured::qps), [190.0 / 150.0]);
-        assert_eq!(cell.best(&[], Measured::qps), None);
     }
 }

@@ -9,15 +9,15 @@ mod stand;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use bench::Profile;
+use bench::compare::{Cells, each_once, wanted};
 use bench::contract::Sheet;
 use bench::report::Report;
-use indicatif::{ProgressBar, ProgressStyle};
 use volume::Clock;
 
 use self::baselines::{HISTORY, NEVER_OVERDRAW};
-use self::cell::{Bencher, Case, Cells};
+use self::cell::{Bencher, Case};
 use self::rows::Row;
 use self::scale::Scale;
 use self::stand::{Image, OPENING};
@@ -59,13 +59,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut scale = Scale::of(options.profile);
     scale.time = args.time.unwrap_or(scale.time);
     scale.runs = args.runs.unwrap_or(scale.runs);
-    let rows = args.wanted(&scale, options.profile)?;
-    let mut cases: Vec<&Case> = Vec::new();
-    for case in rows.iter().flat_map(|row| &row.cases) {
-        if !cases.contains(&case) {
-            cases.push(case);
-        }
-    }
+    let usual = |id: &str| options.profile != Profile::Smoke || rows::SMOKE.contains(&id);
+    let rows = wanted(rows::all(&scale), |row| row.id, &args.rows, usual)?;
+    let cases = each_once(rows.iter().flat_map(|row| &row.cases));
     let opening = if options.profile == Profile::Smoke { OPENING / 10 } else { OPENING };
     let takes: Duration = cases.iter().map(|case| case.takes(&scale, opening)).sum();
     let load = Duration::from_secs(scale.records().div_ceil(LOADS_PER_SEC));
@@ -84,29 +80,16 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Bencher { image: &image, scale, clock, stop: interrupt.asked(), seed: options.seed };
     let mut report = Report::new("contract", &options);
     describe(&mut report, &scale, &image, &rows);
-    let mut cells = Cells::default();
-    let bar = ProgressBar::new(cases.len() as u64).with_style(
-        ProgressStyle::with_template("{bar:30} {elapsed} ({eta} left): {msg}")
-            .expect("the template is right"),
-    );
+    let mut cells = Cells::new(cases.len());
     let mut sheet = Sheet::new(&mut report);
     for row in &rows {
-        let mut measured = Vec::new();
-        for case in &row.cases {
-            bar.set_message(format!("{}, {}", row.id, case.name));
-            measured.push(cells.get(&bencher, case)?);
-            bar.set_position(cells.all().count() as u64);
-            if interrupt.is_asked() {
-                break;
-            }
-        }
-        if interrupt.is_asked() {
-            break;
-        }
+        let measure = |case: &Case| bencher.measure(case);
+        let measured = cells.measure(row.id, &row.cases, interrupt.asked(), measure)?;
+        let Some(measured) = measured else { break };
         measured.iter().for_each(|cell| sheet.cell(row.id, cell));
         (row.tell)(&mut sheet, &measured);
     }
-    bar.finish_and_clear();
+    cells.end();
     sheet.sound(cells.all(), &NEVER_OVERDRAW);
     if interrupt.is_asked() {
         report.notes.push("interrupted: some rows were not measured".into());
@@ -114,22 +97,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(interrupt::STATUS));
     }
     args.common.give(&report)
-}
-
-impl Args {
-    fn wanted(&self, scale: &Scale, profile: Profile) -> anyhow::Result<Vec<Row>> {
-        let mut rows = rows::all(scale);
-        let known: Vec<_> = rows.iter().map(|row| row.id).collect();
-        if let Some(unknown) = self.rows.iter().find(|id| !known.contains(&id.as_str())) {
-            bail!("there is no row {unknown}; there are {}", known.join(", "));
-        }
-        rows.retain(|row| match profile {
-            _ if !self.rows.is_empty() => self.rows.iter().any(|id| id == row.id),
-            Profile::Smoke => rows::SMOKE.contains(&row.id),
-            _ => true,
-        });
-        Ok(rows)
-    }
 }
 
 /// What a reader of the report has to know.

@@ -1,11 +1,11 @@
 //! One case, measured: its schemes at the same time, or in turn.
 
 use std::f64::consts::TAU;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use bench::compare::{self, at_once, groups};
 use bench::contract::{Cell, Counted, Late, Measured, Side};
 use bench::mixgraph::{
     Bench, Keys, Lengths, Load, Operation, Outcome, Rate, Settings, Tally, Wave,
@@ -37,6 +37,12 @@ pub(super) struct Case {
     pub(super) open_too: bool,
 }
 
+impl compare::Case for Case {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 /// The most operations a second that stores may be paid for together to run at the same time: each is a
 /// sleep and a waking up, and two processors have to have time for all.
 const TOGETHER_IOPS_MAX: u64 = 9000;
@@ -49,22 +55,10 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const GAP: Duration = Duration::from_millis(20);
 
 impl Case {
-    /// The stores that run at the same time, by scheme and run: all of them, or those of one run, or each
-    /// alone. Who begins changes from run to run then, so that whatever drifts meets all.
+    /// The stores that run at the same time: see [`groups`].
     fn groups(&self, runs: u64) -> Vec<Vec<(usize, u64)>> {
         let schemes = self.schemes.len();
-        let fit = |stores: u64| stores * self.setup.paid <= TOGETHER_IOPS_MAX;
-        let each = (0..runs).map(|run| {
-            let from = usize::try_from(run).unwrap_or(0);
-            (0..schemes).map(|turn| ((turn + from) % schemes, run)).collect::<Vec<_>>()
-        });
-        if fit(schemes as u64 * runs) {
-            vec![each.flatten().collect()]
-        } else if fit(schemes as u64) {
-            each.collect()
-        } else {
-            each.flatten().map(|one| vec![one]).collect()
-        }
+        groups(schemes, runs, |runs| schemes as u64 * runs * self.setup.paid <= TOGETHER_IOPS_MAX)
     }
 
     /// How long each run is: together as long as is asked for, whether they run at once or in turn.
@@ -120,8 +114,7 @@ pub(super) struct Bencher<'b> {
 impl Bencher<'_> {
     /// Measures a case: for each seed every scheme, on a fresh copy of the database.
     pub(super) fn measure(&self, case: &Case) -> anyhow::Result<Cell> {
-        let side = |scheme: &Scheme| Side { scheme: scheme.name.into(), runs: vec![], open: None };
-        let mut sides: Vec<_> = case.schemes.iter().map(side).collect();
+        let mut sides: Vec<_> = case.schemes.iter().map(|scheme| Side::of(scheme.name)).collect();
         let mut late = Vec::new();
         for group in case.groups(self.scale.runs) {
             let (measured, machine) = self.group(case, &group, false)?;
@@ -139,8 +132,7 @@ impl Bencher<'_> {
                 late.push(machine);
             }
         }
-        let together = case.groups(1).len() == 1;
-        Ok(Cell { case: case.name.clone(), sides, late, together })
+        Ok(Cell { case: case.name.clone(), sides, late })
     }
 
     /// Runs some schemes, each with the seed of its run, at the same time.
@@ -171,7 +163,7 @@ impl Bencher<'_> {
             ..case.settings(seed ^ 0x5eed, Duration::from_secs(60), time, false)
         };
         let now = self.clock.now();
-        self.all(&benches, |bench, at| bench.run(&warm(seeds[at]), &[], now).map(drop))?;
+        at_once(group.len(), |at| benches[at].run(&warm(seeds[at]), &[], now).map(drop))?;
         stands.iter().for_each(Stand::enforce);
         let begin = self.clock.now() + GAP;
         let start = begin + self.scale.lead + GAP;
@@ -183,9 +175,9 @@ impl Bencher<'_> {
                 let running = running;
                 Late::watch(&self.clock, &running)
             });
-            let measured = self.all(&benches, |bench, at| {
-                bench.run(&lead(seeds[at]), &[], begin)?;
-                self.one(bench, &stands[at], &settings(seeds[at]), start)
+            let measured = at_once(group.len(), |at| {
+                benches[at].run(&lead(seeds[at]), &[], begin)?;
+                one(&benches[at], &stands[at], &settings(seeds[at]), start)
             });
             drop(ended);
             (measured, late.join().expect("it does not panic"))
@@ -195,45 +187,28 @@ impl Bencher<'_> {
         stands.into_iter().try_for_each(Stand::close)?;
         Ok((measured, late))
     }
+}
 
-    /// Does something with every store at the same time.
-    fn all<'s, T: Send>(
-        &self,
-        benches: &[Bench<'s>],
-        work: impl Fn(&Bench<'s>, usize) -> anyhow::Result<T> + Sync,
-    ) -> anyhow::Result<Vec<T>> {
-        let work = &work;
-        std::thread::scope(|scope| {
-            let running = benches.iter().enumerate();
-            let running: Vec<_> =
-                running.map(|(at, bench)| scope.spawn(move || work(bench, at))).collect();
-            let ended = running.into_iter().map(|one| one.join().expect("it does not panic"));
-            ended.collect()
-        })
-    }
-
-    /// Runs one scheme, and looks at its gate before and after.
-    fn one(
-        &self,
-        bench: &Bench<'_>,
-        stand: &Stand,
-        settings: &Settings,
-        start: Instant,
-    ) -> anyhow::Result<Measured> {
-        let device = stand.device();
-        let gate = device.gate();
-        let counts = Counted::ALL.map(|counted| Tally::new(move || count(stand, counted)));
-        let before = gate.meter();
-        let outcome: Outcome = bench.run(settings, &counts, start)?;
-        let after = gate.meter();
-        Ok(Measured {
-            outcome,
-            answers: std::array::from_fn(|at| after.answers[at].since(&before.answers[at])),
-            waits: std::array::from_fn(|at| since(&after, &before, at)),
-            paid_iops: stand.contract.paid_iops().unwrap_or(0),
-            cache_bytes: stand.cache_bytes(),
-        })
-    }
+/// Runs one scheme, and looks at its gate before and after.
+fn one(
+    bench: &Bench<'_>,
+    stand: &Stand,
+    settings: &Settings,
+    start: Instant,
+) -> anyhow::Result<Measured> {
+    let device = stand.device();
+    let gate = device.gate();
+    let counts = Counted::ALL.map(|counted| Tally::new(move || count(stand, counted)));
+    let before = gate.meter();
+    let outcome: Outcome = bench.run(settings, &counts, start)?;
+    let after = gate.meter();
+    Ok(Measured {
+        outcome,
+        answers: std::array::from_fn(|at| after.answers[at].since(&before.answers[at])),
+        waits: std::array::from_fn(|at| since(&after, &before, at)),
+        paid_iops: stand.contract.paid_iops().unwrap_or(0),
+        cache_bytes: stand.cache_bytes(),
+    })
 }
 
 fn count(stand: &Stand, counted: Counted) -> u64 {
@@ -255,25 +230,5 @@ fn since(after: &Meter, before: &Meter, class: usize) -> Waits {
         total: after.total.saturating_sub(before.total),
         max: after.max,
         counts: std::array::from_fn(|at| after.counts[at].saturating_sub(before.counts[at])),
-    }
-}
-
-/// Cells that several rows are about, measured once.
-#[derive(Default)]
-pub(super) struct Cells(Vec<(Case, Arc<Cell>)>);
-
-impl Cells {
-    /// The cell of a case.
-    pub(super) fn get(&mut self, bencher: &Bencher<'_>, case: &Case) -> anyhow::Result<Arc<Cell>> {
-        if let Some((_, cell)) = self.0.iter().find(|(other, _)| other == case) {
-            return Ok(Arc::clone(cell));
-        }
-        let cell = Arc::new(bencher.measure(case)?);
-        self.0.push((case.clone(), Arc::clone(&cell)));
-        Ok(cell)
-    }
-
-    pub(super) fn all(&self) -> impl Iterator<Item = &Cell> {
-        self.0.iter().map(|(_, cell)| &**cell)
     }
 }

@@ -1,10 +1,10 @@
 //! One case, measured: its schemes at the same time, or in turn.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use bench::compare::{self, at_once, groups};
 use bench::drive::Operation;
 use bench::spread::{Bench, Cell, Copies, Keys, Late, Measured, Settings, Side};
 use policy::time::Instant;
@@ -28,6 +28,12 @@ pub(super) struct Case {
     pub(super) threads: Option<usize>,
 }
 
+impl compare::Case for Case {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 /// The most operations a second that stores may be paid for together to run at the same time: two processors
 /// carry twice as many.
 const TOGETHER_IOPS_MAX: u64 = 8000;
@@ -36,24 +42,12 @@ const TOGETHER_IOPS_MAX: u64 = 8000;
 const GAP: Duration = Duration::from_millis(20);
 
 impl Case {
-    /// The stores that run at the same time, by scheme and run: all of them, or those of one run, or each
-    /// alone. Who begins changes from run to run then, so that whatever drifts meets all.
+    /// The stores that run at the same time: see [`groups`].
     fn groups(&self, runs: u64) -> anyhow::Result<Vec<Vec<(usize, u64)>>> {
         let paid = contract()?.paid_iops().unwrap_or(0);
         let volumes: usize = self.schemes.iter().map(|scheme| scheme.volumes).sum();
         let fit = |runs: u64| runs * volumes as u64 * paid <= TOGETHER_IOPS_MAX;
-        let schemes = self.schemes.len();
-        let each = (0..runs).map(|run| {
-            let from = usize::try_from(run).unwrap_or(0);
-            (0..schemes).map(|turn| ((turn + from) % schemes, run)).collect::<Vec<_>>()
-        });
-        Ok(if fit(runs) {
-            vec![each.flatten().collect()]
-        } else if fit(1) {
-            each.collect()
-        } else {
-            each.flatten().map(|one| vec![one]).collect()
-        })
+        Ok(groups(self.schemes.len(), runs, fit))
     }
 
     /// How long each run is.
@@ -110,8 +104,7 @@ impl<'b> Bencher<'b> {
 
     /// Measures a case: for each seed every scheme, on a fresh fork of its database.
     pub(super) fn measure(&self, case: &Case) -> anyhow::Result<Cell> {
-        let side = |scheme: &Scheme| Side { scheme: scheme.name.into(), runs: vec![] };
-        let mut sides: Vec<_> = case.schemes.iter().map(side).collect();
+        let mut sides: Vec<_> = case.schemes.iter().map(|scheme| Side::of(scheme.name)).collect();
         let mut late = Vec::new();
         for group in case.groups(self.scale.runs)? {
             let (measured, machine) = self.group(case, &group)?;
@@ -148,7 +141,7 @@ impl<'b> Bencher<'b> {
                 let settings = case.settings(scheme(at), &self.scale, seed(at));
                 one(&benches[at], &stands[at], &settings, start)
             };
-            let measured = all(group.len(), run);
+            let measured = at_once(group.len(), run);
             drop(ended);
             (measured, late.join().expect("it does not panic"))
         });
@@ -157,18 +150,6 @@ impl<'b> Bencher<'b> {
         stands.into_iter().try_for_each(Stand::close)?;
         Ok((measured, late))
     }
-}
-
-/// Does something with each of `count` stores at the same time.
-fn all<T: Send>(
-    count: usize,
-    work: impl Fn(usize) -> anyhow::Result<T> + Sync,
-) -> anyhow::Result<Vec<T>> {
-    let work = &work;
-    std::thread::scope(|scope| {
-        let running: Vec<_> = (0..count).map(|at| scope.spawn(move || work(at))).collect();
-        running.into_iter().map(|one| one.join().expect("it does not panic")).collect()
-    })
 }
 
 /// Runs one scheme, and looks at its volumes meanwhile.
@@ -195,24 +176,4 @@ fn one(
         times: after.times.since(&before.times),
     };
     Ok(Measured { outcome, paid: stand.paid(), copies })
-}
-
-/// Cells that several rows are about, measured once.
-#[derive(Default)]
-pub(super) struct Cells(Vec<(Case, Arc<Cell>)>);
-
-impl Cells {
-    /// The cell of a case.
-    pub(super) fn get(&mut self, bencher: &Bencher<'_>, case: &Case) -> anyhow::Result<Arc<Cell>> {
-        if let Some((_, cell)) = self.0.iter().find(|(other, _)| other == case) {
-            return Ok(Arc::clone(cell));
-        }
-        let cell = Arc::new(bencher.measure(case)?);
-        self.0.push((case.clone(), Arc::clone(&cell)));
-        Ok(cell)
-    }
-
-    pub(super) fn all(&self) -> impl Iterator<Item = &Cell> {
-        self.0.iter().map(|(_, cell)| &**cell)
-    }
 }
