@@ -33,6 +33,8 @@ pub enum Origin {
     Bulk,
     /// The pool copies an object from one volume to another.
     Copy,
+    /// The same, of an object that users of its volume wait for: the sooner it is done, the less they do.
+    Relief,
     /// The pool verifies what is stored.
     Scrub,
     /// The pool reads what will probably be asked for.
@@ -139,7 +141,7 @@ impl Io {
     pub const fn class(&self) -> Class {
         match (self.step, self.origin) {
             (Step::Log | Step::Manifest, _) | (_, Origin::UserWrite) => Class::Commit,
-            (_, Origin::UserRead) => Class::Foreground,
+            (_, Origin::UserRead | Origin::Relief) => Class::Foreground,
             (_, Origin::Open | Origin::Flush | Origin::Compaction { level: 0 }) => Class::Urgent,
             (_, Origin::Merge { hunger_percent: 81.. }) => Class::Urgent,
             (_, Origin::Compaction { level: 1 | 2 } | Origin::Merge { hunger_percent: 30.. }) => {
@@ -179,7 +181,8 @@ impl Io {
     }
 
     /// Whether a full queue may turn this I/O away: only a pool's own work, which is taken up again
-    /// later. An error in a compaction, even the deepest, makes RocksDB read-only (MECHANISMS 2.6).
+    /// later, and not relief, for full queues are what it is for. An error in a compaction, even the
+    /// deepest, makes RocksDB read-only (MECHANISMS 2.6).
     #[must_use]
     pub const fn refusable(&self) -> bool {
         matches!(self.origin, Origin::Copy | Origin::Scrub | Origin::Prefetch)

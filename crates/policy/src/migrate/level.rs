@@ -7,7 +7,7 @@
 //! to add is chosen greedily, by the reads each takes off a hot volume for each operation it costs, and how
 //! reads divide is solved by pouring them like water, a table at a time.
 
-use super::{Balance, PAYBACK, Plan, Skip, State, Table, View, Why};
+use super::{Balance, DECISIONS, PAYBACK, Plan, Skip, State, Table, View, Why};
 
 /// See [`Policy::Level`](super::Policy::Level).
 pub(super) struct Level;
@@ -17,11 +17,23 @@ pub(super) struct Level;
 const ABOVE: f64 = 0.02;
 /// And once it is, down to this far.
 const LEVEL: f64 = 0.005;
+/// How far above the mean a volume is at least that users keep waiting for while another one has nothing to
+/// do: nobody measures the reads that did not come because others waited.
+const UNSERVED: f64 = 0.05;
 /// How often all tables that are in motion are poured anew: each time the rest halves or better.
 const ROUNDS: usize = 3;
 
 impl Balance for Level {
     fn balance(&self, view: &mut View<'_>, plan: &mut Plan) {
+        if view.someone_idles() {
+            let mean = view.mean();
+            let long = |at: &usize| view.volumes[*at].hot as usize == DECISIONS;
+            let sources: Vec<_> = view.sources().filter(long).collect();
+            for at in sources {
+                let demand = (mean + UNSERVED) * view.line(at);
+                view.volumes[at].ops = view.volumes[at].ops.max(demand);
+            }
+        }
         let mean = view.mean();
         // Of all others the measured shares are where their reads have settled.
         let settling = view.pool.tables.iter().filter(|table| view.is_settling(table));

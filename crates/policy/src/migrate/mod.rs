@@ -294,7 +294,7 @@ impl Planner {
         for index in 0..pool.volumes.len() {
             let heats = self.heats.get(&pool.volumes[index].id);
             let hot = heats.map_or(0, |heats| heats.iter().filter(|&&hot| hot).count());
-            view.volumes[index].hot = hot as u32 >= HOT_DECISIONS;
+            view.volumes[index].hot = hot as u32;
         }
         jobs::keep(&mut view, &mut plan);
         jobs::make_room(&mut view, &mut plan);
@@ -302,12 +302,12 @@ impl Planner {
         if let Some(balance) = &self.balance {
             if self.decisions <= EARLY {
                 plan.skipped.count(Skip::Early);
-            } else if !view.volumes.iter().any(|volume| volume.hot) {
+            } else if !view.is_any_hot() {
                 plan.skipped.count(Skip::Calm);
             } else {
                 balance.balance(&mut view, &mut plan);
-                plan.replicate_from = (self.terms.copies_max > 1).then(|| view.worth_two());
             }
+            plan.replicate_from = view.worth_two();
         }
         plan
     }

@@ -10,7 +10,7 @@ pub struct Plan {
     /// Copies that should be made, those that matter most first.
     pub copies: Vec<Copying>,
     /// Tables that begin with this many reads a second are worth two copies at once, while their bytes
-    /// are in memory. None while no volume is hot.
+    /// are in memory. None while no volume is hot and none has copies of hot tables.
     pub replicate_from: Option<f64>,
     /// Why more is not planned.
     pub skipped: Skipped,

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    BAND, COPY_BYTES_PER_SEC, COPY_SHARE, Copying, Plan, Skip, Snapshot, State, Table, Terms,
-    Volume, Why, YOUNG, has_room, worth,
+    BAND, COPY_BYTES_PER_SEC, COPY_SHARE, Copying, HOT_DECISIONS, HOT_USED, Plan, Replica, Skip,
+    Snapshot, State, Table, Terms, Volume, Why, YOUNG, has_room, worth,
 };
 use crate::placement::{Candidate, VolumeId};
 use crate::time::Instant;
@@ -26,7 +26,8 @@ pub(super) struct View<'a> {
 pub(super) struct Load {
     /// Operations a second: its weight times its line.
     pub(super) ops: f64,
-    pub(super) hot: bool,
+    /// In how many of the last [`super::DECISIONS`].
+    pub(super) hot: u32,
     free: u64,
     /// Operations that copies may still take here.
     ops_left: f64,
@@ -41,7 +42,7 @@ impl<'a> View<'a> {
         let seconds = terms.every.as_secs_f64();
         let load = |volume: &Volume| Load {
             ops: volume.weight * volume.line,
-            hot: false,
+            hot: 0,
             free: volume.free,
             ops_left: volume.line * COPY_SHARE * seconds,
         };
@@ -95,18 +96,50 @@ impl<'a> View<'a> {
         if lines > 0.0 { ops / lines } else { 0.0 }
     }
 
+    /// Whether users have waited for a volume for more than a moment.
+    pub(super) fn is_hot(&self, at: usize) -> bool {
+        self.volumes[at].hot >= HOT_DECISIONS
+    }
+
+    pub(super) fn is_any_hot(&self) -> bool {
+        (0..self.volumes.len()).any(|at| self.is_hot(at))
+    }
+
     /// Hot volumes from which reads should go.
     pub(super) fn sources(&self) -> impl Iterator<Item = usize> {
         (0..self.volumes.len())
-            .filter(|&at| self.volumes[at].hot && self.pool.volumes[at].state != State::Away)
+            .filter(|&at| self.is_hot(at) && self.pool.volumes[at].state != State::Away)
     }
 
-    /// Reads a second from which a new table is worth two copies: one that placement cannot balance with others.
-    pub(super) fn worth_two(&self) -> f64 {
+    /// Whether some volume that takes copies has operations left that nobody asked for.
+    pub(super) fn someone_idles(&self) -> bool {
+        let mut volumes = self.pool.volumes.iter().enumerate();
+        volumes.any(|(at, volume)| {
+            volume.state == State::Active && !self.is_hot(at) && volume.used < HOT_USED
+        })
+    }
+
+    /// Reads a second from which a new table is worth two copies: while a volume is hot, as many as placement
+    /// cannot balance with those of others. And as many as most of the tables have that were worth
+    /// copying: balance rests on their copies, and a compaction would take them away.
+    pub(super) fn worth_two(&self) -> Option<f64> {
+        let needed = self.terms.copies_min.max(1);
+        if self.terms.copies_max <= needed {
+            return None;
+        }
+        let cold = worth(self.terms.every);
+        let stays = |copy: &&Replica| self.state(copy.volume) == State::Active;
+        let copied = self.pool.tables.iter().filter(|table| {
+            table.copies.iter().filter(stays).count() > needed && table.heat() >= cold
+        });
+        let mut copied: Vec<_> = copied.map(|table| table.rate).collect();
+        copied.sort_by(f64::total_cmp);
+        let usual = copied.get(copied.len() / 2).copied();
         let active = self.pool.volumes.iter().filter(|volume| volume.state == State::Active);
         let (count, lines) =
             active.fold((0.0, 0.0), |(count, lines), volume| (count + 1.0, lines + volume.line));
-        BAND * if count > 0.0 { lines / count } else { f64::INFINITY }
+        let alone = (self.is_any_hot() && count > 0.0).then(|| BAND * lines / count);
+        usual.into_iter().chain(alone).min_by(f64::total_cmp)
     }
 
     /// Whether something was decided about a table.
@@ -158,7 +191,7 @@ impl<'a> View<'a> {
 
     /// Whether a volume that is not hot has room for a copy that it would not soon drop again.
     pub(super) fn is_target(&self, at: usize, table: &Table) -> bool {
-        !self.volumes[at].hot && self.has_room(at, table)
+        !self.is_hot(at) && self.has_room(at, table)
     }
 
     /// Whether a volume has room for a copy that it would not soon drop again.

@@ -22,7 +22,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use policy::migrate::{Copying, Dropping, Flight, Pace, Planner, Policy, Skip, Snapshot, Terms};
+use policy::migrate::{
+    Copying, Dropping, Flight, Pace, Planner, Policy, Skip, Snapshot, Terms, Why,
+};
 use policy::purpose::{Io, Origin, Step};
 use policy::time::Instant;
 use volume::{Clock, ErrorKind, Result};
@@ -34,7 +36,6 @@ use crate::leaf::ObjectId;
 use crate::spread::Spread;
 
 const SECOND: Duration = Duration::from_secs(1);
-const IO: Io = Io::new(Origin::Copy, Step::Data);
 
 /// Copies and drops the tables of a pool. See the [module](self).
 pub struct Mover {
@@ -137,6 +138,16 @@ impl Mover {
         };
         let plan = self.planner.decide(&snapshot, now);
         self.pool.set_replicate_from(plan.replicate_from);
+        for volume in &volumes {
+            let label = self.pool.label(volume.id);
+            let [weight, used, wait_ms] =
+                [volume.weight, volume.used, volume.wait.as_secs_f64() * 1e3];
+            tracing::debug!(volume = %label, weight, used, wait_ms, "as seen by migration");
+        }
+        let skipped = plan.skipped.iter().filter(|(_, count)| *count > 0);
+        let skipped: Vec<_> = skipped.map(|(why, count)| (why.name(), count)).collect();
+        let (copies, drops) = (plan.copies.len(), plan.drops.len());
+        tracing::debug!(copies, drops, ?skipped, "migration decided");
         for copy in &plan.copies {
             let (to, why) = (self.pool.label(copy.to), copy.why.name());
             tracing::debug!(object = copy.object, %to, why, "a copy is planned");
@@ -181,7 +192,8 @@ impl Mover {
                 self.pace.begin(flight, copying.len, |volume| self.notes.line(volume), now);
                 let (pool, id) = (self.pool.clone(), ObjectId(copying.object));
                 self.under_way.push(Box::pin(async move {
-                    let result = pool.copy(id, copying.to, IO).await.map(drop);
+                    let io = Io::new(origin(copying.why), Step::Data);
+                    let result = pool.copy(id, copying.to, io).await.map(drop);
                     Ended::Copy { copying, began: now, result }
                 }));
             }
@@ -236,6 +248,15 @@ impl Mover {
 impl Drop for Mover {
     fn drop(&mut self) {
         self.pool.set_replicate_from(None);
+    }
+}
+
+/// A volume that users wait for has nothing to spare for work that waits for spare capacity. That copies
+/// take no more of it than they may is up to [`Pace`].
+const fn origin(why: Why) -> Origin {
+    match why {
+        Why::Heat => Origin::Relief,
+        Why::Repair | Why::Drain => Origin::Copy,
     }
 }
 

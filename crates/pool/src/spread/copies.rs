@@ -16,8 +16,10 @@
 //! An object that can still be written to is followed while it changes: pieces that were written
 //! behind the copy's back are read again, and for the last of them writers wait.
 
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::{StreamExt, stream};
 use policy::placement::{Candidate, Layout, VolumeId};
 use policy::purpose::Origin;
 use policy::units::KIB;
@@ -33,6 +35,9 @@ use crate::seats::{Occupied, Seat};
 
 /// How much is read at once: one operation of most contracts.
 const PIECE: u64 = 256 * KIB;
+/// How many pieces are read at the same time: where others queue, whoever asks for one after the other waits
+/// for all of them each time.
+const AHEAD: usize = 4;
 
 /// What is known of an object and its copies.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -189,19 +194,22 @@ impl Spread {
         io: Io,
     ) -> Result<Hashed> {
         let len = handle.len();
-        let mut hash = Xxh3::new();
-        let mut at = 0;
-        while at < len {
+        let piece = async |at: u64| {
             self.0.must_live(handle.body().id)?;
             let into = IoBufMut::zeroed(PIECE.min(len - at) as usize);
             let read = match from {
-                Some(replica) => handle.read_from(replica, at, into, io).await?,
-                None => handle.read_at(at, into, io).await?,
+                Some(replica) => handle.read_from(replica, at, into, io).await,
+                None => handle.read_at(at, into, io).await,
             };
-            hash.update(&read);
-            let step = read.len() as u64;
-            target.write(at, read, io).await?;
-            at += step;
+            read.map(|read| (at, read))
+        };
+        let pieces = (0..len).step_by(PIECE as usize).map(piece);
+        let mut pieces = pin!(stream::iter(pieces).buffered(AHEAD));
+        let mut hash = Xxh3::new();
+        while let Some(piece) = pieces.next().await {
+            let (at, piece) = piece?;
+            hash.update(&piece);
+            target.write(at, piece, io).await?;
         }
         Ok(Some(hash.digest()))
     }

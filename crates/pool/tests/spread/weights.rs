@@ -85,7 +85,9 @@ fn users_warm_what_they_read_and_nobody_else_does() {
     let seen = seen(&pool, 100);
     pool.on_second(1, &seen);
     read(&pool, "a", 40, USER);
-    for origin in [Origin::Open, Origin::Bulk, Origin::Copy, Origin::Scrub, Origin::Prefetch] {
+    let others =
+        [Origin::Open, Origin::Bulk, Origin::Copy, Origin::Relief, Origin::Scrub, Origin::Prefetch];
+    for origin in others {
         read(&pool, "b", 10, Io::new(origin, Step::Data));
     }
     read(&pool, "b", 10, MERGE);

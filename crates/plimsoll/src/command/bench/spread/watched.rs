@@ -21,7 +21,7 @@ impl CopyOps {
     }
 
     fn see(&self, io: Io) {
-        if io.origin == Origin::Copy {
+        if matches!(io.origin, Origin::Copy | Origin::Relief) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -125,7 +125,7 @@ mod tests {
         let watched = Watched { inner: Mem::new("v"), copies: copies.clone() };
         let name = Name::new("a").expect("a name");
         let object = block_on(watched.create(&name, &Intent::DATA)).expect("memory takes it");
-        for origin in [Origin::UserWrite, Origin::Copy, Origin::Prefetch] {
+        for origin in [Origin::UserWrite, Origin::Relief, Origin::Prefetch] {
             let data = IoBuf::from(&b"bytes"[..]);
             block_on(object.write_at(0, data, Io::new(origin, Step::Data))).expect("there is room");
         }
