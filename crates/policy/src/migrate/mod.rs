@@ -302,10 +302,12 @@ impl Planner {
         if let Some(balance) = &self.balance {
             if self.decisions <= EARLY {
                 plan.skipped.count(Skip::Early);
-            } else if !view.is_any_hot() {
-                plan.skipped.count(Skip::Calm);
-            } else {
+                return plan;
+            }
+            if view.is_any_hot() {
                 balance.balance(&mut view, &mut plan);
+            } else {
+                plan.skipped.count(Skip::Calm);
             }
             plan.replicate_from = view.worth_two();
         }
