@@ -1,0 +1,194 @@
+//! A stream of bytes to lines: keeps its place between pieces, and no more than one unfinished line.
+
+use super::parse::{self, Found, Shape};
+use super::{BadLine, Line, Place, Precision, Problem};
+
+/// Cuts a stream of bytes into lines.
+///
+/// ```
+/// use serve::http::line::{Decoder, Precision};
+///
+/// let mut decoder = Decoder::new(Precision::Seconds, 1024);
+/// decoder.push(b"cpu,host=a usage=0.5 17\ncpu,ho");
+/// let line = decoder.next().expect("it is whole").expect("it is good");
+/// assert_eq!((line.head(), line.timestamp()), ("cpu,host=a", Some(17_000_000_000)));
+/// assert!(decoder.next().is_none());
+/// decoder.push(b"st=b usage=1");
+/// assert!(decoder.next().is_none());
+/// decoder.finish();
+/// assert!(decoder.next().is_some_and(|line| line.is_ok()));
+/// ```
+#[derive(Debug)]
+pub struct Decoder {
+    precision: Precision,
+    line_bytes_max: usize,
+    buffer: Vec<u8>,
+    /// How much of the buffer is done with.
+    at: usize,
+    /// How long the buffer was when its first line was found to be unfinished, if it was. The line is
+    /// looked at again when there is a good part more: pieces of a byte do not cost their square.
+    unfinished: usize,
+    /// Which line comes next.
+    number: u64,
+    /// Inside of a line that was too long.
+    skipping: bool,
+    finished: bool,
+    fields: Vec<Place>,
+}
+
+/// Places for fields that are kept between lines.
+const FIELDS_KEPT: usize = 1024;
+
+impl Decoder {
+    /// A decoder at the start of a stream, of lines of at most so many bytes (and less than 4 GiB).
+    #[must_use]
+    pub fn new(precision: Precision, line_bytes_max: usize) -> Self {
+        Self {
+            precision,
+            line_bytes_max: line_bytes_max.min(u32::MAX as usize / 2),
+            buffer: Vec::new(),
+            at: 0,
+            unfinished: 0,
+            number: 1,
+            skipping: false,
+            finished: false,
+            fields: Vec::new(),
+        }
+    }
+
+    /// Takes the next piece of the stream. Call [`Decoder::next`] until it gives nothing before the next
+    /// one: what waits is then at most one unfinished line.
+    pub fn push(&mut self, piece: &[u8]) {
+        self.room().extend_from_slice(piece);
+    }
+
+    /// Where the next piece may be written: at its end.
+    pub fn room(&mut self) -> &mut Vec<u8> {
+        self.buffer.drain(..self.at);
+        self.unfinished = self.unfinished.saturating_sub(self.at);
+        self.at = 0;
+        &mut self.buffer
+    }
+
+    /// Nothing follows: what waits is the last line.
+    pub fn finish(&mut self) {
+        self.finished = true;
+    }
+
+    /// Bytes that wait for more.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.buffer.len() - self.at
+    }
+
+    /// The next line, or what is wrong with it; none if more has to arrive.
+    #[expect(clippy::should_implement_trait, reason = "a line borrows from the decoder")]
+    pub fn next(&mut self) -> Option<Result<Line<'_>, BadLine>> {
+        match self.find()? {
+            Err(bad) => Some(Err(bad)),
+            Ok((at, number, Shape { start, head, end, timestamp, .. })) => {
+                let text = &self.buffer[at + start..at + end];
+                let text = std::str::from_utf8(text).expect("looked at when the line was found");
+                Some(Ok(Line { text, head, fields: &self.fields, number, timestamp }))
+            }
+        }
+    }
+
+    /// Finds the next line and goes behind it: where it was, its number, and its shape.
+    fn find(&mut self) -> Option<Result<(usize, u64, Shape), BadLine>> {
+        self.fields.shrink_to(FIELDS_KEPT);
+        loop {
+            if self.skipping && !self.skip() {
+                return None;
+            }
+            let waiting = self.waiting();
+            if waiting == 0 || (!self.finished && self.waits_for_more(waiting)) {
+                return None;
+            }
+            let input = &self.buffer[self.at..];
+            let (at, number) = (self.at, self.number);
+            match parse::line(input, self.finished, self.precision, &mut self.fields) {
+                Found::Nothing(len) => {
+                    self.number += u64::from(input[..len].ends_with(b"\n"));
+                    self.advance(len);
+                }
+                Found::Line(shape) if shape.end - shape.start > self.line_bytes_max => {
+                    let bad = self.too_long(shape.start);
+                    self.number += shape.breaks + 1;
+                    self.advance(shape.next);
+                    return Some(Err(bad));
+                }
+                Found::Line(shape) => {
+                    self.number += shape.breaks + 1;
+                    self.advance(shape.next);
+                    return Some(Ok((at, number, shape)));
+                }
+                Found::Unfinished if waiting > self.line_bytes_max => {
+                    let bad = self.too_long(0);
+                    self.skipping = true;
+                    return Some(Err(bad));
+                }
+                Found::Unfinished => {
+                    self.unfinished = self.buffer.len();
+                    return None;
+                }
+                Found::Bad(byte, problem) => {
+                    let end = match parse::end_of_line(input) {
+                        Some(end) => end,
+                        None if self.finished => input.len(),
+                        None if waiting > self.line_bytes_max => {
+                            let bad = self.too_long(0);
+                            self.skipping = true;
+                            return Some(Err(bad));
+                        }
+                        None => {
+                            self.unfinished = self.buffer.len();
+                            return None;
+                        }
+                    };
+                    let line = &input[..end];
+                    let text = line.trim_ascii();
+                    let blanks = line.len() - line.trim_ascii_start().len();
+                    let bad = BadLine::new(number, byte.saturating_sub(blanks), text, problem);
+                    self.number += memchr::memchr_iter(b'\n', line).count() as u64;
+                    self.advance(end);
+                    return Some(Err(bad));
+                }
+            }
+        }
+    }
+
+    fn advance(&mut self, len: usize) {
+        self.at += len;
+        self.unfinished = 0;
+    }
+
+    /// Whether too little came to look at an unfinished line again.
+    fn waits_for_more(&self, waiting: usize) -> bool {
+        let new = self.buffer.len().saturating_sub(self.unfinished);
+        self.unfinished > 0 && waiting <= self.line_bytes_max && new < waiting / 4
+    }
+
+    fn too_long(&self, start: usize) -> BadLine {
+        let text = &self.buffer[self.at + start..];
+        let max = self.line_bytes_max;
+        BadLine::new(self.number, max, text, Problem::TooLong { max })
+    }
+
+    /// Goes on behind the next line feed, whatever quotes are open; false if it has not arrived.
+    fn skip(&mut self) -> bool {
+        let rest = &self.buffer[self.at..];
+        match memchr::memchr(b'\n', rest) {
+            Some(end) => {
+                self.number += 1;
+                self.skipping = false;
+                self.advance(end + 1);
+                true
+            }
+            None => {
+                self.advance(rest.len());
+                false
+            }
+        }
+    }
+}

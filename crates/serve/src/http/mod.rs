@@ -1,0 +1,3 @@
+//! Sensors and those who look at them: InfluxDB's protocols over HTTP.
+
+pub mod line;
