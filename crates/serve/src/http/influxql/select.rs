@@ -1,0 +1,497 @@
+//! `SELECT`.
+
+use std::fmt;
+
+use super::Pattern;
+use super::condition::Condition;
+use super::lexer::Token;
+use super::parser::{ParseError, Parser};
+use super::statement::{FromWhere, Listed, Quoted, Source};
+
+/// Points, or what they amount to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Select {
+    /// What is asked for, at least one.
+    pub columns: Vec<Column>,
+    /// Of which measurements, at least one.
+    pub from: Vec<Source>,
+    /// Of which points.
+    pub filter: Option<Condition>,
+    /// How they are put together.
+    pub group: Vec<Dimension>,
+    /// What stands where a window has no points.
+    pub fill: Fill,
+    /// The latest first.
+    pub descending: bool,
+    /// At most so many rows of each series.
+    pub limit: Option<u64>,
+    /// Behind so many.
+    pub offset: Option<u64>,
+    /// At most so many series.
+    pub slimit: Option<u64>,
+    /// Behind so many.
+    pub soffset: Option<u64>,
+}
+
+/// One column of the answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// What is in it.
+    pub what: Expression,
+    /// How it is called, if not by what is in it.
+    pub alias: Option<String>,
+}
+
+/// What a column is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expression {
+    /// `"usage"`
+    Reference(Reference),
+    /// `*`, `*::field`, `*::tag`
+    All(Option<Kind>),
+    /// Every field a pattern is found in.
+    Like(Pattern),
+    /// `mean("usage")`; the name is in lower case.
+    Call(String, Vec<Expression>),
+    /// `1`
+    Integer(i64),
+    /// `1.5`
+    Number(f64),
+    /// `1h`, in nanoseconds.
+    Duration(i64),
+    /// Two of them and a sign between.
+    Both(Box<Expression>, Operator, Box<Expression>),
+}
+
+/// A sign between two expressions.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Operator {
+    /// `+`
+    Add,
+    /// `-`
+    Subtract,
+    /// `*`
+    Multiply,
+    /// `/`
+    Divide,
+    /// `%`
+    Remainder,
+}
+
+/// The name of a tag or a field.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reference {
+    /// The name.
+    pub name: String,
+    /// Which of them, if that is said.
+    pub kind: Option<Kind>,
+}
+
+/// What a name can be the name of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// A tag.
+    Tag,
+    /// A field of any kind.
+    Field,
+    /// A field of floats.
+    Float,
+    /// A field of integers.
+    Integer,
+    /// A field of integers that are not negative.
+    Unsigned,
+    /// A field of texts.
+    String,
+    /// A field of truths.
+    Boolean,
+}
+
+/// What rows are put together by.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Dimension {
+    /// `time(1m)`
+    Time(Window),
+    /// A tag.
+    Tag(String),
+    /// All tags.
+    All,
+    /// All tags a pattern is found in.
+    Like(Pattern),
+}
+
+/// Equal parts of time, in nanoseconds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Window {
+    /// How long each is, more than nothing.
+    pub every: i64,
+    /// How far they are moved from where 1970 begins.
+    pub offset: i64,
+}
+
+/// What stands where a window has no points.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Fill {
+    /// Nothing is known there: a row of nulls.
+    #[default]
+    Null,
+    /// No row.
+    None,
+    /// What the window before had.
+    Previous,
+    /// What lies on a line between the windows around it.
+    Linear,
+    /// A number.
+    Number(f64),
+}
+
+impl Reference {
+    /// Whether it is the timestamp.
+    #[must_use]
+    pub fn is_time(&self) -> bool {
+        self.kind.is_none() && self.name.eq_ignore_ascii_case("time")
+    }
+}
+
+impl Kind {
+    /// The kind with this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        use Kind::{Boolean, Field, Float, Integer, String, Tag, Unsigned};
+        let all = [Tag, Field, Float, Integer, Unsigned, String, Boolean];
+        all.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tag => "tag",
+            Self::Field => "field",
+            Self::Float => "float",
+            Self::Integer => "integer",
+            Self::Unsigned => "unsigned",
+            Self::String => "string",
+            Self::Boolean => "boolean",
+        }
+    }
+}
+
+impl Select {
+    /// What follows `SELECT`.
+    pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Self, ParseError> {
+        let mut columns = vec![parser.column()?];
+        while parser.takes_sign(",")? {
+            columns.push(parser.column()?);
+        }
+        if parser.sees("INTO") {
+            return Err(parser.error("found INTO: answers are not stored"));
+        }
+        parser.require("FROM")?;
+        let from = parser.sources()?;
+        let filter = parser.filter()?;
+        let group = parser.group()?;
+        let fill = parser.fill()?;
+        let descending = parser.order()?;
+        let mut number = |keyword| {
+            if parser.takes(keyword)? { parser.count().map(Some) } else { Ok(None) }
+        };
+        let limit = number("LIMIT")?;
+        let offset = number("OFFSET")?;
+        let slimit = number("SLIMIT")?;
+        let soffset = number("SOFFSET")?;
+        parser.zone()?;
+        Ok(Self { columns, from, filter, group, fill, descending, limit, offset, slimit, soffset })
+    }
+}
+
+impl Parser<'_> {
+    fn column(&mut self) -> Result<Column, ParseError> {
+        let what = self.sum()?;
+        let alias = if self.takes("AS")? { Some(self.name("a name")?) } else { None };
+        Ok(Column { what, alias })
+    }
+
+    fn sum(&mut self) -> Result<Expression, ParseError> {
+        self.chain(&[("+", Operator::Add), ("-", Operator::Subtract)], |parser| {
+            parser.chain(
+                &[("*", Operator::Multiply), ("/", Operator::Divide), ("%", Operator::Remainder)],
+                Self::expression,
+            )
+        })
+    }
+
+    /// Expressions with signs between them, the first two put together first.
+    fn chain(
+        &mut self,
+        signs: &[(&str, Operator)],
+        part: impl Fn(&mut Self) -> Result<Expression, ParseError>,
+    ) -> Result<Expression, ParseError> {
+        let mut left = part(self)?;
+        loop {
+            let Token::Sign(sign) = self.token else { return Ok(left) };
+            let found = signs.iter().find(|(name, _)| *name == sign);
+            let Some((_, operator)) = found else { return Ok(left) };
+            // Each is a level of what comes out.
+            self.deeper()?;
+            self.advance()?;
+            left = Expression::Both(Box::new(left), *operator, Box::new(part(self)?));
+        }
+    }
+
+    fn expression(&mut self) -> Result<Expression, ParseError> {
+        if self.takes_sign("(")? {
+            let inside = self.nested(Self::sum)?;
+            self.require_sign(")")?;
+            return Ok(inside);
+        }
+        if self.takes_sign("*")? {
+            return Ok(Expression::All(self.cast()?));
+        }
+        if self.token == Token::Sign("/") {
+            return self.pattern().map(Expression::Like);
+        }
+        let negative = self.takes_sign("-")?;
+        if let Some(number) = self.number(negative)? {
+            return Ok(number);
+        }
+        if negative {
+            self.deeper()?;
+            let negated = self.nested(Self::expression)?;
+            let minus = Box::new(Expression::Integer(-1));
+            return Ok(Expression::Both(minus, Operator::Multiply, Box::new(negated)));
+        }
+        let is_word = matches!(self.token, Token::Word(_));
+        let name = self.name("a field, a function, * or a number")?;
+        if is_word && self.takes_sign("(")? {
+            let mut arguments = Vec::new();
+            while !self.takes_sign(")")? {
+                if !arguments.is_empty() {
+                    self.require_sign(",")?;
+                }
+                arguments.push(self.nested(Self::sum)?);
+            }
+            return Ok(Expression::Call(name.to_lowercase(), arguments));
+        }
+        Ok(Expression::Reference(Reference { name, kind: self.cast()? }))
+    }
+
+    fn number(&mut self, negative: bool) -> Result<Option<Expression>, ParseError> {
+        let sign = if negative { -1 } else { 1 };
+        let number = match self.token {
+            Token::Integer(number) => {
+                let number = i64::try_from(i128::from(number) * i128::from(sign));
+                Expression::Integer(number.map_err(|_| self.error("found a number out of range"))?)
+            }
+            Token::Number(number) => Expression::Number(if negative { -number } else { number }),
+            Token::Duration(nanos) => Expression::Duration(sign * nanos),
+            _ => return Ok(None),
+        };
+        self.advance()?;
+        Ok(Some(number))
+    }
+
+    fn group(&mut self) -> Result<Vec<Dimension>, ParseError> {
+        let mut group = Vec::new();
+        if self.takes("GROUP")? {
+            self.require("BY")?;
+            group.push(self.dimension()?);
+            while self.takes_sign(",")? {
+                group.push(self.dimension()?);
+            }
+        }
+        let windows = group.iter().filter(|by| matches!(by, Dimension::Time(_))).count();
+        if windows > 1 {
+            return Err(self.error("found two times in GROUP BY, expected one at most"));
+        }
+        Ok(group)
+    }
+
+    fn dimension(&mut self) -> Result<Dimension, ParseError> {
+        if self.takes_sign("*")? {
+            self.cast()?;
+            return Ok(Dimension::All);
+        }
+        if self.token == Token::Sign("/") {
+            return self.pattern().map(Dimension::Like);
+        }
+        let is_word = matches!(self.token, Token::Word(_));
+        let name = self.name("time(), the name of a tag, * or a /pattern/")?;
+        if !(is_word && name.eq_ignore_ascii_case("time") && self.takes_sign("(")?) {
+            self.cast()?;
+            return Ok(Dimension::Tag(name));
+        }
+        let Token::Duration(every) = self.token else {
+            return Err(self.expected("a duration such as 1m"));
+        };
+        if every == 0 {
+            return Err(self.error("found a window of no time"));
+        }
+        self.advance()?;
+        let offset = if self.takes_sign(",")? { self.window_offset()? } else { 0 };
+        self.require_sign(")")?;
+        Ok(Dimension::Time(Window { every, offset: offset.rem_euclid(every) }))
+    }
+
+    fn window_offset(&mut self) -> Result<i64, ParseError> {
+        // Windows that end now.
+        if self.takes("now")? {
+            self.require_sign("(")?;
+            self.require_sign(")")?;
+            return Ok(self.now);
+        }
+        let negative = self.takes_sign("-")?;
+        let offset = match self.token {
+            Token::Duration(nanos) => nanos,
+            Token::Integer(0) => 0,
+            _ => return Err(self.expected("a duration such as 1m")),
+        };
+        self.advance()?;
+        Ok(if negative { -offset } else { offset })
+    }
+
+    fn fill(&mut self) -> Result<Fill, ParseError> {
+        if !self.takes("fill")? {
+            return Ok(Fill::default());
+        }
+        self.require_sign("(")?;
+        let negative = self.takes_sign("-")?;
+        let fill = match self.number(negative)? {
+            // Numbers of 64 bits do not all fit, but nobody fills with them.
+            Some(Expression::Integer(number)) => Fill::Number(number as f64),
+            Some(Expression::Number(number)) => Fill::Number(number),
+            None if !negative && self.takes("null")? => Fill::Null,
+            None if !negative && self.takes("none")? => Fill::None,
+            None if !negative && self.takes("previous")? => Fill::Previous,
+            None if !negative && self.takes("linear")? => Fill::Linear,
+            _ => return Err(self.expected("null, none, previous, linear or a number")),
+        };
+        self.require_sign(")")?;
+        Ok(fill)
+    }
+
+    /// Whether the latest come first.
+    fn order(&mut self) -> Result<bool, ParseError> {
+        if !self.takes("ORDER")? {
+            return Ok(false);
+        }
+        self.require("BY")?;
+        if !self.takes("time")? && self.token != Token::Name("time".into()) {
+            return Err(self.expected("time, the only order there is"));
+        }
+        if self.token == Token::Name("time".into()) {
+            self.advance()?;
+        }
+        if self.takes("DESC")? {
+            return Ok(true);
+        }
+        self.takes("ASC")?;
+        Ok(false)
+    }
+
+    /// `tz('UTC')`: the only one, for windows have to be equally long.
+    fn zone(&mut self) -> Result<(), ParseError> {
+        if !self.takes("tz")? {
+            return Ok(());
+        }
+        self.require_sign("(")?;
+        match &self.token {
+            Token::Text(zone) if matches!(zone.as_str(), "UTC" | "Etc/UTC" | "GMT") => {}
+            _ => return Err(self.expected("'UTC', the only time zone that is understood")),
+        }
+        self.advance()?;
+        self.require_sign(")")
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Quoted(&self.name).fmt(f)?;
+        self.kind.map_or(Ok(()), |kind| write!(f, "::{}", kind.name()))
+    }
+}
+
+impl fmt::Display for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Add => "+",
+            Self::Subtract => "-",
+            Self::Multiply => "*",
+            Self::Divide => "/",
+            Self::Remainder => "%",
+        })
+    }
+}
+
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reference(reference) => reference.fmt(f),
+            Self::All(None) => f.write_str("*"),
+            Self::All(Some(kind)) => write!(f, "*::{}", kind.name()),
+            Self::Like(pattern) => pattern.fmt(f),
+            Self::Call(name, arguments) => write!(f, "{name}({})", Listed(arguments)),
+            Self::Integer(number) => number.fmt(f),
+            Self::Number(number) => write!(f, "{number:?}"),
+            Self::Duration(nanos) => write!(f, "{nanos}ns"),
+            Self::Both(left, operator, right) => {
+                for (side, between) in [(left, true), (right, false)] {
+                    match **side {
+                        Self::Both(..) => write!(f, "({side})")?,
+                        _ => side.fmt(f)?,
+                    }
+                    if between {
+                        write!(f, " {operator} ")?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.what.fmt(f)?;
+        self.alias.as_ref().map_or(Ok(()), |alias| write!(f, " AS {}", Quoted(alias)))
+    }
+}
+
+impl fmt::Display for Dimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Time(Window { every, offset: 0 }) => write!(f, "time({every}ns)"),
+            Self::Time(Window { every, offset }) => write!(f, "time({every}ns, {offset}ns)"),
+            Self::Tag(name) => Quoted(name).fmt(f),
+            Self::All => f.write_str("*"),
+            Self::Like(pattern) => pattern.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Select {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SELECT {}", Listed(&self.columns))?;
+        FromWhere(&self.from, self.filter.as_ref()).fmt(f)?;
+        if !self.group.is_empty() {
+            write!(f, " GROUP BY {}", Listed(&self.group))?;
+        }
+        match self.fill {
+            Fill::Null => {}
+            Fill::None => f.write_str(" fill(none)")?,
+            Fill::Previous => f.write_str(" fill(previous)")?,
+            Fill::Linear => f.write_str(" fill(linear)")?,
+            Fill::Number(number) => write!(f, " fill({number:?})")?,
+        }
+        if self.descending {
+            f.write_str(" ORDER BY time DESC")?;
+        }
+        for (keyword, number) in [
+            ("LIMIT", self.limit),
+            ("OFFSET", self.offset),
+            ("SLIMIT", self.slimit),
+            ("SOFFSET", self.soffset),
+        ] {
+            number.map_or(Ok(()), |number| write!(f, " {keyword} {number}"))?;
+        }
+        Ok(())
+    }
+}
