@@ -1,5 +1,37 @@
 //! Sensors and those who look at them: InfluxDB's protocols over HTTP.
+//!
+//! ```text
+//!           ┌─ write: body (inflated, bounded) -> line (bytes to rows) ─────────┐
+//! server ─ door                                                           engine::series
+//! accept,   └─ query: influxql (text to statements) -> execute -> answer ───────┘
+//! TLS             own: parameters to statements
+//! ```
+//!
+//! | request | answer |
+//! |---|---|
+//! | `POST /write`, `POST /api/v2/write` | 204; 400 and what is wrong with which lines, the others are stored; 503 and `Retry-After` |
+//! | `GET`, `POST /query` | statements of InfluxQL, as JSON or CSV |
+//! | `GET /api/points`, … | the same by parameters |
+//! | `GET /ping`, `GET /health` | whether it is there, whether it takes writes |
+//!
+//! [`server`] is the shell of the admin door, too.
 
+mod access;
+mod answer;
+mod body;
+mod door;
+mod execute;
 pub mod influxql;
 pub mod line;
+mod own;
+mod params;
+mod query;
+mod refusal;
+pub mod server;
+mod service;
+mod table;
 mod time;
+mod write;
+
+pub use door::router;
+pub use service::{Service, Settings, Stats, Wall};

@@ -62,7 +62,7 @@ impl Tls {
         *self.0.write() = certificates;
     }
 
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
         self.0.read().acceptor.clone()
     }
 }

@@ -184,8 +184,8 @@ impl<'a> Lexer<'a> {
             return self.duration(start, whole, unit, nanos);
         }
         let mut len = whole;
-        if rest.starts_with('.') {
-            len += 1 + digits(&rest[1..]);
+        if let Some(fraction) = rest.strip_prefix('.') {
+            len += 1 + digits(fraction);
         }
         let rest = &self.rest()[len..];
         if let Some(exponent) = rest.strip_prefix(['e', 'E']) {

@@ -257,7 +257,7 @@ impl Cursor<'_> {
             }
             None if !self.last => return Err(Stop::Unfinished),
             _ => {
-                self.to_end_of_value();
+                self.over_value();
                 if self.peek().is_none() && !self.last {
                     return Err(Stop::Unfinished);
                 }
@@ -280,7 +280,7 @@ impl Cursor<'_> {
 
     fn boolean(&mut self) -> Result<Held, Stop> {
         let from = self.at;
-        self.to_end_of_value();
+        self.over_value();
         if self.peek().is_none() && !self.last {
             return Err(Stop::Unfinished);
         }
@@ -291,7 +291,7 @@ impl Cursor<'_> {
         }
     }
 
-    fn to_end_of_value(&mut self) {
+    fn over_value(&mut self) {
         while !matches!(self.peek(), Some(b',' | b' ' | b'\n' | b'\r') | None) {
             self.at += 1;
         }

@@ -79,6 +79,9 @@ pub enum Problem {
         /// What it may have.
         max: usize,
     },
+    /// No store takes such a row.
+    #[error("{0}")]
+    Unfit(String),
     /// The store does not take it.
     #[error("{0}")]
     Refused(String),

@@ -1,0 +1,72 @@
+//! The door: which request goes where.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, post};
+use serde_json::json;
+
+use super::refusal::{Dialect, Refusal};
+use super::service::Service;
+use super::{own, query, write};
+
+/// Clients of InfluxDB look for its version; they need those features of 1.8 that are here.
+const VERSION: &str = concat!("1.8-plimsoll-", env!("CARGO_PKG_VERSION"));
+
+/// What a door answers.
+pub fn router(service: Arc<Service>) -> Router {
+    Router::new()
+        .route("/ping", get(ping).head(ping))
+        .route("/health", get(health))
+        .route("/write", post(write::one))
+        .route("/api/v2/write", post(write::two))
+        .route("/query", get(query::query).post(query::query))
+        .route("/api/points", get(own::points))
+        .route("/api/databases", get(own::databases))
+        .route("/api/measurements", get(own::measurements))
+        .route("/api/series", get(own::series))
+        .route("/api/fields", get(own::fields))
+        .route("/api/tags", get(own::tags))
+        .fallback(nothing)
+        // Each reader of a body has a bound of its own.
+        .layer(DefaultBodyLimit::disable())
+        .layer(middleware::from_fn(version))
+        .with_state(service)
+}
+
+async fn version(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    for (name, value) in [("x-influxdb-version", VERSION), ("x-influxdb-build", "Plimsoll")] {
+        let (name, value) = (HeaderName::from_static(name), HeaderValue::from_static(value));
+        response.headers_mut().insert(name, value);
+    }
+    response
+}
+
+async fn ping() -> StatusCode {
+    StatusCode::NO_CONTENT
+}
+
+/// As clients of version 2 ask: whether it can be written to.
+async fn health(State(service): State<Arc<Service>>) -> Response {
+    let full = service.store.room().free <= 0.0;
+    let (status, word, message) = if full {
+        (StatusCode::SERVICE_UNAVAILABLE, "fail", "the buffers are full")
+    } else {
+        (StatusCode::OK, "pass", "ready for queries and writes")
+    };
+    let told = json!({
+        "name": "plimsoll", "message": message, "status": word, "checks": [], "version": VERSION,
+    });
+    (status, Json(told)).into_response()
+}
+
+async fn nothing(request: Request) -> Response {
+    let path = request.uri().path().chars().take(100).collect::<String>();
+    let told = format!("{path:?}: there is nothing here: /write, /api/v2/write and /query are");
+    Refusal::new(StatusCode::NOT_FOUND, told).respond(Dialect::Two)
+}

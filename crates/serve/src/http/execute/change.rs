@@ -1,0 +1,63 @@
+//! Statements that change what is stored.
+
+use engine::series::{Database, Predicate, Selector, Span};
+
+use super::Asked;
+use super::choose;
+use crate::http::influxql::{Condition, Source, Statement};
+use crate::http::refusal::Refusal;
+use crate::http::table::Table;
+
+pub(super) async fn change(
+    asked: &Asked<'_>,
+    statement: &Statement,
+) -> Result<Vec<Table>, Refusal> {
+    let store = asked.store;
+    match statement {
+        Statement::CreateDatabase(name) => {
+            // One that is there keeps its points for as long as it does.
+            if !store.databases().iter().any(|database| database.name == *name) {
+                store.create_database(Database { name: name.clone(), keep: None }).await?;
+            }
+        }
+        Statement::DropDatabase(name) => {
+            store.drop_database(name).await?;
+        }
+        Statement::DropMeasurement(name) => {
+            let selector = Selector::all(asked.database(None)?).of(name);
+            store.delete(selector, Span::ALL).await?;
+        }
+        Statement::DropSeries { from, filter } => {
+            let (span, rest) = choose::split(filter.as_ref())?;
+            if span != Span::ALL {
+                return Err(Refusal::bad("DROP SERIES doesn't support time in WHERE clause"));
+            }
+            delete(asked, from, rest.as_ref(), Span::ALL).await?;
+        }
+        Statement::Delete { from, filter } => {
+            let (span, rest) = choose::split(filter.as_ref())?;
+            delete(asked, from, rest.as_ref(), span).await?;
+        }
+        Statement::Select(_) | Statement::Show(_) => {}
+    }
+    Ok(Vec::new())
+}
+
+async fn delete(
+    asked: &Asked<'_>,
+    from: &[Source],
+    tags: Option<&Condition>,
+    span: Span,
+) -> Result<(), Refusal> {
+    // Every condition makes sense before anything is deleted.
+    let mut whole = Vec::new();
+    for (database, measurement) in choose::measurements(asked, None, from)? {
+        let fields = asked.store.fields(&database, &measurement)?.into_iter().collect();
+        let tags: Predicate = choose::predicate(tags, &fields)?;
+        whole.push(Selector { tags, ..Selector::all(database).of(&measurement) });
+    }
+    for selector in whole {
+        asked.store.delete(selector, span).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! Which series a statement is about.
+
+use std::collections::BTreeMap;
+
+use engine::series::{Info, Kind as FieldKind, Predicate, Selector, Span, Test as StoreTest};
+
+use super::Asked;
+use crate::http::influxql::{Comparison, Condition, Kind, Literal, Named, Reference, Source, Test};
+use crate::http::refusal::Refusal;
+
+/// The most series one statement may look at.
+pub(super) const SERIES_MAX: usize = 100_000;
+
+/// Fields of a measurement and what they hold.
+pub(super) type Fields = BTreeMap<String, FieldKind>;
+
+/// The span and the tags that are asked for.
+pub(super) fn split(filter: Option<&Condition>) -> Result<(Span, Option<Condition>), Refusal> {
+    let Some(filter) = filter else { return Ok((Span::ALL, None)) };
+    let (span, rest) = filter.clone().split().map_err(Refusal::bad)?;
+    // Theirs holds its end, the store's does not; no point has the last time of all.
+    let empty = span.from > span.to;
+    let to = if empty { span.from } else { span.to.saturating_add(1) };
+    Ok((Span { from: span.from, to }, rest))
+}
+
+/// A measurement by its name or a pattern, for the store.
+pub(super) fn measurement(named: &Named) -> StoreTest {
+    match named {
+        Named::Is(name) => StoreTest::Is(name.clone()),
+        Named::Like(pattern) => StoreTest::Matches(pattern.compiled().clone()),
+    }
+}
+
+/// Every measurement that is meant by these sources, with its database; by all of the database, if
+/// there are none.
+pub(super) fn measurements(
+    asked: &Asked<'_>,
+    on: Option<&String>,
+    from: &[Source],
+) -> Result<Vec<(String, String)>, Refusal> {
+    let mut found = Vec::new();
+    if from.is_empty() {
+        let database = asked.database(on)?;
+        for name in asked.store.measurements(&Selector::all(database.clone()))? {
+            found.push((database.clone(), name));
+        }
+    }
+    for source in from {
+        let database = asked.database(source.database.as_ref().or(on))?;
+        match &source.measurement {
+            Named::Is(name) => found.push((database, name.clone())),
+            like @ Named::Like(_) => {
+                let all = Selector {
+                    measurement: Some(measurement(like)),
+                    ..Selector::all(database.clone())
+                };
+                for name in asked.store.measurements(&all)? {
+                    found.push((database.clone(), name));
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What tags have to be. `fields` tells a field from a tag.
+pub(super) fn predicate(
+    condition: Option<&Condition>,
+    fields: &Fields,
+) -> Result<Predicate, Refusal> {
+    let Some(condition) = condition else { return Ok(Predicate::All) };
+    let all = |parts: &[Condition]| {
+        parts.iter().map(|part| predicate(Some(part), fields)).collect::<Result<Vec<_>, _>>()
+    };
+    Ok(match condition {
+        Condition::All(parts) => Predicate::And(all(parts)?),
+        Condition::Any(parts) => Predicate::Or(all(parts)?),
+        Condition::Time(..) => {
+            return Err(Refusal::bad("time is understood in SELECT and DELETE only"));
+        }
+        Condition::Test(reference, test) => {
+            if is_field(reference, fields) {
+                return Err(Refusal::bad(format!(
+                    "{reference} is a field: WHERE understands tags and time"
+                )));
+            }
+            let key = reference.name.clone();
+            let test = match test {
+                Test::Compare(Comparison::Equal, Literal::Text(text)) => {
+                    StoreTest::Is(text.clone())
+                }
+                Test::Compare(Comparison::Unequal, Literal::Text(text)) => {
+                    StoreTest::IsNot(text.clone())
+                }
+                Test::Like(pattern) => StoreTest::Matches(pattern.compiled().clone()),
+                Test::Unlike(pattern) => StoreTest::MatchesNot(pattern.compiled().clone()),
+                Test::Compare(..) => {
+                    return Err(Refusal::bad(format!(
+                        "{reference} is a tag, or not there: = 'text', != 'text', =~ and !~ are understood"
+                    )));
+                }
+            };
+            Predicate::Tag(key, test)
+        }
+    })
+}
+
+/// Whether a name means a field.
+pub(super) fn is_field(reference: &Reference, fields: &Fields) -> bool {
+    match reference.kind {
+        None => fields.contains_key(&reference.name),
+        Some(Kind::Tag) => false,
+        Some(_) => true,
+    }
+}
+
+/// Everything known of the series selected.
+pub(super) fn find(asked: &Asked<'_>, selector: &Selector) -> Result<Vec<Info>, Refusal> {
+    const AT_ONCE: usize = 10_000;
+    let mut found: Vec<Info> = Vec::new();
+    loop {
+        let after = found.last().map(|info| info.id);
+        let more = asked.store.find(selector, after, AT_ONCE)?;
+        let done = more.len() < AT_ONCE;
+        found.extend(more);
+        if found.len() > SERIES_MAX {
+            return Err(Refusal::bad(format!(
+                "more than {SERIES_MAX} series: ask for fewer by their tags"
+            )));
+        }
+        if done {
+            return Ok(found);
+        }
+    }
+}

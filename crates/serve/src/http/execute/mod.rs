@@ -1,0 +1,66 @@
+//! Statements to tables, over any store of series.
+
+mod change;
+mod choose;
+mod formula;
+mod plan;
+mod raw;
+mod select;
+mod show;
+mod sums;
+
+use engine::series::Series;
+
+use super::influxql::Statement;
+use super::refusal::Refusal;
+use super::table::Table;
+
+/// What all statements of a request have in common.
+pub(super) struct Asked<'a> {
+    pub(super) store: &'a dyn Series,
+    /// The database, where a statement names none.
+    pub(super) database: Option<&'a str>,
+    /// Nanoseconds since 1970.
+    pub(super) now: i64,
+    /// The most values of an answer.
+    pub(super) values_max: usize,
+    /// Whether what is stored may change.
+    pub(super) may_change: bool,
+}
+
+impl Asked<'_> {
+    /// The database that is meant.
+    fn database(&self, named: Option<&String>) -> Result<String, Refusal> {
+        let name = named.map(String::as_str).or(self.database);
+        name.map(str::to_owned).ok_or_else(|| Refusal::bad("database name required"))
+    }
+
+    fn check_values(&self, values: usize) -> Result<(), Refusal> {
+        if values <= self.values_max {
+            return Ok(());
+        }
+        let max = self.values_max;
+        Err(Refusal::bad(format!(
+            "the answer has more than {max} values: ask for a shorter time, longer windows, or with LIMIT"
+        )))
+    }
+}
+
+/// Does what a statement says.
+pub(super) async fn execute(
+    asked: &Asked<'_>,
+    statement: &Statement,
+) -> Result<Vec<Table>, Refusal> {
+    match statement {
+        Statement::Select(select) => select::select(asked, select).await,
+        Statement::Show(show) => show::show(asked, show),
+        change => {
+            if !asked.may_change {
+                return Err(Refusal::bad(
+                    "statements that change what is stored are taken by POST only",
+                ));
+            }
+            change::change(asked, change).await
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `SELECT`: series are found, put together by their tags, and read group by group.
+
+use std::collections::BTreeMap;
+
+use engine::series::{Info, Selector, Span, Test as StoreTest};
+
+use super::Asked;
+use super::choose::{self, Fields};
+use super::plan::{Known, Plan};
+use super::{raw, sums};
+use crate::http::influxql::{Dimension, Select, Window};
+use crate::http::refusal::Refusal;
+use crate::http::table::Table;
+
+/// What is read of a group.
+pub(super) struct Reading<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) fields: &'a Fields,
+    pub(super) span: Span,
+    pub(super) window: Option<Window>,
+    pub(super) select: &'a Select,
+}
+
+impl Reading<'_> {
+    /// How many rows are skipped, and how many are wanted behind them.
+    pub(super) fn page(&self) -> (usize, usize) {
+        let places = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        // As in InfluxDB: a limit of none is none.
+        let limit = self.select.limit.filter(|&limit| limit > 0);
+        (self.select.offset.map_or(0, places), limit.map_or(usize::MAX, places))
+    }
+}
+
+pub(super) async fn select(asked: &Asked<'_>, select: &Select) -> Result<Vec<Table>, Refusal> {
+    let (span, rest) = choose::split(select.filter.as_ref())?;
+    let window = select.group.iter().find_map(|by| match by {
+        Dimension::Time(window) => Some(*window),
+        _ => None,
+    });
+    let mut tables = Vec::new();
+    let mut values = 0;
+    let mut skip = select.soffset.unwrap_or(0);
+    let mut left = select.slimit.filter(|&limit| limit > 0).unwrap_or(u64::MAX);
+    for (database, name) in choose::measurements(asked, None, &select.from)? {
+        let fields: Fields = asked.store.fields(&database, &name)?.into_iter().collect();
+        if fields.is_empty() {
+            continue;
+        }
+        let tags = choose::predicate(rest.as_ref(), &fields)?;
+        let selector = Selector { tags, ..Selector::all(database).of(&name) };
+        let known_tags = asked.store.tag_keys(&selector)?;
+        let grouped = grouped(&select.group, &known_tags);
+        let known = Known { fields: &fields, tags: &known_tags, grouped: &grouped };
+        let plan = Plan::new(&select.columns, &known)?;
+        let needed = plan.fields();
+        if needed.is_empty() {
+            continue;
+        }
+        if window.is_some() && !plan.is_sums() {
+            return Err(Refusal::bad("GROUP BY requires at least one aggregate function"));
+        }
+        let field = StoreTest::In(needed.into_iter().map(str::to_owned).collect());
+        let found = choose::find(asked, &Selector { field: Some(field), ..selector })?;
+        let reading = Reading { plan: &plan, fields: &fields, span, window, select };
+        for (by, series) in groups(found, &grouped) {
+            if left == 0 {
+                return Ok(tables);
+            }
+            let cells = if plan.is_sums() {
+                sums::read(asked, &reading, &series).await?
+            } else {
+                raw::read(asked, &reading, &series).await?
+            };
+            if cells.is_empty() {
+                continue;
+            }
+            if skip > 0 {
+                skip -= 1;
+                continue;
+            }
+            left -= 1;
+            values += cells.len();
+            asked.check_values(values)?;
+            let columns = plan.columns.iter().map(|(name, _)| name.clone());
+            let columns = std::iter::once("time".to_owned()).chain(columns).collect();
+            let tags = grouped.iter().cloned().zip(by).collect();
+            tables.push(Table { name: name.clone(), tags, columns, cells });
+        }
+    }
+    Ok(tables)
+}
+
+/// The tags that rows are put together by.
+fn grouped(group: &[Dimension], known: &[String]) -> Vec<String> {
+    let mut tags: Vec<String> = Vec::new();
+    for by in group {
+        match by {
+            Dimension::Time(_) => {}
+            Dimension::Tag(name) => tags.push(name.clone()),
+            Dimension::All => tags.extend(known.iter().cloned()),
+            Dimension::Like(pattern) => {
+                tags.extend(known.iter().filter(|tag| pattern.is_in(tag)).cloned());
+            }
+        }
+    }
+    tags.sort_unstable();
+    tags.dedup();
+    tags
+}
+
+/// Series by the values of these tags.
+fn groups(found: Vec<Info>, tags: &[String]) -> BTreeMap<Vec<String>, Vec<Info>> {
+    let mut groups: BTreeMap<Vec<String>, Vec<Info>> = BTreeMap::new();
+    for info in found {
+        let by = tags.iter().map(|tag| info.tag(tag).to_owned()).collect();
+        groups.entry(by).or_default().push(info);
+    }
+    groups
+}

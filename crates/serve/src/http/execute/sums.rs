@@ -1,0 +1,185 @@
+//! What points amount to, in windows of time or all together.
+
+use std::collections::BTreeMap;
+
+use engine::series::aggregate::{Aggregation, Fill as StoreFill, Function, Limits, Windows};
+use engine::series::{Info, Scalar, Scan, Span, Value};
+
+use super::Asked;
+use super::plan::{self, Leaf};
+use super::select::Reading;
+use crate::http::influxql::Fill;
+use crate::http::refusal::Refusal;
+use crate::http::table::Cell;
+
+pub(super) async fn read(
+    asked: &Asked<'_>,
+    reading: &Reading<'_>,
+    series: &[Info],
+) -> Result<Vec<Cell>, Refusal> {
+    for leaf in &reading.plan.leaves {
+        if let Leaf::Sum(function, field) = leaf
+            && let Some(kind) = reading.fields.get(field)
+        {
+            plan::check(*function, *kind)?;
+        }
+    }
+    let mut rows = match (&reading.plan.leaves[..], reading.window) {
+        ([Leaf::Sum(function, _)], None) if picks(*function) => {
+            let picked = pick(asked, reading.span, *function, series).await?;
+            picked.into_iter().map(|(time, value)| (time, vec![Some(value)])).collect()
+        }
+        _ => sum_up(asked, reading, series).await?,
+    };
+    if reading.select.descending {
+        rows.reverse();
+    }
+    let (offset, limit) = reading.page();
+    let columns = &reading.plan.columns;
+    let mut cells = Vec::new();
+    for (time, values) in rows.into_iter().skip(offset).take(limit) {
+        cells.push(Cell::Time(time));
+        cells.extend(columns.iter().map(|(_, formula)| Cell::from(formula.value(&values))));
+    }
+    Ok(cells)
+}
+
+/// Rows: a time, and a value for each leaf.
+type Rows = Vec<(i64, Vec<Option<Scalar>>)>;
+
+async fn sum_up(
+    asked: &Asked<'_>,
+    reading: &Reading<'_>,
+    series: &[Info],
+) -> Result<Rows, Refusal> {
+    let leaves = &reading.plan.leaves;
+    let windowed = reading.window.is_some();
+    let mut span = reading.span;
+    if windowed && span.to == i64::MAX {
+        // Windows end now, if nobody says otherwise.
+        span.to = asked.now.saturating_add(1).max(span.from);
+    }
+    let fill = fill(reading);
+    if windowed && span.from == i64::MIN && fill != StoreFill::None {
+        // Windows begin where the points do.
+        let Some(first) = first(asked, span, series).await? else { return Ok(Vec::new()) };
+        span.from = first;
+    }
+    let windows = Windows {
+        span,
+        every: reading.window.map(|window| window.every),
+        offset: reading.window.map_or(0, |window| window.offset),
+    };
+    let most = asked.values_max / (leaves.len() + 1);
+    let limits = Limits { windows: most, values: asked.values_max };
+    // A time's values, for leaves in their order.
+    let mut rows: BTreeMap<i64, Vec<Option<Scalar>>> = BTreeMap::new();
+    let mut points_seen = false;
+    for (field, kind) in reading.fields {
+        let mut sums = Vec::new();
+        for (at, leaf) in leaves.iter().enumerate() {
+            if let Leaf::Sum(function, of) = leaf
+                && of == field
+            {
+                sums.push((at, Aggregation::new(*function, *kind, windows, limits)?));
+            }
+        }
+        if sums.is_empty() {
+            continue;
+        }
+        for info in series.iter().filter(|info| *info.field == **field) {
+            let mut cursor = asked.store.read(info.id, Scan::of(span));
+            while let Some(points) = cursor.next().await? {
+                points_seen |= !points.is_empty();
+                for (_, sum) in &mut sums {
+                    sum.add(&points)?;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+        for (at, sum) in sums {
+            for window in sum.finish(fill)? {
+                let row = rows.entry(window.start).or_insert_with(|| vec![None; leaves.len()]);
+                row[at] = window.value;
+            }
+        }
+    }
+    if !points_seen {
+        return Ok(Vec::new());
+    }
+    // Without windows all that counts is when the span begins, and 1970 where it does not.
+    let time = |start| if !windowed && start == i64::MIN { 0 } else { start };
+    Ok(rows.into_iter().map(|(start, row)| (time(start), row)).collect())
+}
+
+fn fill(reading: &Reading<'_>) -> StoreFill {
+    if reading.window.is_none() {
+        return StoreFill::None;
+    }
+    match reading.select.fill {
+        Fill::Null => StoreFill::Null,
+        Fill::None => StoreFill::None,
+        Fill::Previous => StoreFill::Previous,
+        Fill::Linear => StoreFill::Linear,
+        Fill::Number(number) => StoreFill::Value(number),
+    }
+}
+
+/// The time of the earliest point.
+async fn first(asked: &Asked<'_>, span: Span, series: &[Info]) -> Result<Option<i64>, Refusal> {
+    let mut first: Option<i64> = None;
+    for info in series {
+        let mut cursor = asked.store.read(info.id, Scan { limit: 1, ..Scan::of(span) });
+        if let Some(points) = cursor.next().await? {
+            let time = points.times.first().copied();
+            first = first.into_iter().chain(time).min();
+        }
+    }
+    Ok(first)
+}
+
+/// Whether a function gives one of the points: alone, it gives its time, too.
+fn picks(function: Function) -> bool {
+    matches!(function, Function::First | Function::Last | Function::Min | Function::Max)
+}
+
+async fn pick(
+    asked: &Asked<'_>,
+    span: Span,
+    function: Function,
+    series: &[Info],
+) -> Result<Option<(i64, Scalar)>, Refusal> {
+    let scan = match function {
+        Function::First => Scan { limit: 1, ..Scan::of(span) },
+        Function::Last => Scan { limit: 1, descending: true, ..Scan::of(span) },
+        _ => Scan::of(span),
+    };
+    let mut best: Option<(i64, Scalar)> = None;
+    for info in series {
+        let mut cursor = asked.store.read(info.id, scan);
+        while let Some(points) = cursor.next().await? {
+            for (time, value) in points.iter() {
+                let better = best.as_ref().is_none_or(|(best_time, best)| match function {
+                    Function::First => time < *best_time,
+                    Function::Last => time > *best_time,
+                    Function::Min => is_less(value, best.as_value()),
+                    _ => is_less(best.as_value(), value),
+                });
+                if better {
+                    best = Some((time, value.to_scalar()));
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(best)
+}
+
+/// Whether a number is less than another of its kind.
+fn is_less(one: Value<'_>, other: Value<'_>) -> bool {
+    match (one, other) {
+        (Value::Integer(one), Value::Integer(other)) => one < other,
+        (Value::Unsigned(one), Value::Unsigned(other)) => one < other,
+        _ => one.as_f64() < other.as_f64(),
+    }
+}

@@ -1,0 +1,160 @@
+//! `/query`: statements in, a stream of answers out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::Response;
+use futures_util::stream;
+use tokio::sync::mpsc;
+
+use super::access;
+use super::answer::{self, Format, Outcome, ROWS_AT_ONCE};
+use super::execute::{Asked, execute};
+use super::influxql::{self, Statement, TEXT_BYTES_MAX};
+use super::line::Precision;
+use super::params::Params;
+use super::refusal::{Dialect, Refusal};
+use super::service::{Service, Stats};
+
+/// How long a query waits for its turn before its client is told to come again.
+const TURN: Duration = Duration::from_secs(10);
+/// Pieces of an answer that wait for a slow reader.
+const PIECES_AHEAD: usize = 2;
+/// A form may escape every byte of a text with three.
+const FORM_BYTES_MAX: usize = TEXT_BYTES_MAX * 3 + 64 * 1024;
+
+/// `GET` or `POST /query?q=…&db=…&epoch=…&chunked=…`
+pub(super) async fn query(State(service): State<Arc<Service>>, request: Request) -> Response {
+    match ask(service, request).await {
+        Ok(response) => response,
+        Err(refusal) => refusal.respond(Dialect::One),
+    }
+}
+
+async fn ask(service: Arc<Service>, request: Request) -> Result<Response, Refusal> {
+    let (head, body) = request.into_parts();
+    let post = head.method == Method::POST;
+    // Nothing of a stranger's body is read.
+    let address = Params::of(head.uri.query(), b"");
+    let tokens = &service.settings.tokens;
+    let known = access::check(tokens, &head.headers, &address);
+    let form = match (post, known) {
+        (true, Ok(())) => form(&service, &head.headers, body).await?,
+        (_, known) => {
+            known?;
+            Vec::new()
+        }
+    };
+    let params = Params::of(head.uri.query(), &form);
+    let text = params
+        .get("q")
+        .ok_or_else(|| Refusal::bad("missing required parameter \"q\": a statement of InfluxQL"))?;
+    let now = (service.wall)();
+    let statements = influxql::parse(text, now).map_err(|error| Refusal::bad(error.to_string()))?;
+    let format = format(&head.headers, &params)?;
+    let database = params.get("db").map(str::to_owned);
+    // A link in a page can make a browser get something, but not without a token.
+    let may_change = post || !tokens.is_empty();
+    answer(service, statements, database, format, may_change).await
+}
+
+async fn form(service: &Service, headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Refusal> {
+    let read = to_bytes(body, FORM_BYTES_MAX);
+    let limit = service.settings.terms.read_timeout;
+    let bytes = tokio::time::timeout(limit, read).await.map_err(|_| {
+        Refusal::new(StatusCode::REQUEST_TIMEOUT, "the statement did not come in time")
+    })?;
+    let bytes = bytes.map_err(|_| {
+        let told = format!("the statement is longer than {TEXT_BYTES_MAX} bytes, or broke off");
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, told)
+    })?;
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let is_form = kind.is_none_or(|kind| kind.starts_with("application/x-www-form-urlencoded"));
+    Ok(if is_form { bytes.to_vec() } else { Vec::new() })
+}
+
+/// How the client wants it.
+pub(super) fn format(headers: &HeaderMap, params: &Params) -> Result<Format, Refusal> {
+    let epoch = match params.get("epoch") {
+        None => None,
+        Some(name) => Some(Precision::named(name).ok_or_else(|| {
+            Refusal::bad(format!("invalid epoch {name:?}: ns, u, ms, s, m or h is"))
+        })?),
+    };
+    let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let accepts = accepts.unwrap_or_default();
+    let csv = match params.get("format") {
+        None => accepts.contains("text/csv") || accepts.contains("application/csv"),
+        Some("csv") => true,
+        Some("json") => false,
+        Some(other) => {
+            return Err(Refusal::bad(format!("invalid format {other:?}: json or csv is")));
+        }
+    };
+    if csv {
+        return Ok(Format::Csv { epoch });
+    }
+    let size = params.get("chunk_size").and_then(|size| size.parse().ok());
+    let chunked = params.is("chunked").then(|| size.unwrap_or(ROWS_AT_ONCE));
+    Ok(Format::Json { epoch, chunked })
+}
+
+/// Runs statements one after the other; their answers leave as they are made.
+pub(super) async fn answer(
+    service: Arc<Service>,
+    statements: Vec<Statement>,
+    database: Option<String>,
+    format: Format,
+    may_change: bool,
+) -> Result<Response, Refusal> {
+    let turn = Arc::clone(&service.queries).acquire_owned();
+    let turn = match tokio::time::timeout(TURN, turn).await {
+        Ok(Ok(turn)) => turn,
+        _ => return Err(Refusal::busy("busy: other queries take their time", TURN)),
+    };
+    Stats::add(&service.stats.queries, statements.len());
+    let (sender, receiver) = mpsc::channel::<String>(PIECES_AHEAD);
+    tokio::spawn(async move {
+        let asked = Asked {
+            store: &*service.store,
+            database: database.as_deref(),
+            now: (service.wall)(),
+            values_max: service.settings.answer_values_max,
+            may_change,
+        };
+        let sent = send(&sender, answer::begin(format).to_owned()).await;
+        let mut listening = sent;
+        for (n, statement) in statements.iter().enumerate() {
+            // Who hung up does not want the rest.
+            if !listening {
+                return;
+            }
+            let outcome: Outcome =
+                execute(&asked, statement).await.map_err(|refusal| refusal.message);
+            for piece in answer::pieces(format, n, outcome) {
+                listening = listening && send(&sender, piece).await;
+                if !listening {
+                    return;
+                }
+            }
+        }
+        send(&sender, answer::end(format).to_owned()).await;
+        drop(turn);
+    });
+    let pieces = stream::unfold(receiver, |mut receiver| async move {
+        let piece = receiver.recv().await?;
+        Some((Ok::<_, std::convert::Infallible>(piece), receiver))
+    });
+    let mut response = Response::new(Body::from_stream(pieces));
+    let kind = HeaderValue::from_static(format.media_type());
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+/// False if nobody takes it.
+async fn send(sender: &mpsc::Sender<String>, piece: String) -> bool {
+    piece.is_empty() || sender.send(piece).await.is_ok()
+}

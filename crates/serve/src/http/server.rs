@@ -1,0 +1,217 @@
+//! The shell around HTTP doors: accepts connections, over TLS where there are certificates, bounds how
+//! many there are and how long they may dawdle, and ends them.
+//!
+//! A client costs memory while it is connected, so each has to go on: its header, then every piece of
+//! its body, has to arrive in time, and so does its taking of the answer.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::serve::Listener;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::resp::Tls;
+
+/// What connections may take of a door.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Terms {
+    /// Connections at once. More: more memory and file descriptors. Default 1000.
+    pub connections_max: usize,
+    /// How long a client may take for its TLS handshake, for each header, and for each piece of a body;
+    /// a connection that asks for nothing is closed after it, too. Default 60 s.
+    pub read_timeout: Duration,
+    /// How long a client may take nothing of an answer that is ready. Default 60 s.
+    pub write_timeout: Duration,
+    /// How long a stopping door waits for requests under way. Default 5 s.
+    pub stop_grace: Duration,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            connections_max: 1000,
+            read_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_secs(60),
+            stop_grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The longest header of a request, in bytes, and what is read ahead of a body.
+const HEADER_BYTES_MAX: usize = 64 * 1024;
+
+/// Serves `router` on a listener until `stop` is ready. Then accepts no more, finishes open requests,
+/// and returns; who takes longer than [`Terms::stop_grace`] is cut off.
+pub async fn run<L>(
+    mut listener: L,
+    router: Router,
+    tls: Option<Arc<Tls>>,
+    terms: Terms,
+    stop: impl Future<Output = ()>,
+) where
+    L: Listener,
+    L::Addr: fmt::Debug,
+{
+    let room = Arc::new(Semaphore::new(terms.connections_max));
+    let connections = TaskTracker::new();
+    let (stopping, cut) = (CancellationToken::new(), CancellationToken::new());
+    let accept = async {
+        loop {
+            let (stream, from) = listener.accept().await;
+            // Whoever comes on top is turned away without a word: that costs nothing.
+            let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
+            let (router, tls) = (router.clone(), tls.clone());
+            let (stopping, cut) = (stopping.clone(), cut.clone());
+            connections.spawn(async move {
+                let served = async {
+                    let Some(tls) = tls else {
+                        return serve(stream, router, terms, &stopping).await;
+                    };
+                    let handshake = tls.acceptor().accept(stream);
+                    let stream = tokio::time::timeout(terms.read_timeout, handshake).await??;
+                    serve(stream, router, terms, &stopping).await
+                };
+                tokio::select! {
+                    () = cut.cancelled() => {}
+                    served = served => if let Err(error) = served {
+                        tracing::debug!("connection from {from:?} ended: {error}");
+                    }
+                }
+                drop(permit);
+            });
+        }
+    };
+    tokio::select! {
+        () = stop => {}
+        () = accept => {}
+    }
+    drop(listener);
+    stopping.cancel();
+    connections.close();
+    if tokio::time::timeout(terms.stop_grace, connections.wait()).await.is_err() {
+        cut.cancel();
+        connections.wait().await;
+    }
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+async fn serve<S>(
+    stream: S,
+    router: Router,
+    terms: Terms,
+    stopping: &CancellationToken,
+) -> Result<(), Failure>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let stream = TokioIo::new(Patient::new(stream, terms.write_timeout));
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(terms.read_timeout)
+        .max_buf_size(HEADER_BYTES_MAX);
+    let connection = http.serve_connection(stream, TowerToHyperService::new(router));
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        served = connection.as_mut() => return Ok(served?),
+        () = stopping.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    Ok(connection.await?)
+}
+
+/// A stream whose other end has to take what is written.
+struct Patient<S> {
+    stream: S,
+    timeout: Duration,
+    /// Runs while nothing can be written.
+    until: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Patient<S> {
+    fn new(stream: S, timeout: Duration) -> Self {
+        Self { stream, timeout, until: None }
+    }
+
+    /// Passes on what writing came to, unless that takes too long.
+    fn in_time<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.until = None;
+            return written;
+        }
+        let after = self.timeout;
+        let until = self
+            .until
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + after)));
+        match until.as_mut().poll(context) {
+            Poll::Ready(()) => {
+                let error = "the client does not take its answer";
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, error)))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_read(context, into)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write(context, data);
+        this.in_time(context, written)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let flushed = Pin::new(&mut this.stream).poll_flush(context);
+        this.in_time(context, flushed)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let closed = Pin::new(&mut this.stream).poll_shutdown(context);
+        this.in_time(context, closed)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write_vectored(context, data);
+        this.in_time(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

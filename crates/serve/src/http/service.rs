@@ -1,0 +1,109 @@
+//! What all requests of a door for series share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use engine::series::Series;
+use tokio::sync::Semaphore;
+
+use super::server::Terms;
+use crate::resp::Secret;
+
+/// Limits and terms of the door. Plain data; [`Settings::default`] holds every default.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Settings {
+    /// What clients must show one of to be served. Default: none, for loopback only.
+    pub tokens: Vec<Secret>,
+    /// Whether a write makes the database it names. Default true; false: they are made by `CREATE
+    /// DATABASE` alone, and a misspelt name is an error.
+    pub create: bool,
+    /// The longest body of a write, in bytes, after it was inflated. More: one client can take more of
+    /// [`bodies_bytes_max`](Self::bodies_bytes_max). Default 25 MiB, as in InfluxDB.
+    pub body_bytes_max: usize,
+    /// The longest line in it. Default 1 MiB.
+    pub line_bytes_max: usize,
+    /// What all writes under way may hold together, in bytes. Beyond it clients are told to come again.
+    /// Default 256 MiB.
+    pub bodies_bytes_max: usize,
+    /// The most values one answer may have. More: one client can take more memory. Default 5 million.
+    pub answer_values_max: usize,
+    /// Queries at once; others wait for their turn. Default 8.
+    pub queries_max: usize,
+    /// Connections, and how long they may take.
+    pub terms: Terms,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        const MIB: usize = 1024 * 1024;
+        Self {
+            tokens: Vec::new(),
+            create: true,
+            body_bytes_max: 25 * MIB,
+            line_bytes_max: MIB,
+            bodies_bytes_max: 256 * MIB,
+            answer_values_max: 5_000_000,
+            queries_max: 8,
+            terms: Terms::default(),
+        }
+    }
+}
+
+/// Gives the time: nanoseconds since 1970.
+pub type Wall = Box<dyn Fn() -> i64 + Send + Sync>;
+
+/// The store and everything else a request may ask.
+pub struct Service {
+    /// The terms.
+    pub settings: Settings,
+    /// What the door counts.
+    pub stats: Stats,
+    pub(super) store: Arc<dyn Series>,
+    pub(super) wall: Wall,
+    /// A permit for each byte that writes under way may hold.
+    pub(super) bodies: Arc<Semaphore>,
+    pub(super) queries: Arc<Semaphore>,
+}
+
+/// What a door counts.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Rows stored.
+    pub rows: AtomicU64,
+    /// Points in them.
+    pub points: AtomicU64,
+    /// Lines and rows refused.
+    pub dropped: AtomicU64,
+    /// Batches that had been stored before.
+    pub repeated: AtomicU64,
+    /// Bytes of bodies, as they came.
+    pub bytes_in: AtomicU64,
+    /// Writes.
+    pub writes: AtomicU64,
+    /// Writes that were told to come again.
+    pub busy: AtomicU64,
+    /// Statements and queries.
+    pub queries: AtomicU64,
+}
+
+impl Stats {
+    pub(super) fn add(counter: &AtomicU64, more: usize) {
+        counter.fetch_add(more as u64, Ordering::Relaxed);
+    }
+}
+
+impl Service {
+    /// A door to `store`.
+    #[must_use]
+    pub fn new(settings: Settings, store: Arc<dyn Series>, wall: Wall) -> Self {
+        let bodies = settings.bodies_bytes_max.min(Semaphore::MAX_PERMITS);
+        Self {
+            stats: Stats::default(),
+            bodies: Arc::new(Semaphore::new(bodies)),
+            queries: Arc::new(Semaphore::new(settings.queries_max)),
+            settings,
+            store,
+            wall,
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What is answered: rows of cells under named columns.
+
+use engine::series::Scalar;
+
+/// One cell.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Cell {
+    /// Nothing is known.
+    Null,
+    /// Nanoseconds since 1970.
+    Time(i64),
+    /// A value.
+    Value(Scalar),
+}
+
+impl Cell {
+    pub(super) fn text(text: impl AsRef<str>) -> Self {
+        Self::Value(Scalar::Text(text.as_ref().into()))
+    }
+}
+
+impl From<Option<Scalar>> for Cell {
+    fn from(value: Option<Scalar>) -> Self {
+        value.map_or(Self::Null, Self::Value)
+    }
+}
+
+/// Rows that belong together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Table {
+    /// What they are of; empty for none.
+    pub(super) name: String,
+    /// What they have in common.
+    pub(super) tags: Vec<(String, String)>,
+    /// Names of the columns, at least one.
+    pub(super) columns: Vec<String>,
+    /// Row after row.
+    pub(super) cells: Vec<Cell>,
+}
+
+impl Table {
+    /// A table without rows.
+    pub(super) fn new(name: &str, columns: &[&str]) -> Self {
+        let columns = columns.iter().map(|&column| column.to_owned()).collect();
+        Self { name: name.to_owned(), columns, ..Self::default() }
+    }
+
+    pub(super) fn rows(&self) -> impl ExactSizeIterator<Item = &[Cell]> {
+        self.cells.chunks(self.columns.len())
+    }
+}

@@ -1,0 +1,264 @@
+//! `/write` and `/api/v2/write`: lines of a body to one batch of the store.
+//!
+//! Good lines are stored whatever the others are; the answer then says what is wrong with those, in
+//! InfluxDB's words. A request is one batch, so that a session can tell whether it was stored.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
+use engine::series::{self, Batch, Database, Error, Session, Written};
+use std::sync::Arc;
+
+use super::access;
+use super::body::Incoming;
+use super::line::{self, BadLine, Decoder, Line, Precision, Problem};
+use super::params::Params;
+use super::refusal::{Dialect, Refusal};
+use super::service::{Service, Stats};
+
+/// How many lines that are wrong an answer tells of.
+const TOLD_MAX: usize = 10;
+
+/// The room of the store's buffers, 0 full to 1 empty: a writer may slow down before it is told to.
+const ROOM: &str = "x-plimsoll-room";
+/// The client a batch is of, and which of its batches it is.
+const SESSION: &str = "x-plimsoll-session";
+const SEQUENCE: &str = "x-plimsoll-sequence";
+/// Says that the batch had been stored before.
+const REPEATED: &str = "x-plimsoll-repeated";
+
+/// `POST /write?db=…&precision=…`
+pub(super) async fn one(State(service): State<Arc<Service>>, request: Request) -> Response {
+    let done = write(&service, request, "db", Precision::Nanoseconds).await;
+    respond(&service, done, Dialect::One)
+}
+
+/// `POST /api/v2/write?bucket=…&org=…&precision=…`
+pub(super) async fn two(State(service): State<Arc<Service>>, request: Request) -> Response {
+    let done = write(&service, request, "bucket", Precision::Nanoseconds).await;
+    respond(&service, done, Dialect::Two)
+}
+
+/// What became of a body.
+struct Done {
+    written: Written,
+    dropped: usize,
+    bad: Vec<BadLine>,
+}
+
+fn respond(service: &Service, done: Result<Done, Refusal>, dialect: Dialect) -> Response {
+    let mut repeated = false;
+    let mut response = match done {
+        Ok(done) if done.dropped == 0 => {
+            repeated = done.written.repeated;
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            response
+        }
+        Ok(done) => {
+            repeated = done.written.repeated;
+            partial(&done, dialect).respond(dialect)
+        }
+        Err(refusal) => {
+            if refusal.retry_after.is_some() {
+                Stats::add(&service.stats.busy, 1);
+            }
+            refusal.respond(dialect)
+        }
+    };
+    let headers = response.headers_mut();
+    if let Ok(room) = HeaderValue::from_str(&format!("{:.3}", service.store.room().free)) {
+        headers.insert(ROOM, room);
+    }
+    if repeated {
+        headers.insert(REPEATED, HeaderValue::from_static("true"));
+    }
+    response
+}
+
+/// What is wrong with a body of which the rest was stored.
+fn partial(done: &Done, dialect: Dialect) -> Refusal {
+    let conflict = done.bad.iter().all(|bad| matches!(bad.problem, Problem::Refused(_)));
+    let mut told: Vec<_> = done.bad.iter().map(ToString::to_string).collect();
+    let more = done.dropped - told.len();
+    if more > 0 {
+        told.push(format!("and {more} more"));
+    }
+    let told = told.join("\n");
+    let message = if done.written.rows == 0 && !conflict && !done.written.repeated {
+        told
+    } else {
+        format!("partial write: {told} dropped={}", done.dropped)
+    };
+    let status = match dialect {
+        // As in version 2 for what the store refuses, and not the reader of lines.
+        Dialect::Two if conflict => StatusCode::UNPROCESSABLE_ENTITY,
+        _ => StatusCode::BAD_REQUEST,
+    };
+    let line = done.bad.iter().map(|bad| bad.line).min();
+    Refusal { line, ..Refusal::new(status, message) }
+}
+
+async fn write(
+    service: &Service,
+    request: Request,
+    database: &str,
+    usual: Precision,
+) -> Result<Done, Refusal> {
+    let (head, body) = request.into_parts();
+    let params = Params::of(head.uri.query(), b"");
+    let settings = &service.settings;
+    access::check(&settings.tokens, &head.headers, &params)?;
+    let Some(name) = params.get(database) else {
+        return Err(Refusal::bad(format!("{database} is required: the name of a database")));
+    };
+    // Version 2 calls a database and its retention policy a bucket.
+    let name = if database == "bucket" { name.split('/').next().unwrap_or(name) } else { name };
+    let precision = match params.get("precision") {
+        None => usual,
+        Some(text) => Precision::named(text).ok_or_else(|| {
+            Refusal::bad(format!("invalid precision {text:?}: ns, us, ms, s, m or h is"))
+        })?,
+    };
+    let session = session(&head.headers)?;
+    let room = service.store.room();
+    if room.free <= 0.0 {
+        return Err(Refusal::busy("busy: the buffers are full", room.retry_after));
+    }
+    let (max, timeout) = (settings.body_bytes_max, settings.terms.read_timeout);
+    let bodies = Arc::clone(&service.bodies);
+    let mut body = Incoming::new(&head.headers, body, max, timeout, bodies)?;
+    let now = (service.wall)();
+    let mut rows = Rows::new(name, now - now.rem_euclid(precision.nanos()));
+    let mut decoder = Decoder::new(precision, settings.line_bytes_max);
+    loop {
+        let more = body.read(decoder.room()).await?;
+        if !more {
+            decoder.finish();
+        }
+        while let Some(line) = decoder.next() {
+            rows.take(line);
+        }
+        if !more {
+            break;
+        }
+    }
+    Stats::add(&service.stats.writes, 1);
+    Stats::add(&service.stats.bytes_in, body.received);
+    drop(decoder);
+    // What the rows take is what was held for the body, more or less.
+    let held = body.into_held();
+    let done = rows.store(service, session).await;
+    drop(held);
+    if let Ok(done) = &done {
+        let Written { rows, points, repeated, .. } = &done.written;
+        Stats::add(&service.stats.rows, *rows);
+        Stats::add(&service.stats.points, *points);
+        Stats::add(&service.stats.dropped, done.dropped);
+        Stats::add(&service.stats.repeated, usize::from(*repeated));
+    }
+    done
+}
+
+fn session(headers: &HeaderMap) -> Result<Option<Session>, Refusal> {
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let (client, sequence) = match (text(SESSION), text(SEQUENCE)) {
+        (None, None) => return Ok(None),
+        (Some(client), Some(sequence)) => (client, sequence),
+        _ => return Err(Refusal::bad(format!("{SESSION} and {SEQUENCE} go together"))),
+    };
+    if !(1..=64).contains(&client.len()) {
+        return Err(Refusal::bad(format!("{SESSION}: a name of 1 to 64 bytes is")));
+    }
+    let sequence = sequence.parse();
+    let sequence = sequence.map_err(|_| Refusal::bad(format!("{SEQUENCE}: a whole number is")))?;
+    Ok(Some(Session { client: client.to_owned(), sequence }))
+}
+
+/// Lines on their way into a batch.
+struct Rows {
+    batch: Batch,
+    /// Which line each row was.
+    lines: Vec<u64>,
+    now: i64,
+    dropped: usize,
+    bad: Vec<BadLine>,
+}
+
+impl Rows {
+    fn new(database: &str, now: i64) -> Self {
+        let batch = Batch::new(database);
+        Self { batch, lines: Vec::new(), now, dropped: 0, bad: Vec::new() }
+    }
+
+    fn take(&mut self, line: Result<Line<'_>, BadLine>) {
+        let taken = line.and_then(|line| {
+            self.row(&line).map_err(|(byte, problem)| {
+                self.batch.give_up();
+                line.bad(byte, problem)
+            })
+        });
+        if let Err(bad) = taken {
+            self.drop(bad);
+        }
+    }
+
+    fn row(&mut self, line: &Line<'_>) -> Result<(), (usize, Problem)> {
+        let (measurement, tags) = line::split(line.head())?;
+        self.batch.begin(&measurement);
+        for tag in tags {
+            let (key, value) = tag?;
+            self.batch.tag(&key, &value);
+        }
+        for field in line.fields() {
+            let value = match &field.value {
+                line::Value::Float(value) => series::Value::Float(*value),
+                line::Value::Integer(value) => series::Value::Integer(*value),
+                line::Value::Unsigned(value) => series::Value::Unsigned(*value),
+                line::Value::Boolean(value) => series::Value::Boolean(*value),
+                line::Value::String(value) => series::Value::Text(value),
+            };
+            self.batch.field(&field.name, value);
+        }
+        let ended = self.batch.end(line.timestamp().unwrap_or(self.now));
+        ended.map_err(|refused| (0, Problem::Unfit(refused.to_string())))?;
+        self.lines.push(line.number());
+        Ok(())
+    }
+
+    fn drop(&mut self, bad: BadLine) {
+        self.dropped += 1;
+        if self.bad.len() < TOLD_MAX {
+            self.bad.push(bad);
+        }
+    }
+
+    /// Stores what is good.
+    async fn store(mut self, service: &Service, session: Option<Session>) -> Result<Done, Refusal> {
+        let mut written = Written::default();
+        if !self.batch.is_empty() {
+            let name = self.batch.database().to_owned();
+            if service.settings.create && !exists(service, &name) {
+                let database = Database { name, keep: None };
+                service.store.create_database(database).await?;
+            }
+            let batch = std::mem::replace(&mut self.batch, Batch::new(""));
+            written = service.store.write(batch, session).await.map_err(|error| match error {
+                Error::NotFound(why) => Refusal::new(StatusCode::NOT_FOUND, why),
+                other => other.into(),
+            })?;
+        }
+        for rejected in &written.rejected {
+            let line = self.lines.get(rejected.row).copied().unwrap_or_default();
+            let problem = Problem::Refused(rejected.reason.to_string());
+            self.drop(BadLine { line, byte: 0, text: String::new(), problem });
+        }
+        let untold = written.refused.saturating_sub(written.rejected.len());
+        Ok(Done { dropped: self.dropped + untold, bad: self.bad, written })
+    }
+}
+
+fn exists(service: &Service, name: &str) -> bool {
+    service.store.databases().iter().any(|database| database.name == name)
+}

@@ -1,0 +1,8 @@
+//! The door for series, asked in plain HTTP over TCP.
+
+mod door;
+mod entry_influxql;
+mod entry_line;
+mod input;
+mod queries;
+mod writes;
