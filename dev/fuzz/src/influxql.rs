@@ -1,0 +1,8 @@
+//! Any text as InfluxQL; see `crates/serve/tests/http`.
+
+#![no_main]
+
+#[path = "../../../crates/serve/tests/http/entry_influxql.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::run(data));
