@@ -9,10 +9,6 @@ use volume::Clock;
 
 use crate::settings::{self, Overlap, Placement, Settings};
 
-/// Decides between volumes that are equal in everything else. The same for all, so that what a pool did
-/// can be done again.
-const SEED: u64 = 0;
-
 /// The volumes of the store's pool.
 pub(crate) fn volumes(settings: &Settings) -> Vec<Volume> {
     let parts = parts(settings);
@@ -51,8 +47,8 @@ pub(crate) fn opening(settings: &Settings) -> Opening {
         Placement::RoundRobin => Opening::new(RoundRobin::default()),
         Placement::Hash => Opening::new(Hash),
         Placement::Stripe(chunk) => Opening::new(Stripe::new(chunk)),
-        Placement::LeastOverlap(Overlap::Count) => Opening::new(LeastOverlap::new(SEED)),
-        Placement::LeastOverlap(Overlap::Heat) => Opening::new(LeastOverlap::new(SEED).by_heat()),
+        Placement::LeastOverlap(Overlap::Count) => Opening::new(LeastOverlap::default()),
+        Placement::LeastOverlap(Overlap::Heat) => Opening::new(LeastOverlap::default().by_heat()),
     };
     opening.meta(settings.kv.meta.clone())
 }

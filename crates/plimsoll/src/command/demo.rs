@@ -76,7 +76,6 @@ simulate = true
 
 [pool.main]
 layout = "spread"
-placement = "round-robin"
 volumes = ["s1", "s2", "s3", "s4", "s5", "s6"]
 
 [kv]

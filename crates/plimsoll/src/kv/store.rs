@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use policy::migrate::{Policy, Terms};
-use policy::placement::RoundRobin;
+use policy::placement::LeastOverlap;
 use pool::spread::{Opening, Spread};
 use volume::Clock;
 use volume::task::block_on;
@@ -67,10 +67,10 @@ impl Store {
     pub fn builder() -> Builder {
         Builder {
             volumes: Vec::new(),
-            opening: Opening::new(RoundRobin::default()),
+            opening: Opening::new(LeastOverlap::default()),
             options: Options::default(),
             families: Vec::new(),
-            migrate: (Policy::Off, Terms::default()),
+            migrate: (Policy::default(), Terms::default()),
             clock: None,
         }
     }
@@ -169,7 +169,7 @@ impl Builder {
     }
 
     /// Opens the pool this way: where it puts new tables, and which volumes take logs and manifest.
-    /// Default: everything in turn.
+    /// Default: tables apart from those they are read with, [`LeastOverlap`].
     #[must_use]
     pub fn opening(mut self, opening: Opening) -> Self {
         self.opening = opening;
@@ -192,7 +192,7 @@ impl Builder {
     }
 
     /// Copies tables that are read a lot from volumes whose users wait to others, as `policy` and `terms`
-    /// say. Default: [`Policy::Off`]. Whatever it is, copies that the pool promises and that are missing are
+    /// say. Default: [`Policy::Level`]. Whatever it is, copies that the pool promises and that are missing are
     /// made, and volumes that are being emptied are, each ten seconds as much as
     /// [`policy::migrate`] allows.
     #[must_use]

@@ -24,7 +24,7 @@ pub(super) const KEYS: &[&str] = &[
 pub(crate) struct Pool {
     /// Its name.
     pub(crate) name: String,
-    /// Where objects go. Default: round-robin.
+    /// Where objects go. Default: by overlap.
     pub(crate) placement: Placement,
     /// Whether tables that are read a lot are copied.
     pub(crate) migration: Migration,
@@ -103,13 +103,13 @@ impl Pool {
                 _ => Overlap::Count,
             };
         let placement = match section.get("placement") {
-            None => Placement::RoundRobin,
+            None => Placement::LeastOverlap(overlap),
             Some(field) => match field.word(PLACEMENTS)? {
                 "single" => Placement::Single,
                 "hash" => Placement::Hash,
                 "stripe" => Placement::Stripe(chunk),
-                "least-overlap" => Placement::LeastOverlap(overlap),
-                _ => Placement::RoundRobin,
+                "round-robin" => Placement::RoundRobin,
+                _ => Placement::LeastOverlap(overlap),
             },
         };
         if let (Some(field), false) =

@@ -48,6 +48,13 @@ pub struct LeastOverlap {
     last_logs: Last,
 }
 
+/// With the same seed for all, so that what a pool did can be done again.
+impl Default for LeastOverlap {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
 impl LeastOverlap {
     /// Places by counts. With the same seed, and told the same, it chooses the same.
     #[must_use]

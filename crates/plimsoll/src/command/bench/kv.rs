@@ -124,7 +124,7 @@ pub(super) struct Args {
 
     /// Where tables go
     #[arg(
-        long, default_value = "round-robin", conflicts_with = "file",
+        long, default_value = "least-overlap", conflicts_with = "file",
         value_parser = PossibleValuesParser::new(PLACEMENTS)
     )]
     placement: String,
