@@ -108,7 +108,7 @@ const MISTAKES: &[(&str, &[(&str, &str)])] = &[
             ("pool = \"main\"", ""),
             ("\"spread\"", "\"coded\""),
             ("\"spread\"", "\"spread\"\nplacement = \"most-overlap\""),
-            ("\"spread\"", "\"spread\"\noverlap = \"heat\""),
+            ("\"spread\"", "\"spread\"\nplacement = \"hash\"\noverlap = \"heat\""),
             ("\"spread\"", "\"spread\"\nplacement = \"least-overlap\"\noverlap = \"much\""),
             ("\"spread\"", "\"spread\"\nchunk = \"64KiB\""),
             ("\"spread\"", "\"spread\"\nmigrate = \"always\""),
@@ -198,7 +198,8 @@ fn a_short_file_gets_every_default() {
 
         [pool.main]
         layout = "spread"
-        placement = "round-robin"
+        placement = "least-overlap"
+        overlap = "count"
         migrate = "level"
         migrate_interval = "10s"
         migrate_copies_max = 4
