@@ -30,7 +30,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 pub use self::pace::Pace;
-pub use self::plan::{Copying, Dropping, Plan, Skip, Skipped, Whence, Why};
+pub use self::plan::{Births, Copying, Dropping, Plan, Skip, Skipped, Whence, Why};
 use self::view::View;
 use crate::heat::Block;
 use crate::placement::VolumeId;
@@ -219,6 +219,9 @@ const DECISIONS: usize = 3;
 const EARLY: u64 = 3;
 /// A volume this far above the mean is worth copies; below it all are busy, and moving does not help.
 const BAND: f64 = 0.05;
+/// What one copy of a new table shall answer, as a part of a line: two that are this hot find room on a volume
+/// beside everything else.
+const BIRTH: f64 = 0.25;
 /// How many decisions a table has to be there before its heat is believed.
 const YOUNG: u32 = 2;
 /// A table that was copied is not copied again for so many decisions: its reads have to settle first.
@@ -309,7 +312,7 @@ impl Planner {
             } else {
                 plan.skipped.count(Skip::Calm);
             }
-            plan.replicate_from = view.worth_two();
+            plan.births = view.births();
         }
         plan
     }

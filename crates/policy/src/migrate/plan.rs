@@ -9,11 +9,33 @@ pub struct Plan {
     pub drops: Vec<Dropping>,
     /// Copies that should be made, those that matter most first.
     pub copies: Vec<Copying>,
-    /// Tables that begin with this many reads a second are worth two copies at once, while their bytes
-    /// are in memory. None while no volume is hot and none has copies of hot tables.
-    pub replicate_from: Option<f64>,
+    /// How many copies tables get at once, while their bytes are in memory. None: one, as no volume is hot and
+    /// none has copies of hot tables.
+    pub births: Option<Births>,
     /// Why more is not planned.
     pub skipped: Skipped,
+}
+
+/// How many copies new tables begin with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Births {
+    /// Reads a second from which they are two.
+    pub two_from: f64,
+    /// Reads a second that one copy shall answer; more copies are made for more.
+    pub each: f64,
+    /// But no more than these.
+    pub most: usize,
+}
+
+impl Births {
+    /// Copies of a table of which `rate` reads a second are expected.
+    #[must_use]
+    pub fn copies(&self, rate: f64) -> usize {
+        if rate < self.two_from {
+            return 1;
+        }
+        (rate / self.each).ceil().max(2.0).min(self.most as f64) as usize
+    }
 }
 
 /// A copy that should be made.
@@ -182,5 +204,18 @@ impl Skipped {
     /// All of them, with zeros.
     pub fn iter(&self) -> impl Iterator<Item = (Skip, u64)> {
         Skip::ALL.into_iter().zip(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hotter_tables_begin_with_more_copies() {
+        let births = Births { two_from: 10.0, each: 50.0, most: 4 };
+        let rates = [0.0, 9.9, 10.0, 100.0, 101.0, 200.0, 1e9];
+        assert_eq!(rates.map(|rate| births.copies(rate)), [1, 1, 2, 2, 3, 4, 4]);
+        assert_eq!(Births { most: 1, ..births }.copies(100.0), 1);
     }
 }

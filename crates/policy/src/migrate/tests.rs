@@ -140,7 +140,7 @@ impl Stage {
             let why = why.name();
             writeln!(out, "  copy {object} from {from} to {to}: {why}").expect("text grows");
         }
-        if let Some(rate) = plan.replicate_from {
+        if let Some(Births { two_from: rate, .. }) = plan.births {
             writeln!(out, "  two copies from {rate:.0} reads/s on").expect("text grows");
         }
         for (why, count) in plan.skipped.iter().filter(|(_, count)| *count > 0) {

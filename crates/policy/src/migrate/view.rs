@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    BAND, COPY_BYTES_PER_SEC, COPY_SHARE, Copying, HOT_DECISIONS, HOT_USED, Plan, Replica, Skip,
-    Snapshot, State, Table, Terms, Volume, Why, YOUNG, has_room, worth,
+    BAND, BIRTH, Births, COPY_BYTES_PER_SEC, COPY_SHARE, Copying, HOT_DECISIONS, HOT_USED, Plan,
+    Replica, Skip, Snapshot, State, Table, Terms, Volume, Why, YOUNG, has_room, worth,
 };
 use crate::placement::{Candidate, VolumeId};
 use crate::time::Instant;
@@ -119,14 +119,17 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Reads a second from which a new table is worth two copies: while a volume is hot, as many as placement
-    /// cannot balance with those of others. And as many as most of the tables have that were worth
-    /// copying: balance rests on their copies, and a compaction would take them away.
-    pub(super) fn worth_two(&self) -> Option<f64> {
+    /// How many copies new tables begin with. Two while a volume is hot, if they are read more than
+    /// placement can balance; and if they are read as much as most of those are that have copies for
+    /// heat: balance rests on these, and compactions take them away.
+    pub(super) fn births(&self) -> Option<Births> {
         let needed = self.terms.copies_min.max(1);
-        if self.terms.copies_max <= needed {
+        let active = self.pool.volumes.iter().filter(|volume| volume.state == State::Active);
+        let lines: Vec<_> = active.map(|volume| volume.line).collect();
+        if self.terms.copies_max <= needed || lines.is_empty() {
             return None;
         }
+        let line = lines.iter().sum::<f64>() / lines.len() as f64;
         let cold = worth(self.terms.every);
         let stays = |copy: &&Replica| self.state(copy.volume) == State::Active;
         let copied = self.pool.tables.iter().filter(|table| {
@@ -135,11 +138,10 @@ impl<'a> View<'a> {
         let mut copied: Vec<_> = copied.map(|table| table.rate).collect();
         copied.sort_by(f64::total_cmp);
         let usual = copied.get(copied.len() / 2).copied();
-        let active = self.pool.volumes.iter().filter(|volume| volume.state == State::Active);
-        let (count, lines) =
-            active.fold((0.0, 0.0), |(count, lines), volume| (count + 1.0, lines + volume.line));
-        let alone = (self.is_any_hot() && count > 0.0).then(|| BAND * lines / count);
-        usual.into_iter().chain(alone).min_by(f64::total_cmp)
+        let alone = self.is_any_hot().then_some(BAND * line);
+        let two_from = usual.into_iter().chain(alone).min_by(f64::total_cmp)?;
+        let most = self.terms.copies_max.min(lines.len());
+        Some(Births { two_from, each: BIRTH * line, most })
     }
 
     /// Whether something was decided about a table.

@@ -61,6 +61,27 @@ struct Group {
     tables: usize,
     /// The roots of its levels. None is empty.
     levels: BTreeMap<u8, Slot>,
+    flushed: Flushed,
+}
+
+/// How hot tables get that are written from memory. Whatever was written lately is in the newest of them, so
+/// it is read as its predecessor was, which is colder by then or gone.
+#[derive(Debug, Default)]
+struct Flushed {
+    /// The most that a table of level 0 was read since the newest one was begun.
+    best: f32,
+    /// And before, by and by forgotten.
+    before: f32,
+}
+
+impl Flushed {
+    fn rate(&self) -> f32 {
+        self.best.max(self.before / 2.0)
+    }
+
+    fn begin(&mut self) {
+        *self = Self { best: 0.0, before: self.rate() };
+    }
 }
 
 #[derive(Debug, Default)]
@@ -100,7 +121,11 @@ impl Tables {
         };
         let slot = self.nodes.add(table.object, first, last, entry);
         self.slots.insert(table.object, slot);
-        self.groups[group as usize].tables += 1;
+        let group = &mut self.groups[group as usize];
+        group.tables += 1;
+        if table.level == Some(0) {
+            group.flushed.begin();
+        }
         self.link(slot);
     }
 
@@ -141,8 +166,12 @@ impl Tables {
 
     /// How hot a table is.
     pub fn set_rate(&mut self, object: u64, rate: f32) {
-        if let Some(entry) = self.entry(object) {
-            entry.rate = rate;
+        let Some(entry) = self.entry(object) else { return };
+        entry.rate = rate;
+        if entry.level == Some(0) {
+            let group = entry.group as usize;
+            let flushed = &mut self.groups[group].flushed;
+            flushed.best = flushed.best.max(rate);
         }
     }
 
@@ -248,6 +277,12 @@ impl Tables {
         if of_leaving.tables > 0.0 { of_leaving.rate(made) } else { of_all.rate(made) }
     }
 
+    /// How hot the next table will be that is written from memory: as the last one was at its hottest.
+    #[must_use]
+    pub fn flushed(&self, family: &Family) -> f32 {
+        self.families.get(family).map_or(0.0, |&group| self.groups[group as usize].flushed.rate())
+    }
+
     fn levels(&self, family: &Family) -> Option<&BTreeMap<u8, Slot>> {
         let group = self.families.get(family)?;
         Some(&self.groups[*group as usize].levels)
@@ -277,7 +312,8 @@ impl Tables {
         if let Some(&group) = self.families.get(family) {
             return group;
         }
-        let new = Group { family: family.clone(), tables: 0, levels: BTreeMap::new() };
+        let flushed = Flushed::default();
+        let new = Group { family: family.clone(), tables: 0, levels: BTreeMap::new(), flushed };
         // Families come and go, and their numbers are used again.
         let at = match self.groups.iter().position(|group| group.tables == 0) {
             Some(at) => {
@@ -398,5 +434,41 @@ impl std::ops::Deref for Places {
             Self::One(only) => std::slice::from_ref(only),
             Self::Several(several) => several,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_flushed_is_as_hot_as_the_last_one_was_at_its_hottest() {
+        let family = Family("f".into());
+        let mut tables = Tables::default();
+        let insert = |tables: &mut Tables, object: u64, level: u8| {
+            tables.insert(Table {
+                object,
+                family: &family,
+                level: Some(level),
+                keys: None,
+                len: 1,
+                on: &[VolumeId(0)],
+                rate: 0.0,
+                leaving: false,
+            });
+        };
+        assert_eq!(tables.flushed(&family), 0.0);
+        insert(&mut tables, 1, 0);
+        insert(&mut tables, 2, 1);
+        for (object, rate) in [(1, 30.0), (1, 80.0), (1, 20.0), (2, 500.0)] {
+            tables.set_rate(object, rate);
+        }
+        assert_eq!(tables.flushed(&family), 80.0);
+        tables.remove(1);
+        assert_eq!(tables.flushed(&family), 80.0, "it went into the next level");
+        insert(&mut tables, 3, 0);
+        assert_eq!(tables.flushed(&family), 40.0, "nobody has read it yet");
+        tables.set_rate(3, 60.0);
+        assert_eq!(tables.flushed(&family), 60.0);
     }
 }

@@ -137,7 +137,7 @@ impl Mover {
             overlap: &overlap,
         };
         let plan = self.planner.decide(&snapshot, now);
-        self.pool.set_replicate_from(plan.replicate_from);
+        self.pool.set_births(plan.births);
         for volume in &volumes {
             let label = self.pool.label(volume.id);
             let [weight, used, wait_ms] =
@@ -247,7 +247,7 @@ impl Mover {
 /// New tables are made with one copy again: nobody plans any more.
 impl Drop for Mover {
     fn drop(&mut self) {
-        self.pool.set_replicate_from(None);
+        self.pool.set_births(None);
     }
 }
 

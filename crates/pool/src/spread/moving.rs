@@ -1,15 +1,16 @@
 //! What a mover asks of a pool.
 
+use policy::migrate::Births;
 use policy::placement::{Layout, Overlaps, VolumeId};
 
 use super::Spread;
 use crate::leaf::{Kind, ObjectId};
 
 impl Spread {
-    /// Tables begin with two copies if so many reads a second are expected of them; none do by default.
-    /// Those that are made while their bytes are in memory cost no read of a volume that is hot.
-    pub(crate) fn set_replicate_from(&self, rate: Option<f64>) {
-        self.0.placing.lock().set_replicate_from(rate);
+    /// How many copies hot tables are made with from now on, one by default. Those that are made while their
+    /// bytes are in memory cost no read of a volume that is hot.
+    pub(crate) fn set_births(&self, births: Option<Births>) {
+        self.0.placing.lock().set_births(births);
     }
 
     /// Tables that began with a copy more than the pool promises, because they took the place of hot ones;

@@ -216,8 +216,8 @@ impl Inner {
         }
     }
 
-    /// Makes as many copies as the pool keeps of everything, as far as volumes take them; two of a table
-    /// that takes the place of hot ones, where it is in no one's way: its bytes need not be read for that.
+    /// Makes as many copies as the pool keeps of everything, as far as volumes take them; more of a table
+    /// that will be hot, where it is in no one's way: its bytes need not be read for that.
     async fn make_more(
         &self,
         made: &mut Made,
@@ -226,10 +226,11 @@ impl Inner {
         data: Option<(&IoBuf, Io)>,
         mut failed: Vec<At>,
     ) {
-        let worth_two = data.is_some()
-            && wanted.kind == Kind::Table
-            && self.placing.lock().is_worth_two(wanted.id);
-        let count = self.copies.max(1 + usize::from(worth_two));
+        let count = match (data, wanted.kind) {
+            (Some(_), Kind::Table) => self.placing.lock().copies_at_birth(wanted.id),
+            _ => 1,
+        };
+        let count = self.copies.max(count);
         while made.copies.len() < count {
             let promised = made.copies.len() < self.copies;
             let taken: Vec<_> = made.copies().volumes().collect();

@@ -7,6 +7,7 @@ use policy::contract::OP_BYTES_MAX;
 use policy::heat::Second;
 use policy::inherit::Made;
 use policy::intent::{Family, Kind};
+use policy::migrate::Births;
 use policy::placement::{Candidate, Keys, Layout, New, Placement, Table, Tables, VolumeId};
 use policy::purpose::Origin;
 use policy::weight::{Seen, Weights};
@@ -24,8 +25,8 @@ pub(super) struct Placing {
     weights: Weights,
     /// How hot copies were found to be the last time.
     rates: Rates,
-    /// Tables of which at least so many reads a second are expected are worth two copies.
-    replicate_from: Option<f64>,
+    /// How many copies hot tables are made with.
+    births: Option<Births>,
     /// Tables that got one more than the pool promises, so far.
     replicated: u64,
 }
@@ -67,7 +68,7 @@ impl Placing {
             tables,
             weights: Weights::default(),
             rates: Rates::new(),
-            replicate_from: None,
+            births: None,
             replicated: 0,
         }
     }
@@ -97,6 +98,7 @@ impl Placing {
         }
         let is_flush = origin == Some(Origin::Flush);
         let len = intent.len.unwrap_or(0);
+        let rate = rate / self.copies_for(rate) as f32;
         Some(self.expect(Chosen { layout, len, rate, is_flush, is_copy: false }))
     }
 
@@ -112,7 +114,12 @@ impl Placing {
         let layout = self.ask(id, intent, 0.0, candidates)?;
         let is_flush = origin == Some(Origin::Flush);
         let len = intent.len.unwrap_or(0);
-        Some(self.expect(Chosen { layout, len, rate: 0.0, is_flush, is_copy: true }))
+        let rate = self.tables.get(id.0).map_or(0.0, |table| table.rate);
+        let rate = match self.copies_for(rate) {
+            1 => 0.0,
+            copies => rate / copies as f32,
+        };
+        Some(self.expect(Chosen { layout, len, rate, is_flush, is_copy: true }))
     }
 
     fn ask(
@@ -145,19 +152,27 @@ impl Placing {
         let Kind::Table { family, level: Some(level), range: Some(range) } = &intent.kind else {
             return 0.0;
         };
-        origin
-            .and_then(|origin| made_of(origin, *level))
-            .map_or(0.0, |(levels, made)| self.tables.inherited(family, range.into(), levels, made))
+        let inherited =
+            origin.and_then(|origin| made_of(origin, *level)).map_or(0.0, |(levels, made)| {
+                self.tables.inherited(family, range.into(), levels, made)
+            });
+        match origin {
+            Some(Origin::Flush) => inherited.max(self.tables.flushed(family)),
+            _ => inherited,
+        }
     }
 
-    pub(super) fn set_replicate_from(&mut self, rate: Option<f64>) {
-        self.replicate_from = rate;
+    pub(super) fn set_births(&mut self, births: Option<Births>) {
+        self.births = births;
     }
 
-    /// Whether a table that is being made is worth two copies.
-    pub(super) fn is_worth_two(&self, id: ObjectId) -> bool {
-        let rate = self.tables.get(id.0).map_or(0.0, |table| f64::from(table.rate));
-        self.replicate_from.is_some_and(|from| rate >= from)
+    fn copies_for(&self, rate: f32) -> usize {
+        self.births.map_or(1, |births| births.copies(f64::from(rate)))
+    }
+
+    /// How many copies a table that is being made should begin with.
+    pub(super) fn copies_at_birth(&self, id: ObjectId) -> usize {
+        self.copies_for(self.tables.get(id.0).map_or(0.0, |table| table.rate))
     }
 
     /// A table was made with one copy more than the pool promises.

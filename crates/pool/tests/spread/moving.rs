@@ -294,3 +294,23 @@ fn what_takes_the_place_of_a_hot_table_begins_with_two_copies() {
         while_told(story, join3(reads, weigh, mover)).await;
     });
 }
+
+#[test]
+fn a_table_from_memory_begins_as_hot_as_the_last_one_was() {
+    let clock = Clock::simulated();
+    clock.run(async {
+        let scene = Scene::open(&clock, mems(3)).await;
+        scene.write_table("t0", 0, 0, Origin::Flush).await;
+        let (mover, _) = scene.mover(Policy::Level);
+        let story = async {
+            clock.sleep(seconds(45)).await;
+            // Other keys: it takes over nothing of a table that is there.
+            scene.write_table("next", 0, 50, Origin::Flush).await;
+            assert_eq!(scene.copies("next"), 3, "as many as there are volumes");
+            scene.write_table("deep", 1, 99, Origin::Compaction { level: 0 }).await;
+            assert_eq!(scene.copies("deep"), 1);
+        };
+        let (reads, weigh) = (scene.read_tables(1), scene.weigh(0));
+        while_told(story, join3(reads, weigh, mover)).await;
+    });
+}
