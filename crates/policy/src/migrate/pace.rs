@@ -8,9 +8,13 @@ use crate::heat::Block;
 use crate::placement::VolumeId;
 use crate::time::Instant;
 
-/// Keeps copies to one at a time for each volume, to a twentieth of what is paid for it, and all of them
-/// together to 64 MiB a second (MECHANISMS 3.6). A copy goes at full speed, as far as gates let it; then its
-/// volumes rest until it was slow enough in the mean.
+/// Copies of one volume at a time: each takes some memory.
+const IN_FLIGHT_MAX: usize = 4;
+
+/// Keeps copies to a twentieth of what is paid for each volume, and all of them together to 64 MiB a second
+/// (MECHANISMS 3.6). A copy goes at full speed, as far as gates let it; the next of its volumes begins once
+/// they have rested so long that it was slow enough in the mean. It does not wait for the end of the one
+/// before: where users queue a copy takes long, and costs no more for that.
 #[derive(Debug, Default)]
 pub struct Pace {
     in_flight: HashSet<Flight>,
@@ -27,7 +31,8 @@ impl Pace {
         let volumes = [flight.from, flight.to];
         let rested = |volume| self.rested.get(volume).is_none_or(|&at| at <= now);
         let free = |volume: &VolumeId| {
-            self.in_flight.iter().all(|other| other.from != *volume && other.to != *volume)
+            let of = |other: &&Flight| other.from == *volume || other.to == *volume;
+            self.in_flight.iter().filter(of).count() < IN_FLIGHT_MAX
         };
         self.all_rested <= now && volumes.iter().all(|volume| rested(volume) && free(volume))
     }
