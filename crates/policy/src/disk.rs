@@ -22,6 +22,26 @@ pub struct Disk {
     /// The byte under the head when the last request ended.
     head: u64,
     free_at: Instant,
+    busy: Busy,
+}
+
+/// Where a disk's time went; what is missing to the time that passed, it stood idle.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Busy {
+    /// Its arm moved.
+    pub seek: Duration,
+    /// It waited for the sector to come round.
+    pub turn: Duration,
+    /// Bytes went to or from the platter.
+    pub transfer: Duration,
+}
+
+impl Busy {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        self.seek + self.turn + self.transfer
+    }
 }
 
 impl Disk {
@@ -33,7 +53,13 @@ impl Disk {
     pub fn new(mechanics: &Mechanics, now: Instant) -> Self {
         assert!(mechanics.rpm > 0 && mechanics.capacity > 0 && mechanics.transfer_per_sec > 0);
         let turn_nanos = 60 * NANOS_PER_SEC / u64::from(mechanics.rpm);
-        Self { mechanics: mechanics.clone(), turn_nanos, head: 0, free_at: now }
+        Self {
+            mechanics: mechanics.clone(),
+            turn_nanos,
+            head: 0,
+            free_at: now,
+            busy: Busy::default(),
+        }
     }
 
     /// Serves `len` bytes at `position`, after everyone before; gives when they are done.
@@ -42,13 +68,24 @@ impl Disk {
     pub fn serve(&mut self, now: Instant, position: u64, len: u64) -> Instant {
         let start = now.max(self.free_at);
         let position = position % self.mechanics.capacity;
-        let over_track = start + self.seek(position);
+        let seek = self.seek(position);
+        let over_track = start + seek;
         let end = position.saturating_add(len);
         let from = self.nanos_to(position);
         let transfer = Duration::from_nanos(self.nanos_to(end) - from);
+        let turn = self.turn_until(from, over_track);
         self.head = end;
-        self.free_at = over_track + self.turn_until(from, over_track) + transfer;
+        self.busy.seek += seek;
+        self.busy.turn += turn;
+        self.busy.transfer += transfer;
+        self.free_at = over_track + turn + transfer;
         self.free_at
+    }
+
+    /// Where its time went so far; that of the last requests may still lie ahead.
+    #[must_use]
+    pub const fn busy(&self) -> Busy {
+        self.busy
     }
 
     /// How long the arm moves. The time grows with the square root of the way: it speeds up for one

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use policy::contract::{Contract, Cost, Latency, Percentiles};
-use policy::disk::{Disk, Runs};
+use policy::disk::{Busy, Disk, Runs};
 use policy::latency;
 use policy::provider::Provider;
 use policy::time::{Instant, NANOS_PER_SEC};
@@ -68,7 +68,9 @@ impl<V: Volume> Simulate<V> {
     /// What the provider has seen so far.
     #[must_use]
     pub fn meter(&self) -> Meter {
-        self.device.state.lock().meter.clone()
+        let state = self.device.state.lock();
+        let disk = state.terms.disk.as_ref().map(Disk::busy);
+        Meter { disk, ..state.meter.clone() }
     }
 }
 
@@ -83,6 +85,8 @@ pub struct Meter {
     pub wait_max: Duration,
     /// The last hour, second by second of the clock; seconds without a request are left out.
     pub seconds: VecDeque<(u64, Count)>,
+    /// Where the time of a spinning disk went; none where there is none.
+    pub disk: Option<Busy>,
 }
 
 /// Requests to a device, and what they cost.
