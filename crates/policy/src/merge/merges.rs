@@ -220,7 +220,14 @@ impl Merges {
         } else if let Some(overdue) = self.overdue(hunger) {
             Some((overdue, Why::Overdue))
         } else {
-            self.by_rule(fill, hunger).map(|file| (file, Why::Rule))
+            // A rule with thresholds may want nothing where puts are refused already: then nothing would
+            // ever die.
+            let reserve = self.settings.reserve;
+            let by_rule = self.by_rule(fill, hunger).map(|file| (file, Why::Rule));
+            by_rule.or_else(|| {
+                let smallest = self.candidates.smallest().filter(|_| fill.free() <= reserve);
+                smallest.map(|file| (file, Why::Emergency))
+            })
         };
         // A merge that ends with a full disk has used up the room of all others.
         let promised: u64 = self.merging.values().map(|&(_, live)| live).sum();
