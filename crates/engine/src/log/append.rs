@@ -1,9 +1,12 @@
 //! From a put to its answer.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 
 use bytes::Bytes;
+use futures_util::future::{Either, select};
 use policy::merge::{Death, Put};
 use volume::{Error, ErrorKind, Intent, Result};
 
@@ -30,7 +33,9 @@ impl Inner {
             }
         }
         for (layout, edits) in &parts {
-            self.admit(self.seat(layout.partition), edits).await?;
+            let seat = self.seat(layout.partition);
+            self.admit(seat, edits).await?;
+            self.hold_back(seat).await;
         }
         let mut begun = Vec::new();
         for (layout, edits) in parts {
@@ -49,7 +54,7 @@ impl Inner {
         if key.is_empty() || key.len() > KEY_MAX {
             return invalid(format!("a key of {} bytes: must have 1 to {KEY_MAX}", key.len()));
         }
-        let max = (self.options.file_bytes / 4).min(format::VALUE_MAX as u64);
+        let max = (self.file_bytes_told / 4).min(format::VALUE_MAX as u64);
         match edit {
             Edit::Put { value, .. } if value.len() as u64 > max => {
                 invalid(format!("a value of {} bytes: must have at most {max}", value.len()))
@@ -61,8 +66,8 @@ impl Inner {
     /// Waits as long as puts have to, holding nothing.
     async fn admit(&self, seat: usize, edits: &[Edit]) -> Result<()> {
         let len: u64 = edits.iter().map(len).sum();
-        if len > self.options.file_bytes / 2 {
-            let half = self.options.file_bytes / 2;
+        let half = self.file_bytes_told / 2;
+        if len > half {
             let message = format!("a batch of {len} bytes for one partition: at most {half} fit");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
@@ -84,14 +89,19 @@ impl Inner {
             let sequence = state.sequence;
             let place = &mut state.seats[seat];
             match place.limits.admit(len, &place.fill(sequence)) {
-                Put::Now => return Ok(()),
+                Put::Now => {
+                    place.refused = 0;
+                    return Ok(());
+                }
                 Put::After(delay) => {
+                    place.refused = 0;
                     place.counts.delayed += 1;
                     place.counts.delay += delay;
                     delay
                 }
                 Put::Refused { retry_after } => {
                     place.counts.refused += 1;
+                    place.refused = place.refused.max(len);
                     let message = format!(
                         "volume {}: full but for what merges need: delete something, or try again in \
                          {} ms",
@@ -162,9 +172,17 @@ impl Inner {
             if let Some(outcome) = done.outcome() {
                 return outcome;
             }
-            let mut output = writer.output.lock().await;
-            if done.outcome().is_none() {
-                self.write_group(writer, &mut output).await;
+            // Who is written for by somebody else does not wait for the file.
+            match select(done.wait(), writer.output.lock()).await {
+                Either::Left((outcome, _)) => return outcome,
+                Either::Right((mut output, _)) if done.outcome().is_none() => {
+                    if self.options.durability == Durability::Always {
+                        // Who was just answered has the next put in hand: it goes along.
+                        yield_now().await;
+                    }
+                    self.write_group(writer, &mut output).await;
+                }
+                Either::Right(_) => {}
             }
         }
     }
@@ -252,16 +270,20 @@ impl Inner {
             }
             open.synced();
         }
-        self.count(writer.stream.seat, open, &output.group, &places);
+        self.count(writer.stream, open, &output.group, &places);
         open.counts();
         Ok(())
     }
 
     /// The group counts from now on.
-    fn count(&self, seat: usize, open: &Open, group: &[Pending], places: &[u32]) {
+    fn count(&self, stream: Stream, open: &Open, group: &[Pending], places: &[u32]) {
+        let seat = stream.seat;
         let mut state = self.state();
         let file = open.file.id;
-        self.grow(&mut state, seat, open);
+        let grown = self.grow(&mut state, seat, open);
+        if open.file.name.is_log() && state.seats[seat].dirty.wrote(stream, grown) {
+            self.bell.ring();
+        }
         let changes = group.iter().flat_map(|pending| &pending.changes);
         for (change, &offset) in changes.zip(places) {
             let len = change.len() as u32;
@@ -274,14 +296,18 @@ impl Inner {
                 Kind::Tombstone => state.count_deletion(seat, &change.key, sequence),
             }
         }
+        if std::mem::take(&mut state.any_died) {
+            self.bell.ring();
+        }
     }
 
-    /// Counts what a file takes now.
-    pub(super) fn grow(&self, state: &mut super::State, seat: usize, open: &Open) {
+    /// Counts what a file takes now; says by how much it grew.
+    pub(super) fn grow(&self, state: &mut super::State, seat: usize, open: &Open) -> u64 {
         let facts = state.file_mut(open.file.id);
         let grown = open.padded().saturating_sub(facts.len);
         facts.len += grown;
         state.seats[seat].own += grown;
+        grown
     }
 
     /// Makes a file to write to.
@@ -293,11 +319,17 @@ impl Inner {
             self.renew_lease().await?;
         };
         let disk = &self.disks[stream.seat];
-        let name = self.names.of(Role::File(id));
-        let object = disk.volume.create(&name, &Intent::DATA).await.map_err(|e| {
+        // Who waits for the device anyway writes to it; copies are synced before they count.
+        let is_cached = !stream.copies && self.options.durability != Durability::Always;
+        let (role, intent) = match is_cached {
+            true => (Role::Cached(id), Intent::LOG),
+            false => (Role::File(id), Intent::DATA),
+        };
+        let name = self.names.of(role);
+        let object = disk.volume.create(&name, &intent).await.map_err(|e| {
             e.within(format_args!("volume {}: a new file of the log store", disk.label))
         })?;
-        let file = File::new(self.id, id, &disk.label, &name, object);
+        let file = File::new(self.id, id, &disk.label, name, object);
         let header = Header { store: self.id, file: id, layout: stream.layout };
         let mut state = self.state();
         let facts = Facts::new(stream.seat, stream.layout, Arc::clone(&file));
@@ -320,6 +352,19 @@ impl super::State {
             FileId(id)
         })
     }
+}
+
+/// Lets others go first who have something to do.
+async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// The length of a change's record.

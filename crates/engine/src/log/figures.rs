@@ -9,6 +9,8 @@ pub struct Figures {
     pub keys: u64,
     /// Memory the index takes, in bytes.
     pub index_bytes: u64,
+    /// Bytes at which files are sealed.
+    pub file_bytes: u64,
     /// Each volume, in the order they were given.
     pub volumes: Vec<VolumeFigures>,
 }

@@ -13,6 +13,7 @@ use super::scan::{self, Whole};
 pub(super) struct File {
     pub(super) id: FileId,
     pub(super) seal: Seal,
+    pub(super) name: Name,
     /// Volume and name, for messages.
     pub(super) what: String,
     pub(super) object: Arc<dyn Object>,
@@ -23,11 +24,11 @@ impl File {
         store: StoreId,
         id: FileId,
         label: &str,
-        name: &Name,
+        name: Name,
         object: Arc<dyn Object>,
     ) -> Arc<Self> {
         let what = format!("volume {label}: {name}");
-        Arc::new(Self { id, seal: Seal::of(store, id), what, object })
+        Arc::new(Self { id, seal: Seal::of(store, id), name, what, object })
     }
 
     /// Reads and checks the record of `len` bytes at `offset`.
@@ -59,7 +60,10 @@ pub(super) struct Names {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Role {
     Store,
+    /// Each write goes to the device.
     File(FileId),
+    /// Written through the page cache.
+    Cached(FileId),
     Hint(FileId),
 }
 
@@ -82,6 +86,7 @@ impl Names {
         let name = match role {
             Role::Store => format!("{prefix}store"),
             Role::File(id) => format!("{prefix}{:010x}.seg", id.0),
+            Role::Cached(id) => format!("{prefix}{:010x}.log", id.0),
             Role::Hint(id) => format!("{prefix}{:010x}.hint", id.0),
         };
         Name::new(&name).expect("the prefix was checked")
@@ -101,6 +106,7 @@ impl Names {
         let id = FileId(u64::from_str_radix(digits, 16).ok()?);
         match end {
             "seg" => Some(Role::File(id)),
+            "log" => Some(Role::Cached(id)),
             "hint" => Some(Role::Hint(id)),
             _ => None,
         }
@@ -114,8 +120,10 @@ mod tests {
     #[test]
     fn names_are_known_again() {
         let names = Names::new("a/series").unwrap();
-        for role in [Role::Store, Role::File(FileId(0)), Role::Hint(FileId(0xa0_1234_5678))] {
+        let id = FileId(0xa0_1234_5678);
+        for role in [Role::Store, Role::File(FileId(0)), Role::Cached(id), Role::Hint(id)] {
             assert_eq!(names.role(&names.of(role)), Some(role));
+            assert_eq!(names.of(role).is_log(), matches!(role, Role::Cached(_)));
         }
         for other in ["a/series", "b/store", "a/series/0.seg", "a/series/00000000AB.seg"] {
             assert_eq!(names.role(&Name::new(other).unwrap()), None, "{other}");

@@ -11,11 +11,12 @@
 //! A file whose records are all dead is removed without reading it; but what made them dead has to be
 //! durable first, or a crash would take both.
 
+use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{Either, join, select};
+use futures_util::future::{Either, join, join4, select};
 use policy::merge::{Death, Group, Pick, Placed, Reading, Written, reading};
 use policy::purpose::{Io, Origin, Step};
 use volume::{Error, ErrorKind, IoBufMut, Result};
@@ -32,10 +33,11 @@ use super::{Durability, FileId, Inner};
 const LOOK: Duration = Duration::from_millis(100);
 /// After a failure.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Bytes read at a time.
-const READ_MAX: u64 = 1 << 20;
+/// Bytes read at a time. A disk that does something else in between needs some 6 ms to come back: a fifth
+/// of what it reads so much in.
+const READ_MAX: u64 = 4 << 20;
 /// Bytes of copies written at a time.
-const WRITE_MAX: usize = 1 << 20;
+const WRITE_MAX: usize = 4 << 20;
 
 /// A live record of the file that is merged.
 struct Live {
@@ -80,21 +82,9 @@ struct Outputs {
 
 impl Inner {
     pub(super) async fn tend(&self, seat: usize) {
-        let work = async {
-            while !self.is_closing() {
-                let seen = self.bell.rings();
-                let pause = match self.tend_once(seat).await {
-                    Ok(true) => continue,
-                    Ok(false) => LOOK,
-                    Err(error) => {
-                        let volume = &self.disks[seat].label;
-                        tracing::warn!(%volume, %error, "the log store tries again");
-                        PAUSE
-                    }
-                };
-                self.wait(seen, pause).await;
-            }
-        };
+        let merges = self.again_and_again(seat, || self.merge_once(seat));
+        // A hint may wait long for its turn at the device: dead files go meanwhile.
+        let seals = self.again_and_again(seat, || self.seal_waiting(seat));
         let syncs = async {
             let Durability::Interval(interval) = self.options.durability else { return };
             // It is for all volumes.
@@ -105,7 +95,30 @@ impl Inner {
                 }
             }
         };
-        join(work, syncs).await;
+        // While one is at the device the next waits there, or a disk loses a turn between them.
+        let writes = join(self.write_back_always(seat), self.write_back_always(seat));
+        join4(merges, seals, syncs, writes).await;
+    }
+
+    /// Does some work whenever something has happened, until the store is closed.
+    async fn again_and_again<W: Future<Output = Result<bool>>>(
+        &self,
+        seat: usize,
+        work: impl Fn() -> W,
+    ) {
+        while !self.is_closing() {
+            let seen = self.bell.rings();
+            let pause = match work().await {
+                Ok(true) => continue,
+                Ok(false) => LOOK,
+                Err(error) => {
+                    let volume = &self.disks[seat].label;
+                    tracing::warn!(%volume, %error, "the log store tries again");
+                    PAUSE
+                }
+            };
+            self.wait(seen, pause).await;
+        }
     }
 
     /// Waits until something happens, or for some time.
@@ -125,7 +138,13 @@ impl Inner {
     }
 
     pub(super) async fn tend_once(&self, seat: usize) -> Result<bool> {
-        let mut any = self.seal_waiting(seat).await?;
+        let sealed = self.seal_waiting(seat).await?;
+        Ok(self.merge_once(seat).await? || sealed)
+    }
+
+    /// Removes what is dead, and merges one file if there is one to merge now; says whether there was.
+    async fn merge_once(&self, seat: usize) -> Result<bool> {
+        let mut any = false;
         let _one_at_a_time = self.disks[seat].merger.lock().await;
         any |= self.bury(seat).await?;
         self.look_at_space(seat).await?;
@@ -138,7 +157,9 @@ impl Inner {
             let mut state = self.state();
             let sequence = state.sequence;
             let place = &mut state.seats[seat];
-            let fill = place.fill(sequence);
+            let mut fill = place.fill(sequence);
+            // It needs the room: without it the policy may think that others go on.
+            fill.used = (fill.used + place.refused).min(fill.capacity);
             place.merges.next(&fill)
         };
         let Some(pick) = pick else { return Ok(any) };
@@ -199,19 +220,20 @@ impl Inner {
     /// Lets a file go whose live records are elsewhere, once what made the others dead is durable. One
     /// with damage stays, with what is left in it.
     pub(super) async fn release(&self, id: FileId, whole: bool) -> Result<()> {
-        let mut durable = 0;
+        let is_waiting = |state: &super::State| {
+            let killer = state.files[&id].killer;
+            self.options.durability != Durability::Always && killer >= state.durable
+        };
         loop {
-            let killer = self.state().files[&id].killer;
-            if killer > durable && self.options.durability != Durability::Always {
+            if is_waiting(&self.state()) {
+                // What killed others meanwhile is durable then too.
                 self.sync_all().await?;
-                durable = killer;
-                continue;
             }
             let mut state = self.state();
-            let facts = state.file_mut(id);
-            if facts.killer > killer {
+            if is_waiting(&state) {
                 continue;
             }
+            let facts = state.file_mut(id);
             if whole && facts.live == 0 {
                 state.retire(id);
             } else {
@@ -431,16 +453,21 @@ impl Inner {
             (placed, writer)
         };
         let mut output = writer.output.lock().await;
-        if !outputs.writers.iter().any(|known| Arc::ptr_eq(known, &writer)) {
+        let is_new = !outputs.writers.iter().any(|known| Arc::ptr_eq(known, &writer));
+        if is_new {
             if std::mem::take(&mut output.writing) {
                 // A merge was given up in the middle.
                 self.abandon(&writer, &mut output);
             }
             outputs.writers.push(Arc::clone(&writer));
         }
+        let fits = |open: &Open| {
+            let strange = is_new && !self.die_together(open, placed.death);
+            open.fits(len, self.options.file_bytes) && !strange
+        };
         // Until the end it may be left half done.
         output.writing = true;
-        if let Some(mut open) = output.open.take_if(|o| !o.fits(len, self.options.file_bytes)) {
+        if let Some(mut open) = output.open.take_if(|open| !fits(open)) {
             self.write_copies(stream.seat, &mut open, io).await?;
             outputs.full.push((stream.layout, open));
         }
@@ -467,6 +494,18 @@ impl Inner {
             to,
             death: placed.death,
         })
+    }
+
+    /// Whether what is in an open file and a record that dies then go well into one file: else what is dead in it
+    /// waits for the rest, and is copied once more. Only what is certain is told apart; and only when
+    /// the next file is merged, so that no file is smaller than what lived in one.
+    fn die_together(&self, open: &Open, death: Death) -> bool {
+        let state = self.state();
+        let facts = &state.files[&open.file.id];
+        let (Some(Death::At(then)), Death::At(dies)) = (facts.death, death) else { return true };
+        // While so much is put, each partition fills a file.
+        let together = self.options.file_bytes * u64::from(self.partitions_of(facts.seat));
+        then.since(dies).max(dies.since(then)) <= together
     }
 
     async fn write_copies(&self, seat: usize, open: &mut Open, io: Io) -> Result<()> {

@@ -34,12 +34,14 @@ mod figures;
 mod file;
 mod format;
 mod index;
+mod inspect;
 mod merge;
 mod recovery;
 mod scan;
 mod scrub;
 mod sealing;
 mod state;
+mod writeback;
 mod writer;
 
 use std::collections::VecDeque;
@@ -61,10 +63,14 @@ use self::bell::Bell;
 pub use self::figures::{Counts, Figures, VolumeFigures};
 use self::file::Names;
 pub use self::format::{Bad, KEY_MAX, StoreId, VALUE_MAX};
+pub use self::inspect::{Flaw, Inspected, inspect};
 pub use self::recovery::{Damage, Report};
 pub use self::scrub::Scrubbed;
 use self::sealing::Sealing;
 use self::state::State;
+
+/// Files are not made smaller than this, whatever there is room for: to begin one costs a disk two seeks.
+const FILE_MIN: u64 = 4 * MIB;
 
 const READ: Io = Io::new(Origin::UserRead, Step::Data);
 const WRITE: Io = Io::new(Origin::UserWrite, Step::Data);
@@ -89,7 +95,8 @@ pub struct Options {
     /// More write in parallel, and have as many more files open.
     pub partitions: u16,
     /// Files are sealed at this many bytes: R; default 64 MiB, at most 2 GiB. Larger ones seek less,
-    /// and keep more room that nobody uses.
+    /// and keep more room that nobody uses: where that is more than `live` leaves, [`Rule::DeathTime`]
+    /// seals them earlier, down to 4 MiB ([`Figures::file_bytes`]).
     pub file_bytes: u64,
     /// When an answer is given; default `Always`.
     pub durability: Durability,
@@ -106,6 +113,9 @@ pub struct Options {
     pub delay_from: f64,
     /// What they wait at most; default 1 s.
     pub delay_max: Duration,
+    /// How the wait grows up to that; default 2: slowly at first. 1 is evenly (MECHANISMS 6.3), and delays
+    /// each put by 20 ms where a thousandth of the volume is missing.
+    pub delay_exponent: f64,
     /// How many files a partition has open at once, to keep records apart that die at different times;
     /// default 4. Counts only with [`Rule::DeathTime`].
     pub groups: u8,
@@ -136,6 +146,7 @@ impl Options {
             target: 0.8,
             delay_from: 0.95,
             delay_max: Duration::from_secs(1),
+            delay_exponent: 2.0,
             groups: 4,
             index_bytes_max: 1 << 30,
             device,
@@ -157,6 +168,7 @@ impl Options {
         let reserve = PutLimits::reserve(self.file_bytes, self.open_files(partitions), closing);
         let mut limits = PutLimits::new(reserve);
         (limits.low, limits.delay_max) = (self.delay_from, self.delay_max);
+        limits.exponent = self.delay_exponent;
         limits
     }
 
@@ -174,6 +186,24 @@ impl Options {
         room.check().map_err(|infeasible| {
             Error::new(ErrorKind::Invalid, format!("log store on volume {label}: {infeasible}"))
         })
+    }
+
+    /// The largest files, up to what was told, that are dead before their room is needed, on a volume of so
+    /// many bytes. The published rules go by what they are told, and can be compared at any size.
+    fn file_bytes_for(&self, capacity: u64, partitions: u64) -> u64 {
+        if self.rule != Rule::DeathTime || self.live >= self.delay_from {
+            return self.file_bytes;
+        }
+        let capacity = capacity as f64;
+        // Of each group and partition the oldest file is half dead on average; with one group all of it may
+        // be. Puts leave room for one more, and for what closing files takes.
+        let dead = partitions.max(1) as f64 * f64::from(self.groups_used() + 1) / 2.0;
+        let open = (self.open_files(partitions) + 1) as f64;
+        let reserve = 1.0 + open / 64.0;
+        let waited = capacity * (self.delay_from - self.live) / (dead + self.delay_from * reserve);
+        // Less what rounding adds.
+        let feasible = 0.99 * capacity * (1.0 - self.live) / (open * (1.0 + 1.0 / 64.0));
+        self.file_bytes.min((waited.min(feasible) as u64).max(FILE_MIN))
     }
 
     fn check(&self) -> Result<()> {
@@ -238,7 +268,10 @@ pub enum Edit {
 struct Inner {
     id: StoreId,
     names: Names,
+    /// Their `file_bytes` is what files are sealed at.
     options: Options,
+    /// What it was before.
+    file_bytes_told: u64,
     clock: Clock,
     state: Mutex<State>,
     disks: Vec<Disk>,
@@ -463,6 +496,11 @@ impl Inner {
         self.closing.load(Ordering::SeqCst)
     }
 
+    /// How many partitions are on a volume.
+    fn partitions_of(&self, seat: usize) -> u16 {
+        partitions_of(self.options.partitions, seat, self.disks.len())
+    }
+
     /// The volume of a partition, by its position.
     fn seat(&self, partition: u16) -> usize {
         usize::from(partition) % self.disks.len()
@@ -496,8 +534,13 @@ impl Inner {
             volumes[facts.seat].live_bytes += facts.live;
         }
         let (keys, index_bytes) = (state.index.len() as u64, state.index.memory() as u64);
-        Figures { keys, index_bytes, volumes }
+        Figures { keys, index_bytes, file_bytes: self.options.file_bytes, volumes }
     }
+}
+
+/// Partitions are dealt to volumes in turn.
+fn partitions_of(partitions: u16, seat: usize, seats: usize) -> u16 {
+    (seat..usize::from(partitions)).step_by(seats).count() as u16
 }
 
 #[cfg(test)]

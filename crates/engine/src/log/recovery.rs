@@ -17,8 +17,9 @@ use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::merge::{Death, Groups, Merges, Settings};
 use policy::purpose::{Io, Origin, Step};
+use policy::units::Bytes as Size;
 use volume::buf::PAGE;
-use volume::{Clock, Error, ErrorKind, Intent, IoBufMut, Object, Result, Space, Volume};
+use volume::{Clock, Error, ErrorKind, Intent, IoBufMut, Listed, Object, Result, Space, Volume};
 
 use super::file::{File, Names, Role};
 use super::format::{
@@ -26,7 +27,8 @@ use super::format::{
 };
 use super::index::Place;
 use super::state::{Facts, Seat, State};
-use super::{Disk, FileId, Inner, Lease, Member, Options, Store, scan};
+use super::writeback::Dirty;
+use super::{Disk, FileId, Inner, Lease, Member, Options, Store, partitions_of, scan};
 
 const OPEN: Io = Io::new(Origin::Open, Step::Data);
 
@@ -81,7 +83,7 @@ impl Store {
     /// options; `Unavailable`; `Corrupt`: the store's own object is damaged on all volumes.
     pub async fn open(
         members: Vec<Member>,
-        options: Options,
+        mut options: Options,
         clock: Clock,
         create: Option<StoreId>,
     ) -> Result<(Self, Report)> {
@@ -122,14 +124,28 @@ impl Store {
                 own,
             });
         }
-        let mut seats = Vec::new();
+        let file_bytes_told = options.file_bytes;
+        let mut spaces = Vec::new();
         for (at, disk) in disks.iter().enumerate() {
-            seats.push(seat(&options, disk, at, disks.len()).await?);
+            let space = disk.volume.space().await?;
+            let capacity = options.quota.min(space.total);
+            let partitions = partitions_of(options.partitions, at, disks.len()).into();
+            options.file_bytes = options.file_bytes_for(capacity, partitions);
+            spaces.push((space, partitions));
+        }
+        if options.file_bytes < file_bytes_told {
+            let (told, used) = (Size(file_bytes_told), Size(options.file_bytes));
+            tracing::info!(store = %options.name, "files are sealed at {used}, not {told}: there is no more room");
+        }
+        let mut seats = Vec::new();
+        for (disk, (space, partitions)) in disks.iter().zip(spaces) {
+            seats.push(seat(&options, disk, space, partitions)?);
         }
         let inner = Inner {
             id,
             names,
             options,
+            file_bytes_told,
             clock,
             state: Mutex::new(State::new(seats)),
             disks,
@@ -144,7 +160,7 @@ impl Store {
 }
 
 /// The store's own object on a volume, if there is one, and what it says.
-async fn own_object(
+pub(super) async fn own_object(
     member: &Member,
     names: &Names,
 ) -> Result<(Option<Arc<dyn Object>>, Option<Slot>)> {
@@ -195,10 +211,8 @@ fn check_members(
     Ok(())
 }
 
-async fn seat(options: &Options, disk: &Disk, at: usize, seats: usize) -> Result<Seat> {
-    let space = disk.volume.space().await?;
+fn seat(options: &Options, disk: &Disk, space: Space, partitions: u64) -> Result<Seat> {
     let capacity = options.quota.min(space.total);
-    let partitions = (at..usize::from(options.partitions)).step_by(seats).count() as u64;
     options.check_room(&disk.label, capacity, partitions)?;
     let mut settings = Settings::new(options.rule, options.file_bytes);
     settings.target = options.target;
@@ -217,6 +231,8 @@ async fn seat(options: &Options, disk: &Disk, at: usize, seats: usize) -> Result
         ghosts: Vec::new(),
         removals: 0,
         counts: Default::default(),
+        refused: 0,
+        dirty: Dirty::of(capacity, partitions * u64::from(groups)),
         doubtful: Vec::new(),
     })
 }
@@ -261,6 +277,7 @@ impl Inner {
             state.seal(id);
         }
         state.release_deletions();
+        state.durable = state.sequence;
         Ok(report)
     }
 
@@ -276,14 +293,15 @@ impl Inner {
         let mut own = 0;
         for listed in disk.volume.list().await? {
             match self.names.role(&listed.name) {
-                Some(Role::File(id)) => files.insert(id, listed.len),
-                Some(Role::Hint(id)) => hints.insert(id, listed.len),
-                Some(Role::Store) => {
-                    own += 2 * PAGE as u64;
-                    None
+                Some(Role::File(id) | Role::Cached(id)) => {
+                    files.insert(id, listed);
                 }
-                None => None,
-            };
+                Some(Role::Hint(id)) => {
+                    hints.insert(id, listed.len);
+                }
+                Some(Role::Store) => own += 2 * PAGE as u64,
+                None => {}
+            }
         }
         let last = files.keys().chain(hints.keys()).max();
         let file_end = last.map_or(0, |id| id.0 + 1);
@@ -292,10 +310,11 @@ impl Inner {
         }
         hints.retain(|id, _| files.contains_key(id));
         let mut found = Vec::new();
-        for (id, len) in files {
+        for (id, listed) in files {
             let hint = hints.get(&id).copied();
             let leased = known.is_some_and(|slot| id.0 < slot.file_end);
-            if let Some(file) = self.read_file(seat, id, len, hint, leased, &mut report).await? {
+            let read = self.read_file(seat, id, listed, hint, leased, &mut report).await?;
+            if let Some(file) = read {
                 own += file.len + file.hint_len;
                 found.push(file);
             }
@@ -310,15 +329,14 @@ impl Inner {
         &self,
         seat: usize,
         id: FileId,
-        len: u64,
+        Listed { name, len }: Listed,
         hint_len: Option<u64>,
         leased: bool,
         report: &mut Report,
     ) -> Result<Option<FoundFile>> {
         let disk = &self.disks[seat];
-        let name = self.names.of(Role::File(id));
         let object = disk.volume.open(&name).await?;
-        let handle = File::new(self.id, id, &disk.label, &name, object);
+        let handle = File::new(self.id, id, &disk.label, name, object);
         if let Some(hint_len) = hint_len {
             let hint_name = self.names.of(Role::Hint(id));
             let hint = disk.volume.open(&hint_name).await?;
@@ -379,8 +397,7 @@ impl Inner {
         if scanned.records == 0 && scanned.damage.is_empty() {
             if leased {
                 // A crash came before its first record was durable.
-                let name = self.names.of(Role::File(handle.id));
-                self.disks[seat].volume.remove(&name).await?;
+                self.disks[seat].volume.remove(&handle.name).await?;
             }
             return Ok(None);
         }

@@ -21,7 +21,7 @@ use super::format::{
 };
 
 /// Bytes read at a time.
-const WINDOW: usize = 1 << 20;
+const WINDOW: usize = 4 << 20;
 
 /// What was found in a file.
 #[derive(Debug, Default)]

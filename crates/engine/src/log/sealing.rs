@@ -5,10 +5,12 @@
 //! opened. It is written behind the file's own sync; if it is missing or damaged, the file is read.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::future::join_all;
 use policy::purpose::{Io, Origin, Step};
 use volume::buf::PAGE;
-use volume::{Error, ErrorKind, Intent, IoBuf, Object, Result};
+use volume::{Error, ErrorKind, Intent, IoBuf, Name, Object, Result};
 
 use super::file::{File, Role};
 use super::format::{self, HintHeader, Layout, Slot};
@@ -32,13 +34,14 @@ pub(super) struct Sealing {
     entries: Vec<u8>,
     records: u32,
     covers: u64,
-    is_durable: bool,
+    is_durable: AtomicBool,
 }
 
 impl Inner {
     /// The open file is full.
     pub(super) async fn seal_open(&self, writer: &Writer, output: &mut Output) -> Result<()> {
         if let Some(open) = output.open.take() {
+            self.claim_stream(writer.stream);
             self.queue_sealing(writer.stream.seat, writer.stream.layout, open);
         }
         if self.disks[writer.stream.seat].sealing.lock().len() > WAITING_MAX {
@@ -51,6 +54,7 @@ impl Inner {
     pub(super) fn abandon(&self, writer: &Writer, output: &mut Output) {
         if let Some(mut open) = output.open.take() {
             open.cut();
+            self.claim_stream(writer.stream);
             self.queue_sealing(writer.stream.seat, writer.stream.layout, open);
         }
     }
@@ -62,7 +66,7 @@ impl Inner {
         } else {
             let sealing = Sealing {
                 covers: open.covers(),
-                is_durable: open.synced >= open.covers(),
+                is_durable: (open.synced >= open.covers()).into(),
                 file: open.file,
                 layout,
                 entries: open.entries,
@@ -80,12 +84,7 @@ impl Inner {
         let mut any = false;
         loop {
             let Some(next) = disk.sealing.lock().front().cloned() else { return Ok(any) };
-            let synced = if next.is_durable {
-                Ok(())
-            } else {
-                self.sync_object(seat, &*next.file.object, HINT).await
-            };
-            match synced {
+            match self.sync_sealing(seat, &next).await {
                 Ok(()) => {
                     let death = self.state().file_mut(next.file.id).death.unwrap_or_default();
                     let hint = HintHeader {
@@ -120,6 +119,26 @@ impl Inner {
             self.bell.ring();
             self.keep_lease().await?;
         }
+    }
+
+    async fn sync_sealing(&self, seat: usize, sealing: &Sealing) -> Result<()> {
+        if !sealing.is_durable.load(Ordering::SeqCst) {
+            self.sync_object(seat, &*sealing.file.object, HINT).await?;
+            sealing.is_durable.store(true, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    /// Makes durable what waits to be sealed. Hints can wait.
+    async fn sync_waiting(&self, seat: usize) -> Result<()> {
+        let waiting: Vec<_> = self.disks[seat].sealing.lock().iter().cloned().collect();
+        let synced = join_all(waiting.iter().map(|next| self.sync_sealing(seat, next))).await;
+        let outcome: Result<()> = synced.into_iter().collect();
+        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Poisoned) {
+            // Its records are in doubt from now on, and not only after the volume was probed.
+            self.seal_waiting(seat).await?;
+        }
+        outcome
     }
 
     /// Writes and syncs a hint; gives its length.
@@ -172,44 +191,29 @@ impl Inner {
 
     /// Makes everything durable that was answered.
     pub(super) async fn sync_all(&self) -> Result<()> {
-        let writers: Vec<_> = self.state().writers.values().cloned().collect();
-        let mut outcome = Ok(());
+        let (writers, begun) = {
+            let state = self.state();
+            (state.writers.values().cloned().collect::<Vec<_>>(), state.sequence)
+        };
         // What merges copy is durable before it counts.
-        for writer in writers.iter().filter(|writer| !writer.stream.copies) {
-            outcome = outcome.and(self.sync_writer(writer).await);
-        }
-        for seat in 0..self.disks.len() {
-            outcome = outcome.and(self.seal_waiting(seat).await.map(|_| ()));
-        }
-        outcome?;
-        let state = self.state();
+        let writers = writers.iter().filter(|writer| !writer.stream.copies);
+        let synced = join_all(writers.map(|writer| self.sync_writer(writer))).await;
+        let waiting = join_all((0..self.disks.len()).map(|seat| self.sync_waiting(seat))).await;
+        synced.into_iter().chain(waiting).collect::<Result<()>>()?;
+        let mut state = self.state();
         let doubtful = state.files.values().find(|f| f.phase == Phase::Doubtful && f.live > 0);
-        doubtful.map_or(Ok(()), |facts| {
+        if let Some(facts) = doubtful {
             let what = &facts.handle.what;
             let message =
                 format!("{what}: a sync failed: probe the volume, so that it is copied elsewhere");
-            Err(Error::new(ErrorKind::Poisoned, message))
-        })
+            return Err(Error::new(ErrorKind::Poisoned, message));
+        }
+        state.durable = state.durable.max(begun);
+        Ok(())
     }
 
     async fn sync_writer(&self, writer: &Writer) -> Result<()> {
-        let mut output = writer.output.lock().await;
-        while !writer.is_idle() || !output.group.is_empty() {
-            self.write_group(writer, &mut output).await;
-        }
-        let Some(open) = output.open.as_mut().filter(|open| open.is_dirty()) else {
-            return Ok(());
-        };
-        let synced = self.sync_object(writer.stream.seat, &*open.file.object, WRITE).await;
-        match &synced {
-            Ok(()) => {
-                open.synced();
-                open.counts();
-            }
-            Err(error) if error.kind() == ErrorKind::Poisoned => self.abandon(writer, &mut output),
-            Err(_) => {}
-        }
-        synced
+        self.write_back(writer, self.claim_stream(writer.stream)).await
     }
 
     /// Seals all files, open ones too, and ends the leases where they are.
@@ -326,9 +330,11 @@ impl Inner {
                 let dying = &mut state.seats[seat].dying;
                 let free = dying.iter().position(|dying| Arc::strong_count(&dying.handle) == 1);
                 let Some(at) = free else { return Ok(any) };
-                dying[at].handle.id
+                let File { id, ref name, .. } = *dying[at].handle;
+                (id, name.clone())
             };
-            self.remove_objects(disk, next).await?;
+            let (next, name) = next;
+            self.remove_objects(disk, next, &name).await?;
             let mut state = self.state();
             let place = &mut state.seats[seat];
             place.removals += 1;
@@ -347,9 +353,9 @@ impl Inner {
     }
 
     /// The file goes before its hint: a hint alone means nothing.
-    async fn remove_objects(&self, disk: &super::Disk, id: FileId) -> Result<()> {
-        for role in [Role::File(id), Role::Hint(id)] {
-            match disk.volume.remove(&self.names.of(role)).await {
+    async fn remove_objects(&self, disk: &super::Disk, id: FileId, name: &Name) -> Result<()> {
+        for name in [name, &self.names.of(Role::Hint(id))] {
+            match disk.volume.remove(name).await {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
             }

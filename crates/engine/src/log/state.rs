@@ -18,6 +18,7 @@ use super::figures::Counts;
 use super::file::File;
 use super::format::{HEADER_LEN, Kind, Layout, key_hash};
 use super::index::{Index, Place};
+use super::writeback::Dirty;
 use super::writer::Writer;
 
 /// Which files records go to: one is open at a time for each.
@@ -159,6 +160,10 @@ pub(super) struct Seat {
     pub(super) ghosts: Vec<Ghost>,
     pub(super) removals: u64,
     pub(super) counts: Counts,
+    /// Bytes of the largest put that was refused, until one is let in.
+    pub(super) refused: u64,
+    /// What was written to the page cache and is not durable yet.
+    pub(super) dirty: Dirty,
     /// Files a sync failed for, and damaged ones in which nothing lives any more: to be copied now.
     pub(super) doubtful: Vec<FileId>,
 }
@@ -186,6 +191,10 @@ pub(super) struct State {
     pub(super) next_file: u64,
     pub(super) file_end: u64,
     under_way: BTreeSet<u64>,
+    /// What has a smaller sequence and counts is durable.
+    pub(super) durable: u64,
+    /// A file died whole, and nobody was told yet.
+    pub(super) any_died: bool,
     /// Deletions that are remembered, oldest first.
     graves: VecDeque<(u64, Box<[u8]>)>,
 }
@@ -202,6 +211,8 @@ impl State {
             next_file: 0,
             file_end: 0,
             under_way: BTreeSet::new(),
+            durable: 0,
+            any_died: false,
             graves: VecDeque::new(),
         }
     }
@@ -358,6 +369,7 @@ impl State {
         match phase {
             Phase::Sealed => {
                 self.seats[seat].merges.died(old.file, u64::from(old.len));
+                self.any_died |= is_empty;
             }
             // What was damaged is not wanted any more.
             Phase::Damaged if is_empty => self.seats[seat].doubtful.push(old.file),

@@ -8,6 +8,7 @@ use volume::{Name, Volume};
 use super::*;
 
 mod damage;
+mod disk;
 mod full;
 mod store;
 

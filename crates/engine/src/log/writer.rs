@@ -11,7 +11,9 @@
 //! leaves the file alone, since that write may still arrive, and writes the group to a new one.
 
 use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use futures_util::lock::Mutex as AsyncMutex;
@@ -74,11 +76,17 @@ impl Pending {
 
 /// How records ended, for who waits for it.
 #[derive(Default)]
-pub(super) struct Done(Mutex<Option<std::result::Result<(), (ErrorKind, String)>>>);
+pub(super) struct Done(Mutex<Ending>);
+
+#[derive(Default)]
+struct Ending {
+    outcome: Option<std::result::Result<(), (ErrorKind, String)>>,
+    waiting: Option<Waker>,
+}
 
 impl Done {
     pub(super) fn outcome(&self) -> Option<Result<()>> {
-        let outcome = self.0.lock().clone()?;
+        let outcome = self.0.lock().outcome.clone()?;
         Some(outcome.map_err(|(kind, message)| Error::new(kind, message)))
     }
 
@@ -87,7 +95,28 @@ impl Done {
             Ok(()) => Ok(()),
             Err(error) => Err((error.kind(), error.to_string())),
         };
-        *self.0.lock() = Some(copy);
+        let waiting = {
+            let mut ending = self.0.lock();
+            ending.outcome = Some(copy);
+            ending.waiting.take()
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ready with the outcome. One at a time waits for it.
+    pub(super) fn wait(&self) -> impl Future<Output = Result<()>> + Unpin {
+        poll_fn(|cx: &mut Context<'_>| {
+            if let Some(outcome) = self.outcome() {
+                return Poll::Ready(outcome);
+            }
+            let mut ending = self.0.lock();
+            ending.waiting = Some(cx.waker().clone());
+            // It may have ended in between.
+            if ending.outcome.is_some() {
+                cx.waker().wake_by_ref()
+            }
+            Poll::Pending
+        })
     }
 }
 
@@ -239,8 +268,9 @@ impl Open {
         let written = self.file.object.write_at(self.start, pages.clone(), io).await;
         let until = if written.is_ok() { len } else { self.mark.buffer };
         let padded = len.next_multiple_of(PAGE);
-        // To write the last page again costs a spinning disk a turn, and to leave it as it is some room.
-        let is_closed = padded - len <= len / PADDING_SHARE;
+        // To write the last page again costs a spinning disk a turn, and to leave it as it is some room. In
+        // the page cache it costs nothing.
+        let is_closed = !self.file.name.is_log() && padded - len <= len / PADDING_SHARE;
         let keep = match &written {
             Ok(()) if is_closed => len,
             Ok(()) => len - len % PAGE,
@@ -254,15 +284,25 @@ impl Open {
         Ok(())
     }
 
-    /// A sync ended well: nothing of the pages written so far is written again.
+    /// A sync of all that was written ended well: nothing of it is written again.
     pub(super) fn synced(&mut self) {
+        self.close_page();
         self.synced = self.written;
+    }
+
+    /// The pages written so far are not written again, so that a sync may begin. Gives where they end.
+    pub(super) fn close_page(&mut self) -> u64 {
         if self.end() == self.written {
             self.start = self.padded();
             self.buffer.resize(0);
             self.written = self.start;
-            self.synced = self.start;
         }
+        self.written
+    }
+
+    /// A sync that began where [`Open::close_page`] said ended well.
+    pub(super) fn synced_until(&mut self, until: u64) {
+        self.synced = self.synced.max(until);
     }
 
     /// Forgets what does not count, none of which was written.

@@ -17,7 +17,8 @@
 //! Else it is guessed: what replaces a short-lived record is short-lived, and what has survived long
 //! goes on to (the idea of SepBIT, FAST'22). Guesses are not trusted: a few keys are followed until they
 //! die, and s is that of their true lifetimes. If keys are overwritten at random, s is the same in each
-//! range, no cut pays, and all records share one group.
+//! range, no cut pays, and all records share one group. Where s is next to nothing, as with slots that are written
+//! round and round and nobody says so, a guess is taken for certain.
 
 use std::collections::HashMap;
 
@@ -60,6 +61,10 @@ const PLANS: u64 = 256;
 const FOLLOWED_MAX: usize = 4096;
 /// Lifetimes that have to be seen before guesses are grouped by.
 const SEEN_MIN: f64 = 256.0;
+/// Guesses are as good as known where they are off by this part of a lifetime, 1/64, as a standard deviation;
+/// and then they are taken to be off by three times that, which one in a hundred is.
+const STEADY: f64 = 1.0 / 64.0;
+const STEADY_MARGIN: f64 = 3.0;
 
 /// The groups of a store's records.
 #[derive(Clone, Debug)]
@@ -113,7 +118,7 @@ impl Groups {
         };
         let bin = bin(lifetime);
         self.put.follow(key, now, bin);
-        self.guessed.place_down(bin, self.max)
+        self.guessed.place_down(bin, self.max, now)
     }
 
     /// Where a record goes that a merge copies: one that dies at `dies`, if that is known, and was put at
@@ -131,7 +136,7 @@ impl Groups {
         }
         let bin = bin(now.since(since));
         self.copied.follow(key, now, bin);
-        self.survived.place_down(bin, self.max)
+        self.survived.place_down(bin, self.max, now)
     }
 
     /// The record of a key died without being replaced.
@@ -235,8 +240,25 @@ struct Ranges {
     bins: Vec<Moments>,
     /// The first bin of each range but the first.
     cuts: Vec<usize>,
-    /// The mean lifetime in each range; none until enough was seen.
-    means: Vec<u64>,
+    /// The lifetimes in each range; none until enough was seen.
+    lives: Vec<Lives>,
+}
+
+/// How long the records of a range live.
+#[derive(Clone, Copy, Debug)]
+struct Lives {
+    mean: u64,
+    /// If they all live as long: at most this.
+    steady: Option<u64>,
+}
+
+impl Lives {
+    fn of(moments: Moments) -> Self {
+        let (mean, deviation) = (moments.mean(), moments.deviation());
+        let is_steady = moments.weight >= SEEN_MIN && deviation <= STEADY * mean;
+        let most = mean + STEADY_MARGIN * deviation;
+        Self { mean: mean as u64, steady: is_steady.then_some(most.ceil() as u64) }
+    }
 }
 
 /// Sums over lifetimes.
@@ -268,19 +290,19 @@ impl Moments {
         self.sum / self.weight
     }
 
+    fn deviation(self) -> f64 {
+        (self.squares / self.weight - self.mean().powi(2)).max(0.0).sqrt()
+    }
+
     /// The weight times √3 standard deviations.
     fn spread(self) -> f64 {
-        if self.weight <= 0.0 {
-            return 0.0;
-        }
-        let variance = (self.squares / self.weight - self.mean().powi(2)).max(0.0);
-        self.weight * (3.0 * variance).sqrt()
+        if self.weight <= 0.0 { 0.0 } else { self.weight * 3f64.sqrt() * self.deviation() }
     }
 }
 
 impl Ranges {
     fn new() -> Self {
-        Self { bins: vec![Moments::default(); BINS], cuts: Vec::new(), means: Vec::new() }
+        Self { bins: vec![Moments::default(); BINS], cuts: Vec::new(), lives: Vec::new() }
     }
 
     fn len(&self) -> usize {
@@ -303,10 +325,13 @@ impl Ranges {
         self.cuts.partition_point(|&cut| cut <= bin)
     }
 
-    /// The group of a bin, counted from the last of `max`, and the mean of its lifetimes.
-    fn place_down(&self, bin: usize, max: u8) -> Placed {
+    /// The group of a bin, counted from the last of `max`, and what its lifetimes say.
+    fn place_down(&self, bin: usize, max: u8, now: Written) -> Placed {
         let range = self.range(bin);
-        let death = self.means.get(range).map_or(Death::Unknown, |&mean| Death::After(mean));
+        let death = self.lives.get(range).map_or(Death::Unknown, |lives| match lives.steady {
+            Some(most) => Death::At(now.plus(most)),
+            None => Death::After(lives.mean),
+        });
         Placed { group: Group(max - 1 - range as u8), death }
     }
 
@@ -322,15 +347,14 @@ impl Ranges {
         }
         let all = before[first.len()];
         self.cuts.clear();
-        self.means.clear();
+        self.lives.clear();
         if all.weight > 0.0 && (chance == 0.0 || all.weight >= SEEN_MIN) {
             let fixed = (overhead * all.weight).max(all.spread() * chance / all.weight.sqrt());
             let cuts = cuts(&before, max, fixed);
             let begins = std::iter::once(0).chain(cuts.iter().copied());
             let ends = cuts.iter().copied().chain([first.len()]);
-            let means =
-                begins.zip(ends).map(|(begin, end)| before[end].minus(before[begin]).mean());
-            self.means = means.map(|mean| mean as u64).collect();
+            let lives = begins.zip(ends).map(|(begin, end)| before[end].minus(before[begin]));
+            self.lives = lives.map(Lives::of).collect();
             self.cuts = cuts.into_iter().map(|at| first[at]).collect();
         }
         for moments in &mut self.bins {

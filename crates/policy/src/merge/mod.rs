@@ -78,7 +78,7 @@ pub enum Death {
     /// Nobody knows.
     #[default]
     Unknown,
-    /// By then, for certain: somebody said so.
+    /// By then, for certain: somebody said so, or its likes always did.
     At(Written),
     /// At some time, on average after so many more bytes are put, however long it has lived: its likes did.
     After(u64),

@@ -109,6 +109,35 @@ fn a_scrub_names_what_is_damaged() {
 }
 
 #[test]
+fn who_looks_without_opening_hears_file_offset_and_key() {
+    for hint in [true, false] {
+        let (rig, file, model) = one_file(hint);
+        let image = rig.mems[0].image();
+        let look = |scrub| rig.clock.run(inspect(&rig.members(), "log", scrub)).unwrap();
+        let sound = look(true);
+        assert_eq!((sound.flaws.len(), sound.files, sound.read), (0, 1, 1));
+        assert_eq!((sound.keys, sound.records), (model.len() as u64, model.len() as u64));
+        assert_eq!(rig.mems[0].image(), image, "nothing was changed");
+        // The value of the third record, then its head.
+        for (at, bad) in [(60, Bad::Value), (12, Bad::Head)] {
+            let offset = 2 * 4096;
+            rig.mems[0].damage(&file, offset + at, |byte| *byte ^= 4);
+            let found = look(true);
+            assert_eq!(found.flaws.len(), 1, "{found:?}");
+            let flaw = &found.flaws[0];
+            assert!(flaw.what.ends_with(file.as_str()), "{}", flaw.what);
+            assert_eq!((flaw.offset, flaw.bad, flaw.is_lost), (offset, bad, true));
+            // Without a hint a head that is damaged does not tell its key.
+            let key = (hint || bad == Bad::Value).then(|| 2u64.to_be_bytes());
+            assert_eq!(flaw.key.as_deref(), key.as_ref().map(|key| &key[..]));
+            assert_eq!(look(false).flaws.len(), usize::from(!hint), "hints are trusted");
+            rig.mems[0].damage(&file, offset + at, |byte| *byte ^= 4);
+        }
+        assert_eq!(rig.mems[0].image(), image, "nothing was changed");
+    }
+}
+
+#[test]
 fn a_cut_file_keeps_what_is_before_the_cut() {
     for hint in [true, false] {
         let (rig, file, model) = one_file(hint);

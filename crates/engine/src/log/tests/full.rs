@@ -56,7 +56,7 @@ fn a_put_waits_as_long_as_the_policy_says_and_holds_nothing() {
         rig.put(&store, &n.to_be_bytes(), &value(n, 900));
         n += 1;
     }
-    for _ in 0..100 {
+    for _ in 0..300 {
         rig.put(&store, &n.to_be_bytes(), &value(n, 900));
         n += 1;
     }
