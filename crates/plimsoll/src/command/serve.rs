@@ -104,8 +104,14 @@ impl Serving {
             let door = Admin { control, figures: Arc::clone(&program) as _, resp: Some(service) };
             let until = stopping(stopped);
             doors.push(match listener {
-                AdminListener::Tcp(listener) => runtime.spawn(admin::run(listener, door, until)),
-                AdminListener::Unix(listener) => runtime.spawn(admin::run(listener, door, until)),
+                AdminListener::Tcp(listener) => runtime.spawn(async move {
+                    admin::run(listener, door, until).await;
+                    Ok(())
+                }),
+                AdminListener::Unix(listener) => runtime.spawn(async move {
+                    admin::run(listener, door, until).await;
+                    Ok(())
+                }),
             });
         }
         Ok(Self { runtime, program, redis, admin, stop, doors })

@@ -21,8 +21,8 @@ mod metrics;
 pub mod snapshot;
 pub mod volumes;
 
-use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Json, Path, Request, State};
@@ -36,6 +36,7 @@ use tokio::task::spawn_blocking;
 pub use self::snapshot::Snapshot;
 use self::volumes::{Changed, List, New, Refused, Volume};
 use crate::figures::Figures;
+use crate::http::server::{self, Terms};
 use crate::resp::Service;
 
 /// What the program lets an administrator do; called from threads that may block.
@@ -100,20 +101,18 @@ pub struct Admin {
 }
 
 /// Serves `admin` on a TCP or Unix listener until `stop` is ready, then finishes open requests.
-///
-/// # Errors
-/// The listener failed.
-pub async fn run<L>(
-    listener: L,
-    admin: Admin,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()>
+pub async fn run<L>(listener: L, admin: Admin, stop: impl Future<Output = ()>)
 where
     L: axum::serve::Listener,
     L::Addr: std::fmt::Debug,
 {
-    axum::serve(listener, router(admin)).with_graceful_shutdown(stop).await
+    // What is asked here may take its time: a volume joins.
+    let terms = Terms { stop_grace: STOP_GRACE, ..Terms::default() };
+    server::run(listener, router(admin), None, terms, stop).await;
 }
+
+/// How long a stopping door waits for what an administrator asked for.
+const STOP_GRACE: Duration = Duration::from_secs(60);
 
 fn router(admin: Admin) -> Router {
     Router::new()
