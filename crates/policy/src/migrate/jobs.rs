@@ -19,9 +19,9 @@ pub(super) fn keep(view: &mut View<'_>, plan: &mut Plan) {
         if view.is_taken(table) || table.busy || active + draining == 0 {
             continue;
         }
-        if active < view.terms.copies_min {
+        if active + state(view, State::Silent, table) < view.terms.copies_min {
             short.push((active + draining, table));
-        } else if draining > 0 {
+        } else if draining > 0 && active >= view.terms.copies_min {
             for volume in table.copies.iter().map(|copy| copy.volume) {
                 if view.state(volume) == State::Draining {
                     drop_copy(view, plan, table, volume, Whence::Drain);

@@ -7,7 +7,7 @@
 //! to add is chosen greedily, by the reads each takes off a hot volume for each operation it costs, and how
 //! reads divide is solved by pouring them like water, a table at a time.
 
-use super::{Balance, DECISIONS, PAYBACK, Plan, Skip, State, Table, View, Why};
+use super::{Balance, DECISIONS, PAYBACK, Plan, Skip, Table, View, Why};
 
 /// See [`Policy::Level`](super::Policy::Level).
 pub(super) struct Level;
@@ -136,7 +136,7 @@ impl Poured {
     fn new(view: &View<'_>, table: &Table) -> Self {
         let copies = table.copies.iter().filter_map(|copy| {
             let at = view.at(copy.volume)?;
-            let readable = view.pool.volumes[at].state != State::Away;
+            let readable = view.pool.volumes[at].state.answers();
             readable.then_some((at, copy.share * table.rate))
         });
         Self { reads: copies.collect() }
@@ -187,7 +187,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::migrate::{Replica, Snapshot, Terms, Volume};
+    use crate::migrate::{Replica, Snapshot, State, Terms, Volume};
     use crate::placement::VolumeId;
 
     proptest! {

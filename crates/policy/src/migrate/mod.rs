@@ -92,11 +92,20 @@ pub struct Terms {
     pub copies_max: usize,
     /// Copies that every table shall have, as the pool promises: 1, or 2 against the loss of a volume.
     pub copies_min: usize,
+    /// How long a volume may not answer before what it holds is taken for lost and copied anew. Sooner:
+    /// less time in which one more loss is one too many; later: nothing is copied for a volume that was
+    /// only mounted late, or whose machine was started again.
+    pub silence_max: Duration,
 }
 
 impl Default for Terms {
     fn default() -> Self {
-        Self { every: Duration::from_secs(10), copies_max: 4, copies_min: 1 }
+        Self {
+            every: Duration::from_secs(10),
+            copies_max: 4,
+            copies_min: 1,
+            silence_max: Duration::from_secs(600),
+        }
     }
 }
 
@@ -143,8 +152,18 @@ pub enum State {
     Active,
     /// It is read, and everything on it has to go elsewhere.
     Draining,
-    /// It does not answer.
+    /// It does not answer, and may again soon: what it holds counts, and is not read.
+    Silent,
+    /// It does not answer any more: what it holds counts for nothing.
     Away,
+}
+
+impl State {
+    /// Whether it is read.
+    #[must_use]
+    pub const fn answers(self) -> bool {
+        matches!(self, Self::Active | Self::Draining)
+    }
 }
 
 /// A table since the last decision.
@@ -314,6 +333,14 @@ impl Planner {
             }
             plan.births = view.births();
         }
+        plan
+    }
+
+    /// As [`Planner::decide`], but only for what the pool promises: copies that are missing, and volumes that
+    /// are being emptied. For in between, when something was lost, or what was planned for it is done.
+    pub fn mend(&self, pool: &Snapshot<'_>) -> Plan {
+        let mut plan = Plan::default();
+        jobs::keep(&mut View::new(pool, self.terms, &self.copied), &mut plan);
         plan
     }
 

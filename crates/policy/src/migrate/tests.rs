@@ -188,6 +188,7 @@ fn parse_state(word: &str) -> State {
     match word {
         "active" => State::Active,
         "draining" => State::Draining,
+        "silent" => State::Silent,
         "away" => State::Away,
         _ => panic!("no such state: {word:?}"),
     }

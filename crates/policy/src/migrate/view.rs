@@ -108,7 +108,7 @@ impl<'a> View<'a> {
     /// Hot volumes from which reads should go.
     pub(super) fn sources(&self) -> impl Iterator<Item = usize> {
         (0..self.volumes.len())
-            .filter(|&at| self.is_hot(at) && self.pool.volumes[at].state != State::Away)
+            .filter(|&at| self.is_hot(at) && self.pool.volumes[at].state.answers())
     }
 
     /// Whether some volume that takes copies has operations left that nobody asked for.
@@ -241,7 +241,7 @@ impl<'a> View<'a> {
     ) -> Result<(), Skip> {
         assert!(!self.is_taken(table), "a table is copied once in a plan");
         let readable = table.copies.iter().filter_map(|copy| self.at(copy.volume));
-        let readable = readable.filter(|&at| self.pool.volumes[at].state != State::Away);
+        let readable = readable.filter(|&at| self.pool.volumes[at].state.answers());
         let from = readable.min_by(|&a, &b| self.weight(a).total_cmp(&self.weight(b)));
         let from = from.ok_or(Skip::Target)?;
         let blocks = table.blocks();

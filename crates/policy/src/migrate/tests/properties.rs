@@ -11,7 +11,7 @@ use crate::units::{GIB, MIB};
 
 prop_compose! {
     fn any_volume()(
-        state in prop_oneof![6 => Just(State::Active), 1 => Just(State::Draining), 1 => Just(State::Away)],
+        state in prop_oneof![6 => Just(State::Active), 1 => Just(State::Draining), 1 => Just(State::Silent), 1 => Just(State::Away)],
         line in 100.0..3000.0_f64,
         used in 0.0..1.0_f64,
         hot in any::<bool>(),
@@ -120,7 +120,7 @@ proptest! {
                     let (from, to) = (volume(copy.from), volume(copy.to));
                     prop_assert!(touched.insert(copy.object), "a table is dealt with once");
                     prop_assert!(table.is_on(copy.from) && !table.is_on(copy.to));
-                    prop_assert!(to.state == State::Active && from.state != State::Away);
+                    prop_assert!(to.state == State::Active && from.state.answers());
                     prop_assert!(!table.busy && copy.len == table.len);
                     let left = room.get_mut(&copy.to).expect("it is there");
                     *left -= i128::from(copy.len);
