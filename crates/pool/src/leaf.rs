@@ -24,7 +24,8 @@ pub struct ObjectId(pub u64);
 /// What an object is, as far as the manifest keeps it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Kind {
-    /// A table: written once, then read at random.
+    /// A table: written once, from front to back, then read at random. What was synced of it is not
+    /// written again.
     Table,
     /// Anything that is written and read at any offset.
     Data,

@@ -31,6 +31,8 @@ pub(crate) struct Seat {
     pub(crate) label: String,
     /// `None`: it was not there when the pool was opened.
     pub(crate) volume: Option<Arc<dyn Volume>>,
+    /// It is the pool's no more: it was lost, with what was only there.
+    lost: bool,
     /// It joins or leaves the pool: it may hold the manifest, but no new object.
     closed: AtomicBool,
     /// Objects that are being made here, and that nobody knows of yet.
@@ -49,6 +51,7 @@ impl Seat {
             id,
             label,
             volume,
+            lost: false,
             closed: AtomicBool::new(false),
             occupants: AtomicUsize::new(0),
             avoided: AtomicU32::new(0),
@@ -76,9 +79,16 @@ impl Seat {
     /// The volume, to be used.
     ///
     /// # Errors
-    /// `Unavailable` when it is away.
+    /// `Unavailable` when it is away; `Corrupt` when it is lost.
     pub(crate) fn device(&self) -> Result<&Arc<dyn Volume>> {
         self.volume.as_ref().ok_or_else(|| {
+            if self.lost {
+                let what = format!(
+                    "volume {} was lost, and taken out of the pool: restore it, or remove the object",
+                    self.label
+                );
+                return Error::new(ErrorKind::Corrupt, what);
+            }
             Error::new(
                 ErrorKind::Unavailable,
                 format!("volume {} is away: bring it back and open the pool again", self.label),
@@ -149,7 +159,9 @@ impl Seats {
 
     /// The seat of a volume; of one that left the pool an empty one.
     pub(crate) fn seat(&self, id: VolumeId) -> Arc<Seat> {
-        self.get(id).unwrap_or_else(|| Arc::new(Seat::new(id, format!("number {id}"), None)))
+        self.get(id).unwrap_or_else(|| {
+            Arc::new(Seat { lost: true, ..Seat::new(id, format!("number {id}"), None) })
+        })
     }
 
     /// What people call volume `id`.

@@ -14,15 +14,16 @@
 //! in steps that may be cut anywhere:
 //!
 //! 1. write the snapshot to every copy and sync it;
-//! 2. raise the epoch in the headers: those of the volumes with copies, then all that answer. With the
-//!    first of these the new generation is the one that counts;
+//! 2. raise the epoch in the headers: first that of the old copy that is enough without the others, if there is
+//!    one; then those of the volumes with copies, then all that answer. With the first of these the new
+//!    generation is the one that counts;
 //! 3. only now write edits to it, and remove the old copies.
 //!
 //! An attempt that fails before 2 is as if it had not been: its copies are no header's. One that fails
 //! in 2 is repeated with the next number, because the old home may not count any more. Futures may be
 //! dropped at every wait: what was begun is begun again by whoever comes next.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -35,6 +36,7 @@ use volume::{Error, ErrorKind, Intent, IoBuf, IoBufMut, Object, Pending, Result}
 
 use crate::header::{self, Header, PoolId};
 use crate::leaf::{Leaf, ObjectId};
+use crate::manifest::recovery::enough_alone;
 use crate::manifest::{Begin, Dead, Record, State, frame};
 use crate::seats::Seats;
 
@@ -115,6 +117,11 @@ struct Home {
     unwritten: Unwritten,
     /// A copy failed, or another generation may count already: nothing may be written here any more.
     lost: bool,
+    /// The volume that is enough without the others: the manifest goes nowhere before its epoch is
+    /// raised. See [`enough_alone`].
+    alone: Option<VolumeId>,
+    /// Nothing was recorded since the pool was closed.
+    closed: bool,
 }
 
 #[derive(Default)]
@@ -136,7 +143,7 @@ type Failed = Vec<(VolumeId, Error)>;
 
 impl Journal {
     /// Takes over what recovery found and moves it to a new home. `generation` is the highest number
-    /// seen anywhere. Durable on return.
+    /// seen anywhere, `alone` the volume that is enough without the others. Durable on return.
     ///
     /// # Errors
     /// Those of the volumes, when none takes a copy.
@@ -146,6 +153,7 @@ impl Journal {
         meta: Vec<VolumeId>,
         mut state: State,
         generation: u64,
+        alone: Option<VolumeId>,
     ) -> Result<Self> {
         let issued = state.issued();
         let upto = issued.end + LEASE;
@@ -165,7 +173,7 @@ impl Journal {
                 stuck: false,
                 ids: Ids { next: issued.end, safe: issued.end, renewal: Some((0, upto)) },
             }),
-            home: AsyncMutex::new(Home::none(generation)),
+            home: AsyncMutex::new(Home { alone, ..Home::none(generation) }),
             syncing: AsyncMutex::new(()),
         };
         journal.move_home(&mut *journal.home.lock().await, Vec::new()).await?;
@@ -255,6 +263,45 @@ impl Journal {
         Ok(())
     }
 
+    /// Sees to it that copies are not on volumes that do not answer, and on as many others as there should
+    /// be: so few may be left that the pool would not open with them.
+    ///
+    /// # Errors
+    /// As for [`Journal::ready`].
+    pub(crate) async fn avoid(&self, silent: &BTreeSet<VolumeId>) -> Result<()> {
+        let why = || Error::new(ErrorKind::Unavailable, "it does not answer");
+        let failed: Failed = silent.iter().map(|&volume| (volume, why())).collect();
+        let mut home = self.home.lock().await;
+        let chosen = self.choose(&failed);
+        let avoids = home.copies.iter().all(|copy| !silent.contains(&copy.volume));
+        if chosen.is_empty() || (avoids && chosen.len() <= home.copies.len()) {
+            return Ok(());
+        }
+        self.move_home(&mut home, failed).await
+    }
+
+    /// Marks the end of the manifest. Durable on return.
+    ///
+    /// # Errors
+    /// As for [`Journal::ready`].
+    pub(crate) async fn close(&self) -> Result<()> {
+        let lsn = {
+            let mut home = self.home.lock().await;
+            let (lsn, _) = self.record(vec![Record::Close])?;
+            if home.lost {
+                self.move_home(&mut home, Vec::new()).await?;
+            } else {
+                // Before any volume can have the mark.
+                let copies: Vec<_> = home.copies.iter().map(|copy| copy.volume).collect();
+                home.alone = enough_alone(&copies, true);
+                home.closed = true;
+                self.append_pending(&mut home).await?;
+            }
+            lsn
+        };
+        self.durable(lsn).await
+    }
+
     /// When it is ready, edit `lsn` and all before survive the death of the process.
     ///
     /// # Errors
@@ -308,9 +355,14 @@ impl Journal {
 
     /// Writes everything recorded so far to every copy, and moves the manifest if that is due.
     async fn write_out(&self, home: &mut Home) -> Result<()> {
-        if home.lost {
+        let reopened = home.closed && !self.ledger.lock().pending.is_empty();
+        if home.lost || reopened {
             return self.move_home(home, Vec::new()).await;
         }
+        self.append_pending(home).await
+    }
+
+    async fn append_pending(&self, home: &mut Home) -> Result<()> {
         home.unwritten.take(&mut self.ledger.lock(), home.seal, home.frames);
         if home.unwritten.bytes.is_empty() {
             self.ledger.lock().stuck = false;
@@ -359,8 +411,19 @@ impl Journal {
             }
             // From here on the new generation may count.
             home.lost = true;
-            let raise = |id| self.raise_epoch(id, home.tried, next.seal);
-            let unwell = on_each(&copies, |copy| Box::pin(raise(copy.volume))).await;
+            let tried = home.tried;
+            let raise = |id| self.raise_epoch(id, tried, next.seal);
+            let first = home.alone;
+            if let Some(alone) = first {
+                if let Err(e) = raise(alone).await {
+                    failed.push((alone, e));
+                    return Err(self.no_copy_left(failed));
+                }
+                home.alone = None;
+            }
+            let rest: Vec<_> =
+                copies.iter().filter(|copy| Some(copy.volume) != first).cloned().collect();
+            let unwell = on_each(&rest, |copy| Box::pin(raise(copy.volume))).await;
             if !unwell.is_empty() {
                 failed.extend(unwell);
                 continue;
@@ -399,7 +462,9 @@ impl Journal {
     fn snapshot(&self, generation: u64, copies: &[VolumeId]) -> Snapshot {
         let (bodies, upto) = {
             let ledger = self.ledger.lock();
-            (bodies(ledger.state.snapshot()), ledger.recorded)
+            // A mark of the end belongs to the home it was written to.
+            let records = ledger.state.snapshot().filter(|record| *record != Record::Close);
+            (bodies(records), ledger.recorded)
         };
         let begin = Begin {
             pool: self.pool,
@@ -538,11 +603,15 @@ impl Home {
             compact_at: 0,
             unwritten: Unwritten::default(),
             lost: true,
+            alone: None,
+            closed: false,
         }
     }
 
     fn new(generation: u64, copies: Vec<Copy>, snapshot: &Snapshot) -> Self {
+        let volumes: Vec<_> = copies.iter().map(|copy| copy.volume).collect();
         Self {
+            alone: enough_alone(&volumes, false),
             tried: generation,
             seal: snapshot.seal,
             copies,

@@ -4,7 +4,7 @@
 //!    nobody's are told apart, and refused by name.
 //! 2. The highest epoch on any header says which generation of the manifest counts. It must be here,
 //!    and more than half of the volumes that hold its copies: were they fewer, the rest might have
-//!    gone on without us.
+//!    gone on without us. Of two copies the first is enough if the pool was closed in order.
 //! 3. The copies are replayed together, and what lies on the volumes is compared with what they say.
 
 use std::collections::BTreeSet;
@@ -55,12 +55,25 @@ pub(crate) struct Recovered {
     pub(crate) state: State,
     /// The highest number of a manifest seen anywhere.
     pub(crate) generation: u64,
+    /// The volume that may open the pool without others; see [`enough_alone`].
+    pub(crate) alone: Option<VolumeId>,
     /// Objects of volumes that the manifest issued and does not need.
     pub(crate) leftovers: Vec<(VolumeId, Leaf)>,
     /// Objects of volumes that are not this pool's.
     pub(crate) foreign: Vec<(VolumeId, Listed)>,
     /// What each volume that is here holds.
     pub(crate) listings: Vec<(VolumeId, Vec<Listed>)>,
+    /// Objects with several copies that need not be the same any more.
+    pub(crate) unequal: Vec<Unequal>,
+}
+
+/// An object that may have been written to when the machine died: each copy has all that was synced, and
+/// what was not synced may be in one and not in the other.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Unequal {
+    pub(crate) id: ObjectId,
+    /// The numbers of its copies: those with the most of what was not synced first.
+    pub(crate) copies: Vec<u64>,
 }
 
 /// A volume and what was found on it.
@@ -101,6 +114,19 @@ pub(crate) async fn survey(members: &[Member], trust: Trust) -> Result<Survey> {
     let here: Vec<_> = volumes.iter().map(|volume| volume.header.volume).collect();
     check_volumes(&manifest.begin, &state, &here, &volumes, trust)?;
     Ok(Survey::Pool(Box::new(compare(manifest.begin, state, generation, volumes, trust))))
+}
+
+/// Which copy of a manifest is enough without the others, if any is: the only one, and the first of two if
+/// the pool was closed in order.
+///
+/// The other cannot have gone on meanwhile. By itself it is not enough. And whoever has both raises the epoch
+/// of the one that is enough before anything else changes: then it is not any more.
+pub(crate) fn enough_alone(copies: &[VolumeId], closed: bool) -> Option<VolumeId> {
+    match copies {
+        [only] => Some(*only),
+        [first, _] if closed => Some(*first),
+        _ => None,
+    }
 }
 
 async fn visit(members: &[Member], trust: Trust) -> Result<Vec<Visited>> {
@@ -345,7 +371,15 @@ fn check_volumes(
         ));
     }
     let copies_here = begin.copies.iter().filter(|&id| here.contains(id)).count();
-    if 2 * copies_here <= begin.copies.len() && !trust.salvage {
+    let is_enough =
+        enough_alone(&begin.copies, state.is_closed()).is_some_and(|alone| here.contains(&alone));
+    if is_enough && copies_here < begin.copies.len() {
+        tracing::warn!(
+            "one of the two volumes that keep the manifest is away: the pool opens with the other, as it \
+             was closed in order"
+        );
+    }
+    if 2 * copies_here <= begin.copies.len() && !is_enough && !trust.salvage {
         let copies = begin.copies.iter().map(|id| {
             let label = begin.volumes.iter().find(|(other, _)| other == id);
             label.map_or("?", |(_, label)| label.as_str())
@@ -362,7 +396,10 @@ fn check_volumes(
         ));
     }
     for (id, object) in state.objects() {
-        let unknown = |volume: &VolumeId| !begin.volumes.iter().any(|(id, _)| id == volume);
+        // Of one that was lost, and left, objects may be left that lie nowhere else.
+        let left = |volume: &VolumeId| volume.0 < state.volume_ids();
+        let unknown =
+            |volume: &VolumeId| !begin.volumes.iter().any(|(id, _)| id == volume) && !left(volume);
         if let Some(volume) = object.copies.volumes().find(unknown) {
             return Err(corrupt(format!(
                 "the manifest says that object {id} lies on volume {volume}, which it does not know"
@@ -381,9 +418,7 @@ fn compare(
     trust: Trust,
 ) -> Recovered {
     let (mut leftovers, mut foreign) = (Vec::new(), Vec::new());
-    if !state.is_closed() {
-        keep_one_of_unsealed(&mut state, &volumes);
-    }
+    let unequal = if state.is_closed() { Vec::new() } else { find_unequal(&mut state, &volumes) };
     for Belonging { header, listing, .. } in &volumes {
         let volume = header.volume;
         for listed in listing {
@@ -407,6 +442,7 @@ fn compare(
             }
         }
     }
+    let alone = enough_alone(&begin.copies, state.is_closed()).filter(|_| !trust.salvage);
     skip_foreign_ids(&mut state, &foreign, trust);
     forget_unsynced_logs(&mut state, &volumes);
     let seat = |(id, label): &(VolumeId, String)| {
@@ -417,7 +453,7 @@ fn compare(
     let seats = Seats::new(begin.volumes.iter().map(seat).collect());
     let listings = volumes.into_iter().map(|volume| (volume.header.volume, volume.listing));
     let (pool, listings) = (begin.pool, listings.collect());
-    Recovered { pool, seats, state, generation, leftovers, foreign, listings }
+    Recovered { pool, seats, state, generation, alone, leftovers, foreign, listings, unequal }
 }
 
 /// Makes sure that no id that a foreign object bears is ever issued: it would be taken for a leftover.
@@ -440,26 +476,36 @@ fn skip_foreign_ids(state: &mut State, foreign: &[(VolumeId, Listed)], trust: Tr
     state.apply(&[lease]).expect("a lease after the one before it fits");
 }
 
-/// Of an object that may have been written to when the machine died, the copies need not be the same
-/// any more: what was not synced is in one and not in the other, and whoever reads it once must find
-/// it again. One of them stays, and is copied anew later.
-fn keep_one_of_unsealed(state: &mut State, volumes: &[Belonging]) {
-    let mut drops = Vec::new();
+/// Finds the objects whose copies need not be the same any more: whoever read once what was not synced
+/// must find it again, whichever copy is asked. Copies that are not here cannot be made the same, and go.
+fn find_unequal(state: &mut State, volumes: &[Belonging]) -> Vec<Unequal> {
+    let (mut unequal, mut drops) = (Vec::new(), Vec::new());
     for (id, object) in state.objects() {
-        if object.is_sealed() || object.copies.count() == 1 {
+        if object.is_settled() || object.copies.count() == 1 {
             continue;
         }
-        // The longest has the most of what was written and not synced.
-        let lens = object.copies.iter().map(|placed| found_len(volumes, id, object, placed));
-        let best =
-            lens.enumerate().filter_map(|(at, len)| Some((len?, std::cmp::Reverse(at)))).max();
-        let Some((_, std::cmp::Reverse(best))) = best else { continue };
-        let others = object.copies.iter().enumerate().filter(|(at, _)| *at != best);
-        drops.extend(others.map(|(_, placed)| Record::DropCopy { id, number: placed.number }));
+        let lens = object.copies.iter().map(|placed| {
+            let len = found_len(volumes, id, object, placed)?;
+            Some((std::cmp::Reverse(len), placed.number))
+        });
+        let lens: Vec<_> = lens.collect();
+        let mut here: Vec<_> = lens.iter().copied().flatten().collect();
+        if here.is_empty() {
+            continue;
+        }
+        // The longest has the most of what was written and not synced. The order stays among equals.
+        here.sort_by_key(|&(len, _)| len);
+        let away = object.copies.iter().zip(&lens).filter(|(_, len)| len.is_none());
+        drops.extend(away.map(|(placed, _)| Record::DropCopy { id, number: placed.number }));
+        if here.len() > 1 {
+            let copies = here.into_iter().map(|(_, number)| number).collect();
+            unequal.push(Unequal { id, copies });
+        }
     }
     for drop in drops {
         state.apply(&[drop]).expect("one copy stays");
     }
+    unequal
 }
 
 /// The length of a copy; `None` if not all of it is here.
@@ -473,20 +519,28 @@ fn found_len(volumes: &[Belonging], id: ObjectId, object: &Stored, placed: &Plac
     lens.sum()
 }
 
-/// A log that was never synced need not have survived. If no copy of it did, its name goes too.
+/// A log that was never synced need not have survived. If no copy of it did, as far as can be seen, its
+/// name goes too: one that a volume which is here has lost shows that the machine died.
 fn forget_unsynced_logs(state: &mut State, volumes: &[Belonging]) {
     let lost: BTreeSet<ObjectId> = state
         .objects()
         .filter(|(id, object)| {
             let unsynced = object.kind == Kind::Log && object.committed.is_none();
-            let is_lost = |placed: &Placed| {
-                let name = Leaf::Object { id: *id, kind: object.kind, copy: placed.number }.name();
-                volumes.iter().any(|volume| {
-                    placed.layout.volumes().contains(&volume.header.volume)
-                        && volume.listing.iter().all(|listed| listed.name != name)
-                })
+            let leaf = |placed: &Placed| {
+                Leaf::Object { id: *id, kind: object.kind, copy: placed.number }.name()
             };
-            unsynced && object.copies.iter().all(is_lost)
+            // Whether it is there, of each of its parts that can be seen.
+            let seen = object.copies.iter().flat_map(|placed| {
+                let name = leaf(placed);
+                let on =
+                    |volume: &&Belonging| placed.layout.volumes().contains(&volume.header.volume);
+                volumes
+                    .iter()
+                    .filter(on)
+                    .map(move |volume| volume.listing.iter().any(|listed| listed.name == name))
+            });
+            let seen: Vec<_> = seen.collect();
+            unsynced && !seen.is_empty() && seen.iter().all(|there| !there)
         })
         .map(|(id, _)| id)
         .collect();

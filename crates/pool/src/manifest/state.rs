@@ -60,6 +60,12 @@ impl Stored {
     pub(crate) fn is_sealed(&self) -> bool {
         self.committed.is_some_and(|committed| committed.checksum.is_some())
     }
+
+    /// A crash leaves its copies the same: it never changes again, or is a table that was synced, of which
+    /// what was written behind its length is cut off.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_sealed() || (self.kind == Kind::Table && self.committed.is_some())
+    }
 }
 
 impl Dead {

@@ -3,7 +3,9 @@
 use policy::latency::Times;
 use policy::migrate::{Skipped, Whence, Why};
 
-/// Counters that only grow, but for `planned` and `in_flight`.
+use crate::spread::Redundancy;
+
+/// Counters that only grow, but for `planned`, `in_flight` and `redundancy`.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
     /// Decisions.
@@ -26,4 +28,6 @@ pub struct Figures {
     pub in_flight: u64,
     /// What was not planned, by why.
     pub skipped: Skipped,
+    /// How the pool stands with the copies it promises, as of the last look.
+    pub redundancy: Redundancy,
 }

@@ -1,10 +1,16 @@
-//! Carries out what [`policy::migrate`] plans: copies of hot tables, and what goes again.
+//! Carries out what [`policy::migrate`] plans: copies that the pool promises and that are missing, copies of
+//! hot tables, and what goes again.
 //!
 //! ```text
 //!   each second    heats and weights of the pool are noted
 //!   each decision  their means, and what gates tell ──▶ Planner ──▶ drops, copies to be made
+//!   when something was lost, or a volume came      ──▶ Planner ──▶ copies that are missing
 //!   in between     a copy begins as soon as its volumes have rested from the last one
 //! ```
+//! What the planner does not know, logs and whatever else can still be written to, is copied one after the
+//! other beside it. Both keep to one rule about what counts: a volume that does not answer is waited for,
+//! and then taken for lost.
+//!
 //! A mover is one future, driven by whoever has a thread for it. Dropping it gives up what is under way,
 //! and nothing is lost by that: a copy that is not recorded is an orphan that the pool removes, one that is
 //! recorded is a copy.
@@ -12,7 +18,7 @@
 mod figures;
 mod notes;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -23,19 +29,26 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use policy::migrate::{
-    Copying, Dropping, Flight, Pace, Planner, Policy, Skip, Snapshot, Terms, Why,
+    Copying, Dropping, Flight, Pace, Plan, Planner, Policy, Skip, Snapshot, State, Terms, Volume,
+    Why,
 };
+use policy::placement::VolumeId;
 use policy::purpose::{Io, Origin, Step};
 use policy::time::Instant;
+use policy::units::Bytes;
 use volume::{Clock, ErrorKind, Result};
 
 pub use self::figures::Figures;
 pub use self::notes::Load;
 use self::notes::Notes;
 use crate::leaf::ObjectId;
-use crate::spread::Spread;
+use crate::spread::{Redundancy, Repaired, Spread};
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// What is promised is looked after at least this often, however seldom decisions are made.
+const MEND_EVERY: Duration = Duration::from_secs(10);
+const IO: Io = Io::new(Origin::Copy, Step::Data);
 
 /// Copies and drops the tables of a pool. See the [module](self).
 pub struct Mover {
@@ -48,6 +61,10 @@ pub struct Mover {
     planned: VecDeque<Copying>,
     under_way: FuturesUnordered<UnderWay>,
     dropping: bool,
+    /// Copies of what the planner does not know are being made.
+    mending: bool,
+    /// Something was made or dropped since what is promised was looked at.
+    news: bool,
     figures: Arc<Mutex<Figures>>,
 }
 
@@ -57,6 +74,15 @@ type UnderWay = Pin<Box<dyn Future<Output = Ended> + Send>>;
 enum Ended {
     Copy { copying: Copying, began: Instant, result: Result<()> },
     Drops { dropped: Vec<Dropping> },
+    Others(Repaired),
+}
+
+/// What there was to wait for.
+enum Event {
+    Ended(Ended),
+    /// Something is amiss with what is promised.
+    Amiss,
+    Time,
 }
 
 impl Mover {
@@ -74,6 +100,8 @@ impl Mover {
             planned: VecDeque::new(),
             under_way: FuturesUnordered::new(),
             dropping: false,
+            mending: false,
+            news: false,
             figures: Arc::default(),
         }
     }
@@ -89,14 +117,21 @@ impl Mover {
         self.notes.begin(&look(), self.clock.now());
         let mut second = self.clock.now() + SECOND;
         let mut decision = self.clock.now() + self.planner.terms().every;
+        let mut mend = self.clock.now() + MEND_EVERY;
         loop {
             self.begin_what_may();
             let now = self.clock.now();
+            if self.is_idle() && std::mem::take(&mut self.news) {
+                // There may be more of it.
+                mend = mend.min(now + SECOND);
+            }
             let wake = self.pace.next(now).filter(|_| !self.planned.is_empty());
-            let wake = wake.map_or(second, |at| at.min(second)).min(decision);
-            match self.next_end(wake).await {
-                Some(ended) => self.on_end(ended),
-                None => {
+            let wake = wake.map_or(second, |at| at.min(second)).min(decision).min(mend);
+            match self.next_event(wake).await {
+                Event::Ended(ended) => self.on_end(ended),
+                // Whoever tells of one thing may tell of the next at once.
+                Event::Amiss => mend = mend.min(self.clock.now() + SECOND),
+                Event::Time => {
                     let now = self.clock.now();
                     if now >= second {
                         self.notes.on_second(&self.pool);
@@ -105,28 +140,76 @@ impl Mover {
                     if now >= decision {
                         self.decide(&look()).await;
                         decision = now + self.planner.terms().every;
+                        mend = now + MEND_EVERY;
+                    } else if now >= mend {
+                        self.mend(&look()).await;
+                        mend = now + MEND_EVERY;
                     }
                 }
             }
         }
     }
 
-    /// What ends before `wake`, if anything does.
-    async fn next_end(&mut self, wake: Instant) -> Option<Ended> {
+    /// What happens before `wake`, if anything does.
+    async fn next_event(&mut self, wake: Instant) -> Event {
         let mut sleep = pin!(self.clock.sleep_until(wake));
-        let under_way = &mut self.under_way;
+        let (under_way, pool) = (&mut self.under_way, &self.pool);
         poll_fn(|cx| {
             if let Poll::Ready(Some(ended)) = under_way.poll_next_unpin(cx) {
-                return Poll::Ready(Some(ended));
+                return Poll::Ready(Event::Ended(ended));
             }
-            sleep.as_mut().poll(cx).map(|()| None)
+            if pool.poll_amiss(cx).is_ready() {
+                return Poll::Ready(Event::Amiss);
+            }
+            sleep.as_mut().poll(cx).map(|()| Event::Time)
         })
         .await
     }
 
+    fn is_idle(&self) -> bool {
+        self.planned.is_empty() && self.under_way.is_empty()
+    }
+
     async fn decide(&mut self, loads: &[Load]) {
         let now = self.clock.now();
-        let volumes = self.notes.volumes(&self.pool, loads, now).await;
+        let (volumes, plan) =
+            self.plan(loads, now, |planner, seen| planner.decide(seen, now)).await;
+        self.pool.set_births(plan.births);
+        self.drop_copies(plan.drops);
+        self.planned = plan.copies.into();
+        self.notes.begin(loads, now);
+        {
+            let mut figures = self.figures.lock();
+            figures.decisions += 1;
+            figures.skipped.add(&plan.skipped);
+        }
+        self.keep_promise(&volumes).await;
+    }
+
+    /// As [`Mover::decide`], but only for what is promised: what was planned for heat stays.
+    async fn mend(&mut self, loads: &[Load]) {
+        let now = self.clock.now();
+        let (volumes, plan) = self.plan(loads, now, |planner, seen| planner.mend(seen)).await;
+        self.drop_copies(plan.drops);
+        let for_heat = std::mem::take(&mut self.planned).into_iter();
+        let for_heat = for_heat.filter(|copying| {
+            copying.why == Why::Heat
+                && plan.copies.iter().all(|planned| planned.object != copying.object)
+        });
+        let for_heat: Vec<_> = for_heat.collect();
+        self.planned = plan.copies.into_iter().chain(for_heat).collect();
+        self.keep_promise(&volumes).await;
+    }
+
+    /// Shows the planner what there is.
+    async fn plan(
+        &mut self,
+        loads: &[Load],
+        now: Instant,
+        ask: impl FnOnce(&mut Planner, &Snapshot<'_>) -> Plan,
+    ) -> (Vec<Volume>, Plan) {
+        let silence_max = self.planner.terms().silence_max;
+        let volumes = self.notes.volumes(&self.pool, loads, silence_max, now).await;
         let tables = self.notes.tables(&self.pool, now);
         let in_flight: Vec<_> = self.pace.in_flight().collect();
         let overlap = |object, volume| self.pool.overlap(ObjectId(object), volume);
@@ -136,8 +219,7 @@ impl Mover {
             in_flight: &in_flight,
             overlap: &overlap,
         };
-        let plan = self.planner.decide(&snapshot, now);
-        self.pool.set_births(plan.births);
+        let plan = ask(&mut self.planner, &snapshot);
         for volume in &volumes {
             let label = self.pool.label(volume.id);
             let [weight, used, wait_ms] =
@@ -152,13 +234,66 @@ impl Mover {
             let (to, why) = (self.pool.label(copy.to), copy.why.name());
             tracing::debug!(object = copy.object, %to, why, "a copy is planned");
         }
-        self.drop_copies(plan.drops);
-        self.planned = plan.copies.into();
-        self.notes.begin(loads, now);
-        let mut figures = self.figures.lock();
-        figures.decisions += 1;
-        figures.skipped.add(&plan.skipped);
-        figures.planned = self.planned.len() as u64;
+        (volumes, plan)
+    }
+
+    /// Sees to what the planner does not: copies that are suspected to be bad, objects that are no tables,
+    /// the manifest; and says how things are.
+    async fn keep_promise(&mut self, volumes: &[Volume]) {
+        let of = |states: &[State]| {
+            let those = volumes.iter().filter(|volume| states.contains(&volume.state));
+            those.map(|volume| volume.id).collect::<BTreeSet<VolumeId>>()
+        };
+        let (lost, silent) = (of(&[State::Away]), of(&[State::Silent, State::Away]));
+        if let Err(e) = self.pool.keep_manifest_from(&silent).await {
+            tracing::debug!("the manifest stays where it is: {e}");
+        }
+        let redundancy = self.pool.redundancy(&silent);
+        let takers = of(&[State::Active]).len();
+        self.tell(&redundancy, takers);
+        self.figures.lock().redundancy = redundancy;
+        let suspects = self.pool.take_suspects();
+        if std::mem::replace(&mut self.mending, true) {
+            self.pool.suspect_again(suspects);
+            return;
+        }
+        let pool = self.pool.clone();
+        self.under_way.push(Box::pin(async move {
+            for suspect in suspects {
+                if let Err(e) = pool.distrust_object(suspect, IO).await {
+                    tracing::warn!("a copy that is bad stays for now: {e}");
+                }
+            }
+            let repaired = match redundancy.promised {
+                1 => Repaired::default(),
+                _ => pool.repair_others(&lost, IO).await,
+            };
+            Ended::Others(repaired)
+        }));
+    }
+
+    /// Says what changed about what is promised.
+    fn tell(&self, now: &Redundancy, takers: usize) {
+        let before = self.figures.lock().redundancy;
+        let Redundancy { promised, short, short_bytes, unreadable } = *now;
+        if unreadable > before.unreadable {
+            tracing::error!(
+                "{unreadable} objects cannot be read: the volumes that have them are away"
+            );
+        }
+        if short > 0 && before.short == 0 {
+            let bytes = Bytes(short_bytes);
+            let why = match takers < promised {
+                true => {
+                    format!("only {takers} volumes take any: add one, or bring back what is away")
+                }
+                false => "the others are made in the background".into(),
+            };
+            tracing::warn!("{short} objects ({bytes}) have fewer than {promised} copies; {why}");
+        }
+        if short == 0 && before.short > 0 {
+            tracing::info!("everything has {promised} copies again");
+        }
     }
 
     fn drop_copies(&mut self, drops: Vec<Dropping>) {
@@ -217,6 +352,15 @@ impl Mover {
                     figures.dropped[drop.whence as usize] += 1;
                 }
             }
+            Ended::Others(Repaired { made, short }) => {
+                self.mending = false;
+                self.news |= made > 0;
+                self.figures.lock().made[Why::Repair as usize] += made;
+                for (name, why) in short.iter().take(1) {
+                    let more = short.len() - 1;
+                    tracing::debug!("{name} (and {more} more) has too few copies for now: {why}");
+                }
+            }
         }
     }
 
@@ -225,6 +369,7 @@ impl Mover {
         let mut figures = self.figures.lock();
         match result {
             Ok(()) => {
+                self.news |= copying.why != Why::Heat;
                 self.planner.copied(copying.object, now);
                 figures.made[copying.why as usize] += 1;
                 figures.bytes += copying.len;

@@ -40,6 +40,8 @@ pub(super) struct Notes {
     seconds: f64,
     /// When tables were first seen.
     seen: HashMap<ObjectId, Instant>,
+    /// Since when volumes do not answer.
+    silent: HashMap<VolumeId, Instant>,
 }
 
 impl Notes {
@@ -69,8 +71,31 @@ impl Notes {
     }
 
     /// The volumes, in the mean since the last decision. One that does not say how much room it has is
-    /// away.
-    pub(super) async fn volumes(&self, pool: &Spread, loads: &[Load], now: Instant) -> Vec<Volume> {
+    /// silent; for longer than `silence_max`, or when it is to be emptied, it is away.
+    pub(super) async fn volumes(
+        &mut self,
+        pool: &Spread,
+        loads: &[Load],
+        silence_max: Duration,
+        now: Instant,
+    ) -> Vec<Volume> {
+        let volumes = self.look_at(pool, loads, now).await;
+        self.silent.retain(|id, _| {
+            volumes.iter().any(|volume| volume.id == *id && !volume.state.answers())
+        });
+        let states = volumes.into_iter().map(|volume| match volume.state {
+            State::Active | State::Draining => volume,
+            State::Silent | State::Away => {
+                let since = *self.silent.entry(volume.id).or_insert(now);
+                let lost = now.since(since) >= silence_max || pool.is_draining(volume.id);
+                let state = if lost { State::Away } else { State::Silent };
+                Volume { state, ..volume }
+            }
+        });
+        states.collect()
+    }
+
+    async fn look_at(&self, pool: &Spread, loads: &[Load], now: Instant) -> Vec<Volume> {
         let passed = now.since(self.since).as_secs_f64().max(f64::MIN_POSITIVE);
         let volumes = pool.volumes();
         let volumes = volumes.iter().map(async |stat| {

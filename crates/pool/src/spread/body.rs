@@ -494,11 +494,20 @@ impl Inner {
     /// Drops copies that lack something another copy has. A sync of the object waits until they will
     /// not be back.
     pub(super) fn lose(&self, body: &Body, numbers: &[u64], why: &str) {
-        let mut table = self.table.lock();
-        for &number in numbers {
-            let Some(replica) = body.detach(number) else { continue };
+        for replica in self.let_go(body, numbers) {
             let (name, labels) = (&body.name, replica.labels());
             tracing::warn!("{name} loses its copy on volume {labels}: {why}");
+        }
+    }
+
+    /// The same without a word. Gives the copies that went: never the last.
+    pub(super) fn let_go(&self, body: &Body, numbers: &[u64]) -> Vec<Arc<Replica>> {
+        let mut table = self.table.lock();
+        let mut went = Vec::new();
+        for &number in numbers {
+            let Some(replica) = body.detach(number) else { continue };
+            self.promise.due();
+            went.push(Arc::clone(&replica));
             match self.journal.record(vec![Record::DropCopy { id: body.id, number }]) {
                 Ok((lsn, dead)) => {
                     body.wait_for(lsn);
@@ -514,6 +523,7 @@ impl Inner {
                 }
             }
         }
+        went
     }
 
     /// Records that all of a body's bytes up to `len` are durable, if that is news.

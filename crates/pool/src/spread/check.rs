@@ -10,7 +10,7 @@ use volume::{Error, ErrorKind, IoBufMut, Listed, Name, Object, Result};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::body::Replica;
-use super::handle::Handle;
+use super::handle::{Handle, is_suspicious};
 use super::{Inner, Spread};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::recovery::{self, Recovered, Survey, Trust};
@@ -60,7 +60,7 @@ impl Finding {
 pub enum Problem {
     /// The volume is away, so nobody knows.
     Away,
-    /// The manifest says it is there, and it is not: bytes are lost.
+    /// The manifest says it is there, and it is not, or was on a volume that was lost: bytes are lost.
     Missing,
     /// It is shorter than the manifest says: bytes are lost.
     Short {
@@ -188,49 +188,67 @@ impl Spread {
             // Of a striped copy the label of each volume.
             let label = finding.volume.split(", ").next().unwrap_or_default();
             let (true, Some(id), Some(volume)) = (bad, id, self.volume_id(label)) else { continue };
-            match self.drop_copy(id, volume).await {
-                Ok(()) => dropped += 1,
-                Err(e) if matches!(e.kind(), ErrorKind::Gone | ErrorKind::NotFound) => {}
-                Err(e) if e.kind() == ErrorKind::Invalid => {}
-                Err(e) => return Err(e),
-            }
+            dropped += u64::from(self.drop_bad(id, volume).await?);
         }
         Ok(dropped)
     }
 
-    /// Reads every copy of an open object and drops those that are not what was written, if another
-    /// is: for when what was read made no sense. Gives how many were dropped; the next read goes to one
-    /// that is good. An object with one copy, or without a checksum, is left alone.
+    /// Reads every copy of an open object and drops those that are not what was written, or cannot be read,
+    /// if another can: for when what was read made no sense. Gives how many were dropped; the next read
+    /// goes to one that is good. Of an object without a checksum only what cannot be read is bad. One with
+    /// a single copy is left alone.
     ///
     /// # Errors
     /// `Unavailable`, `OutOfSpace`, `Poisoned`: no volume takes the manifest.
     pub async fn distrust(&self, object: &Handle, io: Io) -> Result<u64> {
         let body = object.body();
         let replicas = body.replicas();
+        if replicas.len() == 1 {
+            return Ok(0);
+        }
         let sealed = self.0.journal.look(|state| state.object(body.id)?.committed?.checksum);
-        let (Some(checksum), true) = (sealed, replicas.len() > 1) else { return Ok(0) };
         let (mut good, mut bad) = (0, Vec::new());
         for replica in &replicas {
             match read_back(object, replica, io).await {
-                Ok(found) if found == checksum => good += 1,
-                Ok(_) => bad.push(replica.volume(0)),
-                Err(e) if e.kind() == ErrorKind::Corrupt => bad.push(replica.volume(0)),
+                Ok(found) if sealed.is_none_or(|checksum| found == checksum) => good += 1,
+                Ok(_) => bad.push((replica.volume(0), "is not what was written".into())),
+                Err(e) if is_suspicious(&e) => bad.push((replica.volume(0), e.to_string())),
                 Err(e) => tracing::debug!("a copy was not verified: {e}"),
             }
         }
         let mut dropped = 0;
-        for volume in bad.into_iter().filter(|_| good > 0) {
+        for (volume, why) in bad.into_iter().filter(|_| good > 0) {
             let label = self.0.seats.label(volume);
-            tracing::error!("{}: the copy on volume {label} is damaged and goes", body.name);
-            match self.drop_copy(body.id, volume).await {
-                Ok(()) => dropped += 1,
-                // Another reader was first.
-                Err(e) if matches!(e.kind(), ErrorKind::Gone | ErrorKind::NotFound) => {}
-                Err(e) if e.kind() == ErrorKind::Invalid => {}
-                Err(e) => return Err(e),
-            }
+            tracing::error!("{}: the copy on volume {label} is bad and goes: {why}", body.name);
+            dropped += u64::from(self.drop_bad(body.id, volume).await?);
         }
         Ok(dropped)
+    }
+
+    /// The same for an object that nobody has open; nothing is done if it is gone.
+    pub(crate) async fn distrust_object(&self, id: ObjectId, io: Io) -> Result<u64> {
+        match self.0.body_by_id(id) {
+            Ok(body) => self.distrust(&self.handle(body), io).await,
+            Err(_) => Ok(0),
+        }
+    }
+
+    /// Drops a copy that is bad; false if somebody else did, or it is the last.
+    async fn drop_bad(&self, id: ObjectId, volume: VolumeId) -> Result<bool> {
+        let dropped = self.drop_copy(id, volume).await;
+        self.0.promise.due();
+        match dropped {
+            Ok(()) => Ok(true),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    ErrorKind::Gone | ErrorKind::NotFound | ErrorKind::Invalid
+                ) =>
+            {
+                Ok(false)
+            }
+            Err(e) => Err(e),
+        }
     }
 }
 
@@ -318,7 +336,9 @@ fn compare(
                     Kind::Table | Kind::Data => layout.chunks().part_len(len, part),
                 };
                 if listings.iter().all(|(id, _)| *id != volume) {
-                    found.push((volume, Problem::Away));
+                    // A volume that left took only with it what was lost.
+                    let left = seats.get(volume).is_none();
+                    found.push((volume, if left { Problem::Missing } else { Problem::Away }));
                     continue;
                 }
                 match lens.get(&(volume, &leaf)) {

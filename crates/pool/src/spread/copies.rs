@@ -31,7 +31,7 @@ use super::handle::Handle;
 use super::{Inner, Spread};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::{Placed, Record, Stored};
-use crate::seats::{Occupied, Seat};
+use crate::seats::Occupied;
 
 /// How much is read at once: one operation of most contracts.
 const PIECE: u64 = 256 * KIB;
@@ -318,46 +318,6 @@ impl Spread {
     }
 }
 
-/// What a repair did, and what it could not do.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Repaired {
-    /// Copies that were made.
-    pub made: u64,
-    /// Objects that still have fewer copies than they should, by name, and why.
-    pub short: Vec<(Name, String)>,
-}
-
-impl Spread {
-    /// Makes the copies that objects lack: of those that were made while volumes were away or full, or
-    /// lost a copy since. Volumes that are away or being emptied do not count. In the class of
-    /// `io`, one object after the other; `tell` is called with how many copies were made so far.
-    /// Dropping the future stops it.
-    ///
-    /// # Errors
-    /// None so far: what cannot be done is said by name.
-    pub async fn repair(&self, io: Io, mut tell: impl FnMut(u64) + Send) -> Result<Repaired> {
-        let pool = &self.0;
-        let mut repaired = Repaired::default();
-        let mut after = None;
-        while let Some((id, lacks)) = pool.next_short(after) {
-            after = Some(id);
-            let Ok(body) = pool.body_by_id(id) else { continue };
-            for _ in 0..lacks {
-                match self.copy_anywhere(&body, io).await {
-                    Ok(()) => repaired.made += 1,
-                    Err(e) if e.kind() == ErrorKind::Gone => break,
-                    Err(e) => {
-                        repaired.short.push((body.name.clone(), e.to_string()));
-                        break;
-                    }
-                }
-                tell(repaired.made);
-            }
-        }
-        Ok(repaired)
-    }
-}
-
 /// The leaves a copy is written to.
 struct Target<'a> {
     placed: &'a Placed,
@@ -425,26 +385,6 @@ impl Inner {
         if let Some(copies) = copies {
             self.placing.lock().set_places(id, &copies);
         }
-    }
-
-    /// The first object after `after` that has fewer copies on volumes that count than it should, and
-    /// how many it lacks.
-    fn next_short(&self, after: Option<ObjectId>) -> Option<(ObjectId, usize)> {
-        let seats = self.seats.all();
-        self.journal.look(|state| {
-            let counts = |volume: &VolumeId| {
-                let here = |seat: &Arc<Seat>| seat.id == *volume && seat.volume.is_some();
-                seats.iter().any(here) && !state.draining().contains(volume)
-            };
-            let later = |id: ObjectId| after.is_none_or(|after| id > after);
-            let mut objects = state.objects().filter(|(id, _)| later(*id));
-            objects.find_map(|(id, object)| {
-                let copies = object.copies.iter();
-                let good = copies.filter(|placed| placed.layout.volumes().iter().all(counts));
-                let lacks = self.copies.saturating_sub(good.count());
-                (lacks > 0).then_some((id, lacks))
-            })
-        })
     }
 
     /// The body of an object of the manifest.

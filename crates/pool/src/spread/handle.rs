@@ -121,6 +121,11 @@ impl Handle {
         &self.body
     }
 
+    /// The leaf of a part of a copy.
+    pub(super) async fn leaf_of(&self, replica: &Replica, part: usize) -> Result<Arc<dyn Object>> {
+        self.pool.0.leaf(&self.body, replica, part).await
+    }
+
     fn must_not_be_sealed(&self) -> Result<()> {
         if self.body.sealed {
             let what = format!("{}: was written whole and never changes", self.body.name);
@@ -174,14 +179,21 @@ impl Handle {
         mut failed: Error,
     ) -> Result<IoBufMut> {
         let mut tried = vec![number];
+        let mut suspicious = false;
         while another_may(&failed) {
             let Some(replica) = self.body.choose(&self.stick, &tried) else { break };
             if let Some(last) = tried.last().and_then(|&last| self.body.replica(last)) {
                 last.avoid();
             }
             tracing::debug!("another copy is asked: {failed}");
+            suspicious |= is_suspicious(&failed);
             match self.read_from(&replica, offset, IoBufMut::zeroed(len), io).await {
-                Ok(read) => return Ok(read),
+                Ok(read) => {
+                    if suspicious {
+                        self.pool.0.promise.suspect(self.body.id);
+                    }
+                    return Ok(read);
+                }
                 Err(e) => failed = e,
             }
             tried.push(replica.number);
@@ -259,7 +271,13 @@ impl Handle {
         Ok(())
     }
 
-    async fn write_to(&self, replica: &Replica, offset: u64, data: &IoBuf, io: Io) -> Result<()> {
+    pub(super) async fn write_to(
+        &self,
+        replica: &Replica,
+        offset: u64,
+        data: &IoBuf,
+        io: Io,
+    ) -> Result<()> {
         let writes = replica.chunks.pieces(offset, data.len() as u64).map(async |piece: Piece| {
             let at = piece.at as usize;
             let data = data.slice(at..at + piece.len as usize);
@@ -317,7 +335,7 @@ impl Handle {
     }
 
     /// Syncs a copy, its parts long enough for `len` bytes.
-    async fn sync_copy(&self, replica: &Replica, len: u64, io: Io) -> Result<()> {
+    pub(super) async fn sync_copy(&self, replica: &Replica, len: u64, io: Io) -> Result<()> {
         let syncs = (0..replica.parts()).map(async |part| {
             let leaf = self.pool.0.leaf(&self.body, replica, part).await?;
             let len = replica.part_len(part, len);
@@ -353,6 +371,11 @@ pub(super) fn another_may(e: &Error) -> bool {
             | ErrorKind::Gone
             | ErrorKind::NotFound
     )
+}
+
+/// Whether a copy that fails like this is worth a closer look: it may not come back by itself.
+pub(super) fn is_suspicious(e: &Error) -> bool {
+    matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::NotFound)
 }
 
 /// What was read, with zeros where the leaf is shorter than it could be because the object has a gap.

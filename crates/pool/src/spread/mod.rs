@@ -22,6 +22,7 @@
 //! touches the volume fails with `Unavailable`, naming object and volume. A volume that comes back
 //! while the pool is open is simply used again, unless it was missing when the pool was opened.
 
+mod align;
 mod body;
 mod check;
 mod claim;
@@ -32,6 +33,7 @@ mod moving;
 mod names;
 mod place;
 mod placing;
+mod promise;
 mod turn;
 mod volumes;
 
@@ -48,17 +50,19 @@ use volume::{Error, ErrorKind, Intent, Listed, Name, Object, Pending, Result, Sp
 use self::body::Body;
 pub use self::check::{Finding, Problem, Progress, Report};
 pub use self::claim::Claim;
-pub use self::copies::{Copied, ObjectStat, Repaired};
+pub use self::copies::{Copied, ObjectStat};
 pub use self::handle::Handle;
 use self::heat::DeviceHeats;
 pub use self::names::{Change, Stat};
 use self::placing::Placing;
+use self::promise::Promise;
+pub use self::promise::{Redundancy, Repaired};
 pub use self::volumes::{Drained, Held, Left, VolumeStat, VolumeState};
 use crate::header::{self, Header, PoolId};
 use crate::leaf::{Leaf, ObjectId};
 use crate::manifest::journal::{Journal, Lsn};
 use crate::manifest::recovery::{self, Recovered, Survey, Trust};
-use crate::manifest::{Dead, Record, State};
+use crate::manifest::{Dead, State};
 use crate::seats::{Member, Seat, Seats};
 
 /// A pool of volumes that spreads whole objects over them. Clones are handles to the same pool.
@@ -90,8 +94,7 @@ struct Inner {
     seats: Arc<Seats>,
     /// The volumes for logs and the manifest.
     meta: Vec<VolumeId>,
-    /// How many copies there shall be of everything.
-    copies: usize,
+    promise: Promise,
     /// Locked last, for as long as a decision takes.
     placing: Mutex<Placing>,
     heats: DeviceHeats,
@@ -142,8 +145,8 @@ impl Opening {
     }
 
     /// Keeps so many copies of every object on as many volumes, logs too: for people whose volumes are
-    /// not durable. Default: 1. What cannot have them now is made with fewer, and mended by
-    /// [`Spread::repair`].
+    /// not durable. Default: 1. What cannot have them now is made with fewer, and mended by a
+    /// [`Mover`](crate::mover::Mover), or by [`Spread::repair`].
     #[must_use]
     pub fn copies(mut self, copies: usize) -> Self {
         self.copies = copies.max(1);
@@ -197,14 +200,17 @@ impl Spread {
                 }
             },
         };
-        for loss in recovered.report().findings.iter().filter(|found| found.is_loss()) {
+        let report = recovered.report();
+        for loss in report.findings.iter().filter(|found| found.is_loss()) {
             tracing::error!("{loss}");
         }
-        let Recovered { pool, seats, state, generation, leftovers, foreign, .. } = recovered;
+        let Recovered { pool, seats, state, generation, alone, .. } = recovered;
+        let Recovered { leftovers, foreign, unequal, .. } = recovered;
         let seats = Arc::new(seats);
         let meta = by_label(&seats, &meta)?;
         let journal =
-            Journal::start(pool, Arc::clone(&seats), meta.clone(), state, generation).await?;
+            Journal::start(pool, Arc::clone(&seats), meta.clone(), state, generation, alone);
+        let journal = journal.await?;
         let foreign = name_foreign(&seats, foreign);
         for Foreign { volume, name, .. } in &foreign {
             tracing::warn!("volume {volume} holds {name}, which is not the pool's: left alone");
@@ -214,7 +220,7 @@ impl Spread {
             id: pool,
             seats,
             meta,
-            copies,
+            promise: Promise::new(copies),
             placing: Mutex::new(placing),
             heats: DeviceHeats::default(),
             journal,
@@ -228,7 +234,13 @@ impl Spread {
         }
         let volumes = inner.seats.present().into_iter().map(|(seat, _)| seat.id);
         join_all(volumes.map(|volume| inner.remove_leftovers(volume))).await;
-        Ok(Self(Arc::new(inner)))
+        let pool = Self(Arc::new(inner));
+        pool.warn_of_few_volumes();
+        pool.align(unequal).await;
+        pool.drop_broken(&report).await;
+        // What was read once must not be back to what it was before.
+        pool.flush().await?;
+        Ok(pool)
     }
 
     /// Makes a pool of blank volumes. Durable on return.
@@ -244,7 +256,8 @@ impl Spread {
             Survey::Blank { generation } => {
                 let Recovered { pool, seats, state, generation, .. } =
                     format(id, members.to_vec(), generation).await?;
-                Journal::start(pool, Arc::new(seats), Vec::new(), state, generation).await?;
+                let seats = Arc::new(seats);
+                Journal::start(pool, seats, Vec::new(), state, generation, None).await?;
                 Ok(())
             }
         }
@@ -282,8 +295,7 @@ impl Spread {
     /// As for [`Spread::flush`].
     pub async fn close(&self) -> Result<()> {
         self.flush().await?;
-        let (lsn, _) = self.0.journal.record(vec![Record::Close])?;
-        self.0.journal.durable(lsn).await
+        self.0.journal.close().await
     }
 }
 
@@ -308,9 +320,11 @@ async fn format(id: PoolId, members: Vec<Member>, generation: u64) -> Result<Rec
         seats,
         state: State::new(),
         generation,
+        alone: None,
         leftovers: Vec::new(),
         foreign: Vec::new(),
         listings: Vec::new(),
+        unequal: Vec::new(),
     })
 }
 

@@ -1,10 +1,13 @@
 //! What a mover asks of a pool.
 
+use std::collections::BTreeSet;
+
 use policy::migrate::Births;
 use policy::placement::{Layout, Overlaps, VolumeId};
 
 use super::Spread;
 use crate::leaf::{Kind, ObjectId};
+use crate::manifest::{Placed, Stored};
 
 impl Spread {
     /// How many copies hot tables are made with from now on, one by default. Those that are made while their
@@ -27,7 +30,20 @@ impl Spread {
 
     /// How many copies the pool promises of everything.
     pub(crate) fn promised(&self) -> usize {
-        self.0.copies
+        self.0.promise.copies
+    }
+
+    /// Whether a volume is being emptied.
+    pub(crate) fn is_draining(&self, volume: VolumeId) -> bool {
+        self.0.journal.look(|state| state.draining().contains(&volume))
+    }
+
+    /// Sees to it that the manifest does not depend on volumes that do not answer.
+    pub(crate) async fn keep_manifest_from(
+        &self,
+        silent: &BTreeSet<VolumeId>,
+    ) -> volume::Result<()> {
+        self.0.journal.avoid(silent).await
     }
 
     /// What people call a volume.
@@ -38,16 +54,11 @@ impl Spread {
     /// Tables that can be copied and dropped whole: their lengths, and the volumes with copies.
     pub(crate) fn tables(&self) -> Vec<(ObjectId, u64, Vec<VolumeId>)> {
         self.0.journal.look(|state| {
-            let tables = state.objects().filter(|(_, stored)| stored.kind == Kind::Table);
-            let whole = tables.filter_map(|(id, stored)| {
-                let is_whole = |placed: &crate::manifest::Placed| {
-                    matches!(placed.layout, Layout::Whole { .. })
-                };
-                let len = stored.committed.as_ref()?.len;
-                let sealed = stored.is_sealed() && stored.copies.iter().all(is_whole);
-                sealed.then(|| (id, len, stored.copies.volumes().collect()))
+            let plain = state.objects().filter(|(_, stored)| is_plain(stored));
+            let plain = plain.filter_map(|(id, stored)| {
+                Some((id, stored.committed?.len, stored.copies.volumes().collect()))
             });
-            whole.collect()
+            plain.collect()
         })
     }
 
@@ -66,4 +77,10 @@ impl Spread {
         };
         self.with_tables(overlap).unwrap_or(0.0)
     }
+}
+
+/// Whether an object is one a mover plans for: a table that never changes, on whole volumes.
+pub(super) fn is_plain(object: &Stored) -> bool {
+    let whole = |placed: &Placed| matches!(placed.layout, Layout::Whole { .. });
+    object.kind == Kind::Table && object.is_sealed() && object.copies.iter().all(whole)
 }

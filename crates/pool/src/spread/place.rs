@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use policy::placement::{Candidate, Layout, VolumeId};
 use policy::purpose::Origin;
 use volume::{Error, ErrorKind, Intent, Io, IoBuf, Name, Object, Result, Space};
@@ -39,6 +39,25 @@ pub(super) struct Wanted<'a> {
     pub(super) intent: &'a Intent,
     /// On whose behalf it is written, if that is known.
     pub(super) origin: Option<Origin>,
+}
+
+/// A copy on its way to where it was placed.
+struct Going<'a> {
+    placed: Placed,
+    flight: Flight<'a>,
+    occupied: Vec<Occupied>,
+}
+
+impl<'a> Going<'a> {
+    fn new(number: u64, (flight, occupied): (Flight<'a>, Vec<Occupied>)) -> Self {
+        Self { placed: Placed { number, layout: flight.layout().clone() }, flight, occupied }
+    }
+
+    /// It is there.
+    fn land(self, leaves: Vec<Arc<dyn Object>>) -> (NewCopy, Vec<Occupied>) {
+        self.flight.land();
+        (NewCopy { placed: self.placed, leaves }, self.occupied)
+    }
 }
 
 /// An error, and the volume it came from.
@@ -173,7 +192,7 @@ impl Inner {
     }
 
     /// Makes leaves for a new object, with all of `data` in them and synced if there is any, on the
-    /// first volumes that take it.
+    /// first volumes that take it; all copies that are promised at once.
     async fn make(
         &self,
         name: &Name,
@@ -185,30 +204,59 @@ impl Inner {
         loop {
             let id = self.journal.issue_id().await?;
             let wanted = Wanted { id, kind, intent, origin: data.map(|(_, io)| io.origin) };
-            let (flight, occupied) = match self.choose(wanted, &failed, None).await {
-                Ok(chosen) => chosen,
+            let first = match self.choose(wanted, &failed, None).await {
+                Ok(chosen) => Going::new(0, chosen),
                 Err(away) => {
                     failed.extend(away);
                     return Err(self.nowhere(name, intent, failed));
                 }
             };
-            let placed = Placed { number: 0, layout: flight.layout().clone() };
-            match self.make_leaves(id, kind, &placed, intent, data).await {
-                Ok(leaves) => {
-                    flight.land();
-                    let copies = vec![NewCopy { placed, leaves }];
+            let others = self.choose_others(wanted, &failed, &first).await;
+            let make = async |going: Going<'_>| {
+                let made = self.make_leaves(id, kind, &going.placed, intent, data).await;
+                made.map(|leaves| going.land(leaves))
+            };
+            let (first, others) = join(make(first), join_all(others.into_iter().map(make))).await;
+            let mut copies = Vec::new();
+            for made in others {
+                match made {
+                    Ok(copy) => copies.push(copy),
+                    Err((_, e)) if e.kind() == ErrorKind::AlreadyExists => {}
+                    Err((volume, e)) => {
+                        let label = self.seats.label(volume);
+                        tracing::warn!("a copy of {name} does not go to volume {label}: {e}");
+                        failed.push((volume, e));
+                    }
+                }
+            }
+            let why = match first {
+                Ok(first) => {
+                    copies.insert(0, first);
+                    let (copies, occupied) = copies.into_iter().unzip();
+                    let occupied: Vec<Vec<_>> = occupied;
+                    let occupied = occupied.into_iter().flatten().collect();
                     let mut made = Made { id, kind, copies, occupied };
+                    if made.copies.len() > 1 {
+                        self.placing.lock().set_places(id, &made.copies());
+                    }
                     self.make_more(&mut made, name, wanted, data, failed).await;
                     return Ok(made);
                 }
+                Err(why) => why,
+            };
+            // What was chosen for the others was chosen beside the first: all of it again.
+            for (NewCopy { placed, .. }, _) in copies {
+                self.remove_copy(id, kind, &placed).await;
+            }
+            match why {
                 // Somebody put an object there that has our next id: it is not ours, take another.
-                Err((_, e)) if e.kind() == ErrorKind::AlreadyExists => {}
-                Err((volume, e)) if is_about_the_volume(&e) => {
+                (_, e) if e.kind() == ErrorKind::AlreadyExists => {}
+                (volume, e) if is_about_the_volume(&e) => {
                     let label = self.seats.label(volume);
                     tracing::warn!("{name} goes elsewhere than to volume {label}: {e}");
                     failed.push((volume, e));
                 }
-                Err((volume, e)) => {
+                (volume, e) => {
                     let label = self.seats.label(volume);
                     return Err(e.within(format_args!("{name} on volume {label}")));
                 }
@@ -216,8 +264,27 @@ impl Inner {
         }
     }
 
-    /// Makes as many copies as the pool keeps of everything, as far as volumes take them; more of a table
-    /// that will be hot, where it is in no one's way: its bytes need not be read for that.
+    /// Places for the other copies that are promised of an object, as far as there are any.
+    async fn choose_others<'a>(
+        &'a self,
+        wanted: Wanted<'_>,
+        failed: &[At],
+        first: &Going<'_>,
+    ) -> Vec<Going<'a>> {
+        let mut taken = first.placed.layout.volumes().to_vec();
+        let mut others = Vec::new();
+        while others.len() + 1 < self.promise.copies {
+            let Ok(chosen) = self.choose(wanted, failed, Some(&taken)).await else { break };
+            let Ok(ObjectId(number)) = self.journal.issue_id().await else { break };
+            let going = Going::new(number, chosen);
+            taken.extend(going.placed.layout.volumes());
+            others.push(going);
+        }
+        others
+    }
+
+    /// Makes the copies that did not go where they were meant to, as far as other volumes take them; more of a
+    /// table that will be hot, where it is in no one's way: its bytes need not be read for that.
     async fn make_more(
         &self,
         made: &mut Made,
@@ -230,15 +297,18 @@ impl Inner {
             (Some(_), Kind::Table) => self.placing.lock().copies_at_birth(wanted.id),
             _ => 1,
         };
-        let count = self.copies.max(count);
+        let count = self.promise.copies.max(count);
         while made.copies.len() < count {
-            let promised = made.copies.len() < self.copies;
+            let promised = made.copies.len() < self.promise.copies;
             let taken: Vec<_> = made.copies().volumes().collect();
             let chosen = self.choose(wanted, &failed, Some(&taken)).await;
             let number = self.journal.issue_id().await;
             let (Ok((flight, occupied)), Ok(ObjectId(number))) = (chosen, number) else {
                 let (copies, wanted) = (made.copies.len(), count);
                 tracing::debug!("{name} is made with {copies} of {wanted} copies");
+                if promised {
+                    self.promise.due();
+                }
                 return;
             };
             let placed = Placed { number, layout: flight.layout().clone() };

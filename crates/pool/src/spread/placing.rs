@@ -188,6 +188,12 @@ impl Placing {
         self.weights.paid(volume)
     }
 
+    /// A volume left the pool.
+    pub(super) fn forget(&mut self, volume: VolumeId) {
+        self.weights.forget(volume);
+        self.rates.retain(|(_, on), _| *on != volume);
+    }
+
     /// All bytes of a table are there.
     pub(super) fn complete(&mut self, id: ObjectId, len: u64) {
         self.tables.set_len(id.0, len);

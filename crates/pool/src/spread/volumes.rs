@@ -17,6 +17,10 @@
 //! | 1. a new generation of the manifest that does not name it | the volume is the pool's, and empty |
 //! | 2. its header goes | the volume says it is the pool's, which knows better and says so |
 //!
+//! A volume that is lost leaves in the same two steps, without what was on it: its copies are dropped from the
+//! manifest first, and objects that had no other stay there, with their names and lengths, on a volume that
+//! is none any more: whoever reads them is told so.
+//!
 //! A number is never given to two volumes, so that one that left and comes back is never mistaken.
 
 use std::collections::BTreeMap;
@@ -25,12 +29,13 @@ use std::sync::Arc;
 use policy::placement::VolumeId;
 use volume::{Error, ErrorKind, Intent, Io, Name, Result};
 
+use super::body::{Body, Replica};
 use super::check::first_names;
 use super::place::Wanted;
 use super::{Inner, Spread};
 use crate::header::{self, Found, Header, LABEL_MAX};
 use crate::leaf::{Kind, Leaf, ObjectId};
-use crate::manifest::{Record, Stored};
+use crate::manifest::{Placed, Record, Stored};
 use crate::seats::{Member, Seat};
 
 /// A volume of a pool.
@@ -161,6 +166,7 @@ impl Spread {
         let joining = Arc::clone(&seat);
         pool.journal.reseat(|seats| seats.add(joining), |seats| seats.remove(id)).await?;
         seat.set_closed(false);
+        pool.promise.due();
         Ok(id)
     }
 
@@ -224,6 +230,7 @@ impl Spread {
         }
         pool.journal.ready().await?;
         let (lsn, _) = pool.journal.record(vec![Record::Drain { volume, drains }])?;
+        pool.promise.due();
         pool.journal.durable(lsn).await
     }
 
@@ -249,23 +256,76 @@ impl Spread {
             seat.set_closed(false);
             return Err(e);
         }
-        let next = pool.next_volume_id()?;
-        pool.journal.record(vec![Record::VolumeIds { from: next.0 }])?;
-        let back = Arc::clone(&seat);
-        let left = pool.journal.reseat(
-            |seats| seats.remove(volume),
-            |seats| {
-                back.set_closed(false);
-                seats.add(back);
-            },
-        );
-        left.await?;
-        pool.journal.record(vec![Record::Drain { volume, drains: false }])?;
-        pool.table.lock().leftovers.remove(&volume);
+        pool.unseat(&seat).await?;
         if let Some(device) = &seat.volume {
             pool.make_blank(&**device).await;
         }
         Ok(())
+    }
+
+    /// The objects that lie on a volume and nowhere else, by name: what is lost with it.
+    #[must_use]
+    pub fn only_on(&self, volume: VolumeId) -> Vec<Name> {
+        self.0.journal.look(|state| {
+            let names = first_names(state).into_iter();
+            let only = names.filter(|(id, _)| {
+                let touches = |placed: &Placed| placed.layout.volumes().contains(&volume);
+                state.object(*id).is_some_and(|object| object.copies.iter().all(touches))
+            });
+            only.map(|(_, name)| name.clone()).collect()
+        })
+    }
+
+    /// Takes a volume out of the pool that is lost for good, with all that was on it: one that is away, or
+    /// does not answer. Durable on return: if it comes back, it is not the pool's. Objects with copies on
+    /// other volumes live on in those; new ones are made as [`Spread::repair`] does it. Of others names and
+    /// lengths stay, and reads of them fail with `Corrupt`: they are given, and there must be none
+    /// unless `give_up`.
+    ///
+    /// # Errors
+    /// `Invalid`: it is here, drain it; or objects would be lost, the message names all of them. `NotFound`:
+    /// there is no such volume. Those of the volumes, when none takes the manifest: call it again.
+    pub async fn remove_lost(&self, volume: VolumeId, give_up: bool) -> Result<Vec<Name>> {
+        let pool = &self.0;
+        let seat = pool.must_be_member(volume)?;
+        let label = &seat.label;
+        if self.space_of(volume).await.is_ok() {
+            let what = format!("volume {label} is here: empty it first");
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        let must_be_few = |only: &[Name]| {
+            if only.is_empty() || give_up {
+                return Ok(());
+            }
+            let names: Vec<_> = only.iter().map(|name| format!("\n  {name}")).collect();
+            let what = format!(
+                "volume {label} is away, and these {} objects lie nowhere else:{}",
+                only.len(),
+                names.concat()
+            );
+            Err(Error::new(ErrorKind::Invalid, what))
+        };
+        must_be_few(&self.only_on(volume))?;
+        // Nothing new goes there, should it come back meanwhile.
+        self.set_draining(volume, true).await?;
+        for body in pool.bodies_on(volume) {
+            let on = |replica: &Arc<Replica>| replica.layout.volumes().contains(&volume);
+            let there: Vec<_> = body.replicas().into_iter().filter(on).collect();
+            let numbers: Vec<_> = there.iter().map(|replica| replica.number).collect();
+            pool.let_go(&body, &numbers);
+        }
+        self.flush().await?;
+        let _one_at_a_time = pool.seating.lock().await;
+        let only = self.only_on(volume);
+        must_be_few(&only)?;
+        seat.set_closed(true);
+        if let Err(e) = pool.journal.ready().await {
+            seat.set_closed(false);
+            return Err(e);
+        }
+        pool.unseat(&seat).await?;
+        pool.promise.due();
+        Ok(only)
     }
 
     /// Moves one object off a volume.
@@ -279,7 +339,7 @@ impl Spread {
         let stays = others.iter().filter(|replica| {
             replica.is_here() && replica.layout.volumes().iter().all(|v| !draining.contains(v))
         });
-        if stays.count() < pool.copies {
+        if stays.count() < pool.promise.copies {
             let made = self.copy_anywhere(&body, io).await;
             // One copy elsewhere is enough to leave; more are for `repair`.
             if let Err(e) = made
@@ -292,7 +352,7 @@ impl Spread {
     }
 
     /// Makes a copy of an object where placement wants one more.
-    pub(super) async fn copy_anywhere(&self, body: &super::Body, io: Io) -> Result<()> {
+    pub(super) async fn copy_anywhere(&self, body: &Body, io: Io) -> Result<()> {
         let pool = &self.0;
         let intent = match body.kind {
             Kind::Log => Intent { len: Some(body.len()), ..Intent::LOG },
@@ -312,6 +372,26 @@ impl Spread {
 }
 
 impl Inner {
+    /// Takes a volume that is closed out of the pool.
+    async fn unseat(&self, seat: &Arc<Seat>) -> Result<()> {
+        let volume = seat.id;
+        let next = self.next_volume_id()?;
+        self.journal.record(vec![Record::VolumeIds { from: next.0 }])?;
+        let back = Arc::clone(seat);
+        let left = self.journal.reseat(
+            |seats| seats.remove(volume),
+            |seats| {
+                back.set_closed(false);
+                seats.add(back);
+            },
+        );
+        left.await?;
+        self.journal.record(vec![Record::Drain { volume, drains: false }])?;
+        self.table.lock().leftovers.remove(&volume);
+        self.placing.lock().forget(volume);
+        Ok(())
+    }
+
     fn must_be_member(&self, volume: VolumeId) -> Result<Arc<Seat>> {
         self.seats.get(volume).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("the pool has no volume {volume}"))
@@ -388,6 +468,21 @@ impl Inner {
             let name = state.names("").find(|(_, other)| *other == id);
             (name.map(|(name, _)| (id, name.clone())), count)
         })
+    }
+
+    /// Every object with something on a volume, drafts too.
+    fn bodies_on(&self, volume: VolumeId) -> Vec<Arc<Body>> {
+        let ids: Vec<_> = self.journal.look(|state| {
+            let on = |object: &Stored| object.copies.volumes().any(|other| other == volume);
+            state.objects().filter(|(_, object)| on(object)).map(|(id, _)| id).collect()
+        });
+        let mut bodies: Vec<_> =
+            ids.into_iter().filter_map(|id| self.body_by_id(id).ok()).collect();
+        let table = self.table.lock();
+        let drafts = table.drafts.values().filter_map(|id| table.bodies.get(id));
+        let on = |body: &&Arc<Body>| body.copies().volumes().any(|other| other == volume);
+        bodies.extend(drafts.filter(on).cloned());
+        bodies
     }
 
     fn drafts_on(&self, volume: VolumeId) -> Vec<Name> {

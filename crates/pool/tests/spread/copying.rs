@@ -247,10 +247,20 @@ fn what_is_written_to_has_the_same_bytes_in_every_copy() {
         let pool = rig.open().await.unwrap();
         assert_eq!(places(&pool, "x.log").await.len(), 2);
         drop(pool);
-        // Not closed, one is.
+        // Not closed, they are compared, and what differs is made the same.
+        let leaf = |volume: &Mem| {
+            leaves(volume).into_iter().find(|leaf| leaf.is_log()).expect("there is one")
+        };
+        let shorter = rig.mems[1].open(&leaf(&rig.mems[1])).await.unwrap();
+        shorter.set_len(300_000).await.unwrap();
+        rig.mems[1].damage(&leaf(&rig.mems[1]), 290_000, |byte| *byte ^= 1);
         let pool = rig.open().await.unwrap();
-        assert_eq!(places(&pool, "x.log").await.len(), 1);
-        assert_eq!(places(&pool, "data").await.len(), 1);
+        assert_eq!(places(&pool, "x.log").await.len(), 2);
+        assert_eq!(places(&pool, "data").await.len(), 2);
+        let images = rig.mems.iter().map(|mem| mem.image());
+        let images: Vec<_> = images.zip(rig.mems.iter().map(leaf)).collect();
+        let [(a, leaf_a), (b, leaf_b)] = &images[..] else { panic!("there are two") };
+        assert!(a[leaf_a] == b[leaf_b] && a[leaf_a].len() == 400_010);
         assert_eq!(get(&pool, "x.log").await.unwrap().len(), 400_010);
         assert_eq!(pool.check().await.unwrap().findings, []);
     });

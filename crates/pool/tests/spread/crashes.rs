@@ -64,7 +64,7 @@ fn assert_foreign_is_there(image: &Image, context: &str) {
 
 /// Runs the operations until the power goes; gives every model that may explain what is found then,
 /// the last one with everything done.
-async fn run(pool: &Spread, power: &Power, mut model: Model, ops: &[Op]) -> Vec<Model> {
+pub(crate) async fn run(pool: &Spread, power: &Power, mut model: Model, ops: &[Op]) -> Vec<Model> {
     // Before removals that may still be undone.
     let mut undone: Vec<Model> = Vec::new();
     let with_undone = |undone: &[Model], stages: Vec<Model>| {
@@ -128,7 +128,12 @@ fn prelude() -> Vec<Op> {
     ]
 }
 
-fn scenarios() -> BTreeMap<&'static str, Vec<Op>> {
+/// What each scenario begins with is made; gives what there is then.
+pub(crate) async fn start(pool: &Spread) -> Model {
+    run(pool, &Power::new(), Model::default(), &prelude()).await.remove(0)
+}
+
+pub(crate) fn scenarios() -> BTreeMap<&'static str, Vec<Op>> {
     let data = |len: usize, byte| vec![byte; len];
     BTreeMap::from([
         ("create", vec![Op::Create("d/b", data(70_000, 9)), Op::Sync("d/b")]),
@@ -159,10 +164,9 @@ fn a_cut_at_any_step_of_any_operation_leaves_it_done_or_not_done() {
                 let machine = Machine::boot(copies(&volumes));
                 let models = block_on(async {
                     let pool = machine.open(placement).await.unwrap();
-                    let always = Power::new();
-                    let before = run(&pool, &always, Model::default(), &prelude()).await;
+                    let before = start(&pool).await;
                     machine.power.cut_after(cut);
-                    run(&pool, &machine.power, before[0].clone(), &ops).await
+                    run(&pool, &machine.power, before, &ops).await
                 });
                 for seed in 0..SEEDS {
                     let context = format!("{what}, {count} volumes, cut {cut}, seed {seed}");

@@ -16,6 +16,8 @@ mod model;
 mod moving;
 mod objects;
 mod owners;
+mod pairs;
+mod promised;
 mod rig;
 mod seating;
 mod weights;

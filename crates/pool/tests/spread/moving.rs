@@ -243,7 +243,7 @@ fn a_mover_that_ends_at_any_moment_leaves_nothing_behind() {
     };
     let (mut between, mut cut) = (0, 0);
     // The first copies begin 200 ms apart, and take some milliseconds.
-    let begins = [10_000_000, 10_200_000, 10_400_000];
+    let begins = [1_000_000, 1_200_000, 1_400_000];
     for micros in begins.into_iter().flat_map(|at| (at..at + 6000).step_by(400)) {
         let clock = Clock::simulated();
         let mems = mems(3);

@@ -407,3 +407,92 @@ fn a_damaged_copy_is_named_and_made_anew() {
         assert_eq!(places(&pool, "t0").await.len(), 2);
     });
 }
+
+/// What is lost with a volume is named, and given up only when somebody says so.
+#[test]
+fn a_lost_volume_leaves_and_what_was_only_there_is_named() {
+    let volumes = mems(3);
+    block_on(async {
+        let pool = open(&volumes).await.unwrap();
+        fill(&pool).await.unwrap();
+        // Some of it is elsewhere, too.
+        for text in ["t0", "a.log"] {
+            let taken = places(&pool, text).await[0];
+            let to = VolumeId((taken + 1) % 3);
+            pool.copy(id_of(&pool, text).await, to, COPY).await.unwrap();
+        }
+        let lost = places(&pool, "t0").await[0];
+        let here = pool.remove_lost(VolumeId(lost), true).await.unwrap_err();
+        assert_eq!(here.kind(), ErrorKind::Invalid, "{here}");
+        let mut only = Vec::new();
+        for (text, _) in OBJECTS {
+            if places(&pool, text).await == [lost] {
+                only.push(name(text));
+            }
+        }
+        only.sort();
+        assert!(!only.is_empty() && !only.contains(&name("t0")));
+        pool.close().await.unwrap();
+        drop(pool);
+
+        let rest = volumes.iter().filter(|volume| volume.label() != format!("s{lost}"));
+        let members =
+            || rest.clone().map(|v| Member::new(v.label(), v.clone())).collect::<Vec<_>>();
+        let open = |members| Spread::open(members, opening("hash").allow_away());
+        let pool = open(members()).await.unwrap();
+        let refused = pool.remove_lost(VolumeId(lost), false).await.unwrap_err().to_string();
+        assert!(only.iter().all(|name| refused.contains(name.as_str())), "{refused}");
+        assert!(!refused.contains("t0"), "{refused}");
+        assert_eq!(pool.volumes().len(), 3);
+        assert_eq!(pool.remove_lost(VolumeId(lost), true).await.unwrap(), only);
+        assert_eq!(pool.volumes().len(), 2);
+        drop(pool);
+
+        // It is nobody's now, and the rest is served; of what is lost the name says so.
+        let pool = Spread::open(members(), opening("hash")).await.unwrap();
+        for (text, len) in OBJECTS {
+            match get(&pool, text).await {
+                Ok(found) => assert!(found == bytes(text, len) && !only.contains(&name(text))),
+                Err(e) => {
+                    assert_eq!(e.kind(), ErrorKind::Corrupt, "{e}");
+                    assert!(e.to_string().contains("was lost"), "{e}");
+                    assert!(only.contains(&name(text)), "{text}");
+                }
+            }
+        }
+        let report = pool.check().await.unwrap();
+        assert_eq!(report.findings.len(), only.len());
+        assert!(report.findings.iter().all(pool::spread::Finding::is_loss));
+        assert_eq!(pool.redundancy(&[].into()).unreadable, only.len() as u64);
+        // Its number is never given again, and what is lost can be removed.
+        let fresh = pool.add_volume(Member::new("fresh", Mem::new("fresh"))).await.unwrap();
+        assert_eq!(fresh, VolumeId(3));
+        for name in &only {
+            pool.remove(name).await.unwrap();
+        }
+        assert_eq!(pool.check().await.unwrap().findings, []);
+        let back = Spread::open(
+            volumes.iter().map(|v| Member::new(v.label(), v.clone())).collect(),
+            opening("hash").allow_away(),
+        );
+        assert!(back.await.err().expect("it left").to_string().contains("it was removed"));
+    });
+}
+
+#[test]
+fn a_lost_volume_of_which_all_is_elsewhere_leaves_without_a_word() {
+    let volumes = mems(4);
+    let two = || Opening::new(RoundRobin::default()).create_if_missing(POOL).copies(2);
+    block_on(async {
+        let pool = Spread::open(named(&volumes), two()).await.unwrap();
+        fill(&pool).await.unwrap();
+        drop(pool);
+        let pool = Spread::open(named(&volumes[..3]), two().allow_away()).await.unwrap();
+        assert_eq!(pool.remove_lost(VolumeId(3), false).await.unwrap(), []);
+        assert_all_is_there(&pool, "without it").await;
+        pool.repair(COPY, |_| ()).await.unwrap();
+        for (text, _) in OBJECTS {
+            assert_eq!(places(&pool, text).await.len(), 2, "{text}");
+        }
+    });
+}

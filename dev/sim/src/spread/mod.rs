@@ -1,7 +1,7 @@
 //! A pool on gated volumes that lives and dies several times under several users at once.
 //!
 //! ```text
-//!   users, each in its directory · somebody who flushes · somebody who scrubs
+//!   users, each in its directory · somebody who flushes · somebody who scrubs · somebody who copies
 //!      │
 //!   Spread ── Gate ── Simulate ── Crash          one row for each volume
 //! ```
@@ -9,14 +9,14 @@
 //! A life ends when everyone is done, or at any moment before: the power goes off between two steps
 //! or in the middle of one, or the process dies. It may even end while the pool is being opened. What
 //! must hold (MECHANISMS 7.5): what was acknowledged is there, and nothing that was removed; each
-//! unanswered operation happened or did not; used bytes are the manifest's; nothing foreign is
-//! touched; tokens spent are I/Os issued, also of a pool that died; the provider is not overdrawn.
+//! unanswered operation happened or did not; used bytes are the manifest's; of a pool that keeps two copies
+//! of everything each object has them, the same in each; nothing foreign is touched; tokens spent are I/Os issued, also of a pool that died; the provider is not overdrawn.
 
 mod client;
 mod model;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,7 @@ use std::time::Duration;
 use policy::budget::Share;
 use policy::contract::{Contract, Cost, Counted, Latency, Limit, Percentiles};
 use policy::placement::{Hash, LeastOverlap, RoundRobin, Single, Stripe};
+use policy::purpose::{Origin, Step};
 use policy::units::{KIB, MIB};
 use pool::spread::{Opening, Problem};
 use pool::{Member, PoolId, Spread};
@@ -33,7 +34,7 @@ use volume::layer::crash::{Crash, Power};
 use volume::layer::gate::Gate;
 use volume::layer::simulate::Simulate;
 use volume::mem::{Image, Mem};
-use volume::{Name, Result, Volume};
+use volume::{ErrorKind, Io, Name, Result, Volume};
 
 use self::client::Client;
 use self::model::Death;
@@ -46,16 +47,34 @@ pub const PROGRAM: Program = Program {
     run,
 };
 
+const COPY: Io = Io::new(Origin::Copy, Step::Data);
+
 /// Objects on the first volume that are not the pool's. Two look as if they were.
 const FOREIGN: [&str; 3] = ["notes.txt", "o0000000000001234.sst", "o00000000ffffffff.dat"];
 
 type Leaf = Gate<Simulate<Crash>>;
 
+/// What kind of pool it is.
+#[derive(Clone, Copy)]
+struct How {
+    placement: &'static str,
+    /// How many copies it keeps of everything.
+    copies: usize,
+}
+
 fn run(sim: &Sim) -> String {
     let mut random = sim.random("set-up");
     let placements = ["single", "round-robin", "hash", "stripe", "least-overlap"];
     let placement = placements[random.random_range(0..placements.len())];
-    let mut images = formatted(sim, random.random_range(1..=4), placement);
+    let volumes = random.random_range(1..=4);
+    // A striped object is everywhere: there is no room for another.
+    let copies = match volumes {
+        1 => 1,
+        _ if placement == "stripe" => 1,
+        _ => random.random_range(1..=2),
+    };
+    let how = How { placement, copies };
+    let mut images = formatted(sim, volumes, how);
     images[0].extend(foreign_image());
     let clients: Vec<_> =
         (0..random.random_range(1..=4)).map(|n| Rc::new(Client::new(sim, n))).collect();
@@ -64,19 +83,19 @@ fn run(sim: &Sim) -> String {
     for life in 0..lives {
         let last = life + 1 == lives;
         let machine = Machine::boot(sim, &images, &mut random);
-        sim.note("machine", format_args!("! life {life}, {placement}"));
+        sim.note("machine", format_args!("! life {life}, {placement}, {copies} copies"));
         let opened = Rc::new(RefCell::new(None));
         sim.spawn("opener", {
             let (sim, clients, opened) = (sim.clone(), clients.clone(), Rc::clone(&opened));
             let (members, power) = (machine.members(), machine.power.clone());
             async move {
-                let pool = match open(members, placement, &clients).await {
+                let pool = match open(members, how, &clients).await {
                     Ok(pool) => pool,
                     Err(error) => return assert!(power.is_off(), "opening: {error}"),
                 };
                 *opened.borrow_mut() = Some(pool.clone());
                 if last {
-                    sim.spawn("inspector", inspect(pool));
+                    sim.spawn("inspector", inspect(pool, copies));
                     return;
                 }
                 for client in clients {
@@ -84,7 +103,8 @@ fn run(sim: &Sim) -> String {
                     sim.spawn(&name, client.work(sim.clone(), pool, power.clone()));
                 }
                 sim.spawn("flusher", flush(sim.clone(), pool.clone(), power.clone()));
-                sim.spawn("scrubber", scrub(sim.clone(), pool, power));
+                sim.spawn("scrubber", scrub(sim.clone(), pool.clone(), power.clone()));
+                sim.spawn("copier", copy(sim.clone(), pool, power));
             }
         });
         let death = if last {
@@ -105,7 +125,7 @@ fn run(sim: &Sim) -> String {
     let answered: u64 = clients.iter().map(|client| client.answered()).sum();
     told.pop();
     format!(
-        "{placement} on {} volumes, {} users, {answered} operations, {:?}, died by {}",
+        "{placement} on {} volumes, {copies} copies, {} users, {answered} operations, {:?}, died by {}",
         images.len(),
         clients.len(),
         sim.clock().now(),
@@ -114,22 +134,23 @@ fn run(sim: &Sim) -> String {
 }
 
 /// Volumes with a new pool on them.
-fn formatted(sim: &Sim, volumes: u32, placement: &str) -> Vec<Image> {
+fn formatted(sim: &Sim, volumes: u32, how: How) -> Vec<Image> {
     let mems: Vec<_> = (0..volumes).map(|i| Mem::new(&label(i))).collect();
     let members = (0..).zip(&mems).map(|(i, mem)| Member::new(label(i), mem.clone())).collect();
-    sim.clock().run(open(members, placement, &[])).expect("memory does not fail");
+    sim.clock().run(open(members, how, &[])).expect("memory does not fail");
     mems.iter().map(Mem::image).collect()
 }
 
-async fn open(members: Vec<Member>, placement: &str, clients: &[Rc<Client>]) -> Result<Spread> {
-    let opening = match placement {
+async fn open(members: Vec<Member>, how: How, clients: &[Rc<Client>]) -> Result<Spread> {
+    let opening = match how.placement {
         "single" => Opening::new(Single),
         "round-robin" => Opening::new(RoundRobin::default()),
         "hash" => Opening::new(Hash),
         "least-overlap" => Opening::new(LeastOverlap::new(7)),
         _ => Opening::new(Stripe::new(64 * KIB)),
     };
-    let pool = Spread::open(members, opening.create_if_missing(PoolId(1))).await?;
+    let opening = opening.create_if_missing(PoolId(1)).copies(how.copies);
+    let pool = Spread::open(members, opening).await?;
     for client in clients {
         client.recover(&pool).await?;
     }
@@ -160,9 +181,43 @@ async fn scrub(sim: Sim, pool: Spread, power: Power) {
     }
 }
 
+/// Makes copies and drops some, while users work on what is copied.
+async fn copy(sim: Sim, pool: Spread, power: Power) {
+    let mut random = sim.random("copier");
+    for _ in 0..random.random_range(0..8) {
+        sim.clock().sleep(Duration::from_micros(random.random_range(0..40_000))).await;
+        let objects = pool.objects();
+        let volumes = pool.volumes();
+        if objects.is_empty() || volumes.len() < 2 {
+            continue;
+        }
+        let object = &objects[random.random_range(0..objects.len())];
+        let volume = volumes[random.random_range(0..volumes.len())].id;
+        let drops = object.copies.len() > pool.redundancy(&BTreeSet::new()).promised;
+        sim.note("copier", format_args!("> {} {} on {volume}", object.name, object.copies.len()));
+        let done = match drops {
+            true => pool.drop_copy(object.id, volume).await,
+            false => pool.copy(object.id, volume, COPY).await.map(drop),
+        };
+        if let Err(error) = done {
+            let fine = matches!(
+                error.kind(),
+                ErrorKind::Gone
+                    | ErrorKind::NotFound
+                    | ErrorKind::AlreadyExists
+                    | ErrorKind::Busy
+                    | ErrorKind::Invalid
+            );
+            assert!(fine || power.is_off(), "{}: {error}", object.name);
+        }
+    }
+}
+
 /// After the last death nothing is amiss.
-async fn inspect(pool: Spread) {
+async fn inspect(pool: Spread, copies: usize) {
     pool.flush().await.expect("the power is on");
+    let short = pool.redundancy(&BTreeSet::new()).short;
+    assert_eq!(short, 0, "objects have fewer copies than {copies}");
     let report = pool.check().await.expect("the power is on");
     let ours = |finding: &&pool::spread::Finding| finding.problem != Problem::Foreign;
     let amiss: Vec<_> = report.findings.iter().filter(ours).collect();
@@ -270,13 +325,20 @@ impl Machine {
             }
         }
         for (id, stat) in stats.expect("the power is on") {
-            for (part, volume) in stat.layout.volumes().iter().enumerate() {
-                let used = leaves.remove(&(volume.0, format!("o{id}")));
-                let told = stat.layout.chunks().part_len(stat.len, part);
-                // What a crash left behind the end is cut when a part is used; one without a byte
-                // of its own was not used since.
-                let fine = used == Some(told) || (told == 0 && used.is_some());
-                assert!(fine, "part {part} of {id}: {used:?} bytes, {told} in the manifest");
+            for pool::Placed { number, layout } in &stat.copies {
+                let leaf = match number {
+                    0 => format!("o{id}"),
+                    _ => format!("o{id}-{number:016x}"),
+                };
+                for (part, volume) in layout.volumes().iter().enumerate() {
+                    let used = leaves.remove(&(volume.0, leaf.clone()));
+                    let told = layout.chunks().part_len(stat.len, part);
+                    // What a crash left behind the end is cut when a part is used; one without a byte
+                    // of its own was not used since, nor need be one of two copies.
+                    let unused = told == 0 || stat.copies.len() > 1;
+                    let fine = used == Some(told) || (unused && used >= Some(told));
+                    assert!(fine, "part {part} of {leaf}: {used:?} bytes, {told} in the manifest");
+                }
             }
         }
         assert!(leaves.is_empty(), "not in the manifest: {leaves:?}");

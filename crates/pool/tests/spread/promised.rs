@@ -1,0 +1,366 @@
+//! Two copies of everything: any one volume may go at any moment, even with the power, and nothing that was
+//! acknowledged goes with it; what was lost of the copies is made again by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::select;
+use parking_lot::Mutex;
+use policy::migrate::{Policy, Terms, Why};
+use policy::placement::{RoundRobin, VolumeId};
+use pool::Member;
+use pool::mover::{Figures, Mover};
+use pool::spread::{Opening, Problem, Spread};
+use volume::layer::call::Op as Call;
+use volume::layer::crash::{Crash, Power};
+use volume::layer::fault::{Effect, Rule};
+use volume::mem::Mem;
+use volume::task::block_on;
+use volume::{Clock, ErrorKind, Intent, IoBuf, Name, Object, Result, Volume};
+
+use crate::copying::places;
+use crate::crashes::{run, scenarios, start};
+use crate::faults::Rig;
+use crate::model::{Model, Op, view};
+use crate::rig::{IO, POOL, copies, get, mems, name, opening, put};
+
+fn two() -> Opening {
+    Opening::new(RoundRobin::default()).create_if_missing(POOL).copies(2).allow_away()
+}
+
+fn labelled<V: Volume + Clone + 'static>(volumes: &[V], lost: Option<usize>) -> Vec<Member> {
+    let volumes = volumes.iter().enumerate().filter(|(i, _)| Some(*i) != lost);
+    volumes.map(|(i, volume)| Member::new(format!("s{i}"), volume.clone())).collect()
+}
+
+/// Every volume it lies on, each once.
+async fn assert_two_of_each(pool: &Spread, without: Option<u16>, context: &str) {
+    for object in pool.objects() {
+        let on = places(pool, object.name.as_str()).await;
+        let on: Vec<_> = on.into_iter().filter(|id| Some(*id) != without).collect();
+        assert_eq!(on.len(), 2, "{context}: {} is on {on:?}", object.name);
+        assert!(on[0] != on[1], "{context}: {} is on {on:?}", object.name);
+    }
+}
+
+/// The power goes off at any step, and a volume with it: what was acknowledged is on another.
+#[test]
+fn a_cut_at_any_step_and_the_loss_of_any_volume_lose_nothing() {
+    let volumes = mems(3);
+    block_on(async { drop(Spread::open(labelled(&volumes, None), two()).await.unwrap()) });
+    let mut cuts = 0;
+    for (what, ops) in scenarios() {
+        for cut in 0.. {
+            let power = Power::new();
+            let machine: Vec<_> =
+                copies(&volumes).into_iter().map(|mem| Crash::new(mem, &power)).collect();
+            let models = block_on(async {
+                let pool = Spread::open(labelled(&machine, None), two()).await.unwrap();
+                let before = start(&pool).await;
+                power.cut_after(cut);
+                run(&pool, &power, before, &ops).await
+            });
+            // Now and then none is lost: the copies are made the same again.
+            for lost in [None, Some(0), Some(1), Some(2)] {
+                let context = format!("{what}, cut {cut}, lost {lost:?}");
+                let seed = cut * 4 + lost.map_or(3, |lost| lost as u64);
+                let survivors: Vec<_> = machine.iter().map(|v| v.survivor(seed)).collect();
+                block_on(explain(&survivors, lost, &models, &context));
+                cuts += 1;
+            }
+            if !power.is_off() {
+                break;
+            }
+        }
+    }
+    assert!(cuts > 800, "{cuts}");
+}
+
+/// Opens what survived, without a volume, twice: what was read once is found again.
+async fn explain(volumes: &[Mem], lost: Option<usize>, models: &[Model], context: &str) {
+    let pool = Spread::open(labelled(volumes, lost), two()).await;
+    let pool = pool.unwrap_or_else(|e| panic!("{context}: {e}"));
+    let found = view(&pool).await.unwrap_or_else(|e| panic!("{context}: {e}"));
+    let verdicts: Vec<_> = models.iter().map(|model| model.explains(&found)).collect();
+    assert!(verdicts.iter().any(std::result::Result::is_ok), "{context}: {verdicts:?}");
+    if lost.is_none() {
+        assert_eq!(pool.check().await.unwrap().findings, [], "{context}");
+        assert_eq!(pool.redundancy(&[].into()).short, 0, "{context}: copies went");
+    }
+    drop(pool);
+    let other = [None, Some(0), Some(1), Some(2)][(context.len() + 1) % 4].or(lost);
+    if lost.is_none() {
+        // Any of them will do now: they are the same, and durable.
+        let pool = Spread::open(labelled(volumes, other), two()).await;
+        let pool = pool.unwrap_or_else(|e| panic!("{context}, then {other:?}: {e}"));
+        let again = view(&pool).await.unwrap_or_else(|e| panic!("{context}, then {other:?}: {e}"));
+        assert!(again == found, "{context}, then {other:?}");
+    }
+}
+
+/// A volume fails for good at any call, under a pool that goes on: nobody who uses it notices.
+#[test]
+fn a_volume_that_dies_at_any_call_is_not_missed() {
+    let data = |len: usize, byte| vec![byte; len];
+    let ops = [
+        Op::Create("a", data(5000, 1)),
+        Op::Sync("a"),
+        Op::WriteWhole("d/a", data(150_000, 2)),
+        Op::Create("d/c.log", data(700, 3)),
+        Op::Sync("d/c.log"),
+        Op::Append("a", data(70_000, 4)),
+        Op::Sync("a"),
+        Op::Append("d/c.log", data(900, 5)),
+        Op::Sync("d/c.log"),
+        Op::Rename("d/a", "d/b"),
+        Op::WriteWhole("e/a", data(9000, 6)),
+        Op::Remove("d/b"),
+        Op::Create("x.log", data(300, 7)),
+        Op::Sync("x.log"),
+    ];
+    for kind in [ErrorKind::Unavailable, ErrorKind::Io] {
+        for dead in 0..3 {
+            let mut at = 0;
+            loop {
+                let context = format!("s{dead} dies at call {at} with {kind:?}");
+                let rig = Rig::new(mems(3));
+                let ended = block_on(async {
+                    let pool = Spread::open(labelled(&rig.faults, None), two()).await.unwrap();
+                    let rule = Rule::new(Effect::Fail(kind)).volume(&format!("s{dead}"));
+                    rig.plan.inject(rule.calls(at..u64::MAX));
+                    let before = rig.plan.calls();
+                    let mut model = Model::default();
+                    for op in &ops {
+                        op.run(&pool).await.unwrap_or_else(|e| panic!("{context}: {op:?}: {e}"));
+                        model = model.stages(op).unwrap().pop().unwrap();
+                    }
+                    assert!(view(&pool).await.unwrap() == model.view(), "{context}");
+                    // The process dies; the volume is dead.
+                    let calls = rig.plan.calls() - before;
+                    drop(pool);
+                    let here = labelled(&rig.mems, Some(dead));
+                    let pool = Spread::open(here, two()).await;
+                    let pool = pool.unwrap_or_else(|e| panic!("{context}: {e}"));
+                    assert!(view(&pool).await.unwrap() == model.view(), "{context}");
+                    at > calls
+                });
+                if ended {
+                    break;
+                }
+                // Every call would take a while, and neighbours fail alike.
+                at += 1 + at / 8;
+            }
+        }
+    }
+}
+
+/// A pool whose mover works, in virtual time.
+struct Scene {
+    clock: Clock,
+    rig: Rig,
+}
+
+const SILENCE: Duration = Duration::from_secs(60);
+
+impl Scene {
+    fn new(volumes: usize) -> Self {
+        Self { clock: Clock::simulated(), rig: Rig::new(mems(volumes)) }
+    }
+
+    /// Tells a story with a pool on the first so many volumes, while a mover works.
+    async fn tell<F: Future<Output = ()>>(
+        &self,
+        volumes: usize,
+        story: impl FnOnce(Spread, Arc<Mutex<Figures>>) -> F,
+    ) {
+        let members = labelled(&self.rig.faults[..volumes], None);
+        let pool = Spread::open(members, two()).await.expect("the pool opens");
+        let terms = Terms { silence_max: SILENCE, ..Terms::default() };
+        let mover = Mover::new(pool.clone(), self.clock.clone(), Policy::Off, terms);
+        let figures = mover.figures();
+        let working = Box::pin(mover.run(Vec::new));
+        select(Box::pin(story(pool, figures)), working).await;
+    }
+
+    async fn wait(&self, secs: u64) {
+        self.clock.sleep(Duration::from_secs(secs)).await;
+    }
+}
+
+/// A table, a log that stays open, and something that was written in place.
+async fn fill(pool: &Spread) -> Result<Arc<dyn Object>> {
+    let table = Intent {
+        kind: policy::intent::Kind::Table {
+            family: policy::intent::Family("f".into()),
+            level: None,
+            range: None,
+        },
+        len: None,
+    };
+    for i in 0..6 {
+        let data = IoBuf::from(&vec![i; 200_000][..]);
+        pool.write_whole(&name(&format!("t{i}")), &table, data, IO).await?;
+    }
+    put(pool, "whole", &[9; 3000]).await?;
+    let data = pool.create(&name("data"), &Intent::DATA).await?;
+    data.write_at(0, IoBuf::from(&[8; 5000][..]), IO).await?;
+    data.sync(IO).await?;
+    let log = pool.create(&name("x.log"), &Intent::LOG).await?;
+    log.write_at(0, IoBuf::from(&b"one"[..]), IO).await?;
+    log.sync(IO).await?;
+    Ok(log)
+}
+
+async fn assert_all_reads(pool: &Spread, log: &[u8]) {
+    for i in 0..6 {
+        assert_eq!(get(pool, &format!("t{i}")).await.unwrap(), vec![i; 200_000]);
+    }
+    assert_eq!(get(pool, "whole").await.unwrap(), [9; 3000]);
+    assert_eq!(get(pool, "data").await.unwrap(), [8; 5000]);
+    assert_eq!(get(pool, "x.log").await.unwrap(), log);
+}
+
+#[test]
+fn what_a_lost_volume_held_is_copied_from_the_others_after_a_while() {
+    let scene = Scene::new(4);
+    scene.clock.run(scene.tell(4, async |pool, figures| {
+        let log = fill(&pool).await.unwrap();
+        scene.wait(15).await;
+        assert_two_of_each(&pool, None, "at first").await;
+        let dead = places(&pool, "x.log").await[0];
+        let label = format!("s{dead}");
+        let gone = Rule::new(Effect::Fail(ErrorKind::Unavailable)).volume(&label);
+        let gone = scene.rig.plan.inject(gone);
+        scene.wait(30).await;
+        assert_all_reads(&pool, b"one").await;
+        let redundancy = figures.lock().redundancy;
+        assert!(redundancy.short > 0 && redundancy.unreadable == 0, "{redundancy:?}");
+        let tables = async |pool: &Spread| {
+            let mut on = Vec::new();
+            for i in 0..6 {
+                on.push(places(pool, &format!("t{i}")).await);
+            }
+            on
+        };
+        let before = tables(&pool).await;
+        log.write_at(3, IoBuf::from(&b" two"[..]), IO).await.unwrap();
+        log.sync(IO).await.unwrap();
+        // What is written to cannot wait for it to come back.
+        scene.wait(15).await;
+        assert_eq!(places(&pool, "x.log").await.len(), 2);
+        assert!(!places(&pool, "x.log").await.contains(&dead));
+        assert_eq!(tables(&pool).await, before, "it may come back any time");
+        scene.wait(60).await;
+        assert_two_of_each(&pool, Some(dead), "without it").await;
+        assert_all_reads(&pool, b"one two").await;
+        let redundancy = figures.lock().redundancy;
+        assert_eq!((redundancy.short, redundancy.unreadable), (0, 0));
+        assert!(figures.lock().made[Why::Repair as usize] > 0);
+        // It comes back: of what is no table nothing is kept that is too much.
+        scene.rig.plan.lift(gone);
+        scene.wait(30).await;
+        for text in ["whole", "data", "x.log"] {
+            assert_eq!(places(&pool, text).await.len(), 2, "{text}");
+        }
+        // And of tables nothing once they have been cold for long enough.
+        scene.wait(400).await;
+        assert_two_of_each(&pool, None, "at last").await;
+        assert_all_reads(&pool, b"one two").await;
+        assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
+    }));
+}
+
+#[test]
+fn a_volume_that_joins_takes_what_is_short_at_once() {
+    let scene = Scene::new(2);
+    scene.clock.run(scene.tell(1, async |pool, figures| {
+        // One volume is fewer than two copies want: it is made all the same.
+        let _log = fill(&pool).await.unwrap();
+        scene.wait(25).await;
+        let redundancy = figures.lock().redundancy;
+        assert_eq!((redundancy.promised, redundancy.short), (2, 9));
+        let fresh = Member::new("s1", Arc::clone(&scene.rig.faults[1]));
+        pool.add_volume(fresh).await.unwrap();
+        scene.wait(4).await;
+        assert_two_of_each(&pool, None, "both").await;
+        scene.wait(4).await;
+        assert_eq!(figures.lock().redundancy.short, 0);
+        assert_all_reads(&pool, b"one").await;
+    }));
+}
+
+#[test]
+fn copies_that_lost_their_bytes_are_made_again() {
+    let leaf = |volume: &Mem, end: &str| -> Name {
+        let names = volume.image().into_keys();
+        names.into_iter().find(|name| name.as_str().ends_with(end)).expect("there is one")
+    };
+    let scene = Scene::new(3);
+    scene.clock.run(scene.tell(3, async |pool, _| {
+        fill(&pool).await.unwrap();
+        scene.wait(12).await;
+        // A file is gone, another cannot be read, a third is not what it was: readers notice.
+        let removed = leaf(&scene.rig.mems[0], ".tab");
+        scene.rig.mems[0].remove(&removed).await.unwrap();
+        // The other copy of another.
+        let mut tables = scene.rig.mems[1].image().into_keys();
+        let is_other = |name: &Name| {
+            name.as_str().ends_with(".tab") && name.as_str()[..17] != removed.as_str()[..17]
+        };
+        let rotten = tables.find(is_other).expect("there is one");
+        let rule = Rule::new(Effect::Fail(ErrorKind::Io)).volume("s1");
+        scene.rig.plan.inject(rule.on(Call::Read).named(rotten.as_str()));
+        for _ in 0..8 {
+            assert_all_reads(&pool, b"one").await;
+        }
+        scene.wait(40).await;
+        assert_two_of_each(&pool, None, "again").await;
+        for (volume, name) in [(0, removed), (1, rotten)] {
+            assert!(!scene.rig.mems[volume].image().contains_key(&name), "its copy is another");
+        }
+        assert_eq!(pool.check().await.unwrap().findings, []);
+        assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
+    }));
+    // What is missing when a pool opens is known without a reader.
+    let removed = leaf(&scene.rig.mems[2], ".tab");
+    block_on(scene.rig.mems[2].remove(&removed)).unwrap();
+    let report = block_on(Spread::inspect(&labelled(&scene.rig.mems, None))).unwrap();
+    let missing = report.findings.iter().filter(|found| found.problem == Problem::Missing);
+    assert!(missing.count() == 1 && report.findings.iter().all(|found| !found.is_loss()));
+    scene.clock.run(scene.tell(3, async |pool, _| {
+        assert_eq!(pool.check().await.unwrap().findings, []);
+        scene.wait(5).await;
+        assert_two_of_each(&pool, None, "after it opened").await;
+        assert_all_reads(&pool, b"one").await;
+    }));
+}
+
+/// Copies for heat and those that are promised are one kind: nothing goes below what is promised.
+#[test]
+fn a_volume_is_left_only_when_everything_has_two_copies_elsewhere() {
+    let scene = Scene::new(3);
+    scene.clock.run(scene.tell(3, async |pool, _| {
+        let _log = fill(&pool).await.unwrap();
+        pool.set_draining(VolumeId(0), true).await.unwrap();
+        scene.wait(60).await;
+        for object in pool.objects() {
+            let on = places(&pool, object.name.as_str()).await;
+            assert!(on.contains(&1) && on.contains(&2), "{} is on {on:?}", object.name);
+        }
+        assert_all_reads(&pool, b"one").await;
+    }));
+}
+
+#[test]
+fn a_pool_of_one_opens_although_it_promises_two() {
+    let volumes = mems(1);
+    block_on(async {
+        let open = || Spread::open(labelled(&volumes, None), opening("hash").copies(2));
+        let pool = open().await.unwrap();
+        put(&pool, "a", b"bytes").await.unwrap();
+        drop(pool);
+        let pool = open().await.unwrap();
+        assert_eq!(get(&pool, "a").await.unwrap(), b"bytes");
+        assert_eq!(pool.redundancy(&[].into()).short, 1);
+    });
+}
