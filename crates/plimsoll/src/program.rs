@@ -196,6 +196,10 @@ impl Figures for Program {
             planned: copies.planned,
             in_flight: copies.in_flight,
             skipped: skipped.collect(),
+            promised: copies.redundancy.promised.max(1) as u64,
+            short_objects: copies.redundancy.short,
+            short_bytes: copies.redundancy.short_bytes,
+            unreadable_objects: copies.redundancy.unreadable,
         })
     }
 }
@@ -272,8 +276,8 @@ impl Control for Program {
         self.keep(name)
     }
 
-    fn remove_volume(&self, name: &str) -> Result<Changed, String> {
-        self.leave(name)
+    fn remove_volume(&self, name: &str, lost: bool) -> Result<Changed, String> {
+        self.leave(name, lost)
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn opening(settings: &Settings) -> Opening {
         Placement::LeastOverlap(Overlap::Count) => Opening::new(LeastOverlap::default()),
         Placement::LeastOverlap(Overlap::Heat) => Opening::new(LeastOverlap::default().by_heat()),
     };
-    opening.meta(settings.kv.meta.clone())
+    opening.meta(settings.kv.meta.clone()).copies(settings.kv_pool().copies)
 }
 
 /// Everything below the doors.

@@ -101,6 +101,14 @@ pub struct Copies {
     pub in_flight: u64,
     /// What was not planned, by why.
     pub skipped: Vec<(&'static str, u64)>,
+    /// Copies of everything that the pool promises.
+    pub promised: u64,
+    /// Objects with fewer of them on volumes that are here and stay.
+    pub short_objects: u64,
+    /// Their bytes.
+    pub short_bytes: u64,
+    /// Objects of which no copy can be read.
+    pub unreadable_objects: u64,
 }
 
 /// One device volume against its line.

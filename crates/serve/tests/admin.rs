@@ -135,6 +135,10 @@ impl Figures for Program {
             planned: 4,
             in_flight: 1,
             skipped: vec![("even", 7)],
+            promised: 2,
+            short_objects: 14,
+            short_bytes: 917_504,
+            unreadable_objects: 1,
         })
     }
 }
@@ -156,7 +160,7 @@ impl Control for Program {
     fn volumes(&self) -> List {
         let pool = self.pool.lock().expect("nobody panicked");
         let volumes = pool.iter().map(|(name, state)| volume(name, *state)).collect();
-        List { pool: "main".into(), volumes }
+        List { pool: "main".into(), volumes, copies: 1, ..List::default() }
     }
 
     fn add_volume(&self, new: &New) -> Result<Changed, String> {
@@ -173,7 +177,7 @@ impl Control for Program {
         self.change(name, State::Active)
     }
 
-    fn remove_volume(&self, name: &str) -> Result<Changed, String> {
+    fn remove_volume(&self, name: &str, _lost: bool) -> Result<Changed, String> {
         let mut pool = self.pool.lock().expect("nobody panicked");
         if pool.iter().any(|(known, state)| known == name && *state == State::Active) {
             return Err(format!("volume {name} holds 6 objects: drain it first"));
@@ -262,7 +266,9 @@ fn with_body(body: &str) -> String {
 fn volumes_come_go_and_are_listed() {
     with_door(admin(true), |ask| {
         let list = |expected: &str| {
-            let expected = format!("{{\"pool\":\"main\",\"volumes\":[{expected}]}}");
+            let short =
+                "\"copies\":1,\"short_objects\":0,\"short_bytes\":0,\"unreadable_objects\":0";
+            let expected = format!("{{\"pool\":\"main\",\"volumes\":[{expected}],{short}}}");
             assert_eq!(ask("GET /volumes", ""), ("HTTP/1.1 200 OK".into(), expected));
         };
         list("");
@@ -516,6 +522,18 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_copies_skipped What was not planned, by why
             # TYPE plimsoll_copies_skipped counter
             plimsoll_copies_skipped_total{why="even"} 7
+            # HELP plimsoll_copies_promised Copies that everything shall have
+            # TYPE plimsoll_copies_promised gauge
+            plimsoll_copies_promised 2
+            # HELP plimsoll_copies_short_objects Objects with fewer of them
+            # TYPE plimsoll_copies_short_objects gauge
+            plimsoll_copies_short_objects 14
+            # HELP plimsoll_copies_short_bytes Bytes of these objects
+            # TYPE plimsoll_copies_short_bytes gauge
+            plimsoll_copies_short_bytes 917504
+            # HELP plimsoll_unreadable_objects Objects with no copy to read
+            # TYPE plimsoll_unreadable_objects gauge
+            plimsoll_unreadable_objects 1
             # HELP plimsoll_resp_clients Connections open
             # TYPE plimsoll_resp_clients gauge
             plimsoll_resp_clients 0

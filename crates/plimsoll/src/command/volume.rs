@@ -89,9 +89,10 @@ pub(crate) struct DrainArgs {
     stop: bool,
 }
 
-/// Takes a volume out of the pool that was drained
+/// Takes a volume out of the pool that was drained, or lost
 ///
-/// A volume that is lost for good is drained first, too: what it held is copied from its other copies.
+/// One that does not answer any more needs no drain: what it held and is elsewhere, too, is copied from there
+/// in the background. If it has what lies nowhere else, this is named, and nothing is done without --lost.
 #[derive(clap::Args)]
 pub(crate) struct RemoveArgs {
     /// The name of the volume
@@ -99,6 +100,10 @@ pub(crate) struct RemoveArgs {
 
     #[command(flatten)]
     at: Where,
+
+    /// Give up what lies on it and nowhere else: it is lost for good, and does not answer
+    #[arg(long)]
+    lost: bool,
 
     /// Change the settings file, too; everything else in it stays as it is
     #[arg(long, requires = "file")]
@@ -178,7 +183,7 @@ fn drain(args: &DrainArgs) -> anyhow::Result<()> {
 
 fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     let name = &args.name;
-    let path = format!("/volumes/{}", part(name)?);
+    let path = format!("/volumes/{}{}", part(name)?, if args.lost { "/lost" } else { "" });
     let changed: Changed = args.at.door()?.delete(&path)?;
     tell(&changed);
     keep(args.write, &args.at, &changed, |edit, pool| {
@@ -304,6 +309,19 @@ fn table(list: &List) -> String {
     }
     let mut text = format!("pool {}\n", list.pool);
     text.extend(table.lines().map(|line| format!("{}\n", line.trim())));
+    let List { copies, short_objects: short, short_bytes, unreadable_objects, .. } = *list;
+    if copies > 1 {
+        text.push_str(&match short {
+            0 => format!("{copies} copies of everything\n"),
+            _ => {
+                let bytes = Bytes(short_bytes);
+                format!("{copies} copies of everything, but of {short} objects ({bytes}) for now\n")
+            }
+        });
+    }
+    if unreadable_objects > 0 {
+        text.push_str(&format!("{unreadable_objects} objects cannot be read\n"));
+    }
     for volume in &list.volumes {
         if let Some(problem) = &volume.problem {
             text.push_str(&format!("volume {}: {problem}\n", volume.name));
@@ -393,6 +411,10 @@ mod tests {
         };
         let drain = Drain { moved: 25, left: 75, ..Drain::default() };
         let list = List {
+            copies: 2,
+            short_objects: 20,
+            short_bytes: 3 << 30,
+            unreadable_objects: 100,
             pool: "main".into(),
             volumes: vec![
                 volume("s1", State::Active, None, None),
@@ -406,6 +428,8 @@ mod tests {
             s1      active        gp3, 3000 IOPS, 125 MiB/s  45 GiB  60 GiB      120  15 GiB        100
             s2      draining 25%  gp3, 3000 IOPS, 125 MiB/s  45 GiB  60 GiB      120  15 GiB        100
             s3      away          -                               -       -      120  15 GiB        100
+            2 copies of everything, but of 20 objects (3 GiB) for now
+            100 objects cannot be read
             volume s3: no such directory
         "#]].assert_eq(&table(&list));
     }

@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use policy::migrate::{Policy, Terms};
-use policy::placement::LeastOverlap;
+use policy::placement::{LeastOverlap, VolumeId};
 use pool::spread::{Opening, Spread};
 use volume::Clock;
 use volume::task::block_on;
@@ -121,13 +121,29 @@ impl Store {
     /// # Errors
     /// `Pool`: there is none of that name, or it is not empty.
     pub fn remove_volume(&self, name: &str) -> Result<()> {
-        let id = self.pool.volume_id(name).ok_or_else(|| {
-            let what = format!("volume {name}: the pool has none of that name");
-            Error::Pool(volume::Error::new(volume::ErrorKind::NotFound, what))
-        })?;
+        let id = self.member(name)?;
         block_on(self.pool.remove_volume(id)).map_err(Error::Pool)?;
         self.devices.forget(name);
         Ok(())
+    }
+
+    /// Takes a volume out of the pool that does not answer, and is lost for good. Durable on return. Gives the
+    /// objects that were only there; there must be none, unless `give_up`: see [`Spread::remove_lost`].
+    ///
+    /// # Errors
+    /// `Pool`: there is none of that name; it is here; or it has what lies nowhere else, by name.
+    pub fn remove_lost_volume(&self, name: &str, give_up: bool) -> Result<Vec<volume::Name>> {
+        let id = self.member(name)?;
+        let lost = block_on(self.pool.remove_lost(id, give_up)).map_err(Error::Pool)?;
+        self.devices.forget(name);
+        Ok(lost)
+    }
+
+    fn member(&self, name: &str) -> Result<VolumeId> {
+        self.pool.volume_id(name).ok_or_else(|| {
+            let what = format!("volume {name}: the pool has none of that name");
+            Error::Pool(volume::Error::new(volume::ErrorKind::NotFound, what))
+        })
     }
 
     /// Closes the store, then the pool, then the gates: on return everything is durable.

@@ -1,6 +1,6 @@
 //! Volumes that join the pool of a running program, are emptied, and leave it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use policy::contract::Contract;
 use policy::placement::VolumeId;
@@ -19,12 +19,16 @@ impl Program {
         let pool = self.store.pool();
         let (held, only) = (pool.held(), only_here(pool));
         let settings = self.settings.lock().clone();
+        let mut gone = BTreeSet::new();
         let volumes = pool.volumes().into_iter().map(|stat| {
             let device = self.store.devices().get(&stat.label);
             let space = device.as_ref().map(|device| block_on(device.gate().space()));
             let (space, mut problem) = match space {
                 Some(Ok(space)) => (Some(space), None),
-                Some(Err(error)) => (None, Some(error.to_string())),
+                Some(Err(error)) => {
+                    gone.insert(stat.id);
+                    (None, Some(error.to_string()))
+                }
                 None => (None, None),
             };
             let state = match stat.state {
@@ -33,7 +37,7 @@ impl Program {
                 VolumeState::Away => State::Away,
             };
             if state == State::Away {
-                problem = Some("it is away: bring it back and start again, or drain it".into());
+                problem = Some("it is away: bring it back and start again, or remove it".into());
             }
             let held = held.get(&stat.id).cloned().unwrap_or_default();
             let bought = settings.volumes.iter().find(|volume| volume.name == stat.label);
@@ -50,7 +54,16 @@ impl Program {
                 problem,
             }
         });
-        List { pool: settings.kv_pool().name.clone(), volumes: volumes.collect() }
+        let volumes = volumes.collect();
+        let redundancy = pool.redundancy(&gone);
+        List {
+            pool: settings.kv_pool().name.clone(),
+            volumes,
+            copies: redundancy.promised as u64,
+            short_objects: redundancy.short,
+            short_bytes: redundancy.short_bytes,
+            unreadable_objects: redundancy.unreadable,
+        }
     }
 
     pub(super) fn join(&self, new: &New) -> Result<Changed, String> {
@@ -117,10 +130,19 @@ impl Program {
         Ok(self.one(name))
     }
 
-    pub(super) fn leave(&self, name: &str) -> Result<Changed, String> {
+    pub(super) fn leave(&self, name: &str, lost: bool) -> Result<Changed, String> {
         let _one_at_a_time = self.changing.lock();
         let id = self.member(name)?;
+        if block_on(self.store.pool().space_of(id)).is_err() {
+            return self.leave_lost(name, id, lost);
+        }
         let pool = self.settings.lock().kv_pool().name.clone();
+        if lost {
+            return Err(format!(
+                "volume {name} is here, nothing of it is lost: `plimsoll volume drain {name}` empties it, \
+                 then remove it without --lost"
+            ));
+        }
         let emptied = self.drains.progress(id).is_some_and(|drain| drain.done);
         if !emptied {
             let objects = self.store.pool().held().get(&id).map_or(0, |held| held.objects);
@@ -131,17 +153,45 @@ impl Program {
         }
         self.store.remove_volume(name).map_err(|error| error.to_string())?;
         self.drains.stop(id);
+        let told = format!("volume {name}: left pool {pool}, nothing of the pool is on it");
+        Ok(self.has_left(name, vec![told]))
+    }
+
+    /// Gives up a volume that does not answer.
+    fn leave_lost(&self, name: &str, id: VolumeId, lost: bool) -> Result<Changed, String> {
+        if self.settings.lock().kv.meta.iter().any(|meta| meta == name) {
+            return Err(keeps_logs(name));
+        }
+        self.drains.stop(id);
+        let gone = self.store.remove_lost_volume(name, lost).map_err(|error| {
+            match self.store.pool().only_on(id).is_empty() || lost {
+                true => error.to_string(),
+                false => format!(
+                    "{error}\nBring it back; or give them up: `plimsoll volume remove {name} --lost`"
+                ),
+            }
+        })?;
+        let pool = self.settings.lock().kv_pool().name.clone();
+        let mut told = vec![format!(
+            "volume {name}: is the pool's no more ({pool}); {} objects were only there and are lost",
+            gone.len()
+        )];
+        told.extend(gone.iter().map(|name| format!("lost: {name}")));
+        Ok(self.has_left(name, told))
+    }
+
+    /// Goes on without a volume, and says what the settings have to say.
+    fn has_left(&self, name: &str, mut told: Vec<String>) -> Changed {
         let mut next = self.settings.lock().clone();
         next.remove_volume(name);
+        let pool = next.kv_pool().name.clone();
         let settings = format!(
             "[pool.{pool}]\nvolumes = {}\n\n# and no section [volume.{name}]\n",
             toml::Value::from(next.kv_pool().volumes.clone())
         );
-        let mut told =
-            vec![format!("volume {name}: left pool {pool}, nothing of the pool is on it")];
         told.extend(self.go_by(next));
         tracing::info!("volume {name} left pool {pool}");
-        Ok(Changed { told, settings })
+        Changed { told, settings }
     }
 
     fn member(&self, name: &str) -> Result<VolumeId, String> {

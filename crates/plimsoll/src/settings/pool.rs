@@ -1,5 +1,7 @@
 //! `[pool.<name>]`: several volumes as one.
 
+use std::time::Duration;
+
 use policy::placement::Stripe;
 use policy::units::KIB;
 
@@ -14,6 +16,8 @@ pub(super) const KEYS: &[&str] = &[
     "chunk",
     "overlap",
     "volumes",
+    "copies",
+    "repair_after",
     migration::KEYS[0],
     migration::KEYS[1],
     migration::KEYS[2],
@@ -26,7 +30,10 @@ pub(crate) struct Pool {
     pub(crate) name: String,
     /// Where objects go. Default: by overlap.
     pub(crate) placement: Placement,
-    /// Whether tables that are read a lot are copied.
+    /// How many copies of everything it keeps. Default: 1.
+    pub(crate) copies: usize,
+    /// Whether tables that are read a lot are copied; and how long a volume may not answer before what it
+    /// holds is copied from elsewhere. Default: 10 min.
     pub(crate) migration: Migration,
     /// The names of its volumes.
     pub(crate) volumes: Vec<String>,
@@ -81,6 +88,10 @@ impl Placement {
     }
 }
 
+/// As many copies as anybody could want: each costs as many writes, and as much room.
+const COPIES_MAX: u64 = 4;
+/// What does not answer for a day is lost.
+const REPAIR_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Large chunks keep one I/O on one volume; small ones spread a single table's reads.
 const CHUNK: u64 = 256 * KIB;
 /// Every word for a placement.
@@ -126,8 +137,16 @@ impl Pool {
         let named = section.require("volumes", accepted)?.list(accepted)?;
         let known: Vec<_> = volumes.iter().map(|volume| volume.name.as_str()).collect();
         let volumes = named.iter().map(|field| Ok(field.word(&known)?.to_owned()));
-        let migration = Migration::read(section)?;
-        Ok(Self { name, placement, migration, volumes: volumes.collect::<Result<_, _>>()? })
+        let volumes = volumes.collect::<Result<_, _>>()?;
+        let copies = section.get("copies").map_or(Ok(1), |field| field.number(1..=COPIES_MAX))?;
+        let mut migration = Migration::read(section)?;
+        if let Some(field) = section.get("repair_after") {
+            migration.terms.silence_max = field
+                .parsed("a duration from \"0s\" to \"24h\"", |text| {
+                    units::duration(text).filter(|time| *time <= REPAIR_AFTER_MAX)
+                })?;
+        }
+        Ok(Self { name, placement, copies: copies as usize, migration, volumes })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
@@ -147,6 +166,9 @@ impl Pool {
             Entry::new(&section, "placement", format_args!("{placement:?}")),
         ];
         entries.extend(more);
+        let repair_after = units::show_duration(self.migration.terms.silence_max);
+        entries.push(Entry::new(&section, "copies", self.copies));
+        entries.push(Entry::new(&section, "repair_after", repair_after));
         entries.extend(self.migration.entries(&section));
         entries.push(Entry::new(&section, "volumes", toml::Value::from(self.volumes.clone())));
         entries

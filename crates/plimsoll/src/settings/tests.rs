@@ -112,6 +112,8 @@ const MISTAKES: &[(&str, &[(&str, &str)])] = &[
             ("\"spread\"", "\"spread\"\nplacement = \"least-overlap\"\noverlap = \"much\""),
             ("\"spread\"", "\"spread\"\nchunk = \"64KiB\""),
             ("\"spread\"", "\"spread\"\nmigrate = \"always\""),
+            ("\"spread\"", "\"spread\"\ncopies = 0"),
+            ("\"spread\"", "\"spread\"\nrepair_after = \"2d\""),
             ("\"spread\"", "\"spread\"\nmigrate_interval = \"100ms\""),
             ("\"spread\"", "\"spread\"\nmigrate_copies_max = 0"),
             ("[kv]", "[pool.other]\nvolumes = [\"b\"]\n\n[kv]"),
@@ -200,6 +202,8 @@ fn a_short_file_gets_every_default() {
         layout = "spread"
         placement = "least-overlap"
         overlap = "count"
+        copies = 1
+        repair_after = "10m"
         migrate = "level"
         migrate_interval = "10s"
         migrate_copies_max = 4
@@ -265,6 +269,8 @@ fn the_effective_settings_are_a_file_that_says_the_same() {
         placement = "stripe"
         chunk = "64KiB"
         volumes = ["b", "a", "c"]
+        copies = 2
+        repair_after = "30s"
         migrate = "tango"
         migrate_interval = "30s"
         migrate_copies_max = 2

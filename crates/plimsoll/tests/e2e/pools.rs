@@ -275,6 +275,82 @@ fn without_a_volume_its_tables_are_named_and_it_serves_or_says_why() {
     server.stop();
 }
 
+/// Whether everything has two copies now.
+fn all_have_two(server: &Server) -> bool {
+    let list: Value = serde_json::from_str(&server.admin("GET /volumes").1).expect("JSON");
+    list["short_objects"] == 0
+}
+
+/// What was short of two copies when the server looked.
+fn short_objects(server: &Server) -> u64 {
+    let figures: Value = serde_json::from_str(&server.admin("GET /figures").1).expect("JSON");
+    figures["copies"]["short_objects"].as_u64().expect("a number")
+}
+
+/// Asks again until it is so. The server looks every ten seconds at least.
+fn until(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn with_two_copies_a_volume_lost_under_load_is_not_missed_and_made_up_for() {
+    let place = Place::new();
+    let two = "[pool.main]\ncopies = 2\nrepair_after = \"1s\"\n";
+    place.write(&settings(&place, &["s1", "s2"], "").replace("[pool.main]\n", two));
+    let server = place.serve();
+    store(&mut server.client(), 1);
+    until(|| all_have_two(&server));
+    assert!(tables(&place, "s1") > 0 && tables(&place, "s2") > 0);
+
+    // It goes while everybody works.
+    let address = server.redis;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || store(&mut Client::connect(address), 2));
+        let reader = scope.spawn(move || read(&mut Client::connect(address)));
+        std::fs::rename(place.path("s2"), place.path("elsewhere")).expect("a rename");
+        writer.join().expect("every write is answered well");
+        for (key, reply) in reader.join().expect("it reads").into_iter().enumerate() {
+            assert!(reply == value(key, 1) || reply == value(key, 2), "key {key}: {reply:.200}");
+        }
+    });
+    check_all(&mut server.client(), 2);
+    until(|| short_objects(&server) > 0);
+    let told = run(&place, &["volume", "list"]);
+    assert!(told.contains("2 copies of everything, but of "), "{told}");
+    assert!(run(&place, &["top", "--once", "--every", "100ms"]).contains(" short_objects "));
+    server.kill();
+
+    // It opens with one volume of two, for that is where the manifest went. A simulated volume's directory
+    // would be made.
+    let file = std::fs::read_to_string(place.file()).expect("it is there");
+    place.write(&file.replace("path = \"s2\"\nsimulate = true\n", "path = \"s2\"\n"));
+    let server = place.serve();
+    check_all(&mut server.client(), 2);
+    let add = ["volume", "add", "s3", "--path", "s3", "--contract", "unlimited"];
+    run(&place, &[&add[..], &["--set", "simulate=true", "--write"]].concat());
+    until(|| all_have_two(&server));
+    let told = run(&place, &["volume", "list"]);
+    assert!(told.contains("2 copies of everything\n"), "{told}");
+    let told = run(&place, &["volume", "remove", "s2", "--write"]);
+    assert!(told.contains("0 objects were only there"), "{told}");
+    store(&mut server.client(), 3);
+    check_all(&mut server.client(), 3);
+    until(|| all_have_two(&server));
+    server.stop();
+    std::fs::remove_dir_all(place.path("elsewhere")).expect("it was there");
+    let checked = run(&place, &["check", "--scrub"]);
+    assert!(checked.contains("scrub: ") && !checked.contains("s2"), "{checked}");
+    // Either of them has everything.
+    std::fs::remove_dir_all(place.path("s3")).expect("it was there");
+    let file = std::fs::read_to_string(place.file()).expect("it is there");
+    place.write(&file.replace("simulate = true\n", ""));
+    let server = place.serve();
+    check_all(&mut server.client(), 3);
+    server.stop();
+}
+
 /// What is served while a volume with so many tables is away.
 fn without(place: &Place, server: &Server, volume: &str, lost: usize) {
     let replies = read(&mut server.client());
@@ -288,4 +364,9 @@ fn without(place: &Place, server: &Server, volume: &str, lost: usize) {
     let away = &list(place)[volume];
     let lost = Some(lost as u64);
     assert_eq!((away["state"].as_str(), away["objects"].as_u64()), (Some("away"), lost));
+    // Nothing is given up unless somebody says so.
+    let refused = refused(place, &["volume", "remove", volume]);
+    assert!(refused.contains("--lost"), "{refused}");
+    let named = refused.lines().filter(|line| line.trim().ends_with(".sst"));
+    assert_eq!(Some(named.count() as u64), lost, "{refused}");
 }

@@ -212,7 +212,11 @@ impl Copies {
         page.counters("copies_failed", "Copies that came to nothing", by_why(&self.failed))?;
         page.gauge("copies_planned", "Copies planned and not begun", self.planned)?;
         page.gauge("copies_in_flight", "Copies being made", self.in_flight)?;
-        page.counters("copies_skipped", "What was not planned, by why", by_why(&self.skipped))
+        page.counters("copies_skipped", "What was not planned, by why", by_why(&self.skipped))?;
+        page.gauge("copies_promised", "Copies that everything shall have", self.promised)?;
+        page.gauge("copies_short_objects", "Objects with fewer of them", self.short_objects)?;
+        page.gauge("copies_short_bytes", "Bytes of these objects", self.short_bytes)?;
+        page.gauge("unreadable_objects", "Objects with no copy to read", self.unreadable_objects)
     }
 }
 

@@ -10,7 +10,8 @@
 //! | `POST /volumes` | takes a [`volumes::New`] into the pool: 200 and [`volumes::Changed`] |
 //! | `POST /volumes/NAME/drain` | begins to empty it, and goes on by itself: 202 and a [`volumes::Volume`] |
 //! | `POST /volumes/NAME/keep` | ends that, and lets it take new tables again: 200 and a [`volumes::Volume`] |
-//! | `DELETE /volumes/NAME` | takes it, empty, out of the pool: 200 and [`volumes::Changed`] |
+//! | `DELETE /volumes/NAME` | takes it, empty, out of the pool, or away with nothing that is only there: 200 and [`volumes::Changed`] |
+//! | `DELETE /volumes/NAME/lost` | takes one that is away out of the pool, with all that was only there: 200 and [`volumes::Changed`] |
 //!
 //! What cannot be done to volumes is answered with 409 and [`volumes::Refused`].
 //!
@@ -73,11 +74,12 @@ pub trait Control: Send + Sync {
     /// As [`Control::add_volume`].
     fn keep_volume(&self, name: &str) -> Result<Volume, String>;
 
-    /// Takes a volume out of the pool that was emptied. Durable on return.
+    /// Takes a volume out of the pool that was emptied, or that is away and of which all is elsewhere; if
+    /// `lost`, one that is away, with what was only there. Durable on return.
     ///
     /// # Errors
     /// As [`Control::add_volume`].
-    fn remove_volume(&self, name: &str) -> Result<Changed, String>;
+    fn remove_volume(&self, name: &str, lost: bool) -> Result<Changed, String>;
 }
 
 /// How things are.
@@ -124,6 +126,7 @@ fn router(admin: Admin) -> Router {
         .route("/volumes/{name}", delete(remove_volume))
         .route("/volumes/{name}/drain", post(drain_volume))
         .route("/volumes/{name}/keep", post(keep_volume))
+        .route("/volumes/{name}/lost", delete(remove_lost_volume))
         .layer(middleware::from_fn(refuse_pages))
         .with_state(admin)
 }
@@ -168,7 +171,11 @@ async fn keep_volume(State(admin): State<Admin>, Path(name): Path<String>) -> Re
 }
 
 async fn remove_volume(State(admin): State<Admin>, Path(name): Path<String>) -> Response {
-    answer(StatusCode::OK, blocking(move || admin.control.remove_volume(&name)).await)
+    answer(StatusCode::OK, blocking(move || admin.control.remove_volume(&name, false)).await)
+}
+
+async fn remove_lost_volume(State(admin): State<Admin>, Path(name): Path<String>) -> Response {
+    answer(StatusCode::OK, blocking(move || admin.control.remove_volume(&name, true)).await)
 }
 
 fn answer<T: Serialize>(good: StatusCode, done: Result<T, String>) -> Response {

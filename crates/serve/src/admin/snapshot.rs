@@ -28,8 +28,32 @@ pub struct Snapshot {
     /// Blocks asked of the store's cache, by what answered: `volume` is a miss. Empty without a cache.
     #[serde(default)]
     pub cache_reads: BTreeMap<String, u64>,
+    /// Copies of tables; none if nobody makes any.
+    #[serde(default)]
+    pub copies: Option<Copies>,
     /// The door for Redis clients, if it has one.
     pub resp: Option<Resp>,
+}
+
+/// Copies of tables that a pool makes, and what is short of those it promises.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Copies {
+    /// Copies made, by what for.
+    pub made: BTreeMap<String, u64>,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Copies that are planned and were not begun.
+    pub planned: u64,
+    /// Copies that are being made.
+    pub in_flight: u64,
+    /// Copies of everything that the pool promises.
+    pub promised: u64,
+    /// Objects with fewer of them on volumes that are here and stay.
+    pub short_objects: u64,
+    /// Their bytes.
+    pub short_bytes: u64,
+    /// Objects of which no copy can be read.
+    pub unreadable_objects: u64,
 }
 
 /// A device volume against its line.
@@ -108,6 +132,7 @@ impl Snapshot {
             memory_store_max_bytes: memory.store_max,
             volumes: figures.volumes().into_iter().map(Volume::from).collect(),
             cache_reads: reads.collect(),
+            copies: figures.copies().map(Copies::from),
             resp: admin.resp.as_ref().map(|door| Resp::of(&door.stats)),
         }
     }
@@ -130,6 +155,22 @@ impl From<figures::Volume> for Volume {
             size_bytes: volume.space.map(|space| space.total),
             free_bytes: volume.space.map(|space| space.free),
             classes: volume.classes.iter().map(Class::from).collect(),
+        }
+    }
+}
+
+impl From<figures::Copies> for Copies {
+    fn from(copies: figures::Copies) -> Self {
+        let made = copies.made.into_iter().map(|(why, count)| (why.to_owned(), count));
+        Self {
+            made: made.collect(),
+            bytes: copies.bytes,
+            planned: copies.planned,
+            in_flight: copies.in_flight,
+            promised: copies.promised,
+            short_objects: copies.short_objects,
+            short_bytes: copies.short_bytes,
+            unreadable_objects: copies.unreadable_objects,
         }
     }
 }

@@ -9,6 +9,18 @@ pub struct List {
     pub pool: String,
     /// Its volumes, in the order it took them in.
     pub volumes: Vec<Volume>,
+    /// Copies of everything that it promises.
+    #[serde(default)]
+    pub copies: u64,
+    /// Objects with fewer of them on volumes that are here and stay.
+    #[serde(default)]
+    pub short_objects: u64,
+    /// Their bytes.
+    #[serde(default)]
+    pub short_bytes: u64,
+    /// Objects of which no copy can be read: what they were on is away, or lost.
+    #[serde(default)]
+    pub unreadable_objects: u64,
 }
 
 /// A volume of the pool.

@@ -6,6 +6,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Widget};
+use serve::admin::snapshot::Copies;
 
 use super::view::{Row, Sort, View, Waiting};
 
@@ -31,8 +32,6 @@ const WAIT: usize = 6;
 /// How many columns what is queued gets.
 const QUEUED: usize = 6;
 const BAR_MIN: usize = 4;
-/// Lines above the volumes, and below.
-const AROUND: usize = 4 + 1;
 
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -41,7 +40,8 @@ impl Widget for Screen {
     fn render(self, area: Rect, buffer: &mut Buffer) {
         let (width, height) = (usize::from(area.width), usize::from(area.height));
         let mut lines = self.heading(width);
-        let room = height.saturating_sub(AROUND);
+        // The heading of the columns is above the volumes, too, and the keys are below.
+        let room = height.saturating_sub(lines.len() + 2);
         let rows = &self.view.rows;
         // One line less where one has to say that there are more.
         let shown = if rows.len() > room { room.saturating_sub(1) } else { rows.len() };
@@ -84,8 +84,29 @@ impl Screen {
             let commands = count(view.commands);
             store = format!("{commands} commands a second  {clients} clients  {store}");
         }
-        vec![Line::from(first), Line::raw(volumes), Line::raw(store)]
+        let mut lines = vec![Line::from(first), Line::raw(volumes), Line::raw(store)];
+        lines.extend(view.copies.as_ref().and_then(copies));
+        lines
     }
+}
+
+/// What is going on with copies, while anything is.
+fn copies(of: &Copies) -> Option<Line<'static>> {
+    let Copies { planned, in_flight, promised, short_objects, short_bytes, .. } = of;
+    if planned + in_flight + short_objects + of.unreadable_objects == 0 {
+        return None;
+    }
+    let mut text = format!("copies: {in_flight} being made, {planned} planned");
+    if *short_objects > 0 {
+        let bytes = Bytes(*short_bytes);
+        text.push_str(&format!("; {short_objects} objects ({bytes}) have fewer than {promised}"));
+    }
+    if of.unreadable_objects > 0 {
+        text.push_str(&format!("; {} cannot be read", of.unreadable_objects));
+    }
+    let amiss = short_objects + of.unreadable_objects > 0;
+    let style = if amiss { Style::new().fg(Color::Yellow) } else { Style::new() };
+    Some(Line::styled(text, style))
 }
 
 /// How wide everything is.
@@ -235,11 +256,11 @@ mod tests {
             "plimsoll top  127.0.0.1:9180  up 1m 42s                                         "
             "4450 I/Os a second  (waits: mean ms by class; queue: now)                       "
             "10000 commands a second  5 clients  memory 96 MiB of 128 MiB  hits 90 %         "
+            "copies: 2 being made, 12 planned; 14 objects (800 MiB) have fewer than 2        "
             "volume                          used         IOPS weight  comm  user  back queue"
             "s1     ███████████████████████▌  98%    2940/3000   1.04   0.1   2.4    30    38"
             "s2     ████████████              50%    1500/3000   0.31     -     -     0      "
             "s3                                 -         10/-      -     -     -     0      "
-            "                                                                                "
             "                                                                                "
             "                                                                                "
             "                                                                                "
@@ -265,11 +286,12 @@ mod tests {
         check(
             screen(Some("paused")),
             100,
-            7,
+            8,
             &expect![[r#"
             "plimsoll top  127.0.0.1:9180  up 1m 42s  paused                                                     "
             "4450 I/Os a second  (waits: mean ms by class; queue: now)                                           "
             "10000 commands a second  5 clients  memory 96 MiB of 128 MiB  hits 90 %                             "
+            "copies: 2 being made, 12 planned; 14 objects (800 MiB) have fewer than 2                            "
             "volume                                        used         IOPS weight  free  comm  user  back queue"
             "s1     █████████████████████████████████████▎  98%    2940/3000   1.04   75%   0.1   2.4    30    38"
             "and 2 more: the window is too low                                                                   "
@@ -289,7 +311,7 @@ mod tests {
     fn who_is_over_the_line_is_red() {
         let terminal = drawn(screen(None), 80, 24);
         let color = |row| terminal.backend().buffer()[(8, row)].fg;
-        assert_eq!((color(4), color(5)), (Color::Cyan, Color::Red));
+        assert_eq!((color(3), color(5), color(6)), (Color::Yellow, Color::Cyan, Color::Red));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 
 use std::fmt::Display;
 
+use serve::admin::snapshot::Copies;
+
 use super::view::{Row, View};
 
 /// All of it.
@@ -25,14 +27,20 @@ pub(super) fn lines(view: &View) -> String {
 
 fn summary(view: &View) -> String {
     let (held, most) = view.memory;
+    let copies = |figure: fn(&Copies) -> u64| shown(view.copies.as_ref().map(figure));
     format!(
         "# uptime_s {:.0} seconds {} commands_per_s {} clients {} hit_ratio {} memory_bytes {held} \
-         memory_max_bytes {most}\n",
+         memory_max_bytes {most} copies_in_flight {} copies_planned {} short_objects {} \
+         unreadable_objects {}\n",
         view.uptime_s,
         or_dash(view.seconds, 1),
         or_dash(view.commands, 0),
         shown(view.clients),
         or_dash(view.hits, 3),
+        copies(|copies| copies.in_flight),
+        copies(|copies| copies.planned),
+        copies(|copies| copies.short_objects),
+        copies(|copies| copies.unreadable_objects),
     )
 }
 
@@ -97,7 +105,7 @@ mod tests {
         let (before, now) = pictures();
         let text = lines(&View::between(Some(&before), &now));
         expect![[r#"
-            # uptime_s 102 seconds 2.0 commands_per_s 10000 clients 5 hit_ratio 0.900 memory_bytes 100663296 memory_max_bytes 134217728
+            # uptime_s 102 seconds 2.0 commands_per_s 10000 clients 5 hit_ratio 0.900 memory_bytes 100663296 memory_max_bytes 134217728 copies_in_flight 2 copies_planned 12 short_objects 14 unreadable_objects 0
             volume iops paid_iops bytes_per_s used  over weight free_bytes  queued commit_wait_ms foreground_wait_ms background_wait_ms
             s1     2940 3000      12042240    0.980 0    1.040  48318382080 38     0.100          2.400              30.000
             s2     1500 3000      6144000     0.500 1    0.310  48318382080 0      -              -                  -

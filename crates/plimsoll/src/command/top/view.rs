@@ -1,7 +1,7 @@
 //! What happened between two pictures of a program.
 
 use serve::admin::Snapshot;
-use serve::admin::snapshot::{Class, Volume};
+use serve::admin::snapshot::{Class, Copies, Volume};
 
 /// What there is to show.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,6 +19,9 @@ pub(super) struct View {
     pub(super) hits: Option<f64>,
     /// Bytes the store's memory holds, and may hold.
     pub(super) memory: (u64, u64),
+    /// Copies of tables that are made, and what is short of those that are promised; none if nobody makes
+    /// any.
+    pub(super) copies: Option<Copies>,
     /// A row for each volume.
     pub(super) rows: Vec<Row>,
 }
@@ -116,6 +119,7 @@ impl View {
             clients: now.resp.as_ref().map(|door| door.clients),
             hits: hits(before, now),
             memory: (now.memory_store_bytes, now.memory_store_max_bytes),
+            copies: now.copies.clone(),
             rows: rows.collect(),
         }
     }
@@ -282,6 +286,14 @@ pub(super) mod tests {
         now.cache_reads =
             [("passive".into(), 250), ("prefetched".into(), 30), ("volume".into(), 70)].into();
         now.resp = Some(Resp { clients: 5, commands: 21_000, errors: 0 });
+        now.copies = Some(Copies {
+            planned: 12,
+            in_flight: 2,
+            promised: 2,
+            short_objects: 14,
+            short_bytes: 800 << 20,
+            ..Copies::default()
+        });
         (before, now)
     }
 
