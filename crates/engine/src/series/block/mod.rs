@@ -1,0 +1,136 @@
+//! Blocks: what is stored of sources in a slot, column by column.
+//!
+//! ```text
+//!   block:  key's checksum │ sources and their lengths │ sheet │ sheet │ …
+//!   sheet:  rows │ times │ field, kind, length of each column │ column │ column │ …
+//! ```
+//! The fields of a source are written together and share their times, so these are stored once. One
+//! field is read without decoding the others. Bytes: `docs/format/series.md`.
+
+mod numbers;
+mod sheet;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+pub(super) use self::table::{Column, Table};
+use super::batch::{put_varint, take_varint};
+use super::value::Points;
+
+const MAGIC: [u8; 4] = *b"PlSe";
+const VERSION: u8 = 1;
+const HEAD: usize = 9;
+
+/// The most rows a sheet may have: larger ones are never made, and never believed.
+pub(super) const ROWS_MAX: usize = 1 << 20;
+
+/// What is wrong with a block.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Bad {
+    /// It is no block.
+    Magic,
+    /// It is of a version this program does not know.
+    Version(u8),
+    /// Its checksum is wrong, or it belongs to another key.
+    Checksum,
+    /// Its checksum fits, and what is in it makes no sense: this names where.
+    Sense(&'static str),
+}
+
+impl fmt::Display for Bad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Magic => f.write_str("it is no block"),
+            Self::Version(found) => write!(f, "it has version {found}: use a newer program"),
+            Self::Checksum => f.write_str("its checksum is wrong"),
+            Self::Sense(what) => write!(f, "its {what} make no sense"),
+        }
+    }
+}
+
+/// Encodes what is stored of some sources under a key. Sources ascend, tables are resolved.
+pub(super) fn encode(key: &[u8], sources: &[(u32, Table)]) -> Vec<u8> {
+    let mut directory = Vec::new();
+    let mut sheets = Vec::new();
+    put_varint(&mut directory, sources.len() as u64);
+    let mut last = 0;
+    for (source, table) in sources {
+        let start = sheets.len();
+        sheet::encode(table, &mut sheets);
+        put_varint(&mut directory, u64::from(source - last));
+        put_varint(&mut directory, (sheets.len() - start) as u64);
+        last = *source;
+    }
+    let mut block = Vec::with_capacity(HEAD + directory.len() + sheets.len());
+    block.extend_from_slice(&MAGIC);
+    block.extend_from_slice(&[0; 4]);
+    block.push(VERSION);
+    block.extend_from_slice(&directory);
+    block.extend_from_slice(&sheets);
+    let sum = checksum(key, &block);
+    block[4..8].copy_from_slice(&sum.to_le_bytes());
+    block
+}
+
+fn checksum(key: &[u8], block: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(key), &block[8..])
+}
+
+/// A block that was read and has the right checksum.
+pub(super) struct Block<'a> {
+    sheets: Vec<(u32, &'a [u8])>,
+}
+
+impl<'a> Block<'a> {
+    /// Opens what was stored under a key.
+    pub(super) fn open(key: &[u8], bytes: &'a [u8]) -> Result<Self, Bad> {
+        if bytes.len() < HEAD || bytes[..4] != MAGIC {
+            return Err(Bad::Magic);
+        }
+        if !super::sum_fits(checksum(key, bytes), &bytes[4..8]) {
+            return Err(Bad::Checksum);
+        }
+        if bytes[8] != VERSION {
+            return Err(Bad::Version(bytes[8]));
+        }
+        let mut rest = &bytes[HEAD..];
+        let count = take_varint(&mut rest).ok_or(Bad::Sense("sources"))?;
+        let mut lens = Vec::new();
+        let mut source = 0u32;
+        for _ in 0..count {
+            let step = take_varint(&mut rest).and_then(|step| u32::try_from(step).ok());
+            let next =
+                step.and_then(|step| source.checked_add(step)).ok_or(Bad::Sense("sources"))?;
+            let len = take_varint(&mut rest).ok_or(Bad::Sense("sources"))?;
+            lens.push((next, usize::try_from(len).map_err(|_| Bad::Sense("sources"))?));
+            source = next;
+        }
+        let mut sheets = Vec::with_capacity(lens.len());
+        for (source, len) in lens {
+            let (sheet, behind) = rest.split_at_checked(len).ok_or(Bad::Sense("lengths"))?;
+            sheets.push((source, sheet));
+            rest = behind;
+        }
+        Ok(Self { sheets })
+    }
+
+    /// Which sources it holds something of.
+    pub(super) fn sources(&self) -> impl Iterator<Item = u32> {
+        self.sheets.iter().map(|(source, _)| *source)
+    }
+
+    /// The points of a field; none if there is nothing of it.
+    pub(super) fn points(&self, source: u32, field: u16) -> Result<Option<Points>, Bad> {
+        match self.sheets.binary_search_by_key(&source, |(source, _)| *source) {
+            Ok(at) => sheet::points(self.sheets[at].1, field),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Everything in it.
+    pub(super) fn tables(&self) -> Result<Vec<(u32, Table)>, Bad> {
+        self.sheets.iter().map(|(source, sheet)| Ok((*source, sheet::decode(sheet)?))).collect()
+    }
+}
