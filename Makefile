@@ -6,7 +6,7 @@ VENV    := target/venv
 # One selection everywhere: another one resolves other features and compiles RocksDB again (docs/adr/0001).
 ALL     := --release --locked --workspace
 # Packages that do not link RocksDB have benches of their own.
-CRITERION := -p policy -p pool -p serve -p volume
+CRITERION := -p engine -p policy -p pool -p serve -p volume
 
 export PATH := $(TOOLS)/bin:$(PATH)
 

@@ -11,6 +11,7 @@ mod batch;
 mod block;
 mod memory;
 mod select;
+pub mod store;
 mod value;
 
 use std::future::Future;

@@ -223,6 +223,18 @@ impl Values {
         }
     }
 
+    /// Appends values of another column of the same kind.
+    pub(crate) fn extend_from(&mut self, other: &Self, range: std::ops::Range<usize>) {
+        match (self, other) {
+            (Self::Float(into), Self::Float(from)) => into.extend_from_slice(&from[range]),
+            (Self::Integer(into), Self::Integer(from)) => into.extend_from_slice(&from[range]),
+            (Self::Unsigned(into), Self::Unsigned(from)) => into.extend_from_slice(&from[range]),
+            (Self::Boolean(into), Self::Boolean(from)) => into.extend_from_slice(&from[range]),
+            (Self::Text(into), Self::Text(from)) => into.extend_from_slice(&from[range]),
+            (into, from) => panic!("{}s in a column of {}s", from.kind(), into.kind()),
+        }
+    }
+
     /// Lets go of all but the first `len`.
     pub fn truncate(&mut self, len: usize) {
         each!(self, column => column.truncate(len));

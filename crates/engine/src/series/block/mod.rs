@@ -15,7 +15,9 @@ mod tests;
 
 use std::fmt;
 
-pub(super) use self::table::{Column, Table};
+#[cfg(test)]
+use self::table::Column;
+pub(super) use self::table::Table;
 use super::batch::{put_varint, take_varint};
 use super::value::Points;
 
@@ -114,11 +116,6 @@ impl<'a> Block<'a> {
             rest = behind;
         }
         Ok(Self { sheets })
-    }
-
-    /// Which sources it holds something of.
-    pub(super) fn sources(&self) -> impl Iterator<Item = u32> {
-        self.sheets.iter().map(|(source, _)| *source)
     }
 
     /// The points of a field; none if there is nothing of it.

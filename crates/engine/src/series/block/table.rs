@@ -71,9 +71,7 @@ impl Table {
                 None => self.columns.push(Column { rows: Some(rows), ..column }),
                 Some(mine) => {
                     mine.spell_out().extend(rows);
-                    for at in 0..count {
-                        mine.values.push(column.values.get(at));
-                    }
+                    mine.values.extend_from(&column.values, 0..count);
                 }
             }
         }
@@ -185,9 +183,7 @@ impl Table {
                 .take_while(|&value| (column.row(value) as usize) < at)
                 .count();
             let mut values = Values::new(column.values.kind());
-            for value in count..column.values.len() {
-                values.push(column.values.get(value));
-            }
+            values.extend_from(&column.values, count..column.values.len());
             column.values.truncate(count);
             let rows = column.rows.as_mut().map(|rows| {
                 rows.split_off(count).into_iter().map(|row| row - at as u32).collect::<Vec<_>>()
@@ -209,7 +205,7 @@ impl Column {
         let mut values = Values::new(self.values.kind());
         let mut rows = Vec::new();
         for (row, &at) in chosen.iter().enumerate().filter(|&(_, &at)| at != u32::MAX) {
-            values.push(self.values.get(at as usize));
+            values.extend_from(&self.values, at as usize..at as usize + 1);
             rows.push(row as u32);
         }
         self.values = values;

@@ -1,0 +1,609 @@
+//! What is known of databases, measurements, fields and sources, in memory, with an inverted index.
+//!
+//! A source is a list of *pairs*: a tag of a measurement with a value, by number. A pair knows its sources.
+//! So a source takes four bytes for each tag, and a few more in the lists of its pairs.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+
+use super::index::{Lookup, Posting, Symbols, difference, intersection, union};
+use crate::series::batch::{Strings, shape_fields};
+use crate::series::memory::no_database;
+use crate::series::{Info, Kind, Predicate, Reason, Result, Selector, SeriesId, Test};
+
+/// How many sources share a record of the catalogue.
+pub(super) const PAGE: u32 = 1024;
+/// No buffer, or no segment.
+pub(super) const NONE: u32 = u32::MAX;
+
+#[derive(Debug, Default)]
+pub(super) struct Catalogue {
+    pub(super) databases: BTreeMap<String, DatabaseFacts>,
+    pub(super) next_database: u32,
+    pub(super) measurements: BTreeMap<u32, Measurement>,
+    pub(super) next_measurement: u32,
+    by_name: HashMap<(u32, Arc<str>), u32>,
+    symbols: Symbols,
+    pairs: Vec<Pair>,
+    pair_lookup: Lookup,
+    /// Each source's measurement, then its pairs.
+    keys: Vec<u32>,
+    pub(super) sources: Vec<Source>,
+    source_lookup: Lookup,
+    pub(super) shapes: Vec<Shape>,
+    pub(super) sets: Vec<Arc<[u16]>>,
+    set_ids: HashMap<Arc<[u16]>, u32>,
+    /// How many series there are.
+    pub(super) series: u64,
+    pub(super) dirty_measurements: BTreeSet<u32>,
+    pub(super) dirty_pages: BTreeSet<u32>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct DatabaseFacts {
+    pub(super) id: u32,
+    pub(super) keep: Option<Duration>,
+    /// The latest time of a point.
+    pub(super) newest: i64,
+}
+
+impl DatabaseFacts {
+    /// Points before this time are gone. A clock that jumps ahead takes nothing away, and neither does a
+    /// point from the future: only both do.
+    pub(super) fn cutoff(&self, wall: Duration) -> i64 {
+        let Some(keep) = self.keep else { return i64::MIN };
+        let now = i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX).min(self.newest);
+        now.saturating_sub(i64::try_from(keep.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Measurement {
+    pub(super) database: u32,
+    pub(super) name: Arc<str>,
+    pub(super) fields: Vec<(Arc<str>, Kind)>,
+    field_ids: HashMap<Arc<str>, u16>,
+    shape_ids: HashMap<Box<[u8]>, u32>,
+    all: Option<Posting>,
+    /// The pairs of each tag.
+    tags: BTreeMap<u32, Vec<u32>>,
+}
+
+#[derive(Debug)]
+struct Pair {
+    measurement: u32,
+    key: u32,
+    value: u32,
+    sources: Posting,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source {
+    /// Where it begins in the keys; [`NONE`] if there is no such source.
+    start: u32,
+    tags: u16,
+    /// Which fields it has.
+    pub(super) set: u32,
+    /// Its buffer.
+    pub(super) buffer: u32,
+    /// The segment of the log that told last what it is.
+    pub(super) told: u32,
+}
+
+const NOBODY: Source = Source { start: NONE, tags: 0, set: 0, buffer: NONE, told: NONE };
+
+/// Fields of a row, in its order.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    pub(super) measurement: u32,
+    pub(super) columns: Arc<[(u16, Kind)]>,
+    pub(super) set: u32,
+    pub(super) told: u32,
+}
+
+fn pair_hash(measurement: u32, key: u32, value: u32) -> u64 {
+    let mut hasher = Xxh3::new();
+    for part in [measurement, key, value] {
+        hasher.update(&part.to_le_bytes());
+    }
+    hasher.digest()
+}
+
+/// Of a source's tags as they are in keys.
+fn source_hash(measurement: u32, tags: &[u8]) -> u64 {
+    xxh3_64_with_seed(tags, u64::from(measurement))
+}
+
+impl Catalogue {
+    /// Which measurement of a database this is, made if need be.
+    pub(super) fn measurement(&mut self, database: u32, name: &str) -> u32 {
+        let name: Arc<str> = name.into();
+        if let Some(&found) = self.by_name.get(&(database, Arc::clone(&name))) {
+            return found;
+        }
+        let id = self.next_measurement;
+        self.define_measurement(id, database, &name);
+        self.dirty_measurements.insert(id);
+        id
+    }
+
+    /// A measurement as it was told by a log or a page.
+    pub(super) fn define_measurement(&mut self, id: u32, database: u32, name: &str) {
+        let name: Arc<str> = name.into();
+        self.by_name.insert((database, Arc::clone(&name)), id);
+        self.measurements.entry(id).or_insert_with(|| Measurement {
+            database,
+            name,
+            fields: Vec::new(),
+            field_ids: HashMap::new(),
+            shape_ids: HashMap::new(),
+            all: None,
+            tags: BTreeMap::new(),
+        });
+        self.next_measurement = self.next_measurement.max(id + 1);
+    }
+
+    /// A field as it was told; says whether that fits what is known.
+    pub(super) fn define_field(
+        &mut self,
+        measurement: u32,
+        field: u16,
+        name: &str,
+        kind: Kind,
+    ) -> bool {
+        let Some(of) = self.measurements.get_mut(&measurement) else { return false };
+        let at = usize::from(field);
+        if let Some((known, had)) = of.fields.get(at).filter(|(known, _)| !known.is_empty()) {
+            return **known == *name && *had == kind;
+        }
+        // Where a log failed, a field may be told before those that are older.
+        while of.fields.len() <= at {
+            of.fields.push(("".into(), kind));
+        }
+        let name: Arc<str> = name.into();
+        of.fields[at] = (Arc::clone(&name), kind);
+        of.field_ids.insert(name, field);
+        self.dirty_measurements.insert(measurement);
+        true
+    }
+
+    /// The shape of a row, and fields it brings made; or why there is none.
+    pub(super) fn shape(
+        &mut self,
+        measurement: u32,
+        bytes: &[u8],
+    ) -> std::result::Result<u32, Reason> {
+        let of = self.measurements.get_mut(&measurement).expect("a measurement was made");
+        if let Some(&shape) = of.shape_ids.get(bytes) {
+            return Ok(shape);
+        }
+        let mut new = Vec::new();
+        for (name, given) in shape_fields(bytes) {
+            let known = of.field_ids.get(name).map(|&field| of.fields[usize::from(field)].1);
+            let known = known
+                .or_else(|| new.iter().find(|(other, _)| *other == name).map(|&(_, kind)| kind));
+            match known {
+                Some(stored) if stored != given => {
+                    let (measurement, field) = (of.name.to_string(), name.into());
+                    return Err(Reason::Conflict { measurement, field, given, stored });
+                }
+                Some(_) => {}
+                None => new.push((name, given)),
+            }
+        }
+        if of.fields.len() + new.len() > usize::from(u16::MAX) {
+            return Err(Reason::TooManyFields(of.name.to_string()));
+        }
+        let first = of.fields.len();
+        let new: Vec<(String, Kind)> =
+            new.into_iter().map(|(name, kind)| (name.to_string(), kind)).collect();
+        for (at, (name, kind)) in new.into_iter().enumerate() {
+            self.define_field(measurement, (first + at) as u16, &name, kind);
+        }
+        let of = &self.measurements[&measurement];
+        let columns: Vec<(u16, Kind)> =
+            shape_fields(bytes).map(|(name, kind)| (of.field_ids[name], kind)).collect();
+        let shape = self.add_shape(measurement, columns);
+        let of = self.measurements.get_mut(&measurement).expect("it is there");
+        of.shape_ids.insert(bytes.into(), shape);
+        Ok(shape)
+    }
+
+    pub(super) fn add_shape(&mut self, measurement: u32, columns: Vec<(u16, Kind)>) -> u32 {
+        let mut fields: Vec<u16> = columns.iter().map(|(field, _)| *field).collect();
+        fields.sort_unstable();
+        fields.dedup();
+        let set = self.set(fields);
+        self.shapes.push(Shape { measurement, columns: columns.into(), set, told: NONE });
+        self.shapes.len() as u32 - 1
+    }
+
+    /// The number of a set of fields. The first one is empty: new sources have it.
+    pub(super) fn set(&mut self, fields: Vec<u16>) -> u32 {
+        if self.sets.is_empty() {
+            self.sets.push([].into());
+            self.set_ids.insert([].into(), 0);
+        }
+        let fields: Arc<[u16]> = fields.into();
+        if let Some(&set) = self.set_ids.get(&fields) {
+            return set;
+        }
+        self.sets.push(Arc::clone(&fields));
+        let set = self.sets.len() as u32 - 1;
+        self.set_ids.insert(fields, set);
+        set
+    }
+
+    /// The source has these fields, too.
+    pub(super) fn extend(&mut self, source: u32, set: u32) {
+        let had = self.sources[source as usize].set;
+        if had == set {
+            return;
+        }
+        let (old, more) = (&self.sets[had as usize], &self.sets[set as usize]);
+        if more.iter().all(|field| old.binary_search(field).is_ok()) {
+            return;
+        }
+        let mut fields: Vec<u16> = old.iter().chain(more.iter()).copied().collect();
+        fields.sort_unstable();
+        fields.dedup();
+        self.series += (fields.len() - old.len()) as u64;
+        self.sources[source as usize].set = self.set(fields);
+        self.dirty_pages.insert(source / PAGE);
+    }
+
+    /// The source with these tags, as they are in keys.
+    pub(super) fn find_source(&self, measurement: u32, tags: &[u8]) -> Option<u32> {
+        self.source_lookup.get(source_hash(measurement, tags), |source| {
+            let Some((of, known)) = self.source_key(source) else { return false };
+            let mut rest = tags;
+            let mut takes = |text: &str| {
+                let (len, behind) = rest.split_first_chunk::<2>()?;
+                rest = behind.strip_prefix(text.as_bytes())?;
+                (usize::from(u16::from_le_bytes(*len)) == text.len()).then_some(())
+            };
+            let mut known = known.flat_map(|(key, value)| [key, value]);
+            of == measurement && known.all(|text| takes(text).is_some()) && rest.is_empty()
+        })
+    }
+
+    /// A source's tags as they are in keys.
+    pub(super) fn put_tags(&self, source: u32, into: &mut Vec<u8>) {
+        let tags = self.source_key(source).into_iter().flat_map(|(_, tags)| tags);
+        for text in tags.flat_map(|(key, value)| [key, value]) {
+            into.extend_from_slice(&(text.len() as u16).to_le_bytes());
+            into.extend_from_slice(text.as_bytes());
+        }
+    }
+
+    fn find_pair(&self, measurement: u32, key: u32, value: u32) -> Option<u32> {
+        self.pair_lookup.get(pair_hash(measurement, key, value), |pair| {
+            let pair = &self.pairs[pair as usize];
+            (pair.measurement, pair.key, pair.value) == (measurement, key, value)
+        })
+    }
+
+    /// Sources that are made later have ids from `next` on.
+    pub(super) fn pass_over(&mut self, next: u32) {
+        self.sources.resize((next as usize).max(self.sources.len()), NOBODY);
+    }
+
+    /// Whether a source is known.
+    pub(super) fn has_source(&self, source: u32) -> bool {
+        self.sources.get(source as usize).is_some_and(|facts| facts.start != NONE)
+    }
+
+    /// Makes a source with this id. None if there are too many strings or keys.
+    pub(super) fn define_source(
+        &mut self,
+        source: u32,
+        measurement: u32,
+        tags: Strings<'_>,
+    ) -> Option<()> {
+        let mut strings = tags;
+        let mut pairs = Vec::new();
+        while let Some(tag) = strings.next() {
+            let (key, value) = (self.symbols.intern(tag)?, self.symbols.intern(strings.next()?)?);
+            match self.find_pair(measurement, key, value) {
+                Some(pair) => {
+                    self.pairs[pair as usize].sources.push(source);
+                    pairs.push(pair);
+                }
+                None => {
+                    let pair = self.pairs.len() as u32;
+                    let sources = Posting::One(source);
+                    self.pairs.push(Pair { measurement, key, value, sources });
+                    let all = &self.pairs;
+                    self.pair_lookup.insert(pair, |pair| {
+                        let pair = &all[pair as usize];
+                        pair_hash(pair.measurement, pair.key, pair.value)
+                    });
+                    let of = self.measurements.get_mut(&measurement)?;
+                    of.tags.entry(key).or_default().push(pair);
+                    pairs.push(pair);
+                }
+            }
+        }
+        let start = u32::try_from(self.keys.len()).ok().filter(|&start| start != NONE)?;
+        self.keys.push(measurement);
+        self.keys.extend_from_slice(&pairs);
+        self.pass_over(source + 1);
+        self.sources[source as usize] = Source { start, tags: pairs.len() as u16, ..NOBODY };
+        let mut lookup = std::mem::take(&mut self.source_lookup);
+        let mut tags = Vec::new();
+        lookup.insert(source, |source| {
+            tags.clear();
+            self.put_tags(source, &mut tags);
+            source_hash(self.keys[self.sources[source as usize].start as usize], &tags)
+        });
+        self.source_lookup = lookup;
+        let of = self.measurements.get_mut(&measurement)?;
+        match &mut of.all {
+            Some(all) => all.push(source),
+            none => *none = Some(Posting::One(source)),
+        }
+        self.dirty_pages.insert(source / PAGE);
+        Some(())
+    }
+
+    /// The measurement and tags of a source, if there is one.
+    pub(super) fn source_key(
+        &self,
+        source: u32,
+    ) -> Option<(u32, impl Iterator<Item = (&str, &str)>)> {
+        let facts = self.sources.get(source as usize).filter(|facts| facts.start != NONE)?;
+        let start = facts.start as usize;
+        let pairs = &self.keys[start + 1..=start + usize::from(facts.tags)];
+        let text = move |&pair: &u32| {
+            let pair = &self.pairs[pair as usize];
+            (self.symbols.text(pair.key), self.symbols.text(pair.value))
+        };
+        Some((self.keys[start], pairs.iter().map(text)))
+    }
+
+    /// The database of a source.
+    pub(super) fn database_of(&self, source: u32) -> Option<&DatabaseFacts> {
+        let (measurement, _) = self.source_key(source)?;
+        let id = self.measurements.get(&measurement)?.database;
+        self.databases.values().find(|facts| facts.id == id)
+    }
+
+    /// What a series' field holds.
+    pub(super) fn kind_of(&self, source: u32, field: u16) -> Option<Kind> {
+        let (measurement, _) = self.source_key(source)?;
+        let of = self.measurements.get(&measurement)?;
+        Some(of.fields.get(usize::from(field))?.1)
+    }
+
+    /// A database is gone: nothing of it is found any more.
+    pub(super) fn forget_database(&mut self, id: u32) -> Vec<u32> {
+        let gone: Vec<u32> = self
+            .measurements
+            .iter()
+            .filter(|(_, of)| of.database == id)
+            .map(|(&measurement, _)| measurement)
+            .collect();
+        for measurement in &gone {
+            let of = self.measurements.remove(measurement).expect("it was just found");
+            self.by_name.remove(&(id, of.name));
+            self.dirty_measurements.remove(measurement);
+            let mut sources = Vec::new();
+            of.all.iter().for_each(|all| all.collect(&mut sources));
+            for source in sources {
+                let set = self.sources[source as usize].set;
+                self.series -= self.sets[set as usize].len() as u64;
+                self.dirty_pages.insert(source / PAGE);
+            }
+        }
+        gone
+    }
+
+    /// The measurements a selector may want, with the sources it wants of each.
+    pub(super) fn select(&self, selector: &Selector) -> Result<Vec<(u32, Vec<u32>)>> {
+        let database = self
+            .databases
+            .get(&selector.database)
+            .ok_or_else(|| no_database(&selector.database))?;
+        let mut selected = Vec::new();
+        let mut add = |id: u32, of: &Measurement| {
+            let Some(all) = &of.all else { return };
+            let mut sources = Vec::new();
+            all.collect(&mut sources);
+            let wanted = self.holding(of, id, &selector.tags, &sources);
+            if !wanted.is_empty() {
+                selected.push((id, wanted));
+            }
+        };
+        if let Some(Test::Is(name)) = &selector.measurement {
+            if let Some(&id) = self.by_name.get(&(database.id, name.as_str().into())) {
+                add(id, &self.measurements[&id]);
+            }
+            return Ok(selected);
+        }
+        for (&id, of) in &self.measurements {
+            if of.database == database.id && selector.wants_measurement(&of.name) {
+                add(id, of);
+            }
+        }
+        Ok(selected)
+    }
+
+    /// Those of `all` sources of a measurement for which a predicate holds.
+    fn holding(&self, of: &Measurement, id: u32, predicate: &Predicate, all: &[u32]) -> Vec<u32> {
+        match predicate {
+            Predicate::All => all.to_vec(),
+            Predicate::And(parts) => parts.iter().fold(all.to_vec(), |left, part| {
+                if left.is_empty() {
+                    left
+                } else {
+                    intersection(&left, &self.holding(of, id, part, all))
+                }
+            }),
+            Predicate::Or(parts) => parts
+                .iter()
+                .fold(Vec::new(), |found, part| union(found, self.holding(of, id, part, all))),
+            Predicate::Not(part) => difference(all, &self.holding(of, id, part, all)),
+            Predicate::Tag(key, test) => {
+                let key = self.symbols.find(key);
+                let pairs = key.and_then(|key| of.tags.get(&key)).map_or(&[][..], Vec::as_slice);
+                // Sources without the tag have an empty one: if that passes, those that fail are taken away.
+                let missing = test.passes("");
+                let mut found = Vec::new();
+                if let (Test::Is(value), false, Some(key)) = (test, missing, key) {
+                    let value = self.symbols.find(value);
+                    if let Some(pair) = value.and_then(|value| self.find_pair(id, key, value)) {
+                        self.pairs[pair as usize].sources.collect(&mut found);
+                    }
+                    return found;
+                }
+                for &pair in pairs {
+                    let pair = &self.pairs[pair as usize];
+                    if test.passes(self.symbols.text(pair.value)) != missing {
+                        pair.sources.collect(&mut found);
+                    }
+                }
+                found.sort_unstable();
+                if missing { difference(all, &found) } else { found }
+            }
+        }
+    }
+
+    /// The fields of a source that are wanted.
+    pub(super) fn wanted_fields(
+        &self,
+        selector: &Selector,
+        of: &Measurement,
+        source: u32,
+    ) -> Vec<u16> {
+        let set = &self.sets[self.sources[source as usize].set as usize];
+        let wants = |field: &u16| selector.wants_field(&of.fields[usize::from(*field)].0);
+        set.iter().copied().filter(wants).collect()
+    }
+
+    /// What is told about series.
+    pub(super) fn find(
+        &self,
+        selector: &Selector,
+        after: Option<SeriesId>,
+        limit: usize,
+    ) -> Result<Vec<Info>> {
+        let mut sources: Vec<(u32, u32)> = Vec::new();
+        for (measurement, wanted) in self.select(selector)? {
+            sources.extend(wanted.into_iter().map(|source| (source, measurement)));
+        }
+        sources.sort_unstable();
+        let mut found = Vec::new();
+        for (source, measurement) in sources {
+            if after.is_some_and(|after| source < source_of(after)) {
+                continue;
+            }
+            let of = &self.measurements[&measurement];
+            let mut tags: Option<Vec<(Arc<str>, Arc<str>)>> = None;
+            for field in self.wanted_fields(selector, of, source) {
+                let id = series_id(source, field);
+                if after.is_some_and(|after| id <= after) {
+                    continue;
+                }
+                if found.len() >= limit {
+                    return Ok(found);
+                }
+                let tags = tags.get_or_insert_with(|| {
+                    let key = self.source_key(source);
+                    key.map_or_else(Vec::new, |(_, tags)| {
+                        tags.map(|(key, value)| (key.into(), value.into())).collect()
+                    })
+                });
+                let (name, kind) = &of.fields[usize::from(field)];
+                found.push(Info {
+                    id,
+                    measurement: Arc::clone(&of.name),
+                    tags: tags.clone(),
+                    field: Arc::clone(name),
+                    kind: *kind,
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Asks for metadata of the sources selected that have a wanted field.
+    pub(super) fn names(
+        &self,
+        selector: &Selector,
+        mut name: impl FnMut(&Measurement, u32, &mut BTreeSet<String>),
+    ) -> Result<Vec<String>> {
+        let mut names = BTreeSet::new();
+        for (measurement, sources) in self.select(selector)? {
+            let of = &self.measurements[&measurement];
+            for source in sources {
+                if selector.field.is_none() || !self.wanted_fields(selector, of, source).is_empty()
+                {
+                    name(of, source, &mut names);
+                }
+            }
+        }
+        Ok(names.into_iter().collect())
+    }
+
+    pub(super) fn cardinality(&self, selector: &Selector) -> Result<u64> {
+        let mut count = 0;
+        for (measurement, sources) in self.select(selector)? {
+            let of = &self.measurements[&measurement];
+            for source in sources {
+                count += self.wanted_fields(selector, of, source).len() as u64;
+            }
+        }
+        Ok(count)
+    }
+
+    pub(super) fn fields(&self, database: &str, measurement: &str) -> Result<Vec<(String, Kind)>> {
+        let facts = self.databases.get(database).ok_or_else(|| no_database(database))?;
+        let id = self.by_name.get(&(facts.id, measurement.into()));
+        let mut fields: Vec<(String, Kind)> = id.map_or_else(Vec::new, |id| {
+            let of = &self.measurements[id];
+            let told = of.fields.iter().filter(|(name, _)| !name.is_empty());
+            told.map(|(name, kind)| (name.to_string(), *kind)).collect()
+        });
+        fields.sort();
+        Ok(fields)
+    }
+
+    /// What it takes in memory, in bytes: what grows with the number of sources.
+    pub(super) fn memory(&self) -> usize {
+        let postings: usize = self.pairs.iter().map(|pair| pair.sources.memory()).sum();
+        let lists: usize = self
+            .measurements
+            .values()
+            .map(|of| {
+                let all = of.all.as_ref().map_or(0, Posting::memory);
+                all + of.tags.values().map(|pairs| pairs.capacity() * 4 + 48).sum::<usize>()
+            })
+            .sum();
+        self.symbols.memory()
+            + self.pairs.capacity() * size_of::<Pair>()
+            + self.pair_lookup.memory()
+            + self.keys.capacity() * 4
+            + self.sources.capacity() * size_of::<Source>()
+            + self.source_lookup.memory()
+            + postings
+            + lists
+    }
+}
+
+/// The series of a source's field.
+pub(super) fn series_id(source: u32, field: u16) -> SeriesId {
+    SeriesId(u64::from(source) << 16 | u64::from(field))
+}
+
+/// The source of a series.
+pub(super) fn source_of(series: SeriesId) -> u32 {
+    u32::try_from(series.0 >> 16).unwrap_or(NONE)
+}
+
+/// The field of a series.
+pub(super) fn field_of(series: SeriesId) -> u16 {
+    series.0 as u16
+}

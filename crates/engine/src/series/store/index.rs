@@ -1,0 +1,196 @@
+//! The small parts of the catalogue: strings, lookups by hash, and lists of sources.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A hash table of numbers whose keys are elsewhere: 4 bytes a place, at most three quarters of them taken.
+#[derive(Debug, Default)]
+pub(super) struct Lookup {
+    places: Vec<u32>,
+    len: usize,
+}
+
+const FREE: u32 = u32::MAX;
+
+impl Lookup {
+    /// The number with this hash that `is` the wanted one.
+    pub(super) fn get(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
+        if self.places.is_empty() {
+            return None;
+        }
+        let mask = self.places.len() - 1;
+        let mut at = hash as usize & mask;
+        loop {
+            match self.places[at] {
+                FREE => return None,
+                number if is(number) => return Some(number),
+                _ => at = (at + 1) & mask,
+            }
+        }
+    }
+
+    /// Adds a number that is not there; `hash` gives that of any number.
+    pub(super) fn insert(&mut self, number: u32, mut hash: impl FnMut(u32) -> u64) {
+        if (self.len + 1) * 4 > self.places.len() * 3 {
+            let grown = vec![FREE; (self.places.len() * 2).max(16)];
+            let old = std::mem::replace(&mut self.places, grown);
+            for number in old.into_iter().filter(|&number| number != FREE) {
+                self.place(number, hash(number));
+            }
+        }
+        self.place(number, hash(number));
+        self.len += 1;
+    }
+
+    fn place(&mut self, number: u32, hash: u64) {
+        let mask = self.places.len() - 1;
+        let mut at = hash as usize & mask;
+        while self.places[at] != FREE {
+            at = (at + 1) & mask;
+        }
+        self.places[at] = number;
+    }
+
+    /// Bytes it takes.
+    pub(super) fn memory(&self) -> usize {
+        self.places.capacity() * 4
+    }
+}
+
+/// Strings that are kept once, by number.
+#[derive(Debug, Default)]
+pub(super) struct Symbols {
+    text: String,
+    /// Where each one ends.
+    ends: Vec<u32>,
+    lookup: Lookup,
+}
+
+impl Symbols {
+    /// The string of a number.
+    pub(super) fn text(&self, symbol: u32) -> &str {
+        let at = symbol as usize;
+        let start = if at == 0 { 0 } else { self.ends[at - 1] };
+        &self.text[start as usize..self.ends[at] as usize]
+    }
+
+    /// The number of a string, if it has one.
+    pub(super) fn find(&self, text: &str) -> Option<u32> {
+        self.lookup.get(xxh3_64(text.as_bytes()), |symbol| self.text(symbol) == text)
+    }
+
+    /// The number of a string; none if there are 4 GiB of them.
+    pub(super) fn intern(&mut self, text: &str) -> Option<u32> {
+        if let Some(symbol) = self.find(text) {
+            return Some(symbol);
+        }
+        let end = u32::try_from(self.text.len() + text.len()).ok()?;
+        let symbol = self.ends.len() as u32;
+        self.text.push_str(text);
+        self.ends.push(end);
+        let (strings, ends) = (&self.text, &self.ends);
+        self.lookup.insert(symbol, |symbol| {
+            let at = symbol as usize;
+            let start = if at == 0 { 0 } else { ends[at - 1] };
+            xxh3_64(&strings.as_bytes()[start as usize..ends[at] as usize])
+        });
+        Some(symbol)
+    }
+
+    /// Bytes they take.
+    pub(super) fn memory(&self) -> usize {
+        self.text.capacity() + self.ends.capacity() * 4 + self.lookup.memory()
+    }
+}
+
+/// Sources in ascending order: one in place, more as differences of seven bits a byte.
+#[derive(Debug)]
+pub(super) enum Posting {
+    /// A tag value that only one source has.
+    One(u32),
+    Many(Box<Many>),
+}
+
+#[derive(Debug)]
+pub(super) struct Many {
+    last: u32,
+    bytes: Vec<u8>,
+}
+
+impl Posting {
+    /// Adds a source. Ids ascend, but where a log failed and a source is told again.
+    pub(super) fn push(&mut self, source: u32) {
+        let last = match self {
+            Self::One(last) => *last,
+            Self::Many(many) => many.last,
+        };
+        if source <= last {
+            let mut all = vec![source];
+            self.collect(&mut all);
+            all.sort_unstable();
+            all.dedup();
+            let mut many = Many { last: 0, bytes: Vec::new() };
+            all.into_iter().for_each(|source| many.push(source));
+            *self = Self::Many(Box::new(many));
+            return;
+        }
+        match self {
+            Self::One(first) => {
+                let mut many = Many { last: 0, bytes: Vec::with_capacity(8) };
+                many.push(*first);
+                many.push(source);
+                *self = Self::Many(Box::new(many));
+            }
+            Self::Many(many) => many.push(source),
+        }
+    }
+
+    /// Adds its sources to a list.
+    pub(super) fn collect(&self, into: &mut Vec<u32>) {
+        match self {
+            Self::One(source) => into.push(*source),
+            Self::Many(many) => {
+                let (mut bytes, mut source) = (&many.bytes[..], 0);
+                while let Some(step) = crate::series::batch::take_varint(&mut bytes) {
+                    source += step as u32;
+                    into.push(source);
+                }
+            }
+        }
+    }
+
+    /// Bytes it takes besides itself.
+    pub(super) fn memory(&self) -> usize {
+        match self {
+            Self::One(_) => 0,
+            Self::Many(many) => size_of::<Many>() + many.bytes.capacity(),
+        }
+    }
+}
+
+impl Many {
+    fn push(&mut self, source: u32) {
+        assert!(self.bytes.is_empty() || source > self.last, "sources of a list ascend");
+        crate::series::batch::put_varint(&mut self.bytes, u64::from(source - self.last));
+        self.last = source;
+    }
+}
+
+/// What is in one of two ascending lists.
+pub(super) fn union(a: Vec<u32>, mut b: Vec<u32>) -> Vec<u32> {
+    let mut both = a;
+    both.append(&mut b);
+    both.sort_unstable();
+    both.dedup();
+    both
+}
+
+/// What is in both of two ascending lists.
+pub(super) fn intersection(a: &[u32], b: &[u32]) -> Vec<u32> {
+    let (short, long) = if a.len() < b.len() { (a, b) } else { (b, a) };
+    short.iter().copied().filter(|one| long.binary_search(one).is_ok()).collect()
+}
+
+/// What is in the first of two ascending lists only.
+pub(super) fn difference(a: &[u32], b: &[u32]) -> Vec<u32> {
+    a.iter().copied().filter(|one| b.binary_search(one).is_err()).collect()
+}

@@ -1,0 +1,431 @@
+//! A store of points on a log store: buffers by source, a write-ahead log before them, blocks behind.
+//!
+//! ```text
+//!   batch ─▶ catalogue: source, shape ─┬▶ write-ahead log, for all who wait ─▶ answer
+//!                                      └▶ buffer of the source
+//!                  full, old, or no room ─▶ columns, cut at slots ─▶ block ─▶ engine::log
+//!                        many small blocks of a slot are regrouped ◀┘ dead: files die whole
+//! ```
+//! Why it is so is in `docs/adr/0022-series-store.md`.
+//!
+//! # What an answer means
+//!
+//! As [`log`](crate::log) has it: with `Always` a batch survives the machine, with `Interval` the process at
+//! once and the machine after the interval, with `Never` the machine after [`Store::sync`] or
+//! [`Store::close`]. A write that failed, or whose future was dropped, may have happened; in a session it can be
+//! sent again.
+//!
+//! # Who does the work
+//!
+//! [`Store::tend`] writes blocks, regroups, expires and merges; somebody has to run it. Without it writes
+//! go on, and write blocks themselves when buffers are full.
+
+mod catalogue;
+mod commit;
+mod flush;
+mod index;
+mod key;
+mod open;
+mod pages;
+mod read;
+mod rows;
+mod sessions;
+mod state;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+mod wal;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use futures_util::lock::Mutex as AsyncMutex;
+use parking_lot::{Mutex, MutexGuard};
+use volume::{Clock, ErrorKind, Volume};
+
+use self::commit::Writer;
+pub use self::open::Report;
+use self::state::State;
+use self::upkeep::Upkeep;
+use super::{
+    Batch, Cursor, Database, Durability, Error, Info, Kind, Pending, Result, Room, Scan, Selector,
+    Series, SeriesId, Session, Span, Written,
+};
+use crate::log;
+
+/// How a store of points is kept. All of it may change from one opening to the next, but the name.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What its objects' names begin with, before a dash; default `series`.
+    pub name: String,
+    /// What an answer to a write survives; default a second's loss.
+    pub durability: Durability,
+    /// Memory for rows that are in no block yet, in bytes; default 256 MiB. Writes wait when it is full.
+    pub buffer_bytes: u64,
+    /// A source's rows are written as a block at so many bytes: B; default 16 KiB. Less where there are
+    /// so many sources that they would not fit.
+    pub source_bytes: u64,
+    /// Rows are in a block after this time at the latest; default 1 h.
+    pub age: Duration,
+    /// The write-ahead log is kept below about so many bytes; default 512 MiB. What has to be read after a crash.
+    pub wal_bytes: u64,
+    /// How many series there may be; default 20 million. Each takes memory.
+    pub series_max: u64,
+    /// Points are deleted, oldest first, when a volume is filled to this part; default 1, never. Whatever
+    /// their database says.
+    pub full: f64,
+    /// How blocks are kept. Name and durability are this store's.
+    pub log: log::Options,
+}
+
+impl Options {
+    /// The defaults for so many volumes.
+    #[must_use]
+    pub fn new(volumes: u16) -> Self {
+        Self {
+            name: "series".into(),
+            durability: Durability::Interval(Duration::from_secs(1)),
+            buffer_bytes: 256 << 20,
+            source_bytes: 16 << 10,
+            age: Duration::from_secs(3600),
+            wal_bytes: 512 << 20,
+            series_max: 20_000_000,
+            full: 1.0,
+            log: log::Options::new(volumes),
+        }
+    }
+}
+
+/// A store of points. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+/// How a store of points is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// Series known.
+    pub series: u64,
+    /// Sources known.
+    pub sources: u64,
+    /// Memory of the catalogue, in bytes.
+    pub catalogue_bytes: u64,
+    /// Sources that have rows in a buffer.
+    pub active: u64,
+    /// Memory of buffers, in bytes.
+    pub buffer_bytes: u64,
+    /// Points accepted since the store was opened.
+    pub points: u64,
+    /// Blocks written, and bytes of them.
+    pub blocks: u64,
+    /// See `blocks`.
+    pub block_bytes: u64,
+    /// Slots regrouped.
+    pub regrouped: u64,
+    /// Blocks expired.
+    pub expired: u64,
+    /// The log store under it.
+    pub log: log::Figures,
+}
+
+#[derive(Default)]
+struct Counts {
+    blocks: AtomicU64,
+    block_bytes: AtomicU64,
+    regrouped: AtomicU64,
+    expired: AtomicU64,
+}
+
+impl Counts {
+    fn add(counter: &AtomicU64, more: u64) {
+        counter.fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+struct Inner {
+    log: log::Store,
+    options: Options,
+    clock: Clock,
+    members: Vec<(String, Arc<dyn Volume>)>,
+    state: Mutex<State>,
+    writer: AsyncMutex<Writer>,
+    /// Held by the one who writes blocks.
+    upkeep: AsyncMutex<Upkeep>,
+    closing: AtomicBool,
+    counts: Counts,
+    opened: policy::time::Instant,
+}
+
+/// How often is looked for something to do.
+const TICK: Duration = Duration::from_millis(100);
+
+impl Store {
+    /// Tends the store until it is closed: writes blocks, regroups and expires them, syncs at intervals,
+    /// and tends the log store under it. Somebody has to run it.
+    pub async fn tend(&self) {
+        let log = join_all((0..self.0.log.volumes()).map(|volume| self.0.log.tend(volume)));
+        join(self.tend_own(), log).await;
+    }
+
+    async fn tend_own(&self) {
+        let interval = match self.0.options.durability {
+            Durability::Interval(interval) => interval,
+            Durability::Always | Durability::Never => Duration::MAX,
+        };
+        let mut synced = self.0.clock.now();
+        while !self.0.is_closing() {
+            let mut is_idle = true;
+            if self.0.clock.now().since(synced) >= interval {
+                synced = self.0.clock.now();
+                if let Err(error) = self.sync().await {
+                    tracing::warn!(store = %self.0.options.name, %error, "syncing points failed");
+                }
+            }
+            match self.tend_once().await {
+                Ok(did) => is_idle = !did,
+                Err(error) => {
+                    tracing::warn!(store = %self.0.options.name, %error, "writing blocks failed, and is tried again");
+                }
+            }
+            if is_idle {
+                self.0.clock.sleep(TICK.min(interval)).await;
+            }
+        }
+    }
+
+    /// Does one thing that there is to do, if any; says whether it did. For who does not run [`Store::tend`];
+    /// the log store is not tended.
+    ///
+    /// # Errors
+    /// What the work failed with; it is taken up again the next time.
+    pub async fn tend_once(&self) -> Result<bool> {
+        self.0.tend_once().await
+    }
+
+    /// Everything answered before the call survives the machine when it is ready.
+    ///
+    /// # Errors
+    /// As for [`Series::write`].
+    pub async fn sync(&self) -> Result<()> {
+        let ticket = self.0.state().queue.ticket;
+        self.0.commit(ticket, true).await
+    }
+
+    /// Writes every row that waits as a block. Durable when it is ready.
+    ///
+    /// # Errors
+    /// As for [`Series::write`].
+    pub async fn flush(&self) -> Result<()> {
+        self.0.flush_all().await
+    }
+
+    /// Flushes and seals everything, so that the next opening is quick. Later writes fail; reads go on.
+    ///
+    /// # Errors
+    /// As for [`Series::write`]; what was answered is as durable as it was.
+    pub async fn close(&self) -> Result<()> {
+        self.0.closing.store(true, Ordering::SeqCst);
+        self.0.flush_all().await?;
+        self.0.log.close().await.map_err(|error| failed(&error))
+    }
+
+    /// How the store is. Takes time in proportion to what it knows.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let counts = &self.0.counts;
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let log = self.0.log.figures();
+        let state = self.0.state();
+        Figures {
+            series: state.catalogue.series,
+            sources: state.catalogue.sources.len() as u64,
+            catalogue_bytes: state.catalogue.memory() as u64,
+            active: state.active() as u64,
+            buffer_bytes: state.memory as u64,
+            points: state.accepted_points,
+            blocks: of(&counts.blocks),
+            block_bytes: of(&counts.block_bytes),
+            regrouped: of(&counts.regrouped),
+            expired: of(&counts.expired),
+            log,
+        }
+    }
+}
+
+impl Inner {
+    /// What is known in memory. Never held while waiting.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.is_closing() {
+            return Err(Error::Closed(format!("store {}", self.options.name)));
+        }
+        Ok(())
+    }
+
+    async fn write(&self, batch: Batch, session: Option<Session>) -> Result<Written> {
+        self.check_open()?;
+        let bound = self.options.buffer_bytes as usize;
+        if batch.bytes() > bound {
+            return Err(Error::Invalid(format!(
+                "a batch of {} bytes, and buffers have {bound}: send smaller ones",
+                batch.bytes()
+            )));
+        }
+        // Near the bound those who write make room; at it they wait for each other to do so.
+        let mut tries = 0;
+        loop {
+            let memory = self.state().memory;
+            if memory < bound / 4 * 3 {
+                break;
+            }
+            if memory < bound {
+                if let Some(mut upkeep) = self.upkeep.try_lock() {
+                    self.make_room(&mut upkeep).await?;
+                }
+                break;
+            }
+            if tries == 8 {
+                let why = format!("buffers hold {memory} bytes, of {bound}");
+                return Err(Error::Busy { why, after: Duration::from_secs(1) });
+            }
+            tries += 1;
+            let mut upkeep = self.upkeep.lock().await;
+            self.make_room(&mut upkeep).await?;
+        }
+        let (written, ticket) = {
+            let (wall, now) = (self.clock.wall(), self.clock.now());
+            self.state().accept(&batch, session.as_ref(), wall, now)?
+        };
+        let durable = self.options.durability == Durability::Always;
+        if let Err(error) = self.commit(ticket, durable).await {
+            if let Some(session) = session.filter(|_| !written.repeated) {
+                self.state().sessions.remove(&session);
+            }
+            return Err(error);
+        }
+        Ok(written)
+    }
+}
+
+impl Series for Store {
+    fn write(&self, batch: Batch, session: Option<Session>) -> Pending<'_, Written> {
+        Box::pin(self.0.write(batch, session))
+    }
+
+    fn delete(&self, selector: Selector, span: Span) -> Pending<'_, u64> {
+        Box::pin(async move {
+            self.0.check_open()?;
+            self.0.delete(&selector, span).await
+        })
+    }
+
+    fn find(
+        &self,
+        selector: &Selector,
+        after: Option<SeriesId>,
+        limit: usize,
+    ) -> Result<Vec<Info>> {
+        self.0.state().catalogue.find(selector, after, limit)
+    }
+
+    fn read(&self, series: SeriesId, scan: Scan) -> Box<dyn Cursor> {
+        Box::new(read::Walk::new(Arc::clone(&self.0), series, scan))
+    }
+
+    fn create_database(&self, database: Database) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.0.check_open()?;
+            self.0.create_database(database).await
+        })
+    }
+
+    fn drop_database(&self, name: &str) -> Pending<'_, bool> {
+        let name = name.to_string();
+        Box::pin(async move {
+            self.0.check_open()?;
+            self.0.drop_database(&name).await
+        })
+    }
+
+    fn databases(&self) -> Vec<Database> {
+        let state = self.0.state();
+        let all = state.catalogue.databases.iter();
+        all.map(|(name, facts)| Database { name: name.clone(), keep: facts.keep }).collect()
+    }
+
+    fn measurements(&self, selector: &Selector) -> Result<Vec<String>> {
+        self.0.state().catalogue.names(selector, |of, _, names| {
+            if !names.contains(&*of.name) {
+                names.insert(of.name.to_string());
+            }
+        })
+    }
+
+    fn tag_keys(&self, selector: &Selector) -> Result<Vec<String>> {
+        let state = self.0.state();
+        state.catalogue.names(selector, |_, source, names| {
+            for (key, _) in
+                state.catalogue.source_key(source).into_iter().flat_map(|(_, tags)| tags)
+            {
+                if !names.contains(key) {
+                    names.insert(key.to_string());
+                }
+            }
+        })
+    }
+
+    fn tag_values(&self, selector: &Selector, key: &str) -> Result<Vec<String>> {
+        let state = self.0.state();
+        state.catalogue.names(selector, |_, source, names| {
+            let tags = state.catalogue.source_key(source).into_iter().flat_map(|(_, tags)| tags);
+            for (_, value) in tags.filter(|(name, _)| *name == key) {
+                if !names.contains(value) {
+                    names.insert(value.to_string());
+                }
+            }
+        })
+    }
+
+    fn fields(&self, database: &str, measurement: &str) -> Result<Vec<(String, Kind)>> {
+        self.0.state().catalogue.fields(database, measurement)
+    }
+
+    fn cardinality(&self, selector: &Selector) -> Result<u64> {
+        self.0.state().catalogue.cardinality(selector)
+    }
+
+    fn room(&self) -> Room {
+        let used = self.0.state().memory as f64 / self.0.options.buffer_bytes as f64;
+        let free = (1.0 - used).clamp(0.0, 1.0);
+        let retry_after = Duration::from_secs(1).mul_f64(1.0 - free);
+        Room { free, retry_after }
+    }
+
+    fn durability(&self) -> Durability {
+        self.0.options.durability
+    }
+}
+
+/// What a call on a volume or on the log store failed with, as users of points see it.
+fn failed(error: &volume::Error) -> Error {
+    let what = error.to_string();
+    match error.kind() {
+        ErrorKind::OutOfSpace => Error::OutOfSpace(what),
+        ErrorKind::Corrupt => Error::Corrupt(what),
+        ErrorKind::Invalid => Error::Invalid(what),
+        ErrorKind::NotFound => Error::NotFound(what),
+        ErrorKind::Busy => Error::Busy { why: what, after: Duration::from_secs(1) },
+        ErrorKind::Unavailable | ErrorKind::Poisoned | ErrorKind::Fenced => {
+            Error::Unavailable(what)
+        }
+        _ => Error::Other(what),
+    }
+}

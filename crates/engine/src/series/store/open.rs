@@ -1,0 +1,231 @@
+//! Opening: the catalogue is read, and what the log tells is taken in again. Blocks are not read.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use futures_util::lock::Mutex as AsyncMutex;
+use parking_lot::Mutex;
+use policy::purpose::{Io, Origin, Step};
+use volume::{Clock, IoBufMut, Name, Object, Volume};
+
+use super::commit::Writer;
+use super::flush::Which;
+use super::key;
+use super::pages::{self, Meta};
+use super::sessions::Sessions;
+use super::state::{Limits, Numbers, State};
+use super::upkeep::Upkeep;
+use super::wal::{self, Records};
+use super::{Counts, Inner, Options, Store, failed};
+use crate::log::{self, Durability, Member, StoreId};
+use crate::series::{Error, Result};
+
+const OPEN: Io = Io::new(Origin::Open, Step::Log);
+/// What is read of a segment at a time.
+const STEP: usize = 1 << 20;
+
+/// What was found while opening.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Report {
+    /// The log store under it.
+    pub log: log::Report,
+    /// Segments of the write-ahead log, and bytes of them that were taken in again.
+    pub segments: u64,
+    /// See `segments`.
+    pub segment_bytes: u64,
+    /// Segments that end in what is no record: a crash cut them.
+    pub torn: Vec<String>,
+    /// Records, by what holds them, whose checksum is right and that make no sense: their points are lost.
+    pub damage: Vec<String>,
+}
+
+impl Store {
+    /// Opens the store on these volumes, each with what people call it; makes it, if `create` gives it an id
+    /// and there is none.
+    ///
+    /// # Errors
+    /// As for [`log::Store::open`].
+    pub async fn open(
+        members: Vec<(String, Arc<dyn Volume>)>,
+        options: Options,
+        clock: Clock,
+        create: Option<StoreId>,
+    ) -> Result<(Self, Report)> {
+        Name::new(&format!("{}-wal/0.log", options.name)).map_err(|error| failed(&error))?;
+        if options.buffer_bytes < 64 << 10 {
+            return Err(Error::Invalid("buffer_bytes: give at least 64 KiB".into()));
+        }
+        let mut blocks = options.log.clone();
+        blocks.name = format!("{}-blocks", options.name);
+        blocks.durability = Durability::Never;
+        let to_member = |(label, volume): &(String, Arc<dyn Volume>)| {
+            Member::new(label.clone(), Arc::clone(volume))
+        };
+        let log_members = members.iter().map(to_member).collect();
+        let (log, log_report) = log::Store::open(log_members, blocks, clock.clone(), create)
+            .await
+            .map_err(|error| failed(&error))?;
+        let mut report = Report { log: log_report, ..Report::default() };
+
+        let meta = match get(&log, key::META).await? {
+            // It is written before anything else is.
+            None if log.keys(b"", None, 1).is_empty() => Meta::default(),
+            None => return Err(damaged("databases")),
+            Some(bytes) => Meta::decode(&bytes).ok_or_else(|| damaged("databases"))?,
+        };
+        let mut segments = Vec::new();
+        for (label, volume) in &members {
+            for listed in volume.list().await.map_err(|error| failed(&error))? {
+                let Some(segment) = segment_of(&options.name, &listed.name) else { continue };
+                if segment < meta.floor {
+                    // It was done with, and came back.
+                    volume.remove(&listed.name).await.map_err(|error| failed(&error))?;
+                } else {
+                    segments.push((segment, label.clone(), Arc::clone(volume), listed.name));
+                }
+            }
+        }
+        segments.sort_by_key(|segment| segment.0);
+        let newest = segments.last().map_or(meta.floor, |segment| segment.0);
+        let segment = newest.checked_add(1).ok_or_else(|| damaged("write-ahead log"))?;
+        let limits = Limits {
+            buffer_bytes: options.buffer_bytes as usize,
+            source_bytes: options.source_bytes as usize,
+            segment_bytes: (options.wal_bytes / 8).clamp(4 << 10, 64 << 20),
+            series: options.series_max,
+        };
+        let mut state = State::new(log.id(), segment, limits);
+        state.round = u64::from(segment) << 32;
+        let floor = meta.floor;
+        load(&log, &mut state, meta).await?;
+        // It is there before anything that is newer: its number is not given again.
+        state.queue.begin();
+        let opened = clock.now();
+        let inner = Inner {
+            log,
+            options,
+            clock,
+            members,
+            state: Mutex::new(state),
+            writer: AsyncMutex::new(Writer::default()),
+            upkeep: AsyncMutex::new(Upkeep::new(floor)),
+            closing: AtomicBool::new(false),
+            counts: Counts::default(),
+            opened,
+        };
+        let ticket = inner.state().queue.ticket;
+        inner.commit(ticket, true).await?;
+        for (number, label, volume, name) in segments {
+            let what = format!("{label}: {name}");
+            let object = volume.open(&name).await.map_err(|error| failed(&error))?;
+            let bytes = read(&*object).await?;
+            // Blocks made of it may last longer than what is only in the page cache.
+            object.sync(OPEN).await.map_err(|error| failed(&error))?;
+            report.segments += 1;
+            inner.replay(number, &bytes, &what, &mut report).await?;
+        }
+        Ok((Self(Arc::new(inner)), report))
+    }
+}
+
+impl Inner {
+    async fn replay(
+        &self,
+        segment: u32,
+        bytes: &[u8],
+        what: &str,
+        report: &mut Report,
+    ) -> Result<()> {
+        let Some(mut records) = Records::new(bytes, self.log.id(), segment) else {
+            // It was made and not written to, or cut at once.
+            report.torn.push(what.into());
+            return Ok(());
+        };
+        let mut upkeep = self.upkeep.lock().await;
+        let mut numbers = Numbers::default();
+        while let Some(body) = records.next() {
+            let done = match body.split_first() {
+                Some((&wal::BATCH, body)) => {
+                    let now = self.clock.now();
+                    self.state().replay(body, segment, &mut numbers, now)
+                }
+                Some((&wal::DELETE, body)) => match self.redo(&mut upkeep, body).await {
+                    Some(done) => Some(done?),
+                    None => None,
+                },
+                _ => None,
+            };
+            if done.is_none() {
+                report.damage.push(format!("{what}: the record before {}", records.end()));
+            }
+            if self.state().memory > self.options.buffer_bytes as usize / 2 {
+                self.make_room(&mut upkeep).await?;
+            }
+        }
+        report.segment_bytes += records.end() as u64;
+        if records.end() < bytes.len() {
+            report.torn.push(what.into());
+        }
+        // What the last life took and did not write is taken in.
+        self.write_blocks(&mut upkeep, Which::Taken, None).await?;
+        Ok(())
+    }
+}
+
+async fn load(log: &log::Store, state: &mut State, meta: Meta) -> Result<()> {
+    let catalogue = &mut state.catalogue;
+    (catalogue.databases, catalogue.next_database) = (meta.databases, meta.next_database);
+    catalogue.next_measurement = meta.next_measurement;
+    catalogue.pass_over(meta.next_source);
+    let number = |key: &[u8]| Some(u32::from_be_bytes(*key.get(1..)?.first_chunk()?));
+    for key in log.keys(&[key::MEASUREMENT], None, usize::MAX) {
+        let bytes = get(log, &key).await?;
+        if let (Some(id), Some(bytes)) = (number(&key), bytes) {
+            pages::load_measurement(catalogue, id, &bytes)
+                .ok_or_else(|| damaged("measurements"))?;
+        }
+    }
+    for key in log.keys(&[key::PAGE], None, usize::MAX) {
+        let bytes = get(log, &key).await?;
+        if let (Some(page), Some(bytes)) = (number(&key), bytes) {
+            pages::load_page(catalogue, page, &bytes).ok_or_else(|| damaged("sources"))?;
+        }
+    }
+    catalogue.dirty_measurements.clear();
+    catalogue.dirty_pages.clear();
+    if let Some(bytes) = get(log, key::SESSIONS).await? {
+        state.sessions = Sessions::decode(&bytes).ok_or_else(|| damaged("sessions"))?;
+    }
+    Ok(())
+}
+
+async fn get(log: &log::Store, key: &[u8]) -> Result<Option<volume::IoBuf>> {
+    log.get(key).await.map_err(|error| failed(&error))
+}
+
+fn damaged(what: &str) -> Error {
+    Error::Corrupt(format!(
+        "the catalogue's {what} make no sense: open it with the program that wrote it, or restore it"
+    ))
+}
+
+async fn read(object: &dyn Object) -> Result<Vec<u8>> {
+    let len = object.len() as usize;
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        let step = IoBufMut::zeroed(STEP.min(len - bytes.len()));
+        let read = object.read_at(bytes.len() as u64, step, OPEN).await;
+        let read = read.map_err(|error| failed(&error))?;
+        if read.is_empty() {
+            break;
+        }
+        bytes.extend_from_slice(&read);
+    }
+    Ok(bytes)
+}
+
+/// Which segment of the store an object is, if it is one.
+fn segment_of(store: &str, name: &Name) -> Option<u32> {
+    let id = name.as_str().strip_prefix(store)?.strip_prefix("-wal/")?.strip_suffix(".log")?;
+    u32::from_str_radix(id, 16).ok().filter(|_| id.len() == 8)
+}

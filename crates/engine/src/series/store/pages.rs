@@ -1,0 +1,148 @@
+//! The catalogue as records of the log store.
+//!
+//! Measurements have a record each; sources share one, [`PAGE`] of them by id, compressed. What changed since
+//! the last checkpoint is written before segments of the log are removed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::catalogue::{Catalogue, DatabaseFacts, PAGE};
+use super::wal::{put_text, take_bytes, take_text, take_u32};
+use crate::series::Kind;
+use crate::series::batch::{Strings, put_varint, take_varint, unzigzag, zigzag};
+
+/// What every record of the catalogue begins with: a later version may have others.
+const VERSION: u8 = 1;
+/// What a page may be when it is read, in bytes.
+const PAGE_BYTES_MAX: usize = PAGE as usize * (1 << 17);
+
+/// What the store is: databases, and before which segment the log is not needed.
+#[derive(Debug, Default)]
+pub(super) struct Meta {
+    pub(super) floor: u32,
+    pub(super) next_database: u32,
+    /// Ids of what was dropped are not given again: the log may still tell of it.
+    pub(super) next_measurement: u32,
+    pub(super) next_source: u32,
+    pub(super) databases: BTreeMap<String, DatabaseFacts>,
+}
+
+impl Meta {
+    pub(super) fn encode(&self) -> Bytes {
+        let mut bytes = vec![VERSION];
+        put_varint(&mut bytes, u64::from(self.floor));
+        for next in [self.next_database, self.next_measurement, self.next_source] {
+            put_varint(&mut bytes, u64::from(next));
+        }
+        for (name, facts) in &self.databases {
+            put_text(&mut bytes, name.as_bytes());
+            put_varint(&mut bytes, u64::from(facts.id));
+            put_varint(&mut bytes, facts.keep.map_or(0, |keep| keep.as_nanos() as u64 + 1));
+            put_varint(&mut bytes, zigzag(facts.newest));
+        }
+        bytes.into()
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut from = versioned(bytes)?;
+        let from = &mut from;
+        let (floor, next_database) = (take_u32(from)?, take_u32(from)?);
+        let (next_measurement, next_source) = (take_u32(from)?, take_u32(from)?);
+        let mut databases = BTreeMap::new();
+        while !from.is_empty() {
+            let name = take_text(from)?.to_string();
+            let id = take_u32(from)?;
+            let keep = take_varint(from)?.checked_sub(1).map(Duration::from_nanos);
+            let newest = unzigzag(take_varint(from)?);
+            databases.insert(name, DatabaseFacts { id, keep, newest });
+        }
+        Some(Self { floor, next_database, next_measurement, next_source, databases })
+    }
+}
+
+fn versioned(bytes: &[u8]) -> Option<&[u8]> {
+    bytes.split_first().filter(|(version, _)| **version == VERSION).map(|(_, rest)| rest)
+}
+
+/// A measurement and its fields.
+pub(super) fn encode_measurement(catalogue: &Catalogue, id: u32) -> Option<Bytes> {
+    let of = catalogue.measurements.get(&id)?;
+    let mut bytes = vec![VERSION];
+    put_varint(&mut bytes, u64::from(of.database));
+    put_text(&mut bytes, of.name.as_bytes());
+    for (name, kind) in &of.fields {
+        bytes.push(*kind as u8);
+        put_text(&mut bytes, name.as_bytes());
+    }
+    Some(bytes.into())
+}
+
+pub(super) fn load_measurement(catalogue: &mut Catalogue, id: u32, bytes: &[u8]) -> Option<()> {
+    let mut from = versioned(bytes)?;
+    let from = &mut from;
+    let database = take_u32(from)?;
+    catalogue.define_measurement(id, database, take_text(from)?);
+    let mut field = 0u16;
+    while !from.is_empty() {
+        let (&kind, rest) = from.split_first()?;
+        *from = rest;
+        let (kind, name) = (Kind::from_byte(kind)?, take_text(from)?);
+        if !name.is_empty() {
+            catalogue.define_field(id, field, name, kind).then_some(())?;
+        }
+        field = field.checked_add(1)?;
+    }
+    Some(())
+}
+
+/// The sources of a page: those that are there.
+pub(super) fn encode_page(catalogue: &Catalogue, page: u32) -> Bytes {
+    let mut plain = Vec::new();
+    let first = page * PAGE;
+    for source in first..first.saturating_add(PAGE) {
+        let Some((measurement, _)) = catalogue.source_key(source) else { continue };
+        if !catalogue.measurements.contains_key(&measurement) {
+            continue;
+        }
+        put_varint(&mut plain, u64::from(source - first));
+        put_varint(&mut plain, u64::from(measurement));
+        let set = &catalogue.sets[catalogue.sources[source as usize].set as usize];
+        put_varint(&mut plain, set.len() as u64);
+        set.iter().for_each(|&field| put_varint(&mut plain, u64::from(field)));
+        let mut strings = Vec::new();
+        catalogue.put_tags(source, &mut strings);
+        put_text(&mut plain, &strings);
+    }
+    let mut bytes = vec![VERSION];
+    put_varint(&mut bytes, plain.len() as u64);
+    bytes.extend_from_slice(&lz4_flex::block::compress(&plain));
+    bytes.into()
+}
+
+pub(super) fn load_page(catalogue: &mut Catalogue, page: u32, bytes: &[u8]) -> Option<()> {
+    let mut from = versioned(bytes)?;
+    let len = usize::try_from(take_varint(&mut from)?).ok().filter(|&len| len <= PAGE_BYTES_MAX)?;
+    let plain = lz4_flex::block::decompress(from, len).ok()?;
+    let from = &mut &plain[..];
+    while !from.is_empty() {
+        let source =
+            page.checked_mul(PAGE)?.checked_add(take_u32(from).filter(|&at| at < PAGE)?)?;
+        let measurement = take_u32(from)?;
+        let count = take_varint(from)?;
+        let mut fields = Vec::new();
+        for _ in 0..count {
+            fields.push(u16::try_from(take_varint(from)?).ok()?);
+        }
+        let tags = take_bytes(from)?;
+        // Of a database that is gone.
+        if !catalogue.measurements.contains_key(&measurement) || catalogue.has_source(source) {
+            continue;
+        }
+        catalogue.define_source(source, measurement, Strings(tags))?;
+        let set = catalogue.set(fields);
+        catalogue.extend(source, set);
+    }
+    Some(())
+}

@@ -1,0 +1,285 @@
+//! Reading the points of a series: blocks and rows that wait, merged window by window.
+//!
+//! Slots of a series may overlap: its rate changed, or it shares a block with others. Their bounds divide
+//! time into windows, in each of which the same blocks count; of points with one time that of the latest round
+//! does, and rows that wait come after all blocks.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::catalogue::{field_of, source_of};
+use super::key::{self, BlockKey, LEVELS, Owner, Slot};
+use super::{Inner, failed, rows};
+use crate::series::block::Block;
+use crate::series::value::Points;
+use crate::series::{Cursor, Error, Kind, Pending, Result, Scan, SeriesId, Span};
+
+/// Keys looked up at a time.
+const KEYS: usize = 256;
+
+impl Inner {
+    /// Keys of an owner's blocks that may have points of an interval.
+    pub(super) fn blocks_of(&self, owner: Owner, span: Span, into: &mut Vec<BlockKey>) {
+        if span.is_empty() {
+            return;
+        }
+        for level in LEVELS {
+            let prefix = Slot::level_prefix(owner, level);
+            let first = Slot { owner, level, start: key::start_of(span.from, level) };
+            // Keys are longer than this, so those of the first slot are behind it.
+            let mut after = first.prefix();
+            'level: loop {
+                let keys = self.log.keys(&prefix, Some(&after), KEYS);
+                for found in keys.iter().filter_map(|key| BlockKey::parse(key)) {
+                    if found.slot.start >= span.to {
+                        break 'level;
+                    }
+                    into.push(found);
+                }
+                match keys.last() {
+                    Some(last) if keys.len() == KEYS => after = last.to_vec(),
+                    _ => break,
+                }
+            }
+        }
+    }
+
+    /// What people call a series.
+    pub(super) fn name_of(&self, source: u32) -> String {
+        let state = self.state();
+        let Some((measurement, tags)) = state.catalogue.source_key(source) else {
+            return format!("source {source}");
+        };
+        let mut name = state
+            .catalogue
+            .measurements
+            .get(&measurement)
+            .map_or_else(String::new, |of| of.name.to_string());
+        for (key, value) in tags {
+            name.extend([",", key, "=", value]);
+        }
+        name
+    }
+
+    /// An error that names a block.
+    pub(super) fn of_block(
+        &self,
+        key: &BlockKey,
+        source: u32,
+        what: impl std::fmt::Display,
+    ) -> Error {
+        let (name, slot) = (self.name_of(source), key.slot);
+        Error::Corrupt(format!(
+            "series {name}, slot from {} to {} ns: {what}; its other points can still be read",
+            slot.start,
+            slot.end()
+        ))
+    }
+}
+
+/// See [`crate::series::Series::read`].
+pub(super) struct Walk {
+    inner: Arc<Inner>,
+    source: u32,
+    field: u16,
+    scan: Scan,
+    plan: Option<Plan>,
+}
+
+struct Plan {
+    blocks: Vec<(BlockKey, Option<Points>)>,
+    windows: VecDeque<Window>,
+    waiting: Points,
+}
+
+struct Window {
+    span: Span,
+    /// In the order of their rounds.
+    blocks: Vec<usize>,
+}
+
+/// Why a window has no points now.
+enum Gone {
+    /// A block was replaced by another one.
+    Regrouped,
+    Failed(Error),
+}
+
+impl Walk {
+    pub(super) fn new(inner: Arc<Inner>, series: SeriesId, scan: Scan) -> Self {
+        let (source, field) = (source_of(series), field_of(series));
+        Self { inner, source, field, scan, plan: None }
+    }
+
+    async fn step(&mut self) -> Result<Option<Points>> {
+        while self.scan.limit > 0 && !self.scan.span.is_empty() {
+            if self.plan.is_none() && !self.make_plan() {
+                return Ok(None);
+            }
+            let plan = self.plan.as_mut().expect("it was just made");
+            let next = match self.scan.descending {
+                true => plan.windows.pop_back(),
+                false => plan.windows.pop_front(),
+            };
+            let Some(window) = next else { return Ok(None) };
+            let gathered = gather(&self.inner, plan, &window, (self.source, self.field)).await;
+            if let Err(Gone::Regrouped) = gathered {
+                // What was replaced is found where it is now.
+                self.plan = None;
+                continue;
+            }
+            if self.scan.descending {
+                self.scan.span.to = window.span.from;
+            } else {
+                self.scan.span.from = window.span.to;
+            }
+            let mut points = match gathered {
+                Ok(points) => points,
+                Err(Gone::Failed(error)) => return Err(error),
+                Err(Gone::Regrouped) => unreachable!("it was told before"),
+            };
+            if self.scan.descending {
+                points.reverse();
+            }
+            points.truncate(self.scan.limit);
+            self.scan.limit -= points.len();
+            if !points.is_empty() {
+                return Ok(Some(points));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Which blocks count where. False if there is no such series.
+    fn make_plan(&mut self) -> bool {
+        let (kind, waiting) = {
+            let state = self.inner.state();
+            let catalogue = &state.catalogue;
+            let Some(kind) = catalogue.kind_of(self.source, self.field) else { return false };
+            let Some(facts) = catalogue.database_of(self.source) else { return false };
+            let span = &mut self.scan.span;
+            span.from = span.from.max(facts.cutoff(self.inner.clock.wall()));
+            let mut waiting = Points::new(kind);
+            for rows in state.waiting(self.source) {
+                rows::points(rows, &catalogue.shapes, self.field, &mut waiting);
+            }
+            (kind, waiting)
+        };
+        // Rows first, keys then: what becomes a block between the two is seen twice and not missed.
+        let waiting = merge(kind, &[&waiting], self.scan.span);
+        let span = self.scan.span;
+        let mut keys = Vec::new();
+        self.inner.blocks_of(Owner::Source(self.source), span, &mut keys);
+        self.inner.blocks_of(Owner::group_of(self.source), span, &mut keys);
+        keys.sort_by_key(|key| key.round);
+        let mut bounds = vec![span.from, span.to];
+        for key in &keys {
+            bounds.extend([key.slot.start, key.slot.end()]);
+        }
+        bounds.retain(|&bound| span.from <= bound && bound <= span.to);
+        bounds.sort_unstable();
+        bounds.dedup();
+        let mut windows: Vec<Window> = bounds
+            .windows(2)
+            .map(|pair| Window { span: Span { from: pair[0], to: pair[1] }, blocks: Vec::new() })
+            .collect();
+        for (at, key) in keys.iter().enumerate() {
+            let first = windows.partition_point(|window| window.span.to <= key.slot.start);
+            let until = windows.partition_point(|window| window.span.from < key.slot.end());
+            windows[first..until].iter_mut().for_each(|window| window.blocks.push(at));
+        }
+        let blocks = keys.into_iter().map(|key| (key, None)).collect();
+        self.plan = Some(Plan { blocks, windows: windows.into(), waiting });
+        true
+    }
+}
+
+async fn gather(
+    inner: &Inner,
+    plan: &mut Plan,
+    window: &Window,
+    (source, field): (u32, u16),
+) -> std::result::Result<Points, Gone> {
+    for &at in &window.blocks {
+        let (key, loaded) = &mut plan.blocks[at];
+        if loaded.is_none() {
+            *loaded = Some(load(inner, key, source, field, plan.waiting.values.kind()).await?);
+        }
+    }
+    let mut parts: Vec<&Points> = window
+        .blocks
+        .iter()
+        .map(|&at| plan.blocks[at].1.as_ref().expect("it was just loaded"))
+        .collect();
+    parts.push(&plan.waiting);
+    let merged = merge(plan.waiting.values.kind(), &parts, window.span);
+    // A block is done with when its last window is, from either side.
+    for &at in &window.blocks {
+        let is_needed = |next: Option<&Window>| next.is_some_and(|next| next.blocks.contains(&at));
+        if !is_needed(plan.windows.front()) && !is_needed(plan.windows.back()) {
+            plan.blocks[at].1 = None;
+        }
+    }
+    Ok(merged)
+}
+
+async fn load(
+    inner: &Inner,
+    key: &BlockKey,
+    source: u32,
+    field: u16,
+    kind: Kind,
+) -> std::result::Result<Points, Gone> {
+    let name = key.bytes();
+    let damaged = |what: &dyn std::fmt::Display| Gone::Failed(inner.of_block(key, source, what));
+    let bytes = match inner.log.get(&name).await {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Err(Gone::Regrouped),
+        Err(error) if error.kind() == volume::ErrorKind::Corrupt => return Err(damaged(&error)),
+        Err(error) => return Err(Gone::Failed(failed(&error))),
+    };
+    let block = Block::open(&name, &bytes).map_err(|bad| damaged(&bad))?;
+    let points = block.points(source, field).map_err(|bad| damaged(&bad))?;
+    let points = points.unwrap_or_else(|| Points::new(kind));
+    if points.values.kind() != kind {
+        return Err(damaged(&format_args!("it has {}s where {kind}s are", points.values.kind())));
+    }
+    Ok(points)
+}
+
+/// The points of an interval: of those with one time the last one of the last part.
+fn merge(kind: Kind, parts: &[&Points], span: Span) -> Points {
+    let is_sorted = |points: &Points| points.times.is_sorted_by(|a, b| a < b);
+    let mut filled = parts.iter().filter(|part| !part.is_empty());
+    let only = match (filled.next(), filled.next()) {
+        (Some(part), None) => Some(part).filter(|part| is_sorted(part)),
+        _ => None,
+    };
+    let mut merged = Points::new(kind);
+    if let Some(part) = only {
+        let from = part.times.partition_point(|&time| time < span.from);
+        let until = part.times.partition_point(|&time| time < span.to).max(from);
+        merged.times.extend_from_slice(&part.times[from..until]);
+        merged.values.extend_from(&part.values, from..until);
+        return merged;
+    }
+    let mut order: Vec<(i64, usize, usize)> = Vec::new();
+    for (part, points) in parts.iter().enumerate() {
+        let within = points.times.iter().enumerate().filter(|(_, time)| span.contains(**time));
+        order.extend(within.map(|(at, &time)| (time, part, at)));
+    }
+    order.sort_unstable();
+    for (place, &(time, part, at)) in order.iter().enumerate() {
+        if order.get(place + 1).is_none_or(|next| next.0 != time) {
+            merged.times.push(time);
+            merged.values.extend_from(&parts[part].values, at..at + 1);
+        }
+    }
+    merged
+}
+
+impl Cursor for Walk {
+    fn next(&mut self) -> Pending<'_, Option<Points>> {
+        Box::pin(self.step())
+    }
+}

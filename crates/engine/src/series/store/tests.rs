@@ -1,0 +1,97 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use volume::Volume;
+use volume::layer::crash::{Crash, Power};
+use volume::mem::Mem;
+
+use super::*;
+use crate::log::StoreId;
+use crate::series::{Kind, Predicate, Reason, Scalar, Test, Value};
+
+mod cases;
+mod model;
+
+const ID: StoreId = StoreId([9; 16]);
+const SECOND: i64 = 1_000_000_000;
+
+/// A machine with one volume, and the store that runs on it.
+struct World {
+    clock: Clock,
+    power: Power,
+    crash: Crash,
+    options: Options,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut options = Options::new(1);
+        options.durability = Durability::Always;
+        options.buffer_bytes = 64 << 10;
+        options.source_bytes = 600;
+        options.wal_bytes = 64 << 10;
+        options.log.file_bytes = 64 << 10;
+        options.log.live = 0.3;
+        options.log.groups = 1;
+        let power = Power::new();
+        let crash = Crash::new(Mem::new("v0"), &power);
+        Self { clock: Clock::simulated(), power, crash, options }
+    }
+
+    fn try_open(&self) -> Result<(Store, Report)> {
+        let volume: Arc<dyn Volume> = Arc::new(self.crash.clone());
+        let members = vec![("v0".to_string(), volume)];
+        self.clock.run(Store::open(members, self.options.clone(), self.clock.clone(), Some(ID)))
+    }
+
+    fn open(&self) -> Store {
+        self.try_open().unwrap().0
+    }
+
+    fn with_database(&self) -> Store {
+        let store = self.open();
+        self.clock.run(store.create_database(database(None))).unwrap();
+        store
+    }
+
+    /// The machine is on again, with what survived.
+    fn reboot(&mut self, seed: u64) {
+        let survivor = self.crash.survivor(seed);
+        self.power = Power::new();
+        self.crash = Crash::new(survivor, &self.power);
+    }
+
+    fn tend(&self, store: &Store) {
+        while self.clock.run(store.tend_once()).unwrap() {}
+        while self.clock.run(store.0.log.tend_once(0)).unwrap() {}
+    }
+
+    fn points(&self, store: &Store, series: SeriesId, scan: Scan) -> Result<Vec<(i64, Scalar)>> {
+        let mut cursor = store.read(series, scan);
+        let mut found = Vec::new();
+        while let Some(points) = self.clock.run(cursor.next())? {
+            assert!(!points.is_empty());
+            found.extend(points.iter().map(|(time, value)| (time, value.to_scalar())));
+        }
+        Ok(found)
+    }
+}
+
+fn database(keep: Option<Duration>) -> Database {
+    Database { name: "db".into(), keep }
+}
+
+/// One row of one field.
+fn row(batch: &mut Batch, source: &str, field: &str, time: i64, value: Value<'_>) {
+    batch.begin("m");
+    batch.tag("s", source);
+    batch.field(field, value);
+    batch.end(time).unwrap();
+}
+
+fn one(source: &str, time: i64, value: f64) -> Batch {
+    let mut batch = Batch::new("db");
+    row(&mut batch, source, "f", time, Value::Float(value));
+    batch
+}

@@ -1,0 +1,501 @@
+//! What is done beside writes: making room, checkpoints, deletes, regrouping, expiry.
+
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+
+use bytes::Bytes;
+use policy::time::Instant;
+
+use super::catalogue::{DatabaseFacts, field_of};
+use super::flush::{Cuts, Which};
+use super::key::{self, BlockKey, GROUP_BITS, Owner, Slot};
+use super::pages::Meta;
+use super::wal::{self, take_u32};
+use super::{Counts, Inner, failed};
+use crate::log::Edit;
+use crate::series::batch::{put_varint, take_varint, unzigzag, zigzag};
+use crate::series::block::{Block, ROWS_MAX, Table};
+use crate::series::memory::no_database;
+use crate::series::{Database, Error, Result, Selector, Span};
+
+/// Slots regrouped between two syncs.
+const REGROUPED: usize = 32;
+/// Keys looked at at a time for those that are expired.
+const EXPIRED: usize = 4096;
+/// How long expired blocks may stay: they are read no more at once.
+const EXPIRY_EVERY: std::time::Duration = std::time::Duration::from_secs(60);
+/// Blocks deleted at a time where there is no room.
+const OLDEST: usize = 256;
+
+/// What the one knows who writes blocks.
+#[derive(Default)]
+pub(super) struct Upkeep {
+    pub(super) regroup: BTreeSet<Slot>,
+    /// Segments of the log before this one are removed.
+    pub(super) floor: u32,
+    /// Where the look for expired blocks goes on.
+    expiry: Option<Bytes>,
+    expired_at: Option<Instant>,
+}
+
+impl Upkeep {
+    pub(super) fn new(floor: u32) -> Self {
+        Self { floor, ..Self::default() }
+    }
+}
+
+impl Inner {
+    pub(super) async fn tend_once(&self) -> Result<bool> {
+        let mut upkeep = self.upkeep.lock().await;
+        let upkeep = &mut *upkeep;
+        let now = self.clock.now();
+        let (has_ready, memory, oldest, segment, floor) = {
+            let mut state = self.state();
+            let oldest = state.oldest();
+            let floor = state.floor();
+            (state.has_ready(), state.memory, oldest, state.queue.segment, floor)
+        };
+        if has_ready {
+            return self.write_blocks(upkeep, Which::Ready, None).await;
+        }
+        if memory > self.options.buffer_bytes as usize / 2 {
+            return self.write_blocks(upkeep, Which::Through(u32::MAX), None).await;
+        }
+        let segments = u64::from(segment - upkeep.floor.min(segment));
+        let is_long = segments * self.segment_bytes() > self.options.wal_bytes;
+        if let Some((oldest, since)) = oldest
+            && (is_long || now.since(since) >= self.options.age)
+        {
+            if oldest == segment {
+                self.state().queue.rotate();
+            }
+            return self.write_blocks(upkeep, Which::Through(oldest), None).await;
+        }
+        if floor > upkeep.floor {
+            self.checkpoint(upkeep).await?;
+            return Ok(true);
+        }
+        if !upkeep.regroup.is_empty() {
+            return self.regroup(upkeep).await;
+        }
+        let is_due = upkeep.expired_at.is_none_or(|at| now.since(at) >= EXPIRY_EVERY);
+        if is_due {
+            return self.expire(upkeep, now).await;
+        }
+        Ok(false)
+    }
+
+    pub(super) fn segment_bytes(&self) -> u64 {
+        self.state().limits.segment_bytes
+    }
+
+    /// Writes blocks until buffers have room again.
+    pub(super) async fn make_room(&self, upkeep: &mut Upkeep) -> Result<()> {
+        let bound = self.options.buffer_bytes as usize;
+        while self.state().memory >= bound / 4 * 3 {
+            let which =
+                if self.state().has_ready() { Which::Ready } else { Which::Through(u32::MAX) };
+            if !self.write_blocks(upkeep, which, None).await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn flush_all(&self) -> Result<()> {
+        let mut upkeep = self.upkeep.lock().await;
+        let segment = {
+            let queue = &mut self.state().queue;
+            if !queue.is_untouched() {
+                queue.rotate();
+            }
+            queue.segment
+        };
+        while self.write_blocks(&mut upkeep, Which::Through(segment), None).await? {}
+        self.checkpoint(&mut upkeep).await
+    }
+
+    /// Makes durable what the log tells of rows that are in blocks, and removes what is not needed of it.
+    pub(super) async fn checkpoint(&self, upkeep: &mut Upkeep) -> Result<()> {
+        let (ticket, floor, sessions) = {
+            let mut state = self.state();
+            (state.queue.ticket, state.floor(), state.sessions.encode())
+        };
+        // A session that outlives its batch would have it refused for ever.
+        self.commit(ticket, true).await?;
+        self.write_catalogue().await?;
+        self.write_one(key::SESSIONS, sessions.into()).await?;
+        self.log.sync().await.map_err(|error| failed(&error))?;
+        // Only now may a segment be forgotten, and only then removed: one that came back after a crash
+        // would put old points over newer ones.
+        self.write_meta(floor).await?;
+        for segment in upkeep.floor..floor {
+            let (label, volume) = &self.members[segment as usize % self.members.len()];
+            match volume.remove(&self.segment_name(segment)).await {
+                Err(error) if error.kind() != volume::ErrorKind::NotFound => {
+                    tracing::warn!(volume = %label, %error, "a segment of the log of points stays until the next opening");
+                }
+                _ => {}
+            }
+        }
+        upkeep.floor = floor;
+        Ok(())
+    }
+
+    async fn write_one(&self, key: &'static [u8], value: Bytes) -> Result<()> {
+        let edits = vec![Edit::Put { key: Bytes::from_static(key), value, lives: None }];
+        self.log.write(edits).await.map_err(|error| failed(&error))
+    }
+
+    async fn write_meta(&self, floor: u32) -> Result<()> {
+        let meta = {
+            let catalogue = &self.state().catalogue;
+            Meta {
+                floor,
+                next_database: catalogue.next_database,
+                next_measurement: catalogue.next_measurement,
+                next_source: catalogue.sources.len() as u32,
+                databases: catalogue.databases.clone(),
+            }
+        };
+        self.write_one(key::META, meta.encode()).await?;
+        self.log.sync().await.map_err(|error| failed(&error))
+    }
+
+    pub(super) async fn create_database(&self, database: Database) -> Result<()> {
+        let Database { name, keep } = database;
+        if !(1..=255).contains(&name.len()) {
+            return Err(Error::Invalid(format!(
+                "database {name:?}: give it a name of 1 to 255 bytes"
+            )));
+        }
+        let upkeep = self.upkeep.lock().await;
+        {
+            let catalogue = &mut self.state().catalogue;
+            match catalogue.databases.get_mut(&name) {
+                Some(facts) if facts.keep == keep => return Ok(()),
+                Some(facts) => facts.keep = keep,
+                None => {
+                    let id = catalogue.next_database;
+                    catalogue.next_database += 1;
+                    catalogue.databases.insert(name, DatabaseFacts { id, keep, newest: i64::MIN });
+                }
+            }
+        }
+        self.write_meta(upkeep.floor).await
+    }
+
+    pub(super) async fn drop_database(&self, name: &str) -> Result<bool> {
+        let mut upkeep = self.upkeep.lock().await;
+        let Ok(ticket) = self.queue_delete(&Selector::all(name), Span::ALL) else {
+            return Ok(false);
+        };
+        let (ticket, cuts) = ticket;
+        let facts = self.state().catalogue.databases.remove(name);
+        let Some(facts) = facts else { return Ok(false) };
+        self.commit(ticket, true).await?;
+        self.apply(&mut upkeep, &cuts).await?;
+        let gone = self.state().catalogue.forget_database(facts.id);
+        let delete = |id: u32| Edit::Delete { key: key::numbered(key::MEASUREMENT, id) };
+        let edits: Vec<Edit> = gone.into_iter().map(delete).collect();
+        if !edits.is_empty() {
+            self.log.write(edits).await.map_err(|error| failed(&error))?;
+        }
+        self.write_meta(upkeep.floor).await?;
+        Ok(true)
+    }
+
+    pub(super) async fn delete(&self, selector: &Selector, span: Span) -> Result<u64> {
+        let mut upkeep = self.upkeep.lock().await;
+        let (ticket, cuts) = self.queue_delete(selector, span)?;
+        let durable = self.options.durability == crate::log::Durability::Always;
+        self.commit(ticket, durable).await?;
+        self.apply(&mut upkeep, &cuts).await?;
+        Ok(cuts.fields.values().map(|fields| fields.len() as u64).sum())
+    }
+
+    /// Tells the log what is deleted, and takes the rows that wait: those that come later stay.
+    fn queue_delete(&self, selector: &Selector, span: Span) -> Result<(u64, Cuts)> {
+        let mut state = self.state();
+        if !state.catalogue.databases.contains_key(&selector.database) {
+            return Err(no_database(&selector.database));
+        }
+        let mut cuts = Cuts { span, fields: HashMap::new() };
+        for (measurement, sources) in state.catalogue.select(selector)? {
+            let of = &state.catalogue.measurements[&measurement];
+            for source in sources {
+                let fields = state.catalogue.wanted_fields(selector, of, source);
+                if !fields.is_empty() {
+                    cuts.fields.insert(source, fields);
+                }
+            }
+        }
+        let ticket = state.queue.push(&[&[wal::DELETE], &cuts.encode()]);
+        cuts.fields.keys().for_each(|&source| state.take(source));
+        Ok((ticket, cuts))
+    }
+
+    /// Deletes again what the log tells.
+    pub(super) async fn redo(&self, upkeep: &mut Upkeep, body: &[u8]) -> Option<Result<()>> {
+        let cuts = Cuts::decode(body)?;
+        {
+            let mut state = self.state();
+            cuts.fields.keys().for_each(|&source| state.take(source));
+        }
+        Some(match self.apply(upkeep, &cuts).await {
+            // What is damaged cannot be read either: it must not keep the store shut.
+            Err(Error::Corrupt(error)) => {
+                tracing::warn!(%error, "deleted points may be left in a damaged block");
+                Ok(())
+            }
+            done => done,
+        })
+    }
+
+    /// Writes what was taken without what is deleted, and the blocks that have something of it anew. A block
+    /// keeps its key, so nothing is left that could come back.
+    async fn apply(&self, upkeep: &mut Upkeep, cuts: &Cuts) -> Result<()> {
+        self.write_blocks(upkeep, Which::Taken, Some(cuts)).await?;
+        let mut keys = Vec::new();
+        let mut groups = BTreeSet::new();
+        for &source in cuts.fields.keys() {
+            self.blocks_of(Owner::Source(source), cuts.span, &mut keys);
+            groups.insert(source >> GROUP_BITS);
+        }
+        for group in groups {
+            self.blocks_of(Owner::Group(group), cuts.span, &mut keys);
+        }
+        let mut damaged = None;
+        for keys in keys.chunks(64) {
+            let mut edits = Vec::new();
+            for block in keys {
+                let mut tables = match self.tables(block).await {
+                    Ok(Some(tables)) => tables,
+                    Ok(None) => continue,
+                    Err(error @ Error::Corrupt(_)) => {
+                        damaged = Some(error);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                };
+                let mut is_changed = false;
+                for (source, table) in &mut tables {
+                    is_changed |= cuts.apply(*source, table);
+                }
+                if is_changed {
+                    tables.retain(|(_, table)| !table.times.is_empty());
+                    edits.push(match tables.is_empty() {
+                        true => Edit::Delete { key: block.bytes() },
+                        false => self.put_block(*block, &tables, None),
+                    });
+                }
+            }
+            if !edits.is_empty() {
+                self.log.write(edits).await.map_err(|error| failed(&error))?;
+            }
+        }
+        damaged.map_or(Ok(()), Err)
+    }
+
+    /// What is in a block; none if it is gone.
+    async fn tables(&self, key: &BlockKey) -> Result<Option<Vec<(u32, Table)>>> {
+        let name = key.bytes();
+        let source = match key.slot.owner {
+            Owner::Source(source) => source,
+            Owner::Group(group) => group << GROUP_BITS,
+        };
+        let Some(bytes) = self.log.get(&name).await.map_err(|error| failed(&error))? else {
+            return Ok(None);
+        };
+        let block = Block::open(&name, &bytes).map_err(|bad| self.of_block(key, source, bad))?;
+        block.tables().map(Some).map_err(|bad| self.of_block(key, source, bad))
+    }
+
+    /// Puts the blocks of some slots together.
+    async fn regroup(&self, upkeep: &mut Upkeep) -> Result<bool> {
+        let mut puts = Vec::new();
+        let mut deletes = Vec::new();
+        for _ in 0..REGROUPED {
+            let Some(slot) = upkeep.regroup.pop_first() else { break };
+            match self.regrouped(slot).await {
+                Ok(Some((put, mut replaced))) => {
+                    puts.push(put);
+                    deletes.append(&mut replaced);
+                    Counts::add(&self.counts.regrouped, 1);
+                }
+                Ok(None) => {}
+                // They stay as they are, and reads say what is wrong.
+                Err(Error::Corrupt(error)) => tracing::warn!(%error, "blocks are not regrouped"),
+                Err(error) => {
+                    upkeep.regroup.insert(slot);
+                    return Err(error);
+                }
+            }
+        }
+        if puts.is_empty() {
+            return Ok(false);
+        }
+        self.log.write(puts).await.map_err(|error| failed(&error))?;
+        self.log.sync().await.map_err(|error| failed(&error))?;
+        self.log.write(deletes).await.map_err(|error| failed(&error))?;
+        Ok(true)
+    }
+
+    /// The blocks of a slot as one, and what that replaces. It takes the place of the last of them, so that those
+    /// before it, if a crash leaves them, change nothing.
+    async fn regrouped(&self, slot: Slot) -> Result<Option<(Edit, Vec<Edit>)>> {
+        let keys = self.log.keys(&slot.prefix(), None, usize::MAX);
+        let keys: Vec<BlockKey> = keys.iter().filter_map(|key| BlockKey::parse(key)).collect();
+        let [first, .., last] = keys[..] else { return Ok(None) };
+        let mut sources: BTreeMap<u32, Table> = BTreeMap::new();
+        let mut rows = 0;
+        for key in &keys {
+            for (source, table) in self.tables(key).await?.unwrap_or_default() {
+                rows += table.times.len();
+                sources.entry(source).or_default().append(table);
+            }
+        }
+        if rows > ROWS_MAX / 2 {
+            return Ok(None);
+        }
+        // Points in a block between them, of another length of slots or of another owner, would come
+        // behind older ones.
+        let span = Span { from: slot.start, to: slot.end() };
+        let mut others = Vec::new();
+        for &source in sources.keys() {
+            self.blocks_of(Owner::Source(source), span, &mut others);
+        }
+        let group = sources.keys().next().map(|&source| Owner::group_of(source));
+        group.into_iter().for_each(|group| self.blocks_of(group, span, &mut others));
+        let is_between = |other: &BlockKey| {
+            other.slot != slot && first.round < other.round && other.round < last.round
+        };
+        if others.iter().any(is_between) {
+            return Ok(None);
+        }
+        sources.values_mut().for_each(Table::resolve);
+        let sources: Vec<(u32, Table)> = sources.into_iter().collect();
+        let lives = self.lives(&slot, sources.first().map(|(source, _)| *source));
+        let replaced = keys[..keys.len() - 1].iter();
+        let replaced = replaced.map(|key| Edit::Delete { key: key.bytes() }).collect();
+        Ok(Some((self.put_block(last, &sources, lives), replaced)))
+    }
+
+    /// How many more bytes of blocks will have been written when a slot expires, at the rate of late.
+    fn lives(&self, slot: &Slot, source: Option<u32>) -> Option<u64> {
+        let (wall, now) = (self.clock.wall(), self.clock.now());
+        let keep = self.state().catalogue.database_of(source?)?.keep?;
+        let end = i128::from(slot.end()) + keep.as_nanos() as i128;
+        let left = u64::try_from(end - wall.as_nanos() as i128).ok()?;
+        let bytes = self.counts.block_bytes.load(std::sync::atomic::Ordering::Relaxed);
+        let took = now.since(self.opened).as_secs_f64().max(1.0);
+        Some((bytes as f64 / took * (left as f64 / 1e9)) as u64)
+    }
+
+    /// Deletes blocks that expired, and, where there is no room, the oldest ones.
+    async fn expire(&self, upkeep: &mut Upkeep, now: Instant) -> Result<bool> {
+        let volumes = self.log.figures().volumes;
+        let fill = volumes.iter().map(|volume| volume.fill).fold(0.0, f64::max);
+        if self.options.full < 1.0 && fill >= self.options.full {
+            let oldest = self.oldest_blocks();
+            if !oldest.is_empty() {
+                self.delete_blocks(&oldest).await?;
+                return Ok(true);
+            }
+        }
+        let cutoffs: Option<BTreeMap<u32, i64>> = {
+            let state = self.state();
+            let all = state.catalogue.databases.values();
+            let wall = self.clock.wall();
+            let any = all.clone().any(|facts| facts.keep.is_some());
+            any.then(|| all.map(|facts| (facts.id, facts.cutoff(wall))).collect())
+        };
+        let Some(cutoffs) = cutoffs else {
+            upkeep.expired_at = Some(now);
+            return Ok(false);
+        };
+        let keys = self.log.keys(b"", upkeep.expiry.as_deref(), EXPIRED);
+        upkeep.expiry = keys.last().filter(|_| keys.len() == EXPIRED).cloned();
+        if upkeep.expiry.is_none() {
+            upkeep.expired_at = Some(now);
+        }
+        let expired: Vec<BlockKey> = {
+            let state = self.state();
+            let cutoff = |source: u32| {
+                let (measurement, _) = state.catalogue.source_key(source)?;
+                let database = state.catalogue.measurements.get(&measurement)?.database;
+                cutoffs.get(&database).copied()
+            };
+            let is_expired = |key: &BlockKey| {
+                let cutoff = match key.slot.owner {
+                    Owner::Source(source) => cutoff(source),
+                    // All that may share the block.
+                    Owner::Group(group) => {
+                        let first = group << GROUP_BITS;
+                        (first..first + (1 << GROUP_BITS)).filter_map(cutoff).min()
+                    }
+                };
+                cutoff.is_some_and(|cutoff| key.slot.end() <= cutoff)
+            };
+            keys.iter().filter_map(|key| BlockKey::parse(key)).filter(is_expired).collect()
+        };
+        self.delete_blocks(&expired).await?;
+        Ok(!expired.is_empty() || upkeep.expiry.is_some())
+    }
+
+    async fn delete_blocks(&self, keys: &[BlockKey]) -> Result<()> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        Counts::add(&self.counts.expired, keys.len() as u64);
+        let edits = keys.iter().map(|key| Edit::Delete { key: key.bytes() }).collect();
+        self.log.write(edits).await.map_err(|error| failed(&error))
+    }
+
+    /// The blocks whose slots ended first.
+    fn oldest_blocks(&self) -> Vec<BlockKey> {
+        let mut oldest: BinaryHeap<(i64, BlockKey)> = BinaryHeap::new();
+        let mut after: Option<Bytes> = None;
+        loop {
+            let keys = self.log.keys(b"", after.as_deref(), EXPIRED);
+            for key in keys.iter().filter_map(|key| BlockKey::parse(key)) {
+                oldest.push((key.slot.end(), key));
+                if oldest.len() > OLDEST {
+                    oldest.pop();
+                }
+            }
+            if keys.len() < EXPIRED {
+                return oldest.into_iter().map(|(_, key)| key).collect();
+            }
+            after = keys.last().cloned();
+        }
+    }
+}
+
+impl Cuts {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        put_varint(&mut bytes, zigzag(self.span.from));
+        put_varint(&mut bytes, zigzag(self.span.to));
+        for (&source, fields) in &self.fields {
+            put_varint(&mut bytes, u64::from(source));
+            put_varint(&mut bytes, fields.len() as u64);
+            fields.iter().for_each(|&field| put_varint(&mut bytes, u64::from(field)));
+        }
+        bytes
+    }
+
+    fn decode(mut bytes: &[u8]) -> Option<Self> {
+        let from = &mut bytes;
+        let span = Span { from: unzigzag(take_varint(from)?), to: unzigzag(take_varint(from)?) };
+        let mut fields = HashMap::new();
+        while !from.is_empty() {
+            let source = take_u32(from)?;
+            let mut of = Vec::new();
+            for _ in 0..take_varint(from)? {
+                of.push(field_of(crate::series::SeriesId(take_varint(from)?)));
+            }
+            fields.insert(source, of);
+        }
+        Some(Self { span, fields })
+    }
+}
