@@ -25,6 +25,11 @@ pub trait Figures: Send + Sync {
     fn copies(&self) -> Option<Copies> {
         None
     }
+
+    /// The log store; none if there is none.
+    fn log(&self) -> Option<Log> {
+        None
+    }
 }
 
 /// No program around the door: nothing to tell. For doors that are tried alone.
@@ -109,6 +114,78 @@ pub struct Copies {
     pub short_bytes: u64,
     /// Objects of which no copy can be read.
     pub unreadable_objects: u64,
+}
+
+/// A log store.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Log {
+    /// Keys that have a value.
+    pub keys: u64,
+    /// Memory of its index, in bytes.
+    pub index_bytes: u64,
+    /// Each of its volumes.
+    pub volumes: Vec<LogVolume>,
+}
+
+/// What a log store does on one volume; the letters are those of the paper (PSTA 8(3), 2017).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LogVolume {
+    /// Its name.
+    pub name: String,
+    /// The part of it that is taken: U.
+    pub fill: f64,
+    /// How far that is above the target on the way to full: H.
+    pub hunger: f64,
+    /// The part of a file that has to be dead for it to be merged: D_T.
+    pub release_threshold: f64,
+    /// What was dead in the files merged lately, as a part.
+    pub dead_fraction_eaten: f64,
+    /// Bytes written for each byte put.
+    pub write_amplification: f64,
+    /// What a put waits now because the volume is nearly full.
+    pub put_delay: Duration,
+    /// Files.
+    pub files: u64,
+    /// Bytes of records that count.
+    pub live_bytes: u64,
+    /// Bytes of records that users put.
+    pub put_bytes: u64,
+    /// Bytes of records that merges copied.
+    pub copied_bytes: u64,
+    /// Files that died whole and were removed unread.
+    pub died_whole: u64,
+    /// Files merged.
+    pub merged: u64,
+    /// Records merges could not read: they are damaged.
+    pub damaged: u64,
+    /// Puts that waited because the volume was nearly full.
+    pub delayed: u64,
+    /// Puts that were refused because only the reserve was left.
+    pub refused: u64,
+}
+
+impl From<engine::log::Figures> for Log {
+    fn from(figures: engine::log::Figures) -> Self {
+        let volumes = figures.volumes.into_iter().map(|volume| LogVolume {
+            name: volume.label,
+            fill: volume.fill,
+            hunger: volume.hunger,
+            release_threshold: volume.release_threshold,
+            dead_fraction_eaten: volume.dead_fraction_eaten,
+            write_amplification: volume.counts.write_amplification(),
+            put_delay: volume.put_delay,
+            files: volume.files,
+            live_bytes: volume.live_bytes,
+            put_bytes: volume.counts.put_bytes,
+            copied_bytes: volume.counts.copied_bytes,
+            died_whole: volume.counts.died_whole,
+            merged: volume.counts.merged,
+            damaged: volume.counts.damaged,
+            delayed: volume.counts.delayed,
+            refused: volume.counts.refused,
+        });
+        Self { keys: figures.keys, index_bytes: figures.index_bytes, volumes: volumes.collect() }
+    }
 }
 
 /// One device volume against its line.

@@ -141,6 +141,34 @@ impl Figures for Program {
             unreadable_objects: 1,
         })
     }
+
+    fn log(&self) -> Option<figures::Log> {
+        let counts = engine::log::Counts {
+            put_bytes: 8000,
+            copied_bytes: 2000,
+            died_whole: 6,
+            merged: 2,
+            damaged: 1,
+            delayed: 4,
+            ..Default::default()
+        };
+        let volume = engine::log::VolumeFigures {
+            label: "a".into(),
+            fill: 0.75,
+            hunger: -0.25,
+            release_threshold: 1.0,
+            dead_fraction_eaten: 0.5,
+            put_delay: Duration::from_millis(500),
+            files: 3,
+            live_bytes: 3000,
+            counts,
+            ..Default::default()
+        };
+        let volumes = vec![volume];
+        let store =
+            engine::log::Figures { keys: 9, index_bytes: 400, volumes, ..Default::default() };
+        Some(store.into())
+    }
 }
 
 impl Control for Program {
@@ -534,6 +562,57 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_unreadable_objects Objects with no copy to read
             # TYPE plimsoll_unreadable_objects gauge
             plimsoll_unreadable_objects 1
+            # HELP plimsoll_log_keys Keys of the log store
+            # TYPE plimsoll_log_keys gauge
+            plimsoll_log_keys 9
+            # HELP plimsoll_log_index_bytes Memory of its index
+            # TYPE plimsoll_log_index_bytes gauge
+            plimsoll_log_index_bytes 400
+            # HELP plimsoll_log_fill Part of what it may use that is taken
+            # TYPE plimsoll_log_fill gauge
+            plimsoll_log_fill{volume="a"} 0.75
+            # HELP plimsoll_log_hunger How far that is above the target on the way to full, not above 0 is no hurry
+            # TYPE plimsoll_log_hunger gauge
+            plimsoll_log_hunger{volume="a"} -0.25
+            # HELP plimsoll_log_release_threshold Part of a file that has to be dead for a merge
+            # TYPE plimsoll_log_release_threshold gauge
+            plimsoll_log_release_threshold{volume="a"} 1.0
+            # HELP plimsoll_log_dead_fraction_eaten Part that was dead of the files merged lately
+            # TYPE plimsoll_log_dead_fraction_eaten gauge
+            plimsoll_log_dead_fraction_eaten{volume="a"} 0.5
+            # HELP plimsoll_log_write_amplification Bytes written for each byte put
+            # TYPE plimsoll_log_write_amplification gauge
+            plimsoll_log_write_amplification{volume="a"} 1.25
+            # HELP plimsoll_log_put_delay_seconds What a put waits now because the volume is nearly full
+            # TYPE plimsoll_log_put_delay_seconds gauge
+            plimsoll_log_put_delay_seconds{volume="a"} 0.5
+            # HELP plimsoll_log_files Files
+            # TYPE plimsoll_log_files gauge
+            plimsoll_log_files{volume="a"} 3
+            # HELP plimsoll_log_live_bytes Bytes of records that count
+            # TYPE plimsoll_log_live_bytes gauge
+            plimsoll_log_live_bytes{volume="a"} 3000
+            # HELP plimsoll_log_put_bytes Bytes of records put
+            # TYPE plimsoll_log_put_bytes counter
+            plimsoll_log_put_bytes_total{volume="a"} 8000
+            # HELP plimsoll_log_copied_bytes Bytes merges copied
+            # TYPE plimsoll_log_copied_bytes counter
+            plimsoll_log_copied_bytes_total{volume="a"} 2000
+            # HELP plimsoll_log_files_died_whole Files removed unread: all of their records were dead
+            # TYPE plimsoll_log_files_died_whole counter
+            plimsoll_log_files_died_whole_total{volume="a"} 6
+            # HELP plimsoll_log_files_merged Files merged
+            # TYPE plimsoll_log_files_merged counter
+            plimsoll_log_files_merged_total{volume="a"} 2
+            # HELP plimsoll_log_records_damaged Records merges could not read
+            # TYPE plimsoll_log_records_damaged counter
+            plimsoll_log_records_damaged_total{volume="a"} 1
+            # HELP plimsoll_log_puts_delayed Puts that waited because the volume was nearly full
+            # TYPE plimsoll_log_puts_delayed counter
+            plimsoll_log_puts_delayed_total{volume="a"} 4
+            # HELP plimsoll_log_puts_refused Puts refused because only the reserve was left
+            # TYPE plimsoll_log_puts_refused counter
+            plimsoll_log_puts_refused_total{volume="a"} 0
             # HELP plimsoll_resp_clients Connections open
             # TYPE plimsoll_resp_clients gauge
             plimsoll_resp_clients 0

@@ -1,6 +1,6 @@
-//! `plimsoll check`: settings, volumes and manifests, without serving.
+//! `plimsoll check`: settings, volumes and manifests, or a log store, without serving.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -13,11 +13,15 @@ use serde::Serialize;
 use volume::task::block_on;
 use volume::{Clock, ErrorKind, Volume};
 
+use super::check_log;
 use crate::program::certificates;
 use crate::settings::Settings;
 use crate::wiring;
 
-/// Checks a settings file, its volumes, and what the pool's manifest says against what they hold
+/// Checks a settings file, its volumes, and what the pool's manifest says against what they hold; or a log store
+///
+/// With PATH, it is the log store in these directories that is checked: its hints, and with --scrub every record;
+/// what is bad is named by file, offset and key.
 ///
 /// Changes nothing, except that --scrub opens the pool as serving would, and --repair makes it open
 /// again. Exits with status 0 if all is well, 1 if anything is not, 2 if that could not be found out:
@@ -26,13 +30,22 @@ use crate::wiring;
 #[command(after_help = "Examples:
   plimsoll check -c plimsoll.toml
   plimsoll check -c plimsoll.toml --scrub --json
-  plimsoll check -c plimsoll.toml --repair    # volumes are lost for good")]
+  plimsoll check -c plimsoll.toml --repair    # volumes are lost for good
+  plimsoll check /mnt/a /mnt/b --scrub        # a log store on two volumes")]
 pub(crate) struct Args {
-    /// The settings file
-    #[arg(short = 'c', long = "config", value_name = "FILE")]
-    file: PathBuf,
+    /// The directories of a log store's volumes, all of them
+    #[arg(value_name = "PATH", conflicts_with_all = ["file", "repair"])]
+    paths: Vec<PathBuf>,
 
-    /// Also read back every table and compare it with its checksum
+    /// What the names of the log store's objects begin with
+    #[arg(long, value_name = "NAME", default_value = "log", requires = "paths")]
+    name: String,
+
+    /// The settings file
+    #[arg(short = 'c', long = "config", value_name = "FILE", required_unless_present = "paths")]
+    file: Option<PathBuf>,
+
+    /// Also read back every table, or record, and compare it with its checksum
     #[arg(long)]
     scrub: bool,
 
@@ -51,18 +64,33 @@ pub(crate) struct Args {
 const TROUBLE: u8 = 2;
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let checked = check(args).and_then(|document| {
-        if args.json {
-            println!("{}", serde_json::to_string_pretty(&document)?);
-        }
-        Ok(document.good)
-    });
+    let checked = match &args.file {
+        Some(file) => check(args, file).and_then(|found| print(args, found.good, &found)),
+        None => check_log::check(&args.paths, &args.name, args.scrub, &|line| args.say(line))
+            .and_then(|found| print(args, found.good, &found)),
+    };
     match checked {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("plimsoll: {}", super::chain(&error));
             ExitCode::from(TROUBLE)
+        }
+    }
+}
+
+/// Prints what was found, if it is wanted in JSON; passes on whether it is good.
+fn print(args: &Args, good: bool, document: &impl Serialize) -> anyhow::Result<bool> {
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(document)?);
+    }
+    Ok(good)
+}
+
+impl Args {
+    fn say(&self, line: String) {
+        if !self.json {
+            println!("{line}");
         }
     }
 }
@@ -109,14 +137,10 @@ struct FindingFound {
     elsewhere: bool,
 }
 
-fn check(args: &Args) -> anyhow::Result<Document> {
-    let say = |line: String| {
-        if !args.json {
-            println!("{line}");
-        }
-    };
-    let settings = Settings::load(&args.file)?;
-    say(format!("settings: {} is right", args.file.display()));
+fn check(args: &Args, file: &Path) -> anyhow::Result<Document> {
+    let say = |line: String| args.say(line);
+    let settings = Settings::load(file)?;
+    say(format!("settings: {} is right", file.display()));
     if let Some(files) = &settings.kv.tls {
         certificates(files).context("kv.tls")?;
         say("kv.tls: certificate and key belong together".into());

@@ -2,6 +2,7 @@
 
 mod bench;
 mod kill;
+mod log;
 mod place;
 mod pools;
 mod probe;

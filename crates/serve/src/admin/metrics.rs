@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::figures::{Cache, Class, Copies, Figures, Memory, Volume, Waits};
+use crate::figures::{Cache, Class, Copies, Figures, Log, LogVolume, Memory, Volume, Waits};
 use crate::resp::Stats;
 
 /// What kind of text this is.
@@ -26,6 +26,7 @@ pub(super) fn text(figures: &dyn Figures, stats: Option<&Stats>) -> String {
         volumes: figures.volumes(),
         cache: figures.cache(),
         copies: figures.copies(),
+        log: figures.log(),
         resp: stats.map(Resp::of),
     };
     let mut registry = Registry::with_prefix("plimsoll");
@@ -43,6 +44,7 @@ struct Scrape {
     volumes: Vec<Volume>,
     cache: Option<Cache>,
     copies: Option<Copies>,
+    log: Option<Log>,
     resp: Option<Resp>,
 }
 
@@ -88,6 +90,7 @@ impl Collector for Scrape {
         self.classes(&mut page)?;
         self.cache.as_ref().map_or(Ok(()), |cache| cache.encode(&mut page))?;
         self.copies.as_ref().map_or(Ok(()), |copies| copies.encode(&mut page))?;
+        self.log.as_ref().map_or(Ok(()), |log| log.encode(&mut page))?;
         self.resp.as_ref().map_or(Ok(()), |resp| resp.encode(&mut page))
     }
 }
@@ -217,6 +220,70 @@ impl Copies {
         page.gauge("copies_short_objects", "Objects with fewer of them", self.short_objects)?;
         page.gauge("copies_short_bytes", "Bytes of these objects", self.short_bytes)?;
         page.gauge("unreadable_objects", "Objects with no copy to read", self.unreadable_objects)
+    }
+}
+
+impl Log {
+    fn each<N>(&self, figure: fn(&LogVolume) -> N) -> impl Iterator<Item = (Labels<'_>, N)> {
+        self.volumes
+            .iter()
+            .map(move |volume| (vec![("volume", volume.name.as_str())], figure(volume)))
+    }
+
+    fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
+        page.gauge("log_keys", "Keys of the log store", self.keys)?;
+        page.gauge("log_index_bytes", "Memory of its index", self.index_bytes)?;
+        page.gauges("log_fill", "Part of what it may use that is taken", self.each(|v| v.fill))?;
+        page.gauges(
+            "log_hunger",
+            "How far that is above the target on the way to full, not above 0 is no hurry",
+            self.each(|v| v.hunger),
+        )?;
+        page.gauges(
+            "log_release_threshold",
+            "Part of a file that has to be dead for a merge",
+            self.each(|v| v.release_threshold),
+        )?;
+        page.gauges(
+            "log_dead_fraction_eaten",
+            "Part that was dead of the files merged lately",
+            self.each(|v| v.dead_fraction_eaten),
+        )?;
+        page.gauges(
+            "log_write_amplification",
+            "Bytes written for each byte put",
+            self.each(|v| v.write_amplification),
+        )?;
+        page.gauges(
+            "log_put_delay_seconds",
+            "What a put waits now because the volume is nearly full",
+            self.each(|v| v.put_delay.as_secs_f64()),
+        )?;
+        page.gauges("log_files", "Files", self.each(|v| v.files))?;
+        page.gauges("log_live_bytes", "Bytes of records that count", self.each(|v| v.live_bytes))?;
+        page.counters("log_put_bytes", "Bytes of records put", self.each(|v| v.put_bytes))?;
+        page.counters("log_copied_bytes", "Bytes merges copied", self.each(|v| v.copied_bytes))?;
+        page.counters(
+            "log_files_died_whole",
+            "Files removed unread: all of their records were dead",
+            self.each(|v| v.died_whole),
+        )?;
+        page.counters("log_files_merged", "Files merged", self.each(|v| v.merged))?;
+        page.counters(
+            "log_records_damaged",
+            "Records merges could not read",
+            self.each(|v| v.damaged),
+        )?;
+        page.counters(
+            "log_puts_delayed",
+            "Puts that waited because the volume was nearly full",
+            self.each(|v| v.delayed),
+        )?;
+        page.counters(
+            "log_puts_refused",
+            "Puts refused because only the reserve was left",
+            self.each(|v| v.refused),
+        )
     }
 }
 

@@ -1,0 +1,111 @@
+//! `plimsoll check PATH`: the log store in these directories, without opening it.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use engine::log::{self, Flaw, Inspected, Member};
+use policy::units::Bytes;
+use serde::Serialize;
+use volume::dir::{Dir, DirOptions};
+use volume::task::block_on;
+
+/// All that was found.
+#[derive(Serialize)]
+pub(super) struct Document {
+    /// Whether all is well.
+    pub(super) good: bool,
+    /// What its objects' names begin with.
+    store: String,
+    volumes: u16,
+    /// Files, and the bytes of these and of their hints.
+    files: u64,
+    bytes: u64,
+    /// Records, dead ones too.
+    records: u64,
+    /// Keys that have a value.
+    keys: u64,
+    /// Bytes of files that were read from front to back.
+    read_bytes: u64,
+    /// Files a crash had cut: nothing promised is missing from them.
+    torn: Vec<String>,
+    flaws: Vec<FlawFound>,
+}
+
+#[derive(Serialize)]
+struct FlawFound {
+    /// The volume's directory, and the name of the object in it.
+    file: String,
+    /// In bytes, from its beginning.
+    offset: u64,
+    /// Other characters than ASCII's are escaped as in Rust; none if nobody can tell.
+    key: Option<String>,
+    /// What is the matter, for people.
+    problem: &'static str,
+    /// Whether the key's newest value is lost.
+    lost: bool,
+}
+
+pub(super) fn check(
+    paths: &[PathBuf],
+    name: &str,
+    scrub: bool,
+    say: &dyn Fn(String),
+) -> anyhow::Result<Document> {
+    let mut members = Vec::new();
+    for path in paths {
+        // To open a directory makes a volume of it.
+        if !path.join("objects").is_dir() {
+            bail!(
+                "{}: there is no volume in this directory: give that of a log store",
+                path.display()
+            );
+        }
+        let dir = Dir::open(path, DirOptions::default())
+            .context("a store that somebody has open cannot be checked")?;
+        members.push(Member::new(path.display().to_string(), dir));
+    }
+    let found = block_on(log::inspect(&members, name, scrub))?;
+    let document = Document::of(name, found);
+    document.tell(say);
+    Ok(document)
+}
+
+impl Document {
+    fn of(name: &str, found: Inspected) -> Self {
+        let flaws = found.flaws.into_iter().map(|Flaw { what, offset, key, bad, is_lost }| {
+            let file = what.strip_prefix("volume ").map_or(what.clone(), str::to_owned);
+            let key = key.map(|key| key.escape_ascii().to_string());
+            FlawFound { file, offset, key, problem: bad.what(), lost: is_lost }
+        });
+        let flaws: Vec<_> = flaws.collect();
+        Self {
+            good: flaws.is_empty(),
+            store: name.to_owned(),
+            volumes: found.volumes,
+            files: found.files,
+            bytes: found.bytes,
+            records: found.records,
+            keys: found.keys,
+            read_bytes: found.read_bytes,
+            torn: found.torn,
+            flaws,
+        }
+    }
+
+    fn tell(&self, say: &dyn Fn(String)) {
+        let Self { store, keys, records, files, volumes, .. } = self;
+        say(format!(
+            "log store {store}: {keys} keys, {records} records in {files} files of {} on {volumes} volumes",
+            Bytes(self.bytes),
+        ));
+        say(format!("log store {store}: {} read back", Bytes(self.read_bytes)));
+        for torn in &self.torn {
+            say(format!("{torn}: a crash cut it; nothing promised is missing"));
+        }
+        for FlawFound { file, offset, key, problem, lost } in &self.flaws {
+            let key = key.as_ref().map_or("no key known".into(), |key| format!("key {key}"));
+            let end = if *lost { "lost" } else { "harmless: it is dead, or whole elsewhere" };
+            say(format!("{file}: byte {offset}, {key}: {problem}: {end}"));
+        }
+    }
+}
