@@ -11,6 +11,7 @@ pub mod path;
 pub mod probe;
 pub mod provider;
 pub mod report;
+pub mod series;
 pub mod spread;
 pub mod stats;
 pub mod ycsb;

@@ -26,6 +26,12 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::try_from(time).expect("nobody has spent less than no time")
 }
 
+/// Processor time that this thread took so far.
+pub(crate) fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).expect("nobody has spent less than no time")
+}
+
 /// How many threads ran or wanted to, on average over the last minute.
 pub(crate) fn load() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()

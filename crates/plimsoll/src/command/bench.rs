@@ -4,6 +4,7 @@ mod contract;
 mod kv;
 mod path;
 mod provider;
+mod series;
 mod spread;
 
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ enum Bench {
     Kv(Box<kv::Args>),
     Provider(provider::Args),
     Path(path::Args),
+    Series(series::Args),
     Spread(spread::Args),
 }
 
@@ -37,6 +39,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Bench::Kv(args) => kv::run(args),
         Bench::Provider(args) => provider::run(args),
         Bench::Path(args) => path::run(args),
+        Bench::Series(args) => series::run(args),
         Bench::Spread(args) => spread::run(args),
     }
 }

@@ -1,0 +1,227 @@
+//! What is run: a store on disks, and a load; and the rules it is run with.
+
+use std::time::Duration;
+
+use engine::log::{Durability, Options};
+use policy::contract::catalogue;
+use policy::contract::spec::{Bought, SpecError};
+use policy::contract::{Contract, Latency};
+use policy::merge::{Device, Rule};
+
+use super::Load;
+use crate::compare;
+
+/// The paper's file system for each node (MECHANISMS 6.10), in bytes, on a disk of five times that.
+const PAPER_CAPACITY: f64 = 100e9;
+const DISK_TO_STORE: u64 = 5;
+const KEY_BYTES: u64 = 8;
+const RECORD_HEAD: u64 = 40;
+const RECORD_ALIGN: u64 = 8;
+const PAGE: u64 = 4096;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A store, its disks and its load. The letters are those of MECHANISMS 6.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shape {
+    /// How many disks: q.
+    pub disks: u16,
+    /// Bytes of each that the store may use: C.
+    pub capacity: u64,
+    /// Bytes at which files are sealed: R.
+    pub file_bytes: u64,
+    /// Partitions on each disk: n.
+    pub partitions: u16,
+    /// The part of the capacity that living records take: V.
+    pub live: f64,
+    /// The fill from which on is copied: U_m.
+    pub target: f64,
+    /// Bytes of a value: B.
+    pub value: usize,
+    /// What is written.
+    pub load: Load,
+    /// Clients that put for each disk, each with one put under way: M.
+    pub clients: usize,
+    /// Whether puts wait when the disk is nearly full.
+    pub delay: bool,
+    /// What is put before figures count, and while they do, in fillings of all disks.
+    pub fills: [f64; 2],
+    /// The part of the disks' bandwidth that is offered, or as much as is answered.
+    pub pace: Option<f64>,
+    /// What the times of the disk's mechanics are divided by: as if the store and all in it were so many times
+    /// as large on a disk that is as fast as it is.
+    pub parts: u32,
+    /// Readers that hold an iterator for long and hardly ever read.
+    pub idle_readers: usize,
+}
+
+/// A rule, and how it is set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scheme {
+    /// What files are merged by.
+    pub rule: Rule,
+    /// Files a partition has open at most, to keep lifetimes apart.
+    pub groups: u8,
+    /// With a target at which its fill peaks where that of this rule does with its own.
+    pub at_peak_of: Option<Rule>,
+}
+
+/// A shape under some rules.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// For people.
+    pub name: String,
+    /// What is run.
+    pub shape: Shape,
+    /// Under which rules. What is compared at equal peaks comes behind what it is compared with.
+    pub schemes: Vec<Scheme>,
+}
+
+impl compare::Case for Case {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Scheme {
+    /// A rule as it is; [`Rule::DeathTime`] with so many groups.
+    #[must_use]
+    pub const fn new(rule: Rule, groups: u8) -> Self {
+        Self { rule, groups, at_peak_of: None }
+    }
+
+    /// The greedy rule where the fill peaks as high as under `rule`.
+    #[must_use]
+    pub const fn greedy_at_peak_of(rule: Rule) -> Self {
+        Self { rule: Rule::Greedy, groups: 1, at_peak_of: Some(rule) }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.at_peak_of {
+            None => self.rule.name().into(),
+            Some(other) => format!("{} at the peak of {}", self.rule.name(), other.name()),
+        }
+    }
+}
+
+impl Shape {
+    /// The disk: a 7200 rpm one whose capacity is scaled with the store's, so that arms move as far for the
+    /// same part of it. Its bandwidth is not scaled; seeks and turns are by [`Shape::parts`].
+    ///
+    /// # Errors
+    /// There is no such contract.
+    pub fn contract(&self) -> Result<Contract, SpecError> {
+        let mut contract = catalogue::find("hdd-7200")?.contract(None, Bought::default())?;
+        if let Some(disk) = &mut contract.disk {
+            disk.capacity = DISK_TO_STORE * self.capacity;
+            disk.rpm *= self.parts;
+            disk.seek_track /= self.parts;
+            disk.seek_full /= self.parts;
+        }
+        let part = 1.0 / f64::from(self.parts);
+        let Latency { read, write } = &mut contract.latency;
+        (*read, *write) = (read.scaled(part), write.scaled(part));
+        contract.op_bytes_max = (contract.op_bytes_max / u64::from(self.parts)).max(PAGE);
+        Ok(contract)
+    }
+
+    /// A minute of the paper's, scaled with the capacity: as large a part of the disk can be written in it.
+    #[must_use]
+    pub fn minute(&self) -> Duration {
+        MINUTE.mul_f64(self.capacity as f64 / PAPER_CAPACITY)
+    }
+
+    /// Bytes of all disks.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.capacity * u64::from(self.disks)
+    }
+
+    /// Bytes of a record with a key of eight bytes, as docs/format/log.md has it.
+    #[must_use]
+    pub fn record(&self) -> u64 {
+        (RECORD_HEAD + KEY_BYTES + self.value as u64).next_multiple_of(RECORD_ALIGN)
+    }
+
+    /// Whether the store planes with one file open for each partition: (4).
+    #[must_use]
+    pub fn planes(&self) -> bool {
+        let open = f64::from(self.partitions) * self.file_bytes as f64 / self.capacity as f64;
+        self.live + open < self.target
+    }
+
+    /// How the store is kept.
+    pub(super) fn options(&self, scheme: &Scheme, target: f64, device: Device) -> Options {
+        let mut options = Options::new(self.disks);
+        options.partitions = self.disks * self.partitions;
+        options.file_bytes = self.file_bytes;
+        // As the paper's: what is answered survives the process.
+        options.durability = Durability::Never;
+        options.quota = self.capacity;
+        options.live = self.live;
+        options.rule = scheme.rule;
+        options.target = target;
+        options.groups = scheme.groups;
+        options.device = device;
+        options.delay_max =
+            if self.delay { options.delay_max / self.parts } else { Duration::ZERO };
+        options
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use policy::units::{KIB, MIB};
+
+    use super::*;
+
+    pub(in crate::series) fn shape() -> Shape {
+        Shape {
+            disks: 1,
+            capacity: 16 * MIB,
+            file_bytes: 256 * KIB,
+            partitions: 2,
+            live: 0.5,
+            target: 0.8,
+            value: 8 << 10,
+            load: Load::Cyclic,
+            clients: 16,
+            delay: true,
+            fills: [1.0, 1.0],
+            pace: None,
+            parts: 1,
+            idle_readers: 0,
+        }
+    }
+
+    #[test]
+    fn a_scaled_disk_is_as_fast_and_a_minute_writes_as_large_a_part() {
+        let shape = Shape { capacity: 1_000_000_000, ..shape() };
+        let whole = catalogue::find("hdd-7200").expect("it is in the catalogue");
+        let whole = whole.contract(None, Bought::default()).expect("nothing to buy");
+        let scaled = shape.contract().expect("it is in the catalogue");
+        let (whole, scaled) = (whole.disk.expect("a disk"), scaled.disk.expect("a disk"));
+        assert_eq!(scaled.capacity, 5_000_000_000);
+        assert_eq!(scaled.transfer_per_sec, whole.transfer_per_sec);
+        assert_eq!(shape.minute(), Duration::from_millis(600));
+    }
+
+    #[test]
+    fn mechanics_are_divided_and_the_bandwidth_is_not() {
+        let of = |parts| Shape { parts, ..shape() }.contract().expect("it is in the catalogue");
+        let (whole, part) = (of(1), of(64));
+        assert_eq!(part.op_bytes_max, whole.op_bytes_max / 64);
+        assert_eq!(part.latency.read.quantile(0.5), whole.latency.read.quantile(0.5) / 64);
+        let (whole, part) = (whole.disk.expect("a disk"), part.disk.expect("a disk"));
+        assert_eq!((part.seek_full, part.rpm), (whole.seek_full / 64, whole.rpm * 64));
+        assert_eq!(part.transfer_per_sec, whole.transfer_per_sec);
+    }
+
+    #[test]
+    fn planing_is_condition_4() {
+        let at = |live| Shape { live, ..shape() }.planes();
+        // 2 files of 1/64.
+        assert!(at(0.76) && !at(0.77));
+    }
+}

@@ -1,0 +1,148 @@
+//! What is written: which key next, and what is known of how long its value lives.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+/// How long records live. All keys have values of one size, so a share of keys is a share of bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Load {
+    /// Keys are written one after the other, round and round (MECHANISMS 6.1): all records live equally
+    /// long, and the store is told how long.
+    Cyclic,
+    /// Any key at any time: there is nothing to know.
+    Random,
+    /// Series of slots that are written round and round, each kept twice as long as the one before and with
+    /// as many slots; the store is told how long.
+    Series {
+        /// The longest retention beside the shortest, a power of two.
+        range: u32,
+    },
+}
+
+/// The next write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Next {
+    /// Which key, from 0 on.
+    pub key: u64,
+    /// How many writes there will be until it comes round, if that is known.
+    pub again: Option<u64>,
+}
+
+/// Writes, one after the other.
+#[derive(Clone, Debug)]
+pub struct Writes {
+    load: Load,
+    keys: u64,
+    written: u64,
+    random: Xoshiro256PlusPlus,
+    /// Of a series: in how many writes each of its keys comes round.
+    periods: Vec<u64>,
+    due: BinaryHeap<Reverse<(u64, u64)>>,
+}
+
+impl Load {
+    /// For people.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Cyclic => "cyclic".into(),
+            Self::Random => "random".into(),
+            Self::Series { range } => format!("series kept 1 to {range}"),
+        }
+    }
+}
+
+impl Writes {
+    /// Of `keys` keys; the same for the same seed.
+    #[must_use]
+    pub fn new(load: Load, keys: u64, seed: u64) -> Self {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut due = BinaryHeap::new();
+        let mut periods = Vec::new();
+        if let Load::Series { range } = load {
+            let series = u64::from(range.ilog2()) + 1;
+            let kept = |series: u64| (1u64 << series) as f64;
+            // One write at a time: periods are as long as all that is written meanwhile.
+            let rate: f64 = (0..keys).map(|key| 1.0 / kept(key % series)).sum();
+            periods = (0..series).map(|series| (kept(series) * rate).round() as u64).collect();
+            due = (0..keys)
+                .map(|key| Reverse((random.random_range(0..periods[(key % series) as usize]), key)))
+                .collect();
+        }
+        Self { load, keys, written: 0, random, periods, due }
+    }
+
+    /// In how many writes every key came round once.
+    #[must_use]
+    pub fn longest(&self) -> u64 {
+        self.periods.last().copied().unwrap_or(self.keys)
+    }
+
+    /// The next one.
+    pub fn next(&mut self) -> Next {
+        let now = self.written;
+        self.written += 1;
+        match self.load {
+            Load::Cyclic => Next { key: now % self.keys, again: Some(self.keys) },
+            Load::Random => Next { key: self.random.random_range(0..self.keys), again: None },
+            Load::Series { .. } => {
+                let Reverse((due, key)) = self.due.pop().expect("every key comes round");
+                let series = self.periods.len() as u64;
+                let again = due + self.periods[(key % series) as usize];
+                self.due.push(Reverse((again, key)));
+                // The queue may be late or early by what collides.
+                Next { key, again: Some(again.saturating_sub(now).max(1)) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cyclic_keys_come_round_when_it_was_said() {
+        let mut writes = Writes::new(Load::Cyclic, 3, 1);
+        let keys: Vec<_> = (0..7).map(|_| writes.next().key).collect();
+        assert_eq!(keys, [0, 1, 2, 0, 1, 2, 0]);
+        assert_eq!(writes.next(), Next { key: 1, again: Some(3) });
+        assert_eq!(writes.longest(), 3);
+    }
+
+    #[test]
+    fn series_come_round_about_when_it_was_said_and_the_short_ones_more_often() {
+        let keys = 5000;
+        let mut writes = Writes::new(Load::Series { range: 16 }, keys, 1);
+        let rounds = 4 * writes.longest();
+        let mut counts = vec![0u64; keys as usize];
+        let mut expected = vec![None; keys as usize];
+        for now in 0..rounds {
+            let Next { key, again } = writes.next();
+            let again = again.expect("a series says so");
+            if let Some(due) = expected[key as usize].replace(now + again) {
+                assert!(now.abs_diff(due) <= keys / 50, "{key} due at {due} came at {now}");
+            }
+            counts[key as usize] += 1;
+        }
+        let of = |series: u64| {
+            let counts = (0..keys).filter(|key| key % 5 == series).map(|key| counts[key as usize]);
+            counts.sum::<u64>() as f64
+        };
+        assert!((of(0) / of(4) - 16.0).abs() < 1.0, "{}", of(0) / of(4));
+        assert!(counts.iter().all(|count| *count >= 3));
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_keys() {
+        let keys = |seed| {
+            let mut writes = Writes::new(Load::Random, 100, seed);
+            (0..50).map(|_| writes.next().key).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(1), keys(1));
+        assert_ne!(keys(1), keys(2));
+    }
+}

@@ -1,0 +1,35 @@
+//! What `bench series` measures: the log store on disks, under every rule of merging.
+//!
+//! ```text
+//! Case: a Shape (disks, files, load) ── Scheme: a rule ── run: clients put, disks are tended ── Measured
+//!                                                         virtual time on simulated disks, or a directory
+//! ```
+//! The rows are B37 to B42 of MECHANISMS 8 and some of their own; the set-up is that of 6.10, scaled down. Such
+//! a store has to write at the bandwidth of its disks while these are nearly full: the questions are what
+//! merging copies for that, and what is left of the bandwidth. A figure is the median of the runs of a case;
+//! a ratio of two rules is the median of the ratios of runs with the same seed.
+
+mod case;
+mod cell;
+mod load;
+mod measured;
+mod plots;
+mod rows;
+mod run;
+mod scale;
+mod sheet;
+mod stand;
+
+pub use case::{Case, Scheme, Shape};
+pub use cell::{Bencher, takes};
+pub use load::{Load, Next, Writes};
+pub use measured::{Measured, Sample};
+pub use rows::{Row, SMOKE, all};
+pub use scale::Scale;
+pub use sheet::Sheet;
+pub use stand::Home;
+
+/// A case, measured under every rule.
+pub type Cell = crate::compare::Cell<Measured>;
+/// One rule in it.
+pub type Side = crate::compare::Side<Measured>;

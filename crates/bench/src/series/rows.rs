@@ -1,0 +1,494 @@
+//! The rows: B37 to B42 of MECHANISMS 8, and those that the log store has beside them.
+
+use std::sync::Arc;
+
+use policy::merge::Rule;
+use policy::units::{KIB, MIB};
+
+use super::{Case, Cell, Load, Measured, Scale, Scheme, Shape, Sheet};
+
+type Tell = Box<dyn Fn(&mut Sheet<'_>, &[Arc<Cell>])>;
+
+/// A row.
+pub struct Row {
+    /// Its name: `B38`.
+    pub id: &'static str,
+    /// The question, for people.
+    pub about: &'static str,
+    /// What is measured.
+    pub cases: Vec<Case>,
+    /// Tables, checks and pictures, once every case is measured.
+    pub tell: Tell,
+}
+
+/// The rows `smoke` has when nothing is said.
+pub const SMOKE: [&str; 4] = ["B37", "B38", "B41", "fill"];
+
+const STATIC: &str = Rule::Static.name();
+const PRODUCT: &str = Rule::FishermanProduct.name();
+const FISHERMAN: &str = Rule::Fisherman.name();
+const OURS: &str = Rule::DeathTime.name();
+
+/// No upper bound.
+const ANY: f64 = f64::INFINITY;
+
+/// Every row, for these rules.
+#[must_use]
+pub fn all(scale: &Scale, rules: &[Rule]) -> Vec<Row> {
+    let rows = Rows { scale: *scale, rules: rules.to_vec() };
+    let mut all = vec![
+        rows.b37(),
+        rows.b38(),
+        rows.b39(),
+        rows.b40(),
+        rows.b41(),
+        rows.b42(),
+        rows.death(),
+        rows.flat(),
+        rows.fill(),
+        rows.size(),
+        rows.partitions(),
+        rows.sweep(),
+    ];
+    // Without its rules a row has no question.
+    all.retain(|row| row.cases.iter().all(|case| !case.schemes.is_empty()));
+    all
+}
+
+struct Rows {
+    scale: Scale,
+    rules: Vec<Rule>,
+}
+
+/// The part of a disk's bandwidth that is put where only copies count.
+const PACE: f64 = 0.02;
+
+/// The paper's objects, in bytes.
+const PAPER_VALUE: u32 = 128 << 10;
+
+/// What an opinion on equal peaks allows for chance.
+const CHANCE: f64 = 1.02;
+
+impl Rows {
+    /// Those of `rules` that are wanted, with one file open for each partition.
+    fn schemes(&self, rules: &[Rule]) -> Vec<Scheme> {
+        let wanted = rules.iter().filter(|rule| self.rules.contains(rule));
+        wanted.map(|rule| Scheme::new(*rule, 1)).collect()
+    }
+
+    /// The same, and the greedy rule at the peak of each of them.
+    fn schemes_at_peaks(&self, rules: &[Rule], groups: u8) -> Vec<Scheme> {
+        let mut schemes = self.schemes(rules);
+        for scheme in schemes.iter_mut().filter(|scheme| scheme.rule == Rule::DeathTime) {
+            scheme.groups = groups;
+        }
+        if self.rules.contains(&Rule::Greedy) {
+            let others: Vec<_> = schemes.iter().map(|scheme| scheme.rule).collect();
+            let others = others.into_iter().filter(|rule| *rule != Rule::Greedy);
+            schemes.extend(others.map(Scheme::greedy_at_peak_of));
+        }
+        schemes
+    }
+
+    /// Sensors' objects of 128 KiB on a disk, as the paper had them.
+    fn paper(&self, capacity_mib: u64) -> Shape {
+        Shape {
+            disks: 1,
+            capacity: self.scale.mib(capacity_mib),
+            file_bytes: self.scale.mib(16),
+            partitions: 1,
+            live: 0.5,
+            target: 0.8,
+            value: 128 << 10,
+            load: Load::Cyclic,
+            clients: 64,
+            delay: true,
+            fills: [1.0, 1.0],
+            pace: None,
+            parts: 1,
+            idle_readers: 0,
+        }
+    }
+
+    /// For what is copied: 256 objects in a file, 400 files on the disk, four partitions. Sizes and mechanics
+    /// are divided alike, so that objects are like ones of 128 KiB; merges have the time they need.
+    fn copied(&self, load: Load, live: f64) -> Shape {
+        let shape = Shape {
+            partitions: 4,
+            value: self.scale.small,
+            load,
+            live,
+            clients: 64,
+            pace: Some(PACE),
+            parts: PAPER_VALUE / self.scale.small as u32,
+            ..self.paper(1)
+        };
+        let file_bytes = 256 * shape.record() + 16 * KIB;
+        Shape { file_bytes, capacity: 400 * file_bytes, ..shape }
+    }
+
+    fn b37(&self) -> Row {
+        let base = Shape {
+            capacity: self.scale.mib(256),
+            partitions: 4,
+            value: 8 << 10,
+            parts: PAPER_VALUE / (8 << 10),
+            fills: [2.0, 1.0],
+            ..self.paper(1)
+        };
+        let mut cases = Vec::new();
+        let mut planes = Vec::new();
+        for parts in self.scale.some(&[128, 64, 32, 16]) {
+            for live in self.scale.some(&[0.2, 0.4, 0.6, 0.7]) {
+                let shape = Shape { file_bytes: base.capacity / parts, live, ..base.clone() };
+                planes.push(shape.planes());
+                cases.push(Case {
+                    name: format!("V = {live}, R = C/{parts}, n = 4"),
+                    schemes: self.schemes(&[Rule::Fisherman]),
+                    shape,
+                });
+            }
+        }
+        let target = 100.0 * base.target;
+        let tell = move |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let lines: Vec<&Cell> = cells.iter().map(|cell| &**cell).collect();
+            let title = "B37: write amplification (planing: 1)";
+            sheet.grid(title, &lines, Measured::write_amplification);
+            sheet.grid("B37: peak fill, %", &lines, Measured::peak_percent);
+            sheet.grid("B37: dead in files that were merged, %", &lines, Measured::eaten_percent);
+            let holds = || cells.iter().zip(&planes).filter(|(_, planes)| **planes);
+            let worst = |figure: fn(&Measured) -> f64| {
+                let of = holds().map(|(cell, _)| cell.sides[0].median(figure));
+                of.fold(f64::NAN, f64::max)
+            };
+            let count = holds().count();
+            let what =
+                format!("largest write amplification of the {count} cases in which (4) holds");
+            sheet.check("B37", &what, &[worst(Measured::write_amplification)], [1.0, 1.005]);
+            let what = format!("highest fill of the {count} cases in which (4) holds, %");
+            sheet.check("B37", &what, &[worst(Measured::peak_percent)], [0.0, target + 1.0]);
+        };
+        let about = "does a store plane where condition (4) says: no copy, and the fill held?";
+        Row { id: "B37", about, cases, tell: Box::new(tell) }
+    }
+
+    fn b38(&self) -> Row {
+        let shape = Shape { partitions: 4, live: 0.2, fills: [1.0, 1.0], ..self.paper(1024) };
+        let case = Case {
+            name: "cyclic, V = 0.2, n = 4, R = C/64".into(),
+            shape,
+            schemes: self.schemes(&[Rule::Static, Rule::Fisherman, Rule::DeathTime]),
+        };
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let cell = &*cells[0];
+            sheet.table("B38", cell);
+            for rule in [FISHERMAN, OURS] {
+                if cell.find(rule).is_some() && cell.find(STATIC).is_some() {
+                    let values = cell.ratios(rule, STATIC, Measured::mib_per_s);
+                    let what = format!("throughput, {rule} / {STATIC} (paper: 5 on its disk)");
+                    sheet.check_speed("B38", &what, &values, [1.5, ANY], &[cell]);
+                }
+            }
+            sheet.over_time("B38", cell);
+        };
+        let about = "how much faster does a store write that does not merge at fixed triggers?";
+        Row { id: "B38", about, cases: vec![case], tell: Box::new(tell) }
+    }
+
+    fn b39(&self) -> Row {
+        let case = |delay: bool| {
+            let base = self.copied(Load::Random, 0.9);
+            let shape = Shape { partitions: 1, pace: None, delay, fills: [0.5, 1.0], ..base };
+            let name = if delay { "with the put delay" } else { "without the put delay" };
+            Case {
+                name: format!("random, V = 0.9, {name}"),
+                shape,
+                schemes: self.schemes(&[Rule::Fisherman, Rule::DeathTime]),
+            }
+        };
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            for (cell, delayed) in cells.iter().zip([true, false]) {
+                sheet.table("B39", cell);
+                for side in &cell.sides {
+                    let refused: Vec<_> = side.runs.iter().map(|run| run.refused as f64).collect();
+                    let stuck = side.runs.iter().filter(|run| run.is_stuck).count();
+                    let what =
+                        format!("{}: puts refused for lack of room, {}", cell.case, side.scheme);
+                    if delayed {
+                        sheet.check("B39", &what, &refused, [0.0, 0.0]);
+                    } else {
+                        sheet.report.compared("B39", &what, "puts", &[(&side.scheme, refused)]);
+                    }
+                    let what =
+                        format!("{}: runs that came to a dead end, {}", cell.case, side.scheme);
+                    if side.runs.is_empty() {
+                        continue;
+                    }
+                    if delayed {
+                        sheet.check("B39", &what, &[stuck as f64], [0.0, 0.0]);
+                    } else {
+                        sheet.report.row("B39", &what, &side.scheme, stuck as f64, "runs");
+                    }
+                }
+            }
+        };
+        let about = "is there always room when puts outrun merges?";
+        Row { id: "B39", about, cases: vec![case(true), case(false)], tell: Box::new(tell) }
+    }
+
+    fn b40(&self) -> Row {
+        let disks = self.scale.some(&[1u16, 2, 3, 4, 5]);
+        let case = |disks: u16| Case {
+            name: format!("{disks} disks, a partition and 64 clients for each"),
+            shape: Shape { disks, live: 0.3, ..self.paper(512) },
+            schemes: self.schemes(&[Rule::DeathTime]),
+        };
+        let cases = disks.iter().map(|disks| case(*disks)).collect();
+        let tell = move |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let first = cells[0].sides[0].median(Measured::mib_per_s);
+            let mut worst = f64::INFINITY;
+            for (cell, disks) in cells.iter().zip(&disks).skip(1) {
+                let each = |run: &Measured| run.mib_per_s() / f64::from(*disks);
+                worst = worst.min(cell.sides[0].median(each) / first);
+            }
+            let all: Vec<&Cell> = cells.iter().map(|cell| &**cell).collect();
+            sheet.grid("B40: MiB/s of all disks", &all, Measured::mib_per_s);
+            let what = "throughput for each disk beside that of one, where it is least";
+            sheet.check_speed("B40", what, &[worst], [0.9, ANY], &all);
+            let points = disks.iter().map(|disks| f64::from(*disks)).zip(all).collect::<Vec<_>>();
+            let axes = ["disks", "MiB/s put"];
+            sheet.curves("B40: throughput against disks", axes, &points, Measured::mib_per_s);
+        };
+        let about = "do five disks write five times as much as one?";
+        Row { id: "B40", about, cases, tell: Box::new(tell) }
+    }
+
+    fn b41(&self) -> Row {
+        let shape = Shape {
+            load: Load::Random,
+            live: 0.5,
+            target: 0.7,
+            idle_readers: 4,
+            value: 32 << 10,
+            file_bytes: self.scale.mib(128) / 64,
+            ..self.paper(128)
+        };
+        let schemes = self.schemes(&[Rule::Fisherman, Rule::DeathTime]);
+        let case = Case { name: "random, V = 0.5, four idle readers".into(), shape, schemes };
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let cell = &*cells[0];
+            sheet.table("B41", cell);
+            for side in &cell.sides {
+                let scheme = &side.scheme;
+                let peak = |run: &Measured| {
+                    let dying = run.samples.iter().map(|sample| sample.dying as f64 / MIB as f64);
+                    dying.fold(0.0, f64::max)
+                };
+                let peaks = side.runs.iter().map(peak).collect();
+                let what = "unlinked and open, at most at any time";
+                sheet.report.compared("B41", what, "MiB", &[(scheme, peaks)]);
+                for (whose, at) in [("the store", 0), ("what is below it", 1)] {
+                    let bytes: Vec<_> =
+                        side.runs.iter().map(|run| run.unlinked[at] as f64).collect();
+                    let what = format!(
+                        "{scheme}: bytes unlinked and open 1 s after the last put, as {whose} counts"
+                    );
+                    sheet.check("B41", &what, &bytes, [0.0, 0.0]);
+                }
+            }
+        };
+        let about = "do readers that idle keep room of files that were removed?";
+        Row { id: "B41", about, cases: vec![case], tell: Box::new(tell) }
+    }
+
+    /// Random keys under every rule.
+    fn random(&self) -> Case {
+        let schemes = self.schemes_at_peaks(&Rule::ALL, 8);
+        let shape = Shape { fills: [3.0, 3.0], ..self.copied(Load::Random, 0.7) };
+        Case { name: "random, V = 0.7, n = 4, R = C/400".into(), shape, schemes }
+    }
+
+    fn b42(&self) -> Row {
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let cell = &*cells[0];
+            sheet.table("B42", cell);
+            let wa = Measured::write_amplification;
+            let reads: fn(&Measured) -> f64 =
+                |run| run.counts.read_bytes as f64 / run.counts.put_bytes as f64;
+            let what = "write amplification at equal U_m";
+            let pair = [FISHERMAN, PRODUCT];
+            sheet.ratio("B42", what, cell, pair, wa, Some([0.0, 0.7]));
+            sheet.ratio(
+                "B42",
+                "bytes read by merges at equal U_m",
+                cell,
+                pair,
+                reads,
+                Some([0.0, 0.7]),
+            );
+            at_peaks(sheet, "B42", cell, None);
+        };
+        let about = "what do the rules copy of keys that are written at random?";
+        Row { id: "B42", about, cases: vec![self.random()], tell: Box::new(tell) }
+    }
+
+    fn death(&self) -> Row {
+        let cyclic = Case {
+            name: "cyclic, V = 0.85, n = 4, R = C/400".into(),
+            shape: Shape { fills: [3.0, 2.0], ..self.copied(Load::Cyclic, 0.85) },
+            schemes: self.schemes_at_peaks(&[Rule::Greedy, Rule::Fisherman, Rule::DeathTime], 1),
+        };
+        // Every key comes round in 4.3 fillings.
+        let series = Load::Series { range: 16 };
+        let series = Case {
+            name: format!("{}, V = 0.7, n = 4, R = C/400", series.name()),
+            shape: Shape { fills: [9.0, 5.0], ..self.copied(series, 0.7) },
+            schemes: self.schemes_at_peaks(&[Rule::Greedy, Rule::Fisherman, Rule::DeathTime], 8),
+        };
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let wa = Measured::write_amplification;
+            for cell in &cells[..2] {
+                sheet.table("death", cell);
+            }
+            if cells[0].find(OURS).is_some() {
+                let what = format!("{}: write amplification of {OURS}", cells[0].case);
+                sheet.check("death", &what, &cells[0].of(OURS, wa), [1.0, 1.05]);
+            }
+            at_peaks(sheet, "death", &cells[0], None);
+            at_peaks(sheet, "death", &cells[1], Some(0.85));
+            at_peaks(sheet, "death", &cells[2], Some(CHANCE));
+        };
+        let about = "what is copied if records that die together lie together?";
+        Row { id: "death", about, cases: vec![cyclic, series, self.random()], tell: Box::new(tell) }
+    }
+
+    fn flat(&self) -> Row {
+        let shape =
+            Shape { live: 0.6, fills: [1.0, self.scale.flat_fills + 0.05], ..self.paper(512) };
+        let case = Case {
+            name: "cyclic, V = 0.6, n = 1, R = C/32".into(),
+            shape,
+            schemes: self.schemes(&[Rule::Fisherman, Rule::DeathTime]),
+        };
+        let fills = self.scale.flat_fills;
+        let tell = move |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let cell = &*cells[0];
+            sheet.table("flat", cell);
+            for side in &cell.sides {
+                let of =
+                    |figure: fn(&Measured) -> f64| side.runs.iter().map(figure).collect::<Vec<_>>();
+                let what = format!(
+                    "slowest scaled minute / the first, over {fills} fillings after the first, {}",
+                    side.scheme
+                );
+                let values = of(Measured::flatness);
+                sheet.check_speed("flat", &what, &values, [0.85, ANY], &[cell]);
+                let what = format!("fillings after the first, {}", side.scheme);
+                sheet.check("flat", &what, &of(Measured::fills_after_first), [fills, ANY]);
+            }
+            sheet.over_time("flat", cell);
+        };
+        let about = "is throughput flat from an empty disk on, for as long as it goes?";
+        Row { id: "flat", about, cases: vec![case], tell: Box::new(tell) }
+    }
+
+    /// Throughput over a number that is varied, with a table.
+    fn against(
+        id: &'static str,
+        about: &'static str,
+        what: &'static str,
+        cases: Vec<(f64, Case)>,
+        log: bool,
+    ) -> Row {
+        let (at, cases): (Vec<f64>, Vec<Case>) = cases.into_iter().unzip();
+        let tell = move |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let all: Vec<&Cell> = cells.iter().map(|cell| &**cell).collect();
+            sheet.grid(&format!("{id}: MiB/s"), &all, Measured::mib_per_s);
+            let wa = Measured::write_amplification;
+            sheet.grid(&format!("{id}: write amplification"), &all, wa);
+            let points: Vec<_> = at.iter().copied().zip(all).collect();
+            let title = format!("{id}: throughput against {what}");
+            sheet.curves(&title, [what, "MiB/s put"], &points, Measured::mib_per_s);
+            if log {
+                sheet.log_x();
+            }
+        };
+        Row { id, about, cases, tell: Box::new(tell) }
+    }
+
+    fn fill(&self) -> Row {
+        let case = |live: f64| {
+            let name = format!("cyclic, V = {live}, n = 1, R = C/32");
+            let file_bytes = self.scale.mib(32);
+            let shape = Shape { live, file_bytes, fills: [1.25, 0.5], ..self.paper(1024) };
+            (live, Case { name, shape, schemes: self.schemes(&Rule::ALL) })
+        };
+        let lives = self.scale.some(&[0.1, 0.3, 0.5, 0.6, 0.7, 0.8]);
+        let about = "what is left of the bandwidth the fuller the disk is?";
+        let cases = lives.into_iter().map(case).collect();
+        Self::against("fill", about, "V, the part that lives", cases, false)
+    }
+
+    fn size(&self) -> Row {
+        let case = |value: usize| {
+            let shape = Shape { value, fills: [0.75, 0.5], ..self.paper(256) };
+            let name = format!("objects of {} KiB, V = 0.5", value >> 10);
+            let schemes = self.schemes(&[Rule::Static, Rule::Fisherman, Rule::DeathTime]);
+            ((value >> 10) as f64, Case { name, shape, schemes })
+        };
+        let sizes = self.scale.some(&[1usize << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10]);
+        let about = "what do objects of other sizes cost?";
+        let cases = sizes.into_iter().map(case).collect();
+        Self::against("size", about, "KiB of an object", cases, true)
+    }
+
+    fn partitions(&self) -> Row {
+        let case = |partitions: u16| {
+            let base = self.paper(1024);
+            let shape = Shape { partitions, file_bytes: base.capacity / 256, ..base };
+            let name = format!("{partitions} partitions on a disk, R = C/256");
+            let schemes = self.schemes(&[Rule::Fisherman, Rule::DeathTime]);
+            (f64::from(partitions), Case { name, shape, schemes })
+        };
+        let counts = self.scale.some(&[1u16, 2, 4, 8, 16, 32]);
+        let about = "what do more partitions on a disk cost?";
+        let cases = counts.into_iter().map(case).collect();
+        Self::against("partitions", about, "partitions on one disk", cases, true)
+    }
+
+    fn sweep(&self) -> Row {
+        let base = Shape { fills: [1.0, 0.5], ..self.paper(1024) };
+        let mut cases = Vec::new();
+        for live in self.scale.some(&[0.3, 0.6, 0.8]) {
+            for parts in self.scale.some(&[256, 64, 32]) {
+                for value in self.scale.some(&[4usize << 10, 32 << 10, 128 << 10]) {
+                    let file_bytes = base.capacity / parts;
+                    let value = value.min(file_bytes as usize / 4 - 64);
+                    let name =
+                        format!("V = {live}, R = C/{parts}, B = {} KiB", value.div_ceil(1 << 10));
+                    let shape = Shape { live, file_bytes, value, ..base.clone() };
+                    cases.push(Case { name, shape, schemes: self.schemes(&[Rule::DeathTime]) });
+                }
+            }
+        }
+        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            let all: Vec<&Cell> = cells.iter().map(|cell| &**cell).collect();
+            sheet.grid("sweep: MiB/s", &all, Measured::mib_per_s);
+            sheet.grid("sweep: write amplification", &all, Measured::write_amplification);
+            sheet.grid("sweep: peak fill, %", &all, Measured::peak_percent);
+        };
+        let about = "V x R x B: what fits together?";
+        Row { id: "sweep", about, cases, tell: Box::new(tell) }
+    }
+}
+
+/// Every rule beside greed where that fills the disk as far.
+fn at_peaks(sheet: &mut Sheet<'_>, id: &str, cell: &Cell, most: Option<f64>) {
+    for rule in Rule::ALL {
+        let greedy = Scheme::greedy_at_peak_of(rule).name();
+        let band = most.filter(|_| rule == Rule::DeathTime).map(|most| [0.0, most]);
+        let pair = [rule.name(), greedy.as_str()];
+        let wa = Measured::write_amplification;
+        sheet.ratio(id, "write amplification at equal peak fill", cell, pair, wa, band);
+    }
+}

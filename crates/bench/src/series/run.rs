@@ -1,0 +1,458 @@
+//! One run: clients that put as fast as they are answered, whoever tends the disks, and somebody who looks.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::future::join3;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use policy::time::Instant;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use volume::task::block_on;
+use volume::{Clock, ErrorKind};
+
+use super::load::Writes;
+use super::measured::{self, Measured, Sample};
+use super::stand::Stand;
+use super::{Home, Scheme, Shape};
+use crate::machine;
+
+/// A client that was refused asks again after it.
+const RETRY: Duration = Duration::from_secs(1);
+/// Puts that are refused for so long are refused for ever.
+const STUCK: Duration = Duration::from_secs(60);
+/// After the last put, until what is unlinked and open is counted (B41).
+const SETTLE: Duration = Duration::from_secs(1);
+/// How long an idle reader does nothing, in scaled minutes.
+const IDLE_MINUTES: u32 = 4;
+/// Behind so many samples they are taken less often: a store that hardly takes puts is not interesting for long.
+const SAMPLES_OFTEN: usize = 20_000;
+/// Values that are read back and verified at the end.
+const VERIFIED: u64 = 64;
+
+/// Runs a scheme from an empty store on, with the seed `seed` and a target; `None` if the store would run
+/// out of space however it merged.
+///
+/// # Errors
+/// The store failed otherwise than for lack of room.
+pub(super) fn run(
+    home: &Home,
+    shape: &Shape,
+    scheme: &Scheme,
+    target: f64,
+    seed: u64,
+    stop: &AtomicBool,
+) -> anyhow::Result<Option<Measured>> {
+    let Some(stand) = Stand::open(home, shape, scheme, target, seed)? else { return Ok(None) };
+    let processor = processor_time(home);
+    let live = Live::new(&stand, shape, seed, stop);
+    match home {
+        Home::Simulated => stand.clock.run(live.all()),
+        Home::Directory(_) => live.all_in_threads(),
+    }
+    let mut measured = live.into_measured()?;
+    measured.processor = processor_time(home).saturating_sub(processor);
+    Ok(Some(measured))
+}
+
+/// Of this thread, which is all that works in virtual time, or of everything.
+fn processor_time(home: &Home) -> Duration {
+    match home {
+        Home::Simulated => machine::thread_time(),
+        Home::Directory(_) => machine::cpu_time(),
+    }
+}
+
+/// A run, while it goes on.
+struct Live<'r> {
+    stand: &'r Stand,
+    shape: &'r Shape,
+    stop: &'r AtomicBool,
+    seed: u64,
+    start: Instant,
+    keys: u64,
+    /// Bytes of a record, with what the store adds.
+    record: u64,
+    writes: Mutex<Writes>,
+    /// When the next put is due, and how long after it the one behind it, if there is a pace.
+    due: Mutex<Instant>,
+    between: Duration,
+    /// What is in all values, behind their keys.
+    filler: Vec<u8>,
+    answered: AtomicU64,
+    refused: AtomicU64,
+    last_put: Mutex<Instant>,
+    is_stuck: AtomicBool,
+    /// No more puts are begun.
+    is_over: AtomicBool,
+    /// All was seen, and the store is about to be closed.
+    is_closing: AtomicBool,
+    error: Mutex<Option<volume::Error>>,
+    read: AtomicU64,
+    wrong: AtomicU64,
+    seen: Mutex<Seen>,
+}
+
+/// What was seen.
+#[derive(Default)]
+struct Seen {
+    measured: Measured,
+    /// At the end of the lead.
+    before: Option<Look>,
+}
+
+/// All that counts up, at a moment.
+#[derive(Clone, Copy)]
+struct Look {
+    at: Instant,
+    counts: engine::log::Counts,
+    answered: u64,
+    moved: u64,
+}
+
+impl<'r> Live<'r> {
+    fn new(stand: &'r Stand, shape: &'r Shape, seed: u64, stop: &'r AtomicBool) -> Self {
+        let record = shape.record();
+        let keys = ((shape.live * shape.total() as f64) as u64 / record).max(1);
+        let measured = Measured {
+            line: stand.line.map(|line| line * f64::from(shape.disks)),
+            capacity: shape.total(),
+            file_bytes: shape.file_bytes,
+            ..Measured::default()
+        };
+        let start = stand.clock.now();
+        let pace = shape.pace.zip(measured.line);
+        let between = pace.map_or(0.0, |(part, line)| record as f64 / (part * line));
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        Self {
+            stand,
+            shape,
+            stop,
+            seed,
+            start,
+            keys,
+            record,
+            writes: Mutex::new(Writes::new(shape.load, keys, seed)),
+            due: Mutex::new(start),
+            between: Duration::from_secs_f64(between),
+            filler: (0..shape.value).map(|_| random.random()).collect(),
+            answered: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            last_put: Mutex::new(start),
+            is_stuck: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+            error: Mutex::default(),
+            read: AtomicU64::new(0),
+            wrong: AtomicU64::new(0),
+            seen: Mutex::new(Seen { measured, before: None }),
+        }
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.stand.clock
+    }
+
+    /// Everybody on this thread.
+    async fn all(&self) {
+        let count = self.shape.clients * usize::from(self.shape.disks);
+        let clients: FuturesUnordered<_> = (0..count).map(|_| self.put_all()).collect();
+        let readers: FuturesUnordered<_> =
+            (0..self.shape.idle_readers).map(|_| self.hardly_read()).collect();
+        let tenders: FuturesUnordered<_> =
+            (0..self.stand.store.volumes()).map(|disk| self.stand.store.tend(disk)).collect();
+        let work = async {
+            clients.collect::<()>().await;
+            self.end().await;
+        };
+        let others = async { futures_util::join!(readers.collect::<()>(), self.watch()) };
+        join3(work, others, tenders.collect::<()>()).await;
+    }
+
+    /// Everybody on a thread of their own.
+    fn all_in_threads(&self) {
+        std::thread::scope(|scope| {
+            let count = self.shape.clients * usize::from(self.shape.disks);
+            for disk in 0..self.stand.store.volumes() {
+                scope.spawn(move || block_on(self.stand.store.tend(disk)));
+            }
+            scope.spawn(|| block_on(self.watch()));
+            for _ in 0..self.shape.idle_readers {
+                scope.spawn(|| block_on(self.hardly_read()));
+            }
+            let clients: Vec<_> =
+                (0..count).map(|_| scope.spawn(|| block_on(self.put_all()))).collect();
+            clients.into_iter().for_each(|client| client.join().expect("it does not panic"));
+            block_on(self.end());
+        });
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Relaxed) || self.stop.load(Relaxed) || self.error.lock().is_some()
+    }
+
+    /// One client: the next key, as soon as the last one was answered.
+    async fn put_all(&self) {
+        while !self.is_over() {
+            let next = self.writes.lock().next();
+            let lives = next.again.map(|writes| writes * self.record);
+            let value = self.value(next.key);
+            self.clock().sleep_until(self.next_due()).await;
+            while !self.is_over() {
+                match self.stand.store.put(&key(next.key), value.clone(), lives).await {
+                    Ok(()) => {
+                        let answered = value.len() as u64
+                            + self.answered.fetch_add(value.len() as u64, Relaxed);
+                        *self.last_put.lock() = self.clock().now();
+                        self.look_at_progress(answered);
+                        break;
+                    }
+                    Err(error) if error.kind() == ErrorKind::OutOfSpace => {
+                        self.refused.fetch_add(1, Relaxed);
+                        if self.clock().now().since(*self.last_put.lock()) > STUCK {
+                            self.is_stuck.store(true, Relaxed);
+                            self.is_over.store(true, Relaxed);
+                        }
+                        self.clock().sleep(RETRY).await;
+                    }
+                    Err(error) => *self.error.lock() = Some(error),
+                }
+            }
+        }
+    }
+
+    /// When a client may put, if the rest keeps to the pace.
+    fn next_due(&self) -> Instant {
+        let mut due = self.due.lock();
+        let now = *due;
+        *due = now + self.between;
+        now
+    }
+
+    /// The lead may be over, or all.
+    fn look_at_progress(&self, answered: u64) {
+        let fills = answered as f64 / self.shape.total() as f64;
+        let [lead, measured] = self.shape.fills;
+        if fills >= lead {
+            let seen = &mut *self.seen.lock();
+            if seen.before.is_none() {
+                seen.before = Some(self.look());
+                seen.measured.lead = seen.measured.samples.len();
+            }
+        }
+        if fills >= lead + measured {
+            self.is_over.store(true, Relaxed);
+        }
+    }
+
+    fn look(&self) -> Look {
+        Look {
+            at: self.clock().now(),
+            counts: measured::sum(&self.stand.store.figures()),
+            answered: self.answered.load(Relaxed),
+            moved: self.stand.moved(),
+        }
+    }
+
+    /// A reader that begins to go through all keys and hardly ever goes on (B41).
+    async fn hardly_read(&self) {
+        let mut iter = self.stand.store.iter(&[]);
+        while !self.is_closing.load(Relaxed) {
+            match iter.next().await {
+                Ok(Some((key, value))) => {
+                    let id = key.first_chunk().map(|id| u64::from_be_bytes(*id));
+                    self.verify(id, &value);
+                    self.pause(self.shape.minute() * IDLE_MINUTES).await;
+                    // Until now the value was held.
+                    drop(value);
+                }
+                Ok(None) => {
+                    iter = self.stand.store.iter(&[]);
+                    // There may be nothing yet.
+                    self.clock().sleep(self.tick()).await;
+                }
+                Err(error) => return *self.error.lock() = Some(error),
+            }
+        }
+    }
+
+    /// Waits, but not behind the end.
+    async fn pause(&self, time: Duration) {
+        let until = self.clock().now() + time;
+        while !self.is_closing.load(Relaxed) && self.clock().now() < until {
+            self.clock().sleep(self.tick()).await;
+        }
+    }
+
+    /// Between two samples.
+    fn tick(&self) -> Duration {
+        self.shape.minute() / Measured::TICKS
+    }
+
+    /// Looks again and again until the store is closed.
+    async fn watch(&self) {
+        while !self.is_over() {
+            let figures = self.stand.store.figures();
+            let counts = measured::sum(&figures);
+            let volumes = || figures.volumes.iter();
+            let sample = Sample {
+                at: self.clock().now().since(self.start),
+                answered: self.answered.load(Relaxed),
+                fill: volumes().map(|volume| volume.fill).fold(0.0, f64::max),
+                copied: counts.copied_bytes,
+                merged: counts.merged,
+                died_whole: counts.died_whole,
+                dying: volumes().map(|volume| volume.dying_bytes).sum(),
+            };
+            let seldom = {
+                let samples = &mut self.seen.lock().measured.samples;
+                samples.push(sample);
+                samples.len() / SAMPLES_OFTEN + 1
+            };
+            self.clock().sleep(self.tick() * u32::try_from(seldom).unwrap_or(u32::MAX)).await;
+        }
+    }
+
+    /// Everything was put: what there is to say, and the store is closed.
+    async fn end(&self) {
+        let after = self.look();
+        {
+            let mut seen = self.seen.lock();
+            let before =
+                seen.before.unwrap_or(Look { at: self.start, answered: 0, moved: 0, ..after });
+            let counts = measured::since(&after.counts, &before.counts);
+            let run = &mut seen.measured;
+            run.elapsed = after.at.since(before.at);
+            run.whole = after.at.since(self.start);
+            run.counts = counts;
+            run.answered = after.answered - before.answered;
+            run.moved = after.moved - before.moved;
+        }
+        // Those who are in the middle of something end it; idle readers stay idle.
+        self.is_over.store(true, Relaxed);
+        self.clock().sleep(SETTLE).await;
+        let figures = self.stand.store.figures();
+        let dying = figures.volumes.iter().map(|volume| volume.dying_bytes).sum();
+        self.seen.lock().measured.unlinked = [dying, self.stand.unlinked()];
+        self.read_back().await;
+        self.is_closing.store(true, Relaxed);
+        if let Err(error) = self.stand.store.close().await {
+            self.error.lock().get_or_insert(error);
+        }
+    }
+
+    /// Reads some values and verifies them.
+    async fn read_back(&self) {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ 0x7ead);
+        for _ in 0..VERIFIED {
+            let id = random.random_range(0..self.keys);
+            match self.stand.store.get(&key(id)).await {
+                // Not every key was written, where keys are random.
+                Ok(None) => {}
+                Ok(Some(value)) => self.verify(Some(id), &value),
+                Err(error) => {
+                    self.error.lock().get_or_insert(error);
+                }
+            }
+        }
+    }
+
+    fn verify(&self, id: Option<u64>, value: &[u8]) {
+        self.read.fetch_add(1, Relaxed);
+        if id.is_none_or(|id| self.value(id) != value) {
+            self.wrong.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The value of a key: the key, and filler.
+    fn value(&self, id: u64) -> Bytes {
+        let mut value = self.filler.clone();
+        let stamp = id.to_be_bytes();
+        let len = stamp.len().min(value.len());
+        value[..len].copy_from_slice(&stamp[..len]);
+        value.into()
+    }
+
+    fn into_measured(self) -> anyhow::Result<Measured> {
+        if let Some(error) = self.error.into_inner() {
+            return Err(anyhow::Error::new(error).context("a log store under load"));
+        }
+        let mut measured = self.seen.into_inner().measured;
+        measured.refused = self.refused.into_inner();
+        measured.is_stuck = self.is_stuck.into_inner();
+        measured.read = self.read.into_inner();
+        measured.wrong = self.wrong.into_inner();
+        Ok(measured)
+    }
+}
+
+/// A key as the store has it.
+fn key(id: u64) -> [u8; 8] {
+    id.to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::merge::Rule;
+
+    use super::super::case::tests::shape;
+    use super::super::load::Load;
+    use super::*;
+
+    fn played(shape: &Shape, rule: Rule) -> Measured {
+        let scheme = Scheme::new(rule, 1);
+        let run = run(&Home::Simulated, shape, &scheme, 0.8, 1, &AtomicBool::new(false));
+        run.expect("memory does not fail").expect("it is feasible")
+    }
+
+    #[test]
+    fn a_store_that_planes_copies_nothing_and_gives_every_value_back() {
+        let shape = shape();
+        assert!(shape.planes());
+        let run = played(&shape, Rule::Fisherman);
+        assert_eq!(run.counts.copied_bytes, 0);
+        // What lives is there, whenever the store comes to remove what died.
+        assert!(run.counts.died_whole > 0 && (0.5..1.0).contains(&run.peak()), "{}", run.peak());
+        assert_eq!((run.read, run.wrong, run.refused), (VERIFIED, 0, 0));
+        assert!(run.mib_per_s() > 0.0 && run.of_line_percent() < 100.0);
+        assert!((run.answered as f64 / shape.total() as f64 - 1.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn idle_readers_keep_nothing_for_long() {
+        let shape = Shape {
+            load: Load::Random,
+            idle_readers: 2,
+            target: 0.6,
+            fills: [0.5, 1.0],
+            ..shape()
+        };
+        let run = played(&shape, Rule::Greedy);
+        assert!(run.counts.merged > 0, "files were removed that readers knew");
+        assert!(run.read > VERIFIED);
+        assert_eq!((run.unlinked, run.wrong), ([0, 0], 0));
+    }
+
+    #[test]
+    fn a_store_that_could_not_go_on_is_not_begun() {
+        let shape = Shape { live: 0.99, ..shape() };
+        let scheme = Scheme::new(Rule::Greedy, 1);
+        let run = run(&Home::Simulated, &shape, &scheme, 0.8, 1, &AtomicBool::new(false));
+        assert!(run.expect("memory does not fail").is_none());
+    }
+
+    #[test]
+    fn a_directory_in_real_time_gives_the_same_kind_of_figures() {
+        let dir = tempfile::tempdir().expect("room for a directory");
+        let shape = Shape { clients: 4, fills: [0.2, 0.2], ..shape() };
+        let home = Home::Directory(dir.path().join("volume"));
+        let scheme = Scheme::new(Rule::DeathTime, 1);
+        let run = run(&home, &shape, &scheme, 0.8, 1, &AtomicBool::new(false));
+        let run = run.expect("the disk works").expect("it is feasible");
+        assert_eq!((run.wrong, run.unlinked), (0, [0, 0]));
+        assert!(run.mib_per_s() > 0.0 && run.of_line_percent().is_nan());
+    }
+}

@@ -1,0 +1,161 @@
+//! What stores run on: simulated disks in virtual time, or a directory in real time.
+//!
+//! ```text
+//!   Store ── Gate ── Simulate ── Mem        one for each disk; one thread, no time but the simulated
+//!   Store ── Gate ── Dir                    a thread for each client
+//! ```
+//! In virtual time the processor costs nothing, so it never is the limit: figures are the disks'. What it took
+//! is told beside them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use engine::log::{Member, Store, StoreId};
+use policy::budget::Share;
+use policy::contract::Contract;
+use policy::merge::Device;
+use volume::dir::{Dir, DirOptions};
+use volume::layer::gate::Gate;
+use volume::layer::simulate::Simulate;
+use volume::mem::Mem;
+use volume::{Clock, ErrorKind, Volume};
+
+use super::{Scheme, Shape};
+
+/// Where stores are.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Home {
+    /// On simulated disks.
+    Simulated,
+    /// In a directory of this path, which is made for each store and removed after it.
+    Directory(PathBuf),
+}
+
+/// A directory that goes with all that is in it.
+struct Made(PathBuf);
+
+impl Made {
+    fn at(path: &Path) -> anyhow::Result<Self> {
+        std::fs::create_dir(path)
+            .with_context(|| format!("make the directory {}", path.display()))?;
+        Ok(Self(path.into()))
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // What is left shows when the next one is made.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// An open store.
+pub(super) struct Stand {
+    pub(super) store: Store,
+    pub(super) clock: Clock,
+    /// Bytes a second each disk writes at most; none of a directory.
+    pub(super) line: Option<f64>,
+    mems: Vec<Mem>,
+    simulated: Vec<Arc<Gate<Simulate<Mem>>>>,
+    directory: Option<Made>,
+}
+
+impl Stand {
+    /// Opens an empty store; `None` if it would run out of space however it merged.
+    pub(super) fn open(
+        home: &Home,
+        shape: &Shape,
+        scheme: &Scheme,
+        target: f64,
+        seed: u64,
+    ) -> anyhow::Result<Option<Self>> {
+        let mut stand = Parts::default();
+        let (clock, contract) = match home {
+            Home::Simulated => (Clock::simulated(), shape.contract()?),
+            Home::Directory(_) => (Clock::real(), Contract::unlimited()),
+        };
+        match home {
+            Home::Simulated => {
+                for number in 1..=shape.disks {
+                    let label = format!("disk {number}");
+                    let mem = Mem::with_capacity(&label, shape.capacity);
+                    let seed = seed.wrapping_mul(0x9e37_79b9).wrapping_add(number.into());
+                    let disk = Simulate::new(mem.clone(), &contract, clock.clone(), seed);
+                    let share = Share::default();
+                    let gate = Gate::new(disk, &label, &contract, share, clock.clone());
+                    let gate = Arc::new(gate);
+                    stand.members.push(Member::new(label, Arc::clone(&gate)));
+                    stand.simulated.push(gate);
+                    stand.mems.push(mem);
+                }
+            }
+            Home::Directory(path) => {
+                stand.directory = Some(Made::at(path)?);
+                let dir = Dir::open(path, DirOptions::default())?;
+                let share = Share::default();
+                let gate = Gate::new(dir, "directory", &contract, share, clock.clone());
+                stand.members.push(Member::new("directory", gate));
+            }
+        }
+        let options = shape.options(scheme, target, Device::of(&contract));
+        let id = Some(StoreId(u128::from(seed).to_le_bytes()));
+        let opening = Store::open(stand.members, options, clock.clone(), id);
+        let opened = match home {
+            Home::Simulated => clock.run(opening),
+            Home::Directory(_) => volume::task::block_on(opening),
+        };
+        let store = match opened {
+            Ok((store, _)) => store,
+            Err(error) if error.kind() == ErrorKind::Invalid => return Ok(None),
+            Err(error) => return Err(error).context("opening a log store"),
+        };
+        let line = contract.disk.map(|disk| disk.transfer_per_sec as f64);
+        let Parts { mems, simulated, directory, .. } = stand;
+        Ok(Some(Self { store, clock, line, mems, simulated, directory }))
+    }
+
+    /// Bytes that the disks moved so far.
+    pub(super) fn moved(&self) -> u64 {
+        self.simulated.iter().map(|gate| gate.inner().meter().total.bytes).sum()
+    }
+
+    /// Bytes of files that have no name any more and take room: what somebody has open. Asked below the
+    /// store, which counts them too.
+    pub(super) fn unlinked(&self) -> u64 {
+        match &self.directory {
+            Some(made) => unlinked_below(&made.0),
+            None => self.mems.iter().map(unlinked_in).sum(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Parts {
+    members: Vec<Member>,
+    mems: Vec<Mem>,
+    simulated: Vec<Arc<Gate<Simulate<Mem>>>>,
+    directory: Option<Made>,
+}
+
+/// What memory holds beside the objects that have names.
+fn unlinked_in(mem: &Mem) -> u64 {
+    volume::task::block_on(async {
+        let space = mem.space().await.expect("memory does not fail");
+        let named = mem.list().await.expect("memory does not fail");
+        (space.total - space.free).saturating_sub(named.iter().map(|listed| listed.len).sum())
+    })
+}
+
+/// What this process has open of a directory's files that were removed.
+fn unlinked_below(path: &Path) -> u64 {
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let removed = open.filter(|entry| {
+        let target = std::fs::read_link(entry.path());
+        target.is_ok_and(|target| {
+            target.starts_with(path)
+                && target.as_os_str().as_encoded_bytes().ends_with(b" (deleted)")
+        })
+    });
+    removed.filter_map(|entry| std::fs::metadata(entry.path()).ok()).map(|data| data.len()).sum()
+}
