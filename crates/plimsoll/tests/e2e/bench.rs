@@ -128,6 +128,38 @@ fn placements_are_compared_on_equal_pools() {
 }
 
 #[test]
+fn rules_of_merging_are_compared_on_equal_disks() {
+    let place = Place::new();
+    let args = ["bench", "series", "--profile", "smoke", "--json", "l.json", "--html", "l.html"];
+    let ended = place.run(&args);
+    assert!(ended.status.success(), "{}", ended.err);
+    assert!(ended.out.starts_with("bench series takes about"), "{}", ended.out);
+    let json = std::fs::read_to_string(place.path("l.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let list = |name: &str| report[name].as_array().expect("a list").clone();
+    for (id, scheme) in [("B37", "fisherman"), ("B38", "static"), ("fill", "death-time")] {
+        let has = |row: &serde_json::Value| row["id"] == id && row["scheme"] == scheme;
+        assert!(list("rows").iter().any(has), "no {id} of {scheme}");
+    }
+    // Time is virtual: what must hold of every store does. How fast it was is no matter of tests.
+    let sound = |check: &serde_json::Value| ["all", "B41"].iter().any(|id| check["id"] == *id);
+    let sound: Vec<_> = list("checks").into_iter().filter(sound).collect();
+    assert_eq!(sound.len(), 5, "{}", ended.out);
+    assert!(sound.iter().all(|check| check["holds"] == true), "{}", ended.out);
+    let page = std::fs::read_to_string(place.path("l.html")).expect("a page");
+    assert!(page.contains("throughput over time") && page.contains("throughput against V"));
+
+    for (args, says) in [
+        (&["--rows", "B99"][..], "there is no row B99; there are B37"),
+        (&["--policies", "eager"], "there are static, greedy"),
+        (&["--rows", "B40", "--dir", "."], "row B40 is about several disks"),
+    ] {
+        let ended = place.run(&[&["bench", "series"][..], args].concat());
+        assert!(!ended.status.success() && ended.err.contains(says), "{}", ended.err);
+    }
+}
+
+#[test]
 fn an_interrupted_bench_leaves_nothing_behind_and_a_killed_one_not_for_long() {
     let place = Place::new();
     let args = ["--workloads", "c", "--time", "1h"];
