@@ -82,7 +82,7 @@ impl Writes {
     }
 
     /// The next one.
-    pub fn next(&mut self) -> Next {
+    pub fn draw(&mut self) -> Next {
         let now = self.written;
         self.written += 1;
         match self.load {
@@ -107,9 +107,9 @@ mod tests {
     #[test]
     fn cyclic_keys_come_round_when_it_was_said() {
         let mut writes = Writes::new(Load::Cyclic, 3, 1);
-        let keys: Vec<_> = (0..7).map(|_| writes.next().key).collect();
+        let keys: Vec<_> = (0..7).map(|_| writes.draw().key).collect();
         assert_eq!(keys, [0, 1, 2, 0, 1, 2, 0]);
-        assert_eq!(writes.next(), Next { key: 1, again: Some(3) });
+        assert_eq!(writes.draw(), Next { key: 1, again: Some(3) });
         assert_eq!(writes.longest(), 3);
     }
 
@@ -121,7 +121,7 @@ mod tests {
         let mut counts = vec![0u64; keys as usize];
         let mut expected = vec![None; keys as usize];
         for now in 0..rounds {
-            let Next { key, again } = writes.next();
+            let Next { key, again } = writes.draw();
             let again = again.expect("a series says so");
             if let Some(due) = expected[key as usize].replace(now + again) {
                 assert!(now.abs_diff(due) <= keys / 50, "{key} due at {due} came at {now}");
@@ -140,7 +140,7 @@ mod tests {
     fn the_same_seed_gives_the_same_keys() {
         let keys = |seed| {
             let mut writes = Writes::new(Load::Random, 100, seed);
-            (0..50).map(|_| writes.next().key).collect::<Vec<_>>()
+            (0..50).map(|_| writes.draw().key).collect::<Vec<_>>()
         };
         assert_eq!(keys(1), keys(1));
         assert_ne!(keys(1), keys(2));

@@ -120,7 +120,6 @@ impl<'r> Live<'r> {
         let measured = Measured {
             line: stand.line.map(|line| line * f64::from(shape.disks)),
             capacity: shape.total(),
-            file_bytes: shape.file_bytes,
             ..Measured::default()
         };
         let start = stand.clock.now();
@@ -197,7 +196,7 @@ impl<'r> Live<'r> {
     /// One client: the next key, as soon as the last one was answered.
     async fn put_all(&self) {
         while !self.is_over() {
-            let next = self.writes.lock().next();
+            let next = self.writes.lock().draw();
             let lives = next.again.map(|writes| writes * self.record);
             let value = self.value(next.key);
             self.clock().sleep_until(self.next_due()).await;
@@ -336,7 +335,12 @@ impl<'r> Live<'r> {
         self.clock().sleep(SETTLE).await;
         let figures = self.stand.store.figures();
         let dying = figures.volumes.iter().map(|volume| volume.dying_bytes).sum();
-        self.seen.lock().measured.unlinked = [dying, self.stand.unlinked()];
+        {
+            let measured = &mut self.seen.lock().measured;
+            measured.unlinked = [dying, self.stand.unlinked()];
+            // The store may have been told to seal later than it can afford.
+            measured.file_bytes = figures.file_bytes;
+        }
         self.read_back().await;
         self.is_closing.store(true, Relaxed);
         if let Err(error) = self.stand.store.close().await {
