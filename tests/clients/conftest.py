@@ -20,6 +20,11 @@ path = "b"
 contract = "unlimited"
 simulate = true
 
+[volume.c]
+path = "c"
+contract = "unlimited"
+simulate = true
+
 [pool.main]
 volumes = ["a", "b"]
 
@@ -28,6 +33,13 @@ pool = "main"
 memory = "64MiB"
 listen = "127.0.0.1:0"
 bulk_max = "1MiB"
+
+[series]
+volumes = ["c"]
+memory = "64MiB"
+
+[http]
+listen = "127.0.0.1:0"
 
 [admin]
 listen = "unix:admin.socket"
@@ -51,6 +63,7 @@ class Server:
         for line in self.process.stdout:
             if line.startswith("ready: "):
                 self.port = int(re.search(r"redis on 127\.0\.0\.1:(\d+)", line)[1])
+                self.http = int(re.search(r"series on 127\.0\.0\.1:(\d+)", line)[1])
                 return
         pytest.fail("the server ended before it was ready: " + (directory / "log").read_text())
 

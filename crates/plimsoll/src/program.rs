@@ -1,6 +1,7 @@
 //! The running program as its doors see it: figures, health, reload, and its volumes.
 
 mod drains;
+mod points;
 mod volumes;
 
 use std::hash::{BuildHasher, RandomState};
@@ -26,6 +27,7 @@ use volume::task::block_on;
 use volume::{Clock, Volume};
 
 use self::drains::Drains;
+pub(crate) use self::points::Points;
 use crate::settings::{self, Settings};
 use crate::wiring;
 
@@ -42,6 +44,9 @@ pub(crate) struct Program {
     drains: Drains,
     /// What clients are shown, where they speak TLS.
     tls: Option<Arc<Tls>>,
+    /// The store of time series, and what its clients are shown.
+    points: Option<Points>,
+    points_tls: Option<Arc<Tls>>,
 }
 
 impl Program {
@@ -55,13 +60,35 @@ impl Program {
         let started = clock.now();
         let drains = Drains::resume(store.pool(), &clock);
         let (settings, changing) = (Mutex::new(settings), Mutex::default());
-        Self { store, clock, started, file, settings, changing, drains, tls }
+        let (points, points_tls) = (None, None);
+        Self { store, clock, started, file, settings, changing, drains, tls, points, points_tls }
     }
 
-    /// Ends what it does by itself, and closes the store: everything is durable on return.
+    /// Keeps time series, too, and shows their clients these certificates.
+    pub(crate) fn with_points(mut self, points: Option<Points>, tls: Option<Arc<Tls>>) -> Self {
+        (self.points, self.points_tls) = (points, tls);
+        self
+    }
+
+    /// Ends what it does by itself, and closes the store: everything is durable on return, but for
+    /// [time series](Self::close_points).
     pub(crate) fn close(self) -> plimsoll::Result<()> {
         drop(self.drains);
         self.store.close()
+    }
+
+    /// Closes the store of time series, if there is one: they are durable when it is ready.
+    pub(crate) async fn close_points(&self) -> anyhow::Result<()> {
+        match &self.points {
+            Some(points) => points.close().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the time to the door of time series: nanoseconds since 1970.
+    pub(crate) fn wall(&self) -> impl Fn() -> i64 + Send + Sync + use<> {
+        let clock = self.clock.clone();
+        move || i64::try_from(clock.wall().as_nanos()).unwrap_or(i64::MAX)
     }
 
     /// The keys that clients see, in the store.
@@ -106,6 +133,10 @@ impl Program {
             }
         }
         told
+    }
+
+    pub(crate) fn points_speak_tls(&self) -> bool {
+        self.points_tls.is_some()
     }
 
     pub(crate) fn speaks_tls(&self) -> bool {
@@ -155,7 +186,8 @@ impl Figures for Program {
             weight: weight(device.name()),
             ..volume_figures(&device)
         });
-        figures.collect()
+        let points = self.points.iter().flat_map(Points::devices);
+        figures.chain(points.map(|device| volume_figures(&device))).collect()
     }
 
     fn cache(&self) -> Option<figures::Cache> {
@@ -213,7 +245,8 @@ impl Control for Program {
     fn health(&self) -> Health {
         let mut problems: Vec<_> =
             self.store.devices().away().iter().map(ToString::to_string).collect();
-        for device in self.store.devices().here() {
+        let points = self.points.iter().flat_map(Points::devices);
+        for device in self.store.devices().here().into_iter().chain(points) {
             if let Err(error) = block_on(device.gate().space()) {
                 problems.push(format!("volume {}: {error}", device.name()));
             }
@@ -230,6 +263,14 @@ impl Control for Program {
             tls.replace(certificates(files).map_err(|error| format!("kv.tls: {error}"))?);
             current.kv.tls = Some(files.clone());
             told.push("kv.tls: new connections get the certificates as they are now".into());
+        }
+        if let (Some(tls), Some((_, http)), Some((_, current))) =
+            (&self.points_tls, &new.series, &mut current.series)
+            && let Some(files) = &http.tls
+        {
+            tls.replace(certificates(files).map_err(|error| format!("http.tls: {error}"))?);
+            current.tls = Some(files.clone());
+            told.push("http.tls: new connections get the certificates as they are now".into());
         }
         told.extend(self.change_contracts(&mut current, &new));
         for volume in &mut current.volumes {

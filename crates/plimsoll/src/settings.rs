@@ -1,7 +1,7 @@
 //! The settings file: TOML in, types that cannot be wrong out, or one mistake with its place.
 //!
 //! ```text
-//! text -> document (tables with places) -> volume, instance, pool, kv, admin (defaults, units, limits)
+//! text -> document (tables with places) -> volume, instance, pool, kv, series, http, admin (defaults, units, limits)
 //!                                       -> between sections: names that exist, paths that differ
 //! ```
 //!
@@ -10,12 +10,14 @@
 mod admin;
 mod document;
 mod edit;
+mod http;
 mod instance;
 mod kv;
 mod migration;
 mod mistake;
 mod nearest;
 mod pool;
+mod series;
 mod store;
 mod units;
 mod volume;
@@ -26,10 +28,12 @@ use std::path::Path;
 pub(crate) use self::admin::{Admin, AdminListen};
 use self::document::Document;
 pub(crate) use self::edit::Edit;
+pub(crate) use self::http::Http;
 use self::instance::Instance;
 pub(crate) use self::kv::Kv;
 pub(crate) use self::mistake::Mistake;
 pub(crate) use self::pool::{Overlap, PLACEMENTS, Placement, Pool};
+pub(crate) use self::series::Series;
 pub(crate) use self::volume::{Volume, terms};
 
 /// All settings of a program.
@@ -43,6 +47,8 @@ pub(crate) struct Settings {
     pub(crate) pools: Vec<Pool>,
     /// The key-value store and its door.
     pub(crate) kv: Kv,
+    /// The store of time series and its door, if there is one.
+    pub(crate) series: Option<(Series, Http)>,
     /// The admin door, if there is one.
     pub(crate) admin: Option<Admin>,
 }
@@ -68,7 +74,7 @@ impl Entry {
     }
 }
 
-const SECTIONS: &[&str] = &["admin", "instance", "kv", "pool", "volume"];
+const SECTIONS: &[&str] = &["admin", "http", "instance", "kv", "pool", "series", "volume"];
 
 impl Settings {
     /// Reads the file at `path`. Relative paths in it start from the directory it is in.
@@ -91,13 +97,27 @@ impl Settings {
         let volumes = root.each("volume", volume::KEYS, Volume::read)?;
         let pools = root.each("pool", pool::KEYS, |section| Pool::read(section, &volumes))?;
         let kv = Kv::read(&root.section("kv", kv::KEYS)?, &pools)?;
+        let http = match root.optional_section("http", http::KEYS)? {
+            Some(section) => Some(Http::read(&section)?),
+            None => None,
+        };
+        let series = match (root.optional_section("series", series::KEYS)?, http) {
+            (Some(section), http) => {
+                Some((Series::read(&section, &volumes, &pools)?, http.unwrap_or_default()))
+            }
+            (None, Some(_)) => {
+                return Err(root.missing("series", "the store that [http] is the door to"));
+            }
+            (None, None) => None,
+        };
         let admin = match root.optional_section("admin", admin::KEYS)? {
             Some(section) => Some(Admin::read(&section)?),
             None => None,
         };
         volume::check_apart(&root, &volumes)?;
         pool::check_apart(&root, &pools)?;
-        let mut settings = Self { volumes, instance: Instance::default(), pools, kv, admin };
+        let mut settings =
+            Self { volumes, instance: Instance::default(), pools, kv, series, admin };
         if let Some(section) = root.optional_section("instance", instance::KEYS)? {
             let volumes = settings.kv_pool().volumes.len() as u64;
             settings.instance = Instance::read(&section, volumes)?;
@@ -143,6 +163,11 @@ impl Settings {
         if self.kv.door.password != other.kv.door.password {
             keys.push("kv.password".into());
         }
+        if let (Some((_, ours)), Some((_, theirs))) = (&self.series, &other.series)
+            && ours.door.tokens != theirs.door.tokens
+        {
+            keys.push("http.tokens".into());
+        }
         for (ours, theirs) in self.volumes.iter().zip(&other.volumes) {
             if ours.name == theirs.name && ours.contract != theirs.contract {
                 keys.push(format!("volume.{}.contract", ours.name));
@@ -159,6 +184,10 @@ impl Settings {
         entries.extend(self.instance.entries());
         entries.extend(self.pools.iter().flat_map(Pool::entries));
         entries.extend(self.kv.entries());
+        if let Some((series, http)) = &self.series {
+            entries.extend(series.entries());
+            entries.extend(http.entries());
+        }
         entries.extend(self.admin.iter().flat_map(Admin::entries));
         entries
     }

@@ -186,6 +186,12 @@ impl Device {
         &self.gate
     }
 
+    /// The volume, behind its gate, for stores of one's own.
+    #[must_use]
+    pub fn volume(&self) -> Arc<dyn volume::Volume> {
+        Arc::clone(&self.gate) as _
+    }
+
     fn member(&self) -> Member {
         Member::new(&*self.name, Arc::clone(&self.gate))
     }

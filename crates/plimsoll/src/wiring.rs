@@ -53,6 +53,13 @@ pub(crate) fn opening(settings: &Settings) -> Opening {
     opening.meta(settings.kv.meta.clone()).copies(settings.kv_pool().copies)
 }
 
+/// The volumes of the store of time series: none of a pool, so the machine's limits are not divided
+/// among them.
+pub(crate) fn series_volumes(settings: &Settings, names: &[String]) -> Vec<Volume> {
+    let named = settings.volumes.iter().filter(|volume| names.contains(&volume.name));
+    named.map(device).collect()
+}
+
 /// Everything below the doors.
 pub(crate) fn store(settings: &Settings, clock: &Clock) -> Builder {
     Store::builder()

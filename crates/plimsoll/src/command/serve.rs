@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use serve::admin::{self, Admin, Control};
+use serve::http;
 use serve::resp::{Server, Service, Tls};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
@@ -16,7 +17,7 @@ use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::watch;
 use volume::Clock;
 
-use crate::program::{Program, certificates};
+use crate::program::{Points, Program, certificates};
 use crate::settings::{AdminListen, Settings};
 use crate::wiring;
 
@@ -57,6 +58,8 @@ pub(crate) struct Serving {
     /// Where Redis clients connect.
     pub(crate) redis: std::net::SocketAddr,
     admin: Option<AdminListen>,
+    /// Where clients of time series connect, if anywhere.
+    http: Option<std::net::SocketAddr>,
     /// The doors close when this is dropped.
     stop: watch::Sender<()>,
     doors: Vec<tokio::task::JoinHandle<io::Result<()>>>,
@@ -77,14 +80,33 @@ impl Serving {
             None => None,
         };
         let admin = admin_listener.as_ref().map(|(_, listen)| listen.clone());
+        let http_listener = match &settings.series {
+            Some((_, door)) => {
+                let bound = runtime.block_on(TcpListener::bind(door.listen));
+                Some(bound.with_context(|| format!("listen on {} (http.listen)", door.listen))?)
+            }
+            None => None,
+        };
+        let http = http_listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let tls = match &settings.kv.tls {
             Some(files) => Some(Arc::new(Tls::new(certificates(files).context("kv.tls")?))),
+            None => None,
+        };
+        let http_tls = match settings.series.as_ref().and_then(|(_, door)| door.tls.as_ref()) {
+            Some(files) => Some(Arc::new(Tls::new(certificates(files).context("http.tls")?))),
             None => None,
         };
         let clock = Clock::real();
         let store = wiring::store(&settings, &clock).open()?;
         let door = settings.kv.door.clone();
-        let program = Arc::new(Program::new(store, clock, file, settings, tls.clone()));
+        let points = match &settings.series {
+            Some((series, _)) => Some(runtime.block_on(Points::open(&settings, series, &clock))?),
+            None => None,
+        };
+        let points_store = points.as_ref().map(|points| points.store.clone());
+        let http_door = settings.series.as_ref().map(|(_, http)| http.door.clone());
+        let program = Program::new(store, clock, file, settings, tls.clone());
+        let program = Arc::new(program.with_points(points, http_tls.clone()));
         let keyspace = Arc::new(program.keyspace()?);
         let service = Arc::new(Service::new(door, keyspace, Arc::clone(&program) as _));
         let (stop, stopped) = watch::channel(());
@@ -99,6 +121,19 @@ impl Serving {
             server.run(listener, until).await;
             Ok(())
         }));
+        if let (Some(store), Some(door), Some(listener)) = (points_store, http_door, http_listener)
+        {
+            let tending = store.clone();
+            runtime.spawn(async move { tending.tend().await });
+            let terms = door.terms;
+            let service = http::Service::new(door, Arc::new(store), Box::new(program.wall()));
+            let router = http::router(Arc::new(service));
+            let until = stopping(stopped.clone());
+            doors.push(runtime.spawn(async move {
+                http::server::run(listener, router, http_tls, terms, until).await;
+                Ok(())
+            }));
+        }
         if let Some((listener, _)) = admin_listener {
             let control = Arc::clone(&program) as _;
             let door = Admin { control, figures: Arc::clone(&program) as _, resp: Some(service) };
@@ -114,7 +149,7 @@ impl Serving {
                 }),
             });
         }
-        Ok(Self { runtime, program, redis, admin, stop, doors })
+        Ok(Self { runtime, program, redis, admin, http, stop, doors })
     }
 
     /// What runs and how it does.
@@ -131,6 +166,10 @@ impl Serving {
     fn open_doors(&self) -> String {
         let how = if self.program.speaks_tls() { " (TLS)" } else { "" };
         let mut doors = format!("redis on {}{how}", self.redis);
+        if let Some(http) = &self.http {
+            let how = if self.program.points_speak_tls() { " (TLS)" } else { "" };
+            doors.push_str(&format!(", series on {http}{how}"));
+        }
         if let Some(admin) = &self.admin {
             doors.push_str(&format!(", admin on {admin}"));
         }
@@ -162,14 +201,16 @@ impl Serving {
         for door in doors {
             runtime.block_on(door).context("a door ended badly")??;
         }
-        // Waits for what still runs, a reload perhaps; after it nobody else has the program.
-        drop(runtime);
         if let Some(AdminListen::Unix(path)) = admin {
             // Best effort: left behind, the next start takes it over.
             let _ = std::fs::remove_file(path);
         }
+        let closed = runtime.block_on(program.close_points());
+        // Waits for what still runs, a reload perhaps; after it nobody else has the program.
+        drop(runtime);
         let program = Arc::into_inner(program).context("something still uses the store")?;
-        Ok(program.close()?)
+        program.close()?;
+        closed
     }
 }
 

@@ -208,7 +208,7 @@ impl<'d> Field<'d> {
 
     /// The value as it stands in the file; nobody's password.
     fn shown(&self) -> String {
-        if self.key.ends_with("password") {
+        if self.key.ends_with("password") || self.key.ends_with("tokens") {
             return "***".into();
         }
         match self.value {

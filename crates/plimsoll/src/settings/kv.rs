@@ -114,14 +114,14 @@ fn meta(section: &Section<'_>, pool: Option<&Pool>) -> Result<Vec<String>, Mista
     named.iter().map(|field| Ok(field.word(&known)?.to_owned())).collect()
 }
 
-fn tls(section: &Section<'_>) -> Result<Option<TlsFiles>, Mistake> {
+pub(super) fn tls(section: &Section<'_>) -> Result<Option<TlsFiles>, Mistake> {
     let Some(section) = section.optional_section("tls", TLS_KEYS)? else { return Ok(None) };
     let file = |key| section.require(key, "the path of a PEM file")?.path();
     let client_ca = section.get("client_ca").map(|field| field.path()).transpose()?;
     Ok(Some(TlsFiles { cert: file("cert")?, key: file("key")?, client_ca }))
 }
 
-fn show_tls(files: &TlsFiles) -> String {
+pub(super) fn show_tls(files: &TlsFiles) -> String {
     let client_ca = files.client_ca.as_ref().map(|path| ("client_ca", path));
     let files = [("cert", &files.cert), ("key", &files.key)].into_iter().chain(client_ca);
     let shown = |path: &Path| toml::Value::from(path.display().to_string());

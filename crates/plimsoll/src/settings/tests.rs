@@ -134,6 +134,21 @@ const MISTAKES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "time series",
+        &[
+            ("", "[http]\n"),
+            ("", "[series]\n"),
+            ("", "[series]\nvolumes = [\"a\"]\n"),
+            (
+                "[kv]",
+                "[volume.c]\npath = \"/mnt/c\"\n\n[series]\nvolumes = [\"c\"]\ndurability = \"now\"\n\n[kv]",
+            ),
+            ("", "[http]\nlisten = \"0.0.0.0:8086\"\n"),
+            ("", "[http]\ntokens = \"secret\"\n"),
+            ("", "[http]\nbody_max = \"1GiB\"\nbodies_memory = \"1MiB\"\n"),
+        ],
+    ),
+    (
         "places to listen",
         &[
             ("", "listen = \"0.0.0.0:6380\"\n"),
@@ -367,4 +382,21 @@ fn an_instance_with_room_changes_nothing() {
     for (volume, most) in crate::wiring::parts(&settings) {
         assert_eq!(volume.contract, most);
     }
+}
+
+#[test]
+fn series_have_a_store_and_a_door_of_their_own() {
+    let more = "[volume.c]\npath = \"/mnt/c\"\ncontract = \"gp3\"\n\n[series]\nvolumes = [\"c\"]\n\n\
+                [http]\nlisten = \"0.0.0.0:8086\"\ntokens = [\"hush\"]\nqueries_max = 3\n";
+    let settings = parse(&format!("{GOOD}{more}")).expect("a good file");
+    let shown = settings.to_string();
+    assert!(!shown.contains("hush") && shown.contains("tokens = [\"***\"]"), "{shown}");
+    let (series, http) = settings.series.clone().expect("there is one");
+    assert_eq!((series.volumes, http.door.queries_max), (vec!["c".to_owned()], 3));
+    let again = parse(&shown).expect("what is shown is a file");
+    assert_eq!(again.to_string(), shown);
+    assert_eq!(settings.differences(&again), ["http.tokens"]);
+    let without = parse(&format!("{GOOD}{}", more.split("[http]").next().unwrap_or_default()));
+    let (_, http) = without.expect("a good file").series.expect("there is one");
+    assert_eq!(http.listen.to_string(), "127.0.0.1:8086");
 }
