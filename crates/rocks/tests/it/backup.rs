@@ -7,7 +7,7 @@ use pool::spread::Spread;
 use rocks::{Db, Settings};
 use rust_rocksdb::backup::{BackupEngine, BackupEngineOptions, RestoreOptions};
 use rust_rocksdb::checkpoint::Checkpoint;
-use rust_rocksdb::{Env, ImportColumnFamilyOptions};
+use rust_rocksdb::{Env, ImportColumnFamilyOptions, WaitForCompactOptions};
 use volume::Clock;
 use volume::mem::Mem;
 use volume::task::block_on;
@@ -148,6 +148,9 @@ fn tables_with_copies_are_backed_up_once_and_any_copy_will_do() {
     {
         let pool = pool_of(plain(&volumes), opening()).unwrap();
         let db = filled(&pool);
+        // No table shall take the place of those that have copies.
+        db.set_options(&[("disable_auto_compactions", "true")]).unwrap();
+        db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
         copy_tables(&pool);
         Checkpoint::new(&db).unwrap().create_checkpoint("/kept").unwrap();
         backups(&db, path, Some(&local)).create_new_backup(&db).unwrap();
