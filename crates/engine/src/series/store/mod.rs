@@ -10,7 +10,7 @@
 //!
 //! # What an answer means
 //!
-//! As [`log`](crate::log) has it: with `Always` a batch survives the machine, with `Interval` the process at
+//! As [`crate::log`] has it: with `Always` a batch survives the machine, with `Interval` the process at
 //! once and the machine after the interval, with `Never` the machine after [`Store::sync`] or
 //! [`Store::close`]. A write that failed, or whose future was dropped, may have happened; in a session it can be
 //! sent again.
