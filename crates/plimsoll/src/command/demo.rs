@@ -76,11 +76,14 @@ simulate = true
 
 [pool.main]
 layout = "spread"
+migrate_interval = "1s"  # default 10s: who looks on for half a minute would see no copies
 volumes = ["s1", "s2", "s3", "s4", "s5", "s6"]
 
 [kv]
 pool = "main"
 memory = "128MiB"
+memtable = "4MiB"        # so little data in tables of 64 MiB would be on few volumes
+table_size = "2MiB"
 listen = "127.0.0.1:6380"
 
 [admin]
