@@ -89,39 +89,21 @@ pub(super) enum Way {
     Replica(Arc<Replica>),
 }
 
-/// Whether a handle's reads stay with one copy.
-pub(super) struct Stick(AtomicU64);
-
-impl Stick {
-    const FREE: u64 = u64::MAX;
-    const NEXT: u64 = u64::MAX - 1;
-
-    pub(super) const fn free() -> Self {
-        Self(AtomicU64::new(Self::FREE))
-    }
-
-    /// From the next read on.
-    pub(super) fn stick(&self) {
-        self.0.store(Self::NEXT, Ordering::Relaxed);
-    }
-}
-
 impl Open {
     fn find(&mut self, number: u64) -> Option<&mut OpenCopy> {
         self.copies.iter_mut().find(|copy| copy.replica.number == number)
     }
 
     /// The position of the copy that is read; `None` if all were tried.
-    fn choose(&mut self, stick: &Stick, tried: &[u64]) -> Option<usize> {
+    fn choose(&mut self, tried: &[u64]) -> Option<usize> {
         if self.copies.len() == 1 && tried.is_empty() {
             return Some(0);
         }
-        self.choose_among(stick, tried)
+        self.choose_among(tried)
     }
 
     #[cold]
-    fn choose_among(&mut self, stick: &Stick, tried: &[u64]) -> Option<usize> {
-        let stuck = stick.0.load(Ordering::Relaxed);
+    fn choose_among(&mut self, tried: &[u64]) -> Option<usize> {
         let (mut well, mut unwell) = ([0; CHOICES], None);
         let mut count = 0;
         for (at, OpenCopy { replica, .. }) in self.copies.iter().enumerate() {
@@ -132,25 +114,16 @@ impl Open {
                 unwell = Some(at);
                 continue;
             }
-            if replica.number == stuck {
-                return Some(at);
-            }
             if count < CHOICES {
                 well[count] = at;
                 count += 1;
             }
         }
-        let chosen = match count {
-            0 => unwell?,
-            _ => {
-                let wait = |at: usize| self.copies[well[at]].replica.expected_wait();
-                well[route::choose(count, route::draw(&mut self.draws), wait)]
-            }
-        };
-        if stuck != Stick::FREE {
-            stick.0.store(self.copies[chosen].replica.number, Ordering::Relaxed);
+        if count == 0 {
+            return unwell;
         }
-        Some(chosen)
+        let wait = |at: usize| self.copies[well[at]].replica.expected_wait();
+        Some(well[route::choose(count, route::draw(&mut self.draws), wait)])
     }
 }
 
@@ -354,9 +327,9 @@ impl Body {
     }
 
     /// Where a read of `len` bytes, not none, goes.
-    pub(super) fn way(&self, stick: &Stick, offset: u64, len: usize) -> Way {
+    pub(super) fn way(&self, offset: u64, len: usize) -> Way {
         let mut open = self.open.lock();
-        let at = open.choose(stick, &[]).unwrap_or(0);
+        let at = open.choose(&[]).unwrap_or(0);
         let OpenCopy { replica, leaves } = &open.copies[at];
         let piece = replica.only_piece(offset, len);
         match piece.and_then(|piece| Some((piece, leaves[piece.part].clone()?))) {
@@ -381,9 +354,9 @@ impl Body {
     }
 
     /// The next copy to read, if those with the numbers `tried` were no good.
-    pub(super) fn choose(&self, stick: &Stick, tried: &[u64]) -> Option<Arc<Replica>> {
+    pub(super) fn choose(&self, tried: &[u64]) -> Option<Arc<Replica>> {
         let mut open = self.open.lock();
-        let at = open.choose(stick, tried)?;
+        let at = open.choose(tried)?;
         Some(Arc::clone(&open.copies[at].replica))
     }
 

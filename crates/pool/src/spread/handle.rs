@@ -8,7 +8,7 @@ use volume::task::block_on;
 use volume::{Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Result, blocking};
 
 use super::Spread;
-use super::body::{Body, Replica, Stick, Way, name_part};
+use super::body::{Body, Replica, Way, name_part};
 use crate::leaf::{Kind, ObjectId};
 
 /// An open object of a pool.
@@ -18,13 +18,12 @@ use crate::leaf::{Kind, ObjectId};
 pub struct Handle {
     pool: Spread,
     body: Arc<Body>,
-    stick: Stick,
 }
 
 impl Spread {
     pub(super) fn handle(&self, body: Arc<Body>) -> Handle {
         body.open_handle();
-        Handle { pool: self.clone(), body, stick: Stick::free() }
+        Handle { pool: self.clone(), body }
     }
 
     /// As `open` of the volume, with a handle that knows its object's id.
@@ -111,12 +110,6 @@ impl Handle {
         self.body.volume_at(offset)
     }
 
-    /// Keeps this handle's reads with one copy from the next read on, for as long as it answers: for
-    /// who reads from front to back, which devices are good at.
-    pub fn stick(&self) {
-        self.stick.stick();
-    }
-
     pub(super) const fn body(&self) -> &Arc<Body> {
         &self.body
     }
@@ -151,7 +144,7 @@ impl Handle {
         if len == 0 {
             return Ok(into);
         }
-        let (number, failed) = match self.body.way(&self.stick, offset, len) {
+        let (number, failed) = match self.body.way(offset, len) {
             // By far the most reads: no second buffer.
             Way::Leaf { leaf, piece, number, volume } => {
                 self.warm(volume, offset, piece.len, io);
@@ -181,7 +174,7 @@ impl Handle {
         let mut tried = vec![number];
         let mut suspicious = false;
         while another_may(&failed) {
-            let Some(replica) = self.body.choose(&self.stick, &tried) else { break };
+            let Some(replica) = self.body.choose(&tried) else { break };
             if let Some(last) = tried.last().and_then(|&last| self.body.replica(last)) {
                 last.avoid();
             }
@@ -409,7 +402,7 @@ impl Object for Handle {
         if len == 0 {
             return Ok(0);
         }
-        let (leaf, piece, number) = match self.body.way(&self.stick, offset, len) {
+        let (leaf, piece, number) = match self.body.way(offset, len) {
             Way::Leaf { leaf, piece, number, volume } => {
                 self.warm(volume, offset, piece.len, io);
                 (leaf, piece, number)

@@ -296,7 +296,7 @@ fn a_copy_that_misses_a_write_is_dropped() {
 }
 
 #[test]
-fn reads_are_shared_by_copies_and_a_reader_may_stay_with_one() {
+fn reads_are_shared_by_copies() {
     let clock = Clock::simulated();
     let gates: Vec<_> = mems(2)
         .into_iter()
@@ -317,11 +317,5 @@ fn reads_are_shared_by_copies_and_a_reader_may_stay_with_one() {
         }
         let shared = [reads(&gates[0]), reads(&gates[1])];
         assert!(shared[0] > 20 && shared[1] > 20 && shared[0] + shared[1] == 100, "{shared:?}");
-        handle.stick();
-        for i in 0..100 {
-            handle.read_at(i, IoBufMut::zeroed(10), read).await.unwrap();
-        }
-        let stuck = [reads(&gates[0]) - shared[0], reads(&gates[1]) - shared[1]];
-        assert!(stuck == [100, 0] || stuck == [0, 100], "{stuck:?}");
     });
 }
