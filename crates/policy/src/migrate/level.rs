@@ -111,7 +111,9 @@ fn next<'a>(
         }
         let Some((index, _)) = best else { return Err(refused) };
         let table = tables.remove(index);
-        let targets = (0..view.volumes.len()).filter(|&at| view.is_target(at, table));
+        let targets = (0..view.volumes.len()).filter(|&at| {
+            view.is_target(at, table) || view.has_slack(at) && view.has_room(at, table)
+        });
         let Some(to) = view.lightest(table, 0.0, targets) else { continue };
         // Both are level when it has taken this much, or all of the table's reads.
         let (line_from, line_to) = (view.line(from), view.line(to));

@@ -231,6 +231,8 @@ const HOT_WAIT: Duration = Duration::from_millis(2);
 /// But no less than the time of so many operations, which it is on a volume of 3000 a second: where one takes
 /// 5 ms, whoever comes second waits for longer than that on any volume.
 const HOT_AHEAD: f64 = 6.0;
+/// Users wait for a volume next to never: the part of the mean wait for the volume they wait for most.
+const SLACK: f64 = 0.1;
 /// In so many of the last [`DECISIONS`] for its tables to be copied.
 const HOT_DECISIONS: u32 = 2;
 const DECISIONS: usize = 3;

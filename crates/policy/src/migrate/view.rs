@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     BAND, BIRTH, Births, COPY_BYTES_PER_SEC, COPY_SHARE, Copying, HOT_DECISIONS, HOT_USED, Plan,
-    Replica, Skip, Snapshot, State, Table, Terms, Volume, Why, YOUNG, has_room, worth,
+    Replica, SLACK, Skip, Snapshot, State, Table, Terms, Volume, Why, YOUNG, has_room, worth,
 };
 use crate::placement::{Candidate, VolumeId};
 use crate::time::Instant;
@@ -111,12 +111,20 @@ impl<'a> View<'a> {
             .filter(|&at| self.is_hot(at) && self.pool.volumes[at].state.answers())
     }
 
+    /// Whether a volume has next to nothing to do beside the one that users wait for most: it is neither
+    /// hot nor near its line, or they wait for it less than [`SLACK`] of that. Where many operations are
+    /// under way none is far from its line, and how they divide tells what lacks.
+    pub(super) fn has_slack(&self, at: usize) -> bool {
+        let volumes = self.pool.volumes;
+        let longest = volumes.iter().map(|volume| volume.wait).max().unwrap_or_default();
+        let idles = !self.is_hot(at) && volumes[at].used < HOT_USED;
+        idles || volumes[at].wait < longest.mul_f64(SLACK)
+    }
+
     /// Whether some volume that takes copies has operations left that nobody asked for.
     pub(super) fn someone_idles(&self) -> bool {
         let mut volumes = self.pool.volumes.iter().enumerate();
-        volumes.any(|(at, volume)| {
-            volume.state == State::Active && !self.is_hot(at) && volume.used < HOT_USED
-        })
+        volumes.any(|(at, volume)| volume.state == State::Active && self.has_slack(at))
     }
 
     /// How many copies new tables begin with. Two while a volume is hot, if they are read more than
