@@ -23,6 +23,9 @@
 //! in 2 is repeated with the next number, because the old home may not count any more. Futures may be
 //! dropped at every wait: what was begun is begun again by whoever comes next.
 
+mod home;
+mod ledger;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -31,9 +34,10 @@ use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::placement::VolumeId;
 use policy::purpose::{Io, Origin, Step};
-use policy::units::{KIB, MIB};
-use volume::{Error, ErrorKind, Intent, IoBuf, IoBufMut, Object, Pending, Result};
+use volume::{Error, ErrorKind, Intent, IoBuf, Result};
 
+use self::home::{Copy, EXTENT, Failed, Home, Snapshot, on_each, partition};
+use self::ledger::{Ids, Ledger};
 use crate::header::{self, Header, PoolId};
 use crate::leaf::{Leaf, ObjectId};
 use crate::manifest::recovery::enough_alone;
@@ -46,13 +50,6 @@ const COPIES: usize = 3;
 const LEASE: u64 = 1024;
 /// With so few ids left the next lease is recorded, to be durable before they run out.
 const LEASE_LOW: u64 = LEASE / 2;
-/// Below this a manifest is never compacted, however little of it is still true.
-const COMPACT_MIN: u64 = MIB;
-/// It is compacted when it has this many times the length of its snapshot.
-const COMPACT_RATIO: u64 = 4;
-/// Files are extended with zeros in steps of this many bytes: a record can then still be written when
-/// the volume is full, and its sync need not change the file's length.
-const EXTENT: u64 = 64 * KIB;
 /// Longest body of a snapshot's frame, about.
 const SNAPSHOT_BODY: usize = 32 * 1024;
 
@@ -73,73 +70,6 @@ pub(crate) struct Journal {
     /// Held by the one who syncs.
     syncing: AsyncMutex<()>,
 }
-
-/// What is known in memory; locked for moments only.
-struct Ledger {
-    state: State,
-    /// Edits not yet taken to be written, with their numbers.
-    pending: VecDeque<(Lsn, Vec<Record>)>,
-    recorded: Lsn,
-    written: Lsn,
-    durable: Lsn,
-    /// The home that `durable_frames` counts in.
-    generation: u64,
-    durable_frames: u64,
-    /// The last attempt to write failed.
-    stuck: bool,
-    ids: Ids,
-}
-
-/// Ids to give to new objects.
-struct Ids {
-    next: u64,
-    /// Below this the lease is durable.
-    safe: u64,
-    /// A lease that is recorded: durable with this edit, up to this id.
-    renewal: Option<(Lsn, u64)>,
-}
-
-/// Where the manifest is kept.
-struct Home {
-    generation: u64,
-    /// The last generation anybody tried to make.
-    tried: u64,
-    seal: u64,
-    copies: Vec<Copy>,
-    /// Frames and bytes that every copy has.
-    frames: u64,
-    len: u64,
-    /// Bytes the files have, zeros at the end included.
-    allocated: u64,
-    /// At this length a compaction is tried.
-    compact_at: u64,
-    /// Frames to be written at `len`. They stay until every copy has them.
-    unwritten: Unwritten,
-    /// A copy failed, or another generation may count already: nothing may be written here any more.
-    lost: bool,
-    /// The volume that is enough without the others: the manifest goes nowhere before its epoch is
-    /// raised. See [`enough_alone`].
-    alone: Option<VolumeId>,
-    /// Nothing was recorded since the pool was closed.
-    closed: bool,
-}
-
-#[derive(Default)]
-struct Unwritten {
-    bytes: Vec<u8>,
-    frames: u64,
-    /// The last edit among them.
-    upto: Lsn,
-}
-
-#[derive(Clone)]
-struct Copy {
-    volume: VolumeId,
-    object: Arc<dyn Object>,
-}
-
-/// Volumes that failed, and how.
-type Failed = Vec<(VolumeId, Error)>;
 
 impl Journal {
     /// Takes over what recovery found and moves it to a new home. `generation` is the highest number
@@ -529,149 +459,6 @@ impl Journal {
     }
 }
 
-impl Ledger {
-    fn record(&mut self, edit: Vec<Record>) -> Result<(Lsn, Vec<Dead>)> {
-        let dead = self.state.apply(&edit)?;
-        self.recorded += 1;
-        self.pending.push_back((self.recorded, edit));
-        Ok((self.recorded, dead))
-    }
-
-    /// An id, or the edit to make durable before asking again.
-    fn issue_id(&mut self) -> Result<std::result::Result<ObjectId, Lsn>> {
-        if self.ids.next + LEASE_LOW >= self.ids.safe && self.ids.renewal.is_none() {
-            let issued = self.state.issued();
-            let upto = issued.end + LEASE;
-            let (lsn, _) = self.record(vec![Record::Lease { from: issued.start, upto }])?;
-            self.ids.renewal = Some((lsn, upto));
-        }
-        if self.ids.next < self.ids.safe {
-            self.ids.next += 1;
-            return Ok(Ok(ObjectId(self.ids.next - 1)));
-        }
-        let (lsn, _) = self.ids.renewal.expect("recorded above, if not before");
-        Ok(Err(lsn))
-    }
-
-    fn wrote(&mut self, upto: Lsn) {
-        self.written = self.written.max(upto);
-        self.stuck = false;
-    }
-
-    fn synced(&mut self, generation: u64, frames: u64, upto: Lsn) {
-        if self.generation == generation {
-            self.durable_frames = self.durable_frames.max(frames);
-        }
-        self.durable = self.durable.max(upto);
-        if let Some((_, safe)) = self.ids.renewal.take_if(|(lsn, _)| *lsn <= upto) {
-            self.ids.safe = safe;
-        }
-    }
-
-    /// The manifest has a new home, with a snapshot that holds all edits up to `upto`.
-    fn moved(&mut self, generation: u64, frames: u64, upto: Lsn) {
-        self.pending.retain(|(lsn, _)| *lsn > upto);
-        self.generation = generation;
-        self.durable_frames = frames;
-        self.wrote(upto);
-        self.synced(generation, frames, upto);
-    }
-}
-
-struct Snapshot {
-    seal: u64,
-    /// Frames, then zeros.
-    file: Vec<u8>,
-    /// Bytes of the frames.
-    len: u64,
-    frames: u64,
-    /// The last edit it holds.
-    upto: Lsn,
-}
-
-impl Home {
-    /// No home yet; `generation` is the highest number in use.
-    fn none(generation: u64) -> Self {
-        Self {
-            generation,
-            tried: generation,
-            seal: 0,
-            copies: Vec::new(),
-            frames: 0,
-            len: 0,
-            allocated: 0,
-            compact_at: 0,
-            unwritten: Unwritten::default(),
-            lost: true,
-            alone: None,
-            closed: false,
-        }
-    }
-
-    fn new(generation: u64, copies: Vec<Copy>, snapshot: &Snapshot) -> Self {
-        let volumes: Vec<_> = copies.iter().map(|copy| copy.volume).collect();
-        Self {
-            alone: enough_alone(&volumes, false),
-            tried: generation,
-            seal: snapshot.seal,
-            copies,
-            frames: snapshot.frames,
-            len: snapshot.len,
-            allocated: snapshot.file.len() as u64,
-            compact_at: COMPACT_MIN.max(COMPACT_RATIO * snapshot.len),
-            lost: false,
-            ..Self::none(generation)
-        }
-    }
-
-    /// Writes what is unwritten to every copy, with zeros up to the next extent behind it if it
-    /// reaches into that.
-    async fn append(&mut self) -> Failed {
-        let end = self.len + self.unwritten.bytes.len() as u64;
-        let mut data = IoBufMut::from(&self.unwritten.bytes[..]);
-        if end > self.allocated {
-            let padded = end.next_multiple_of(EXTENT);
-            data.resize((padded - self.len) as usize);
-            let failed = self.write(data.freeze()).await;
-            if failed.iter().all(|(_, e)| e.kind() != ErrorKind::OutOfSpace) {
-                self.allocated = padded;
-                return failed;
-            }
-            // No room for a whole extent; perhaps for the frames.
-            data = IoBufMut::from(&self.unwritten.bytes[..]);
-        }
-        self.write(data.freeze()).await
-    }
-
-    async fn write(&self, data: IoBuf) -> Failed {
-        on_each(&self.copies, |copy| copy.object.write_at(self.len, data.clone(), IO)).await
-    }
-
-    /// Every copy has what was unwritten; gives the last edit of it.
-    fn wrote(&mut self) -> Lsn {
-        let Unwritten { bytes, frames, upto } = std::mem::take(&mut self.unwritten);
-        self.len += bytes.len() as u64;
-        self.frames += frames;
-        upto
-    }
-}
-
-impl Unwritten {
-    /// Encodes what is pending as the frames after the first `written`. Encoded once: if the write is
-    /// given up half-way and begun again, the bytes are the same.
-    fn take(&mut self, ledger: &mut Ledger, seal: u64, written: u64) {
-        let mut body = Vec::new();
-        for (lsn, edit) in ledger.pending.drain(..) {
-            body.clear();
-            edit.iter().for_each(|record| record.encode(&mut body));
-            let sequence = written + self.frames;
-            frame::encode(&mut self.bytes, seal, sequence, ledger.durable_frames, &body);
-            self.frames += 1;
-            self.upto = lsn;
-        }
-    }
-}
-
 /// Bodies of frames that hold `records`.
 fn bodies(records: impl Iterator<Item = Record>) -> Vec<Vec<u8>> {
     let mut bodies = vec![Vec::new()];
@@ -685,22 +472,4 @@ fn bodies(records: impl Iterator<Item = Record>) -> Vec<Vec<u8>> {
     }
     bodies.retain(|body| !body.is_empty());
     bodies
-}
-
-/// Does the same on every copy at once; gives those where it failed.
-async fn on_each<'a>(copies: &'a [Copy], work: impl Fn(&'a Copy) -> Pending<'a, ()>) -> Failed {
-    let done = join_all(copies.iter().map(work)).await;
-    let failed = copies.iter().zip(done);
-    failed.filter_map(|(copy, done)| Some((copy.volume, done.err()?))).collect()
-}
-
-fn partition(volumes: &[VolumeId], made: Vec<Result<Copy>>) -> (Vec<Copy>, Failed) {
-    let (mut copies, mut failed) = (Vec::new(), Vec::new());
-    for (&volume, made) in volumes.iter().zip(made) {
-        match made {
-            Ok(copy) => copies.push(copy),
-            Err(e) => failed.push((volume, e)),
-        }
-    }
-    (copies, failed)
 }
