@@ -19,8 +19,14 @@
 //! die, and s is that of their true lifetimes. If keys are overwritten at random, s is the same in each
 //! range, no cut pays, and all records share one group. Where s is next to nothing, as with slots that are written
 //! round and round and nobody says so, a guess is taken for certain.
+//!
+//! What a guess says of a file's death is tested in the same way: only if records live longer in one range than in another, and
+//! by more than chance and a quarter, has anybody learnt something. Else nothing is said of any, and files are merged as
+//! greed would have it. A mean is what was lived for each death, those that still live counted in: the mean of
+//! those that died is too short while a store is young, and files of that time would be spared for ever.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use super::{Death, Written};
 
@@ -61,6 +67,9 @@ const PLANS: u64 = 256;
 const FOLLOWED_MAX: usize = 4096;
 /// Lifetimes that have to be seen before guesses are grouped by.
 const SEEN_MIN: f64 = 256.0;
+/// Guesses tell nothing unless one range lives longer than another by this, and by as many standard errors.
+const APART: f64 = 1.25;
+const APART_ERRORS: f64 = 3.0;
 /// Guesses are as good as known where they are off by this part of a lifetime, 1/64, as a standard deviation;
 /// and then they are taken to be off by three times that, which one in a hundred is.
 const STEADY: f64 = 1.0 / 64.0;
@@ -79,9 +88,23 @@ pub struct Groups {
     guessed: Ranges,
     /// Of records that a merge copies, and that nothing is known of: they have files of their own.
     survived: Ranges,
+    /// What is said of a record whose guess is not certain: nothing more than that, or what its range lives for.
+    telling: Telling,
     planned: Written,
     put: Followed,
     copied: Followed,
+}
+
+/// What guesses are worth.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Telling {
+    /// Nothing: all records seem to live equally long, and nobody knows how long any does.
+    #[default]
+    Nothing,
+    /// All that are not known live so long on average, others are known.
+    Alike(u64),
+    /// Ranges differ.
+    Apart,
 }
 
 impl Groups {
@@ -101,6 +124,7 @@ impl Groups {
             known: Ranges::new(),
             guessed: Ranges::new(),
             survived: Ranges::new(),
+            telling: Telling::default(),
             planned: Written::default(),
             put: Followed::default(),
             copied: Followed::default(),
@@ -118,7 +142,7 @@ impl Groups {
         };
         let bin = bin(lifetime);
         self.put.follow(key, now, bin);
-        self.guessed.place_down(bin, self.max, now)
+        self.guessed.place_down(bin, self.max, self.telling, now)
     }
 
     /// Where a record goes that a merge copies: one that dies at `dies`, if that is known, and was put at
@@ -136,7 +160,7 @@ impl Groups {
         }
         let bin = bin(now.since(since));
         self.copied.follow(key, now, bin);
-        self.survived.place_down(bin, self.max, now)
+        self.survived.place_down(bin, self.max, self.telling, now)
     }
 
     /// The record of a key died without being replaced.
@@ -187,9 +211,26 @@ impl Groups {
         let max = usize::from(self.max);
         self.known.plan(max.saturating_sub(1).max(1), self.overhead, 0.0, kept);
         let left = max.saturating_sub(self.known.len().max(1)).max(1);
-        for guesses in [&mut self.guessed, &mut self.survived] {
+        let guesses = [(&mut self.guessed, &self.put), (&mut self.survived, &self.copied)];
+        for (guesses, followed) in guesses {
+            guesses.live_on(followed, put);
             guesses.plan(left, self.overhead, CHANCE, kept);
         }
+        self.telling = self.tell();
+    }
+
+    fn tell(&self) -> Telling {
+        let lives: Vec<Lives> =
+            self.guessed.lives.iter().chain(&self.survived.lives).copied().collect();
+        if Lives::differ(&lives) {
+            return Telling::Apart;
+        }
+        let deaths: f64 = lives.iter().map(|lives| lives.weight).sum();
+        if self.known.len() == 0 || deaths == 0.0 {
+            return Telling::Nothing;
+        }
+        let lived: f64 = lives.iter().map(|lives| lives.weight * lives.mean as f64).sum();
+        Telling::Alike((lived / deaths) as u64)
     }
 }
 
@@ -203,12 +244,14 @@ fn bin(lifetime: u64) -> usize {
 }
 
 /// A few records, from when something was guessed of them until they die.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Followed {
     /// By the hash of the key: since when, and the bin of what was guessed.
     records: HashMap<u64, (Written, usize)>,
     /// Keys whose hash has one of these bits are not followed.
     mask: u64,
+    /// How many records there are of each bin.
+    alive: Vec<u32>,
 }
 
 impl Followed {
@@ -217,11 +260,18 @@ impl Followed {
         if key & self.mask != 0 {
             return;
         }
-        self.records.entry(key).or_insert((now, bin));
+        if let Entry::Vacant(entry) = self.records.entry(key) {
+            entry.insert((now, bin));
+            self.alive[bin] += 1;
+        }
         if self.records.len() > FOLLOWED_MAX {
             self.mask = self.mask << 1 | 1;
-            let mask = self.mask;
-            self.records.retain(|key, _| key & mask == 0);
+            let (mask, alive) = (self.mask, &mut self.alive);
+            self.records.retain(|key, (_, bin)| {
+                let stays = key & mask == 0;
+                alive[*bin] -= u32::from(!stays);
+                stays
+            });
         }
     }
 
@@ -230,7 +280,15 @@ impl Followed {
         if key & self.mask != 0 {
             return None;
         }
-        self.records.remove(&key).map(|(since, bin)| (now.since(since), bin))
+        let (since, bin) = self.records.remove(&key)?;
+        self.alive[bin] -= 1;
+        Some((now.since(since), bin))
+    }
+}
+
+impl Default for Followed {
+    fn default() -> Self {
+        Self { records: HashMap::new(), mask: 0, alive: vec![0; BINS] }
     }
 }
 
@@ -248,16 +306,31 @@ struct Ranges {
 #[derive(Clone, Copy, Debug)]
 struct Lives {
     mean: u64,
+    /// How many deaths that is of.
+    weight: f64,
     /// If they all live as long: at most this.
     steady: Option<u64>,
 }
 
 impl Lives {
+    /// Whether some of these live longer than others, by more than chance.
+    fn differ(all: &[Self]) -> bool {
+        let longer = |a: &Self, b: &Self| {
+            let errors = APART_ERRORS * (1.0 / a.weight + 1.0 / b.weight).sqrt();
+            a.mean as f64 > (APART + errors) * b.mean as f64
+        };
+        all.iter().any(|a| all.iter().any(|b| longer(a, b)))
+    }
+
     fn of(moments: Moments) -> Self {
         let (mean, deviation) = (moments.mean(), moments.deviation());
         let is_steady = moments.weight >= SEEN_MIN && deviation <= STEADY * mean;
         let most = mean + STEADY_MARGIN * deviation;
-        Self { mean: mean as u64, steady: is_steady.then_some(most.ceil() as u64) }
+        Self {
+            mean: moments.lived_for() as u64,
+            weight: moments.weight,
+            steady: is_steady.then_some(most.ceil() as u64),
+        }
     }
 }
 
@@ -267,6 +340,8 @@ struct Moments {
     weight: f64,
     sum: f64,
     squares: f64,
+    /// What was lived while this was looked at, by those too that have not died.
+    lived: f64,
 }
 
 impl Moments {
@@ -275,6 +350,7 @@ impl Moments {
             weight: self.weight - other.weight,
             sum: self.sum - other.sum,
             squares: self.squares - other.squares,
+            lived: self.lived - other.lived,
         }
     }
 
@@ -283,11 +359,22 @@ impl Moments {
             weight: self.weight + other.weight,
             sum: self.sum + other.sum,
             squares: self.squares + other.squares,
+            lived: self.lived + other.lived,
         }
+    }
+
+    /// Whether there is anything in it: a death, or a life.
+    fn is_seen(self) -> bool {
+        self.weight > 0.0 || self.lived >= 1.0
     }
 
     fn mean(self) -> f64 {
         self.sum / self.weight
+    }
+
+    /// What was lived for each death.
+    fn lived_for(self) -> f64 {
+        self.lived / self.weight
     }
 
     fn deviation(self) -> f64 {
@@ -326,13 +413,24 @@ impl Ranges {
     }
 
     /// The group of a bin, counted from the last of `max`, and what its lifetimes say.
-    fn place_down(&self, bin: usize, max: u8, now: Written) -> Placed {
+    fn place_down(&self, bin: usize, max: u8, telling: Telling, now: Written) -> Placed {
         let range = self.range(bin);
         let death = self.lives.get(range).map_or(Death::Unknown, |lives| match lives.steady {
             Some(most) => Death::At(now.plus(most)),
-            None => Death::After(lives.mean),
+            None => match telling {
+                Telling::Nothing => Death::Unknown,
+                Telling::Alike(mean) => Death::After(mean),
+                Telling::Apart => Death::After(lives.mean),
+            },
         });
         Placed { group: Group(max - 1 - range as u8), death }
+    }
+
+    /// So much was put, and those that are followed lived on.
+    fn live_on(&mut self, followed: &Followed, put: u64) {
+        for (moments, &alive) in self.bins.iter_mut().zip(&followed.alive) {
+            moments.lived += f64::from(alive) * put as f64;
+        }
     }
 
     /// Cuts into at most `max` ranges, where the room that is lost is least, and keeps that part of what
@@ -341,7 +439,7 @@ impl Ranges {
         // Sums over all bins before one that is not empty, and which that is.
         let mut before = vec![Moments::default()];
         let mut first = Vec::new();
-        for (bin, moments) in self.bins.iter().enumerate().filter(|(_, m)| m.weight > 0.0) {
+        for (bin, moments) in self.bins.iter().enumerate().filter(|(_, m)| m.is_seen()) {
             before.push(before[first.len()].plus(*moments));
             first.push(bin);
         }
@@ -356,14 +454,21 @@ impl Ranges {
             let lives = begins.zip(ends).map(|(begin, end)| before[end].minus(before[begin]));
             self.lives = lives.map(Lives::of).collect();
             self.cuts = cuts.into_iter().map(|at| first[at]).collect();
+            // While a store is young, who is followed for long lives long. That makes no groups.
+            let is_steady = self.lives.iter().any(|lives| lives.steady.is_some());
+            if chance > 0.0 && !is_steady && !Lives::differ(&self.lives) {
+                self.cuts.clear();
+                self.lives = vec![Lives::of(all)];
+            }
         }
         for moments in &mut self.bins {
             moments.weight *= kept;
             moments.sum *= kept;
             moments.squares *= kept;
+            moments.lived *= kept;
             // Long forgotten, and not worth a look.
             if moments.weight < 1e-3 {
-                *moments = Moments::default();
+                *moments = Moments { lived: moments.lived, ..Moments::default() };
             }
         }
     }

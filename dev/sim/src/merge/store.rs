@@ -1,6 +1,7 @@
 //! A log store without bytes: files, and which records live in them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use policy::merge::{
@@ -18,6 +19,8 @@ use super::load::Load;
 const OBJECT: u64 = MIB;
 /// No file.
 const NONE: u32 = u32::MAX;
+/// Where a record goes if nobody asks when it dies.
+const PLAIN: Placed = Placed { group: Group(0), death: Death::Unknown };
 /// Writes from one look for a merge to the next.
 const LOOK_EVERY: u64 = 8;
 /// Above this fill there is a look for every write.
@@ -73,7 +76,7 @@ impl Shape {
     }
 }
 
-/// What came of it, over the second half of the writes.
+/// What came of it, while it was looked at.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
     /// What was written, copies too, for each byte put.
@@ -105,8 +108,6 @@ struct File {
     sealed: bool,
     keys: Vec<u32>,
     death: Death,
-    /// When its records were put, summed up.
-    since: u128,
 }
 
 struct Key {
@@ -123,7 +124,8 @@ type Open = (u32, Group, bool);
 pub(super) struct Store {
     shape: Shape,
     pub(super) merges: Merges,
-    groups: Groups,
+    /// Only where deaths matter.
+    groups: Option<Groups>,
     files: Vec<File>,
     open: BTreeMap<Open, u32>,
     keys: Vec<Key>,
@@ -157,7 +159,8 @@ impl Store {
         };
         Self {
             merges: Merges::new(settings),
-            groups: Groups::new(shape.groups, shape.partitions, file_bytes, capacity),
+            groups: (settings.rule == Rule::DeathTime)
+                .then(|| Groups::new(shape.groups, shape.partitions, file_bytes, capacity)),
             files: Vec::new(),
             open: BTreeMap::new(),
             keys: (0..shape.keys()).map(key).collect(),
@@ -188,16 +191,14 @@ impl Store {
 
     pub(super) fn put(&mut self, key: u32, again: Option<u64>) {
         let now = self.now();
-        let Key { file, partition, hash, .. } = self.keys[key as usize];
-        let life = match (again, self.files.get(file as usize)) {
+        let Key { file, partition, hash, since, .. } = self.keys[key as usize];
+        let life = match (again, file) {
             (Some(writes), _) => Life::Until(now.plus(writes * OBJECT)),
-            // A store knows of a record's file when it was written, not of the record.
-            (None, Some(file)) => {
-                Life::Replaces(Written((file.since / u128::from(file.len)) as u64))
-            }
-            (None, None) => Life::First,
+            (None, NONE) => Life::First,
+            (None, _) => Life::Replaces(since),
         };
-        let placed = self.groups.put(hash, life, OBJECT, now);
+        let groups = self.groups.as_mut();
+        let placed = groups.map_or(PLAIN, |groups| groups.put(hash, life, OBJECT, now));
         self.put += 1;
         self.append(key, (partition, placed.group, false), placed, now);
         if self.put.is_multiple_of(u64::from(self.shape.file)) {
@@ -218,7 +219,6 @@ impl Store {
         file.len += 1;
         file.live += 1;
         file.keys.push(key);
-        file.since += u128::from(since.0);
         let full = file.len == self.shape.file;
         self.used += 1;
         let entry = &mut self.keys[key as usize];
@@ -247,7 +247,6 @@ impl Store {
             sealed: false,
             keys: Vec::new(),
             death: Death::Unknown,
-            since: 0,
         });
         self.open.insert(open, id);
         id
@@ -267,8 +266,9 @@ impl Store {
     }
 
     fn seal_idle(&mut self) {
+        let Some(groups) = &self.groups else { return };
         let idle: Vec<Open> =
-            self.open.keys().filter(|open| !self.groups.is_open(open.1)).copied().collect();
+            self.open.keys().filter(|open| !groups.is_open(open.1)).copied().collect();
         idle.into_iter().for_each(|open| self.seal(open));
     }
 
@@ -326,13 +326,20 @@ impl Store {
             let entry = &self.keys[key as usize];
             if entry.file == id && pick.live > 0 {
                 let (hash, dies, since) = (entry.hash, entry.dies, entry.since);
-                let placed = self.groups.copy(hash, dies, since, OBJECT, now);
+                let groups = self.groups.as_mut();
+                let placed =
+                    groups.map_or(PLAIN, |groups| groups.copy(hash, dies, since, OBJECT, now));
                 self.append(key, (partition, placed.group, true), placed, since);
                 self.copied += 1;
             }
         }
         self.merges.merged(pick.file);
         self.used -= len;
+    }
+
+    /// Groups of records that are put now.
+    fn groups(&self) -> usize {
+        self.groups.as_ref().map_or(1, Groups::count)
     }
 
     /// Panics if what the store counts is not so.
@@ -359,16 +366,25 @@ impl Store {
 /// Writes to a store until it is in equilibrium, and as much again.
 #[must_use]
 pub fn play(shape: Shape, seed: u64) -> Figures {
+    // The longest period is about that for any seed.
+    let random = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
+    let longest = Load::new(shape.lifetimes, shape.keys(), random).longest();
+    let writes = 8 * u64::from(shape.keys()) + 4 * u64::from(shape.capacity);
+    let writes = writes.max(4 * longest);
+    play_between(shape, seed, writes / 2..writes)
+}
+
+/// Writes to an empty store, and tells of these writes.
+#[must_use]
+pub(super) fn play_between(shape: Shape, seed: u64, told: Range<u64>) -> Figures {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut store = Store::new(shape, &mut random);
     let mut load = Load::new(shape.lifetimes, shape.keys(), &mut random);
     let mut figures = Figures::default();
-    let writes = 8 * u64::from(shape.keys()) + 4 * u64::from(shape.capacity);
-    let writes = writes.max(4 * load.longest());
     let (mut fills, mut groups) = (0.0, 0);
     let mut before = (0, 0, 0, 0);
-    for write in 0..writes {
-        if write == writes / 2 {
+    for write in 0..told.end {
+        if write == told.start {
             before = (store.copied, store.read, store.gone, store.whole);
             (figures.peak, fills, groups, store.emergencies) = (0.0, 0.0, 0, 0);
         }
@@ -385,13 +401,13 @@ pub fn play(shape: Shape, seed: u64) -> Figures {
         let share = store.fill().share();
         figures.peak = figures.peak.max(share);
         fills += share;
-        groups += store.groups.count();
+        groups += store.groups();
         if !store.look(|_, _| ()) {
             figures.out_of_space = Some(write);
             break;
         }
     }
-    let put = (writes - writes / 2) as f64;
+    let put = (told.end - told.start) as f64;
     let since = |now: u64, then: u64| (now - then) as f64;
     figures.write_amplification = 1.0 + since(store.copied, before.0) / put;
     figures.read = since(store.read, before.1) / put;
