@@ -6,6 +6,7 @@
 //! with one seed after the other; a seed that fails is reported with the command that replays it
 //! with a log of every event.
 
+mod device;
 mod exec;
 pub mod gate;
 pub mod interleave;

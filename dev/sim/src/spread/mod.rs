@@ -22,10 +22,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use policy::budget::Share;
-use policy::contract::{Contract, Cost, Counted, Latency, Limit, Percentiles};
+use policy::contract::Cost;
 use policy::placement::{Hash, LeastOverlap, RoundRobin, Single, Stripe};
 use policy::purpose::{Origin, Step};
-use policy::units::{KIB, MIB};
+use policy::units::KIB;
 use pool::spread::{Opening, Problem};
 use pool::{Member, PoolId, Spread};
 use rand::RngExt;
@@ -38,6 +38,7 @@ use volume::{ErrorKind, Io, Name, Result, Volume};
 
 use self::client::Client;
 use self::model::Death;
+use crate::device::any_contract;
 use crate::{Program, Sim};
 
 /// See the [module](self).
@@ -247,7 +248,8 @@ impl Machine {
             .map(|mem| Crash::new(mem, &power))
             .collect();
         let gates = (0..).zip(&volumes).map(|(i, volume)| {
-            let (contract, clock) = (any_contract(random), sim.clock().clone());
+            let (contract, clock) =
+                (any_contract(random, 500..8_000, 10..200, 16 * KIB), sim.clock().clone());
             let device = Simulate::new(volume.clone(), &contract, clock.clone(), random.random());
             Arc::new(Gate::new(device, &label(i), &contract, Share::default(), clock))
         });
@@ -350,17 +352,6 @@ impl Machine {
 
 fn label(number: u32) -> String {
     format!("s{number}")
-}
-
-/// Fast enough that lives are short, slow enough that users wait for each other.
-fn any_contract(random: &mut Xoshiro256PlusPlus) -> Contract {
-    let iops = random.random_range(500..8_000);
-    let bytes = random.random_range(10 * MIB..200 * MIB);
-    let limit = |counts, rate| Limit { counts, rate_per_sec: rate, depth: rate };
-    let limits = vec![limit(Counted::Ops, iops), limit(Counted::Bytes, bytes)];
-    let base = Percentiles::constant(Duration::from_micros(random.random_range(0..1_000)));
-    let latency = Latency { read: base, write: base };
-    Contract { limits, latency, op_bytes_max: 16 * KIB, ..Contract::unlimited() }
 }
 
 fn foreign_image() -> Image {

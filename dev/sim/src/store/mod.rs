@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use engine::log::{Durability, Member, Options, Store, StoreId};
 use policy::budget::Share;
-use policy::contract::{Contract, Cost, Counted, Latency, Limit, Percentiles};
+use policy::contract::Cost;
 use policy::merge::Rule;
 use policy::units::{KIB, MIB};
 use rand::RngExt;
@@ -34,6 +34,7 @@ use volume::{Error, Result};
 
 use self::client::Client;
 use self::model::Death;
+use crate::device::any_contract;
 use crate::{Program, Sim};
 
 /// See the [module](self).
@@ -200,7 +201,8 @@ impl Machine {
             .map(|mem| Crash::new(mem, &power))
             .collect();
         let gates = (0..).zip(&volumes).map(|(i, volume)| {
-            let (contract, clock) = (any_contract(random), sim.clock().clone());
+            let (contract, clock) =
+                (any_contract(random, 1_000..8_000, 20..200, 64 * KIB), sim.clock().clone());
             let device = Simulate::new(volume.clone(), &contract, clock.clone(), random.random());
             Arc::new(Gate::new(device, &label(i), &contract, Share::default(), clock))
         });
@@ -257,17 +259,6 @@ impl Machine {
 
 fn label(number: u32) -> String {
     format!("s{number}")
-}
-
-/// Fast enough that lives are short, slow enough that users wait for each other.
-fn any_contract(random: &mut Xoshiro256PlusPlus) -> Contract {
-    let iops = random.random_range(1_000..8_000);
-    let bytes = random.random_range(20 * MIB..200 * MIB);
-    let limit = |counts, rate| Limit { counts, rate_per_sec: rate, depth: rate };
-    let limits = vec![limit(Counted::Ops, iops), limit(Counted::Bytes, bytes)];
-    let base = Percentiles::constant(Duration::from_micros(random.random_range(0..1_000)));
-    let latency = Latency { read: base, write: base };
-    Contract { limits, latency, op_bytes_max: 64 * KIB, ..Contract::unlimited() }
 }
 
 #[cfg(test)]
