@@ -191,12 +191,13 @@ impl Batch {
         if self.open.tags.is_sorted_by(|a, b| name(a) < name(b)) {
             return Ok(());
         }
+        // Where the first one that was added begins.
+        let first = self.open.tags.first().map_or(self.keys.len(), |tag| tag.0);
         let mut tags = std::mem::take(&mut self.open.tags);
         tags.sort_by(|a, b| name(a).cmp(name(b)));
         if tags.windows(2).any(|pair| name(&pair[0]) == name(&pair[1])) {
             return Err(Refused::TagTwice);
         }
-        let first = tags.iter().map(|tag| tag.0).min().expect("unsorted tags are several");
         let sorted: Vec<u8> =
             tags.iter().flat_map(|&(start, _, end)| &keys[start..end]).copied().collect();
         self.keys.truncate(first);

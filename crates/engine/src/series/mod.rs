@@ -184,6 +184,11 @@ pub enum Reason {
     /// There are as many series as the settings allow.
     #[error("the limit of {0} series is reached: delete some, or raise it")]
     TooManySeries(u64),
+    /// There are more combinations of fields than can be told apart.
+    #[error(
+        "there are {0} combinations of fields: send a measurement's fields in one order, and all of them"
+    )]
+    TooManyShapes(usize),
     /// It is older than what the database keeps.
     #[error("points beyond retention policy")]
     Expired,

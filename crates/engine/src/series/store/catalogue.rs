@@ -16,6 +16,8 @@ use crate::series::{Info, Kind, Predicate, Reason, Result, Selector, SeriesId, T
 
 /// How many sources share a record of the catalogue.
 pub(super) const PAGE: u32 = 1024;
+/// Combinations of fields, in their order. A client has a few; one that makes them up takes memory for each.
+const SHAPES_MAX: usize = 1 << 18;
 /// No buffer, or no segment.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -118,16 +120,17 @@ fn source_hash(measurement: u32, tags: &[u8]) -> u64 {
 }
 
 impl Catalogue {
-    /// Which measurement of a database this is, made if need be.
-    pub(super) fn measurement(&mut self, database: u32, name: &str) -> u32 {
+    /// Which measurement of a database this is, made if need be and if something may be made.
+    pub(super) fn measurement(&mut self, database: u32, name: &str, may_grow: bool) -> Option<u32> {
         let name: Arc<str> = name.into();
-        if let Some(&found) = self.by_name.get(&(database, Arc::clone(&name))) {
+        let found = self.by_name.get(&(database, Arc::clone(&name))).copied();
+        if found.is_some() || !may_grow {
             return found;
         }
         let id = self.next_measurement;
         self.define_measurement(id, database, &name);
         self.dirty_measurements.insert(id);
-        id
+        Some(id)
     }
 
     /// A measurement as it was told by a log or a page.
@@ -179,6 +182,9 @@ impl Catalogue {
         let of = self.measurements.get_mut(&measurement).expect("a measurement was made");
         if let Some(&shape) = of.shape_ids.get(bytes) {
             return Ok(shape);
+        }
+        if self.shapes.len() >= SHAPES_MAX {
+            return Err(Reason::TooManyShapes(SHAPES_MAX));
         }
         let mut new = Vec::new();
         for (name, given) in shape_fields(bytes) {
@@ -235,6 +241,20 @@ impl Catalogue {
         let set = self.sets.len() as u32 - 1;
         self.set_ids.insert(fields, set);
         set
+    }
+
+    /// Whether a row of this shape would make another series of its source, or a field; none: a source that
+    /// is not there.
+    pub(super) fn grows(&self, measurement: u32, source: Option<u32>, bytes: &[u8]) -> bool {
+        let (Some(source), Some(of)) = (source, self.measurements.get(&measurement)) else {
+            return true;
+        };
+        let had = self.sets.get(self.sources[source as usize].set as usize);
+        let had = had.map_or(&[][..], |set| set);
+        let is_known = |name: &str| {
+            of.field_ids.get(name).is_some_and(|field| had.binary_search(field).is_ok())
+        };
+        shape_fields(bytes).any(|(name, _)| !is_known(name))
     }
 
     /// The source has these fields, too.

@@ -268,10 +268,13 @@ impl State {
         }
         let name = row.measurement();
         let catalogue = &mut self.catalogue;
+        let too_many = Reason::TooManySeries(self.limits.series);
+        let is_full = catalogue.series >= self.limits.series;
         let measurement = match &taking.measurement {
             Some((known, id)) if known == name => *id,
             _ => {
-                let id = catalogue.measurement(taking.database, name);
+                let id = catalogue.measurement(taking.database, name, !is_full);
+                let id = id.ok_or_else(|| too_many.clone())?;
                 taking.measurement = Some((name.to_string(), id));
                 taking.shape = None;
                 id
@@ -279,8 +282,8 @@ impl State {
         };
         let tags = &row.key[2 + name.len()..];
         let found = catalogue.find_source(measurement, tags);
-        if found.is_none() && catalogue.series >= self.limits.series {
-            return Err(Reason::TooManySeries(self.limits.series));
+        if is_full && catalogue.grows(measurement, found, row.shape) {
+            return Err(too_many);
         }
         // Rows of a batch with one shape share its bytes.
         let at = (row.shape.as_ptr() as usize, row.shape.len());
@@ -296,9 +299,7 @@ impl State {
             Some(source) => source,
             None => {
                 let source = catalogue.sources.len() as u32;
-                catalogue
-                    .define_source(source, measurement, Strings(tags))
-                    .ok_or(Reason::TooManySeries(self.limits.series))?;
+                catalogue.define_source(source, measurement, Strings(tags)).ok_or(too_many)?;
                 source
             }
         };

@@ -26,6 +26,9 @@ const EXPIRY_EVERY: std::time::Duration = std::time::Duration::from_secs(60);
 /// Blocks deleted at a time where there is no room.
 const OLDEST: usize = 256;
 
+/// All of them are in one record. Whoever writes to any name makes one.
+const DATABASES_MAX: usize = 10_000;
+
 /// What the one knows who writes blocks.
 #[derive(Default)]
 pub(super) struct Upkeep {
@@ -171,9 +174,15 @@ impl Inner {
         let upkeep = self.upkeep.lock().await;
         {
             let catalogue = &mut self.state().catalogue;
+            let count = catalogue.databases.len();
             match catalogue.databases.get_mut(&name) {
                 Some(facts) if facts.keep == keep => return Ok(()),
                 Some(facts) => facts.keep = keep,
+                None if count >= DATABASES_MAX => {
+                    return Err(Error::Invalid(format!(
+                        "there are {DATABASES_MAX} databases: drop some"
+                    )));
+                }
                 None => {
                     let id = catalogue.next_database;
                     catalogue.next_database += 1;
@@ -358,7 +367,7 @@ impl Inner {
             return Ok(None);
         }
         // Points in a block between them, of another length of slots or of another owner, would come
-        // behind older ones.
+        // behind older ones; one of the last round, too, has points that are newer than those of the first.
         let span = Span { from: slot.start, to: slot.end() };
         let mut others = Vec::new();
         for &source in sources.keys() {
@@ -367,7 +376,7 @@ impl Inner {
         let group = sources.keys().next().map(|&source| Owner::group_of(source));
         group.into_iter().for_each(|group| self.blocks_of(group, span, &mut others));
         let is_between = |other: &BlockKey| {
-            other.slot != slot && first.round < other.round && other.round < last.round
+            other.slot != slot && first.round < other.round && other.round <= last.round
         };
         if others.iter().any(is_between) {
             return Ok(None);

@@ -225,6 +225,86 @@ fn more_series_than_allowed_are_refused_and_the_others_go_on() {
 }
 
 #[test]
+fn what_is_made_up_takes_no_more_memory_than_allowed() {
+    let mut world = World::new();
+    world.options.series_max = 10;
+    let store = world.with_database();
+    let write = |measurement: &str, tag: &str, field: &str| {
+        let mut batch = Batch::new("db");
+        batch.begin(measurement);
+        batch.tag("s", tag);
+        batch.field(field, Value::Integer(1));
+        batch.end(1).unwrap();
+        world.clock.run(store.write(batch, None)).unwrap()
+    };
+    for n in 0..10 {
+        assert_eq!(write("m", "a", &format!("f{n}")).rows, 1);
+    }
+    let before = store.figures().catalogue_bytes;
+    for n in 0..1000 {
+        let name = n.to_string();
+        for (measurement, tag, field) in
+            [(&name[..], "a", "f0"), ("m", &name, "f0"), ("m", "a", &name)]
+        {
+            let written = write(measurement, tag, field);
+            assert_eq!(written.rejected[0].reason, Reason::TooManySeries(10));
+        }
+    }
+    assert_eq!(store.figures().catalogue_bytes, before);
+    assert_eq!(store.fields("db", "m").unwrap().len(), 10);
+    assert_eq!(store.measurements(&Selector::all("db")).unwrap(), ["m"]);
+    assert_eq!(write("m", "a", "f7").rows, 1);
+}
+
+/// Blocks of one round may be in slots of different lengths. An older block was given that round when it was
+/// regrouped, and then nobody could tell which of the two was older: a point came back with its old value.
+#[test]
+fn regrouping_brings_nothing_back_beside_a_block_of_the_same_round() {
+    let world = World::new();
+    let store = world.with_database();
+    let write = |rows: &[(&str, i64, f64)]| {
+        let mut batch = Batch::new("db");
+        for &(source, time, value) in rows {
+            row(&mut batch, source, "f", time * SECOND, Value::Float(value));
+        }
+        world.clock.run(store.write(batch, None)).unwrap();
+        world.clock.run(store.flush()).unwrap();
+    };
+    // A row alone is in a slot of days, a row each second in one of an hour.
+    write(&[("y", 100, 1.0)]);
+    write(&[("x", 1, 1.0), ("y", 100, 2.0), ("y", 101, 2.0), ("y", 102, 2.0)]);
+    // The slot of days has ended.
+    write(&[("x", (1 << 48) / SECOND + 5, 1.0)]);
+    world.tend(&store);
+    let y = first(&store, "y");
+    let points = world.points(&store, y, Scan::of(Span::ALL)).unwrap();
+    let values: Vec<_> = points.into_iter().map(|(time, value)| (time / SECOND, value)).collect();
+    assert_eq!(values, [100, 101, 102].map(|time| (time, Scalar::Float(2.0))));
+}
+
+#[test]
+fn what_is_older_than_the_interval_survives_the_machine() {
+    for seed in 0..20 {
+        let mut world = World::new();
+        world.options.durability = Durability::Interval(Duration::from_secs(1));
+        let store = world.with_database();
+        world.clock.run(store.write(one("a", 1, 1.0), None)).unwrap();
+        let tending = store.clone();
+        let later = world.clock.sleep(Duration::from_millis(1500));
+        world.clock.run(async {
+            futures_util::future::select(std::pin::pin!(tending.tend()), later).await;
+        });
+        world.clock.run(store.write(one("a", 2, 2.0), None)).unwrap();
+        world.power.cut();
+        world.reboot(seed);
+        let store = world.open();
+        let points = world.points(&store, first(&store, "a"), Scan::of(Span::ALL)).unwrap();
+        assert_eq!(points[0], (1, Scalar::Float(1.0)));
+        assert!(points[1..].iter().all(|point| *point == (2, Scalar::Float(2.0))));
+    }
+}
+
+#[test]
 fn a_log_that_fails_is_left_and_the_next_segment_tells_everything_again() {
     let mut world = World::new();
     let store = world.with_database();

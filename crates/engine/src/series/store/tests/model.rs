@@ -225,6 +225,7 @@ fn rounds(few: u64) -> u64 {
 #[test]
 fn holds_what_a_map_holds_through_restarts_deaths_and_power_cuts() {
     for seed in 0..rounds(40) {
+        println!("seed {seed}");
         live(seed);
     }
 }

@@ -1,0 +1,164 @@
+//! Bytes of a store of points that are out there: a sample of each version of the format still opens.
+//!
+//! `WRITE_SAMPLE=1` writes the sample of the current version if there is none; one that is there is never
+//! changed again.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::log::StoreId;
+use engine::series::store::{Options, Store};
+use engine::series::{
+    Batch, Database, Durability, Kind, Result, Scalar, Scan, Selector, Series, Session, Span, Value,
+};
+use volume::mem::{Image, Mem};
+use volume::{Clock, Name, Volume};
+
+const ID: StoreId = StoreId([5; 16]);
+const SECOND: i64 = 1_000_000_000;
+
+fn testdata() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/series/v1")
+}
+
+fn options() -> Options {
+    let mut options = Options::new(1);
+    options.durability = Durability::Always;
+    options.buffer_bytes = 64 << 10;
+    options.wal_bytes = 64 << 10;
+    options.log.file_bytes = 64 << 10;
+    options.log.groups = 1;
+    options
+}
+
+/// The objects of a volume, each in a file of its own.
+fn read(dir: &Path) -> Image {
+    let mut image = Image::new();
+    for store in std::fs::read_dir(dir).expect("the sample is in the repository") {
+        let store = store.expect("a directory");
+        for file in std::fs::read_dir(store.path()).expect("objects") {
+            let file = file.expect("an object");
+            let name = [store.file_name(), file.file_name()].map(|name| name.into_string());
+            let name = name.map(|name| name.expect("UTF-8")).join("/");
+            let bytes = std::fs::read(file.path()).expect("an object");
+            image.insert(Name::new(&name).expect("a good name"), bytes);
+        }
+    }
+    image
+}
+
+async fn open(mem: &Mem, clock: &Clock, create: Option<StoreId>) -> Result<Store> {
+    let volume: Arc<dyn Volume> = Arc::new(mem.clone());
+    let opened = Store::open(vec![("v".into(), volume)], options(), clock.clone(), create).await;
+    let (store, report) = opened?;
+    assert!(report.damage.is_empty(), "{report:?}");
+    Ok(store)
+}
+
+fn session(sequence: u64) -> Option<Session> {
+    Some(Session { client: "ship".into(), sequence })
+}
+
+/// What a point of a field has at the n-th second.
+fn value(field: &str, n: i64) -> Scalar {
+    match field {
+        "float" => Scalar::Float((n * n % 97) as f64 / 10.0),
+        "full" => Scalar::Float((n as f64 * 0.7).sin()),
+        "integer" => Scalar::Integer(n * 1_000_003 - 7),
+        "unsigned" => Scalar::Unsigned(u64::MAX - n as u64),
+        "boolean" => Scalar::Boolean(n % 3 == 0),
+        _ => Scalar::Text(format!("watch {}, ü", n % 5).into()),
+    }
+}
+
+const FIELDS: [&str; 6] = ["boolean", "float", "full", "integer", "text", "unsigned"];
+/// Sources and how many rows they have in the sample.
+const SOURCES: [(&str, i64); 3] = [("bow", 400), ("stern", 30), ("mast", 12)];
+
+/// Rows of every source, of some seconds.
+fn rows(from: i64, to: i64) -> Batch {
+    let mut batch = Batch::new("harbour");
+    for (source, count) in SOURCES {
+        for n in from..to.min(count) {
+            batch.begin("deck, port");
+            batch.tag("at", source);
+            batch.tag("k=", "ü ,");
+            for field in FIELDS {
+                // Some have gaps.
+                if field != "text" || n % 2 == 0 {
+                    batch.field(field, value(field, n).as_value());
+                }
+            }
+            batch.end(n * SECOND).expect("a good row");
+        }
+    }
+    batch
+}
+
+fn write_sample() {
+    let (mem, clock) = (Mem::new("v"), Clock::simulated());
+    let made = clock.run(async {
+        let store = open(&mem, &clock, Some(ID)).await?;
+        let keep = Some(std::time::Duration::from_secs(1 << 30));
+        store.create_database(Database { name: "harbour".into(), keep }).await?;
+        // Blocks of one source and of several, and what follows in the log alone, with a delete.
+        store.write(rows(0, 200), session(1)).await?;
+        store.flush().await?;
+        store.write(rows(200, 400), session(2)).await?;
+        let mut batch = Batch::new("harbour");
+        batch.begin("gone");
+        batch.field("v", Value::Integer(1));
+        batch.end(7).expect("a good row");
+        store.write(batch, session(4)).await?;
+        store.delete(Selector::all("harbour").of("gone"), Span::ALL).await?;
+        Ok::<_, engine::series::Error>(())
+    });
+    made.expect("memory does not fail");
+    // As a crash leaves it.
+    for (name, bytes) in mem.image() {
+        let path = testdata().join(name.as_str());
+        std::fs::create_dir_all(path.parent().expect("in a directory")).expect("room");
+        std::fs::write(path, bytes).expect("room");
+    }
+}
+
+#[test]
+fn the_sample_of_version_1_opens() {
+    if std::env::var_os("WRITE_SAMPLE").is_some() && !testdata().exists() {
+        write_sample();
+    }
+    let (mem, clock) = (Mem::from_image("v", read(&testdata())), Clock::simulated());
+    let checked = clock.run(async {
+        let store = open(&mem, &clock, None).await?;
+        assert_eq!(store.databases()[0].keep, Some(std::time::Duration::from_secs(1 << 30)));
+        let all = Selector::all("harbour").of("deck, port");
+        let kinds = store.fields("harbour", "deck, port")?.into_iter().map(|(_, kind)| kind);
+        assert_eq!(
+            kinds.collect::<Vec<_>>(),
+            [Kind::Boolean, Kind::Float, Kind::Float, Kind::Integer, Kind::Text, Kind::Unsigned]
+        );
+        let series = store.find(&all, None, 100)?;
+        assert_eq!(series.len(), SOURCES.len() * FIELDS.len());
+        for info in series {
+            assert_eq!(info.tag("k="), "ü ,");
+            let (_, count) =
+                SOURCES.into_iter().find(|(at, _)| *at == info.tag("at")).expect("one");
+            let mut found = Vec::new();
+            let mut cursor = store.read(info.id, Scan::of(Span::ALL));
+            while let Some(points) = cursor.next().await? {
+                found.extend(points.iter().map(|(time, value)| (time, value.to_scalar())));
+            }
+            let wanted = (0..count).filter(|n| &*info.field != "text" || n % 2 == 0);
+            let wanted: Vec<_> = wanted.map(|n| (n * SECOND, value(&info.field, n))).collect();
+            assert_eq!(found, wanted, "{info:?}");
+        }
+        let gone = store.find(&Selector::all("harbour").of("gone"), None, 2)?;
+        assert!(store.read(gone[0].id, Scan::of(Span::ALL)).next().await?.is_none());
+        for (sequence, repeated) in [(1, true), (2, true), (3, false), (4, true)] {
+            let written = store.write(rows(0, 1), session(sequence)).await?;
+            assert_eq!(written.repeated, repeated, "{sequence}");
+        }
+        store.close().await
+    });
+    checked.expect("it opens");
+}
