@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use engine::keyspace::Keyspace;
+use engine::series::Series as _;
 use parking_lot::Mutex;
 use plimsoll::kv::Store;
 use plimsoll::volumes::Device;
@@ -209,6 +210,24 @@ impl Figures for Program {
             wasted: cache.wasted,
             bytes: cache.bytes,
             bytes_max: cache.bytes_max,
+        })
+    }
+
+    fn series(&self) -> Option<figures::Series> {
+        let store = &self.points.as_ref()?.store;
+        let of = store.figures();
+        Some(figures::Series {
+            series: of.series,
+            sources: of.sources,
+            active: of.active,
+            catalogue_bytes: of.catalogue_bytes,
+            buffer_bytes: of.buffer_bytes,
+            room: store.room().free,
+            points: of.points,
+            blocks: of.blocks,
+            block_bytes: of.block_bytes,
+            regrouped: of.regrouped,
+            expired: of.expired,
         })
     }
 

@@ -1,7 +1,7 @@
 //! The settings file: TOML in, types that cannot be wrong out, or one mistake with its place.
 //!
 //! ```text
-//! text -> document (tables with places) -> volume, instance, pool, kv, series, http, admin (defaults, units, limits)
+//! text -> document (tables with places) -> volume, instance, pool, kv, series, http, mqtt, admin (defaults, units, limits)
 //!                                       -> between sections: names that exist, paths that differ
 //! ```
 //!
@@ -15,6 +15,7 @@ mod instance;
 mod kv;
 mod migration;
 mod mistake;
+mod mqtt;
 mod nearest;
 mod pool;
 mod series;
@@ -32,6 +33,7 @@ pub(crate) use self::http::Http;
 use self::instance::Instance;
 pub(crate) use self::kv::Kv;
 pub(crate) use self::mistake::Mistake;
+pub(crate) use self::mqtt::Mqtt;
 pub(crate) use self::pool::{Overlap, PLACEMENTS, Placement, Pool};
 pub(crate) use self::series::Series;
 pub(crate) use self::volume::{Volume, terms};
@@ -49,6 +51,8 @@ pub(crate) struct Settings {
     pub(crate) kv: Kv,
     /// The store of time series and its door, if there is one.
     pub(crate) series: Option<(Series, Http)>,
+    /// The broker that more of them come from, if there is one.
+    pub(crate) mqtt: Option<Mqtt>,
     /// The admin door, if there is one.
     pub(crate) admin: Option<Admin>,
 }
@@ -74,7 +78,7 @@ impl Entry {
     }
 }
 
-const SECTIONS: &[&str] = &["admin", "http", "instance", "kv", "pool", "series", "volume"];
+const SECTIONS: &[&str] = &["admin", "http", "instance", "kv", "mqtt", "pool", "series", "volume"];
 
 impl Settings {
     /// Reads the file at `path`. Relative paths in it start from the directory it is in.
@@ -110,6 +114,13 @@ impl Settings {
             }
             (None, None) => None,
         };
+        let mqtt = match root.optional_section("mqtt", mqtt::KEYS)? {
+            Some(_) if series.is_none() => {
+                return Err(root.missing("series", "the store that [mqtt] brings points to"));
+            }
+            Some(section) => Some(Mqtt::read(&section)?),
+            None => None,
+        };
         let admin = match root.optional_section("admin", admin::KEYS)? {
             Some(section) => Some(Admin::read(&section)?),
             None => None,
@@ -117,7 +128,7 @@ impl Settings {
         volume::check_apart(&root, &volumes)?;
         pool::check_apart(&root, &pools)?;
         let mut settings =
-            Self { volumes, instance: Instance::default(), pools, kv, series, admin };
+            Self { volumes, instance: Instance::default(), pools, kv, series, mqtt, admin };
         if let Some(section) = root.optional_section("instance", instance::KEYS)? {
             let volumes = settings.kv_pool().volumes.len() as u64;
             settings.instance = Instance::read(&section, volumes)?;
@@ -168,6 +179,11 @@ impl Settings {
         {
             keys.push("http.tokens".into());
         }
+        if let (Some(ours), Some(theirs)) = (&self.mqtt, &other.mqtt)
+            && ours.subscriber.login != theirs.subscriber.login
+        {
+            keys.push("mqtt.password".into());
+        }
         for (ours, theirs) in self.volumes.iter().zip(&other.volumes) {
             if ours.name == theirs.name && ours.contract != theirs.contract {
                 keys.push(format!("volume.{}.contract", ours.name));
@@ -188,6 +204,7 @@ impl Settings {
             entries.extend(series.entries());
             entries.extend(http.entries());
         }
+        entries.extend(self.mqtt.iter().flat_map(Mqtt::entries));
         entries.extend(self.admin.iter().flat_map(Admin::entries));
         entries
     }

@@ -30,6 +30,38 @@ pub trait Figures: Send + Sync {
     fn log(&self) -> Option<Log> {
         None
     }
+
+    /// The store of time series; none if there is none.
+    fn series(&self) -> Option<Series> {
+        None
+    }
+}
+
+/// The store of time series.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Series {
+    /// Series known.
+    pub series: u64,
+    /// Sources known: measurements with tags.
+    pub sources: u64,
+    /// Sources that have rows in a buffer.
+    pub active: u64,
+    /// Memory of the catalogue, in bytes.
+    pub catalogue_bytes: u64,
+    /// Memory of buffers, in bytes.
+    pub buffer_bytes: u64,
+    /// Part of the buffers that is free, 0 to 1.
+    pub room: f64,
+    /// Points accepted since the store was opened.
+    pub points: u64,
+    /// Blocks written, and bytes of them.
+    pub blocks: u64,
+    /// See `blocks`.
+    pub block_bytes: u64,
+    /// Slots of which blocks were put together.
+    pub regrouped: u64,
+    /// Blocks expired.
+    pub expired: u64,
 }
 
 /// No program around the door: nothing to tell. For doors that are tried alone.

@@ -3,9 +3,11 @@
 //! - [`resp`]: Redis clients.
 //! - [`admin`]: health, metrics and reload for whoever runs the program.
 //! - [`http`]: points of time series, by InfluxDB's protocols.
+//! - [`mqtt`]: the same points from a broker.
 //! - [`figures`]: what the program around them lets both show.
 
 pub mod admin;
 pub mod figures;
 pub mod http;
+pub mod mqtt;
 pub mod resp;

@@ -220,7 +220,8 @@ fn admin(healthy: bool) -> Admin {
     let keyspace = Keyspace::open(Arc::new(Memory::default()), Box::new(|| 0), 1);
     let keyspace = Arc::new(keyspace.expect("the store is empty"));
     let service = Service::new(Settings::default(), keyspace, Arc::clone(&program) as _);
-    Admin { control: Arc::clone(&program) as _, figures: program, resp: Some(Arc::new(service)) }
+    let (control, resp) = (Arc::clone(&program) as _, Some(Arc::new(service)));
+    Admin { control, figures: program, resp, http: None, mqtt: None }
 }
 
 /// One request on a connection of its own: the status line and the body. `header` may end with a line

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use serve::admin::{self, Admin, Control};
 use serve::http;
+use serve::mqtt::Subscriber;
 use serve::resp::{Server, Service, Tls};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
@@ -105,6 +106,7 @@ impl Serving {
         };
         let points_store = points.as_ref().map(|points| points.store.clone());
         let http_door = settings.series.as_ref().map(|(_, http)| http.door.clone());
+        let broker = settings.mqtt.as_ref().map(|mqtt| mqtt.subscriber.clone());
         let program = Program::new(store, clock, file, settings, tls.clone());
         let program = Arc::new(program.with_points(points, http_tls.clone()));
         let keyspace = Arc::new(program.keyspace()?);
@@ -121,22 +123,37 @@ impl Serving {
             server.run(listener, until).await;
             Ok(())
         }));
+        let mqtt = points_store.as_ref().zip(broker).map(|(store, broker)| {
+            let wall = Box::new(program.wall());
+            let subscriber = Subscriber::new(broker, Arc::new(store.clone()), wall);
+            let (stats, until) = (Arc::clone(subscriber.stats()), stopping(stopped.clone()));
+            doors.push(runtime.spawn(async move {
+                subscriber.run(until).await;
+                Ok(())
+            }));
+            stats
+        });
+        let mut http_service = None;
         if let (Some(store), Some(door), Some(listener)) = (points_store, http_door, http_listener)
         {
             let tending = store.clone();
             runtime.spawn(async move { tending.tend().await });
             let terms = door.terms;
             let service = http::Service::new(door, Arc::new(store), Box::new(program.wall()));
-            let router = http::router(Arc::new(service));
+            let service = Arc::new(service);
+            let counts = Arc::clone(&service.stats.connections);
+            http_service = Some(Arc::clone(&service));
+            let router = http::router(service);
             let until = stopping(stopped.clone());
             doors.push(runtime.spawn(async move {
-                http::server::run(listener, router, http_tls, terms, until).await;
+                http::server::run(listener, router, http_tls, terms, counts, until).await;
                 Ok(())
             }));
         }
         if let Some((listener, _)) = admin_listener {
             let control = Arc::clone(&program) as _;
-            let door = Admin { control, figures: Arc::clone(&program) as _, resp: Some(service) };
+            let figures = Arc::clone(&program) as _;
+            let door = Admin { control, figures, resp: Some(service), http: http_service, mqtt };
             let until = stopping(stopped);
             doors.push(match listener {
                 AdminListener::Tcp(listener) => runtime.spawn(async move {

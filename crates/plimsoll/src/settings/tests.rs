@@ -146,6 +146,7 @@ const MISTAKES: &[(&str, &[(&str, &str)])] = &[
             ("", "[http]\nlisten = \"0.0.0.0:8086\"\n"),
             ("", "[http]\ntokens = \"secret\"\n"),
             ("", "[http]\nbody_max = \"1GiB\"\nbodies_memory = \"1MiB\"\n"),
+            ("", "[mqtt]\n"),
         ],
     ),
     (
@@ -399,4 +400,37 @@ fn series_have_a_store_and_a_door_of_their_own() {
     let without = parse(&format!("{GOOD}{}", more.split("[http]").next().unwrap_or_default()));
     let (_, http) = without.expect("a good file").series.expect("there is one");
     assert_eq!(http.listen.to_string(), "127.0.0.1:8086");
+}
+
+#[test]
+fn a_broker_is_subscribed_to_beside_the_door() {
+    let store = format!(
+        "{GOOD}[volume.c]\npath = \"/mnt/c\"\ncontract = \"gp3\"\n\n[series]\nvolumes = [\"c\"]\n\n[mqtt]\n"
+    );
+    let good = "broker = \"hall:8883\"\ntopics = [\"a/+/b\", \"c/#\"]\ndatabase = \"db\"\n\
+                payload = \"json\"\ntags = [\"id\"]\nprecision = \"ms\"\nuser = \"u\"\n\
+                password = \"hush\"\ntls = { ca = \"ca.pem\" }\n";
+    let settings = parse(&format!("{store}{good}")).expect("a good file");
+    let shown = settings.to_string();
+    assert!(!shown.contains("hush") && shown.contains("password = \"***\""), "{shown}");
+    let again = parse(&shown).expect("what is shown is a file");
+    assert_eq!(again.to_string(), shown);
+    assert_eq!(settings.differences(&again), ["mqtt.password"]);
+    for (line, wanted) in [
+        ("", "mqtt.broker: found nothing"),
+        ("broker = \"hall\"\n", "such as \"localhost:1883\""),
+        ("broker = \"hall:1883\"\ntopics = [\"a/#/b\"]\n", "such as [\"sensors/#\"]"),
+        ("broker = \"hall:1883\"\ntopics = [\"#\"]\n", "mqtt.database: found nothing"),
+        (
+            "broker = \"hall:1883\"\ntopics = [\"#\"]\ndatabase = \"d\"\ntags = [\"a\"]\n",
+            "nothing without payload = \"json\"",
+        ),
+        (
+            "broker = \"hall:1883\"\ntopics = [\"#\"]\ndatabase = \"d\"\npassword = \"hush\"\n",
+            "mqtt.user: found nothing",
+        ),
+    ] {
+        let mistake = parse(&format!("{store}{line}")).expect_err("a mistake").to_string();
+        assert!(mistake.contains(wanted) && !mistake.contains("hush"), "{line}: {mistake}");
+    }
 }

@@ -1,6 +1,7 @@
 //! `/metrics`: the figures of the program as OpenMetrics, read anew for each scrape.
 
 use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
@@ -12,14 +13,17 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::figures::{Cache, Class, Copies, Figures, Log, LogVolume, Memory, Volume, Waits};
-use crate::resp::Stats;
+use super::Admin;
+use crate::figures::{Cache, Class, Copies, Log, LogVolume, Memory, Series, Volume, Waits};
+use crate::http::{self, Times};
+use crate::{mqtt, resp};
 
 /// What kind of text this is.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// All figures, as text.
-pub(super) fn text(figures: &dyn Figures, stats: Option<&Stats>) -> String {
+pub(super) fn text(admin: &Admin) -> String {
+    let figures = &admin.figures;
     let scrape = Scrape {
         uptime_seconds: figures.uptime().as_secs_f64(),
         memory: figures.memory(),
@@ -27,7 +31,10 @@ pub(super) fn text(figures: &dyn Figures, stats: Option<&Stats>) -> String {
         cache: figures.cache(),
         copies: figures.copies(),
         log: figures.log(),
-        resp: stats.map(Resp::of),
+        resp: admin.resp.as_deref().map(|door| Resp::of(&door.stats)),
+        series: figures.series(),
+        http: admin.http.as_deref().map(|door| Http::of(&door.stats)),
+        mqtt: admin.mqtt.as_deref().map(Mqtt::of),
     };
     let mut registry = Registry::with_prefix("plimsoll");
     registry.register_collector(Box::new(scrape));
@@ -46,6 +53,9 @@ struct Scrape {
     copies: Option<Copies>,
     log: Option<Log>,
     resp: Option<Resp>,
+    series: Option<Series>,
+    http: Option<Http>,
+    mqtt: Option<Mqtt>,
 }
 
 #[derive(Debug)]
@@ -63,7 +73,7 @@ struct Resp {
 }
 
 impl Resp {
-    fn of(stats: &Stats) -> Self {
+    fn of(stats: &resp::Stats) -> Self {
         Self {
             clients: stats.clients.get(),
             connections: stats.connections.get(),
@@ -91,7 +101,130 @@ impl Collector for Scrape {
         self.cache.as_ref().map_or(Ok(()), |cache| cache.encode(&mut page))?;
         self.copies.as_ref().map_or(Ok(()), |copies| copies.encode(&mut page))?;
         self.log.as_ref().map_or(Ok(()), |log| log.encode(&mut page))?;
-        self.resp.as_ref().map_or(Ok(()), |resp| resp.encode(&mut page))
+        self.resp.as_ref().map_or(Ok(()), |resp| resp.encode(&mut page))?;
+        self.series.as_ref().map_or(Ok(()), |series| series.encode(&mut page))?;
+        self.http.as_ref().map_or(Ok(()), |http| http.encode(&mut page))?;
+        self.mqtt.as_ref().map_or(Ok(()), |mqtt| mqtt.encode(&mut page))
+    }
+}
+
+/// The door of time series.
+#[derive(Debug)]
+struct Http {
+    connections: u64,
+    accepted: u64,
+    rejected: u64,
+    requests: Vec<(&'static str, &'static str, u64)>,
+    times: [(&'static str, Waits); 2],
+    received: u64,
+    sent: u64,
+    statements: u64,
+    rows: u64,
+    points: u64,
+    dropped: u64,
+    repeated: u64,
+    busy: u64,
+}
+
+impl Http {
+    fn of(stats: &http::Stats) -> Self {
+        let times =
+            |times: &Times| Waits { total: times.total(), counts: times.octaves().collect() };
+        Self {
+            connections: stats.connections.open.load(Relaxed),
+            accepted: stats.connections.accepted.load(Relaxed),
+            rejected: stats.connections.rejected.load(Relaxed),
+            requests: stats.requests().collect(),
+            times: [("write", times(&stats.write_times)), ("query", times(&stats.query_times))],
+            received: stats.bytes_in.load(Relaxed),
+            sent: stats.bytes_out.load(Relaxed),
+            statements: stats.queries.load(Relaxed),
+            rows: stats.rows.load(Relaxed),
+            points: stats.points.load(Relaxed),
+            dropped: stats.dropped.load(Relaxed),
+            repeated: stats.repeated.load(Relaxed),
+            busy: stats.busy.load(Relaxed),
+        }
+    }
+
+    fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
+        page.gauge("http_connections_open", "Connections open", self.connections)?;
+        page.counter("http_connections", "Connections accepted", self.accepted)?;
+        page.counter("http_rejected_connections", "Connections turned away", self.rejected)?;
+        let requests = self.requests.iter();
+        page.counters(
+            "http_requests",
+            "Requests answered, by what they want and what became of them",
+            requests
+                .map(|&(wanted, outcome, n)| (vec![("wanted", wanted), ("outcome", outcome)], n)),
+        )?;
+        let times = self.times.iter();
+        page.family(
+            "http_request_seconds",
+            "How long requests took",
+            times.map(|(wanted, times)| (vec![("wanted", *wanted)], Histogram(times))),
+        )?;
+        page.counter("http_received_bytes", "Bytes of bodies, as they came", self.received)?;
+        page.counter("http_sent_bytes", "Bytes of answers to queries", self.sent)?;
+        page.counter("http_statements", "Statements asked", self.statements)?;
+        page.counter("http_rows", "Rows stored", self.rows)?;
+        page.counter("http_points", "Points in them", self.points)?;
+        page.counter("http_dropped_rows", "Lines and rows refused", self.dropped)?;
+        page.counter("http_repeated_batches", "Batches that had been stored", self.repeated)?;
+        page.counter("http_busy", "Writes that were told to come again", self.busy)
+    }
+}
+
+/// The subscriber to a broker.
+#[derive(Debug)]
+struct Mqtt {
+    connected: u64,
+    connects: u64,
+    messages: u64,
+    received: u64,
+    rows: u64,
+    dropped: u64,
+}
+
+impl Mqtt {
+    fn of(stats: &mqtt::Stats) -> Self {
+        Self {
+            connected: u64::from(stats.connected.load(Relaxed)),
+            connects: stats.connects.load(Relaxed),
+            messages: stats.messages.load(Relaxed),
+            received: stats.bytes_in.load(Relaxed),
+            rows: stats.rows.load(Relaxed),
+            dropped: stats.dropped.load(Relaxed),
+        }
+    }
+
+    fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
+        page.gauge("mqtt_connected", "Whether the broker is there", self.connected)?;
+        page.counter("mqtt_connections", "Connections to the broker", self.connects)?;
+        page.counter("mqtt_messages", "Messages taken", self.messages)?;
+        page.counter("mqtt_received_bytes", "Bytes of their payloads", self.received)?;
+        page.counter("mqtt_rows", "Rows stored", self.rows)?;
+        page.counter("mqtt_dropped_rows", "Rows and messages refused", self.dropped)
+    }
+}
+
+impl Series {
+    fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
+        page.gauge("series_known", "Series known", self.series)?;
+        page.gauge("series_sources", "Sources known: measurements with tags", self.sources)?;
+        page.gauge("series_active_sources", "Sources with rows in a buffer", self.active)?;
+        page.gauge("series_catalogue_bytes", "Memory of what is known", self.catalogue_bytes)?;
+        page.gauge("series_buffer_bytes", "Memory of buffers", self.buffer_bytes)?;
+        page.gauge("series_room_ratio", "Part of the buffers that is free", self.room)?;
+        page.counter("series_points", "Points accepted", self.points)?;
+        page.counter("series_blocks", "Blocks written", self.blocks)?;
+        page.counter("series_block_bytes", "Bytes of blocks written", self.block_bytes)?;
+        page.counter(
+            "series_regrouped",
+            "Slots of which blocks were put together",
+            self.regrouped,
+        )?;
+        page.counter("series_expired", "Blocks expired", self.expired)
     }
 }
 

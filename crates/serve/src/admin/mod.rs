@@ -39,6 +39,7 @@ use self::volumes::{Changed, List, New, Refused, Volume};
 use crate::figures::Figures;
 use crate::http::server::{self, Terms};
 use crate::resp::Service;
+use crate::{http, mqtt};
 
 /// What the program lets an administrator do; called from threads that may block.
 pub trait Control: Send + Sync {
@@ -100,6 +101,10 @@ pub struct Admin {
     pub figures: Arc<dyn Figures>,
     /// The RESP door it shows, if there is one.
     pub resp: Option<Arc<Service>>,
+    /// The door of time series it shows, if there is one.
+    pub http: Option<Arc<http::Service>>,
+    /// What a subscriber to a broker counts, if there is one.
+    pub mqtt: Option<Arc<mqtt::Stats>>,
 }
 
 /// Serves `admin` on a TCP or Unix listener until `stop` is ready, then finishes open requests.
@@ -110,7 +115,7 @@ where
 {
     // What is asked here may take its time: a volume joins.
     let terms = Terms { stop_grace: STOP_GRACE, ..Terms::default() };
-    server::run(listener, router(admin), None, terms, stop).await;
+    server::run(listener, router(admin), None, terms, Arc::default(), stop).await;
 }
 
 /// How long a stopping door waits for what an administrator asked for.
@@ -145,8 +150,7 @@ async fn health(State(admin): State<Admin>) -> Response {
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {
-    let stats = move || metrics::text(&*admin.figures, admin.resp.as_ref().map(|r| &r.stats));
-    let text = blocking(stats).await;
+    let text = blocking(move || metrics::text(&admin)).await;
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
 }
 

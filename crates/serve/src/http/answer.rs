@@ -27,6 +27,8 @@ pub(super) enum Format {
         /// What times count; none: nanoseconds.
         epoch: Option<Precision>,
     },
+    /// One stream of Arrow IPC: [`super::arrow`].
+    Arrow,
 }
 
 impl Format {
@@ -35,6 +37,7 @@ impl Format {
         match self {
             Self::Json { .. } => "application/json",
             Self::Csv { .. } => "text/csv; charset=utf-8",
+            Self::Arrow => "application/vnd.apache.arrow.stream",
         }
     }
 }
@@ -65,6 +68,8 @@ pub(super) fn pieces(
     outcome: Outcome,
 ) -> Box<dyn Iterator<Item = String> + Send> {
     match (format, outcome) {
+        // A stream has another shape, and its errors come before it.
+        (Format::Arrow, _) => Box::new(std::iter::empty()),
         (Format::Csv { .. }, Err(error)) => {
             Box::new(std::iter::once(format!("error\n{}\n", quoted(&error))))
         }

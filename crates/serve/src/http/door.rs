@@ -34,12 +34,15 @@ pub fn router(service: Arc<Service>) -> Router {
         .fallback(nothing)
         // Each reader of a body has a bound of its own.
         .layer(DefaultBodyLimit::disable())
-        .layer(middleware::from_fn(version))
+        .layer(middleware::from_fn_with_state(Arc::clone(&service), watch))
         .with_state(service)
 }
 
-async fn version(request: Request, next: Next) -> Response {
+/// Counts what is answered, and says who answers.
+async fn watch(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
+    let path = request.uri().path().to_owned();
     let mut response = next.run(request).await;
+    service.stats.answered(&path, response.status());
     for (name, value) in [("x-influxdb-version", VERSION), ("x-influxdb-build", "Plimsoll")] {
         let (name, value) = (HeaderName::from_static(name), HeaderValue::from_static(value));
         response.headers_mut().insert(name, value);

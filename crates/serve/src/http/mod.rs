@@ -10,7 +10,7 @@
 //! | request | answer |
 //! |---|---|
 //! | `POST /write`, `POST /api/v2/write` | 204; 400 and what is wrong with which lines, the others are stored; 503 and `Retry-After` |
-//! | `GET`, `POST /query` | statements of InfluxQL, as JSON or CSV |
+//! | `GET`, `POST /query` | statements of InfluxQL, as JSON, CSV or Arrow |
 //! | `GET /api/points`, … | the same by parameters |
 //! | `GET /ping`, `GET /health` | whether it is there, whether it takes writes |
 //!
@@ -18,6 +18,7 @@
 
 mod access;
 mod answer;
+mod arrow;
 mod body;
 mod door;
 mod execute;
@@ -27,11 +28,14 @@ mod own;
 mod params;
 mod query;
 mod refusal;
+pub(crate) mod row;
 pub mod server;
 mod service;
+mod stats;
 mod table;
-mod time;
+pub(crate) mod time;
 mod write;
 
 pub use door::router;
-pub use service::{Service, Settings, Stats, Wall};
+pub use service::{Service, Settings, Wall};
+pub use stats::{Stats, Times};

@@ -13,7 +13,7 @@
 //! conditions of InfluxQL; `limit` and `offset`. Points: `field` (as often as wanted; all),
 //! `from` and `to` (RFC 3339, nanoseconds, or `-1h`; `to` is not part of it), `function` (`mean`,
 //! `percentile:95`, …), `every` (`1m`), `fill`, `by` (a tag, as often as wanted, or `*`), `order=desc`.
-//! The answer is a result as `/query` gives it, or CSV.
+//! The answer is a result as `/query` gives it: JSON, CSV or Arrow.
 
 use std::sync::Arc;
 

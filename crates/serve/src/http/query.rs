@@ -3,21 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use futures_util::stream;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::access;
 use super::answer::{self, Format, Outcome, ROWS_AT_ONCE};
+use super::arrow;
 use super::execute::{Asked, execute};
 use super::influxql::{self, Statement, TEXT_BYTES_MAX};
 use super::line::Precision;
 use super::params::Params;
 use super::refusal::{Dialect, Refusal};
-use super::service::{Service, Stats};
+use super::service::Service;
+use super::stats::Stats;
 
 /// How long a query waits for its turn before its client is told to come again.
 const TURN: Duration = Duration::from_secs(10);
@@ -86,16 +89,17 @@ pub(super) fn format(headers: &HeaderMap, params: &Params) -> Result<Format, Ref
     };
     let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let accepts = accepts.unwrap_or_default();
-    let csv = match params.get("format") {
-        None => accepts.contains("text/csv") || accepts.contains("application/csv"),
-        Some("csv") => true,
-        Some("json") => false,
-        Some(other) => {
-            return Err(Refusal::bad(format!("invalid format {other:?}: json or csv is")));
+    match params.get("format") {
+        None if accepts.contains("text/csv") || accepts.contains("application/csv") => {
+            return Ok(Format::Csv { epoch });
         }
-    };
-    if csv {
-        return Ok(Format::Csv { epoch });
+        None if accepts.contains(Format::Arrow.media_type()) => return Ok(Format::Arrow),
+        Some("csv") => return Ok(Format::Csv { epoch }),
+        Some("arrow") => return Ok(Format::Arrow),
+        None | Some("json") => {}
+        Some(other) => {
+            return Err(Refusal::bad(format!("invalid format {other:?}: json, csv or arrow is")));
+        }
     }
     let size = params.get("chunk_size").and_then(|size| size.parse().ok());
     let chunked = params.is("chunked").then(|| size.unwrap_or(ROWS_AT_ONCE));
@@ -116,32 +120,27 @@ pub(super) async fn answer(
         _ => return Err(Refusal::busy("busy: other queries take their time", TURN)),
     };
     Stats::add(&service.stats.queries, statements.len());
-    let (sender, receiver) = mpsc::channel::<String>(PIECES_AHEAD);
-    tokio::spawn(async move {
-        let asked = Asked {
-            store: &*service.store,
-            database: database.as_deref(),
-            now: (service.wall)(),
-            values_max: service.settings.answer_values_max,
-            may_change,
+    let began = Instant::now();
+    let now = (service.wall)();
+    let asking = Asking { service: Arc::clone(&service), database, now, may_change };
+    // A stream of Arrow begins with its schema: what cannot be answered is said before.
+    let tables = if format == Format::Arrow {
+        let [statement] = &statements[..] else {
+            return Err(Refusal::bad("a stream of Arrow is the answer to one statement"));
         };
-        let sent = send(&sender, answer::begin(format).to_owned()).await;
-        let mut listening = sent;
-        for (n, statement) in statements.iter().enumerate() {
-            // Who hung up does not want the rest.
-            if !listening {
-                return;
-            }
-            let outcome: Outcome =
-                execute(&asked, statement).await.map_err(|refusal| refusal.message);
-            for piece in answer::pieces(format, n, outcome) {
-                listening = listening && send(&sender, piece).await;
-                if !listening {
-                    return;
-                }
-            }
-        }
-        send(&sender, answer::end(format).to_owned()).await;
+        let tables = execute(&asking.asked(), statement).await?;
+        Some(arrow::Pieces::new(tables).map_err(Refusal::bad)?)
+    } else {
+        None
+    };
+    let (sender, receiver) = mpsc::channel::<Bytes>(PIECES_AHEAD);
+    tokio::spawn(async move {
+        let reader = Reader { service: &asking.service, sender };
+        match tables {
+            Some(pieces) => reader.take_all(pieces).await,
+            None => statements_answered(&asking, &statements, format, &reader).await,
+        };
+        service.stats.query_times.add(began.elapsed());
         drop(turn);
     });
     let pieces = stream::unfold(receiver, |mut receiver| async move {
@@ -154,7 +153,66 @@ pub(super) async fn answer(
     Ok(response)
 }
 
-/// False if nobody takes it.
-async fn send(sender: &mpsc::Sender<String>, piece: String) -> bool {
-    piece.is_empty() || sender.send(piece).await.is_ok()
+/// What the statements of a request have in common, for a task of its own.
+struct Asking {
+    service: Arc<Service>,
+    database: Option<String>,
+    now: i64,
+    may_change: bool,
+}
+
+impl Asking {
+    fn asked(&self) -> Asked<'_> {
+        Asked {
+            store: &*self.service.store,
+            database: self.database.as_deref(),
+            now: self.now,
+            values_max: self.service.settings.answer_values_max,
+            may_change: self.may_change,
+        }
+    }
+}
+
+/// Answers statements one after the other; false if nobody listens any more.
+async fn statements_answered(
+    asking: &Asking,
+    statements: &[Statement],
+    format: Format,
+    reader: &Reader<'_>,
+) -> bool {
+    if !reader.take(answer::begin(format).into()).await {
+        return false;
+    }
+    let asked = asking.asked();
+    for (n, statement) in statements.iter().enumerate() {
+        let outcome: Outcome = execute(&asked, statement).await.map_err(|refusal| refusal.message);
+        // Who hung up does not want the rest.
+        if !reader.take_all(answer::pieces(format, n, outcome).map(Bytes::from)).await {
+            return false;
+        }
+    }
+    reader.take(answer::end(format).into()).await
+}
+
+/// Who takes an answer.
+struct Reader<'a> {
+    service: &'a Service,
+    sender: mpsc::Sender<Bytes>,
+}
+
+impl Reader<'_> {
+    /// False if nobody takes it.
+    async fn take(&self, piece: Bytes) -> bool {
+        Stats::add(&self.service.stats.bytes_out, piece.len());
+        piece.is_empty() || self.sender.send(piece).await.is_ok()
+    }
+
+    async fn take_all(&self, pieces: impl Iterator<Item = Bytes>) -> bool {
+        for piece in pieces {
+            if !self.take(piece).await {
+                return false;
+            }
+        }
+        true
+    }
 }

@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -49,6 +50,17 @@ impl Default for Terms {
     }
 }
 
+/// Connections of a door since it was opened.
+#[derive(Debug, Default)]
+pub struct Connections {
+    /// Open now.
+    pub open: AtomicU64,
+    /// Accepted.
+    pub accepted: AtomicU64,
+    /// Turned away: there were as many as may be.
+    pub rejected: AtomicU64,
+}
+
 /// The longest header of a request, in bytes, and what is read ahead of a body.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
 
@@ -59,6 +71,7 @@ pub async fn run<L>(
     router: Router,
     tls: Option<Arc<Tls>>,
     terms: Terms,
+    counts: Arc<Connections>,
     stop: impl Future<Output = ()>,
 ) where
     L: Listener,
@@ -71,7 +84,13 @@ pub async fn run<L>(
         loop {
             let (stream, from) = listener.accept().await;
             // Whoever comes on top is turned away without a word: that costs nothing.
-            let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
+            let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
+                counts.rejected.fetch_add(1, Relaxed);
+                continue;
+            };
+            counts.accepted.fetch_add(1, Relaxed);
+            counts.open.fetch_add(1, Relaxed);
+            let counts = Arc::clone(&counts);
             let (router, tls) = (router.clone(), tls.clone());
             let (stopping, cut) = (stopping.clone(), cut.clone());
             connections.spawn(async move {
@@ -89,6 +108,7 @@ pub async fn run<L>(
                         tracing::debug!("connection from {from:?} ended: {error}");
                     }
                 }
+                counts.open.fetch_sub(1, Relaxed);
                 drop(permit);
             });
         }

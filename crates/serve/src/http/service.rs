@@ -1,12 +1,12 @@
 //! What all requests of a door for series share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::series::Series;
 use tokio::sync::Semaphore;
 
 use super::server::Terms;
+use super::stats::Stats;
 use crate::resp::Secret;
 
 /// Limits and terms of the door. Plain data; [`Settings::default`] holds every default.
@@ -63,33 +63,6 @@ pub struct Service {
     /// A permit for each byte that writes under way may hold.
     pub(super) bodies: Arc<Semaphore>,
     pub(super) queries: Arc<Semaphore>,
-}
-
-/// What a door counts.
-#[derive(Debug, Default)]
-pub struct Stats {
-    /// Rows stored.
-    pub rows: AtomicU64,
-    /// Points in them.
-    pub points: AtomicU64,
-    /// Lines and rows refused.
-    pub dropped: AtomicU64,
-    /// Batches that had been stored before.
-    pub repeated: AtomicU64,
-    /// Bytes of bodies, as they came.
-    pub bytes_in: AtomicU64,
-    /// Writes.
-    pub writes: AtomicU64,
-    /// Writes that were told to come again.
-    pub busy: AtomicU64,
-    /// Statements and queries.
-    pub queries: AtomicU64,
-}
-
-impl Stats {
-    pub(super) fn add(counter: &AtomicU64, more: usize) {
-        counter.fetch_add(more as u64, Ordering::Relaxed);
-    }
 }
 
 impl Service {

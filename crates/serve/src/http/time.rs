@@ -32,7 +32,7 @@ impl fmt::Display for Rfc3339 {
 
 /// Reads a date, a date and a time (`2026-01-31 09:30:00.5`), or RFC 3339 with its zone. None if it is
 /// none, or beyond what 64 bits hold.
-pub(super) fn parse(text: &str) -> Option<i64> {
+pub(crate) fn parse(text: &str) -> Option<i64> {
     let text = text.trim();
     let year = number(text.get(..4)?)?;
     let month = number(text.get(4..7)?.strip_prefix('-')?)?;

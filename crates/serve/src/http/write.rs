@@ -7,15 +7,18 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
-use engine::series::{self, Batch, Database, Error, Session, Written};
+use engine::series::{Batch, Database, Error, Session, Written};
 use std::sync::Arc;
+use tokio::time::Instant;
 
 use super::access;
 use super::body::Incoming;
-use super::line::{self, BadLine, Decoder, Line, Precision, Problem};
+use super::line::{BadLine, Decoder, Line, Precision, Problem};
 use super::params::Params;
 use super::refusal::{Dialect, Refusal};
-use super::service::{Service, Stats};
+use super::row;
+use super::service::Service;
+use super::stats::Stats;
 
 /// How many lines that are wrong an answer tells of.
 const TOLD_MAX: usize = 10;
@@ -30,13 +33,17 @@ const REPEATED: &str = "x-plimsoll-repeated";
 
 /// `POST /write?db=…&precision=…`
 pub(super) async fn one(State(service): State<Arc<Service>>, request: Request) -> Response {
+    let began = Instant::now();
     let done = write(&service, request, "db", Precision::Nanoseconds).await;
+    service.stats.write_times.add(began.elapsed());
     respond(&service, done, Dialect::One)
 }
 
 /// `POST /api/v2/write?bucket=…&org=…&precision=…`
 pub(super) async fn two(State(service): State<Arc<Service>>, request: Request) -> Response {
+    let began = Instant::now();
     let done = write(&service, request, "bucket", Precision::Nanoseconds).await;
+    service.stats.write_times.add(began.elapsed());
     respond(&service, done, Dialect::Two)
 }
 
@@ -205,24 +212,7 @@ impl Rows {
     }
 
     fn row(&mut self, line: &Line<'_>) -> Result<(), (usize, Problem)> {
-        let (measurement, tags) = line::split(line.head())?;
-        self.batch.begin(&measurement);
-        for tag in tags {
-            let (key, value) = tag?;
-            self.batch.tag(&key, &value);
-        }
-        for field in line.fields() {
-            let value = match &field.value {
-                line::Value::Float(value) => series::Value::Float(*value),
-                line::Value::Integer(value) => series::Value::Integer(*value),
-                line::Value::Unsigned(value) => series::Value::Unsigned(*value),
-                line::Value::Boolean(value) => series::Value::Boolean(*value),
-                line::Value::String(value) => series::Value::Text(value),
-            };
-            self.batch.field(&field.name, value);
-        }
-        let ended = self.batch.end(line.timestamp().unwrap_or(self.now));
-        ended.map_err(|refused| (0, Problem::Unfit(refused.to_string())))?;
+        row::put(&mut self.batch, line, self.now)?;
         self.lines.push(line.number());
         Ok(())
     }

@@ -30,5 +30,5 @@ pub use server::Server;
 pub use service::{Service, Settings};
 pub use session::Session;
 pub use stats::Stats;
-pub use tls::{Certificates, Tls, TlsError, TlsFiles};
+pub use tls::{Certificates, Tls, TlsClientFiles, TlsError, TlsFiles};
 pub use wire::{Decoder, Limits, ProtocolError, Request};

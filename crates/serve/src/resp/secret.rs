@@ -13,6 +13,11 @@ impl Secret {
         Self(text.into())
     }
 
+    /// The password itself, to show it to somebody who asks for it.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+
     /// Whether `guess` is the secret. The time it takes depends on the length of `guess` only.
     #[must_use]
     pub fn is(&self, guess: &[u8]) -> bool {

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::{self, ring};
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// Where certificates and keys are, in PEM.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -28,6 +28,35 @@ pub struct TlsFiles {
     /// The authorities of clients' certificates. With it a client without such a certificate is turned
     /// away; without it none is asked for.
     pub client_ca: Option<PathBuf>,
+}
+
+/// How to know a server that we are the client of, and what it is shown, in PEM.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TlsClientFiles {
+    /// The authorities that its certificate may be of.
+    pub ca: PathBuf,
+    /// Our certificate and its key, where it asks for one.
+    pub ours: Option<(PathBuf, PathBuf)>,
+}
+
+impl TlsClientFiles {
+    /// Reads the files and checks that they belong together.
+    ///
+    /// # Errors
+    /// The first file that is not what it should be.
+    pub(crate) fn read(&self) -> Result<TlsConnector, TlsError> {
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .expect("the provider knows the versions it was made for")
+            .with_root_certificates(authorities(&self.ca)?);
+        let config = match &self.ours {
+            None => config.with_no_client_auth(),
+            Some((cert, key)) => config
+                .with_client_auth_cert(certificates(cert)?, private_key(key)?)
+                .map_err(|error| wrong(key, error))?,
+        };
+        Ok(TlsConnector::from(Arc::new(config)))
+    }
 }
 
 /// Why certificates cannot be used: mend the file and read again.
@@ -74,12 +103,7 @@ impl TlsFiles {
     /// The first file that is not what it should be.
     pub fn read(&self) -> Result<Certificates, TlsError> {
         let chain = certificates(&self.cert)?;
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| match error {
-            pem::Error::NoItemsFound => {
-                wrong(&self.key, "there is no private key in it (PEM, not encrypted)")
-            }
-            error => unreadable(&self.key, &error),
-        })?;
+        let key = private_key(&self.key)?;
         let config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .expect("the provider knows the versions it was made for");
@@ -117,13 +141,27 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(certificates)
 }
 
-fn client_verifier(
-    path: &Path,
-) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, TlsError> {
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
+        pem::Error::NoItemsFound => {
+            wrong(path, "there is no private key in it (PEM, not encrypted)")
+        }
+        error => unreadable(path, &error),
+    })
+}
+
+fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut authorities = RootCertStore::empty();
     for certificate in certificates(path)? {
         authorities.add(certificate).map_err(|error| wrong(path, error))?;
     }
+    Ok(authorities)
+}
+
+fn client_verifier(
+    path: &Path,
+) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, TlsError> {
+    let authorities = authorities(path)?;
     let verifier = WebPkiClientVerifier::builder_with_provider(authorities.into(), provider());
     verifier.build().map_err(|error| wrong(path, error))
 }

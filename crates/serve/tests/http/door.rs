@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use engine::series::Memory;
-use serve::http::{Service, Settings, router, server};
+use engine::series::{Memory, Series};
+use serve::http::{Service, Settings, Wall, router, server};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
@@ -43,14 +43,19 @@ impl Answer {
 
 impl Door {
     pub(crate) fn new(settings: Settings) -> Self {
+        Self::over(settings, Arc::new(Memory::default()), Box::new(|| NOW))
+    }
+
+    /// A door to this store, with this clock.
+    pub(crate) fn over(settings: Settings, store: Arc<dyn Series>, wall: Wall) -> Self {
         let runtime = Runtime::new().expect("a runtime");
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
         let address = listener.local_addr().expect("a bound address");
         let terms = settings.terms;
-        let store = Arc::new(Memory::default());
-        let service = Arc::new(Service::new(settings, store, Box::new(|| NOW)));
+        let service = Arc::new(Service::new(settings, store, wall));
+        let counts = Arc::clone(&service.stats.connections);
         let router = router(service);
-        runtime.spawn(server::run(listener, router, None, terms, std::future::pending()));
+        runtime.spawn(server::run(listener, router, None, terms, counts, std::future::pending()));
         Self { address, _runtime: runtime }
     }
 

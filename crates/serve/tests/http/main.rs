@@ -1,5 +1,6 @@
 //! The door for series, asked in plain HTTP over TCP.
 
+mod clocks;
 mod door;
 mod entry_influxql;
 mod entry_line;

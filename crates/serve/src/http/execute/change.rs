@@ -1,5 +1,8 @@
 //! Statements that change what is stored.
 
+use std::time::Duration;
+
+use axum::http::StatusCode;
 use engine::series::{Database, Predicate, Selector, Span};
 
 use super::Asked;
@@ -14,11 +17,19 @@ pub(super) async fn change(
 ) -> Result<Vec<Table>, Refusal> {
     let store = asked.store;
     match statement {
-        Statement::CreateDatabase(name) => {
-            // One that is there keeps its points for as long as it does.
-            if !store.databases().iter().any(|database| database.name == *name) {
-                store.create_database(Database { name: name.clone(), keep: None }).await?;
+        Statement::CreateDatabase { name, keep } => {
+            // One that is there keeps its points for as long as it does, if nothing is said.
+            let is_there = store.databases().iter().any(|database| database.name == *name);
+            if !is_there || keep.is_some() {
+                store.create_database(kept(name, keep.flatten())).await?;
             }
+        }
+        Statement::Keep { database, keep } => {
+            if !store.databases().iter().any(|known| known.name == *database) {
+                let told = format!("database not found: {database}");
+                return Err(Refusal::new(StatusCode::NOT_FOUND, told));
+            }
+            store.create_database(kept(database, *keep)).await?;
         }
         Statement::DropDatabase(name) => {
             store.drop_database(name).await?;
@@ -41,6 +52,11 @@ pub(super) async fn change(
         Statement::Select(_) | Statement::Show(_) => {}
     }
     Ok(Vec::new())
+}
+
+fn kept(name: &str, nanos: Option<i64>) -> Database {
+    let keep = nanos.map(|nanos| Duration::from_nanos(nanos.unsigned_abs()));
+    Database { name: name.to_owned(), keep }
 }
 
 async fn delete(

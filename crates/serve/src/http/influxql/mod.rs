@@ -25,7 +25,7 @@ pub use parser::{ParseError, parse};
 pub use pattern::Pattern;
 pub use select::{Column, Dimension, Expression, Fill, Kind, Operator, Reference, Select, Window};
 pub use show::{KeyTest, Page, Show};
-pub use statement::{Named, Source, Statement};
+pub use statement::{Keep, Named, Source, Statement};
 
 /// The longest text, in bytes.
 pub const TEXT_BYTES_MAX: usize = 256 * 1024;

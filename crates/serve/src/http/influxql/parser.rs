@@ -4,7 +4,7 @@ use super::lexer::{Lexer, Token};
 use super::pattern::Pattern;
 use super::select::Select;
 use super::show::Show;
-use super::statement::{Named, Source, Statement};
+use super::statement::{Keep, Named, Source, Statement};
 use super::{Condition, DEPTH_MAX, SIGNS_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX};
 
 /// Text that is no statement we know.
@@ -54,7 +54,7 @@ pub fn parse(text: &str, now: i64) -> Result<Vec<Statement>, ParseError> {
         }
     }
     if statements.is_empty() {
-        return Err(parser.expected("SELECT, SHOW, CREATE, DROP or DELETE"));
+        return Err(parser.expected("SELECT, SHOW, CREATE, ALTER, DROP or DELETE"));
     }
     Ok(statements)
 }
@@ -87,15 +87,16 @@ impl<'a> Parser<'a> {
             return Ok(Statement::Show(Show::parse(self)?));
         }
         if self.takes("CREATE")? {
+            if self.sees("RETENTION") {
+                return self.retention_policy();
+            }
             self.require("DATABASE")?;
             let name = self.name("the name of a database")?;
-            // Its retention policy is told, but retention is a setting here.
-            if self.takes("WITH")? {
-                while !matches!(self.token, Token::End | Token::Sign(";")) {
-                    self.advance()?;
-                }
-            }
-            return Ok(Statement::CreateDatabase(name));
+            let keep = if self.takes("WITH")? { self.policy()? } else { None };
+            return Ok(Statement::CreateDatabase { name, keep });
+        }
+        if self.takes("ALTER")? {
+            return self.retention_policy();
         }
         if self.takes("DROP")? {
             if self.takes("DATABASE")? {
@@ -114,7 +115,50 @@ impl<'a> Parser<'a> {
             let (from, filter) = self.sources_and_filter("DELETE")?;
             return Ok(Statement::Delete { from, filter });
         }
-        Err(self.expected("SELECT, SHOW, CREATE, DROP or DELETE"))
+        Err(self.expected("SELECT, SHOW, CREATE, ALTER, DROP or DELETE"))
+    }
+
+    /// `RETENTION POLICY name ON database DURATION …`
+    fn retention_policy(&mut self) -> Result<Statement, ParseError> {
+        self.require("RETENTION")?;
+        self.require("POLICY")?;
+        self.name("the name of a policy")?;
+        self.require("ON")?;
+        let database = self.name("the name of a database")?;
+        let keep = self.policy()?.ok_or_else(|| self.expected("DURATION"))?;
+        Ok(Statement::Keep { database, keep })
+    }
+
+    /// What a policy says, of which only the duration means something here.
+    fn policy(&mut self) -> Result<Option<Keep>, ParseError> {
+        let mut keep = None;
+        while !matches!(self.token, Token::End | Token::Sign(";")) {
+            if self.takes("DURATION")? {
+                keep = Some(self.keep()?);
+            } else if self.takes("SHARD")? {
+                self.require("DURATION")?;
+                self.keep()?;
+            } else if self.takes("REPLICATION")? {
+                self.count()?;
+            } else if self.takes("NAME")? {
+                self.name("the name of a policy")?;
+            } else if !self.takes("DEFAULT")? {
+                return Err(self.expected("DURATION, REPLICATION, SHARD DURATION, NAME or DEFAULT"));
+            }
+        }
+        Ok(keep)
+    }
+
+    fn keep(&mut self) -> Result<Keep, ParseError> {
+        if self.takes("INF")? {
+            return Ok(None);
+        }
+        let Token::Duration(nanos) = self.token else {
+            return Err(self.expected("a duration, such as 30d, or INF"));
+        };
+        self.advance()?;
+        // As in InfluxDB, none at all is no end.
+        Ok(Some(nanos).filter(|nanos| *nanos > 0))
     }
 
     fn sources_and_filter(

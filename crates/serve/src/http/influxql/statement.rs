@@ -11,8 +11,20 @@ pub enum Statement {
     Select(Box<Select>),
     /// What there is.
     Show(Show),
-    /// `CREATE DATABASE name`; a retention policy behind it is read over.
-    CreateDatabase(String),
+    /// `CREATE DATABASE name WITH DURATION …`
+    CreateDatabase {
+        /// Its name.
+        name: String,
+        /// How long it keeps points, if that is said.
+        keep: Option<Keep>,
+    },
+    /// `CREATE` or `ALTER RETENTION POLICY … ON database DURATION …`: a database has one.
+    Keep {
+        /// The database.
+        database: String,
+        /// How long it keeps points.
+        keep: Keep,
+    },
     /// `DROP DATABASE name`.
     DropDatabase(String),
     /// `DROP MEASUREMENT name`.
@@ -32,6 +44,9 @@ pub enum Statement {
         filter: Option<Condition>,
     },
 }
+
+/// How long points are kept, in nanoseconds; none: for ever.
+pub type Keep = Option<i64>;
 
 /// What follows `FROM`.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,12 +136,35 @@ impl fmt::Display for Source {
     }
 }
 
+/// A duration, as it is written.
+struct Shown(Keep);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(nanos) => write!(f, "{nanos}ns"),
+            None => f.write_str("INF"),
+        }
+    }
+}
+
 impl fmt::Display for Statement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Select(select) => select.fmt(f),
             Self::Show(show) => show.fmt(f),
-            Self::CreateDatabase(name) => write!(f, "CREATE DATABASE {}", Quoted(name)),
+            Self::CreateDatabase { name, keep: None } => {
+                write!(f, "CREATE DATABASE {}", Quoted(name))
+            }
+            Self::CreateDatabase { name, keep: Some(keep) } => {
+                write!(f, "CREATE DATABASE {} WITH DURATION {}", Quoted(name), Shown(*keep))
+            }
+            Self::Keep { database, keep } => write!(
+                f,
+                "ALTER RETENTION POLICY \"autogen\" ON {} DURATION {}",
+                Quoted(database),
+                Shown(*keep)
+            ),
             Self::DropDatabase(name) => write!(f, "DROP DATABASE {}", Quoted(name)),
             Self::DropMeasurement(name) => write!(f, "DROP MEASUREMENT {}", Quoted(name)),
             Self::DropSeries { from, filter } => {

@@ -104,7 +104,20 @@ fn every_statement_shows_as_what_it_means() {
         ("SHOW FIELD KEYS FROM m, n", ""),
         ("SHOW SERIES FROM m WHERE a = 'b' LIMIT 1", ""),
         ("create database \"my db\"", "CREATE DATABASE \"my db\""),
-        ("CREATE DATABASE d WITH DURATION 30d REPLICATION 1 NAME \"x\"", "CREATE DATABASE \"d\""),
+        (
+            "CREATE DATABASE d WITH DURATION 1d REPLICATION 1 SHARD DURATION 1h NAME \"x\"",
+            "CREATE DATABASE \"d\" WITH DURATION 86400000000000ns",
+        ),
+        ("CREATE DATABASE d WITH DURATION INF", ""),
+        ("CREATE DATABASE d WITH REPLICATION 1", "CREATE DATABASE \"d\""),
+        (
+            "CREATE RETENTION POLICY \"x\" ON d DURATION 1s REPLICATION 1 DEFAULT",
+            "ALTER RETENTION POLICY \"autogen\" ON \"d\" DURATION 1000000000ns",
+        ),
+        (
+            "alter retention policy x on d duration 0s",
+            "ALTER RETENTION POLICY \"autogen\" ON \"d\" DURATION INF",
+        ),
         ("DROP DATABASE d", ""),
         ("DROP MEASUREMENT m", ""),
         ("DROP SERIES FROM m WHERE a = 'b'", ""),
@@ -126,7 +139,7 @@ fn statements_come_apart_at_semicolons() {
 #[test]
 fn errors_say_where_and_what() {
     for (text, wanted) in [
-        ("", "found EOF, expected SELECT, SHOW, CREATE, DROP or DELETE at line 1, char 1"),
+        ("", "found EOF, expected SELECT, SHOW, CREATE, ALTER, DROP or DELETE at line 1, char 1"),
         ("SELEC v", "found SELEC, expected SELECT"),
         (
             "SELECT v\n FROM",

@@ -1,0 +1,31 @@
+//! Lines to rows: what a line says, put into a batch.
+
+use engine::series::{Batch, Value};
+
+use super::line::{self, Line, Problem};
+
+/// Puts a line into a batch; one without a time is of `now`. What was begun of one that does not fit has to
+/// be [given up](Batch::give_up).
+///
+/// # Errors
+/// What is wrong with it, and at which byte.
+pub(crate) fn put(batch: &mut Batch, line: &Line<'_>, now: i64) -> Result<(), (usize, Problem)> {
+    let (measurement, tags) = line::split(line.head())?;
+    batch.begin(&measurement);
+    for tag in tags {
+        let (key, value) = tag?;
+        batch.tag(&key, &value);
+    }
+    for field in line.fields() {
+        let value = match &field.value {
+            line::Value::Float(value) => Value::Float(*value),
+            line::Value::Integer(value) => Value::Integer(*value),
+            line::Value::Unsigned(value) => Value::Unsigned(*value),
+            line::Value::Boolean(value) => Value::Boolean(*value),
+            line::Value::String(value) => Value::Text(value),
+        };
+        batch.field(&field.name, value);
+    }
+    let ended = batch.end(line.timestamp().unwrap_or(now));
+    ended.map_err(|refused| (0, Problem::Unfit(refused.to_string())))
+}

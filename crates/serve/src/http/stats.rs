@@ -1,0 +1,137 @@
+//! What a door counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::http::StatusCode;
+
+use super::server::Connections;
+
+/// What a door counts, from zero when it is made.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Rows stored.
+    pub rows: AtomicU64,
+    /// Points in them.
+    pub points: AtomicU64,
+    /// Lines and rows refused.
+    pub dropped: AtomicU64,
+    /// Batches that had been stored before.
+    pub repeated: AtomicU64,
+    /// Bytes of bodies, as they came.
+    pub bytes_in: AtomicU64,
+    /// Bytes of answers to queries.
+    pub bytes_out: AtomicU64,
+    /// Writes.
+    pub writes: AtomicU64,
+    /// Writes that were told to come again.
+    pub busy: AtomicU64,
+    /// Statements and queries.
+    pub queries: AtomicU64,
+    /// How long writes took, from their header to the answer.
+    pub write_times: Times,
+    /// How long queries took, until their client had all of the answer.
+    pub query_times: Times,
+    /// Its connections.
+    pub connections: Arc<Connections>,
+    /// Requests by what they were for and what became of them.
+    requests: [[AtomicU64; OUTCOMES.len()]; WANTED.len()],
+}
+
+/// What requests are for.
+const WANTED: [&str; 4] = ["write", "query", "api", "other"];
+/// What became of them, by status.
+const OUTCOMES: [&str; 3] = ["done", "refused", "failed"];
+
+impl Stats {
+    pub(super) fn add(counter: &AtomicU64, more: usize) {
+        counter.fetch_add(more as u64, Ordering::Relaxed);
+    }
+
+    /// Counts a request that was answered.
+    pub(super) fn answered(&self, path: &str, status: StatusCode) {
+        let wanted = match path {
+            "/write" | "/api/v2/write" => 0,
+            "/query" => 1,
+            path if path.starts_with("/api/") => 2,
+            _ => 3,
+        };
+        let outcome = match status {
+            status if status.is_server_error() => 2,
+            status if status.is_client_error() => 1,
+            _ => 0,
+        };
+        Self::add(&self.requests[wanted][outcome], 1);
+    }
+
+    /// Requests: what they were for (`write`, `query`, `api`, `other`), what became of them (`done`,
+    /// `refused`: their fault, `failed`: ours), and how many.
+    pub fn requests(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        WANTED.into_iter().zip(&self.requests).flat_map(|(wanted, counts)| {
+            let counts = OUTCOMES.into_iter().zip(counts);
+            counts.map(move |(outcome, n)| (wanted, outcome, n.load(Ordering::Relaxed)))
+        })
+    }
+}
+
+/// How often something took how long, in octaves from a quarter of a millisecond on.
+#[derive(Debug, Default)]
+pub struct Times {
+    counts: [AtomicU64; BOUNDS],
+    total_nanos: AtomicU64,
+}
+
+/// Up to half a minute, and what took longer.
+const BOUNDS: usize = 19;
+const SHORTEST: Duration = Duration::from_micros(250);
+
+impl Times {
+    pub(super) fn add(&self, took: Duration) {
+        let octave = (0..BOUNDS - 1).find(|&octave| took <= SHORTEST * (1 << octave));
+        Stats::add(&self.counts[octave.unwrap_or(BOUNDS - 1)], 1);
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.total_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// All of them together.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        Duration::from_nanos(self.total_nanos.load(Ordering::Relaxed))
+    }
+
+    /// How many took up to so long, and longer than the one before; the last has no bound.
+    pub fn octaves(&self) -> impl Iterator<Item = (Duration, u64)> {
+        self.counts.iter().enumerate().map(|(octave, count)| {
+            let bound = if octave < BOUNDS - 1 { SHORTEST * (1 << octave) } else { Duration::MAX };
+            (bound, count.load(Ordering::Relaxed))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_counted_by_octaves() {
+        let times = Times::default();
+        for micros in [0, 250, 251, 500, 1_000_000_000] {
+            times.add(Duration::from_micros(micros));
+        }
+        let counts: Vec<_> = times.octaves().filter(|(_, count)| *count > 0).collect();
+        let octave = |micros| Duration::from_micros(micros);
+        assert_eq!(counts, [(octave(250), 2), (octave(500), 2), (Duration::MAX, 1)]);
+        assert_eq!(times.total(), Duration::from_micros(1_000_001_001));
+    }
+
+    #[test]
+    fn requests_are_told_apart_by_what_they_want() {
+        let stats = Stats::default();
+        stats.answered("/api/v2/write", StatusCode::NO_CONTENT);
+        stats.answered("/api/points", StatusCode::BAD_REQUEST);
+        stats.answered("/query", StatusCode::SERVICE_UNAVAILABLE);
+        let seen: Vec<_> = stats.requests().filter(|(.., count)| *count > 0).collect();
+        assert_eq!(seen, [("write", "done", 1), ("query", "failed", 1), ("api", "refused", 1)]);
+    }
+}

@@ -1,0 +1,273 @@
+//! What a message holds: lines as `/write` takes them, or JSON.
+
+use engine::series::{Batch, Value};
+use rumqttc::mqttbytes::v4::Publish;
+use serde_json::{Map, Value as Any};
+
+use crate::http::line::{Decoder, Precision};
+use crate::http::{row, time};
+
+/// How messages are read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Payload {
+    /// Line protocol.
+    Lines,
+    /// An object, or a list of them.
+    Json(Json),
+}
+
+/// What the parts of an object are.
+///
+/// Numbers are floats, whatever they look like: a sensor that sends `20` and `20.5` means one kind. Texts and truth
+/// values are fields, too. Parts of objects and lists inside are called `outer_inner` and `list_0`; nulls are left out. The
+/// topic is a tag.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Json {
+    /// The measurement that rows are of.
+    pub measurement: String,
+    /// The tag that holds the topic; empty for none.
+    pub topic: String,
+    /// Which parts of the outermost object are tags.
+    pub tags: Vec<String>,
+    /// Which part is the time: a number, in the precision of the settings, or RFC 3339. Without it a row is of now.
+    pub time: String,
+}
+
+impl Default for Json {
+    fn default() -> Self {
+        Self {
+            measurement: "mqtt".into(),
+            topic: "topic".into(),
+            tags: Vec::new(),
+            time: "time".into(),
+        }
+    }
+}
+
+/// A message without times that was kept is of nobody knows when.
+const RETAINED: &str = "a retained message has to carry its time";
+
+impl Payload {
+    /// Puts a message's rows into a batch. `now` is the time of those without one; none: there has to be one.
+    /// Says what is wrong with the others.
+    pub(super) fn put(
+        &self,
+        batch: &mut Batch,
+        message: &Publish,
+        precision: Precision,
+        now: Option<i64>,
+    ) -> Vec<String> {
+        let bytes = &message.payload[..];
+        match self {
+            Self::Lines => lines(batch, bytes, precision, now),
+            Self::Json(json) => match serde_json::from_slice(bytes) {
+                Ok(Any::Array(rows)) => {
+                    let rows = rows.iter();
+                    let ended = rows.map(|any| json.row(batch, message, any, precision, now));
+                    ended.filter_map(Result::err).collect()
+                }
+                Ok(any) => {
+                    json.row(batch, message, &any, precision, now).err().into_iter().collect()
+                }
+                Err(error) => vec![format!("it is not JSON: {error}")],
+            },
+        }
+    }
+}
+
+fn lines(batch: &mut Batch, bytes: &[u8], precision: Precision, now: Option<i64>) -> Vec<String> {
+    let mut problems = Vec::new();
+    // A message came whole: it is as long as a line may be.
+    let mut decoder = Decoder::new(precision, bytes.len());
+    decoder.push(bytes);
+    decoder.finish();
+    // As precise as the others.
+    let now = now.map(|now| now - now.rem_euclid(precision.nanos()));
+    while let Some(line) = decoder.next() {
+        let put = match (&line, now) {
+            (Ok(line), None) if line.timestamp().is_none() => {
+                problems.push(RETAINED.to_owned());
+                continue;
+            }
+            (Ok(line), now) => row::put(batch, line, now.unwrap_or_default())
+                .map_err(|(byte, problem)| line.bad(byte, problem).to_string()),
+            (Err(bad), _) => Err(bad.to_string()),
+        };
+        if let Err(problem) = put {
+            batch.give_up();
+            problems.push(problem);
+        }
+    }
+    problems
+}
+
+impl Json {
+    fn row(
+        &self,
+        batch: &mut Batch,
+        message: &Publish,
+        any: &Any,
+        precision: Precision,
+        now: Option<i64>,
+    ) -> Result<(), String> {
+        let Any::Object(object) = any else {
+            return Err("it is neither an object nor a list of them".into());
+        };
+        let time = self.time(object, precision, now)?;
+        batch.begin(&self.measurement);
+        if !self.topic.is_empty() {
+            batch.tag(&self.topic, &message.topic);
+        }
+        for key in &self.tags {
+            match object.get(key) {
+                None | Some(Any::Null) => {}
+                Some(Any::String(text)) => batch.tag(key, text),
+                Some(number @ (Any::Number(_) | Any::Bool(_))) => {
+                    batch.tag(key, &number.to_string())
+                }
+                Some(_) => {
+                    batch.give_up();
+                    return Err(format!("{key:?} is to be a tag, and has parts"));
+                }
+            }
+        }
+        for (key, value) in object {
+            if *key != self.time && !self.tags.contains(key) {
+                put(batch, key, value);
+            }
+        }
+        batch.end(time).map_err(|refused| refused.to_string())
+    }
+
+    fn time(
+        &self,
+        object: &Map<String, Any>,
+        precision: Precision,
+        now: Option<i64>,
+    ) -> Result<i64, String> {
+        let unreadable = |value: &Any| format!("{:?}: {value} is no time", self.time);
+        match object.get(&self.time) {
+            None | Some(Any::Null) => now
+                .map(|now| now - now.rem_euclid(precision.nanos()))
+                .ok_or_else(|| RETAINED.into()),
+            Some(value @ Any::String(text)) => time::parse(text).ok_or_else(|| unreadable(value)),
+            Some(value @ Any::Number(number)) => {
+                let nanos = match (number.as_i64(), number.as_f64()) {
+                    (Some(whole), _) => whole.checked_mul(precision.nanos()),
+                    (None, Some(part)) => {
+                        let nanos = (part * precision.nanos() as f64).round();
+                        let fits = (i64::MIN as f64..i64::MAX as f64).contains(&nanos);
+                        fits.then_some(nanos as i64)
+                    }
+                    (None, None) => None,
+                };
+                nanos.ok_or_else(|| unreadable(value))
+            }
+            Some(value) => Err(unreadable(value)),
+        }
+    }
+}
+
+/// Puts a value and what is inside of it.
+fn put(batch: &mut Batch, name: &str, value: &Any) {
+    match value {
+        Any::Null => {}
+        Any::Bool(value) => batch.field(name, Value::Boolean(*value)),
+        Any::Number(number) => {
+            if let Some(value) = number.as_f64() {
+                batch.field(name, Value::Float(value));
+            }
+        }
+        Any::String(text) => batch.field(name, Value::Text(text)),
+        Any::Array(list) => {
+            for (at, inner) in list.iter().enumerate() {
+                put(batch, &format!("{name}_{at}"), inner);
+            }
+        }
+        Any::Object(object) => {
+            for (key, inner) in object {
+                put(batch, &format!("{name}_{key}"), inner);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rumqttc::mqttbytes::QoS;
+
+    use super::*;
+
+    const NOW: i64 = 1_700_000_000_123_456_789;
+    const SECOND: i64 = 1_000_000_000;
+
+    /// Each row as text, and what is wrong.
+    fn read(payload: &Payload, text: &str, now: Option<i64>) -> (Vec<String>, Vec<String>) {
+        let mut batch = Batch::new("db");
+        let message = Publish::new("hall/1", QoS::AtLeastOnce, text);
+        let problems = payload.put(&mut batch, &message, Precision::Seconds, now);
+        let shown = batch.rows().map(|row| {
+            let tags: Vec<_> = row.tags().map(|(key, value)| format!("{key}={value}")).collect();
+            let fields: Vec<_> =
+                row.fields().map(|(name, value)| format!("{name}={value:?}")).collect();
+            format!("{} {} {} {}", row.measurement(), tags.join(","), fields.join(","), row.time)
+        });
+        (shown.collect(), problems)
+    }
+
+    #[test]
+    fn lines_are_rows_and_bad_ones_are_told() {
+        let (rows, problems) = read(&Payload::Lines, "m,t=a v=1i 7\nm v=\nm v=2", Some(NOW));
+        let second = NOW / SECOND * SECOND;
+        assert_eq!(
+            rows,
+            ["m t=a v=Integer(1) 7000000000".into(), format!("m  v=Float(2.0) {second}")]
+        );
+        assert!(problems.len() == 1 && problems[0].contains("missing field value"), "{problems:?}");
+        let (rows, problems) = read(&Payload::Lines, "m v=1 7\nm v=2", None);
+        assert_eq!((rows.len(), &problems[..]), (1, &[RETAINED.to_owned()][..]));
+    }
+
+    #[test]
+    fn objects_are_rows_of_floats_texts_and_truths() {
+        let json = Json { tags: vec!["id".into(), "rack".into()], ..Json::default() };
+        let payload = Payload::Json(json);
+        let text = r#"[{"time": 7, "id": "a b", "rack": 3, "t": 20, "ok": true, "on": null,
+            "in": {"x": [1.5, "ü"]}}, {"time": "2026-01-01T00:00:00Z", "v": -1}, {"time": 1.5, "v": 2}]"#;
+        let (rows, problems) = read(&payload, text, None);
+        assert!(problems.is_empty(), "{problems:?}");
+        assert_eq!(
+            rows,
+            [
+                "mqtt id=a b,rack=3,topic=hall/1 in_x_0=Float(1.5),in_x_1=Text(\"ü\"),ok=Boolean(true),\
+                 t=Float(20.0) 7000000000",
+                "mqtt topic=hall/1 v=Float(-1.0) 1767225600000000000",
+                "mqtt topic=hall/1 v=Float(2.0) 1500000000",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_leaves_nothing_behind() {
+        let json = Json { tags: vec!["id".into()], ..Json::default() };
+        let payload = Payload::Json(json);
+        for (text, wanted) in [
+            ("{", "not JSON"),
+            ("7", "neither an object"),
+            ("[[]]", "neither an object"),
+            ("{}", "no field"),
+            (r#"{"id": {}, "v": 1}"#, "has parts"),
+            (r#"{"time": true, "v": 1}"#, "no time"),
+            (r#"{"time": 1e300, "v": 1}"#, "no time"),
+            (r#"{"time": "soon", "v": 1}"#, "no time"),
+        ] {
+            let (rows, problems) = read(&payload, text, Some(NOW));
+            assert!(rows.is_empty() && problems.len() == 1, "{text}: {rows:?} {problems:?}");
+            assert!(problems[0].contains(wanted), "{text}: {problems:?}");
+        }
+        assert_eq!(read(&payload, r#"{"v": 1}"#, None).1, [RETAINED]);
+        // Deeper than anybody means it.
+        let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(read(&payload, &deep, Some(NOW)).1[0].contains("not JSON"));
+    }
+}

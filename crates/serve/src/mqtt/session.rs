@@ -1,0 +1,299 @@
+//! One connection to a broker, from `CONNECT` until it ends.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use engine::series::{Batch, Database, Error, Written};
+use rumqttc::mqttbytes::v4::{
+    Connect, ConnectReturnCode, Login, Packet, PubAck, Publish, Subscribe, SubscribeFilter,
+    SubscribeReasonCode,
+};
+use rumqttc::mqttbytes::{self, QoS};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::{Settings, Subscriber};
+
+/// What is read at once.
+const READ: usize = 64 * 1024;
+/// The only subscription's number.
+const SUBSCRIPTION: u16 = 1;
+/// How long a store that is away is left alone.
+const AWAY: Duration = Duration::from_secs(1);
+
+/// Why a connection ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// The line failed, or was closed.
+    Line(io::Error),
+    /// Nothing came in time.
+    Silent(Duration),
+    /// The broker does not want us.
+    Refused(String),
+    /// It sent what makes no sense, or too much.
+    Nonsense(String),
+    /// The store does not take what came. It stays with the broker.
+    Store(Error),
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(error) => write!(f, "the broker is away: {error}"),
+            Self::Silent(limit) => write!(f, "the broker was silent for {} s", limit.as_secs()),
+            Self::Refused(why) => write!(f, "the broker refused: {why}"),
+            Self::Nonsense(why) => write!(f, "the broker sent what cannot be taken: {why}"),
+            Self::Store(error) => write!(f, "messages stay with the broker: {error}"),
+        }
+    }
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Self {
+        Self::Line(error)
+    }
+}
+
+type Result<T> = std::result::Result<T, Ended>;
+
+trait Line: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Line for S {}
+
+/// A connection.
+pub(super) struct Session<'a> {
+    subscriber: &'a Subscriber,
+    settings: &'a Settings,
+    received: BytesMut,
+    /// When something last came, or was waited for.
+    heard: Instant,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(subscriber: &'a Subscriber) -> Self {
+        let (received, heard) = (BytesMut::new(), Instant::now());
+        Self { subscriber, settings: &subscriber.settings, received, heard }
+    }
+
+    /// Takes messages until the connection ends; says why it did.
+    pub(super) async fn run(mut self) -> Ended {
+        match self.serve().await {
+            Err(ended) => ended,
+            Ok(never) => match never {},
+        }
+    }
+
+    async fn serve(&mut self) -> Result<std::convert::Infallible> {
+        let limit = self.settings.keep_alive;
+        let mut line = timeout(limit, self.connect()).await.map_err(|_| Ended::Silent(limit))??;
+        self.make_database().await?;
+        self.send(&mut line, &[self.hello()]).await?;
+        match timeout(limit, self.receive(&mut line)).await.map_err(|_| Ended::Silent(limit))?? {
+            Packet::ConnAck(answer) if answer.code == ConnectReturnCode::Success => {}
+            Packet::ConnAck(answer) => return Err(Ended::Refused(format!("{:?}", answer.code))),
+            other => return Err(Ended::Nonsense(format!("{other:?} before it let us in"))),
+        }
+        self.send(&mut line, &[self.wish()]).await?;
+        self.subscriber.stats.connects.fetch_add(1, Relaxed);
+        self.heard = Instant::now();
+        let mut ticks = tokio::time::interval(limit / 2);
+        loop {
+            let messages = self.take_complete()?;
+            if !messages.is_empty() {
+                self.store(&mut line, &mut ticks, messages).await?;
+                continue;
+            }
+            self.received.reserve(READ);
+            tokio::select! {
+                read = line.read_buf(&mut self.received) => {
+                    if read? == 0 {
+                        return Err(Ended::Line(io::ErrorKind::UnexpectedEof.into()));
+                    }
+                    self.heard = Instant::now();
+                }
+                _ = ticks.tick() => {
+                    if self.heard.elapsed() > limit * 2 {
+                        return Err(Ended::Silent(limit * 2));
+                    }
+                    self.send(&mut line, &[Packet::PingReq]).await?;
+                }
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Line>> {
+        let broker = &self.settings.broker;
+        let stream = TcpStream::connect(broker).await?;
+        stream.set_nodelay(true)?;
+        let Some(files) = &self.settings.tls else { return Ok(Box::new(stream)) };
+        let connector = files.read().map_err(|error| Ended::Refused(error.to_string()))?;
+        let host = broker.rsplit_once(':').map_or(broker.as_str(), |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(host).map_err(|error| Ended::Refused(error.to_string()))?;
+        Ok(Box::new(connector.connect(name, stream).await?))
+    }
+
+    fn hello(&self) -> Packet {
+        let mut hello = Connect::new(&self.settings.client);
+        // What comes while we are away is kept.
+        hello.clean_session = false;
+        hello.keep_alive = u16::try_from(self.settings.keep_alive.as_secs()).unwrap_or(u16::MAX);
+        hello.login = self.settings.login.as_ref().map(|(user, password)| Login {
+            username: user.clone(),
+            password: password.reveal().to_owned(),
+        });
+        Packet::Connect(hello)
+    }
+
+    fn wish(&self) -> Packet {
+        let topics = self.settings.topics.iter();
+        let filters = topics.map(|topic| SubscribeFilter::new(topic.clone(), QoS::AtLeastOnce));
+        let mut wish = Subscribe::new_many(filters);
+        wish.pkid = SUBSCRIPTION;
+        Packet::Subscribe(wish)
+    }
+
+    async fn make_database(&self) -> Result<()> {
+        let (store, name) = (&self.subscriber.store, &self.settings.database);
+        if store.databases().iter().any(|database| database.name == *name) {
+            return Ok(());
+        }
+        let database = Database { name: name.clone(), keep: None };
+        store.create_database(database).await.map_err(Ended::Store)
+    }
+
+    async fn send(&self, line: &mut Box<dyn Line>, packets: &[Packet]) -> Result<()> {
+        let limit = self.settings.keep_alive;
+        let mut bytes = BytesMut::new();
+        for packet in packets {
+            let written = packet.write(&mut bytes, usize::MAX);
+            written.map_err(|error| Ended::Refused(format!("{packet:?}: {error}")))?;
+        }
+        let sent = async {
+            line.write_all(&bytes).await?;
+            line.flush().await
+        };
+        Ok(timeout(limit, sent).await.map_err(|_| Ended::Silent(limit))??)
+    }
+
+    /// The next packet.
+    async fn receive(&mut self, line: &mut Box<dyn Line>) -> Result<Packet> {
+        loop {
+            if let Some(packet) = self.complete()? {
+                return Ok(packet);
+            }
+            if line.read_buf(&mut self.received).await? == 0 {
+                return Err(Ended::Line(io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+    }
+
+    /// The first packet that came, if all of it did.
+    fn complete(&mut self) -> Result<Option<Packet>> {
+        match Packet::read(&mut self.received, self.settings.message_bytes_max) {
+            Ok(packet) => Ok(Some(packet)),
+            Err(mqttbytes::Error::InsufficientBytes(_)) => Ok(None),
+            Err(mqttbytes::Error::PayloadSizeLimitExceeded(bytes)) => {
+                let max = self.settings.message_bytes_max;
+                Err(Ended::Nonsense(format!("a message of {bytes} bytes, {max} are taken")))
+            }
+            Err(error) => Err(Ended::Nonsense(error.to_string())),
+        }
+    }
+
+    /// Messages that came.
+    fn take_complete(&mut self) -> Result<Vec<Publish>> {
+        let mut messages = Vec::new();
+        while let Some(packet) = self.complete()? {
+            match packet {
+                Packet::Publish(message) if message.qos != QoS::ExactlyOnce => {
+                    messages.push(message);
+                }
+                Packet::SubAck(answer) if answer.pkid == SUBSCRIPTION => {
+                    let topics = self.settings.topics.iter().zip(&answer.return_codes);
+                    let refused: Vec<_> = topics
+                        .filter(|(_, code)| **code == SubscribeReasonCode::Failure)
+                        .map(|(topic, _)| topic.as_str())
+                        .collect();
+                    if !refused.is_empty() {
+                        return Err(Ended::Refused(format!("topics {}", refused.join(", "))));
+                    }
+                    self.subscriber.stats.connected.store(true, Relaxed);
+                    tracing::info!(broker = self.settings.broker, "mqtt: subscribed");
+                }
+                Packet::PingResp => {}
+                other => return Err(Ended::Nonsense(format!("{other:?}"))),
+            }
+        }
+        Ok(messages)
+    }
+
+    /// Stores messages, then acknowledges them. The line is kept alive meanwhile.
+    async fn store(
+        &mut self,
+        line: &mut Box<dyn Line>,
+        ticks: &mut tokio::time::Interval,
+        messages: Vec<Publish>,
+    ) -> Result<()> {
+        let mut batch = Batch::new(&self.settings.database);
+        let (settings, stats) = (self.settings, &self.subscriber.stats);
+        let now = (self.subscriber.wall)();
+        let mut problems = Vec::new();
+        for message in &messages {
+            stats.bytes_in.fetch_add(message.payload.len() as u64, Relaxed);
+            // A message the broker kept for newcomers is of some time before.
+            let now = (!message.retain).then_some(now);
+            let told = settings.payload.put(&mut batch, message, settings.precision, now);
+            problems.extend(told.into_iter().map(|problem| (message.topic.as_str(), problem)));
+        }
+        let mut dropped = problems.len();
+        if let Some((topic, problem)) = problems.first() {
+            tracing::warn!("mqtt: {topic}: {problem} ({dropped} like this)");
+        }
+        if !batch.is_empty() {
+            let stored = self.stored(batch);
+            let mut stored = std::pin::pin!(stored);
+            let written = loop {
+                tokio::select! {
+                    written = &mut stored => break written?,
+                    _ = ticks.tick() => self.send(line, &[Packet::PingReq]).await?,
+                }
+            };
+            stats.rows.fetch_add(written.rows as u64, Relaxed);
+            dropped += written.refused;
+            if let Some(rejected) = written.rejected.first() {
+                tracing::warn!("mqtt: {} ({} like this)", rejected.reason, written.refused);
+            }
+        }
+        stats.dropped.fetch_add(dropped as u64, Relaxed);
+        stats.messages.fetch_add(messages.len() as u64, Relaxed);
+        let to_answer = messages.iter().filter(|message| message.qos == QoS::AtLeastOnce);
+        let answers: Vec<_> =
+            to_answer.map(|message| Packet::PubAck(PubAck::new(message.pkid))).collect();
+        self.heard = Instant::now();
+        self.send(line, &answers).await
+    }
+
+    /// Writes until the store has taken it, or never will.
+    async fn stored(&self, batch: Batch) -> Result<Written> {
+        loop {
+            match self.subscriber.store.write(batch.clone(), None).await {
+                Ok(written) => return Ok(written),
+                Err(Error::Busy { after, .. }) => tokio::time::sleep(after).await,
+                // Perhaps it was stored: the same points again are the same points.
+                Err(Error::Unavailable(_)) => tokio::time::sleep(AWAY).await,
+                // Nobody could ever take it.
+                Err(Error::Invalid(why)) => {
+                    tracing::warn!("mqtt: {why}");
+                    return Ok(Written { refused: batch.len(), ..Written::default() });
+                }
+                Err(error) => return Err(Ended::Store(error)),
+            }
+        }
+    }
+}
