@@ -47,11 +47,12 @@ listen = "unix:admin.socket"
 
 
 class Server:
-    """A running `plimsoll serve`, with more settings for its `[kv]`."""
+    """A running `plimsoll serve`, with more settings for its `[kv]` and `[http]`, and more sections."""
 
-    def __init__(self, directory, kv=""):
+    def __init__(self, directory, kv="", http="", more=""):
         self.directory = directory
-        (directory / "plimsoll.toml").write_text(SETTINGS.replace("[kv]\n", "[kv]\n" + kv))
+        settings = SETTINGS.replace("[kv]\n", "[kv]\n" + kv).replace("[http]\n", "[http]\n" + http)
+        (directory / "plimsoll.toml").write_text(settings + more)
         with open(directory / "log", "w") as log:
             self.process = subprocess.Popen(
                 [os.environ["PLIMSOLL"], "serve", "-c", "plimsoll.toml"],
@@ -77,6 +78,15 @@ class Server:
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
+
+    def metrics(self):
+        """What `/metrics` says of each family without labels."""
+        with socket.socket(socket.AF_UNIX) as admin:
+            admin.connect(str(self.directory / "admin.socket"))
+            admin.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            text = admin.makefile(encoding="utf-8", newline="").read()
+        lines = (line.split(" ") for line in text.splitlines() if line.startswith("plimsoll_"))
+        return {name.removeprefix("plimsoll_"): float(value) for name, value in lines}
 
     def reload(self):
         """Has the settings read again, and gives the status and what was told."""

@@ -6,6 +6,8 @@ import math
 import subprocess
 import urllib.parse
 
+import pyarrow as pa
+import pyarrow.ipc
 import pytest
 from influxdb import InfluxDBClient
 from influxdb.exceptions import InfluxDBClientError
@@ -34,17 +36,23 @@ def two(server):
         yield client
 
 
-def curl(server, path, *more, body=None):
-    """Asks with curl: the status and the body."""
+def raw_curl(server, path, *more, body=None, scheme="http"):
+    """Asks with curl: the status and the bytes of the body."""
     command = ["curl", "--silent", "--show-error", "--write-out", "\n%{http_code}", *more]
     if body is not None:
         command += ["--data-binary", "@-"]
     ran = subprocess.run(
-        [*command, f"http://127.0.0.1:{server.http}{path}"], input=body, capture_output=True, timeout=60
+        [*command, f"{scheme}://localhost:{server.http}{path}"], input=body, capture_output=True, timeout=60
     )
     assert ran.returncode == 0, ran.stderr
-    text, status = ran.stdout.decode().rsplit("\n", 1)
-    return int(status), text
+    answer, status = ran.stdout.rsplit(b"\n", 1)
+    return int(status), answer
+
+
+def curl(server, path, *more, **how):
+    """Asks with curl: the status and the body."""
+    status, answer = raw_curl(server, path, *more, **how)
+    return status, answer.decode()
 
 
 def rows(n):
@@ -143,3 +151,119 @@ def test_curl_writes_and_reads(server, one):
     session = ["-H", "X-Plimsoll-Session: s", "-H", "X-Plimsoll-Sequence: 1", "--include"]
     assert "repeated" not in curl(server, path, *session, body=b"m v=2 1700000001")[1]
     assert "x-plimsoll-repeated: true" in curl(server, path, *session, body=b"m v=2 1700000001")[1]
+
+
+def arrow(server, statement, database="sensors"):
+    """Asks for a stream of Arrow: its batches as one table."""
+    query = urllib.parse.urlencode({"db": database, "q": statement})
+    accept = ["-H", "Accept: application/vnd.apache.arrow.stream"]
+    status, answer = raw_curl(server, f"/query?{query}", *accept)
+    assert status == 200, answer
+    return pa.ipc.open_stream(answer).read_all()
+
+
+def test_arrow_streams_hold_what_was_written(server, one):
+    sent = rows(25_000)
+    assert one.write_points(sent, batch_size=5000)
+    table = arrow(server, 'SELECT "float", "integer", "truth", "text" FROM "a, b c" GROUP BY "host"')
+    assert table.schema.field("time").type == pa.timestamp("ns", "UTC")
+    assert table.column_names == ["name", "host", "time", "float", "integer", "truth", "text"]
+    read = table.set_column(2, "time", table["time"].cast("int64")).sort_by("time").to_pylist()
+    assert read == [
+        {"name": "a, b c", "host": row["tags"]["host"], "time": row["time"], **row["fields"]} for row in sent
+    ]
+    summed = arrow(server, f'SELECT count("float"), mean("float") FROM "a, b c" WHERE time >= {START} '
+                           f"AND time < {START + 60 * 10**9} GROUP BY time(10s), host fill(none)")
+    assert sum(summed["count"].to_pylist()) == 60
+    assert arrow(server, "SELECT v FROM nothing").num_rows == 0
+    assert arrow(server, "SHOW TAG KEYS")["tagKey"].to_pylist() == ["host", "k,="]
+    accept = ["-H", "Accept: application/vnd.apache.arrow.stream"]
+    status, told = curl(server, "/query?db=sensors&q=SELECT+x(integer)+FROM+/a/", *accept)
+    assert status == 400 and "undefined function" in told
+
+
+def test_the_door_counts(server, one):
+    before = server.metrics()
+    assert curl(server, "/write?db=sensors", body=b"m v=1,w=2 1\nm v=\n")[0] == 400
+    assert curl(server, "/query?db=sensors&q=SELECT+v+FROM+m")[0] == 200
+    after = server.metrics()
+    grown = {name: after[name] - before[name] for name in before if name.startswith(("http_", "series_"))}
+    assert grown['http_requests_total{wanted="write",outcome="refused"}'] == 1
+    assert grown['http_requests_total{wanted="query",outcome="done"}'] == 1
+    assert grown["http_rows_total"] == 1 and grown["http_points_total"] == 2
+    assert grown["http_dropped_rows_total"] == 1
+    assert grown["http_received_bytes_total"] == 17 and grown["http_sent_bytes_total"] > 50
+    assert grown['http_request_seconds_count{wanted="write"}'] == 1
+    assert grown["series_points_total"] == 2 and after["series_known"] >= 2
+
+
+# What Grafana's data source for InfluxQL sends: on "Save & test", for its query editor and variables, for a panel.
+GRAFANA = [
+    "SHOW DATABASES",
+    "SHOW MEASUREMENTS LIMIT 100",
+    'SHOW MEASUREMENTS WITH MEASUREMENT =~ /(?i)cp/ LIMIT 100',
+    'SHOW TAG KEYS FROM "cpu"',
+    'SHOW TAG KEYS FROM "autogen"."cpu"',
+    'SHOW FIELD KEYS FROM "cpu"',
+    'SHOW RETENTION POLICIES on "sensors"',
+    'SHOW TAG VALUES FROM "cpu" WITH KEY = "host"',
+    'SHOW TAG VALUES FROM "cpu" WITH KEY = "host" WHERE "region" = \'eu\'',
+    'SHOW TAG VALUES WITH KEY = "host"',
+    "SELECT mean(\"usage\") FROM \"cpu\" WHERE time >= 1700000000000ms and time <= 1700000600000ms "
+    "GROUP BY time(1m), \"host\"::tag fill(null) ORDER BY time ASC",
+    "SELECT mean(\"usage\") * 2 AS \"twice\" FROM \"autogen\".\"cpu\" WHERE (\"host\"::tag =~ /^(a|b)$/ AND "
+    "\"region\" = 'eu') AND time >= 1700000000000ms and time <= 1700000600000ms GROUP BY time(2m) fill(none)",
+    'SELECT "usage" FROM "cpu" WHERE time >= 1700000000000ms and time <= 1700000600000ms LIMIT 1000',
+    'SELECT last("usage") FROM "cpu" WHERE $timeFilter'.replace("$timeFilter", "time >= now() - 6h and time <= now()"),
+]
+
+
+def test_grafanas_requests_are_answered(server, one):
+    lines = "".join(
+        f"cpu,host={host},region=eu usage={n + shift} {1700000000 + n * 10}\n"
+        for n in range(60) for host, shift in (("a", 0), ("b", 100))
+    )
+    assert curl(server, "/write?db=sensors&precision=s", body=lines.encode())[0] == 204
+    answers = {}
+    for method in ("GET", "POST"):
+        for statement in GRAFANA:
+            form = ["--data-urlencode", f"q={statement}"]
+            # It names the database in the address, and sends what it wants to know by either method.
+            how = ["--get", *form] if method == "GET" else form
+            path = "/query?db=sensors&epoch=ms"
+            status, text = curl(server, path, *how, "-H", "User-Agent: Grafana/11.3")
+            assert status == 200 and '"error"' not in text, (statement, text)
+            result = json.loads(text)["results"][0]
+            series = result.get("series", [])
+            assert answers.setdefault(statement, series) == series
+    values = [[value for row in answers[statement][0]["values"] for value in row] for statement in GRAFANA[:10]]
+    assert "sensors" in values[0]
+    assert values[1] == values[2] == ["cpu"]
+    assert values[3] == values[4] == ["host", "region"]
+    assert values[5] == ["usage", "float"]
+    assert values[6][0] == "autogen"
+    assert values[7] == values[8] == values[9] == ["host", "a", "host", "b"]
+    panel = answers[GRAFANA[10]]
+    assert [series["tags"] for series in panel] == [{"host": "a"}, {"host": "b"}]
+    # Eleven windows of a minute, aligned to minutes, the first and last cut: 1700000000 is 20 s into one.
+    assert len(panel[0]["values"]) == 11 and panel[0]["values"][0] == [1699999980000, 1.5]
+    assert [series["columns"] for series in answers[GRAFANA[11]]] == [["time", "twice"]]
+    assert len(answers[GRAFANA[12]][0]["values"]) == 120
+    assert answers[GRAFANA[13]] == []
+
+
+def test_telegrafs_writes_are_taken(server, one):
+    """Its outputs `influxdb` and `influxdb_v2`, header by header."""
+    assert curl(server, "/query", "-H", "User-Agent: Telegraf/1.32", "--data-urlencode",
+                'q=CREATE DATABASE "telegraf"')[0] == 200
+    line = b'cpu,cpu=cpu-total,host=ship usage_idle=97.5,usage_user=1.25 1700000000000000000\n'
+    line += b'mem,host=ship free=123i,used_percent=42.5,text="a b" 1700000000000000000\n'
+    zipped = gzip.compress(line)
+    kind = ["-H", "Content-Type: text/plain; charset=utf-8", "-H", "Content-Encoding: gzip", "-H", "User-Agent: Telegraf/1.32"]
+    for path in ("/write?consistency=any&db=telegraf&precision=ns&rp=", "/api/v2/write?bucket=telegraf&org=ship"):
+        assert curl(server, path, *kind, "-H", "Authorization: Token any", body=zipped) == (204, "")
+    read = list(one.query("SELECT * FROM mem", database="telegraf", epoch="ns").get_points())
+    assert read == [
+        {"time": 1700000000000000000, "free": 123, "host": "ship", "text": "a b", "used_percent": 42.5}
+    ]
+    one.drop_database("telegraf")

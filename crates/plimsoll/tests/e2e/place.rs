@@ -95,6 +95,8 @@ pub(crate) struct Server {
     child: Child,
     out: BufReader<ChildStdout>,
     pub(crate) redis: SocketAddr,
+    /// The door of time series, where the settings have one.
+    pub(crate) http: Option<SocketAddr>,
     /// An address, or `unix:` and a path.
     pub(crate) admin: String,
 }
@@ -116,12 +118,14 @@ impl Server {
                 break line;
             }
         };
-        let door = |door: &str| {
-            let (_, after) = ready.split_once(door).expect("the door is named");
-            after[..after.find([',', '\n']).unwrap_or(after.len())].to_owned()
+        let named = |door: &str| {
+            let (_, after) = ready.split_once(door)?;
+            Some(after[..after.find([',', '\n']).unwrap_or(after.len())].to_owned())
         };
+        let door = |door| named(door).expect("the door is named");
         let redis = door("redis on ").parse().expect("an address");
-        Ok(Self { child, out, redis, admin: door("admin on ") })
+        let http = named("series on ").map(|door| door.parse().expect("an address"));
+        Ok(Self { child, out, redis, http, admin: door("admin on ") })
     }
 
     pub(crate) fn client(&self) -> Client {
