@@ -9,9 +9,12 @@ mod spread;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use bench::Profile;
 use bench::report::Report;
+
+use super::interrupt::{self, Interrupt};
 
 /// Measures one part and reports figures beside the bands they should lie in
 ///
@@ -72,6 +75,16 @@ impl Common {
         bench::Options { profile, seed: self.seed, rows: rows.to_vec() }
     }
 
+    /// Gives a report of rows, or shows the part of it that there is if somebody asked for a stop.
+    fn end(&self, report: &mut Report, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
+        if interrupt.is_asked() {
+            report.notes.push("interrupted: some rows were not measured".into());
+            report.print();
+            return Ok(ExitCode::from(interrupt::STATUS));
+        }
+        self.give(report)
+    }
+
     /// Shows a report, and writes it where it was asked for.
     fn give(&self, report: &Report) -> anyhow::Result<ExitCode> {
         report.print();
@@ -83,4 +96,20 @@ impl Common {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// What of a bench of rows is measured, and for how long.
+#[derive(clap::Args)]
+struct Measured {
+    /// The rows to measure, by their ids in MECHANISMS 8, as B18,B24 [default: all; of smoke a few]
+    #[arg(long, value_delimiter = ',', value_name = "IDS")]
+    rows: Vec<String>,
+
+    /// How long all runs of a case take together [default: 1s smoke, 1m short, 15m paper]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    time: Option<Duration>,
+
+    /// Runs of each case, with a seed each [default: 1 smoke, 3 short, 5 paper]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    runs: Option<u64>,
 }

@@ -12,7 +12,7 @@ use bench::series::{self, Bencher, Case, Home, Row, SMOKE, Scale, Sheet, takes};
 use policy::merge::Rule;
 
 use super::Common;
-use crate::command::interrupt::{self, Interrupt};
+use crate::command::interrupt::Interrupt;
 use crate::command::scratch::Scratch;
 
 /// The log store on disks: what merging copies, and what it leaves of the bandwidth, rule by rule
@@ -96,12 +96,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     cells.end();
     sheet.sound(cells.all());
-    if interrupt.is_asked() {
-        report.notes.push("interrupted: some rows were not measured".into());
-        report.print();
-        return Ok(ExitCode::from(interrupt::STATUS));
-    }
-    args.common.give(&report)
+    args.common.end(&mut report, &interrupt)
 }
 
 /// What a reader of the report has to know.

@@ -21,8 +21,8 @@ use volume::Clock;
 use self::cell::{Bencher, Case};
 use self::scale::{SHAPE, Scale, VOLUME_DIVISOR};
 use self::schemes::{HISTORY, Scheme};
-use super::Common;
-use crate::command::interrupt::{self, Interrupt};
+use super::{Common, Measured};
+use crate::command::interrupt::Interrupt;
 
 /// Placements side by side: how much of six volumes one store gets
 ///
@@ -38,26 +38,17 @@ pub(super) struct Args {
     #[command(flatten)]
     common: Common,
 
-    /// The rows to measure, as B18,B24t [default: all; of smoke a few]
-    #[arg(long, value_delimiter = ',', value_name = "IDS")]
-    rows: Vec<String>,
-
-    /// How long all runs of a case take together [default: 1s smoke, 1m short, 15m paper]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    time: Option<Duration>,
-
-    /// Runs of each case, with a seed each [default: 1 smoke, 3 short, 5 paper]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
-    runs: Option<u64>,
+    #[command(flatten)]
+    measured: Measured,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let options = args.common.options(&args.rows);
+    let options = args.common.options(&args.measured.rows);
     let mut scale = Scale::of(options.profile);
-    scale.time = args.time.unwrap_or(scale.time);
-    scale.runs = args.runs.unwrap_or(scale.runs);
+    scale.time = args.measured.time.unwrap_or(scale.time);
+    scale.runs = args.measured.runs.unwrap_or(scale.runs);
     let usual = |id: &str| options.profile != Profile::Smoke || rows::SMOKE.contains(&id);
-    let rows = wanted(rows::all(&scale), |row| row.id, &args.rows, usual)?;
+    let rows = wanted(rows::all(&scale), |row| row.id, &args.measured.rows, usual)?;
     let cases = each_once(rows.iter().flat_map(|row| &row.cases));
     let schemes = each_once(cases.iter().flat_map(|case| &case.schemes));
     let loads = scale.load_takes() * u32::try_from(schemes.len()).unwrap_or(u32::MAX);
@@ -95,12 +86,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     cells.end();
     sheet.sound(cells.all());
-    if interrupt.is_asked() {
-        report.notes.push("interrupted: some rows were not measured".into());
-        report.print();
-        return Ok(ExitCode::from(interrupt::STATUS));
-    }
-    args.common.give(&report)
+    args.common.end(&mut report, &interrupt)
 }
 
 /// What a reader of the report has to know.
