@@ -10,6 +10,7 @@ use super::*;
 mod damage;
 mod disk;
 mod full;
+mod merge;
 mod store;
 
 const ID: StoreId = StoreId([7; 16]);

@@ -192,6 +192,18 @@ fn a_damaged_hint_is_made_anew() {
         drop(store);
         assert_eq!(rig.open().1.scanned, 0, "byte {offset}: it is there again");
     }
+    for len in 0..used {
+        let mut image = image.clone();
+        image.get_mut(&hint).unwrap().truncate(len);
+        let rig = Rig {
+            mems: vec![Mem::from_image("v0", image)],
+            options: rig.options.clone(),
+            clock: rig.clock.clone(),
+        };
+        let (store, report) = rig.open();
+        assert_eq!((report.scanned, report.damage.len()), (1, 0), "{len} bytes");
+        assert_eq!(readable(&rig, &store), (model.clone(), 0), "{len} bytes");
+    }
 }
 
 #[test]

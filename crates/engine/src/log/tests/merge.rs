@@ -1,0 +1,175 @@
+//! Merges beside everything else that happens to the records they copy.
+
+use futures_util::future::join;
+use policy::contract::{Contract, Latency, Percentiles};
+use volume::layer::simulate::Simulate;
+
+use super::*;
+
+const MERGE: Io = Io::new(Origin::Merge { hunger_percent: 50 }, Step::Data);
+
+/// What a device takes for each call, and the steps in which a merge is gone through.
+const CALL: Duration = Duration::from_millis(1);
+const STEP: Duration = Duration::from_micros(100);
+
+/// Merges a file, as the policy would have it.
+fn merge(rig: &Rig, store: &Store, id: FileId) {
+    let handle = Arc::clone(&store.0.state().files[&id].handle);
+    assert!(rig.clock.run(store.0.copy(0, &handle, MERGE)).unwrap(), "nothing is damaged");
+    drop(handle);
+    rig.clock.run(store.0.release(id, true)).unwrap();
+    rig.tend(store);
+}
+
+fn file_of(store: &Store, key: u64) -> FileId {
+    store.0.state().index.get(&key.to_be_bytes()).unwrap().file
+}
+
+/// Deletions that files hold, in bytes.
+fn deletions(store: &Store) -> u64 {
+    store.0.state().files.values().map(|facts| facts.deletions).sum()
+}
+
+/// Somebody puts one key that is being copied, and deletes another, at every moment of the merge: the copies
+/// come too late, there and after a crash.
+#[test]
+fn what_is_put_during_a_merge_is_newer_than_the_copy() {
+    let mut rig = Rig::new(1);
+    rig.options.target = 0.9;
+    let store = rig.store();
+    let mut before = BTreeMap::new();
+    for n in (0..140u64).chain((0..70).step_by(2)) {
+        let value = value(n + before.len() as u64, 900);
+        rig.put(&store, &n.to_be_bytes(), &value);
+        before.insert(n.to_be_bytes().to_vec(), value);
+    }
+    rig.clock.run(store.close()).unwrap();
+    drop(store);
+    let image = rig.mems[0].image();
+    rig.options.target = 0.01;
+    rig.options.quota = CAPACITY;
+    let slow = Percentiles::constant(CALL);
+    let contract =
+        Contract { latency: Latency { read: slow, write: slow }, ..Contract::unlimited() };
+    let (mut inside, mut copied) = (0, 0);
+    for moment in 0.. {
+        rig.mems = vec![Mem::from_image("v0", image.clone())];
+        let device = Simulate::new(rig.mems[0].clone(), &contract, rig.clock.clone(), 1);
+        let members = vec![Member::new("v0", device)];
+        let opening = Store::open(members, rig.options.clone(), rig.clock.clone(), Some(ID));
+        let (store, _) = rig.clock.run(opening).unwrap();
+        let merging = async {
+            assert!(store.tend_once(0).await.unwrap(), "a file is half dead");
+            rig.clock.now()
+        };
+        let changing = async {
+            rig.clock.sleep(STEP * moment).await;
+            let began = rig.clock.now();
+            let [first, last] = [1u64, 13].map(u64::to_be_bytes);
+            store.put(&first, Bytes::from_static(b"newer"), None).await.unwrap();
+            assert!(store.delete(&last).await.unwrap());
+            began
+        };
+        let (ended, began) = rig.clock.run(join(merging, changing));
+        let mut model = before.clone();
+        model.insert(1u64.to_be_bytes().to_vec(), b"newer".to_vec());
+        model.remove(13u64.to_be_bytes().as_slice());
+        assert_eq!(rig.all(&store), model, "moment {moment}");
+        let counts = store.figures().volumes[0].counts;
+        assert_eq!(counts.merged, 1);
+        copied = copied.max(counts.copied_bytes);
+        // The process dies here.
+        drop(store);
+        assert_eq!(rig.all(&rig.store()), model, "moment {moment}, after a crash");
+        if began > ended {
+            break;
+        }
+        inside += 1;
+    }
+    assert!(inside > 20 && copied > 0, "{inside} moments, {copied} bytes copied");
+}
+
+/// A deletion that is dropped while an older record of its key is in some file brings the key back at the next
+/// start (Bitcask's issues 82 and 156).
+#[test]
+fn a_deletion_stays_as_long_as_there_is_what_it_deletes() {
+    let mut rig = Rig::new(1);
+    // Many records in a file, on pages they share.
+    rig.options.durability = Durability::Never;
+    let store = rig.store();
+    let put = |store: &Store, keys: std::ops::Range<u64>| {
+        keys.for_each(|n| rig.put(store, &n.to_be_bytes(), &value(n, 900)));
+    };
+    put(&store, 0..70);
+    let older = file_of(&store, 4);
+    assert_eq!(older, file_of(&store, 3));
+    rig.clock.run(store.delete(&3u64.to_be_bytes())).unwrap();
+    put(&store, 100..170);
+    rig.tend(&store);
+    let holder = file_of(&store, 100);
+    assert!(holder != older && deletions(&store) > 0);
+    merge(&rig, &store, holder);
+    assert!(deletions(&store) > 0, "the file from before it is still there");
+    drop(store);
+    let store = rig.store();
+    assert_eq!(rig.get(&store, &3u64.to_be_bytes()), None);
+
+    // When all that is older is overwritten, and its file cannot come back either, nothing needs the deletion.
+    put(&store, 0..3);
+    put(&store, 4..70);
+    rig.tend(&store);
+    assert!(!store.0.state().files.contains_key(&older), "it was dead");
+    rig.put(&store, b"x", b"a sync behind the removal");
+    rig.clock.run(store.sync()).unwrap();
+    let holder = *store.0.state().files.iter().find(|(_, facts)| facts.deletions > 0).unwrap().0;
+    merge(&rig, &store, holder);
+    assert_eq!(deletions(&store), 0);
+    drop(store);
+    let store = rig.store();
+    assert_eq!(rig.get(&store, &3u64.to_be_bytes()), None);
+    assert_eq!(rig.all(&store).len(), 140);
+}
+
+/// What fits is checked whenever a store is opened; one that is refused stays as it was.
+#[test]
+fn more_partitions_than_fit_are_refused_and_nothing_is_lost() {
+    let mut rig = Rig::new(1);
+    let store = rig.store();
+    rig.put(&store, b"k", b"v");
+    rig.clock.run(store.close()).unwrap();
+    drop(store);
+    for (partitions, live) in [(64, 0.3), (1, 0.99), (16, 0.6)] {
+        (rig.options.partitions, rig.options.live) = (partitions, live);
+        let opening = Store::open(rig.members(), rig.options.clone(), rig.clock.clone(), Some(ID));
+        let error = rig.clock.run(opening).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{partitions} partitions, {live} alive");
+        assert!(error.to_string().contains("keep less"), "{error}");
+    }
+    (rig.options.partitions, rig.options.live) = (4, 0.3);
+    assert_eq!(rig.get(&rig.store(), b"k"), Some(b"v".to_vec()));
+}
+
+/// Merges by death time have the largest files with which the oldest ones are dead in time; the published rules what
+/// they are told.
+#[test]
+fn files_are_no_larger_than_there_is_room_for() {
+    const VOLUME: u64 = 10_000 * MIB;
+    let of = |rule, live, partitions| {
+        let mut options = Options::new(1);
+        (options.rule, options.live, options.groups) = (rule, live, 1);
+        (options.partitions, options.file_bytes) = (partitions as u16, 1024 * MIB);
+        options.file_bytes_for(VOLUME, partitions)
+    };
+    assert_eq!(of(Rule::Greedy, 0.85, 8), 1024 * MIB);
+    assert_eq!(of(Rule::DeathTime, 0.0, 1), 1024 * MIB);
+    let sizes = [0.3, 0.6, 0.85].map(|live| of(Rule::DeathTime, live, 8));
+    assert!(sizes.is_sorted_by(|a, b| a > b), "{sizes:?}");
+    for (live, size) in [0.3, 0.6, 0.85].into_iter().zip(sizes) {
+        let mut options = Options::new(1);
+        (options.live, options.groups, options.file_bytes) = (live, 1, size);
+        options.check_room("v", VOLUME, 8).unwrap();
+        // The oldest file of each partition, and what lives, are below where puts wait.
+        let dead = 8.0 * size as f64 / VOLUME as f64;
+        assert!(live + dead < options.delay_from, "{live} alive, {dead} dead");
+    }
+}
