@@ -422,10 +422,13 @@ pub(super) fn decode_hint(seal: Seal, bytes: &[u8]) -> Result<(HintHeader, Entri
             _ => Death::Unknown,
         },
     };
+    // A merge reads them in this order, and nothing twice.
+    let mut read = HEADER_LEN as u64;
     let inside = |entry: &Entry<'_>| {
-        entry.offset as usize >= HEADER_LEN
-            && entry.len as usize >= HEAD_LEN + entry.key.len()
-            && u64::from(entry.offset) + u64::from(entry.len) <= u64::from(header.covers)
+        let (start, len) = (u64::from(entry.offset), u64::from(entry.len));
+        let follows = start >= read && len >= (HEAD_LEN + entry.key.len()) as u64;
+        read = start + len;
+        follows && read <= u64::from(header.covers)
     };
     let mut entries = Entries(body);
     let count = entries.by_ref().take_while(inside).count();

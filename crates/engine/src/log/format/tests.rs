@@ -118,6 +118,34 @@ fn every_flipped_bit_of_headers_and_hints_is_found() {
     assert!(decode_hint(Seal::of(STORE, FileId(8)), &hint).is_err());
 }
 
+/// Found by `dev/fuzz/run log`: a merge of such a file ended in a panic.
+#[test]
+fn a_hint_that_names_bytes_twice_or_outside_is_none() {
+    let of = |places: [(u32, u32); 2], covers| {
+        let mut body = Vec::new();
+        for (offset, len) in places {
+            let entry = Entry { sequence: 5, offset, len, kind: Kind::Put, key: b"a" };
+            encode_entry(&entry, &mut body);
+        }
+        let (layout, death) = (Layout::ANY, Death::Unknown);
+        let header = HintHeader { covers, whole: true, layout, records: 2, death };
+        decode_hint(seal(), &encode_hint(seal(), &header, &body)).map(|_| ())
+    };
+    assert_eq!(of([(64, 200), (264, 48)], 312), Ok(()));
+    assert_eq!(of([(64, 200), (300, 48)], 348), Ok(()), "padding lies between");
+    for (places, covers) in [
+        ([(64, 200), (264, 48)], 311),
+        ([(64, 200), (263, 48)], 312),
+        ([(264, 48), (64, 200)], 312),
+        ([(64, 200), (64, 200)], 312),
+        ([(63, 200), (264, 48)], 312),
+        ([(64, 40), (264, 48)], 312),
+        ([(64, u32::MAX), (264, 48)], u32::MAX),
+    ] {
+        assert_eq!(of(places, covers), Err(Bad::Hint), "{places:?}, {covers} bytes");
+    }
+}
+
 #[test]
 fn partitions_are_dealt_evenly() {
     let mut counts = [0; 5];
