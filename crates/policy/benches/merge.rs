@@ -41,7 +41,8 @@ fn picks(criterion: &mut Criterion) {
             bencher.iter(|| {
                 let pick = merges.next(black_box(&fill)).expect("much is dead");
                 merges.merged(pick.file);
-                merges.sealed(sealed(id, &mut random));
+                // As much of it is dead, or a rule with a threshold has nothing left to pick after a while.
+                merges.sealed(Sealed { dead: FILE - pick.live, ..sealed(id, &mut random) });
                 id += 1;
             });
         });
