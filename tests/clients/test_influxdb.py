@@ -267,3 +267,22 @@ def test_telegrafs_writes_are_taken(server, one):
         {"time": 1700000000000000000, "free": 123, "host": "ship", "text": "a b", "used_percent": 42.5}
     ]
     one.drop_database("telegraf")
+
+
+def test_monitoring_sees_the_log_store_below(server, one):
+    one.write("cpu,host=a usage=0.5\n" * 100, {"db": "sensors"}, protocol="line")
+
+    def admin(path):
+        socket = str(server.directory / "admin.socket")
+        command = ["curl", "--silent", "--fail", "--unix-socket", socket, f"http://localhost{path}"]
+        return subprocess.run(command, capture_output=True, check=True, timeout=60, text=True).stdout
+
+    told = dict(line.rsplit(" ", 1) for line in admin("/metrics").splitlines() if line.startswith("plimsoll_log_"))
+    for name in ["fill", "hunger", "release_threshold", "dead_fraction_eaten", "write_amplification",
+                 "files_died_whole_total", "put_delay_seconds"]:
+        assert f'plimsoll_log_{name}{{volume="c"}}' in told
+    [volume] = json.loads(admin("/figures"))["log"]["volumes"]
+    assert volume["name"] == "c"
+    # Whoever else fills the disk.
+    assert 0 < volume["fill"] <= 1 and volume["hunger"] == pytest.approx((volume["fill"] - 0.8) / 0.2)
+    assert volume["live_bytes"] <= volume["put_bytes"] + volume["copied_bytes"]

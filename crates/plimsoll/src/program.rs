@@ -253,6 +253,10 @@ impl Figures for Program {
             unreadable_objects: copies.redundancy.unreadable,
         })
     }
+
+    fn log(&self) -> Option<figures::Log> {
+        self.points.as_ref().map(|points| points.store.figures().log.into())
+    }
 }
 
 /// Counts with what they are of.

@@ -370,6 +370,12 @@ fn figures_are_read_back_as_they_were() {
         assert_eq!((&*commit.name, commit.requests, commit.waited_s), ("commit", 5, 0.25));
         assert_eq!((read.volumes[1].throttled, read.volumes[1].size_bytes), (Some(3), None));
         assert_eq!(read.cache_reads["volume"], 9);
+        let log = read.log.expect("there is a log store");
+        assert_eq!((log.keys, log.volumes.len()), (9, 1));
+        let of = &log.volumes[0];
+        assert_eq!((&*of.name, of.fill, of.hunger), ("a", 0.75, -0.25));
+        assert_eq!((of.put_delay_s, of.write_amplification), (0.5, 1.25));
+        assert_eq!((of.died_whole, of.merged, of.delayed), (6, 2, 4));
         assert_eq!(read.resp.expect("there is a door").commands, 0);
     });
 }

@@ -31,6 +31,9 @@ pub struct Snapshot {
     /// Copies of tables; none if nobody makes any.
     #[serde(default)]
     pub copies: Option<Copies>,
+    /// The log store under time series; none if there is none.
+    #[serde(default)]
+    pub log: Option<Log>,
     /// The door for Redis clients, if it has one.
     pub resp: Option<Resp>,
 }
@@ -54,6 +57,54 @@ pub struct Copies {
     pub short_bytes: u64,
     /// Objects of which no copy can be read.
     pub unreadable_objects: u64,
+}
+
+/// A log store.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Log {
+    /// Keys that have a value.
+    pub keys: u64,
+    /// Bytes of memory its index takes.
+    pub index_bytes: u64,
+    /// Each of its volumes.
+    pub volumes: Vec<LogVolume>,
+}
+
+/// A log store on one volume.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct LogVolume {
+    /// Its name in the settings.
+    pub name: String,
+    /// The part of what it may use that is taken.
+    pub fill: f64,
+    /// How far that is above the target on the way to full; not above 0 there is no hurry.
+    pub hunger: f64,
+    /// The part of a file that has to be dead for it to be merged.
+    pub release_threshold: f64,
+    /// What was dead in the files merged lately, as a part.
+    pub dead_fraction_eaten: f64,
+    /// Bytes written for each byte put, since the program started.
+    pub write_amplification: f64,
+    /// Seconds a put waits now because the volume is nearly full.
+    pub put_delay_s: f64,
+    /// Files.
+    pub files: u64,
+    /// Bytes of records that count.
+    pub live_bytes: u64,
+    /// Bytes of records put.
+    pub put_bytes: u64,
+    /// Bytes of records that merges copied.
+    pub copied_bytes: u64,
+    /// Files that died whole and were removed unread.
+    pub died_whole: u64,
+    /// Files merged.
+    pub merged: u64,
+    /// Records merges could not read.
+    pub damaged: u64,
+    /// Puts that waited because the volume was nearly full.
+    pub delayed: u64,
+    /// Puts refused because only the reserve was left.
+    pub refused: u64,
 }
 
 /// A device volume against its line.
@@ -133,6 +184,7 @@ impl Snapshot {
             volumes: figures.volumes().into_iter().map(Volume::from).collect(),
             cache_reads: reads.collect(),
             copies: figures.copies().map(Copies::from),
+            log: figures.log().map(Log::from),
             resp: admin.resp.as_ref().map(|door| Resp::of(&door.stats)),
         }
     }
@@ -171,6 +223,39 @@ impl From<figures::Copies> for Copies {
             short_objects: copies.short_objects,
             short_bytes: copies.short_bytes,
             unreadable_objects: copies.unreadable_objects,
+        }
+    }
+}
+
+impl From<figures::Log> for Log {
+    fn from(log: figures::Log) -> Self {
+        Self {
+            keys: log.keys,
+            index_bytes: log.index_bytes,
+            volumes: log.volumes.into_iter().map(LogVolume::from).collect(),
+        }
+    }
+}
+
+impl From<figures::LogVolume> for LogVolume {
+    fn from(volume: figures::LogVolume) -> Self {
+        Self {
+            name: volume.name,
+            fill: volume.fill,
+            hunger: volume.hunger,
+            release_threshold: volume.release_threshold,
+            dead_fraction_eaten: volume.dead_fraction_eaten,
+            write_amplification: volume.write_amplification,
+            put_delay_s: volume.put_delay.as_secs_f64(),
+            files: volume.files,
+            live_bytes: volume.live_bytes,
+            put_bytes: volume.put_bytes,
+            copied_bytes: volume.copied_bytes,
+            died_whole: volume.died_whole,
+            merged: volume.merged,
+            damaged: volume.damaged,
+            delayed: volume.delayed,
+            refused: volume.refused,
         }
     }
 }
