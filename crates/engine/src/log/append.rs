@@ -1,12 +1,13 @@
 //! From a put to its answer.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use bytes::Bytes;
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join_all, select};
 use policy::merge::{Death, Put};
 use volume::{Error, ErrorKind, Intent, Result};
 
@@ -32,20 +33,30 @@ impl Inner {
                 None => parts.push((layout, vec![edit])),
             }
         }
+        // What a volume has to take of them: in one order for everybody, so that no two wait for each other.
+        let mut wanted = BTreeMap::<_, u64>::new();
         for (layout, edits) in &parts {
             let seat = self.seat(layout.partition);
             self.admit(seat, edits).await?;
-            self.hold_back(seat).await;
+            *wanted.entry(seat).or_default() += edits.iter().map(len).sum::<u64>();
+        }
+        let mut let_in = Vec::new();
+        if self.options.durability != Durability::Always {
+            for (seat, bytes) in wanted {
+                let_in.push(self.hold_back(seat, bytes).await?);
+            }
         }
         let mut begun = Vec::new();
         for (layout, edits) in parts {
             begun.push(self.enqueue(layout, edits).await?);
         }
-        let mut outcome = Ok(());
-        for (writer, done) in begun {
-            outcome = outcome.and(self.ended(&writer, &done).await);
+        match &begun[..] {
+            [(writer, done)] => self.ended(writer, done).await,
+            begun => {
+                let ended = begun.iter().map(|(writer, done)| self.ended(writer, done));
+                join_all(ended).await.into_iter().collect()
+            }
         }
-        outcome
     }
 
     fn check<'a>(&self, edit: &'a Edit) -> Result<&'a Bytes> {
@@ -140,7 +151,7 @@ impl Inner {
         total: u64,
     ) -> Option<(Arc<Writer>, Arc<Done>)> {
         let mut state = self.state();
-        let mut sequence = state.begin(total)?;
+        let mut sequence = state.begin(total, layout)?;
         let mut group = None;
         let mut changes = Vec::with_capacity(edits.len());
         for edit in edits {
@@ -281,8 +292,11 @@ impl Inner {
         let mut state = self.state();
         let file = open.file.id;
         let grown = self.grow(&mut state, seat, open);
-        if open.file.name.is_log() && state.seats[seat].dirty.wrote(stream, grown) {
-            self.bell.ring();
+        if open.file.name.is_log() {
+            let first = group.iter().map(Pending::sequence).min().unwrap_or(u64::MAX);
+            if state.seats[seat].dirty.wrote(file, stream, grown, first) {
+                self.bell.ring();
+            }
         }
         let changes = group.iter().flat_map(|pending| &pending.changes);
         for (change, &offset) in changes.zip(places) {

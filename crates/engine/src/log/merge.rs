@@ -30,9 +30,9 @@ use super::writer::{Open, Writer};
 use super::{Durability, FileId, Inner};
 
 /// How often the volume is asked for its room, and what was seen before is looked at again.
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// After a failure.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// Bytes read at a time. A disk that does something else in between needs some 6 ms to come back: a fifth
 /// of what it reads so much in.
 const READ_MAX: u64 = 4 << 20;
@@ -122,12 +122,12 @@ impl Inner {
     }
 
     /// Waits until something happens, or for some time.
-    async fn wait(&self, seen: u64, time: Duration) {
+    pub(super) async fn wait(&self, seen: u64, time: Duration) {
         select(self.bell.after(seen), self.clock.sleep(time)).await;
     }
 
     /// Waits for all of this time, or until the store is closed.
-    async fn pass(&self, time: Duration) {
+    pub(super) async fn pass(&self, time: Duration) {
         let mut over = self.clock.sleep(time);
         while !self.is_closing() {
             let seen = self.bell.rings();
@@ -220,17 +220,19 @@ impl Inner {
     /// Lets a file go whose live records are elsewhere, once what made the others dead is durable. One
     /// with damage stays, with what is left in it.
     pub(super) async fn release(&self, id: FileId, whole: bool) -> Result<()> {
-        let is_waiting = |state: &super::State| {
-            let killer = state.files[&id].killer;
-            self.options.durability != Durability::Always && killer >= state.durable
-        };
         loop {
-            if is_waiting(&self.state()) {
-                // What killed others meanwhile is durable then too.
-                self.sync_all().await?;
+            let (killer, layout) = {
+                let state = self.state();
+                let facts = &state.files[&id];
+                (facts.killer, facts.layout)
+            };
+            // What killed its records is of its partition, unless keys were dealt otherwise then.
+            let layout = Some(layout).filter(|of| of.partitions == self.options.partitions);
+            if self.options.durability != Durability::Always {
+                self.make_durable(killer, layout, id).await?;
             }
             let mut state = self.state();
-            if is_waiting(&state) {
+            if state.files[&id].killer != killer {
                 continue;
             }
             let facts = state.file_mut(id);

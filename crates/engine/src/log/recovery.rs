@@ -277,7 +277,6 @@ impl Inner {
             state.seal(id);
         }
         state.release_deletions();
-        state.durable = state.sequence;
         Ok(report)
     }
 

@@ -7,22 +7,28 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::StreamExt;
 use futures_util::future::join_all;
+use futures_util::lock::MutexGuard;
+use futures_util::stream::FuturesUnordered;
 use policy::purpose::{Io, Origin, Step};
 use volume::buf::PAGE;
 use volume::{Error, ErrorKind, Intent, IoBuf, Name, Object, Result};
 
 use super::file::{File, Role};
 use super::format::{self, HintHeader, Layout, Slot};
+use super::merge::LOOK;
 use super::state::Phase;
 use super::writer::{Open, Output, Writer};
-use super::{FileId, Inner, WRITE};
+use super::{FileId, Inner, Lease, WRITE};
 
 /// Hints must keep pace with the files, and nobody waits for one of them.
 const HINT: Io = Io::new(Origin::Merge { hunger_percent: 30 }, Step::Data);
 /// So many files may wait to be sealed; then those who write seal. Each holds its hint in memory.
-const WAITING_MAX: usize = 4;
-/// A lease is for this many files' bytes, and for as many files.
+const WAITING_MAX: usize = 16;
+/// Files that are sealed at the same time: each waits for the device three times, and others write there too.
+const SEALED_AT_ONCE: usize = 4;
+/// A lease is for this many files' bytes on each volume, and for as many files.
 const LEASE_FILES: u64 = 64;
 /// Ids of files fit the five bytes they have in names and in the index.
 const FILES: u64 = 1 << 40;
@@ -41,20 +47,15 @@ impl Inner {
     /// The open file is full.
     pub(super) async fn seal_open(&self, writer: &Writer, output: &mut Output) -> Result<()> {
         if let Some(open) = output.open.take() {
-            self.claim_stream(writer.stream);
             self.queue_sealing(writer.stream.seat, writer.stream.layout, open);
         }
-        if self.disks[writer.stream.seat].sealing.lock().len() > WAITING_MAX {
-            self.seal_waiting(writer.stream.seat).await?;
-        }
-        Ok(())
+        self.seal_many(writer.stream.seat).await
     }
 
     /// Nothing is written to the open file any more, because nobody knows what a call did to it.
     pub(super) fn abandon(&self, writer: &Writer, output: &mut Output) {
         if let Some(mut open) = output.open.take() {
             open.cut();
-            self.claim_stream(writer.stream);
             self.queue_sealing(writer.stream.seat, writer.stream.layout, open);
         }
     }
@@ -63,7 +64,9 @@ impl Inner {
     pub(super) fn queue_sealing(&self, seat: usize, layout: Layout, open: Open) {
         if open.records == 0 {
             self.state().retire(open.file.id);
+            self.let_in(seat);
         } else {
+            self.state().seats[seat].dirty.full(open.file.id);
             let sealing = Sealing {
                 covers: open.covers(),
                 is_durable: (open.synced >= open.covers()).into(),
@@ -77,61 +80,106 @@ impl Inner {
         self.bell.ring();
     }
 
+    /// Waits while too many files wait to be sealed, and seals some if nobody else does.
+    async fn seal_many(&self, seat: usize) -> Result<()> {
+        let disk = &self.disks[seat];
+        loop {
+            let seen = self.bell.rings();
+            if disk.sealing.lock().len() <= WAITING_MAX {
+                return Ok(());
+            }
+            match disk.sealer.try_lock() {
+                Some(_alone) => drop(self.seal_until(seat, WAITING_MAX).await?),
+                None => self.wait(seen, LOOK).await,
+            }
+        }
+    }
+
     /// Seals what waits; says whether there was anything.
     pub(super) async fn seal_waiting(&self, seat: usize) -> Result<bool> {
-        let disk = &self.disks[seat];
-        let _one_at_a_time = disk.sealer.lock().await;
-        let mut any = false;
+        let _alone = self.disks[seat].sealer.lock().await;
+        self.seal_until(seat, 0).await
+    }
+
+    /// Seals until no more than `left` wait; says whether there was anything. One at a time does.
+    async fn seal_until(&self, seat: usize, left: usize) -> Result<bool> {
+        let mut begun = Vec::new();
+        let mut under_way = FuturesUnordered::new();
+        let mut outcome = Ok(());
         loop {
-            let Some(next) = disk.sealing.lock().front().cloned() else { return Ok(any) };
-            match self.sync_sealing(seat, &next).await {
-                Ok(()) => {
-                    let death = self.state().file_mut(next.file.id).death.unwrap_or_default();
-                    let hint = HintHeader {
-                        covers: next.covers as u32,
-                        whole: true,
-                        layout: next.layout,
-                        records: next.records,
-                        death,
-                    };
-                    let hint_len = self.write_hint(seat, &next.file, &hint, &next.entries).await;
-                    let mut state = self.state();
-                    let id = next.file.id;
-                    let len = hint_len.unwrap_or_else(|error| {
-                        tracing::warn!(file = %next.file.what, %error, "no hint: it will be read");
-                        0
-                    });
-                    state.file_mut(id).hint_len = len;
-                    state.seats[seat].own += len;
-                    state.seal(id);
-                    disk.sealing.lock().pop_front();
-                }
-                Err(error) if error.kind() == ErrorKind::Poisoned => {
-                    tracing::warn!(file = %next.file.what, %error, "its records are copied elsewhere");
-                    let mut state = self.state();
-                    state.file_mut(next.file.id).phase = Phase::Doubtful;
-                    state.seats[seat].doubtful.push(next.file.id);
-                    disk.sealing.lock().pop_front();
-                }
-                Err(error) => return Err(error),
+            while under_way.len() < SEALED_AT_ONCE && outcome.is_ok() {
+                let next = {
+                    let sealing = self.disks[seat].sealing.lock();
+                    let is_new = |next: &&Arc<Sealing>| !begun.contains(&next.file.id);
+                    let waits = sealing.len() > left + under_way.len();
+                    sealing.iter().find(is_new).filter(|_| waits).cloned()
+                };
+                let Some(next) = next else { break };
+                begun.push(next.file.id);
+                under_way.push(async {
+                    self.seal_one(seat, next).await?;
+                    self.keep_lease().await
+                });
             }
-            any = true;
-            self.bell.ring();
-            self.keep_lease().await?;
+            match under_way.next().await {
+                Some(sealed) => outcome = outcome.and(sealed),
+                None => return outcome.map(|()| !begun.is_empty()),
+            }
         }
+    }
+
+    async fn seal_one(&self, seat: usize, next: Arc<Sealing>) -> Result<()> {
+        let id = next.file.id;
+        match self.sync_sealing(seat, &next).await {
+            Ok(()) => {
+                let death = self.state().file_mut(id).death.unwrap_or_default();
+                let hint = HintHeader {
+                    covers: next.covers as u32,
+                    whole: true,
+                    layout: next.layout,
+                    records: next.records,
+                    death,
+                };
+                let hint_len = self.write_hint(seat, &next.file, &hint, &next.entries).await;
+                let mut state = self.state();
+                let len = hint_len.unwrap_or_else(|error| {
+                    tracing::warn!(file = %next.file.what, %error, "no hint: it will be read");
+                    0
+                });
+                state.file_mut(id).hint_len = len;
+                state.seats[seat].own += len;
+                state.seal(id);
+            }
+            Err(error) if error.kind() == ErrorKind::Poisoned => {
+                tracing::warn!(file = %next.file.what, %error, "its records are copied elsewhere");
+                let mut state = self.state();
+                state.file_mut(id).phase = Phase::Doubtful;
+                state.seats[seat].doubtful.push(id);
+                state.seats[seat].dirty.forget(id);
+            }
+            Err(error) => return Err(error),
+        }
+        self.disks[seat].sealing.lock().retain(|sealing| sealing.file.id != id);
+        self.let_in(seat);
+        self.bell.ring();
+        Ok(())
     }
 
     async fn sync_sealing(&self, seat: usize, sealing: &Sealing) -> Result<()> {
         if !sealing.is_durable.load(Ordering::SeqCst) {
+            let claim = self.claim(seat, sealing.file.id, false);
             self.sync_object(seat, &*sealing.file.object, HINT).await?;
+            claim.end();
             sealing.is_durable.store(true, Ordering::SeqCst);
         }
         Ok(())
     }
 
-    /// Makes durable what waits to be sealed. Hints can wait.
-    async fn sync_waiting(&self, seat: usize) -> Result<()> {
-        let waiting: Vec<_> = self.disks[seat].sealing.lock().iter().cloned().collect();
+    /// Makes durable what waits to be sealed, of a partition or of all. Hints can wait.
+    async fn sync_waiting(&self, seat: usize, layout: Option<Layout>) -> Result<()> {
+        let is_of = |next: &&Arc<Sealing>| layout.is_none_or(|layout| next.layout == layout);
+        let waiting: Vec<_> =
+            self.disks[seat].sealing.lock().iter().filter(is_of).cloned().collect();
         let synced = join_all(waiting.iter().map(|next| self.sync_sealing(seat, next))).await;
         let outcome: Result<()> = synced.into_iter().collect();
         if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Poisoned) {
@@ -191,29 +239,36 @@ impl Inner {
 
     /// Makes everything durable that was answered.
     pub(super) async fn sync_all(&self) -> Result<()> {
-        let (writers, begun) = {
-            let state = self.state();
-            (state.writers.values().cloned().collect::<Vec<_>>(), state.sequence)
-        };
-        // What merges copy is durable before it counts.
-        let writers = writers.iter().filter(|writer| !writer.stream.copies);
-        let synced = join_all(writers.map(|writer| self.sync_writer(writer))).await;
-        let waiting = join_all((0..self.disks.len()).map(|seat| self.sync_waiting(seat))).await;
-        synced.into_iter().chain(waiting).collect::<Result<()>>()?;
-        let mut state = self.state();
-        let doubtful = state.files.values().find(|f| f.phase == Phase::Doubtful && f.live > 0);
-        if let Some(facts) = doubtful {
-            let what = &facts.handle.what;
-            let message =
-                format!("{what}: a sync failed: probe the volume, so that it is copied elsewhere");
-            return Err(Error::new(ErrorKind::Poisoned, message));
-        }
-        state.durable = state.durable.max(begun);
-        Ok(())
+        self.sync_partition(None).await?;
+        let state = self.state();
+        let doubtful = state.files.iter().find(|(_, f)| f.phase == Phase::Doubtful && f.live > 0);
+        let doubtful = doubtful.map(|(&id, _)| id);
+        drop(state);
+        doubtful.map_or(Ok(()), |id| Err(self.unsafe_error(id)))
     }
 
-    async fn sync_writer(&self, writer: &Writer) -> Result<()> {
-        self.write_back(writer, self.claim_stream(writer.stream)).await
+    /// Syncs all there is to sync of a partition, or of all.
+    pub(super) async fn sync_partition(&self, layout: Option<Layout>) -> Result<()> {
+        let writers: Vec<_> = self.state().writers.values().cloned().collect();
+        // What merges copy is durable before it counts.
+        let is_of = |writer: &&Arc<Writer>| {
+            let of = writer.stream.layout;
+            !writer.stream.copies && layout.is_none_or(|layout| layout == of)
+        };
+        let synced = writers.iter().filter(is_of).map(|writer| self.write_back(writer, false));
+        let synced = join_all(synced).await;
+        let seats = 0..self.disks.len();
+        let waiting = join_all(seats.map(|seat| self.sync_waiting(seat, layout))).await;
+        synced.into_iter().chain(waiting).collect()
+    }
+
+    /// That a sync of a file failed, and nobody copied elsewhere what it holds.
+    pub(super) fn unsafe_error(&self, file: FileId) -> Error {
+        let state = self.state();
+        let what = state.files.get(&file).map_or("a file", |facts| &facts.handle.what);
+        let message =
+            format!("{what}: a sync failed: probe the volume, so that it is copied elsewhere");
+        Error::new(ErrorKind::Poisoned, message)
     }
 
     /// Seals all files, open ones too, and ends the leases where they are.
@@ -226,7 +281,7 @@ impl Inner {
         let mut outcome = Ok(());
         for writer in writers {
             if !writer.stream.copies {
-                outcome = outcome.and(self.sync_writer(&writer).await);
+                outcome = outcome.and(self.write_back(&writer, false).await);
             }
             let mut output = writer.output.lock().await;
             self.abandon(&writer, &mut output);
@@ -239,7 +294,7 @@ impl Inner {
             let state = self.state();
             (state.sequence, state.next_file)
         };
-        self.write_lease(|_| Some((sequence, file))).await
+        self.write_lease(self.lease.lock().await, |_| Some((sequence, file))).await
     }
 
     /// Renews the lease if half of it is used.
@@ -247,26 +302,40 @@ impl Inner {
         let is_low = {
             let state = self.state();
             state.sequence_end - state.sequence < self.lease_bytes() / 2
-                || state.file_end - state.next_file < LEASE_FILES / 2
+                || state.file_end - state.next_file < self.lease_files() / 2
         };
         if is_low { self.renew_lease().await } else { Ok(()) }
     }
 
-    /// Durably takes more sequences and ids of files.
+    /// Durably takes more sequences and ids of files, once for all who ask for it at the same time.
     pub(super) async fn renew_lease(&self) -> Result<()> {
-        self.write_lease(|state| {
+        let ends = |state: &super::State| (state.sequence_end, state.file_end);
+        let known = ends(&self.state());
+        let lease = self.lease.lock().await;
+        if ends(&self.state()) != known {
+            return Ok(());
+        }
+        self.write_lease(lease, |state| {
             let sequence = state.sequence.checked_add(self.lease_bytes())?;
-            Some((sequence, state.next_file.checked_add(LEASE_FILES).filter(|&end| end < FILES)?))
+            let file = state.next_file.checked_add(self.lease_files());
+            Some((sequence, file.filter(|&end| end < FILES)?))
         })
         .await
     }
 
-    fn lease_bytes(&self) -> u64 {
-        LEASE_FILES * self.options.file_bytes
+    fn lease_files(&self) -> u64 {
+        LEASE_FILES * self.disks.len() as u64
     }
 
-    async fn write_lease(&self, ends: impl Fn(&super::State) -> Option<(u64, u64)>) -> Result<()> {
-        let mut lease = self.lease.lock().await;
+    fn lease_bytes(&self) -> u64 {
+        self.lease_files() * self.options.file_bytes
+    }
+
+    async fn write_lease(
+        &self,
+        mut lease: MutexGuard<'_, Lease>,
+        ends: impl Fn(&super::State) -> Option<(u64, u64)>,
+    ) -> Result<()> {
         let (sequence_end, file_end) = ends(&self.state()).ok_or_else(|| {
             let message = "the log store has used up its sequences or files: copy it to a new one";
             Error::new(ErrorKind::Invalid, message)
@@ -279,9 +348,9 @@ impl Inner {
             file_end,
             volumes: self.disks.len() as u16,
         };
-        for seat in 0..self.disks.len() {
-            self.write_slot(seat, &slot).await?;
-        }
+        let written =
+            join_all((0..self.disks.len()).map(|seat| self.write_slot(seat, &slot))).await;
+        written.into_iter().collect::<Result<()>>()?;
         let mut state = self.state();
         state.sequence_end = sequence_end;
         state.file_end = file_end;

@@ -6,7 +6,7 @@
 //! they come to count. So a deletion is remembered as long as a put with a smaller sequence is
 //! under way.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use policy::merge::{Death, Fill, Group, Groups, Life, Merges, Placed, PutLimits, Sealed, Written};
@@ -190,9 +190,8 @@ pub(super) struct State {
     pub(super) sequence_end: u64,
     pub(super) next_file: u64,
     pub(super) file_end: u64,
-    under_way: BTreeSet<u64>,
-    /// What has a smaller sequence and counts is durable.
-    pub(super) durable: u64,
+    /// Sequences, and the partitions they are of.
+    under_way: BTreeMap<u64, Layout>,
     /// A file died whole, and nobody was told yet.
     pub(super) any_died: bool,
     /// Deletions that are remembered, oldest first.
@@ -210,19 +209,18 @@ impl State {
             sequence_end: 0,
             next_file: 0,
             file_end: 0,
-            under_way: BTreeSet::new(),
-            durable: 0,
+            under_way: BTreeMap::new(),
             any_died: false,
             graves: VecDeque::new(),
         }
     }
 
-    /// Gives a sequence to a record of `len` bytes; none if a lease has to be renewed first.
-    pub(super) fn begin(&mut self, len: u64) -> Option<u64> {
+    /// Gives a sequence to records of `len` bytes for a partition; none if a lease has to be renewed first.
+    pub(super) fn begin(&mut self, len: u64, layout: Layout) -> Option<u64> {
         let sequence = self.sequence;
         let next = sequence.checked_add(len).filter(|&next| next <= self.sequence_end)?;
         self.sequence = next;
-        self.under_way.insert(sequence);
+        self.under_way.insert(sequence, layout);
         Some(sequence)
     }
 
@@ -231,7 +229,7 @@ impl State {
         for sequence in sequences {
             self.under_way.remove(&sequence);
         }
-        let first = self.under_way.first().copied().unwrap_or(u64::MAX);
+        let first = self.first_under_way();
         while self.graves.front().is_some_and(|(sequence, _)| *sequence < first) {
             let Some((sequence, key)) = self.graves.pop_front() else { break };
             if self.index.get(&key).is_some_and(|p| p.is_deleted() && p.sequence == sequence) {
@@ -242,7 +240,12 @@ impl State {
 
     /// The smallest sequence that is under way.
     pub(super) fn first_under_way(&self) -> u64 {
-        self.under_way.first().copied().unwrap_or(u64::MAX)
+        self.under_way.keys().next().copied().unwrap_or(u64::MAX)
+    }
+
+    /// Whether something of these partitions is under way that has at most this sequence.
+    pub(super) fn is_under_way(&self, upto: u64, is_of: impl Fn(Layout) -> bool) -> bool {
+        self.under_way.range(..=upto).any(|(_, layout)| is_of(*layout))
     }
 
     /// Where a put of `key` goes.
@@ -314,6 +317,7 @@ impl State {
         let facts = self.files.get_mut(&id).expect("it is sealed by whoever wrote it");
         facts.phase = Phase::Sealed;
         let (seat, sealed) = (facts.seat, facts.sealed(id));
+        self.seats[seat].dirty.forget(id);
         self.seats[seat].merges.sealed(sealed);
     }
 
@@ -323,6 +327,7 @@ impl State {
         assert_eq!(facts.live, 0, "{id:?} is retired with live records");
         let Facts { seat, layout, handle, sequence_min, len, hint_len, .. } = facts;
         let len = len + hint_len;
+        self.seats[seat].dirty.forget(id);
         self.seats[seat].merges.merged(id);
         self.seats[seat].dying.push(Dying { handle, layout, sequence_min, len });
     }

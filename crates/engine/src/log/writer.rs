@@ -3,9 +3,10 @@
 //! ```text
 //!   put ─▶ queue ─▶ the first who gets hold of the file writes for all ─▶ they count ─▶ answers
 //! ```
-//! Writes are whole pages. The last page of a group is padded with zeros; if the group was small and the
-//! page was not synced, it is written again with the next group. After a sync the next record begins on a
-//! new page: a byte that was synced is never written again, so no crash can take it.
+//! Writes to a device are whole pages. The last page of a group is padded with zeros; if the group was small
+//! and the page was not synced, it is written again with the next group. Writes to the page cache are what they
+//! are. After a sync the next record begins on a new page: a byte that was synced is never written again, so no
+//! crash can take it.
 //!
 //! Futures may be dropped at every wait. Whoever finds that a write was begun and not seen to its end
 //! leaves the file alone, since that write may still arrive, and writes the group to a new one.
@@ -144,7 +145,7 @@ pub(super) struct Open {
     pub(super) file: Arc<File>,
     /// From `start` on, up to the last record.
     buffer: IoBufMut,
-    /// A multiple of pages.
+    /// A multiple of pages, but in the page cache.
     start: u64,
     /// Behind the last record that was written, and the last that was synced.
     pub(super) written: u64,
@@ -152,6 +153,8 @@ pub(super) struct Open {
     /// What its hint will say: of all that was put into the buffer.
     pub(super) entries: Vec<u8>,
     pub(super) records: u32,
+    /// Behind the last of them; the next begins there or on a page behind it.
+    records_end: u64,
     /// What it was when all in it counted: where to go back to if a group cannot be written.
     mark: Mark,
 }
@@ -162,6 +165,7 @@ struct Mark {
     start: u64,
     entries: usize,
     records: u32,
+    records_end: u64,
 }
 
 impl Writer {
@@ -207,7 +211,14 @@ impl Open {
             synced: 0,
             entries: Vec::new(),
             records: 0,
-            mark: Mark { buffer: HEADER_LEN, start: 0, entries: 0, records: 0 },
+            records_end: HEADER_LEN as u64,
+            mark: Mark {
+                buffer: HEADER_LEN,
+                start: 0,
+                entries: 0,
+                records: 0,
+                records_end: HEADER_LEN as u64,
+            },
         }
     }
 
@@ -236,8 +247,9 @@ impl Open {
 
     /// All that was put into it counts: from here on [`Open::undo`] and [`Open::cut`] take back.
     pub(super) fn counts(&mut self) {
+        let Self { start, records, records_end, .. } = *self;
         let (buffer, entries) = (self.buffer.len(), self.entries.len());
-        self.mark = Mark { buffer, start: self.start, entries, records: self.records };
+        self.mark = Mark { buffer, start, entries, records, records_end };
     }
 
     /// Appends a record to the buffer; gives its offset.
@@ -251,6 +263,7 @@ impl Open {
         let entry = Entry { sequence: head.sequence, offset, len, kind: head.kind, key };
         encode_entry(&entry, &mut self.entries);
         self.records += 1;
+        self.records_end = self.end();
         offset
     }
 
@@ -262,15 +275,17 @@ impl Open {
             return Ok(());
         }
         let len = self.buffer.len();
+        // Into the page cache goes what is new and nothing twice: all of it is written, and paid for, when it
+        // is synced.
+        let is_log = self.file.name.is_log();
+        let padded = if is_log { len } else { len.next_multiple_of(PAGE) };
         let mut pages = std::mem::replace(&mut self.buffer, IoBufMut::with_capacity(0));
-        pages.extend_from_slice(&[0; PAGE][..len.next_multiple_of(PAGE) - len]);
+        pages.extend_from_slice(&[0; PAGE][..padded - len]);
         let pages = pages.freeze();
         let written = self.file.object.write_at(self.start, pages.clone(), io).await;
         let until = if written.is_ok() { len } else { self.mark.buffer };
-        let padded = len.next_multiple_of(PAGE);
-        // To write the last page again costs a spinning disk a turn, and to leave it as it is some room. In
-        // the page cache it costs nothing.
-        let is_closed = !self.file.name.is_log() && padded - len <= len / PADDING_SHARE;
+        // To write the last page again costs a spinning disk a turn, and to leave it as it is some room.
+        let is_closed = is_log || padded - len <= len / PADDING_SHARE;
         let keep = match &written {
             Ok(()) if is_closed => len,
             Ok(()) => len - len % PAGE,
@@ -316,11 +331,12 @@ impl Open {
     pub(super) fn cut(&mut self) {
         self.entries.truncate(self.mark.entries);
         self.records = self.mark.records;
+        self.records_end = self.mark.records_end;
     }
 
-    /// Behind the last record that counts.
+    /// Behind the last record that counts. In the page cache nothing is written behind it.
     pub(super) fn covers(&self) -> u64 {
-        self.mark.start + self.mark.buffer as u64
+        self.mark.records_end
     }
 
     /// Makes `range` of what was written the buffer again.

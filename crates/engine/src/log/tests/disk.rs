@@ -152,6 +152,8 @@ impl Source {
 struct Played {
     /// MB/s, fill by fill of the disk.
     pace: Vec<f64>,
+    /// When each put was answered, in seconds.
+    answered: Vec<f64>,
     figures: Figures,
     /// Over the second half of what was put.
     amplification: f64,
@@ -219,12 +221,14 @@ fn play(shape: &Shape) -> Played {
         fill.len() as f64 * shape.record() as f64 / 1e6 / secs
     });
     let pace = pace.collect();
+    let answered = answered.iter().map(|at| at.since(began).as_secs_f64()).collect();
     let figures = store.figures();
     let (counts, before) = (figures.volumes[0].counts, before.get());
     let meter = disk.meter();
     let since = |of: fn(&Counts) -> u64| (of(&counts) - of(&before)) as f64;
     Played {
         pace,
+        answered,
         amplification: 1.0 + since(|c| c.copied_bytes) / since(|c| c.put_bytes),
         whole: since(|c| c.died_whole) / (since(|c| c.died_whole) + since(|c| c.merged)),
         peak: peak.get(),
@@ -277,6 +281,27 @@ fn most_of_a_disk_reaches_those_who_put() {
     let is_right = |&rate: &f64| rate > 95.0 && rate >= 0.85 * played.pace[0];
     assert!(played.pace.iter().all(is_right), "{}", played.account());
     assert_eq!(played.amplification, 1.0);
+}
+
+/// Files that were full and waited for their sync were not counted once: puts filled five of them at the speed of
+/// memory, and then nobody was answered until one was on the disk.
+#[test]
+fn puts_are_answered_as_evenly_as_the_disk_writes() {
+    let mut shape = Shape::new(0.6);
+    (shape.capacity, shape.options.file_bytes, shape.clients) = (512 * MIB, 16 * MIB, 64);
+    let played = play(&shape);
+    // While the disk writes half a file's worth, a put waits for no more than a piece and what seals a file.
+    let window = 8e6 / 135e6;
+    let mut longest = 0f64;
+    let mut from = 0.0;
+    for &at in &played.answered {
+        longest = longest.max(at - from);
+        from = at;
+    }
+    assert!(longest < window, "nobody was answered for {longest:.3} s; {}", played.account());
+    let first = played.answered.iter().take_while(|at| **at < window).count() as f64;
+    let ahead = first * shape.record() as f64 - 8e6;
+    assert!(ahead < 9e6, "{ahead} bytes were answered before the disk had them");
 }
 
 /// Answers that are durable cost a turn for each group, and groups are as large as those who wait are many.
