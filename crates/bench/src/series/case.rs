@@ -6,7 +6,7 @@ use engine::log::{Durability, Options};
 use policy::contract::catalogue;
 use policy::contract::spec::{Bought, SpecError};
 use policy::contract::{Contract, Latency};
-use policy::merge::{Device, Rule};
+use policy::merge::{Device, Rule, Triggers};
 
 use super::Load;
 use crate::compare;
@@ -63,6 +63,8 @@ pub struct Scheme {
     pub groups: u8,
     /// With a target at which its fill peaks where that of this rule does with its own.
     pub at_peak_of: Option<Rule>,
+    /// [`Rule::Static`] with this part of a file dead for its merge, or as Bitcask comes.
+    pub dead_percent: Option<u8>,
 }
 
 /// A shape under some rules.
@@ -86,21 +88,57 @@ impl Scheme {
     /// A rule as it is; [`Rule::DeathTime`] with so many groups.
     #[must_use]
     pub const fn new(rule: Rule, groups: u8) -> Self {
-        Self { rule, groups, at_peak_of: None }
+        Self { rule, groups, at_peak_of: None, dead_percent: None }
     }
 
     /// The greedy rule where the fill peaks as high as under `rule`.
     #[must_use]
     pub const fn greedy_at_peak_of(rule: Rule) -> Self {
-        Self { rule: Rule::Greedy, groups: 1, at_peak_of: Some(rule) }
+        Self { at_peak_of: Some(rule), ..Self::new(Rule::Greedy, 1) }
+    }
+
+    /// Fixed triggers as somebody sets them who knows the load: a file is merged when so much of it is dead,
+    /// whatever its size.
+    #[must_use]
+    pub const fn static_at(dead_percent: u8) -> Self {
+        let bitcask = Self::new(Rule::Static, 1);
+        Self { dead_percent: Some(dead_percent), ..bitcask }
+    }
+
+    /// When [`Rule::Static`] merges, with Bitcask's byte figures divided by as much as the store is smaller than
+    /// the paper's.
+    fn triggers(&self, capacity: u64) -> Triggers {
+        let bitcask = Triggers::default();
+        let scaled = |bytes: u64| (bytes as f64 * capacity as f64 / PAPER_CAPACITY) as u64;
+        match self.dead_percent {
+            None => Triggers {
+                trigger_bytes: scaled(bitcask.trigger_bytes),
+                bytes: scaled(bitcask.bytes),
+                small: scaled(bitcask.small),
+                ..bitcask
+            },
+            Some(percent) => {
+                let share = f64::from(percent) / 100.0;
+                let never = u64::MAX;
+                Triggers {
+                    trigger_share: share,
+                    share,
+                    trigger_bytes: never,
+                    bytes: never,
+                    small: 0,
+                }
+            }
+        }
     }
 
     /// For people.
     #[must_use]
     pub fn name(&self) -> String {
-        match self.at_peak_of {
-            None => self.rule.name().into(),
-            Some(other) => format!("{} at the peak of {}", self.rule.name(), other.name()),
+        let rule = self.rule.name();
+        match (self.at_peak_of, self.dead_percent) {
+            (Some(other), _) => format!("{rule} at the peak of {}", other.name()),
+            (None, Some(percent)) => format!("{rule} at {percent} %"),
+            (None, None) => rule.into(),
         }
     }
 }
@@ -161,6 +199,7 @@ impl Shape {
         options.quota = self.capacity;
         options.live = self.live;
         options.rule = scheme.rule;
+        options.triggers = scheme.triggers(self.capacity);
         options.target = target;
         options.groups = scheme.groups;
         options.device = device;
@@ -216,6 +255,18 @@ pub(super) mod tests {
         let (whole, part) = (whole.disk.expect("a disk"), part.disk.expect("a disk"));
         assert_eq!((part.seek_full, part.rpm), (whole.seek_full / 64, whole.rpm * 64));
         assert_eq!(part.transfer_per_sec, whole.transfer_per_sec);
+    }
+
+    #[test]
+    fn fixed_triggers_are_bitcasks_scaled_with_the_disk_or_what_somebody_set() {
+        let bitcask = Scheme::new(Rule::Static, 1).triggers(PAPER_CAPACITY as u64);
+        assert_eq!(bitcask, Triggers::default());
+        let tenth = Scheme::new(Rule::Static, 1).triggers(PAPER_CAPACITY as u64 / 10);
+        assert_eq!((tenth.trigger_share, tenth.small), (bitcask.trigger_share, MIB));
+        let set = Scheme::static_at(90);
+        let triggers = set.triggers(MIB);
+        assert!(triggers.start(90, 100) && !triggers.take(89, 100));
+        assert_eq!(set.name(), "static at 90 %");
     }
 
     #[test]

@@ -138,13 +138,14 @@ impl Measured {
         windows.filter_map(|at| of(self.samples.get(at..=at + ticks)?)).collect()
     }
 
-    /// The slowest scaled minute beside the first, which begins with an empty disk.
+    /// The slowest scaled minute beside the first, which begins with an empty disk. Zero where nothing was
+    /// answered in the first: that is the slowest then, and nothing to measure others by.
     #[must_use]
     pub fn flatness(&self) -> f64 {
         let minutes = self.minutes();
         let rates = minutes.iter().map(|(_, rate)| *rate);
-        let first = minutes.first().map_or(f64::NAN, |(_, rate)| *rate);
-        rates.fold(f64::NAN, f64::min) / first
+        let Some((_, first)) = minutes.first() else { return f64::NAN };
+        if *first == 0.0 { 0.0 } else { rates.fold(f64::NAN, f64::min) / first }
     }
 
     /// How often all disks were filled since the target was reached, or since the end of the first filling
@@ -230,6 +231,15 @@ mod tests {
         assert!((minutes[4].0 - 1.0).abs() < 1e-9, "a filling was put before");
         assert!((run.flatness() - 0.5).abs() < 1e-9);
         assert!((run.fills_after_first() - 0.25).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_store_that_answers_nothing_in_the_first_minute_is_not_flat() {
+        let mut run = run();
+        for sample in &mut run.samples[..=Measured::TICKS as usize] {
+            sample.answered = 0;
+        }
+        assert_eq!(run.flatness(), 0.0);
     }
 
     #[test]

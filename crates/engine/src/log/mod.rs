@@ -54,7 +54,7 @@ use bytes::Bytes;
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::{Mutex, MutexGuard};
 pub use policy::merge::FileId;
-use policy::merge::{Device, PutLimits, Room, Rule};
+use policy::merge::{Device, PutLimits, Room, Rule, Triggers};
 use policy::purpose::{Io, Origin, Step};
 use policy::units::MIB;
 use volume::{Clock, Error, ErrorKind, IoBuf, Object, Result, Volume};
@@ -107,6 +107,8 @@ pub struct Options {
     pub live: f64,
     /// By what rule files are merged; default by expected death.
     pub rule: Rule,
+    /// When [`Rule::Static`] merges; default as Bitcask comes.
+    pub triggers: Triggers,
     /// Up to this fill only dead files are removed: U_m; default 0.8.
     pub target: f64,
     /// From this fill on puts wait: U_l; default 0.95 of what they may use.
@@ -143,6 +145,7 @@ impl Options {
             quota: u64::MAX,
             live: 0.5,
             rule: Rule::default(),
+            triggers: Triggers::default(),
             target: 0.8,
             delay_from: 0.95,
             delay_max: Duration::from_secs(1),

@@ -216,6 +216,7 @@ fn seat(options: &Options, disk: &Disk, space: Space, partitions: u64) -> Result
     options.check_room(&disk.label, capacity, partitions)?;
     let mut settings = Settings::new(options.rule, options.file_bytes);
     settings.target = options.target;
+    settings.triggers = options.triggers;
     settings.reserve = options.limits(partitions).reserve;
     settings.wait = options.delay_from.max(options.target);
     let groups = options.groups_used();
