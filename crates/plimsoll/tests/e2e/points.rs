@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::place::{Place, Server, settings};
 
 /// How many times it dies, unless `PLIMSOLL_ROUNDS` says.
-const ROUNDS: u64 = 12;
+const ROUNDS: u64 = 8;
 /// One round in so many ends with SIGTERM.
 const TERM_ONE_IN: u64 = 4;
 const WRITERS: u64 = 4;
