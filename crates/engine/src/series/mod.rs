@@ -9,6 +9,7 @@
 pub mod aggregate;
 mod batch;
 mod block;
+mod lookup;
 mod memory;
 mod select;
 pub mod store;

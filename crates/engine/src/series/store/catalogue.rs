@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
-use super::index::{Lookup, Posting, Symbols, difference, intersection, union};
+use super::index::{Posting, Symbols};
 use crate::series::batch::{Strings, shape_fields};
+use crate::series::lookup::Lookup;
 use crate::series::memory::no_database;
-use crate::series::{Info, Kind, Predicate, Reason, Result, Selector, SeriesId, Test};
+use crate::series::{Kind, Reason, Result, Selector, SeriesId};
 
 /// How many sources share a record of the catalogue.
 pub(super) const PAGE: u32 = 1024;
@@ -38,6 +39,8 @@ pub(super) struct Catalogue {
     pub(super) shapes: Vec<Shape>,
     pub(super) sets: Vec<Arc<[u16]>>,
     set_ids: HashMap<Arc<[u16]>, u32>,
+    /// Bytes of the lists of sources, without which they would have to be looked at for it.
+    posting_bytes: usize,
     /// How many series there are.
     pub(super) series: u64,
     pub(super) dirty_measurements: BTreeSet<u32>,
@@ -69,7 +72,7 @@ pub(super) struct Measurement {
     pub(super) fields: Vec<(Arc<str>, Kind)>,
     field_ids: HashMap<Arc<str>, u16>,
     shape_ids: HashMap<Box<[u8]>, u32>,
-    all: Option<Posting>,
+    pub(super) all: Option<Posting>,
     /// The pairs of each tag.
     tags: BTreeMap<u32, Vec<u32>>,
 }
@@ -329,7 +332,7 @@ impl Catalogue {
             let (key, value) = (self.symbols.intern(tag)?, self.symbols.intern(strings.next()?)?);
             match self.find_pair(measurement, key, value) {
                 Some(pair) => {
-                    self.pairs[pair as usize].sources.push(source);
+                    self.posting_bytes += self.pairs[pair as usize].sources.push(source);
                     pairs.push(pair);
                 }
                 None => {
@@ -362,7 +365,7 @@ impl Catalogue {
         self.source_lookup = lookup;
         let of = self.measurements.get_mut(&measurement)?;
         match &mut of.all {
-            Some(all) => all.push(source),
+            Some(all) => self.posting_bytes += all.push(source),
             none => *none = Some(Posting::One(source)),
         }
         self.dirty_pages.insert(source / PAGE);
@@ -421,74 +424,40 @@ impl Catalogue {
         gone
     }
 
-    /// The measurements a selector may want, with the sources it wants of each.
-    pub(super) fn select(&self, selector: &Selector) -> Result<Vec<(u32, Vec<u32>)>> {
-        let database = self
-            .databases
-            .get(&selector.database)
-            .ok_or_else(|| no_database(&selector.database))?;
-        let mut selected = Vec::new();
-        let mut add = |id: u32, of: &Measurement| {
-            let Some(all) = &of.all else { return };
-            let mut sources = Vec::new();
-            all.collect(&mut sources);
-            let wanted = self.holding(of, id, &selector.tags, &sources);
-            if !wanted.is_empty() {
-                selected.push((id, wanted));
-            }
-        };
-        if let Some(Test::Is(name)) = &selector.measurement {
-            if let Some(&id) = self.by_name.get(&(database.id, name.as_str().into())) {
-                add(id, &self.measurements[&id]);
-            }
-            return Ok(selected);
-        }
-        for (&id, of) in &self.measurements {
-            if of.database == database.id && selector.wants_measurement(&of.name) {
-                add(id, of);
-            }
-        }
-        Ok(selected)
+    /// A measurement of a database.
+    pub(super) fn find_measurement(&self, database: u32, name: &str) -> Option<u32> {
+        self.by_name.get(&(database, name.into())).copied()
     }
 
-    /// Those of `all` sources of a measurement for which a predicate holds.
-    fn holding(&self, of: &Measurement, id: u32, predicate: &Predicate, all: &[u32]) -> Vec<u32> {
-        match predicate {
-            Predicate::All => all.to_vec(),
-            Predicate::And(parts) => parts.iter().fold(all.to_vec(), |left, part| {
-                if left.is_empty() {
-                    left
-                } else {
-                    intersection(&left, &self.holding(of, id, part, all))
-                }
-            }),
-            Predicate::Or(parts) => parts
-                .iter()
-                .fold(Vec::new(), |found, part| union(found, self.holding(of, id, part, all))),
-            Predicate::Not(part) => difference(all, &self.holding(of, id, part, all)),
-            Predicate::Tag(key, test) => {
-                let key = self.symbols.find(key);
-                let pairs = key.and_then(|key| of.tags.get(&key)).map_or(&[][..], Vec::as_slice);
-                // Sources without the tag have an empty one: if that passes, those that fail are taken away.
-                let missing = test.passes("");
-                let mut found = Vec::new();
-                if let (Test::Is(value), false, Some(key)) = (test, missing, key) {
-                    let value = self.symbols.find(value);
-                    if let Some(pair) = value.and_then(|value| self.find_pair(id, key, value)) {
-                        self.pairs[pair as usize].sources.collect(&mut found);
-                    }
-                    return found;
-                }
-                for &pair in pairs {
-                    let pair = &self.pairs[pair as usize];
-                    if test.passes(self.symbols.text(pair.value)) != missing {
-                        pair.sources.collect(&mut found);
-                    }
-                }
-                found.sort_unstable();
-                if missing { difference(all, &found) } else { found }
-            }
-        }
+    /// The sources of a measurement with this tag, if there are some.
+    pub(super) fn pair_of(&self, measurement: u32, key: &str, value: &str) -> Option<&Posting> {
+        let (key, value) = (self.symbols.find(key)?, self.symbols.find(value)?);
+        self.find_pair(measurement, key, value).map(|pair| self.sources_of(pair))
+    }
+
+    /// Up to `max` pairs of a tag of a measurement, from the one `at` this place on: a place stays a pair's.
+    pub(super) fn pairs_of(&self, measurement: u32, key: &str, at: usize, max: usize) -> &[u32] {
+        let of = self.measurements.get(&measurement);
+        let pairs = of.zip(self.symbols.find(key)).and_then(|(of, key)| of.tags.get(&key));
+        let pairs = pairs.map_or(&[][..], |pairs| &pairs[at.min(pairs.len())..]);
+        &pairs[..max.min(pairs.len())]
+    }
+
+    /// The keys of tags of a measurement's sources.
+    pub(super) fn keys_of(&self, measurement: u32) -> Vec<String> {
+        let of = self.measurements.get(&measurement);
+        let keys = of.into_iter().flat_map(|of| of.tags.keys());
+        keys.map(|&key| self.symbols.text(key).to_string()).collect()
+    }
+
+    /// The value of a pair.
+    pub(super) fn value_of(&self, pair: u32) -> &str {
+        self.symbols.text(self.pairs[pair as usize].value)
+    }
+
+    /// The sources of a pair.
+    pub(super) fn sources_of(&self, pair: u32) -> &Posting {
+        &self.pairs[pair as usize].sources
     }
 
     /// The fields of a source that are wanted.
@@ -501,82 +470,6 @@ impl Catalogue {
         let set = &self.sets[self.sources[source as usize].set as usize];
         let wants = |field: &u16| selector.wants_field(&of.fields[usize::from(*field)].0);
         set.iter().copied().filter(wants).collect()
-    }
-
-    /// What is told about series.
-    pub(super) fn find(
-        &self,
-        selector: &Selector,
-        after: Option<SeriesId>,
-        limit: usize,
-    ) -> Result<Vec<Info>> {
-        let mut sources: Vec<(u32, u32)> = Vec::new();
-        for (measurement, wanted) in self.select(selector)? {
-            sources.extend(wanted.into_iter().map(|source| (source, measurement)));
-        }
-        sources.sort_unstable();
-        let mut found = Vec::new();
-        for (source, measurement) in sources {
-            if after.is_some_and(|after| source < source_of(after)) {
-                continue;
-            }
-            let of = &self.measurements[&measurement];
-            let mut tags: Option<Vec<(Arc<str>, Arc<str>)>> = None;
-            for field in self.wanted_fields(selector, of, source) {
-                let id = series_id(source, field);
-                if after.is_some_and(|after| id <= after) {
-                    continue;
-                }
-                if found.len() >= limit {
-                    return Ok(found);
-                }
-                let tags = tags.get_or_insert_with(|| {
-                    let key = self.source_key(source);
-                    key.map_or_else(Vec::new, |(_, tags)| {
-                        tags.map(|(key, value)| (key.into(), value.into())).collect()
-                    })
-                });
-                let (name, kind) = &of.fields[usize::from(field)];
-                found.push(Info {
-                    id,
-                    measurement: Arc::clone(&of.name),
-                    tags: tags.clone(),
-                    field: Arc::clone(name),
-                    kind: *kind,
-                });
-            }
-        }
-        Ok(found)
-    }
-
-    /// Asks for metadata of the sources selected that have a wanted field.
-    pub(super) fn names(
-        &self,
-        selector: &Selector,
-        mut name: impl FnMut(&Measurement, u32, &mut BTreeSet<String>),
-    ) -> Result<Vec<String>> {
-        let mut names = BTreeSet::new();
-        for (measurement, sources) in self.select(selector)? {
-            let of = &self.measurements[&measurement];
-            for source in sources {
-                if selector.field.is_none() || !self.wanted_fields(selector, of, source).is_empty()
-                {
-                    name(of, source, &mut names);
-                }
-            }
-        }
-        Ok(names.into_iter().collect())
-    }
-
-    pub(super) fn cardinality(&self, selector: &Selector) -> Result<u64> {
-        let mut count = 0;
-        for (measurement, sources) in self.select(selector)? {
-            let of = &self.measurements[&measurement];
-            for source in sources {
-                count += self.wanted_fields(selector, of, source).len() as u64;
-            }
-        }
-        Ok(count)
     }
 
     pub(super) fn fields(&self, database: &str, measurement: &str) -> Result<Vec<(String, Kind)>> {
@@ -593,22 +486,15 @@ impl Catalogue {
 
     /// What it takes in memory, in bytes: what grows with the number of sources.
     pub(super) fn memory(&self) -> usize {
-        let postings: usize = self.pairs.iter().map(|pair| pair.sources.memory()).sum();
-        let lists: usize = self
-            .measurements
-            .values()
-            .map(|of| {
-                let all = of.all.as_ref().map_or(0, Posting::memory);
-                all + of.tags.values().map(|pairs| pairs.capacity() * 4 + 48).sum::<usize>()
-            })
-            .sum();
+        let tags = self.measurements.values().flat_map(|of| of.tags.values());
+        let lists: usize = tags.map(|pairs| pairs.capacity() * 4 + 48).sum();
         self.symbols.memory()
             + self.pairs.capacity() * size_of::<Pair>()
             + self.pair_lookup.memory()
             + self.keys.capacity() * 4
             + self.sources.capacity() * size_of::<Source>()
             + self.source_lookup.memory()
-            + postings
+            + self.posting_bytes
             + lists
     }
 }

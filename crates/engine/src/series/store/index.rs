@@ -1,60 +1,8 @@
-//! The small parts of the catalogue: strings, lookups by hash, and lists of sources.
+//! The small parts of the catalogue: strings and lists of sources.
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A hash table of numbers whose keys are elsewhere: 4 bytes a place, at most three quarters of them taken.
-#[derive(Debug, Default)]
-pub(super) struct Lookup {
-    places: Vec<u32>,
-    len: usize,
-}
-
-const FREE: u32 = u32::MAX;
-
-impl Lookup {
-    /// The number with this hash that `is` the wanted one.
-    pub(super) fn get(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
-        if self.places.is_empty() {
-            return None;
-        }
-        let mask = self.places.len() - 1;
-        let mut at = hash as usize & mask;
-        loop {
-            match self.places[at] {
-                FREE => return None,
-                number if is(number) => return Some(number),
-                _ => at = (at + 1) & mask,
-            }
-        }
-    }
-
-    /// Adds a number that is not there; `hash` gives that of any number.
-    pub(super) fn insert(&mut self, number: u32, mut hash: impl FnMut(u32) -> u64) {
-        if (self.len + 1) * 4 > self.places.len() * 3 {
-            let grown = vec![FREE; (self.places.len() * 2).max(16)];
-            let old = std::mem::replace(&mut self.places, grown);
-            for number in old.into_iter().filter(|&number| number != FREE) {
-                self.place(number, hash(number));
-            }
-        }
-        self.place(number, hash(number));
-        self.len += 1;
-    }
-
-    fn place(&mut self, number: u32, hash: u64) {
-        let mask = self.places.len() - 1;
-        let mut at = hash as usize & mask;
-        while self.places[at] != FREE {
-            at = (at + 1) & mask;
-        }
-        self.places[at] = number;
-    }
-
-    /// Bytes it takes.
-    pub(super) fn memory(&self) -> usize {
-        self.places.capacity() * 4
-    }
-}
+use crate::series::lookup::Lookup;
 
 /// Strings that are kept once, by number.
 #[derive(Debug, Default)]
@@ -110,6 +58,13 @@ pub(super) enum Posting {
     Many(Box<Many>),
 }
 
+/// How far a walk over sources came.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
+    at: usize,
+    source: u32,
+}
+
 #[derive(Debug)]
 pub(super) struct Many {
     last: u32,
@@ -117,8 +72,15 @@ pub(super) struct Many {
 }
 
 impl Posting {
-    /// Adds a source. Ids ascend, but where a log failed and a source is told again.
-    pub(super) fn push(&mut self, source: u32) {
+    /// Adds a source; gives by how many bytes that made it grow. Ids ascend, but where a log failed and a source
+    /// is told again: that is while the store is opened, when nobody walks over it.
+    pub(super) fn push(&mut self, source: u32) -> usize {
+        let before = self.memory();
+        self.add(source);
+        self.memory().saturating_sub(before)
+    }
+
+    fn add(&mut self, source: u32) {
         let last = match self {
             Self::One(last) => *last,
             Self::Many(many) => many.last,
@@ -154,6 +116,27 @@ impl Posting {
                     source += step as u32;
                     into.push(source);
                 }
+            }
+        }
+    }
+
+    /// Adds up to `max` sources to a list, from a place on that is moved behind them; says whether there are more.
+    pub(super) fn collect_from(&self, place: &mut Place, max: usize, into: &mut Vec<u32>) -> bool {
+        match self {
+            // The walk ends with it, so it never goes on where there are many by then.
+            Self::One(source) => {
+                into.push(*source);
+                false
+            }
+            Self::Many(many) => {
+                let mut bytes = many.bytes.get(place.at..).unwrap_or_default();
+                for _ in 0..max {
+                    let Some(step) = crate::series::batch::take_varint(&mut bytes) else { break };
+                    place.source += step as u32;
+                    into.push(place.source);
+                }
+                place.at = many.bytes.len() - bytes.len();
+                !bytes.is_empty()
             }
         }
     }

@@ -20,6 +20,7 @@
 //! [`Store::tend`] writes blocks, regroups, expires and merges; somebody has to run it. Without it writes
 //! go on, and write blocks themselves when buffers are full.
 
+mod ask;
 mod catalogue;
 mod commit;
 mod flush;
@@ -45,6 +46,7 @@ use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::{Mutex, MutexGuard};
 use volume::{Clock, ErrorKind, Volume};
 
+use self::ask::Asking;
 use self::commit::Writer;
 pub use self::open::Report;
 use self::state::State;
@@ -230,7 +232,7 @@ impl Store {
         self.0.log.close().await.map_err(|error| failed(&error))
     }
 
-    /// How the store is. Takes time in proportion to what it knows.
+    /// How the store is. Takes time in proportion to its measurements and files, not to its series.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let counts = &self.0.counts;
@@ -333,7 +335,7 @@ impl Series for Store {
         after: Option<SeriesId>,
         limit: usize,
     ) -> Result<Vec<Info>> {
-        self.0.state().catalogue.find(selector, after, limit)
+        Asking::new(&self.0, selector).find(after, limit)
     }
 
     fn read(&self, series: SeriesId, scan: Scan) -> Box<dyn Cursor> {
@@ -362,36 +364,15 @@ impl Series for Store {
     }
 
     fn measurements(&self, selector: &Selector) -> Result<Vec<String>> {
-        self.0.state().catalogue.names(selector, |of, _, names| {
-            if !names.contains(&*of.name) {
-                names.insert(of.name.to_string());
-            }
-        })
+        Asking::new(&self.0, selector).measurement_names()
     }
 
     fn tag_keys(&self, selector: &Selector) -> Result<Vec<String>> {
-        let state = self.0.state();
-        state.catalogue.names(selector, |_, source, names| {
-            for (key, _) in
-                state.catalogue.source_key(source).into_iter().flat_map(|(_, tags)| tags)
-            {
-                if !names.contains(key) {
-                    names.insert(key.to_string());
-                }
-            }
-        })
+        Asking::new(&self.0, selector).tag_keys()
     }
 
     fn tag_values(&self, selector: &Selector, key: &str) -> Result<Vec<String>> {
-        let state = self.0.state();
-        state.catalogue.names(selector, |_, source, names| {
-            let tags = state.catalogue.source_key(source).into_iter().flat_map(|(_, tags)| tags);
-            for (_, value) in tags.filter(|(name, _)| *name == key) {
-                if !names.contains(value) {
-                    names.insert(value.to_string());
-                }
-            }
-        })
+        Asking::new(&self.0, selector).tag_values(key)
     }
 
     fn fields(&self, database: &str, measurement: &str) -> Result<Vec<(String, Kind)>> {
@@ -399,7 +380,7 @@ impl Series for Store {
     }
 
     fn cardinality(&self, selector: &Selector) -> Result<u64> {
-        self.0.state().catalogue.cardinality(selector)
+        Asking::new(&self.0, selector).cardinality()
     }
 
     fn room(&self) -> Room {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use bytes::Bytes;
 use policy::time::Instant;
 
+use super::ask::Asking;
 use super::catalogue::{DatabaseFacts, field_of};
 use super::flush::{Cuts, Which};
 use super::key::{self, BlockKey, GROUP_BITS, Owner, Slot};
@@ -14,7 +15,6 @@ use super::{Counts, Inner, failed};
 use crate::log::Edit;
 use crate::series::batch::{put_varint, take_varint, unzigzag, zigzag};
 use crate::series::block::{Block, ROWS_MAX, Table};
-use crate::series::memory::no_database;
 use crate::series::{Database, Error, Result, Selector, Span};
 
 /// Slots regrouped between two syncs.
@@ -195,12 +195,12 @@ impl Inner {
 
     pub(super) async fn drop_database(&self, name: &str) -> Result<bool> {
         let mut upkeep = self.upkeep.lock().await;
-        let Ok(ticket) = self.queue_delete(&Selector::all(name), Span::ALL) else {
-            return Ok(false);
-        };
-        let (ticket, cuts) = ticket;
+        // From here on nothing is written to it.
         let facts = self.state().catalogue.databases.remove(name);
         let Some(facts) = facts else { return Ok(false) };
+        let all = Selector::all(name);
+        let (ticket, cuts) =
+            self.queue_delete(&Asking::dropped(self, &all, facts.id), Span::ALL)?;
         self.commit(ticket, true).await?;
         self.apply(&mut upkeep, &cuts).await?;
         let gone = self.state().catalogue.forget_database(facts.id);
@@ -215,30 +215,21 @@ impl Inner {
 
     pub(super) async fn delete(&self, selector: &Selector, span: Span) -> Result<u64> {
         let mut upkeep = self.upkeep.lock().await;
-        let (ticket, cuts) = self.queue_delete(selector, span)?;
+        let (ticket, cuts) = self.queue_delete(&Asking::new(self, selector), span)?;
         let durable = self.options.durability == crate::log::Durability::Always;
         self.commit(ticket, durable).await?;
         self.apply(&mut upkeep, &cuts).await?;
         Ok(cuts.fields.values().map(|fields| fields.len() as u64).sum())
     }
 
-    /// Tells the log what is deleted, and takes the rows that wait: those that come later stay.
-    fn queue_delete(&self, selector: &Selector, span: Span) -> Result<(u64, Cuts)> {
+    /// Tells the log what is deleted, and takes the rows that wait: those that come later stay. Series that are
+    /// made while they are looked for have no points yet that the call is about.
+    fn queue_delete(&self, asking: &Asking<'_>, span: Span) -> Result<(u64, Cuts)> {
+        let fields = asking.fields()?.into_iter().collect();
+        let cuts = Cuts { span, fields };
+        let record = cuts.encode();
         let mut state = self.state();
-        if !state.catalogue.databases.contains_key(&selector.database) {
-            return Err(no_database(&selector.database));
-        }
-        let mut cuts = Cuts { span, fields: HashMap::new() };
-        for (measurement, sources) in state.catalogue.select(selector)? {
-            let of = &state.catalogue.measurements[&measurement];
-            for source in sources {
-                let fields = state.catalogue.wanted_fields(selector, of, source);
-                if !fields.is_empty() {
-                    cuts.fields.insert(source, fields);
-                }
-            }
-        }
-        let ticket = state.queue.push(&[&[wal::DELETE], &cuts.encode()]);
+        let ticket = state.queue.push(&[&[wal::DELETE], &record]);
         cuts.fields.keys().for_each(|&source| state.take(source));
         Ok((ticket, cuts))
     }

@@ -117,7 +117,8 @@ pub(super) fn is_field(reference: &Reference, fields: &Fields) -> bool {
 
 /// Everything known of the series selected.
 pub(super) fn find(asked: &Asked<'_>, selector: &Selector) -> Result<Vec<Info>, Refusal> {
-    const AT_ONCE: usize = 10_000;
+    // The store looks at all of its series for each call.
+    const AT_ONCE: usize = SERIES_MAX + 1;
     let mut found: Vec<Info> = Vec::new();
     loop {
         let after = found.last().map(|info| info.id);

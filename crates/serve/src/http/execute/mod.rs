@@ -46,6 +46,15 @@ impl Asked<'_> {
     }
 }
 
+/// Runs what takes a while and waits for nothing: other connections of the thread go on elsewhere, where there
+/// is an elsewhere.
+fn beside_others<T>(work: impl FnOnce() -> T) -> T {
+    match tokio::runtime::Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(tokio::runtime::RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
 /// Does what a statement says.
 pub(super) async fn execute(
     asked: &Asked<'_>,
@@ -53,7 +62,7 @@ pub(super) async fn execute(
 ) -> Result<Vec<Table>, Refusal> {
     match statement {
         Statement::Select(select) => select::select(asked, select).await,
-        Statement::Show(show) => show::show(asked, show),
+        Statement::Show(show) => beside_others(|| show::show(asked, show)),
         change => {
             if !asked.may_change {
                 return Err(Refusal::bad(

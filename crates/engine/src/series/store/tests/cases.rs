@@ -366,3 +366,90 @@ fn known_series_take_little_memory() {
         assert_eq!(store.figures().series, figures.series);
     }
 }
+
+/// A question about many series once held the lock that writes take until it was answered.
+#[test]
+fn writes_go_on_while_metadata_are_asked() {
+    const SOURCES: u32 = 20_000;
+    const WRITES: u64 = 5;
+    let mut world = World::new();
+    world.options = Options::new(1);
+    world.options.durability = Durability::Never;
+    let store = world.with_database();
+    let mut batch = Batch::new("db");
+    for source in 0..SOURCES {
+        row(&mut batch, &format!("source {source}"), "f", 1, Value::Float(1.0));
+    }
+    world.clock.run(store.write(batch, None)).unwrap();
+    let pattern = Test::Matches(crate::series::Pattern::new("(1|2).*(3|4)$").unwrap());
+    let selector = Selector::all("db").tagged(Predicate::Tag("s".into(), pattern));
+    let (written, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for time in 2.. {
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+                volume::task::block_on(store.write(one("source 1", time, 1.0), None)).unwrap();
+                written.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        // Two of them may come just before a question and just behind it.
+        let mut most = 0;
+        for _ in 0..1000 {
+            let before = written.load(Ordering::Relaxed);
+            let count = store.cardinality(&selector).unwrap();
+            assert!(0 < count && count < u64::from(SOURCES));
+            most = most.max(written.load(Ordering::Relaxed) - before);
+            if most >= WRITES {
+                break;
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(most >= WRITES, "at most {most} while a question was answered");
+    });
+}
+
+#[test]
+fn metadata_are_the_same_by_any_way_to_ask() {
+    const SOURCES: u32 = 3000;
+    let world = World::new();
+    let store = world.with_database();
+    let mut batch = Batch::new("db");
+    for source in 0..SOURCES {
+        batch.begin("m");
+        batch.tag("s", &format!("{source:04}"));
+        if source % 3 > 0 {
+            batch.tag("third", &(source % 3).to_string());
+        }
+        batch.field("f", Value::Float(1.0));
+        batch.end(1).unwrap();
+    }
+    world.clock.run(store.write(batch, None)).unwrap();
+    let tag = |key: &str, test| Predicate::Tag(key.into(), test);
+    let is = |value: &str| Test::Is(value.into());
+    let count = |tags| store.cardinality(&Selector::all("db").tagged(tags)).unwrap();
+    let (third, of) = (u64::from(SOURCES) / 3, |value| tag("third", is(value)));
+    assert_eq!(count(Predicate::All), 3 * third);
+    assert_eq!(count(of("1")), third);
+    assert_eq!(count(of("")), third);
+    assert_eq!(count(tag("third", Test::IsNot("1".into()))), 2 * third);
+    assert_eq!(count(tag("none", is(""))), 3 * third);
+    assert_eq!(count(Predicate::Not(Box::new(of("1")))), 2 * third);
+    assert_eq!(count(Predicate::Or(vec![of("1"), of("2")])), 2 * third);
+    assert_eq!(count(Predicate::And(vec![of("1"), tag("s", is("0004"))])), 1);
+    assert_eq!(count(Predicate::And(vec![of("1"), of("2")])), 0);
+    let every = Selector::all("db");
+    // The same sources, chosen one by one.
+    let chosen = every.clone().tagged(tag("s", Test::IsNot("x".into())));
+    for selector in [&every, &chosen] {
+        assert_eq!(store.tag_values(selector, "s").unwrap().len(), SOURCES as usize);
+        assert_eq!(store.tag_values(selector, "third").unwrap(), ["1", "2"]);
+        assert_eq!(store.tag_keys(selector).unwrap(), ["s", "third"]);
+        assert_eq!(store.measurements(selector).unwrap(), ["m"]);
+        let all = store.find(selector, None, usize::MAX).unwrap();
+        assert_eq!(all.len(), SOURCES as usize);
+        let later = store.find(selector, Some(all[999].id), 700).unwrap();
+        assert_eq!(later, all[1000..1700]);
+    }
+}
