@@ -2,8 +2,12 @@
 //!
 //! A row is a source (measurement and tags), a time, and values of some fields. Three arenas keep
 //! apart what is looked up differently: *keys* of sources, *shapes* (which fields of which kinds; all
-//! rows of a client have the same), and values.
+//! rows of a client have the same), and values. Keys and shapes are kept once and have numbers, so that who takes
+//! the batch looks each of them up once.
 
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::lookup::Lookup;
 use super::value::{Kind, Value};
 
 /// What a row is refused for when it is built.
@@ -38,6 +42,9 @@ pub const TEXT_MAX: usize = 64 << 10;
 /// The longest source: measurement, tags, and two bytes for each of them.
 pub const KEY_MAX: usize = u16::MAX as usize;
 
+/// Among so many shapes, the latest ones, that of a row is looked for.
+const SHAPES_LOOKED_AT: u32 = 8;
+
 /// Rows that are written together, of one database. Built row by row:
 ///
 /// ```
@@ -54,19 +61,55 @@ pub const KEY_MAX: usize = u16::MAX as usize;
 pub struct Batch {
     database: String,
     keys: Vec<u8>,
+    /// Where each key ends.
+    key_ends: Vec<u32>,
     shapes: Vec<u8>,
+    shape_ends: Vec<u32>,
     values: Vec<u8>,
     rows: Vec<Row>,
+    written: Written,
     open: Open,
 }
 
 /// Where a row's parts are.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    key: (u32, u32),
-    shape: (u32, u32),
+    key: u32,
+    shape: u32,
     values: (u32, u32),
     time: i64,
+}
+
+/// How sources were written by who sent them, each once.
+#[derive(Clone, Debug, Default)]
+struct Written {
+    text: Vec<u8>,
+    /// Where each ends, and the key it stands for.
+    all: Vec<(u32, u32)>,
+    lookup: Lookup,
+}
+
+impl Written {
+    fn text(&self, number: u32) -> &[u8] {
+        let at = number as usize;
+        let start = if at == 0 { 0 } else { self.all[at - 1].0 };
+        &self.text[start as usize..self.all[at].0 as usize]
+    }
+
+    fn find(&self, text: &[u8]) -> Option<u32> {
+        let found = self.lookup.get(xxh3_64(text), |number| self.text(number) == text)?;
+        Some(self.all[found as usize].1)
+    }
+
+    /// Keeps what was appended to the text since the last one.
+    fn add(&mut self, key: u32) {
+        let Ok(end) = u32::try_from(self.text.len()) else { return };
+        let number = self.all.len() as u32;
+        self.all.push((end, key));
+        let mut lookup = std::mem::take(&mut self.lookup);
+        lookup.insert(number, |number| xxh3_64(self.text(number)));
+        self.lookup = lookup;
+    }
 }
 
 /// The row under construction.
@@ -76,6 +119,10 @@ struct Open {
     shape: usize,
     values: usize,
     fields: usize,
+    /// Its key, if an earlier row had it.
+    again: Option<u32>,
+    /// Where what was written begins that is not known yet.
+    written: usize,
     /// Where each tag is in the keys: start, end of its key, end.
     tags: Vec<(usize, usize, usize)>,
     refused: Option<Refused>,
@@ -88,11 +135,33 @@ impl Batch {
         Self {
             database: database.into(),
             keys: Vec::new(),
+            key_ends: Vec::new(),
             shapes: Vec::new(),
+            shape_ends: Vec::new(),
             values: Vec::new(),
             rows: Vec::new(),
+            written: Written::default(),
             open: Open::default(),
         }
+    }
+
+    /// Begins a row of the source that was [written as](Batch::written_as) this text in an earlier row: only its
+    /// fields are to be added. False if there was none.
+    ///
+    /// A client writes few sources many times in a batch. To know one again is much less than to take its name
+    /// apart and to look for it.
+    #[must_use]
+    pub fn again(&mut self, written: &[u8]) -> bool {
+        self.give_up();
+        self.open.again = self.written.find(written);
+        self.open.again.is_some()
+    }
+
+    /// Says how the source of this row was written, measurement, tags and all, so that it is known
+    /// [again](Batch::again).
+    pub fn written_as(&mut self, written: &[u8]) {
+        self.written.text.truncate(self.open.written);
+        self.written.text.extend_from_slice(written);
     }
 
     /// Begins a row; one that was not ended is given up.
@@ -156,33 +225,66 @@ impl Batch {
         if time == i64::MAX {
             return Err(Refused::Time);
         }
+        let at = |place: usize| u32::try_from(place).map_err(|_| Refused::TooLong);
+        let values = (at(self.open.values)?, at(self.values.len())?);
+        let shapes_end = at(self.shapes.len())?;
+        let key = match self.open.again {
+            Some(key) => key,
+            None => self.end_key()?,
+        };
+        // Rows of one client have one shape, or a few that take turns.
+        let shape = &self.shapes[self.open.shape..];
+        let count = self.shape_ends.len() as u32;
+        let mut latest = (count.saturating_sub(SHAPES_LOOKED_AT)..count).rev();
+        let shape = match latest.find(|&known| self.shape(known) == shape) {
+            Some(last) => {
+                self.shapes.truncate(self.open.shape);
+                last
+            }
+            None => {
+                self.shape_ends.push(shapes_end);
+                self.shape_ends.len() as u32 - 1
+            }
+        };
+        self.rows.push(Row { key, shape, values, time });
+        self.open.key = self.keys.len();
+        self.open.shape = self.shapes.len();
+        self.open.values = self.values.len();
+        self.open.written = self.written.text.len();
+        Ok(())
+    }
+
+    /// The number of the key that was built.
+    fn end_key(&mut self) -> Result<u32, Refused> {
         self.sort_tags()?;
         if self.keys.len() - self.open.key > KEY_MAX {
             return Err(Refused::TooLong);
         }
-        let at = |place: usize| u32::try_from(place).map_err(|_| Refused::TooLong);
-        let mut row = Row {
-            key: (at(self.open.key)?, at(self.keys.len())?),
-            shape: (at(self.open.shape)?, at(self.shapes.len())?),
-            values: (at(self.open.values)?, at(self.values.len())?),
-            time,
-        };
-        // Rows of one client have one shape, and often come source by source.
-        if let Some(last) = self.rows.last() {
-            if self.shapes[range(last.shape)] == self.shapes[range(row.shape)] {
-                self.shapes.truncate(self.open.shape);
-                row.shape = last.shape;
-            }
-            if self.keys[range(last.key)] == self.keys[range(row.key)] {
+        // Rows often come source by source.
+        let last = self.rows.last().map(|row| row.key);
+        let key = match last.filter(|&last| self.key(last) == &self.keys[self.open.key..]) {
+            Some(last) => {
                 self.keys.truncate(self.open.key);
-                row.key = last.key;
+                last
             }
+            None => {
+                let end = u32::try_from(self.keys.len()).map_err(|_| Refused::TooLong)?;
+                self.key_ends.push(end);
+                self.key_ends.len() as u32 - 1
+            }
+        };
+        if self.open.written < self.written.text.len() {
+            self.written.add(key);
         }
-        self.rows.push(row);
-        self.open.key = self.keys.len();
-        self.open.shape = self.shapes.len();
-        self.open.values = self.values.len();
-        Ok(())
+        Ok(key)
+    }
+
+    fn key(&self, number: u32) -> &[u8] {
+        part(&self.keys, &self.key_ends, number)
+    }
+
+    fn shape(&self, number: u32) -> &[u8] {
+        part(&self.shapes, &self.shape_ends, number)
     }
 
     fn sort_tags(&mut self) -> Result<(), Refused> {
@@ -198,10 +300,14 @@ impl Batch {
         if tags.windows(2).any(|pair| name(&pair[0]) == name(&pair[1])) {
             return Err(Refused::TagTwice);
         }
-        let sorted: Vec<u8> =
-            tags.iter().flat_map(|&(start, _, end)| &keys[start..end]).copied().collect();
-        self.keys.truncate(first);
-        self.keys.extend_from_slice(&sorted);
+        let len = self.keys.len();
+        // Behind the others first, in their order.
+        for &(start, _, end) in &tags {
+            self.keys.extend_from_within(start..end);
+        }
+        self.keys.copy_within(len.., first);
+        self.keys.truncate(len);
+        self.open.tags = tags;
         Ok(())
     }
 
@@ -210,9 +316,11 @@ impl Batch {
         self.keys.truncate(self.open.key);
         self.shapes.truncate(self.open.shape);
         self.values.truncate(self.open.values);
+        self.written.text.truncate(self.open.written);
         self.open.fields = 0;
         self.open.tags.clear();
         self.open.refused = None;
+        self.open.again = None;
     }
 
     /// Whose rows these are.
@@ -236,22 +344,34 @@ impl Batch {
     /// What it takes in memory, about: for limits on batches.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.keys.len() + self.shapes.len() + self.values.len() + self.rows.len() * size_of::<Row>()
+        let written = self.written.text.len() + self.written.all.len() * 16;
+        let rows = self.rows.len() * size_of::<Row>();
+        self.keys.len() + self.shapes.len() + self.values.len() + written + rows
     }
 
     /// The rows, in the order they were added.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = RowRef<'_>> {
         self.rows.iter().map(|row| RowRef {
-            key: &self.keys[range(row.key)],
-            shape: &self.shapes[range(row.shape)],
-            values: &self.values[range(row.values)],
+            key: self.key(row.key),
+            key_number: row.key,
+            shape: self.shape(row.shape),
+            shape_number: row.shape,
+            values: &self.values[row.values.0 as usize..row.values.1 as usize],
             time: row.time,
         })
     }
+
+    /// How many different keys rows have, and how many different shapes: more than their numbers.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.key_ends.len(), self.shape_ends.len())
+    }
 }
 
-fn range((from, to): (u32, u32)) -> std::ops::Range<usize> {
-    from as usize..to as usize
+/// One of several pieces of an arena, of which is known where they end.
+fn part<'a>(arena: &'a [u8], ends: &[u32], number: u32) -> &'a [u8] {
+    let at = number as usize;
+    let start = if at == 0 { 0 } else { ends[at - 1] };
+    &arena[start as usize..ends[at] as usize]
 }
 
 /// One row of a batch.
@@ -259,8 +379,12 @@ fn range((from, to): (u32, u32)) -> std::ops::Range<usize> {
 pub struct RowRef<'a> {
     /// Measurement, then tags by key: each with its length before it.
     pub(crate) key: &'a [u8],
+    /// The same for the same key, mostly.
+    pub(crate) key_number: u32,
     /// Name and kind of each field.
     pub(crate) shape: &'a [u8],
+    /// The same for the same shape, mostly.
+    pub(crate) shape_number: u32,
     /// Their values.
     pub(crate) values: &'a [u8],
     /// Nanoseconds since 1970.
@@ -470,6 +594,30 @@ mod tests {
         assert!(
             batch.rows().all(|row| row.fields().next() == Some(("f", Value::Integer(row.time))))
         );
+    }
+
+    #[test]
+    fn a_source_is_known_again_as_it_was_written_unless_its_row_was_refused() {
+        let mut batch = Batch::new("db");
+        for (written, host, is_good) in [("m,h=a", "a", true), ("m,h=b", "b", false)] {
+            assert!(!batch.again(written.as_bytes()));
+            batch.begin("m");
+            batch.tag("h", host);
+            batch.written_as(written.as_bytes());
+            if is_good {
+                batch.field("f", Value::Integer(1));
+            }
+            assert_eq!(batch.end(1).is_ok(), is_good);
+        }
+        assert!(!batch.again(b"m,h=b") && batch.again(b"m,h=a"));
+        batch.field("g", Value::Integer(2));
+        batch.end(2).unwrap();
+        assert!(batch.again(b"m,h=a"));
+        batch.give_up();
+        let rows: Vec<_> = batch.rows().collect();
+        assert_eq!((rows.len(), batch.counts()), (2, (1, 2)));
+        assert_eq!(rows[1].tags().collect::<Vec<_>>(), [("h", "a")]);
+        assert_eq!(rows[1].fields().collect::<Vec<_>>(), [("g", Value::Integer(2))]);
     }
 
     #[test]

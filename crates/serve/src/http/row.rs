@@ -10,11 +10,15 @@ use super::line::{self, Line, Problem};
 /// # Errors
 /// What is wrong with it, and at which byte.
 pub(crate) fn put(batch: &mut Batch, line: &Line<'_>, now: i64) -> Result<(), (usize, Problem)> {
-    let (measurement, tags) = line::split(line.head())?;
-    batch.begin(&measurement);
-    for tag in tags {
-        let (key, value) = tag?;
-        batch.tag(&key, &value);
+    let head = line.head();
+    if !batch.again(head.as_bytes()) {
+        let (measurement, tags) = line::split(head)?;
+        batch.begin(&measurement);
+        for tag in tags {
+            let (key, value) = tag?;
+            batch.tag(&key, &value);
+        }
+        batch.written_as(head.as_bytes());
     }
     for field in line.fields() {
         let value = match &field.value {

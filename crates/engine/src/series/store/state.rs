@@ -220,7 +220,15 @@ impl State {
         if self.queue.offset >= self.limits.segment_bytes {
             self.queue.rotate();
         }
-        let mut taking = Taking { cutoff, database, newest: i64::MIN, ..Taking::default() };
+        let (keys, shapes) = batch.counts();
+        let mut taking = Taking {
+            cutoff,
+            database,
+            newest: i64::MIN,
+            keys: vec![(NONE, 0); keys],
+            shape_numbers: vec![(NONE, 0); shapes],
+            ..Taking::default()
+        };
         let mut written = Written::default();
         for (at, row) in batch.rows().enumerate() {
             match self.take_row(&mut taking, &row, now) {
@@ -266,32 +274,30 @@ impl State {
         if row.time < taking.cutoff {
             return Err(Reason::Expired);
         }
-        let name = row.measurement();
         let catalogue = &mut self.catalogue;
         let too_many = Reason::TooManySeries(self.limits.series);
         let is_full = catalogue.series >= self.limits.series;
-        let measurement = match &taking.measurement {
-            Some((known, id)) if known == name => *id,
-            _ => {
-                let id = catalogue.measurement(taking.database, name, !is_full);
-                let id = id.ok_or_else(|| too_many.clone())?;
-                taking.measurement = Some((name.to_string(), id));
-                taking.shape = None;
-                id
+        // What a batch has several times is looked up once.
+        let (known, measurement) = taking.keys[row.key_number as usize];
+        let found = (known != NONE).then_some(known);
+        let tags = &row.key[2 + row.measurement().len()..];
+        let (found, measurement) = match found {
+            Some(_) => (found, measurement),
+            None => {
+                let of = catalogue.measurement(taking.database, row.measurement(), !is_full);
+                let of = of.ok_or_else(|| too_many.clone())?;
+                (catalogue.find_source(of, tags), of)
             }
         };
-        let tags = &row.key[2 + name.len()..];
-        let found = catalogue.find_source(measurement, tags);
         if is_full && catalogue.grows(measurement, found, row.shape) {
             return Err(too_many);
         }
-        // Rows of a batch with one shape share its bytes.
-        let at = (row.shape.as_ptr() as usize, row.shape.len());
-        let shape = match taking.shape {
-            Some((known, shape)) if known == at => shape,
+        let known = &mut taking.shape_numbers[row.shape_number as usize];
+        let shape = match *known {
+            (shape, of) if shape != NONE && of == measurement => shape,
             _ => {
                 let shape = catalogue.shape(measurement, row.shape)?;
-                taking.shape = Some((at, shape));
+                *known = (shape, measurement);
                 shape
             }
         };
@@ -303,6 +309,7 @@ impl State {
                 source
             }
         };
+        taking.keys[row.key_number as usize] = (source, measurement);
         let Shape { set, points } = {
             let shape = &catalogue.shapes[shape as usize];
             Shape { set: shape.set, points: shape.columns.len() }
@@ -591,8 +598,10 @@ struct Shape {
 struct Taking {
     database: u32,
     cutoff: i64,
-    measurement: Option<(String, u32)>,
-    shape: Option<((usize, usize), u32)>,
+    /// The source and measurement of each key of the batch, and the shape and measurement of each shape, once
+    /// they were looked up.
+    keys: Vec<(u32, u32)>,
+    shape_numbers: Vec<(u32, u32)>,
     newest: i64,
     shapes: Vec<u8>,
     shape_count: u64,
