@@ -6,6 +6,7 @@
 pub mod compare;
 pub mod contract;
 pub mod drive;
+pub mod ingest;
 pub mod mixgraph;
 pub mod path;
 pub mod probe;

@@ -106,9 +106,7 @@ impl Written {
         let Ok(end) = u32::try_from(self.text.len()) else { return };
         let number = self.all.len() as u32;
         self.all.push((end, key));
-        let mut lookup = std::mem::take(&mut self.lookup);
-        lookup.insert(number, |number| xxh3_64(self.text(number)));
-        self.lookup = lookup;
+        self.lookup.insert(number, xxh3_64(self.text(number)));
     }
 }
 

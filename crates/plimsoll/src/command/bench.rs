@@ -1,6 +1,7 @@
 //! `plimsoll bench`: measures, and reports as a table, JSON or a page. One file a bench.
 
 mod contract;
+mod ingest;
 mod kv;
 mod path;
 mod provider;
@@ -29,6 +30,7 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Bench {
     Contract(contract::Args),
+    Ingest(ingest::Args),
     Kv(Box<kv::Args>),
     Provider(provider::Args),
     Path(path::Args),
@@ -39,6 +41,7 @@ enum Bench {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.bench {
         Bench::Contract(args) => contract::run(args),
+        Bench::Ingest(args) => ingest::run(args),
         Bench::Kv(args) => kv::run(args),
         Bench::Provider(args) => provider::run(args),
         Bench::Path(args) => path::run(args),

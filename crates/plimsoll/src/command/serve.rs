@@ -144,6 +144,7 @@ impl Serving {
             let counts = Arc::clone(&service.stats.connections);
             http_service = Some(Arc::clone(&service));
             let router = http::router(service);
+            let listener = http::server::prompt(listener);
             let until = stopping(stopped.clone());
             doors.push(runtime.spawn(async move {
                 http::server::run(listener, router, http_tls, terms, counts, until).await;

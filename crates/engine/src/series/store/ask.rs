@@ -38,7 +38,9 @@ impl All<'_> {
     fn get(&self) -> &[u32] {
         let of = self.measurement;
         let all = move |catalogue: &Catalogue, step: &mut dyn FnMut(&Posting)| {
-            catalogue.measurements.get(&of).and_then(|of| of.all.as_ref()).map(step);
+            if let Some(all) = catalogue.measurements.get(&of).and_then(|of| of.all.as_ref()) {
+                step(all);
+            }
         };
         self.sources.get_or_init(|| self.asking.posting(all))
     }
@@ -132,7 +134,9 @@ impl<'a> Asking<'a> {
                 let of = all.measurement;
                 if let (Test::Is(value), false) = (test, missing) {
                     return self.posting(|catalogue, step| {
-                        catalogue.pair_of(of, key, value).map(step);
+                        if let Some(sources) = catalogue.pair_of(of, key, value) {
+                            step(sources);
+                        }
                     });
                 }
                 let found = self.tagged(of, key, |value| test.passes(value) != missing);

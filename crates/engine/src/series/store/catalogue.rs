@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::index::{Posting, Symbols};
 use crate::series::batch::{Strings, shape_fields};
@@ -110,11 +110,11 @@ pub(super) struct Shape {
 }
 
 fn pair_hash(measurement: u32, key: u32, value: u32) -> u64 {
-    let mut hasher = Xxh3::new();
-    for part in [measurement, key, value] {
-        hasher.update(&part.to_le_bytes());
+    let mut bytes = [0; 12];
+    for (into, part) in bytes.chunks_exact_mut(4).zip([measurement, key, value]) {
+        into.copy_from_slice(&part.to_le_bytes());
     }
-    hasher.digest()
+    xxh3_64(&bytes)
 }
 
 /// Of a source's tags as they are in keys.
@@ -326,6 +326,7 @@ impl Catalogue {
         measurement: u32,
         tags: Strings<'_>,
     ) -> Option<()> {
+        let hash = source_hash(measurement, tags.0);
         let mut strings = tags;
         let mut pairs = Vec::new();
         while let Some(tag) = strings.next() {
@@ -339,11 +340,7 @@ impl Catalogue {
                     let pair = self.pairs.len() as u32;
                     let sources = Posting::One(source);
                     self.pairs.push(Pair { measurement, key, value, sources });
-                    let all = &self.pairs;
-                    self.pair_lookup.insert(pair, |pair| {
-                        let pair = &all[pair as usize];
-                        pair_hash(pair.measurement, pair.key, pair.value)
-                    });
+                    self.pair_lookup.insert(pair, pair_hash(measurement, key, value));
                     let of = self.measurements.get_mut(&measurement)?;
                     of.tags.entry(key).or_default().push(pair);
                     pairs.push(pair);
@@ -355,14 +352,7 @@ impl Catalogue {
         self.keys.extend_from_slice(&pairs);
         self.pass_over(source + 1);
         self.sources[source as usize] = Source { start, tags: pairs.len() as u16, ..NOBODY };
-        let mut lookup = std::mem::take(&mut self.source_lookup);
-        let mut tags = Vec::new();
-        lookup.insert(source, |source| {
-            tags.clear();
-            self.put_tags(source, &mut tags);
-            source_hash(self.keys[self.sources[source as usize].start as usize], &tags)
-        });
-        self.source_lookup = lookup;
+        self.source_lookup.insert(source, hash);
         let of = self.measurements.get_mut(&measurement)?;
         match &mut of.all {
             Some(all) => self.posting_bytes += all.push(source),

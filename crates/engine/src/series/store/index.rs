@@ -28,19 +28,15 @@ impl Symbols {
 
     /// The number of a string; none if there are 4 GiB of them.
     pub(super) fn intern(&mut self, text: &str) -> Option<u32> {
-        if let Some(symbol) = self.find(text) {
+        let hash = xxh3_64(text.as_bytes());
+        if let Some(symbol) = self.lookup.get(hash, |symbol| self.text(symbol) == text) {
             return Some(symbol);
         }
         let end = u32::try_from(self.text.len() + text.len()).ok()?;
         let symbol = self.ends.len() as u32;
         self.text.push_str(text);
         self.ends.push(end);
-        let (strings, ends) = (&self.text, &self.ends);
-        self.lookup.insert(symbol, |symbol| {
-            let at = symbol as usize;
-            let start = if at == 0 { 0 } else { ends[at - 1] };
-            xxh3_64(&strings.as_bytes()[start as usize..ends[at] as usize])
-        });
+        self.lookup.insert(symbol, hash);
         Some(symbol)
     }
 

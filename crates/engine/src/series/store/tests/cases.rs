@@ -413,7 +413,8 @@ fn writes_go_on_while_metadata_are_asked() {
 #[test]
 fn metadata_are_the_same_by_any_way_to_ask() {
     const SOURCES: u32 = 3000;
-    let world = World::new();
+    let mut world = World::new();
+    world.options = Options::new(1);
     let store = world.with_database();
     let mut batch = Batch::new("db");
     for source in 0..SOURCES {
