@@ -334,9 +334,10 @@ impl Open {
         self.records_end = self.mark.records_end;
     }
 
-    /// Behind the last record that counts. In the page cache nothing is written behind it.
+    /// Behind the last record that counts, and the padding that was written with it: none in the page cache.
     pub(super) fn covers(&self) -> u64 {
-        self.mark.records_end
+        let Mark { start, buffer, records_end, .. } = self.mark;
+        if self.file.name.is_log() { records_end } else { start + buffer as u64 }
     }
 
     /// Makes `range` of what was written the buffer again.
