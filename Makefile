@@ -40,6 +40,7 @@ lint: $(TOOLS)/bin/cargo-deny
 	else echo "advisories: not checked, their database cannot be reached from here"; fi
 
 bench: build ## The benches, profile short (ARGS="--json FILE --html FILE")
+	@dev/setup bench
 	$$(dev/target-dir)/release/plimsoll bench provider --profile short $(ARGS)
 	$$(dev/target-dir)/release/plimsoll bench path --profile short
 	$$(dev/target-dir)/release/plimsoll bench kv --profile short
