@@ -108,16 +108,16 @@ impl Inner {
     ) {
         while !self.is_closing() {
             let seen = self.bell.rings();
-            let pause = match work().await {
-                Ok(true) => continue,
-                Ok(false) => LOOK,
+            match work().await {
+                Ok(true) => {}
+                Ok(false) => self.wait(seen, LOOK).await,
                 Err(error) => {
                     let volume = &self.disks[seat].label;
                     tracing::warn!(%volume, %error, "the log store tries again");
-                    PAUSE
+                    // The attempt itself may have rung.
+                    self.pass(PAUSE).await;
                 }
-            };
-            self.wait(seen, pause).await;
+            }
         }
     }
 
