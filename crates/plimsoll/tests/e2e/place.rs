@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -72,6 +73,18 @@ pub(crate) fn settings(contract: &str, more: &str) -> String {
             [admin]\nlisten = \"127.0.0.1:0\"\n\n\
             [kv]\npool = \"main\"\nmemory = \"32MiB\"\nlisten = \"127.0.0.1:0\"\n"
         + more
+}
+
+/// Far longer than anything here takes: what has not come by then will not come.
+const NEVER: Duration = Duration::from_secs(180);
+
+/// Asks again until it is so.
+pub(crate) fn until(mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < NEVER, "it never comes to that");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// A program that ended.
@@ -161,8 +174,16 @@ impl Server {
     /// One request to the admin door: the status line and the body.
     pub(crate) fn admin(&self, request: &str) -> (String, String) {
         match self.admin.strip_prefix("unix:") {
-            Some(path) => Self::exchange(UnixStream::connect(path).expect("it is open"), request),
-            None => Self::exchange(TcpStream::connect(&self.admin).expect("it is open"), request),
+            Some(path) => {
+                let stream = UnixStream::connect(path).expect("it is open");
+                stream.set_read_timeout(Some(NEVER)).expect("a socket");
+                Self::exchange(stream, request)
+            }
+            None => {
+                let stream = TcpStream::connect(&self.admin).expect("it is open");
+                stream.set_read_timeout(Some(NEVER)).expect("a socket");
+                Self::exchange(stream, request)
+            }
         }
     }
 
@@ -183,7 +204,9 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Self {
-        Self { stream: BufReader::new(TcpStream::connect(address).expect("the door is open")) }
+        let stream = TcpStream::connect(address).expect("the door is open");
+        stream.set_read_timeout(Some(NEVER)).expect("a socket");
+        Self { stream: BufReader::new(stream) }
     }
 
     /// Sends one line and gives the reply; a bulk string without its length.

@@ -6,7 +6,7 @@ use std::io::Write as _;
 
 use serde_json::Value;
 
-use crate::place::{Client, Place, Server};
+use crate::place::{Client, Place, Server, until};
 
 /// Enough for several tables on each volume.
 const KEYS: usize = 12_000;
@@ -285,13 +285,6 @@ fn all_have_two(server: &Server) -> bool {
 fn short_objects(server: &Server) -> u64 {
     let figures: Value = serde_json::from_str(&server.admin("GET /figures").1).expect("JSON");
     figures["copies"]["short_objects"].as_u64().expect("a number")
-}
-
-/// Asks again until it is so. The server looks every ten seconds at least.
-fn until(mut is_so: impl FnMut() -> bool) {
-    while !is_so() {
-        std::thread::yield_now();
-    }
 }
 
 #[test]

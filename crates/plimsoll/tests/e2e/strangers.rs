@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::place::{Place, Server, settings};
+use crate::place::{Place, Server, settings, until};
 
 /// So many series are allowed.
 const SERIES_MAX: u64 = 2000;
@@ -141,9 +141,7 @@ fn who_does_not_take_the_answer_is_let_go() {
         })
         .collect();
     // Nobody reads, and yet they end.
-    while figure(&server, asked) < before + 4.0 {
-        std::thread::yield_now();
-    }
+    until(|| figure(&server, asked) >= before + 4.0);
     let grown = (resident(&server) - memory) / MIB;
     assert!(grown < 256.0, "{grown} MiB more");
     for mut reader in readers {

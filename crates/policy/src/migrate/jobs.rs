@@ -16,7 +16,7 @@ pub(super) fn keep(view: &mut View<'_>, plan: &mut Plan) {
     for table in tables {
         let (active, draining) =
             (state(view, State::Active, table), state(view, State::Draining, table));
-        if view.is_taken(table) || table.busy || active + draining == 0 {
+        if view.is_taken(table) || table.is_busy(view.terms.every) || active + draining == 0 {
             continue;
         }
         if active + state(view, State::Silent, table) < view.terms.copies_min {
@@ -89,7 +89,9 @@ pub(super) fn reclaim(view: &mut View<'_>, cold: &HashMap<u64, u32>, plan: &mut 
 /// Whether one copy less on a volume that stays is enough.
 fn is_spare(view: &View<'_>, table: &Table) -> bool {
     let active = table.copies.iter().filter(|copy| view.state(copy.volume) == State::Active);
-    !view.is_taken(table) && !table.busy && active.count() > view.terms.copies_min.max(1)
+    !view.is_taken(table)
+        && !table.is_busy(view.terms.every)
+        && active.count() > view.terms.copies_min.max(1)
 }
 
 fn drop_copy(

@@ -7,7 +7,7 @@
 //! to add is chosen greedily, by the reads each takes off a hot volume for each operation it costs, and how
 //! reads divide is solved by pouring them like water, a table at a time.
 
-use super::{Balance, DECISIONS, PAYBACK, Plan, Skip, Table, View, Why};
+use super::{Balance, DECISIONS, Plan, Skip, Table, View, Why};
 
 /// See [`Policy::Level`](super::Policy::Level).
 pub(super) struct Level;
@@ -120,7 +120,7 @@ fn next<'a>(
         let between =
             (view.weight(from) - view.weight(to)) * line_from * line_to / (line_from + line_to);
         let taken = (table.rate * table.share(id)).min(between);
-        if taken * view.terms.every.as_secs_f64() * f64::from(PAYBACK) < 2.0 * table.blocks() {
+        if !table.pays(taken, view.terms.every) {
             refused = Skip::Overshoot;
             continue;
         }
@@ -222,7 +222,7 @@ mod tests {
                 rate,
                 copies: copies.collect(),
                 age: std::time::Duration::ZERO,
-                busy: false,
+                leaving: None,
             };
             let tables = [table];
             let pool =

@@ -179,8 +179,9 @@ pub struct Table {
     pub copies: Vec<Replica>,
     /// How long it has been there.
     pub age: Duration,
-    /// Whether it is being compacted: it goes soon.
-    pub busy: bool,
+    /// For how long it has been compacted, if it is. It goes when that is done: nobody knows when, and what has
+    /// taken long is expected to take as long again.
+    pub leaving: Option<Duration>,
 }
 
 /// A copy of a table.
@@ -212,6 +213,24 @@ impl Table {
     /// Heat as a density: reads a second for each operation that copying it takes (MECHANISMS 3.3).
     fn heat(&self) -> f64 {
         self.rate / self.blocks()
+    }
+
+    /// How long it is expected to be there, as far as that matters.
+    fn stays(&self, every: Duration) -> Duration {
+        let payback = every * PAYBACK;
+        self.leaving.map_or(payback, |passed| passed.min(payback))
+    }
+
+    /// Whether it goes before anything can be done about it. A compaction that takes longer than a decision is
+    /// held up, perhaps by the very volume that should be relieved; and tables stay when theirs is done, as
+    /// long as a reader needs them.
+    fn is_busy(&self, every: Duration) -> bool {
+        self.leaving.is_some_and(|passed| passed < every)
+    }
+
+    /// Whether `reads` a second less on a volume pay, while it is there, for what copying it costs.
+    fn pays(&self, reads: f64, every: Duration) -> bool {
+        reads * self.stays(every).as_secs_f64() >= 2.0 * self.blocks()
     }
 
     fn is_on(&self, volume: VolumeId) -> bool {

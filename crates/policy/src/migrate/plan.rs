@@ -129,7 +129,7 @@ pub enum Skip {
     Even,
     /// A table is too new for its heat to be believed.
     Young,
-    /// It is being compacted, or copied.
+    /// It is being compacted and expected to go before a copy would pay, or it is being copied.
     Busy,
     /// It was copied lately.
     Settling,

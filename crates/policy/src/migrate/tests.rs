@@ -3,7 +3,7 @@
 //! ```text
 //! policy NAME [KEY=VALUE]...             begins a case; min and max are numbers of copies
 //! volume ID [STATE] [KEY=VALUE]...       a volume or its new state: line, used, now, wait, weight, free (of 100GiB)
-//! table ID LEN RATE on VOLUME[:SHARE]... [busy] [young]
+//! table ID LEN RATE on VOLUME[:SHARE]... [leaving=SECONDS] [young]
 //! gone ID                                a table goes
 //! flight ID FROM TO                      a copy is being made
 //! decide [TIMES]                         so many decisions, and what the last of them says
@@ -174,14 +174,16 @@ fn parse_terms(words: &[&str]) -> Terms {
 }
 
 fn parse_table(object: u64, len: u64, rate: f64, words: &[&str]) -> Table {
-    let (busy, young) = (words.contains(&"busy"), words.contains(&"young"));
-    let copies = words.iter().filter(|word| !["busy", "young"].contains(word));
+    let young = words.contains(&"young");
+    let leaving = words.iter().find_map(|word| word.strip_prefix("leaving="));
+    let leaving = leaving.map(|seconds| Duration::from_secs(number(seconds)));
+    let copies = words.iter().filter(|word| **word != "young" && !word.starts_with("leaving="));
     let copies = copies.map(|word| match word.split_once(':') {
         Some((volume, share)) => Replica { volume: volume_id(volume), share: number(share) },
         None => Replica { volume: volume_id(word), share: 1.0 },
     });
     let age = Duration::from_secs(if young { 5 } else { 3600 });
-    Table { object, len, rate, copies: copies.collect(), age, busy }
+    Table { object, len, rate, copies: copies.collect(), age, leaving }
 }
 
 fn parse_state(word: &str) -> State {

@@ -168,9 +168,13 @@ impl<'a> View<'a> {
 
     /// Whether a table may be copied for its heat.
     pub(super) fn may_be_spread(&self, table: &Table) -> Result<(), Skip> {
-        if table.heat() < worth(self.terms.every) {
+        let every = self.terms.every;
+        if table.heat() < worth(every) {
             Err(Skip::Cold)
-        } else if table.busy || self.is_taken(table) {
+        } else if table.is_busy(every)
+            || !table.pays(table.rate / 2.0, every)
+            || self.is_taken(table)
+        {
             Err(Skip::Busy)
         } else if table.age < self.terms.every * YOUNG {
             Err(Skip::Young)

@@ -321,7 +321,7 @@ impl Mover {
             let flight = flight(&copying);
             if !self.pace.may_begin(flight, now) {
                 later.push_back(copying);
-            } else if self.pool.is_table_leaving(ObjectId(copying.object)) {
+            } else if self.has_come_to_leave(ObjectId(copying.object)) {
                 self.figures.lock().skipped.count(Skip::Busy);
             } else {
                 self.pace.begin(flight, copying.len, |volume| self.notes.line(volume), now);
@@ -337,6 +337,11 @@ impl Mover {
         let mut figures = self.figures.lock();
         figures.planned = self.planned.len() as u64;
         figures.in_flight = self.pace.in_flight().count() as u64;
+    }
+
+    /// Whether a table leaves, or is gone, that stayed when its copy was planned.
+    fn has_come_to_leave(&self, id: ObjectId) -> bool {
+        self.pool.is_table_leaving(id) && !self.notes.knew_leaving(id)
     }
 
     fn on_end(&mut self, ended: Ended) {

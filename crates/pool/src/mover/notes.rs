@@ -1,6 +1,6 @@
 //! What was seen of a pool since the last decision.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -40,6 +40,8 @@ pub(super) struct Notes {
     seconds: f64,
     /// When tables were first seen.
     seen: HashMap<ObjectId, Instant>,
+    /// Since when tables are seen to leave.
+    leaving: HashMap<ObjectId, Instant>,
     /// Since when volumes do not answer.
     silent: HashMap<VolumeId, Instant>,
 }
@@ -139,11 +141,17 @@ impl Notes {
         join_all(volumes).await
     }
 
+    /// Whether a table left already when tables were looked at last.
+    pub(super) fn knew_leaving(&self, id: ObjectId) -> bool {
+        self.leaving.contains_key(&id)
+    }
+
     /// The tables that can be copied, in the mean since the last decision.
     pub(super) fn tables(&mut self, pool: &Spread, now: Instant) -> Vec<Table> {
-        let leaving: HashSet<_> = pool.with_tables(|tables| {
+        self.leaving = pool.with_tables(|tables| {
             let leaving = tables.iter().filter(|table| table.leaving);
-            leaving.map(|table| ObjectId(table.object)).collect()
+            let leaving = leaving.map(|table| ObjectId(table.object));
+            leaving.map(|id| (id, self.leaving.get(&id).copied().unwrap_or(now))).collect()
         });
         let before = std::mem::take(&mut self.seen);
         let mut tables = Vec::new();
@@ -163,7 +171,7 @@ impl Notes {
                 rate: sum / self.seconds.max(1.0),
                 copies: copies.collect(),
                 age: now.since(since),
-                busy: leaving.contains(&id),
+                leaving: self.leaving.get(&id).map(|&since| now.since(since)),
             });
         }
         tables

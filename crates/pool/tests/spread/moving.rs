@@ -161,10 +161,23 @@ const fn seconds(seconds: u64) -> Duration {
 
 #[test]
 fn hot_tables_are_copied_and_their_reads_use_all_volumes() {
+    becomes_level(false);
+}
+
+/// A compaction of all that is hot, held up by the volume that is.
+#[test]
+fn hot_tables_that_are_compacted_for_long_are_copied_too() {
+    becomes_level(true);
+}
+
+fn becomes_level(leaving: bool) {
     let clock = Clock::simulated();
     clock.run(async {
         let scene = Scene::open(&clock, mems(3)).await;
         scene.write_tables().await;
+        for number in 0..TABLES {
+            scene.pool.set_table_leaving(&name(&format!("t{number}")), leaving);
+        }
         let (mover, figures) = scene.mover(Policy::Level);
         let (hot, cold) = (Cell::new(0), Cell::new(0));
         let story = async {
@@ -219,6 +232,8 @@ fn tables_leave_a_volume_that_is_drained_without_any_policy() {
     clock.run(async {
         let scene = Scene::open(&clock, mems(3)).await;
         scene.write_tables().await;
+        // Compacted, and kept by some reader.
+        scene.pool.set_table_leaving(&name("t0"), true);
         scene.pool.set_draining(VolumeId(0), true).await.unwrap();
         let (mover, figures) = scene.mover(Policy::Off);
         let story = async {

@@ -30,12 +30,12 @@ prop_compose! {
         len in 1..80 * MIB,
         rate in prop_oneof![Just(0.0), 0.0..2.0_f64, 0.0..500.0_f64],
         seats in vec((any::<u16>(), 0.0..1.0_f64), 1..4),
-        busy in prop::bool::weighted(0.1),
+        leaving in prop::option::weighted(0.1, (0..30_u64).prop_map(Duration::from_secs)),
         old in prop::bool::weighted(0.9),
     ) -> (Table, Vec<u16>) {
         let age = Duration::from_secs(if old { 100 } else { 3 });
         let copies = seats.iter().map(|&(_, share)| Replica { volume: VolumeId(0), share });
-        let table = Table { object: 0, len, rate, copies: copies.collect(), age, busy };
+        let table = Table { object: 0, len, rate, copies: copies.collect(), age, leaving };
         (table, seats.into_iter().map(|(seat, _)| seat).collect())
     }
 }
@@ -111,7 +111,7 @@ proptest! {
                 }
                 for drop in &plan.drops {
                     let table = &tables[drop.object as usize];
-                    prop_assert!(table.is_on(drop.volume) && !table.busy);
+                    prop_assert!(table.is_on(drop.volume) && !table.is_busy(terms.every));
                     touched.insert(drop.object);
                     *room.get_mut(&drop.volume).expect("it is there") += i128::from(drop.len);
                 }
@@ -121,7 +121,7 @@ proptest! {
                     prop_assert!(touched.insert(copy.object), "a table is dealt with once");
                     prop_assert!(table.is_on(copy.from) && !table.is_on(copy.to));
                     prop_assert!(to.state == State::Active && from.state.answers());
-                    prop_assert!(!table.busy && copy.len == table.len);
+                    prop_assert!(!table.is_busy(terms.every) && copy.len == table.len);
                     let left = room.get_mut(&copy.to).expect("it is there");
                     *left -= i128::from(copy.len);
                     prop_assert!(*left >= 0);

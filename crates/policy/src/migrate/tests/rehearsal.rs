@@ -59,7 +59,7 @@ impl Rehearsal {
             let volume = VolumeId(random.random_range(0..VOLUMES));
             let len = if random.random_bool(0.1) { 64 * MIB } else { 8 * MIB };
             let copies = vec![Replica { volume, share: 1.0 }];
-            Table { object, len, rate: 0.0, copies, age: Duration::from_secs(3600), busy: false }
+            Table { object, len, rate: 0.0, copies, age: Duration::from_secs(3600), leaving: None }
         });
         let tables = tables.collect();
         let mut rehearsal = Self { random, routing, load, tables, popularity: Vec::new() };
