@@ -23,9 +23,10 @@ impl Balance for Iops {
                 return;
             }
             let tables = view.hottest_on(volumes[from].id, plan);
+            let first = tables.first().copied();
             let copied = match tables.into_iter().find(|table| view.has_room(to, table)) {
                 Some(table) => view.copy(table, to, Why::Heat, plan),
-                None => Err(Skip::Target),
+                None => Err(first.map_or(Skip::Target, |table| view.no_target(table))),
             };
             if let Err(why) = copied {
                 plan.skipped.count(why);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Dropping, FULL, PAYBACK, Plan, Skip, State, Table, View, Whence, Why};
+use super::{Dropping, PAYBACK, Plan, State, Table, View, Whence, Why};
 use crate::placement::VolumeId;
 
 /// Tables with too few copies on volumes that stay, get more. Those with the fewest go first, and of these
@@ -40,7 +40,7 @@ pub(super) fn keep(view: &mut View<'_>, plan: &mut Plan) {
         };
         let copied = match view.lightest(table, 0.0, targets) {
             Some(to) => view.copy(table, to, why, plan),
-            None => Err(Skip::Target),
+            None => Err(view.no_target(table)),
         };
         if let Err(why) = copied {
             plan.skipped.count(why);
@@ -52,7 +52,7 @@ pub(super) fn keep(view: &mut View<'_>, plan: &mut Plan) {
 pub(super) fn make_room(view: &mut View<'_>, plan: &mut Plan) {
     let tables = view.pool.tables;
     for (at, volume) in view.pool.volumes.iter().enumerate() {
-        let wanted = (volume.total as f64 * (1.0 - FULL)) as u64;
+        let wanted = view.reserve(at);
         if volume.state != State::Active || view.free(at) >= wanted {
             continue;
         }

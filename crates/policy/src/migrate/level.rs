@@ -114,7 +114,10 @@ fn next<'a>(
         let targets = (0..view.volumes.len()).filter(|&at| {
             view.is_target(at, table) || view.has_slack(at) && view.has_room(at, table)
         });
-        let Some(to) = view.lightest(table, 0.0, targets) else { continue };
+        let Some(to) = view.lightest(table, 0.0, targets) else {
+            refused = view.no_target(table);
+            continue;
+        };
         // Both are level when it has taken this much, or all of the table's reads.
         let (line_from, line_to) = (view.line(from), view.line(to));
         let between =
@@ -211,6 +214,7 @@ mod tests {
                 weight: weight + if id == 0 { rate / line } else { 0.0 },
                 free: 0,
                 total: 0,
+                held: 0,
             }).collect();
             let copies = (0..count as u16).map(|id| Replica {
                 volume: VolumeId(id),

@@ -143,6 +143,8 @@ pub struct Volume {
     pub free: u64,
     /// Bytes it has in all.
     pub total: u64,
+    /// Bytes of the pool there.
+    pub held: u64,
 }
 
 /// What may become of a volume.
@@ -269,7 +271,7 @@ const SETTLING: u32 = 6;
 /// A copy is made if in so many decisions it takes as many reads off a volume as making it costs
 /// operations, and goes again after so many in which it does not take half of that.
 const PAYBACK: u32 = 30;
-/// Room on a volume that copies for heat leave free. Where there is less, they are the first to go.
+/// A volume is full from here on for copies for heat.
 const FULL: f64 = 0.8;
 /// What copies may take of a volume's line.
 const COPY_SHARE: f64 = 0.05;
@@ -384,11 +386,12 @@ impl Planner {
     }
 }
 
-/// Whether a volume of `total` bytes with `free` ones has room for `len` more that would not be the next
-/// to go again.
+/// Bytes that copies for heat leave free on a volume of `total` bytes of which the pool has `held`. Where
+/// fewer are free they are the first to go. A volume that others fill, not the pool, is not full for it: as much
+/// again as it has there is enough.
 #[must_use]
-pub fn has_room(free: u64, total: u64, len: u64) -> bool {
-    free >= len && (free - len) as f64 >= total as f64 * (1.0 - FULL)
+pub fn reserve(total: u64, held: u64) -> u64 {
+    ((total as f64 * (1.0 - FULL)) as u64).min(held)
 }
 
 /// The heat from which a copy pays. It takes half of the reads, and costs a read and a write of each block.

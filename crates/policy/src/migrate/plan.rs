@@ -137,8 +137,10 @@ pub enum Skip {
     Copies,
     /// It is read so little that a copy would cost more than it brings.
     Cold,
-    /// No volume without it can take it.
+    /// No volume without it is less loaded.
     Target,
+    /// Volumes without it that are less loaded are too full.
+    Room,
     /// The target would be hotter than the source.
     Overshoot,
     /// What copies may take until the next decision is planned already.
@@ -147,7 +149,7 @@ pub enum Skip {
 
 impl Skip {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Early,
         Self::Calm,
         Self::Even,
@@ -157,6 +159,7 @@ impl Skip {
         Self::Copies,
         Self::Cold,
         Self::Target,
+        Self::Room,
         Self::Overshoot,
         Self::Budget,
     ];
@@ -174,6 +177,7 @@ impl Skip {
             Self::Copies => "copies",
             Self::Cold => "cold",
             Self::Target => "target",
+            Self::Room => "room",
             Self::Overshoot => "overshoot",
             Self::Budget => "budget",
         }

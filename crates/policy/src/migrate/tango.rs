@@ -31,7 +31,7 @@ fn relieve(view: &mut View<'_>, from: usize, mean: f64, plan: &mut Plan) {
         let ops = table.rate * table.share(id) / (table.copies.len() + 1) as f64;
         let targets = (0..view.volumes.len()).filter(|&at| view.is_target(at, table));
         let Some(to) = view.lightest(table, ops, targets) else {
-            plan.skipped.count(Skip::Target);
+            plan.skipped.count(view.no_target(table));
             break;
         };
         let after = (view.volumes[to].ops + ops) / view.line(to);

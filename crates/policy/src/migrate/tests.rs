@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! policy NAME [KEY=VALUE]...             begins a case; min and max are numbers of copies
-//! volume ID [STATE] [KEY=VALUE]...       a volume or its new state: line, used, now, wait, weight, free (of 100GiB)
+//! volume ID [STATE] [KEY=VALUE]...       a volume or its new state: line, used, now, wait, weight,
+//!                                        free (of 100GiB), held
 //! table ID LEN RATE on VOLUME[:SHARE]... [leaving=SECONDS] [young]
 //! gone ID                                a table goes
 //! flight ID FROM TO                      a copy is being made
@@ -86,6 +87,7 @@ impl Stage {
             weight: 0.0,
             free: 90 * GIB,
             total: 100 * GIB,
+            held: 100 * GIB,
         };
         if !self.volumes.iter().any(|volume| volume.id == id) {
             self.volumes.push(usual);
@@ -102,6 +104,7 @@ impl Stage {
                 Some(("wait", ms)) => volume.wait = Duration::from_millis(number(ms)),
                 Some(("weight", weight)) => volume.weight = number(weight),
                 Some(("free", free)) => volume.free = parse_size(free),
+                Some(("held", held)) => volume.held = parse_size(held),
                 Some((key, _)) => panic!("no such key: {key:?}"),
             }
         }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     BAND, BIRTH, Births, COPY_BYTES_PER_SEC, COPY_SHARE, Copying, HOT_DECISIONS, HOT_USED, Plan,
-    Replica, SLACK, Skip, Snapshot, State, Table, Terms, Volume, Why, YOUNG, has_room, worth,
+    Replica, SLACK, Skip, Snapshot, State, Table, Terms, Volume, Why, YOUNG, reserve, worth,
 };
 use crate::placement::{Candidate, VolumeId};
 use crate::time::Instant;
@@ -210,8 +210,23 @@ impl<'a> View<'a> {
 
     /// Whether a volume has room for a copy that it would not soon drop again.
     pub(super) fn has_room(&self, at: usize, table: &Table) -> bool {
-        let (free, total) = (self.volumes[at].free, self.pool.volumes[at].total);
-        self.takes(at, table) && has_room(free, total, table.len)
+        self.takes(at, table) && self.free(at).saturating_sub(table.len) >= self.reserve(at)
+    }
+
+    /// Bytes on a volume that copies for heat leave free.
+    pub(super) fn reserve(&self, at: usize) -> u64 {
+        let Volume { total, held, .. } = self.pool.volumes[at];
+        reserve(total, held)
+    }
+
+    /// Why no volume is a target for a copy of a table.
+    pub(super) fn no_target(&self, table: &Table) -> Skip {
+        let is_short = |at: usize| {
+            let volume = &self.pool.volumes[at];
+            let takes = volume.state == State::Active && !table.is_on(volume.id);
+            takes && !self.is_hot(at) && !self.has_room(at, table)
+        };
+        if (0..self.volumes.len()).any(is_short) { Skip::Room } else { Skip::Target }
     }
 
     /// Whether there is room on an active volume for a table it does not have.

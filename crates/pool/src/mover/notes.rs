@@ -99,6 +99,7 @@ impl Notes {
 
     async fn look_at(&self, pool: &Spread, loads: &[Load], now: Instant) -> Vec<Volume> {
         let passed = now.since(self.since).as_secs_f64().max(f64::MIN_POSITIVE);
+        let held = pool.held();
         let volumes = pool.volumes();
         let volumes = volumes.iter().map(async |stat| {
             let space = pool.space_of(stat.id).await;
@@ -136,6 +137,7 @@ impl Notes {
                 weight: weight * pool.paid(id) / line,
                 free,
                 total,
+                held: held.get(&id).map_or(0, |held| held.bytes),
             }
         });
         join_all(volumes).await

@@ -338,10 +338,13 @@ impl Inner {
     /// Whether volumes have room for a copy that would not be the next to go again.
     async fn has_room_to_spare(&self, layout: &Layout, intent: &Intent) -> bool {
         let len = intent.len.unwrap_or(0);
+        let held = self.held();
         for (part, &volume) in layout.volumes().iter().enumerate() {
             let Ok(device) = self.seats.volume(volume) else { return false };
             let Ok(Space { free, total }) = device.space().await else { return false };
-            if !policy::migrate::has_room(free, total, layout.chunks().part_len(len, part)) {
+            let held = held.get(&volume).map_or(0, |held| held.bytes);
+            let left = free.saturating_sub(layout.chunks().part_len(len, part));
+            if left < policy::migrate::reserve(total, held) {
                 return false;
             }
         }

@@ -121,20 +121,7 @@ impl Spread {
     /// What each volume holds, as the manifest has it. Looks at every object.
     #[must_use]
     pub fn held(&self) -> BTreeMap<VolumeId, Held> {
-        let mut held: BTreeMap<VolumeId, Held> = BTreeMap::new();
-        self.0.journal.look(|state| {
-            for (_, object) in state.objects() {
-                let len = object.committed.map_or(0, |committed| committed.len);
-                for layout in object.copies.iter().map(|placed| &placed.layout) {
-                    for (part, &volume) in layout.volumes().iter().enumerate() {
-                        let held = held.entry(volume).or_default();
-                        held.objects += 1;
-                        held.bytes += layout.chunks().part_len(len, part);
-                    }
-                }
-            }
-        });
-        held
+        self.0.held()
     }
 
     /// Takes a blank volume into the pool. Durable on return: from then on objects are placed on it.
@@ -372,6 +359,23 @@ impl Spread {
 }
 
 impl Inner {
+    pub(super) fn held(&self) -> BTreeMap<VolumeId, Held> {
+        let mut held: BTreeMap<VolumeId, Held> = BTreeMap::new();
+        self.journal.look(|state| {
+            for (_, object) in state.objects() {
+                let len = object.committed.map_or(0, |committed| committed.len);
+                for layout in object.copies.iter().map(|placed| &placed.layout) {
+                    for (part, &volume) in layout.volumes().iter().enumerate() {
+                        let held = held.entry(volume).or_default();
+                        held.objects += 1;
+                        held.bytes += layout.chunks().part_len(len, part);
+                    }
+                }
+            }
+        });
+        held
+    }
+
     /// Takes a volume that is closed out of the pool.
     async fn unseat(&self, seat: &Arc<Seat>) -> Result<()> {
         let volume = seat.id;

@@ -151,6 +151,7 @@ impl Rehearsal {
                 weight: ops / LINE * noise(0.01),
                 free: 900 << 30,
                 total: 1000 << 30,
+                held: 1000 << 30,
             }
         });
         volumes.collect()
