@@ -384,19 +384,21 @@ impl fmt::Display for Literal {
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let joined = |f: &mut fmt::Formatter<'_>, parts: &[Self], by: &str| {
+        // As with signs: AND holds together more closely than OR, and shows without parentheses inside of it.
+        let joined = |f: &mut fmt::Formatter<'_>, parts: &[Self], by: &str, in_or: bool| {
             for (n, part) in parts.iter().enumerate() {
                 let by = if n == 0 { "" } else { by };
                 match part {
-                    Self::All(_) | Self::Any(_) => write!(f, "{by}({part})")?,
+                    Self::Any(_) => write!(f, "{by}({part})")?,
+                    Self::All(_) if !in_or => write!(f, "{by}({part})")?,
                     _ => write!(f, "{by}{part}")?,
                 }
             }
             Ok(())
         };
         match self {
-            Self::All(parts) => joined(f, parts, " AND "),
-            Self::Any(parts) => joined(f, parts, " OR "),
+            Self::All(parts) => joined(f, parts, " AND ", false),
+            Self::Any(parts) => joined(f, parts, " OR ", true),
             Self::Time(comparison, at) => write!(f, "time {comparison} {at}"),
             Self::Test(reference, Test::Like(pattern)) => write!(f, "{reference} =~ {pattern}"),
             Self::Test(reference, Test::Unlike(pattern)) => write!(f, "{reference} !~ {pattern}"),

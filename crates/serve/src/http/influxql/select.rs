@@ -144,6 +144,26 @@ pub enum Fill {
     Number(f64),
 }
 
+impl Operator {
+    /// How closely it holds together what is around it.
+    fn binds(self) -> u8 {
+        match self {
+            Self::Add | Self::Subtract => 1,
+            Self::Multiply | Self::Divide | Self::Remainder => 2,
+        }
+    }
+}
+
+impl Expression {
+    /// How closely it holds together: what has no sign at its top does more than any.
+    fn binds(&self) -> u8 {
+        match self {
+            Self::Both(_, operator, _) => operator.binds(),
+            _ => 3,
+        }
+    }
+}
+
 impl Reference {
     /// Whether it is the timestamp.
     #[must_use]
@@ -421,6 +441,11 @@ impl fmt::Display for Operator {
     }
 }
 
+/// One side of a sign.
+fn side(f: &mut fmt::Formatter<'_>, side: &Expression, apart: bool) -> fmt::Result {
+    if apart { write!(f, "({side})") } else { write!(f, "{side}") }
+}
+
 impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -432,17 +457,12 @@ impl fmt::Display for Expression {
             Self::Integer(number) => number.fmt(f),
             Self::Number(number) => write!(f, "{number:?}"),
             Self::Duration(nanos) => write!(f, "{nanos}ns"),
+            // Parentheses only where the text would mean something else without: what was read without them shows
+            // without, and so no deeper than it was.
             Self::Both(left, operator, right) => {
-                for (side, between) in [(left, true), (right, false)] {
-                    match **side {
-                        Self::Both(..) => write!(f, "({side})")?,
-                        _ => side.fmt(f)?,
-                    }
-                    if between {
-                        write!(f, " {operator} ")?;
-                    }
-                }
-                Ok(())
+                side(f, left, left.binds() < operator.binds())?;
+                write!(f, " {operator} ")?;
+                side(f, right, right.binds() <= operator.binds())
             }
         }
     }

@@ -88,6 +88,14 @@ fn every_statement_shows_as_what_it_means() {
             "",
         ),
         ("SELECT v FROM m WHERE a = 1 AND b > 1.5 OR c = true AND (d = 'x' OR 'y' != e)", ""),
+        (
+            "SELECT (a * b) / c % (d * e) + (f - (g - h)) FROM m",
+            "SELECT \"a\" * \"b\" / \"c\" % (\"d\" * \"e\") + (\"f\" - (\"g\" - \"h\")) FROM \"m\"",
+        ),
+        (
+            "SELECT v FROM m WHERE (a = 1 AND b = 1) OR (c = 1 OR d = 1) AND e = 1",
+            "SELECT \"v\" FROM \"m\" WHERE \"a\" = 1 AND \"b\" = 1 OR (\"c\" = 1 OR \"d\" = 1) AND \"e\" = 1",
+        ),
         ("SELECT v FROM m WHERE \"it's \\\"so\\\"\" = 'it\\'s \\\\ \\n'", ""),
         ("SELECT v -- a comment\n FROM /* another */ m", "SELECT \"v\" FROM \"m\""),
         ("SELECT v FROM m fill(previous)", ""),
@@ -200,6 +208,20 @@ fn what_would_be_endless_is_refused() {
     // What dashboards send: many series of one panel.
     let many = vec!["a = 'x'"; 5000].join(" OR ");
     parse(&format!("SELECT v FROM m WHERE {many}"), NOW).expect("it is flat");
+}
+
+/// The fuzzer's: so many signs in a row showed with parentheses in parentheses, deeper than is read.
+#[test]
+fn what_was_read_shows_no_deeper_than_it_was() {
+    one(&format!("SELECT v{}{} FROM m", " * v".repeat(60), " / v".repeat(80)));
+    one(&format!("SELECT v{} FROM m", " - v + v".repeat(SIGNS_MAX / 2)));
+    one(&format!("SELECT {}v FROM m", "- ".repeat(DEPTH_MAX)));
+    let nested = |open: &str, n: usize| format!("{}1{}", open.repeat(n), ")".repeat(n));
+    one(&format!("SELECT {} FROM m", nested("a + b * (2 - ", DEPTH_MAX)));
+    one(&format!("SELECT {} FROM m", nested("a - b / -(", DEPTH_MAX / 2)));
+    let open = "a = 1 OR b = 2 AND (".repeat(DEPTH_MAX);
+    let close = ")".repeat(DEPTH_MAX);
+    one(&format!("SELECT v FROM m WHERE {open}c = 1 OR d = 1 AND e = 1{close}"));
 }
 
 fn name() -> impl Strategy<Value = String> {
@@ -316,8 +338,51 @@ fn selects() -> impl Strategy<Value = Select> {
     )
 }
 
+/// Arithmetic as people write it: chains, with and without parentheses that mean something.
+fn arithmetic() -> impl Strategy<Value = String> {
+    let leaf = prop::sample::select(vec!["a", "\"b\"", "1", "-2", "1.5", "-x", "1h", "*", "/p/"]);
+    let sign = || prop::sample::select(vec![" + ", " - ", " * ", " / ", " % "]);
+    leaf.prop_map(str::to_owned).prop_recursive(12, 300, 20, move |inner| {
+        let chain =
+            (inner.clone(), vec((sign(), inner.clone()), 1..20)).prop_map(|(mut text, rest)| {
+                rest.iter().for_each(|(sign, next)| text.extend([*sign, next]));
+                text
+            });
+        prop_oneof![
+            4 => chain,
+            2 => inner.clone().prop_map(|text| format!("({text})")),
+            1 => inner.clone().prop_map(|text| format!("-({text})")),
+            1 => inner.prop_map(|text| format!("f({text})")),
+        ]
+    })
+}
+
+/// Conditions in the same way.
+fn tests() -> impl Strategy<Value = String> {
+    let leaf = prop::sample::select(vec!["a = 'x'", "b > -1", "c =~ /p/", "time > 5"]);
+    leaf.prop_map(str::to_owned).prop_recursive(12, 300, 8, |inner| {
+        let sign = prop::sample::select(vec![" AND ", " OR "]);
+        let chain =
+            (inner.clone(), vec((sign, inner.clone()), 1..8)).prop_map(|(mut text, rest)| {
+                rest.iter().for_each(|(sign, next)| text.extend([*sign, next]));
+                text
+            });
+        prop_oneof![3 => chain, 1 => inner.prop_map(|text| format!("({text})"))]
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn what_was_read_is_read_again(sum in arithmetic(), filter in tests()) {
+        let text = format!("SELECT {sum} FROM m WHERE {filter}");
+        // Some are deeper, or have more signs, than is allowed.
+        if let Ok(statements) = parse(&text, NOW) {
+            let shown = statements[0].to_string();
+            prop_assert_eq!(parse(&shown, 0), Ok(statements), "{}", shown);
+        }
+    }
 
     #[test]
     fn what_is_shown_is_read(select in selects()) {
