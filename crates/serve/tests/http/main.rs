@@ -4,6 +4,7 @@ mod clocks;
 mod door;
 mod entry_influxql;
 mod entry_line;
+mod fields;
 mod input;
 mod queries;
 mod writes;

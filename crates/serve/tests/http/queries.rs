@@ -165,7 +165,7 @@ fn what_cannot_be_done_is_said() {
     let door = filled();
     for (statement, wanted) in [
         ("SELECT", "error parsing query: found EOF"),
-        ("SELECT usage FROM cpu WHERE usage > 5", "is a field"),
+        ("DELETE FROM cpu WHERE usage > 5", "is a field"),
         ("SELECT usage FROM cpu WHERE host > 'a'", "is a tag"),
         ("SELECT mean(usage), usage FROM cpu", "mixing aggregate"),
         ("SELECT mean(note) FROM cpu", "unsupported mean iterator type: string"),

@@ -1,11 +1,12 @@
 //! Which series a statement is about.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use engine::series::{Info, Kind as FieldKind, Predicate, Selector, Span, Test as StoreTest};
 
 use super::Asked;
-use crate::http::influxql::{Comparison, Condition, Kind, Literal, Named, Reference, Source, Test};
+use super::filter::Filter;
+use crate::http::influxql::{Condition, Kind, Named, Reference, Source};
 use crate::http::refusal::Refusal;
 
 /// The most series one statement may look at.
@@ -64,46 +65,20 @@ pub(super) fn measurements(
     Ok(found)
 }
 
-/// What tags have to be. `fields` tells a field from a tag.
+/// What tags have to be, where nothing can be asked of fields. `fields` tells a field from a tag.
 pub(super) fn predicate(
     condition: Option<&Condition>,
     fields: &Fields,
 ) -> Result<Predicate, Refusal> {
-    let Some(condition) = condition else { return Ok(Predicate::All) };
-    let all = |parts: &[Condition]| {
-        parts.iter().map(|part| predicate(Some(part), fields)).collect::<Result<Vec<_>, _>>()
-    };
-    Ok(match condition {
-        Condition::All(parts) => Predicate::And(all(parts)?),
-        Condition::Any(parts) => Predicate::Or(all(parts)?),
-        Condition::Time(..) => {
-            return Err(Refusal::bad("time is understood in SELECT and DELETE only"));
-        }
-        Condition::Test(reference, test) => {
-            if is_field(reference, fields) {
-                return Err(Refusal::bad(format!(
-                    "{reference} is a field: WHERE understands tags and time"
-                )));
-            }
-            let key = reference.name.clone();
-            let test = match test {
-                Test::Compare(Comparison::Equal, Literal::Text(text)) => {
-                    StoreTest::Is(text.clone())
-                }
-                Test::Compare(Comparison::Unequal, Literal::Text(text)) => {
-                    StoreTest::IsNot(text.clone())
-                }
-                Test::Like(pattern) => StoreTest::Matches(pattern.compiled().clone()),
-                Test::Unlike(pattern) => StoreTest::MatchesNot(pattern.compiled().clone()),
-                Test::Compare(..) => {
-                    return Err(Refusal::bad(format!(
-                        "{reference} is a tag, or not there: = 'text', != 'text', =~ and !~ are understood"
-                    )));
-                }
-            };
-            Predicate::Tag(key, test)
-        }
-    })
+    let filter = Filter::new(condition, fields)?;
+    let mut asked = BTreeSet::new();
+    filter.fields(&mut asked);
+    match asked.first() {
+        Some(field) => Err(Refusal::bad(format!(
+            "{field:?} is a field: WHERE understands fields in SELECT only"
+        ))),
+        None => Ok(filter.tags()),
+    }
 }
 
 /// Whether a name means a field.

@@ -2,12 +2,14 @@
 
 mod change;
 mod choose;
+mod filter;
 mod formula;
 mod plan;
 mod raw;
 mod select;
 mod show;
 mod sums;
+mod walk;
 
 use engine::series::Series;
 

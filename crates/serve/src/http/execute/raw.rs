@@ -1,13 +1,13 @@
 //! Points as they are: values of one source and time in one row.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 
 use engine::series::{Info, Scalar, Scan};
 
 use super::Asked;
 use super::plan::Leaf;
 use super::select::Reading;
+use super::walk::{self, Walk};
 use crate::http::refusal::Refusal;
 use crate::http::table::Cell;
 
@@ -27,29 +27,36 @@ pub(super) async fn read(
     let (offset, limit) = reading.page();
     let descending = reading.select.descending;
     // A row has a value of one of the series, so none of them has to give more.
-    let scan = Scan { span: reading.span, descending, limit: offset.saturating_add(limit) };
+    let most = offset.saturating_add(limit);
+    let scan = Scan { span: reading.span, descending, limit: most };
     let leaves = &reading.plan.leaves;
-    let mut sources: HashMap<&[_], usize> = HashMap::new();
-    let mut infos = Vec::new();
+    let sources = walk::sources(series);
     let mut pieces = Vec::new();
-    for info in series {
-        let next = sources.len();
-        let source = *sources.entry(&info.tags[..]).or_insert_with(|| {
-            infos.push(info);
-            next
-        });
-        let is_it = |leaf: &Leaf| matches!(leaf, Leaf::Field(field) if **field == *info.field);
-        let Some(leaf) = leaves.iter().position(is_it) else { continue };
-        let mut cursor = asked.store.read(info.id, scan);
-        while let Some(points) = cursor.next().await? {
-            pieces.extend(points.iter().map(|(time, value)| Piece {
-                time,
-                source,
-                leaf,
-                value: value.to_scalar(),
-            }));
+    for (source, of) in sources.iter().enumerate() {
+        let place = |info: &Info| {
+            let is_it = |leaf: &Leaf| matches!(leaf, Leaf::Field(field) if **field == *info.field);
+            leaves.iter().position(is_it)
+        };
+        let wanted = of.iter().filter_map(|&info| Some((place(info)?, info)));
+        let (places, wanted): (Vec<_>, Vec<_>) = wanted.unzip();
+        let Some(mut walk) = Walk::new(asked, reading.filter, of, &wanted, scan) else { continue };
+        let mut found = vec![0; wanted.len()];
+        while let Some(columns) = walk.next().await? {
+            for (at, points) in columns.iter().enumerate() {
+                found[at] += points.len();
+                pieces.extend(points.iter().map(|(time, value)| Piece {
+                    time,
+                    source,
+                    leaf: places[at],
+                    value: value.to_scalar(),
+                }));
+            }
             asked.check_values(pieces.len())?;
             tokio::task::yield_now().await;
+            // So many values of one field are as many rows.
+            if found.iter().any(|&found| found >= most) {
+                break;
+            }
         }
     }
     if descending {
@@ -65,7 +72,7 @@ pub(super) async fn read(
         values.fill(None);
         for (value, leaf) in values.iter_mut().zip(leaves) {
             if let Leaf::Tag(key) = leaf {
-                let tag = infos[row[0].source].tag(key);
+                let tag = sources[row[0].source][0].tag(key);
                 *value = (!tag.is_empty()).then(|| Scalar::Text(tag.into()));
             }
         }

@@ -1,4 +1,7 @@
 //! `SELECT`: series are found, put together by their tags, and read group by group.
+//!
+//! Where something is asked of fields, these are found along and go with the series of their source; nothing of
+//! them is shown.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +9,7 @@ use engine::series::{Info, Selector, Span, Test as StoreTest};
 
 use super::Asked;
 use super::choose::{self, Fields};
+use super::filter::Filter;
 use super::plan::{Known, Plan};
 use super::{raw, sums};
 use crate::http::influxql::{Dimension, Select, Window};
@@ -16,6 +20,8 @@ use crate::http::table::Table;
 pub(super) struct Reading<'a> {
     pub(super) plan: &'a Plan,
     pub(super) fields: &'a Fields,
+    /// What rows have to be, beyond the tags of their sources.
+    pub(super) filter: &'a Filter,
     pub(super) span: Span,
     pub(super) window: Option<Window>,
     pub(super) select: &'a Select,
@@ -46,22 +52,25 @@ pub(super) async fn select(asked: &Asked<'_>, select: &Select) -> Result<Vec<Tab
         if fields.is_empty() {
             continue;
         }
-        let tags = choose::predicate(rest.as_ref(), &fields)?;
-        let selector = Selector { tags, ..Selector::all(database).of(&name) };
+        let filter = Filter::new(rest.as_ref(), &fields)?;
+        let selector = Selector { tags: filter.tags(), ..Selector::all(database).of(&name) };
         let known_tags = asked.store.tag_keys(&selector)?;
         let grouped = grouped(&select.group, &known_tags);
         let known = Known { fields: &fields, tags: &known_tags, grouped: &grouped };
         let plan = Plan::new(&select.columns, &known)?;
-        let needed = plan.fields();
+        let mut needed = plan.fields();
         if needed.is_empty() {
             continue;
         }
         if window.is_some() && !plan.is_sums() {
             return Err(Refusal::bad("GROUP BY requires at least one aggregate function"));
         }
+        let filter = filter.beyond_tags();
+        filter.fields(&mut needed);
         let field = StoreTest::In(needed.into_iter().map(str::to_owned).collect());
         let found = choose::find(asked, &Selector { field: Some(field), ..selector })?;
-        let reading = Reading { plan: &plan, fields: &fields, span, window, select };
+        let reading =
+            Reading { plan: &plan, fields: &fields, filter: &filter, span, window, select };
         for (by, series) in groups(found, &grouped) {
             if left == 0 {
                 return Ok(tables);

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use engine::series::aggregate::{Aggregation, Fill as StoreFill, Function, Limits, Windows};
-use engine::series::{Info, Scalar, Scan, Span, Value};
+use engine::series::{Info, Points, Scalar, Scan, Span, Value};
 
 use super::Asked;
+use super::filter::Filter;
 use super::plan::{self, Leaf};
 use super::select::Reading;
+use super::walk::{self, Source, Walk};
 use crate::http::influxql::Fill;
 use crate::http::refusal::Refusal;
 use crate::http::table::Cell;
@@ -26,7 +28,7 @@ pub(super) async fn read(
     }
     let mut rows = match (&reading.plan.leaves[..], reading.window) {
         ([Leaf::Sum(function, _)], None) if picks(*function) => {
-            let picked = pick(asked, reading.span, *function, series).await?;
+            let picked = pick(asked, reading, *function, series).await?;
             picked.into_iter().map(|(time, value)| (time, vec![Some(value)])).collect()
         }
         _ => sum_up(asked, reading, series).await?,
@@ -62,7 +64,7 @@ async fn sum_up(
     let fill = fill(reading);
     if windowed && span.from == i64::MIN && fill != StoreFill::None {
         // Windows begin where the points do.
-        let Some(first) = first(asked, span, series).await? else { return Ok(Vec::new()) };
+        let Some(first) = first(asked, reading, span, series).await? else { return Ok(Vec::new()) };
         span.from = first;
     }
     let windows = Windows {
@@ -75,6 +77,7 @@ async fn sum_up(
     // A time's values, for leaves in their order.
     let mut rows: BTreeMap<i64, Vec<Option<Scalar>>> = BTreeMap::new();
     let mut points_seen = false;
+    let sources = sources(reading, series);
     for (field, kind) in reading.fields {
         let mut sums = Vec::new();
         for (at, leaf) in leaves.iter().enumerate() {
@@ -87,9 +90,11 @@ async fn sum_up(
         if sums.is_empty() {
             continue;
         }
-        for info in series.iter().filter(|info| *info.field == **field) {
-            let mut cursor = asked.store.read(info.id, Scan::of(span));
-            while let Some(points) = cursor.next().await? {
+        for source in &sources {
+            let Some(mut points) = read_one(asked, reading, source, field, Scan::of(span)) else {
+                continue;
+            };
+            while let Some(points) = points.next().await? {
                 points_seen |= !points.is_empty();
                 for (_, sum) in &mut sums {
                     sum.add(&points)?;
@@ -126,16 +131,56 @@ fn fill(reading: &Reading<'_>) -> StoreFill {
 }
 
 /// The time of the earliest point.
-async fn first(asked: &Asked<'_>, span: Span, series: &[Info]) -> Result<Option<i64>, Refusal> {
+async fn first(
+    asked: &Asked<'_>,
+    reading: &Reading<'_>,
+    span: Span,
+    series: &[Info],
+) -> Result<Option<i64>, Refusal> {
     let mut first: Option<i64> = None;
-    for info in series {
-        let mut cursor = asked.store.read(info.id, Scan { limit: 1, ..Scan::of(span) });
-        if let Some(points) = cursor.next().await? {
-            let time = points.times.first().copied();
-            first = first.into_iter().chain(time).min();
+    let scan = Scan { limit: 1, ..Scan::of(span) };
+    for source in sources(reading, series) {
+        for field in reading.plan.fields() {
+            let Some(mut points) = read_one(asked, reading, &source, field, scan) else { continue };
+            while let Some(points) = points.next().await? {
+                if let Some(&time) = points.times.first() {
+                    first = Some(first.map_or(time, |first| first.min(time)));
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
         }
     }
     Ok(first)
+}
+
+/// Series by their sources; one by one where nothing is asked of other fields of the same source.
+fn sources<'a>(reading: &Reading<'_>, series: &'a [Info]) -> Vec<Source<'a>> {
+    match reading.filter {
+        Filter::Every => series.iter().map(|info| vec![info]).collect(),
+        _ => walk::sources(series),
+    }
+}
+
+/// The points of a field of a source that count.
+fn read_one<'a>(
+    asked: &Asked<'_>,
+    reading: &Reading<'a>,
+    source: &[&'a Info],
+    field: &str,
+    scan: Scan,
+) -> Option<One<'a>> {
+    let wanted = *source.iter().find(|info| *info.field == *field)?;
+    Walk::new(asked, reading.filter, source, &[wanted], scan).map(One)
+}
+
+/// A walk over one field.
+struct One<'a>(Walk<'a>);
+
+impl One<'_> {
+    async fn next(&mut self) -> Result<Option<Points>, Refusal> {
+        Ok(self.0.next().await?.and_then(|mut columns| columns.pop()))
+    }
 }
 
 /// Whether a function gives one of the points: alone, it gives its time, too.
@@ -145,31 +190,39 @@ fn picks(function: Function) -> bool {
 
 async fn pick(
     asked: &Asked<'_>,
-    span: Span,
+    reading: &Reading<'_>,
     function: Function,
     series: &[Info],
 ) -> Result<Option<(i64, Scalar)>, Refusal> {
+    let span = reading.span;
+    let one = matches!(function, Function::First | Function::Last);
     let scan = match function {
         Function::First => Scan { limit: 1, ..Scan::of(span) },
         Function::Last => Scan { limit: 1, descending: true, ..Scan::of(span) },
         _ => Scan::of(span),
     };
     let mut best: Option<(i64, Scalar)> = None;
-    for info in series {
-        let mut cursor = asked.store.read(info.id, scan);
-        while let Some(points) = cursor.next().await? {
-            for (time, value) in points.iter() {
-                let better = best.as_ref().is_none_or(|(best_time, best)| match function {
-                    Function::First => time < *best_time,
-                    Function::Last => time > *best_time,
-                    Function::Min => is_less(value, best.as_value()),
-                    _ => is_less(best.as_value(), value),
-                });
-                if better {
-                    best = Some((time, value.to_scalar()));
+    for source in sources(reading, series) {
+        for field in reading.plan.fields() {
+            let Some(mut points) = read_one(asked, reading, &source, field, scan) else { continue };
+            while let Some(points) = points.next().await? {
+                for (time, value) in points.iter() {
+                    let better = best.as_ref().is_none_or(|(best_time, best)| match function {
+                        Function::First => time < *best_time,
+                        Function::Last => time > *best_time,
+                        Function::Min => is_less(value, best.as_value()),
+                        _ => is_less(best.as_value(), value),
+                    });
+                    if better {
+                        best = Some((time, value.to_scalar()));
+                    }
                 }
+                // Those behind are later, or earlier, than is asked for.
+                if one && !points.is_empty() {
+                    break;
+                }
+                tokio::task::yield_now().await;
             }
-            tokio::task::yield_now().await;
         }
     }
     Ok(best)
