@@ -2,9 +2,14 @@
 //!
 //! Integers are little endian. Byte for byte in `docs/format/manifest.md`.
 
+mod wire;
+
 use policy::placement::{Layout, VolumeId};
 use volume::Name;
 
+use self::wire::{
+    Reader, put_committed, put_layout, put_name, put_pair, put_placed, put_u16, put_u64,
+};
 use crate::header::PoolId;
 use crate::leaf::{Kind, ObjectId};
 
@@ -168,9 +173,6 @@ const DROP_COPY: u8 = 11;
 const VOLUME_IDS: u8 = 12;
 const DRAIN: u8 = 13;
 
-const WHOLE: u8 = 0;
-const STRIPED: u8 = 1;
-
 impl Record {
     /// Appends the record to `out`.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -238,9 +240,9 @@ impl Record {
 
     /// The records that `body` consists of.
     pub(crate) fn decode_all(body: &[u8]) -> Result<Vec<Self>, DecodeError> {
-        let mut from = Reader(body);
+        let mut from = Reader::new(body);
         let mut records = Vec::new();
-        while !from.0.is_empty() {
+        while !from.is_empty() {
             records.push(Self::decode(&mut from)?);
         }
         Ok(records)
@@ -295,7 +297,7 @@ impl Begin {
     }
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, DecodeError> {
-        let mut from = Reader(body);
+        let mut from = Reader::new(body);
         if from.take::<8>()? != MAGIC {
             return Err(DecodeError::NotAManifest);
         }
@@ -316,7 +318,7 @@ impl Begin {
         for _ in 0..from.u16()? {
             copies.push(VolumeId(from.u16()?));
         }
-        if !from.0.is_empty() {
+        if !from.is_empty() {
             return Err(DecodeError::TooLong);
         }
         Ok(Self { pool, generation, snapshot_frames, volumes, copies })
@@ -328,142 +330,6 @@ impl Begin {
     /// and they differ in the volumes they keep copies on.
     pub(crate) fn seal(&self) -> u64 {
         xxhash_rust::xxh3::xxh3_64(&self.encode())
-    }
-}
-
-fn put_u16(out: &mut Vec<u8>, value: u16) {
-    out.extend_from_slice(&value.to_le_bytes());
-}
-
-fn put_u64(out: &mut Vec<u8>, value: u64) {
-    out.extend_from_slice(&value.to_le_bytes());
-}
-
-fn put_name(out: &mut Vec<u8>, name: &Name) {
-    const { assert!(Name::LEN_MAX <= u8::MAX as usize) };
-    out.push(name.as_str().len() as u8);
-    out.extend_from_slice(name.as_str().as_bytes());
-}
-
-fn put_pair(out: &mut Vec<u8>, tag: u8, from: &Name, to: &Name) {
-    out.push(tag);
-    put_name(out, from);
-    put_name(out, to);
-}
-
-fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
-    match layout {
-        Layout::Whole { volume } => {
-            out.push(WHOLE);
-            put_u16(out, volume.0);
-        }
-        Layout::Striped { chunk, volumes } => {
-            out.push(STRIPED);
-            put_u64(out, *chunk);
-            put_u16(out, volumes.len() as u16);
-            volumes.iter().for_each(|volume| put_u16(out, volume.0));
-        }
-    }
-}
-
-fn put_placed(out: &mut Vec<u8>, placed: &Placed) {
-    put_u64(out, placed.number);
-    put_layout(out, &placed.layout);
-}
-
-fn put_committed(out: &mut Vec<u8>, committed: &Committed) {
-    put_u64(out, committed.len);
-    out.push(u8::from(committed.checksum.is_some()));
-    if let Some(checksum) = committed.checksum {
-        put_u64(out, checksum);
-    }
-}
-
-/// What is still to be decoded.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn bytes(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
-        let (bytes, rest) = self.0.split_at_checked(len).ok_or(DecodeError::Short)?;
-        self.0 = rest;
-        Ok(bytes)
-    }
-
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let (bytes, rest) = self.0.split_first_chunk().ok_or(DecodeError::Short)?;
-        self.0 = rest;
-        Ok(*bytes)
-    }
-
-    fn u8(&mut self) -> Result<u8, DecodeError> {
-        Ok(u8::from_le_bytes(self.take()?))
-    }
-
-    fn u16(&mut self) -> Result<u16, DecodeError> {
-        Ok(u16::from_le_bytes(self.take()?))
-    }
-
-    fn u64(&mut self) -> Result<u64, DecodeError> {
-        Ok(u64::from_le_bytes(self.take()?))
-    }
-
-    fn flag(&mut self) -> Result<bool, DecodeError> {
-        match self.u8()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            value => Err(DecodeError::OutOfRange { what: "a flag", value: value.into() }),
-        }
-    }
-
-    fn kind(&mut self) -> Result<Kind, DecodeError> {
-        let code = self.u8()?;
-        Kind::from_code(code)
-            .ok_or(DecodeError::OutOfRange { what: "a kind of object", value: code.into() })
-    }
-
-    fn name(&mut self) -> Result<Name, DecodeError> {
-        let len = usize::from(self.u8()?);
-        // Bytes that are not UTF-8 become characters that no name may have.
-        let text = String::from_utf8_lossy(self.bytes(len)?);
-        Name::new(&text).map_err(|e| DecodeError::Name(e.to_string()))
-    }
-
-    fn committed(&mut self) -> Result<Committed, DecodeError> {
-        let len = self.u64()?;
-        let checksum = if self.flag()? { Some(self.u64()?) } else { None };
-        Ok(Committed { len, checksum })
-    }
-
-    fn placed(&mut self) -> Result<Placed, DecodeError> {
-        Ok(Placed { number: self.u64()?, layout: self.layout()? })
-    }
-
-    fn copies(&mut self) -> Result<Copies, DecodeError> {
-        let count = self.u16()?;
-        let placed = (0..count).map(|_| self.placed()).collect::<Result<Vec<_>, _>>()?;
-        let none = DecodeError::OutOfRange { what: "a number of copies", value: 0 };
-        Copies::of(placed).ok_or(none)
-    }
-
-    fn layout(&mut self) -> Result<Layout, DecodeError> {
-        match self.u8()? {
-            WHOLE => Ok(Layout::Whole { volume: VolumeId(self.u16()?) }),
-            STRIPED => {
-                let chunk = self.u64()?;
-                if chunk == 0 {
-                    return Err(DecodeError::OutOfRange { what: "a chunk", value: chunk });
-                }
-                let count = self.u16()?;
-                if count < 2 {
-                    let value = count.into();
-                    return Err(DecodeError::OutOfRange { what: "a number of parts", value });
-                }
-                let volumes = (0..count).map(|_| Ok(VolumeId(self.u16()?)));
-                let volumes = volumes.collect::<Result<_, DecodeError>>()?;
-                Ok(Layout::Striped { chunk, volumes })
-            }
-            value => Err(DecodeError::OutOfRange { what: "a layout", value: value.into() }),
-        }
     }
 }
 
