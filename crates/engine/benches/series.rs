@@ -171,9 +171,45 @@ fn blocks(criterion: &mut Criterion) {
     }
 }
 
+/// The newest row of every host, as `lastpoint` of the Time Series Benchmark Suite asks for it: field by field, and
+/// the fields of a host side by side.
+fn last(criterion: &mut Criterion) {
+    const HOSTS: usize = 1000;
+    let store = store(8 << 30);
+    let mut load = Load::new(Readings::Integers, HOSTS);
+    // What waits, and what is in blocks.
+    for batch in 0..20 {
+        block_on(store.write(load.batch(), None)).expect("written");
+        if batch == 9 {
+            block_on(store.flush()).expect("flushed");
+        }
+    }
+    let infos = store.find(&Selector::all("db"), None, usize::MAX).expect("there are series");
+    let ids: Vec<_> = infos.iter().map(|info| info.id).collect();
+    let scan = Scan { descending: true, limit: 1, ..Scan::of(Span::ALL) };
+    let mut group = criterion.benchmark_group("the last of every series");
+    group.throughput(Throughput::Elements(ids.len() as u64));
+    group.bench_function("one by one", |bencher| {
+        bencher.iter(|| {
+            for &id in &ids {
+                let points = block_on(store.read(id, scan).next()).expect("read");
+                assert_eq!(points.map(|points| points.len()), Some(1));
+            }
+        });
+    });
+    group.bench_function("side by side", |bencher| {
+        bencher.iter(|| {
+            for ids in ids.chunks(FIELDS) {
+                let columns = block_on(store.read_columns(ids, scan).next()).expect("read");
+                assert_eq!(columns.map(|columns| columns.len()), Some(FIELDS));
+            }
+        });
+    });
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default().measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500)).sample_size(10);
-    targets = ingest, blocks
+    targets = ingest, blocks, last
 }
 criterion_main!(benches);

@@ -1,15 +1,15 @@
 //! The model the real stores are compared with.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
 
 use super::{
-    Batch, Cursor, Database, Durability, Error, Info, Kind, Pending, Points, REJECTED_MAX, Reason,
-    Rejected, Result, Room, SESSION_WINDOW, Scalar, Scan, Selector, Series, SeriesId, Session,
-    Span, Written,
+    Batch, Columns, Cursor, Database, Durability, Error, Info, Kind, Pending, Points, REJECTED_MAX,
+    Reason, Rejected, Result, Room, SESSION_WINDOW, Scalar, Scan, Selector, Series, SeriesId,
+    Session, Span, Written,
 };
 
 /// The store as maps in memory: the model the real ones are compared with. It survives nothing, and keeps
@@ -102,6 +102,44 @@ impl Memory {
         Ok(written)
     }
 
+    fn walk(&self, series: &[SeriesId], scan: Scan) -> Walk {
+        let state = self.state.read();
+        let all = || state.databases.values().flat_map(|contents| &contents.series);
+        let found = series.iter().map(|&id| all().find(|(_, one)| one.id == id));
+        let found: Vec<Option<(&Key, &One)>> = found.collect();
+        let sources = found.iter().flatten().map(|(key, _)| (&key.measurement, &key.tags));
+        assert!(sources.collect::<BTreeSet<_>>().len() <= 1, "series of one source");
+        let mut times = BTreeSet::new();
+        for (_, one) in found.iter().flatten().filter(|_| !scan.span.is_empty()) {
+            times.extend(one.points.range(scan.span.from..scan.span.to).map(|(&time, _)| time));
+        }
+        let mut times: Vec<i64> = times.into_iter().collect();
+        if scan.descending {
+            times.reverse();
+        }
+        let kind = |one: &Option<(&Key, &One)>| one.map_or(Kind::Float, |(_, one)| one.kind);
+        let mut given = vec![0; series.len()];
+        let mut chunks = VecDeque::new();
+        for times in times.chunks(CHUNK) {
+            let mut chunk: Vec<Points> = found.iter().map(|one| Points::new(kind(one))).collect();
+            for time in times {
+                if given.iter().any(|&given| given >= scan.limit) {
+                    break;
+                }
+                for (at, one) in found.iter().enumerate() {
+                    if let Some(value) = one.and_then(|(_, one)| one.points.get(time)) {
+                        chunk[at].push(*time, value.as_value());
+                        given[at] += 1;
+                    }
+                }
+            }
+            if chunk.iter().any(|points| !points.is_empty()) {
+                chunks.push_back(chunk);
+            }
+        }
+        Walk(chunks)
+    }
+
     /// Asks something of every series selected.
     fn each<T>(
         &self,
@@ -177,21 +215,11 @@ impl Series for Memory {
     }
 
     fn read(&self, series: SeriesId, scan: Scan) -> Box<dyn Cursor> {
-        let state = self.state.read();
-        let one = state
-            .databases
-            .values()
-            .flat_map(|contents| contents.series.values())
-            .find(|one| one.id == series);
-        let mut points = one.map_or_else(|| Points::new(Kind::Float), |one| Points::new(one.kind));
-        if let Some(one) = one.filter(|_| !scan.span.is_empty()) {
-            let mut within = one.points.range(scan.span.from..scan.span.to);
-            let next = || if scan.descending { within.next_back() } else { within.next() };
-            for (&time, value) in std::iter::from_fn(next).take(scan.limit) {
-                points.push(time, value.as_value());
-            }
-        }
-        Box::new(Walk { points, at: 0 })
+        Box::new(self.walk(&[series], scan))
+    }
+
+    fn read_columns(&self, series: &[SeriesId], scan: Scan) -> Box<dyn Columns> {
+        Box::new(self.walk(series, scan))
     }
 
     fn create_database(&self, database: Database) -> Pending<'_, ()> {
@@ -273,21 +301,20 @@ pub(crate) fn behind(sequence: u64, newest: u64) -> Error {
     ))
 }
 
-/// Points that were copied when the walk began.
-struct Walk {
-    points: Points,
-    at: usize,
+/// Points that were copied when the walk began, of each series in each piece.
+struct Walk(VecDeque<Vec<Points>>);
+
+impl Columns for Walk {
+    fn next(&mut self) -> Pending<'_, Option<Vec<Points>>> {
+        let next = self.0.pop_front();
+        Box::pin(async move { Ok(next) })
+    }
 }
 
 impl Cursor for Walk {
     fn next(&mut self) -> Pending<'_, Option<Points>> {
-        let until = self.points.len().min(self.at + CHUNK);
-        let mut chunk = Points::new(self.points.values.kind());
-        for at in self.at..until {
-            chunk.push(self.points.times[at], self.points.values.get(at));
-        }
-        self.at = until;
-        Box::pin(async move { Ok((!chunk.is_empty()).then_some(chunk)) })
+        let next = self.0.pop_front().and_then(|mut columns| columns.pop());
+        Box::pin(async move { Ok(next) })
     }
 }
 

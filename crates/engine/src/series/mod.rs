@@ -121,6 +121,16 @@ pub trait Cursor: Send {
     fn next(&mut self) -> Pending<'_, Option<Points>>;
 }
 
+/// A walk over the points of several series of a source, side by side.
+pub trait Columns: Send {
+    /// The next points of each of them, in the order they were asked for: all they have in some interval of
+    /// times. One of them has some; none at the end.
+    ///
+    /// # Errors
+    /// As for [`Cursor::next`].
+    fn next(&mut self) -> Pending<'_, Option<Vec<Points>>>;
+}
+
 /// Whose batch it is, and which of theirs: a batch that is sent again is not stored twice.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Session {
@@ -248,6 +258,14 @@ pub trait Series: Send + Sync {
 
     /// Reads points of a series. A series that is not there has none.
     fn read(&self, series: SeriesId, scan: Scan) -> Box<dyn Cursor>;
+
+    /// Reads points of some series of one source, each named once. What they share is read once: several
+    /// fields of a row cost little more than one. The limit counts rows: each series gives what it has at the
+    /// first `limit` times at which any of them has a point, perhaps more.
+    ///
+    /// # Panics
+    /// When there is no series, or they are of several sources.
+    fn read_columns(&self, series: &[SeriesId], scan: Scan) -> Box<dyn Columns>;
 
     /// Makes a database, or changes how long it keeps points. Durable when it is ready.
     ///

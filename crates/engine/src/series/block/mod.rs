@@ -118,11 +118,11 @@ impl<'a> Block<'a> {
         Ok(Self { sheets })
     }
 
-    /// The points of a field; none if there is nothing of it.
-    pub(super) fn points(&self, source: u32, field: u16) -> Result<Option<Points>, Bad> {
+    /// The points of each of some fields; none if there is nothing of it.
+    pub(super) fn points(&self, source: u32, fields: &[u16]) -> Result<Vec<Option<Points>>, Bad> {
         match self.sheets.binary_search_by_key(&source, |(source, _)| *source) {
-            Ok(at) => sheet::points(self.sheets[at].1, field),
-            Err(_) => Ok(None),
+            Ok(at) => sheet::points(self.sheets[at].1, fields),
+            Err(_) => Ok(vec![None; fields.len()]),
         }
     }
 

@@ -123,11 +123,14 @@ fn parts(mut sheet: &[u8]) -> Result<Parts<'_>, Bad> {
     Ok(Parts { rows, times, columns })
 }
 
-/// The points of one field.
-pub(super) fn points(sheet: &[u8], field: u16) -> Result<Option<Points>, Bad> {
+/// The points of each of some fields; what is stored of others is not decoded.
+pub(super) fn points(sheet: &[u8], fields: &[u16]) -> Result<Vec<Option<Points>>, Bad> {
     let mut parts = parts(sheet)?;
-    parts.columns.retain(|(found, ..)| *found == field);
-    Ok(table(&parts)?.points(field))
+    parts.columns.retain(|(found, ..)| fields.contains(found));
+    if parts.columns.is_empty() {
+        return Ok(vec![None; fields.len()]);
+    }
+    Ok(table(&parts)?.points(fields))
 }
 
 /// All of a sheet.

@@ -165,14 +165,23 @@ impl Table {
         });
     }
 
-    /// The points of a field, in the order of the rows.
-    pub(in crate::series) fn points(self, field: u16) -> Option<Points> {
-        let column = self.columns.into_iter().find(|column| column.field == field)?;
-        let times = match &column.rows {
-            None => self.times,
-            Some(rows) => rows.iter().map(|&row| self.times[row as usize]).collect(),
-        };
-        Some(Points { times, values: column.values })
+    /// The points of each of some fields, in the order of the rows; none where there is no such column.
+    pub(in crate::series) fn points(mut self, fields: &[u16]) -> Vec<Option<Points>> {
+        let mut found = Vec::with_capacity(fields.len());
+        for (n, &field) in fields.iter().enumerate() {
+            let at = self.columns.iter().position(|column| column.field == field);
+            let column = at.map(|at| self.columns.swap_remove(at));
+            found.push(column.map(|column| {
+                let times = match &column.rows {
+                    // The last one has no other to leave them to.
+                    None if n + 1 == fields.len() => std::mem::take(&mut self.times),
+                    None => self.times.clone(),
+                    Some(rows) => rows.iter().map(|&row| self.times[row as usize]).collect(),
+                };
+                Points { times, values: column.values }
+            }));
+        }
+        found
     }
 
     /// Divides it by where each row belongs; the parts are in order, and resolved if it is.

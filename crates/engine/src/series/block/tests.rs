@@ -72,7 +72,7 @@ fn modelled(rows: &[(i64, [Option<u8>; 4])]) -> Model {
 fn contents(table: &Table) -> Model {
     let fields: Vec<u16> = table.columns.iter().map(|column| column.field).collect();
     let of = |field| {
-        let points = table.clone().points(field).unwrap();
+        let points = table.clone().points(&[field]).remove(0).unwrap();
         let of = points.iter().map(|(time, value)| ((field, time), value.to_scalar()));
         of.collect::<Vec<_>>()
     };
@@ -162,7 +162,7 @@ proptest! {
         }
         if let Ok(block) = Block::open(KEY, &bytes) {
             let _either = block.tables();
-            let _either = block.points(1, 2);
+            let _either = block.points(1, &[2, 3]);
         }
     }
 }
@@ -173,9 +173,12 @@ fn a_block_belongs_to_its_key_and_says_what_is_wrong() {
     assert_eq!(Block::open(b"other", &bytes).err(), Some(Bad::Checksum));
     assert_eq!(Block::open(KEY, &bytes[..5]).err(), Some(Bad::Magic));
     let block = Block::open(KEY, &bytes).unwrap();
-    let points = block.points(7, 3).unwrap().unwrap();
+    let points = block.points(7, &[3]).unwrap().remove(0).unwrap();
     assert_eq!(points.iter().nth(1), Some((1, Value::Boolean(false))));
-    assert_eq!((block.points(7, 4).unwrap(), block.points(8, 3).unwrap()), (None, None));
+    assert_eq!(
+        (block.points(7, &[4]).unwrap(), block.points(8, &[3]).unwrap()),
+        (vec![None], vec![None])
+    );
     assert_eq!(block.tables().unwrap().len(), 1);
     assert_eq!(points.values.kind(), Kind::Boolean);
 }

@@ -52,8 +52,8 @@ pub use self::open::Report;
 use self::state::State;
 use self::upkeep::Upkeep;
 use super::{
-    Batch, Cursor, Database, Durability, Error, Info, Kind, Pending, Result, Room, Scan, Selector,
-    Series, SeriesId, Session, Span, Written,
+    Batch, Columns, Cursor, Database, Durability, Error, Info, Kind, Pending, Result, Room, Scan,
+    Selector, Series, SeriesId, Session, Span, Written,
 };
 use crate::log;
 
@@ -339,6 +339,10 @@ impl Series for Store {
     }
 
     fn read(&self, series: SeriesId, scan: Scan) -> Box<dyn Cursor> {
+        Box::new(read::Walk::new(Arc::clone(&self.0), &[series], scan))
+    }
+
+    fn read_columns(&self, series: &[SeriesId], scan: Scan) -> Box<dyn Columns> {
         Box::new(read::Walk::new(Arc::clone(&self.0), series, scan))
     }
 

@@ -1,4 +1,5 @@
-//! Reading the points of a series: blocks and rows that wait, merged window by window.
+//! Reading the points of some series of a source: blocks and rows that wait, merged window by window. Fields of a
+//! source have their blocks in common, and mostly their times: these are looked for, read and decoded once.
 //!
 //! Slots of a series may overlap: its rate changed, or it shares a block with others. Their bounds divide
 //! time into windows, in each of which the same blocks count; of points with one time that of the latest round
@@ -12,7 +13,7 @@ use super::key::{self, BlockKey, LEVELS, Owner, Slot};
 use super::{Inner, failed, rows};
 use crate::series::block::Block;
 use crate::series::value::Points;
-use crate::series::{Cursor, Error, Kind, Pending, Result, Scan, SeriesId, Span};
+use crate::series::{Columns, Cursor, Error, Pending, Result, Scan, SeriesId, Span};
 
 /// Keys looked up at a time.
 const KEYS: usize = 256;
@@ -77,19 +78,20 @@ impl Inner {
     }
 }
 
-/// See [`crate::series::Series::read`].
+/// See [`crate::series::Series::read_columns`].
 pub(super) struct Walk {
     inner: Arc<Inner>,
     source: u32,
-    field: u16,
+    fields: Vec<u16>,
     scan: Scan,
     plan: Option<Plan>,
 }
 
 struct Plan {
-    blocks: Vec<(BlockKey, Option<Points>)>,
+    /// What those that were read have of each field.
+    blocks: Vec<(BlockKey, Option<Vec<Points>>)>,
     windows: VecDeque<Window>,
-    waiting: Points,
+    waiting: Vec<Points>,
 }
 
 struct Window {
@@ -106,12 +108,14 @@ enum Gone {
 }
 
 impl Walk {
-    pub(super) fn new(inner: Arc<Inner>, series: SeriesId, scan: Scan) -> Self {
-        let (source, field) = (source_of(series), field_of(series));
-        Self { inner, source, field, scan, plan: None }
+    pub(super) fn new(inner: Arc<Inner>, series: &[SeriesId], scan: Scan) -> Self {
+        let source = source_of(*series.first().expect("there is a series"));
+        assert!(series.iter().all(|&one| source_of(one) == source), "series of one source");
+        let fields = series.iter().map(|&one| field_of(one)).collect();
+        Self { inner, source, fields, scan, plan: None }
     }
 
-    async fn step(&mut self) -> Result<Option<Points>> {
+    async fn step(&mut self) -> Result<Option<Vec<Points>>> {
         while self.scan.limit > 0 && !self.scan.span.is_empty() {
             if self.plan.is_none() && !self.make_plan() {
                 return Ok(None);
@@ -122,7 +126,7 @@ impl Walk {
                 false => plan.windows.pop_front(),
             };
             let Some(window) = next else { return Ok(None) };
-            let gathered = gather(&self.inner, plan, &window, (self.source, self.field)).await;
+            let gathered = gather(&self.inner, plan, &window, self.source, &self.fields).await;
             if let Err(Gone::Regrouped) = gathered {
                 // What was replaced is found where it is now.
                 self.plan = None;
@@ -133,18 +137,22 @@ impl Walk {
             } else {
                 self.scan.span.from = window.span.to;
             }
-            let mut points = match gathered {
-                Ok(points) => points,
+            let mut columns = match gathered {
+                Ok(columns) => columns,
                 Err(Gone::Failed(error)) => return Err(error),
                 Err(Gone::Regrouped) => unreachable!("it was told before"),
             };
-            if self.scan.descending {
-                points.reverse();
+            for points in &mut columns {
+                if self.scan.descending {
+                    points.reverse();
+                }
+                points.truncate(self.scan.limit);
             }
-            points.truncate(self.scan.limit);
-            self.scan.limit -= points.len();
-            if !points.is_empty() {
-                return Ok(Some(points));
+            // So many values of one field are as many rows at least.
+            let most = columns.iter().map(Points::len).max().unwrap_or(0);
+            self.scan.limit -= most;
+            if most > 0 {
+                return Ok(Some(columns));
             }
         }
         Ok(None)
@@ -152,22 +160,23 @@ impl Walk {
 
     /// Which blocks count where. False if there is no such series.
     fn make_plan(&mut self) -> bool {
-        let (kind, waiting) = {
+        let waiting = {
             let state = self.inner.state();
             let catalogue = &state.catalogue;
-            let Some(kind) = catalogue.kind_of(self.source, self.field) else { return false };
+            let kinds = self.fields.iter().map(|&field| catalogue.kind_of(self.source, field));
+            let waiting: Option<Vec<Points>> = kinds.map(|kind| kind.map(Points::new)).collect();
+            let Some(mut waiting) = waiting else { return false };
             let Some(facts) = catalogue.database_of(self.source) else { return false };
             let span = &mut self.scan.span;
             span.from = span.from.max(facts.cutoff(self.inner.clock.wall()));
-            let mut waiting = Points::new(kind);
             for rows in state.waiting(self.source) {
-                rows::points(rows, &catalogue.shapes, self.field, &mut waiting);
+                rows::points(rows, &catalogue.shapes, &self.fields, &mut waiting);
             }
-            (kind, waiting)
+            waiting
         };
         // Rows first, keys then: what becomes a block between the two is seen twice and not missed.
-        let waiting = merge(kind, &[&waiting], self.scan.span);
         let span = self.scan.span;
+        let waiting = waiting.iter().map(|points| merge(&[points], span)).collect();
         let mut keys = Vec::new();
         self.inner.blocks_of(Owner::Source(self.source), span, &mut keys);
         self.inner.blocks_of(Owner::group_of(self.source), span, &mut keys);
@@ -198,21 +207,22 @@ async fn gather(
     inner: &Inner,
     plan: &mut Plan,
     window: &Window,
-    (source, field): (u32, u16),
-) -> std::result::Result<Points, Gone> {
+    source: u32,
+    fields: &[u16],
+) -> std::result::Result<Vec<Points>, Gone> {
     for &at in &window.blocks {
         let (key, loaded) = &mut plan.blocks[at];
         if loaded.is_none() {
-            *loaded = Some(load(inner, key, source, field, plan.waiting.values.kind()).await?);
+            *loaded = Some(load(inner, key, source, fields, &plan.waiting).await?);
         }
     }
-    let mut parts: Vec<&Points> = window
-        .blocks
-        .iter()
-        .map(|&at| plan.blocks[at].1.as_ref().expect("it was just loaded"))
-        .collect();
-    parts.push(&plan.waiting);
-    let merged = merge(plan.waiting.values.kind(), &parts, window.span);
+    let merged = plan.waiting.iter().enumerate().map(|(field, waiting)| {
+        let loaded = |&at: &usize| &plan.blocks[at].1.as_ref().expect("it was just loaded")[field];
+        let mut parts: Vec<&Points> = window.blocks.iter().map(loaded).collect();
+        parts.push(waiting);
+        merge(&parts, window.span)
+    });
+    let merged = merged.collect();
     // A block is done with when its last window is, from either side.
     for &at in &window.blocks {
         let is_needed = |next: Option<&Window>| next.is_some_and(|next| next.blocks.contains(&at));
@@ -227,9 +237,9 @@ async fn load(
     inner: &Inner,
     key: &BlockKey,
     source: u32,
-    field: u16,
-    kind: Kind,
-) -> std::result::Result<Points, Gone> {
+    fields: &[u16],
+    waiting: &[Points],
+) -> std::result::Result<Vec<Points>, Gone> {
     let name = key.bytes();
     let damaged = |what: &dyn std::fmt::Display| Gone::Failed(inner.of_block(key, source, what));
     let bytes = match inner.log.get(&name).await {
@@ -239,16 +249,23 @@ async fn load(
         Err(error) => return Err(Gone::Failed(failed(&error))),
     };
     let block = Block::open(&name, &bytes).map_err(|bad| damaged(&bad))?;
-    let points = block.points(source, field).map_err(|bad| damaged(&bad))?;
-    let points = points.unwrap_or_else(|| Points::new(kind));
-    if points.values.kind() != kind {
-        return Err(damaged(&format_args!("it has {}s where {kind}s are", points.values.kind())));
-    }
-    Ok(points)
+    let columns = block.points(source, fields).map_err(|bad| damaged(&bad))?;
+    let columns = columns.into_iter().zip(waiting).map(|(points, waiting)| {
+        let kind = waiting.values.kind();
+        let points = points.unwrap_or_else(|| Points::new(kind));
+        let found = points.values.kind();
+        if found == kind {
+            Ok(points)
+        } else {
+            Err(damaged(&format_args!("it has {found}s where {kind}s are")))
+        }
+    });
+    columns.collect()
 }
 
-/// The points of an interval: of those with one time the last one of the last part.
-fn merge(kind: Kind, parts: &[&Points], span: Span) -> Points {
+/// The points of an interval: of those with one time the last one of the last part. There is one part at least.
+fn merge(parts: &[&Points], span: Span) -> Points {
+    let kind = parts[0].values.kind();
     let is_sorted = |points: &Points| points.times.is_sorted_by(|a, b| a < b);
     let mut filled = parts.iter().filter(|part| !part.is_empty());
     let only = match (filled.next(), filled.next()) {
@@ -278,8 +295,15 @@ fn merge(kind: Kind, parts: &[&Points], span: Span) -> Points {
     merged
 }
 
+impl Columns for Walk {
+    fn next(&mut self) -> Pending<'_, Option<Vec<Points>>> {
+        Box::pin(self.step())
+    }
+}
+
+/// Over one series.
 impl Cursor for Walk {
     fn next(&mut self) -> Pending<'_, Option<Points>> {
-        Box::pin(self.step())
+        Box::pin(async move { Ok(self.step().await?.and_then(|mut columns| columns.pop())) })
     }
 }

@@ -34,13 +34,13 @@ pub(super) fn table(mut rows: &[u8], shapes: &[Shape]) -> Table {
     table
 }
 
-/// Adds the points of one field, as they were written.
-pub(super) fn points(mut rows: &[u8], shapes: &[Shape], wanted: u16, into: &mut Points) {
+/// Adds the points of some fields, as they were written.
+pub(super) fn points(mut rows: &[u8], shapes: &[Shape], wanted: &[u16], into: &mut [Points]) {
     while let Some((shape, time)) = take_head(&mut rows) {
         for &(field, kind) in shapes[shape as usize].columns.iter() {
             let value = take_value(&mut rows, kind).expect("rows were encoded by us");
-            if field == wanted {
-                into.push(time, value);
+            if let Some(at) = wanted.iter().position(|&wanted| wanted == field) {
+                into[at].push(time, value);
             }
         }
     }

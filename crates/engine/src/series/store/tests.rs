@@ -67,6 +67,27 @@ impl World {
         while self.clock.run(store.0.log.tend_once(0)).unwrap() {}
     }
 
+    /// What several series of a source have, side by side.
+    fn columns(&self, store: &Store, series: &[SeriesId], scan: Scan) -> Vec<Vec<(i64, Scalar)>> {
+        let mut cursor = store.read_columns(series, scan);
+        let mut found = vec![Vec::new(); series.len()];
+        // Where the piece before ended.
+        let mut behind: Option<i64> = None;
+        let is_before =
+            |one: i64, other: i64| if scan.descending { one > other } else { one < other };
+        while let Some(columns) = self.clock.run(cursor.next()).unwrap() {
+            assert_eq!(columns.len(), series.len());
+            assert!(columns.iter().any(|points| !points.is_empty()));
+            let times = || columns.iter().flat_map(|points| points.times.iter().copied());
+            assert!(behind.is_none_or(|behind| times().all(|time| is_before(behind, time))));
+            behind = if scan.descending { times().min() } else { times().max() };
+            for (into, points) in found.iter_mut().zip(&columns) {
+                into.extend(points.iter().map(|(time, value)| (time, value.to_scalar())));
+            }
+        }
+        found
+    }
+
     fn points(&self, store: &Store, series: SeriesId, scan: Scan) -> Result<Vec<(i64, Scalar)>> {
         let mut cursor = store.read(series, scan);
         let mut found = Vec::new();

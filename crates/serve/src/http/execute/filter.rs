@@ -12,7 +12,6 @@
 //! be looked at: AND is the intersection of such sets, OR their union.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use engine::series::{Points, Predicate, Test as StoreTest, Value};
 
@@ -180,26 +179,16 @@ impl Filter {
     }
 }
 
-/// Some of the points of a column, in the order they are read in.
-#[derive(Clone, Debug)]
-pub(super) struct Part<'a> {
-    pub(super) points: &'a Points,
-    pub(super) range: Range<usize>,
-}
-
-impl Part<'_> {
-    /// The points at some of `times`, which are in the same order.
-    pub(super) fn at(self, times: &[i64], descending: bool) -> Points {
-        let mut found = Points::new(self.points.values.kind());
-        let mut times = Times { rest: times, descending };
-        for at in self.range {
-            let time = self.points.times[at];
-            if times.has(time) {
-                found.push(time, self.points.values.get(at));
-            }
+/// Those of a column's points that are at some of `times`, which are in the same order.
+pub(super) fn at(points: &Points, times: &[i64], descending: bool) -> Points {
+    let mut found = Points::new(points.values.kind());
+    let mut times = Times { rest: times, descending };
+    for (time, value) in points.iter() {
+        if times.has(time) {
+            found.push(time, value);
         }
-        found
     }
+    found
 }
 
 /// Times that are gone through in their order.
@@ -234,14 +223,13 @@ impl<'a> Tests<'a> {
     /// The times they hold at, in the order of the columns that `column` looks up.
     pub(super) fn times<'p>(
         &self,
-        column: &impl Fn(&str) -> Option<Part<'p>>,
+        column: &impl Fn(&str) -> Option<&'p Points>,
         descending: bool,
     ) -> Vec<i64> {
         match self {
-            Self::Field(name, test) => column(name).map_or_else(Vec::new, |part| {
-                let Part { points, range } = part;
-                let passing = range.filter(|&at| passes(test, points.values.get(at)));
-                passing.map(|at| points.times[at]).collect()
+            Self::Field(name, test) => column(name).map_or_else(Vec::new, |points| {
+                let passing = points.iter().filter(|(_, value)| passes(test, *value));
+                passing.map(|(time, _)| time).collect()
             }),
             Self::All(parts) => {
                 let mut parts = parts.iter();
@@ -475,8 +463,7 @@ mod tests {
             }).collect();
             let column = |name: &str| {
                 let at = FIELDS.iter().position(|(other, _)| *other == name)?;
-                let points = &columns[at];
-                Some(Part { points, range: 0..points.len() })
+                Some(&columns[at])
             };
             for host in ["a", "b", ""] {
                 let wanted = rows.iter().filter(|(_, row)| naive(&filter, host, row));
@@ -495,7 +482,7 @@ mod tests {
                 };
                 prop_assert_eq!(&times, &wanted);
                 for (at, points) in columns.iter().enumerate() {
-                    let kept = Part { points, range: 0..points.len() }.at(&times, descending);
+                    let kept = super::at(points, &times, descending);
                     let there = rows.iter().filter(|(time, row)| wanted.contains(time) && row[at].is_some());
                     prop_assert_eq!(kept.times, there.map(|(time, _)| *time).collect::<Vec<_>>());
                 }

@@ -152,6 +152,7 @@ impl Model {
                 }
                 *sure = found;
             }
+            check_columns(world, store, source, random);
         }
         self.maybe.clear();
     }
@@ -174,6 +175,37 @@ impl Model {
         }
         wanted.truncate(scan.limit);
         assert_eq!(world.points(store, series, scan).unwrap(), wanted, "{scan:?}");
+    }
+}
+
+/// Series of a source side by side have what each has alone.
+fn check_columns(world: &World, store: &Store, source: usize, random: &mut Xoshiro256PlusPlus) {
+    let tags = Predicate::Tag("s".into(), Test::Is(source.to_string()));
+    let mut infos = store.find(&Selector::all("db").of("m").tagged(tags), None, 9).unwrap();
+    let first = random.random_range(0..=infos.len());
+    infos.rotate_left(first);
+    infos.truncate(random.random_range(1..=FIELDS.len()));
+    if infos.is_empty() {
+        return;
+    }
+    let ids: Vec<SeriesId> = infos.iter().map(|info| info.id).collect();
+    let limit = if random.random() { usize::MAX } else { random.random_range(0..40) };
+    let scan = Scan { descending: random.random(), limit, ..Scan::of(Span::ALL) };
+    let found = world.columns(store, &ids, scan);
+    let unlimited = Scan { limit: usize::MAX, ..scan };
+    let all = ids.iter().map(|id| world.points(store, *id, unlimited).unwrap());
+    let all: Vec<Vec<(i64, Scalar)>> = all.collect();
+    let mut times: Vec<i64> = all.iter().flatten().map(|(time, _)| *time).collect();
+    times.sort_unstable();
+    times.dedup();
+    if scan.descending {
+        times.reverse();
+    }
+    times.truncate(limit);
+    for (all, found) in all.iter().zip(&found) {
+        assert_eq!(found[..], all[..found.len()], "{scan:?}");
+        let wanted = all.iter().filter(|(time, _)| times.contains(time)).count();
+        assert!(found.len() >= wanted, "{scan:?}: {} of {wanted}", found.len());
     }
 }
 
