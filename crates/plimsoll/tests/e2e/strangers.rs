@@ -127,7 +127,12 @@ fn who_does_not_take_the_answer_is_let_go() {
         let lines: String = (0..5000)
             .map(|n| format!("m s=\"{}\" {}\n", "x".repeat(100), part * 5000 + n))
             .collect();
-        assert_eq!(ask(door, "POST /write?db=db", "", lines.as_bytes()).0, 204);
+        // A machine that is busy with others may not keep up with little memory, and says so.
+        until(|| match ask(door, "POST /write?db=db", "", lines.as_bytes()) {
+            (204, _) => true,
+            (503, _) => false,
+            other => panic!("{other:?}"),
+        });
     }
     let asked = "plimsoll_http_request_seconds_count{wanted=\"query\"}";
     let before = figure(&server, asked);
