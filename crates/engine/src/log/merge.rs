@@ -33,6 +33,8 @@ use super::{Durability, FileId, Inner};
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// After a failure.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// From half hunger on nothing is left to its turn.
+const HUNGRY: u8 = 50;
 /// Bytes read at a time. A disk that does something else in between needs some 6 ms to come back: a fifth
 /// of what it reads so much in.
 const READ_MAX: u64 = 4 << 20;
@@ -192,7 +194,9 @@ impl Inner {
         };
         let whole = is_dead || self.copy(seat, &file, io).await?;
         drop(file);
-        self.release(pick.file, whole).await?;
+        // Where nothing is short of room the disk is left to those who put.
+        let patience = if pick.hunger_percent < HUNGRY { LOOK } else { Duration::ZERO };
+        self.release(pick.file, whole, patience).await?;
         picked.is_over = true;
         let mut state = self.state();
         let counts = &mut state.seats[seat].counts;
@@ -206,7 +210,7 @@ impl Inner {
         let file = Arc::clone(&self.state().files[&id].handle);
         let whole = self.copy(seat, &file, io).await?;
         drop(file);
-        let released = self.release(id, whole).await;
+        let released = self.release(id, whole, Duration::ZERO).await;
         let mut state = self.state();
         let doubtful = &mut state.seats[seat].doubtful;
         doubtful.retain(|&doubtful| doubtful != id);
@@ -219,7 +223,7 @@ impl Inner {
 
     /// Lets a file go whose live records are elsewhere, once what made the others dead is durable. One
     /// with damage stays, with what is left in it.
-    pub(super) async fn release(&self, id: FileId, whole: bool) -> Result<()> {
+    pub(super) async fn release(&self, id: FileId, whole: bool, patience: Duration) -> Result<()> {
         loop {
             let (killer, layout) = {
                 let state = self.state();
@@ -229,7 +233,7 @@ impl Inner {
             // What killed its records is of its partition, unless keys were dealt otherwise then.
             let layout = Some(layout).filter(|of| of.partitions == self.options.partitions);
             if self.options.durability != Durability::Always {
-                self.make_durable(killer, layout, id).await?;
+                self.make_durable(killer, layout, id, patience).await?;
             }
             let mut state = self.state();
             if state.files[&id].killer != killer {

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use volume::{ErrorKind, Result};
 
@@ -402,6 +403,7 @@ impl Inner {
     }
 
     /// Makes durable what counts and has at most this sequence, of a partition or of all; `but` for one file.
+    /// For a time it leaves that to those who write back anyway: a sync of a bit of a file costs a disk a turn.
     ///
     /// # Errors
     /// `Poisoned`: a sync failed, and what it was for is not copied elsewhere yet.
@@ -410,14 +412,19 @@ impl Inner {
         upto: u64,
         layout: Option<Layout>,
         but: FileId,
+        patience: Duration,
     ) -> Result<()> {
+        let until = self.clock.now() + patience;
         loop {
             let seen = self.bell.rings();
             let doubt = self.state().doubt(upto, layout, but);
             match doubt {
                 Doubt::None => return Ok(()),
                 Doubt::OnItsWay => self.wait(seen, LOOK).await,
-                Doubt::Waits => self.sync_partition(layout).await?,
+                Doubt::Waits => match until.since(self.clock.now()) {
+                    Duration::ZERO => self.sync_partition(layout).await?,
+                    left => self.wait(seen, left).await,
+                },
                 Doubt::Failed(file) => return Err(self.unsafe_error(file)),
             }
         }

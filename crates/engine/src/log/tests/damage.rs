@@ -224,7 +224,7 @@ fn a_merge_leaves_damage_where_it_is_and_saves_the_rest() {
     let handle = Arc::clone(&store.0.state().files[&victim].handle);
     let io = Io::new(Origin::Merge { hunger_percent: 50 }, Step::Data);
     assert!(!rig.clock.run(store.0.copy(0, &handle, io)).unwrap());
-    rig.clock.run(store.0.release(victim, false)).unwrap();
+    rig.clock.run(store.0.release(victim, false, Duration::ZERO)).unwrap();
     drop(handle);
     let (whole, named) = readable(&rig, &store);
     assert_eq!((whole.len(), named), (59, 1));

@@ -339,7 +339,7 @@ fn intervals_sync_what_was_answered() {
     assert_eq!(rig.get(&rig.store(), b"a").unwrap(), b"1", "the machine lived");
 }
 
-async fn select_for(store: &Store, clock: &Clock, time: Duration) {
+pub(super) async fn select_for(store: &Store, clock: &Clock, time: Duration) {
     let tend = std::pin::pin!(store.tend(0));
     futures_util::future::select(tend, clock.sleep(time)).await;
 }
