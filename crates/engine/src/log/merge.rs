@@ -17,8 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, join, join4, select};
-use policy::merge::{Death, Group, Pick, Placed, Reading, Written, reading};
+use policy::merge::{Death, Fill, Group, Pick, Placed, Reading, Written, reading};
 use policy::purpose::{Io, Origin, Step};
+use volume::buf::PAGE;
 use volume::{Error, ErrorKind, IoBufMut, Result};
 
 use super::file::{File, Role};
@@ -33,6 +34,8 @@ use super::{Durability, FileId, Inner};
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// After a failure.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// What the copies of a merge take beside their records: the header of a file, and the padding of its last page.
+const FILE_ENDS: u64 = 2 * PAGE as u64;
 /// From half hunger on nothing is left to its turn.
 const HUNGRY: u8 = 50;
 /// Bytes read at a time. A disk that does something else in between needs some 6 ms to come back: a fifth
@@ -159,10 +162,13 @@ impl Inner {
             let mut state = self.state();
             let sequence = state.sequence;
             let place = &mut state.seats[seat];
-            let mut fill = place.fill(sequence);
-            // It needs the room: without it the policy may think that others go on.
-            fill.used = (fill.used + place.refused).min(fill.capacity);
-            place.merges.next(&fill)
+            let fill = place.fill(sequence);
+            let without =
+                |bytes: u64| Fill { used: (fill.used + bytes).min(fill.capacity), ..fill };
+            // A put that was refused needs the room: without it the policy may think that others go on. But
+            // what a merge writes may take it.
+            let pick = place.merges.next(&without(place.refused.max(FILE_ENDS)));
+            pick.or_else(|| place.merges.next(&without(FILE_ENDS)))
         };
         let Some(pick) = pick else { return Ok(any) };
         if let Err(error) = self.merge(seat, pick).await {

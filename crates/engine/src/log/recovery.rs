@@ -309,6 +309,9 @@ impl Inner {
             disk.volume.remove(&self.names.of(Role::Hint(*id))).await?;
         }
         hints.retain(|id, _| files.contains_key(id));
+        // What hints must leave room beside, while they are written.
+        let len = files.values().map(|file| file.len).chain(hints.values().copied()).sum::<u64>();
+        self.state().seats[seat].own = own + len;
         let mut found = Vec::new();
         for (id, listed) in files {
             let hint = hints.get(&id).copied();
@@ -422,9 +425,13 @@ impl Inner {
         };
         // A hint would hide the damage from the next who looks.
         let mut hint_len = 0;
-        if lost_header.is_none() && scanned.damage.is_empty() {
+        let is_whole = lost_header.is_none() && scanned.damage.is_empty();
+        if is_whole && self.has_room_for_hint(seat, scanned.entries.len()).await? {
             match self.write_hint(seat, &handle, &hint, &scanned.entries).await {
-                Ok(len) => hint_len = len,
+                Ok(len) => {
+                    hint_len = len;
+                    self.state().seats[seat].own += len;
+                }
                 Err(error) => tracing::warn!(file = %handle.what, %error, "no hint"),
             }
         }

@@ -140,7 +140,10 @@ impl Inner {
                     records: next.records,
                     death,
                 };
-                let hint_len = self.write_hint(seat, &next.file, &hint, &next.entries).await;
+                let hint_len = match self.has_room_for_hint(seat, next.entries.len()).await? {
+                    true => self.write_hint(seat, &next.file, &hint, &next.entries).await,
+                    false => Ok(0),
+                };
                 let mut state = self.state();
                 let len = hint_len.unwrap_or_else(|error| {
                     tracing::warn!(file = %next.file.what, %error, "no hint: it will be read");
@@ -163,6 +166,15 @@ impl Inner {
         self.let_in(seat);
         self.bell.ring();
         Ok(())
+    }
+
+    /// Hints leave to merges the file they write: those of small records are large, and as many files as wait
+    /// to be sealed would have used up what is kept from puts. A file without a hint is read.
+    pub(super) async fn has_room_for_hint(&self, seat: usize, entries: usize) -> Result<bool> {
+        self.look_at_space(seat).await?;
+        let state = self.state();
+        let free = state.seats[seat].fill(state.sequence).free();
+        Ok(free >= self.options.file_bytes + entries as u64)
     }
 
     async fn sync_sealing(&self, seat: usize, sealing: &Sealing) -> Result<()> {

@@ -9,6 +9,7 @@ use super::*;
 
 mod damage;
 mod disk;
+mod emergency;
 mod full;
 mod merge;
 mod store;
