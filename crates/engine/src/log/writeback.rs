@@ -251,10 +251,7 @@ impl Drop for Claim<'_> {
             dirty.let_in()
         };
         woken.into_iter().for_each(Waker::wake);
-        if self.is_durable {
-            // A failure is not news: who failed would try again at once, and for ever.
-            self.inner.bell.ring();
-        }
+        self.inner.bell.ring();
     }
 }
 
