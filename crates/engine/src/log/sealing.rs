@@ -170,11 +170,11 @@ impl Inner {
 
     /// Hints leave to merges the file they write: those of small records are large, and as many files as wait
     /// to be sealed would have used up what is kept from puts. A file without a hint is read.
-    pub(super) async fn has_room_for_hint(&self, seat: usize, entries: usize) -> Result<bool> {
+    pub(super) async fn has_room_for_hint(&self, seat: usize, bytes: usize) -> Result<bool> {
         self.look_at_space(seat).await?;
         let state = self.state();
         let free = state.seats[seat].fill(state.sequence).free();
-        Ok(free >= self.options.file_bytes + entries as u64)
+        Ok(free >= self.options.file_bytes + bytes as u64)
     }
 
     async fn sync_sealing(&self, seat: usize, sealing: &Sealing) -> Result<()> {
