@@ -44,7 +44,7 @@ pub struct Volume {
     contract: Contract,
     /// What the gate goes by, if that is less.
     at_most: Option<Contract>,
-    share: Share,
+    share: Option<Share>,
     scheduler: Policy,
     simulate: bool,
     adapt: Option<bool>,
@@ -88,7 +88,7 @@ impl Volume {
             home,
             contract,
             at_most: None,
-            share: Share::default(),
+            share: None,
             scheduler: Policy::default(),
             simulate: false,
             adapt: None,
@@ -112,14 +112,15 @@ impl Volume {
         self
     }
 
-    /// Uses this share of the contract. Default: rho 0.98, beta 0.25; see [`Share::new`].
+    /// Uses this share of the contract. Default: what suits the scheduler, as a rule rho 0.98, beta 0.25; see
+    /// [`Policy::usual_share`].
     #[must_use]
     pub fn share(mut self, share: Share) -> Self {
-        self.share = share;
+        self.share = Some(share);
         self
     }
 
-    /// Who goes next at its gate. Default: [`Policy::Tags`]; the others are to compare with.
+    /// Who goes next at its gate. Default: [`Policy::Tags`]; see there what the others are for.
     #[must_use]
     pub fn scheduler(mut self, policy: Policy) -> Self {
         self.scheduler = policy;
@@ -157,7 +158,8 @@ impl Volume {
             Some(provider) => Arc::clone(provider) as _,
             None => device,
         };
-        let (name, share, policy) = (&self.name, self.share, self.scheduler);
+        let (name, policy) = (&self.name, self.scheduler);
+        let share = self.share.unwrap_or_else(|| policy.usual_share());
         let contract = self.at_most.as_ref().unwrap_or(contract);
         let gate = Gate::with_policy(device, name, contract, share, policy, clock.clone());
         gate.set_adapt(self.adapt.unwrap_or(!self.simulate));

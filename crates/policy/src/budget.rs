@@ -261,6 +261,17 @@ impl Budget {
         nanos.fold(0.0, f64::max)
     }
 
+    /// How long it takes, if nothing is spent, until one of the limits that do not cover `cost` and `left` has
+    /// saved up all it can. `Duration::MAX` if all of them do.
+    #[must_use]
+    pub fn full_in(&self, cost: Cost, left: Cost) -> Duration {
+        let short = self.buckets.iter().filter(|bucket| !bucket.wait(cost, left).is_zero());
+        let nanos = short.map(|bucket| (bucket.depth - bucket.saved) / bucket.rate).min();
+        nanos.map_or(Duration::MAX, |nanos| {
+            Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        })
+    }
+
     /// The most one request may cost: eight operations' worth, or less where a bucket holds less.
     #[must_use]
     pub const fn largest(&self) -> Cost {

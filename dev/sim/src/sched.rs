@@ -312,8 +312,13 @@ impl Stage {
     }
 
     fn check_patience(&self, class: Class, cost: Cost) {
-        if self.calm && self.policy == Policy::Tags {
-            let tags = Tags::new(&self.terms, self.share, self.queue_max, Instant::ZERO);
+        let make = match self.policy {
+            Policy::Tags => Tags::new,
+            Policy::TagsP99 => Tags::for_p99,
+            _ => return,
+        };
+        if self.calm {
+            let tags = make(&self.terms, self.share, self.queue_max, Instant::ZERO);
             let waited = self.shown().since(self.first_since[class.index()]);
             let bound = tags.patience(class, cost);
             assert!(waited <= bound, "{} waited {waited:?} of {bound:?}", class.name());
@@ -328,7 +333,7 @@ impl Stage {
             self.second = (second, 0);
         }
         self.second.1 += cost.ops;
-        let deals = !matches!(self.policy, Policy::None | Policy::Strict | Policy::Tags);
+        let deals = !self.policy.never_overdraws() && self.policy != Policy::None;
         if let (true, Some(paid)) = (deals, self.paid.paid_iops()) {
             let most = paid + OPS_MAX * CLASSES as u64 + 3;
             assert!(self.second.1 <= most, "{} of {most} in a second", self.second.1);

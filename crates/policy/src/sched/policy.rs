@@ -12,8 +12,9 @@ pub const QUEUE_MAX: usize = 64;
 
 /// Which scheduler a gate has.
 ///
-/// [`Policy::Tags`] is what to use. The others are here to be compared with: see
-/// docs/adr/0009-the-scheduler-of-a-gate.md for what was published and what we changed.
+/// [`Policy::Tags`] is what to use, or [`Policy::TagsP99`] where the 99th percentile is all that counts. The
+/// others are here to be compared with: see docs/adr/0009-the-scheduler-of-a-gate.md for what was published and what
+/// we changed.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Policy {
     /// Everyone goes at once and is counted: the provider throttles. See [`Pass`].
@@ -35,11 +36,14 @@ pub enum Policy {
     /// Our continuous budget with a reservation for each class. See [`Tags`].
     #[default]
     Tags,
+    /// The same for whoever is judged by the 99th percentile: users who cannot all go pause together, so that
+    /// few wait and the others do not. See [`Tags::for_p99`].
+    TagsP99,
 }
 
 impl Policy {
     /// All of them, plainest first.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::None,
         Self::Stabilizer,
         Self::Static,
@@ -48,6 +52,7 @@ impl Policy {
         Self::WindowsReleased,
         Self::Strict,
         Self::Tags,
+        Self::TagsP99,
     ];
 
     /// The word for it in settings, reports and metrics.
@@ -62,6 +67,7 @@ impl Policy {
             Self::WindowsReleased => "windows-released",
             Self::Strict => "strict",
             Self::Tags => "tags",
+            Self::TagsP99 => "tags-p99",
         }
     }
 
@@ -76,7 +82,17 @@ impl Policy {
     /// at its start, which the provider has not earned by then if the second before ended in a burst.
     #[must_use]
     pub const fn never_overdraws(self) -> bool {
-        matches!(self, Self::Strict | Self::Tags)
+        matches!(self, Self::Strict | Self::Tags | Self::TagsP99)
+    }
+
+    /// The share of a contract that suits it, if nothing else is said: pauses need a deeper budget to save up
+    /// in. A twentieth of a second stays with the provider, for what is on its way to it.
+    #[must_use]
+    pub fn usual_share(self) -> Share {
+        match self {
+            Self::TagsP99 => Share::new(Share::default().rho(), 0.95).expect("both are parts"),
+            _ => Share::default(),
+        }
     }
 
     /// A scheduler of that kind.
@@ -102,6 +118,7 @@ impl Policy {
             Self::WindowsReleased => Box::new(Seconds::new(Windows::released(), seconds)),
             Self::Strict => Box::new(Strict::new(contract, share, queue_max, now)),
             Self::Tags => Box::new(Tags::new(contract, share, queue_max, now)),
+            Self::TagsP99 => Box::new(Tags::for_p99(contract, share, queue_max, now)),
         }
     }
 }

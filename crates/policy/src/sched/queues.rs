@@ -108,6 +108,11 @@ impl Queues {
         self.lines.iter().position(|line| !line.is_empty())
     }
 
+    /// How many wait in the class of that index.
+    pub(super) fn queued(&self, index: usize) -> u64 {
+        self.lines[index].len() as u64
+    }
+
     /// Who is first in the class of that index.
     pub(super) fn head(&self, index: usize) -> Option<&Waiting> {
         self.lines[index].front()
@@ -173,7 +178,7 @@ impl Queues {
     }
 
     pub(super) fn figures(&self, class: Class) -> Figures {
-        let queued = self.lines[class.index()].len() as u64;
+        let queued = self.queued(class.index());
         Figures { queued, ..self.figures[class.index()].clone() }
     }
 

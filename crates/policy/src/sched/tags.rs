@@ -35,9 +35,15 @@
 //! earlier, larger terms, and costs more than the budget ever holds, pays in parts.
 //!
 //! No class starves: its head goes at the latest after [`Tags::patience`].
+//!
+//! That users go in the order they came, each as soon as there is a token, keeps the longest wait short.
+//! [`Tags::for_p99`] keeps the 99th percentile short instead: see [`pauses`].
+
+mod pauses;
 
 use std::time::Duration;
 
+use self::pauses::Pauses;
 use super::queues::{Queues, least, sum};
 use super::{Event, Figures, Full, Request, Scheduler, Ticket, Window};
 use crate::budget::{Admission, Budget, Share};
@@ -46,6 +52,8 @@ use crate::purpose::Class;
 use crate::time::Instant;
 
 const CLASSES: usize = Class::ALL.len();
+
+const FOREGROUND: usize = Class::Foreground.index();
 
 /// How far back a class's tag may be: what it was owed before that, while it could not be served, is
 /// forgiven.
@@ -86,6 +94,7 @@ pub struct Tags {
     /// Until when a class may not go again because of its limit.
     held_until: [Instant; CLASSES],
     demand: Demand,
+    pauses: Option<Pauses>,
     next_at: Option<Instant>,
 }
 
@@ -139,8 +148,20 @@ impl Tags {
             owed_from: [now; CLASSES],
             held_until: [Instant::ZERO; CLASSES],
             demand: Demand::default(),
+            pauses: None,
             next_at: None,
         }
+    }
+
+    /// The same as [`Tags::new`] for whoever is judged by the 99th percentile. When users want more than there
+    /// is, one in a hundred of them waits for up to as long as the budget takes to fill, and the others go at
+    /// once. Where that cannot be (too many wait for so small a volume, or they do not wait for their answers) each
+    /// goes as soon as there is a token, as else.
+    #[must_use]
+    pub fn for_p99(contract: &Contract, share: Share, queue_max: usize, now: Instant) -> Self {
+        let mut tags = Self::new(contract, share, queue_max, now);
+        tags.pauses = Some(Pauses::new(1.0 - 0.99, tags.pace.op_nanos));
+        tags
     }
 
     /// The longest that the first of a class waits with a request of `cost`, whatever else is asked for,
@@ -148,14 +169,16 @@ impl Tags {
     /// are due before it have gone.
     #[must_use]
     pub fn patience(&self, class: Class, cost: Cost) -> Duration {
-        let users: f64 = self.rights[..=Class::Foreground.index()].iter().map(|r| r.floor).sum();
+        let users: f64 = self.rights[..=FOREGROUND].iter().map(|r| r.floor).sum();
         let floors: f64 = self.rights.iter().map(|rights| rights.floor).sum();
         let overdue = self.pace.nanos(cost) / self.rights[class.index()].floor;
         // What users may be owed already, and one of the largest of every class, that may just have
         // become due before this and is due again after it.
         let before = LAG_MAX.as_nanos() as f64 * users
             + self.pace.nanos(self.budget.largest()) * (2 * CLASSES) as f64;
-        Duration::from_nanos((overdue + before / (1.0 - floors)) as u64)
+        let pauses = self.pauses.is_some() && class == Class::Foreground;
+        let pause = if pauses { self.budget.nanos(self.budget.holds()) } else { 0.0 };
+        Duration::from_nanos((pause + overdue + before / (1.0 - floors)) as u64)
     }
 
     /// How the first of a class stands.
@@ -180,8 +203,14 @@ impl Tags {
             return None;
         };
         let mut spare = None;
+        let pause = self.paused_until(now);
+        let saved_until = self.pauses.as_ref().map_or(Instant::ZERO, Pauses::saves_until);
         for index in first..CLASSES {
             let Some(standing) = self.standing(index) else { continue };
+            if let (FOREGROUND, Some(until)) = (index, pause) {
+                self.wake_at(until);
+                continue;
+            }
             if self.held_until[index] > now {
                 self.wake_at(self.held_until[index]);
                 continue;
@@ -189,9 +218,13 @@ impl Tags {
             let Standing { due_at, overdue_at, to } = standing;
             if overdue_at <= now {
                 // Whoever is less urgent waits while tokens come for this one.
-                self.pay(index, now, Cost::default())?;
+                self.pay_or_pause(index, now, Cost::default())?;
                 self.owed_from[index] = if is_user(index) { to.max(forgiven(now)) } else { now };
                 return Some(self.queues.grant(index, now));
+            }
+            if saved_until > now && !is_user(index) {
+                self.wake_at(overdue_at.min(saved_until));
+                continue;
             }
             self.wake_at(if due_at > now { due_at } else { overdue_at });
             if due_at <= now && self.pay(index, now, self.pace.kept).is_some() {
@@ -202,11 +235,34 @@ impl Tags {
         }
         let (index, to) = spare?;
         let left = self.line(index, now);
-        self.pay(index, now, left)?;
+        self.pay_or_pause(index, now, left)?;
         if !is_user(index) {
             self.owed_from[index] = to.min(now);
         }
         Some(self.queues.grant(index, now))
+    }
+
+    /// Until when users pause, if they do.
+    fn paused_until(&mut self, now: Instant) -> Option<Instant> {
+        let queued = self.queues.queued(FOREGROUND);
+        self.pauses.as_mut()?.until(now, queued)
+    }
+
+    /// Pays as [`Tags::pay`]; users may pause if they cannot.
+    fn pay_or_pause(&mut self, index: usize, now: Instant, left: Cost) -> Option<()> {
+        let paid = self.pay(index, now, left);
+        if let (FOREGROUND, Some(pauses)) = (index, &mut self.pauses) {
+            let head = self.queues.head(index)?;
+            let nanos = self.pace.nanos(head.cost);
+            if paid.is_some() {
+                pauses.went(nanos);
+            } else {
+                let queued = self.queues.queued(index);
+                let full_in = self.budget.full_in(least(head.owed(), self.budget.largest()), left);
+                pauses.pause(now, head.since, queued, nanos, full_in);
+            }
+        }
+        paid
     }
 
     /// Pays for the first of a class if the budget covers it and `left`; else says when it will.
@@ -323,7 +379,7 @@ struct Standing {
 
 /// Whether somebody waits for each request of the class.
 const fn is_user(index: usize) -> bool {
-    index <= Class::Foreground.index()
+    index <= FOREGROUND
 }
 
 fn forgiven(now: Instant) -> Instant {
@@ -359,7 +415,7 @@ impl Pace {
             ops: largest.ops.saturating_mul(COMMITS_MAX),
             bytes: largest.bytes.saturating_mul(COMMITS_MAX),
         };
-        let foreground = &mut lines[Class::Foreground.index()];
+        let foreground = &mut lines[FOREGROUND];
         *foreground = least(*foreground, most);
         Self {
             op_nanos: budget.nanos(Cost { ops: 1, bytes: 0 }),

@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -25,11 +27,13 @@ fn both(iops: u64, mib: u64) -> Contract {
 const PAGE: Cost = Cost { ops: 1, bytes: 4 * KIB };
 const PIECE: Cost = Cost { ops: 1, bytes: 256 * KIB };
 
-/// A class that always has so many of the same in its queue, or gets them at random, so many a second.
+/// A class that always has so many of the same in its queue, gets them at random, so many a second, or from callers.
 #[derive(Clone, Copy)]
 enum Load {
     Backlog(Class, u64, Cost),
     Random(Class, f64, Cost),
+    /// So many who ask again as soon as the device has answered, which takes so long.
+    Callers(Class, u64, Cost, Duration),
 }
 
 /// A scheduler between loads and a provider, in steps of its own wake-ups and of arrivals.
@@ -38,6 +42,8 @@ struct Stage {
     provider: Provider,
     loads: Vec<Load>,
     due: Vec<(Instant, usize)>,
+    /// Whose request a ticket is.
+    asked: HashMap<Ticket, usize>,
     random: Xoshiro256PlusPlus,
     now: Instant,
     next: u64,
@@ -48,12 +54,13 @@ struct Stage {
 
 impl Stage {
     fn new(policy: Policy, contract: &Contract, loads: &[Load]) -> Self {
-        let scheduler = policy.build(contract, Share::default(), QUEUE_MAX, T0);
+        let scheduler = policy.build(contract, policy.usual_share(), QUEUE_MAX, T0);
         let mut stage = Self {
             scheduler,
             provider: Provider::new(contract, T0),
             loads: loads.to_vec(),
             due: Vec::new(),
+            asked: HashMap::new(),
             random: Xoshiro256PlusPlus::seed_from_u64(7),
             now: T0,
             next: 0,
@@ -61,23 +68,31 @@ impl Stage {
             before: Default::default(),
         };
         for index in 0..loads.len() {
-            stage.plan(index);
+            let first = if let Load::Callers(_, callers, ..) = loads[index] { callers } else { 1 };
+            (0..first).for_each(|_| stage.plan(index));
         }
         stage
     }
 
-    /// The next arrival of a random load: exponential pauses.
+    /// The next arrival of a random load, after an exponential pause, or of a caller.
     fn plan(&mut self, index: usize) {
-        if let Load::Random(_, per_sec, _) = self.loads[index] {
-            let pause = -self.random.random_range(f64::MIN_POSITIVE..1.0).ln() / per_sec;
-            self.due.push((self.now + Duration::from_nanos((pause * 1e9) as u64), index));
-        }
+        let pause = match self.loads[index] {
+            Load::Random(_, per_sec, _) => {
+                let pause = -self.random.random_range(f64::MIN_POSITIVE..1.0).ln() / per_sec;
+                Duration::from_nanos((pause * 1e9) as u64)
+            }
+            Load::Callers(.., takes) => takes,
+            Load::Backlog(..) => return,
+        };
+        self.due.push((self.now + pause, index));
     }
 
-    fn submit(&mut self, class: Class, cost: Cost) {
+    fn submit(&mut self, class: Class, cost: Cost) -> Ticket {
         let request = Request { cost, ..request(class, 1) };
-        self.scheduler.submit(Ticket(self.next), request, self.now).unwrap();
+        let ticket = Ticket(self.next);
+        self.scheduler.submit(ticket, request, self.now).unwrap();
         self.next += 1;
+        ticket
     }
 
     fn run_until(&mut self, end: Instant) {
@@ -91,7 +106,10 @@ impl Stage {
             }
             let mut went = false;
             while let Some(event) = self.scheduler.poll(self.now) {
-                let Event::Granted { cost, .. } = event else { panic!("nobody is in a hurry") };
+                let Event::Granted { ticket, cost } = event else { panic!("nobody is in a hurry") };
+                if let Some(index) = self.asked.remove(&ticket) {
+                    self.plan(index);
+                }
                 self.throttled += u64::from(self.provider.admit(self.now, cost).throttled);
                 went = true;
             }
@@ -105,10 +123,17 @@ impl Stage {
                 Some((at, place, index)) if at <= wakeup => {
                     self.now = at;
                     self.due.swap_remove(place);
-                    if let Load::Random(class, _, cost) = self.loads[index] {
-                        self.submit(class, cost);
+                    match self.loads[index] {
+                        Load::Random(class, _, cost) => {
+                            self.submit(class, cost);
+                            self.plan(index);
+                        }
+                        Load::Callers(class, _, cost, _) => {
+                            let ticket = self.submit(class, cost);
+                            self.asked.insert(ticket, index);
+                        }
+                        Load::Backlog(..) => unreachable!("it has no arrivals"),
                     }
-                    self.plan(index);
                 }
                 _ => {
                     assert!(wakeup > self.now, "nothing went, and {wakeup:?} has passed");
@@ -347,4 +372,63 @@ fn the_bound_is_what_the_record_says() {
     let tags = Tags::new(&ops(1000), Share::default(), 1, T0);
     let patience = |class| tags.patience(class, PIECE).as_millis();
     assert_eq!([Class::Urgent, Class::Background, Class::Idle].map(patience), [376, 461, 733]);
+}
+
+/// Users that read as quickly as they can.
+fn callers(callers: u64) -> Load {
+    Load::Callers(Class::Foreground, callers, PAGE, Duration::from_micros(200))
+}
+
+#[test]
+fn for_p99_few_wait_and_the_others_go_at_once() {
+    for (callers_, contract) in [(5, ops(1000)), (10, ops(3000)), (10, both(16_000, 1000))] {
+        let loads = [&[callers(callers_)], WORK.as_slice()].concat();
+        let run = |policy| {
+            let mut stage = Stage::new(policy, &contract, &loads);
+            stage.run_until(seconds(10));
+            stage.begin();
+            // A pause may be under way at the end: one of many.
+            stage.run_until(seconds(200));
+            assert_eq!(stage.throttled, 0);
+            stage
+        };
+        let (tags, p99) = (run(Policy::Tags), run(Policy::TagsP99));
+        let [even, few] = [&tags, &p99].map(|stage| stage.waited(Class::Foreground, 0.99));
+        assert!(few <= Duration::from_micros(64), "{:?}: {few:?}", contract.limits);
+        assert!(even >= 4 * few, "{even:?} where everybody waits");
+        let longest = p99.scheduler.figures(Class::Foreground).waits.max;
+        assert!(longest <= Duration::from_millis(1050), "{longest:?}");
+        let [even, few] = [&tags, &p99].map(|stage| stage.per_sec(Class::Foreground));
+        assert!(few >= 0.99 * even, "{few} where {even} go");
+        for class in [Class::Urgent, Class::Background, Class::Idle] {
+            assert!(p99.per_sec(class) >= 0.95 * 0.98 * Tags::RIGHTS[class.index()].floor);
+        }
+    }
+}
+
+#[test]
+fn where_too_many_call_or_nobody_waits_for_answers_for_p99_goes_in_order() {
+    let crowd = callers(60);
+    let flood = Load::Random(Class::Foreground, 985.0, PAGE);
+    for load in [crowd, flood] {
+        let run = |policy| {
+            let mut stage = Stage::new(policy, &ops(1000), &[load]);
+            stage.run_until(seconds(100));
+            stage.begin();
+            stage.run_until(seconds(400));
+            stage.waited(Class::Foreground, 0.98)
+        };
+        let (even, p99) = (run(Policy::Tags), run(Policy::TagsP99));
+        assert!(p99 <= even, "{p99:?}, and {even:?} in order");
+    }
+}
+
+#[test]
+fn commits_do_not_pause() {
+    let commits = Load::Random(Class::Commit, 40.0, PAGE);
+    let mut stage = Stage::new(Policy::TagsP99, &ops(1000), &[callers(10), commits, WORK[0]]);
+    stage.run_until(seconds(60));
+    let waited = stage.waited(Class::Commit, 0.99);
+    assert!(waited <= Duration::from_micros(1024), "{waited:?}");
+    assert!(stage.scheduler.figures(Class::Foreground).waits.max > Duration::from_millis(800));
 }
