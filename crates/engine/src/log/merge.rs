@@ -200,14 +200,19 @@ impl Inner {
         };
         let whole = is_dead || self.copy(seat, &file, io).await?;
         drop(file);
-        // Where nothing is short of room the disk is left to those who put.
-        let patience = if pick.hunger_percent < HUNGRY { LOOK } else { Duration::ZERO };
-        self.release(pick.file, whole, patience).await?;
+        self.release(pick.file, whole, self.patience(pick.hunger_percent)).await?;
         picked.is_over = true;
         let mut state = self.state();
         let counts = &mut state.seats[seat].counts;
         *(if is_dead { &mut counts.died_whole } else { &mut counts.merged }) += 1;
         Ok(())
+    }
+
+    /// How long a file that is to go waits for others to make durable what killed it. Where nothing is short of
+    /// room the disk is left to those who put, if one disk that is interrupted holds up others.
+    fn patience(&self, hunger_percent: u8) -> Duration {
+        let waits = hunger_percent < HUNGRY && self.disks.len() > 1;
+        if waits { LOOK } else { Duration::ZERO }
     }
 
     /// Copies what a failed sync left in doubt.

@@ -57,6 +57,22 @@ fn starts_empty_and_saves_a_quarter_of_a_second() {
 }
 
 #[test]
+fn the_limit_that_is_short_tells_when_it_is_full() {
+    let full = Share::new(1.0, 1.0).unwrap();
+    let mut budget = Budget::new(&gp3(), full, T0);
+    let none = Cost::default();
+    assert_eq!(budget.full_in(ONE_OP, none), Duration::from_secs(1));
+    assert_eq!(drain(&mut budget, T0 + Duration::from_secs(1)), 3000);
+    // There are bytes for long, but no operation.
+    assert_eq!(budget.full_in(ONE_OP, none), Duration::from_secs(1));
+    let later = T0 + Duration::from_millis(1250);
+    let left = |ops| Cost { ops, bytes: 0 };
+    assert!(matches!(budget.admit_above(later, ONE_OP, left(1000)), Admission::At(_)));
+    assert_eq!(budget.full_in(ONE_OP, left(1000)), Duration::from_millis(750));
+    assert_eq!(budget.full_in(ONE_OP, left(500)), Duration::MAX);
+}
+
+#[test]
 fn what_is_to_be_left_is_left_as_far_as_it_can_be_held() {
     let mut budget = Budget::new(&contract(vec![ops(1000, 1000)]), Share::default(), T0);
     let left = |ops| Cost { ops, bytes: 0 };
