@@ -44,7 +44,7 @@ pub struct Volume {
     contract: Contract,
     /// What the gate goes by, if that is less.
     at_most: Option<Contract>,
-    share: Option<Share>,
+    share: Share,
     scheduler: Policy,
     simulate: bool,
     adapt: Option<bool>,
@@ -88,7 +88,7 @@ impl Volume {
             home,
             contract,
             at_most: None,
-            share: None,
+            share: Share::default(),
             scheduler: Policy::default(),
             simulate: false,
             adapt: None,
@@ -112,11 +112,10 @@ impl Volume {
         self
     }
 
-    /// Uses this share of the contract. Default: what suits the scheduler, as a rule rho 0.98, beta 0.25; see
-    /// [`Policy::usual_share`].
+    /// Uses this share of the contract. Default: rho 0.98, beta 0.9; see [`Share::new`].
     #[must_use]
     pub fn share(mut self, share: Share) -> Self {
-        self.share = Some(share);
+        self.share = share;
         self
     }
 
@@ -158,8 +157,7 @@ impl Volume {
             Some(provider) => Arc::clone(provider) as _,
             None => device,
         };
-        let (name, policy) = (&self.name, self.scheduler);
-        let share = self.share.unwrap_or_else(|| policy.usual_share());
+        let (name, share, policy) = (&self.name, self.share, self.scheduler);
         let contract = self.at_most.as_ref().unwrap_or(contract);
         let gate = Gate::with_policy(device, name, contract, share, policy, clock.clone());
         gate.set_adapt(self.adapt.unwrap_or(!self.simulate));

@@ -117,9 +117,10 @@ impl Share {
 }
 
 impl Default for Share {
-    /// rho 0.98, beta 0.25, no credits.
+    /// rho 0.98, beta 0.9, no credits. Nearly all that the provider saves up: what is not spent in a lull is
+    /// lost. The tenth of a second it has more is for grants that reach it late (docs/adr/0009-the-scheduler-of-a-gate.md).
     fn default() -> Self {
-        Self { rho_ppm: 980_000, beta_ppm: 250_000, credits_ppm: 0 }
+        Self { rho_ppm: 980_000, beta_ppm: 900_000, credits_ppm: 0 }
     }
 }
 

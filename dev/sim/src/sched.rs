@@ -40,7 +40,7 @@ const OPS_MAX: u64 = 8;
 const CLASSES: usize = Class::ALL.len();
 /// Operations that may be granted and neither used nor given back. A token that is given back late was
 /// saved up twice: by the provider, if it was not full, and by us. Providers save up a second's worth and
-/// we a quarter of it, so there is room for that; small as the buckets are here, room is made.
+/// we a little less, so there is room for that; small as the buckets are here, room is made.
 const HELD_MAX: u64 = 16;
 /// Wake-ups after which somebody who still waits is taken to wait for ever.
 const WAKEUPS_MAX: u64 = 200_000;

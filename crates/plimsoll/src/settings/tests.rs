@@ -201,7 +201,7 @@ fn a_short_file_gets_every_default() {
         contract = "gp3"
         simulate = false
         rho = 0.98
-        beta = 0.25
+        beta = 0.9
         adapt = true
         scheduler = "tags"
 
@@ -210,7 +210,7 @@ fn a_short_file_gets_every_default() {
         contract = "gp3"
         simulate = false
         rho = 0.98
-        beta = 0.25
+        beta = 0.9
         adapt = true
         scheduler = "tags"
 

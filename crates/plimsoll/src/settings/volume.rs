@@ -42,7 +42,7 @@ pub(crate) struct Volume {
     /// Whether to throttle it as the provider would: development without a cloud. Default: no. The
     /// directory of a simulated volume is made if it is missing; a real one may be a mount that failed.
     pub(crate) simulate: bool,
-    /// How much of the contract is used. Default: what suits the scheduler, see [`Policy::usual_share`].
+    /// How much of the contract is used. Default: rho 0.98, beta 0.9, no credits; see [`Share`].
     pub(crate) share: Share,
     /// Whether less is used while the volume gives less. Default: yes, unless it is simulated.
     pub(crate) adapt: bool,
@@ -69,7 +69,7 @@ impl Volume {
         let path = section.require("path", "a directory on the device")?.path()?;
         let simulate = section.get("simulate").map_or(Ok(false), |field| field.flag())?;
         let scheduler = scheduler(section)?;
-        let share = share(section, scheduler.usual_share())?;
+        let share = share(section)?;
         let adapt = section.get("adapt").map_or(Ok(!simulate), |field| field.flag())?;
         let (contract, asked) = contract(section)?;
         Ok(Self { name, path, contract, simulate, share, adapt, scheduler, asked })
@@ -81,7 +81,7 @@ impl Volume {
         self.asked = other.asked.clone();
     }
 
-    /// The share in words: `rho 0.98, beta 0.25`.
+    /// The share in words: `rho 0.98, beta 0.9`.
     pub(crate) fn share_in_words(&self) -> String {
         format!("rho {}, beta {}", self.share.rho(), self.share.beta())
     }
@@ -160,7 +160,8 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-fn share(section: &Section<'_>, usual: Share) -> Result<Share, Mistake> {
+fn share(section: &Section<'_>) -> Result<Share, Mistake> {
+    let usual = Share::default();
     let fraction = |key, usual| section.get(key).map_or(Ok(usual), |field| field.fraction());
     let (rho, beta) = (fraction("rho", usual.rho())?, fraction("beta", usual.beta())?);
     let credits = fraction("credits", usual.credits())?;

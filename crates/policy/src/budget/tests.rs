@@ -23,6 +23,11 @@ fn gp3() -> Contract {
     contract(vec![ops(3000, 3000), bytes(125 * MIB, 125 * MIB)])
 }
 
+/// Saves up a quarter of a second.
+fn quarter() -> Share {
+    Share::new(0.98, 0.25).unwrap()
+}
+
 fn nanos(nanos: u64) -> Duration {
     Duration::from_nanos(nanos)
 }
@@ -38,7 +43,7 @@ fn drain(budget: &mut Budget, now: Instant) -> u64 {
 
 #[test]
 fn a_share_outside_its_range_is_refused() {
-    assert_eq!(Share::default(), Share::new(0.98, 0.25).unwrap());
+    assert_eq!(Share::default(), Share::new(0.98, 0.9).unwrap());
     for rho in [0.0, -0.5, 1.01, f64::NAN, 1e-9] {
         assert!(matches!(Share::new(rho, 0.25), Err(ShareError::Rho(_))), "{rho}");
     }
@@ -51,7 +56,7 @@ fn a_share_outside_its_range_is_refused() {
 
 #[test]
 fn starts_empty_and_saves_a_quarter_of_a_second() {
-    let mut budget = Budget::new(&gp3(), Share::default(), T0);
+    let mut budget = Budget::new(&gp3(), quarter(), T0);
     assert_eq!(drain(&mut budget, T0), 0);
     assert_eq!(drain(&mut budget, T0 + Duration::from_secs(1)), 750);
 }
@@ -74,7 +79,7 @@ fn the_limit_that_is_short_tells_when_it_is_full() {
 
 #[test]
 fn what_is_to_be_left_is_left_as_far_as_it_can_be_held() {
-    let mut budget = Budget::new(&contract(vec![ops(1000, 1000)]), Share::default(), T0);
+    let mut budget = Budget::new(&contract(vec![ops(1000, 1000)]), quarter(), T0);
     let left = |ops| Cost { ops, bytes: 0 };
     // 98 are saved.
     let now = T0 + Duration::from_millis(100);
@@ -96,7 +101,7 @@ fn what_is_held_and_earned_is_that_of_the_smallest_limit() {
     let budget = Budget::new(&contract(limits), Share::new(0.5, 0.25).unwrap(), T0);
     assert_eq!(budget.nanos(Cost { ops: 1, bytes: 0 }), 20e6);
     assert_eq!(budget.nanos(Cost { ops: 1, bytes: MIB }), 2e9);
-    let empty = Budget::new(&Contract::unlimited(), Share::default(), T0);
+    let empty = Budget::new(&Contract::unlimited(), quarter(), T0);
     assert_eq!(empty.holds(), Cost { ops: u64::MAX, bytes: u64::MAX });
     assert_eq!(empty.nanos(ONE_OP), 0.0);
     assert_eq!(budget.holds().ops, 750);
@@ -105,7 +110,7 @@ fn what_is_held_and_earned_is_that_of_the_smallest_limit() {
 #[test]
 fn a_small_contract_still_saves_eight_operations_but_never_more_than_its_provider() {
     let at = T0 + Duration::from_secs(1);
-    let small = |depth| Budget::new(&contract(vec![ops(20, depth)]), Share::default(), T0);
+    let small = |depth| Budget::new(&contract(vec![ops(20, depth)]), quarter(), T0);
     assert_eq!(drain(&mut small(20), at), 8);
     assert_eq!(drain(&mut small(5), at), 5);
     assert_eq!(small(5).largest().ops, 5);
@@ -113,14 +118,14 @@ fn a_small_contract_still_saves_eight_operations_but_never_more_than_its_provide
 
 #[test]
 fn a_suspended_machine_wakes_up_with_one_second_earned() {
-    let mut budget = Budget::new(&contract(vec![ops(4, 100)]), Share::default(), T0);
+    let mut budget = Budget::new(&contract(vec![ops(4, 100)]), quarter(), T0);
     assert_eq!(drain(&mut budget, T0 + Duration::from_secs(3600)), 3);
 }
 
 #[test]
 fn time_that_runs_backwards_earns_nothing() {
     let later = T0 + Duration::from_secs(1);
-    let mut budget = Budget::new(&gp3(), Share::default(), later);
+    let mut budget = Budget::new(&gp3(), quarter(), later);
     for step in 0..10 {
         assert_eq!(drain(&mut budget, T0 + nanos(step * 100_000_000)), 0);
     }
@@ -131,7 +136,7 @@ fn time_that_runs_backwards_earns_nothing() {
 
 #[test]
 fn an_unlimited_contract_admits_everything() {
-    let mut budget = Budget::new(&Contract::unlimited(), Share::default(), T0);
+    let mut budget = Budget::new(&Contract::unlimited(), quarter(), T0);
     for _ in 0..1000 {
         let largest = budget.largest();
         assert_eq!(budget.admit(T0, largest), Admission::Now);
@@ -141,7 +146,7 @@ fn an_unlimited_contract_admits_everything() {
 #[test]
 #[should_panic(expected = "must be split")]
 fn a_cost_that_could_wait_for_ever_is_our_own_mistake() {
-    let mut budget = Budget::new(&gp3(), Share::default(), T0);
+    let mut budget = Budget::new(&gp3(), quarter(), T0);
     let _ = budget.admit(T0, Cost { ops: REQUEST_OPS_MAX + 1, bytes: 0 });
 }
 
@@ -157,7 +162,7 @@ fn new_terms_neither_lose_a_fraction_nor_give_a_token() {
     assert_eq!(budget.admit(full_at, ONE_OP), Admission::Now);
     assert_eq!(drain(&mut budget, full_at), 0);
 
-    let mut full = Budget::new(&terms(100), Share::default(), T0);
+    let mut full = Budget::new(&terms(100), quarter(), T0);
     let second = T0 + Duration::from_secs(1);
     full.set_contract(&terms(10_000), second);
     assert_eq!(drain(&mut full, second), 98, "what was saved, not the new depth");
@@ -168,7 +173,7 @@ fn new_terms_neither_lose_a_fraction_nor_give_a_token() {
 #[test]
 fn a_smaller_depth_cuts_what_was_saved() {
     let second = T0 + Duration::from_secs(1);
-    let mut budget = Budget::new(&gp3(), Share::default(), T0);
+    let mut budget = Budget::new(&gp3(), quarter(), T0);
     budget.set_contract(&contract(vec![ops(100, 100)]), second);
     assert_eq!(drain(&mut budget, second), 25);
 }
@@ -180,7 +185,7 @@ fn gp2() -> Contract {
 
 #[test]
 fn credits_are_saved_up_while_idle_and_spent_in_a_burst() {
-    let mut budget = Budget::new(&gp2(), Share::default(), T0);
+    let mut budget = Budget::new(&gp2(), quarter(), T0);
     assert_eq!(budget.credits(), Some(0.0));
     let seconds = |s| T0 + Duration::from_secs(s);
     // An hour at a tenth of the sustained rate saves nine tenths of it.
@@ -204,18 +209,18 @@ fn credits_are_saved_up_while_idle_and_spent_in_a_burst() {
 
 #[test]
 fn credits_at_the_start_are_those_somebody_vouched_for() {
-    let share = Share::default().with_credits(0.5).unwrap();
+    let share = quarter().with_credits(0.5).unwrap();
     assert_eq!(Budget::new(&gp2(), share, T0).credits(), Some(0.5));
     assert_eq!(Budget::new(&gp3(), share, T0).credits(), None);
     assert_eq!(drain(&mut Budget::new(&gp3(), share, T0), T0), 0);
     for credits in [-0.1, 1.5, f64::NAN] {
-        assert!(matches!(Share::default().with_credits(credits), Err(ShareError::Credits(_))));
+        assert!(matches!(quarter().with_credits(credits), Err(ShareError::Credits(_))));
     }
 }
 
 #[test]
 fn credits_survive_new_terms_and_another_share() {
-    let share = Share::default().with_credits(1.0).unwrap();
+    let share = quarter().with_credits(1.0).unwrap();
     let mut budget = Budget::new(&gp2(), share, T0);
     budget.set_share(share.lowered(0.5), &gp2(), T0);
     assert_eq!(budget.credits(), Some(1.0));
@@ -237,8 +242,8 @@ fn a_lower_share_earns_less_and_keeps_what_was_saved() {
     budget.set_share(Share::new(0.5, 0.25).unwrap(), &gp3(), at(200));
     assert_eq!(drain(&mut budget, at(200)), 300);
     assert_eq!(drain(&mut budget, at(300)), 150);
-    assert_eq!(Share::default().lowered(0.5).rho(), 0.49);
-    assert!(Share::default().lowered(0.0).rho() > 0.0);
+    assert_eq!(quarter().lowered(0.5).rho(), 0.49);
+    assert!(quarter().lowered(0.0).rho() > 0.0);
 }
 
 /// A contract with one to three limits.
@@ -389,7 +394,7 @@ proptest! {
     fn a_refund_undoes_a_charge(
         contract in any_contract(), eighths in 0u64..=8, thousandths in 0u64..=1000
     ) {
-        let mut budget = Budget::new(&contract, Share::default(), T0);
+        let mut budget = Budget::new(&contract, quarter(), T0);
         let cost = part_of(budget.largest(), eighths, thousandths);
         let now = match budget.admit(T0, cost) {
             Admission::Now => T0,

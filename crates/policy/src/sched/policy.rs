@@ -85,16 +85,6 @@ impl Policy {
         matches!(self, Self::Strict | Self::Tags | Self::TagsP99)
     }
 
-    /// The share of a contract that suits it, if nothing else is said: pauses need a deeper budget to save up
-    /// in. A twentieth of a second stays with the provider, for what is on its way to it.
-    #[must_use]
-    pub fn usual_share(self) -> Share {
-        match self {
-            Self::TagsP99 => Share::new(Share::default().rho(), 0.95).expect("both are parts"),
-            _ => Share::default(),
-        }
-    }
-
     /// A scheduler of that kind.
     ///
     /// `queue_max` bounds the queue of a class for refusable requests only, as a rule [`QUEUE_MAX`].

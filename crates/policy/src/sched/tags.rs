@@ -103,8 +103,8 @@ impl Tags {
     ///
     /// The reservations are those of MECHANISMS 2.5.4. Floors are such that users who want nine tenths
     /// of what was paid and all floors together fit into rho 0.98. Lines are such that those users
-    /// hardly ever come to the end of what is kept for them: on a volume of 1000 IOPS it is 156 operations, of
-    /// which commits have 31 to themselves.
+    /// hardly ever come to the end of what is kept for them: on a volume of 1000 IOPS it is 562 operations, of
+    /// which commits have 32 to themselves.
     pub const RIGHTS: [Rights; CLASSES] = [
         Rights { reservation: 0.05, floor: 0.05, limit: 1.0, leaves: 0.0 },
         Rights { reservation: 0.5, floor: 0.5, limit: 1.0, leaves: 0.125 },

@@ -26,6 +26,10 @@ use crate::time::Instant;
 /// are not for users to go with.
 const SPARE: f64 = 2.0;
 
+/// Where more than so many times the part would wait, it is not tried. Below that, what was earned in calmer
+/// times pays for it.
+const CROWD: f64 = 4.0;
+
 /// Waits are paid for out of what was earned, of a minute at most.
 const EARNED_IN: f64 = 60.0;
 
@@ -95,7 +99,7 @@ impl Pauses {
     /// `nanos` to earn, and the budget is full in `full_in`.
     ///
     /// They pause for as long as it takes until those who will wait (as many as the last time) are a small enough
-    /// part of those who will go. They do not where even the longest pause is too short for that, where too many had
+    /// part of those who will go. They do not where even the longest pause is much too short for that, where too many had
     /// to wait of late, or whoever is first has waited for the end of a pause already.
     pub(super) fn pause(
         &mut self,
@@ -111,7 +115,7 @@ impl Pauses {
         let waiting = self.waited.max(queued) as f64;
         let needed = waiting * nanos / self.part;
         let takes = (SPARE * needed).min(full_in.min(LONGEST).as_nanos() as f64);
-        if since >= self.ends_at && needed <= SPARE * takes && self.credit >= waiting {
+        if since >= self.ends_at && needed <= CROWD * takes && self.credit >= waiting {
             self.takes = Duration::from_nanos(takes as u64);
             self.ends_at = now + self.takes;
             self.pauses = true;
