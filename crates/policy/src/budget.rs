@@ -216,9 +216,9 @@ impl Budget {
         self.change_to(changed);
     }
 
-    /// Counts on no credits any more: it turned out that they are spent. They are earned again.
-    pub fn forget_credits(&mut self) {
-        self.buckets.iter_mut().filter(|bucket| bucket.is_credits).for_each(|b| b.saved = 0);
+    /// Counts on nothing any more that was saved up: the volume shows that it is spent. It is earned again.
+    pub fn forget_saved(&mut self) {
+        self.buckets.iter_mut().for_each(|bucket| bucket.saved = 0);
     }
 
     /// The credits that are left, as a part of those that can be; `None` if the contract has none.

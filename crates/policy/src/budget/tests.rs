@@ -203,8 +203,13 @@ fn credits_are_saved_up_while_idle_and_spent_in_a_burst() {
         burst += drain(&mut budget, now + Duration::from_millis(tenth * 100));
     }
     assert!((29_000..=30_000).contains(&burst), "{burst}");
-    budget.forget_credits();
+    budget.forget_saved();
     assert_eq!(drain(&mut budget, now + Duration::from_secs(10)), 29, "earned in this tenth");
+    let mut budget = Budget::new(&gp3(), quarter(), T0);
+    assert!(drain(&mut budget, T0 + Duration::from_secs(1)) > 0);
+    let _ = budget.admit(T0 + Duration::from_secs(2), ONE_OP);
+    budget.forget_saved();
+    assert_eq!(drain(&mut budget, T0 + Duration::from_secs(2)), 0);
 }
 
 #[test]

@@ -110,8 +110,8 @@ pub trait Scheduler: Send {
     /// Uses another share of `contract`, the terms it goes by already, from now on.
     fn set_share(&mut self, share: Share, contract: &Contract, now: Instant);
 
-    /// Counts on no burst credits any more: the volume shows that they are spent.
-    fn forget_credits(&mut self);
+    /// Counts on nothing any more that was saved up, burst credits or less: the volume shows that it is spent.
+    fn forget_saved(&mut self);
 
     /// The burst credits it counts on, as a part of those that can be saved up; `None` without any.
     fn credits(&self) -> Option<f64>;

@@ -98,8 +98,8 @@ impl Scheduler for Strict {
         self.budget.set_share(share, contract, now);
     }
 
-    fn forget_credits(&mut self) {
-        self.budget.forget_credits();
+    fn forget_saved(&mut self) {
+        self.budget.forget_saved();
     }
 
     fn credits(&self) -> Option<f64> {

@@ -346,8 +346,8 @@ impl Scheduler for Tags {
         self.pace = Pace::of(&self.rights, &self.budget);
     }
 
-    fn forget_credits(&mut self) {
-        self.budget.forget_credits();
+    fn forget_saved(&mut self) {
+        self.budget.forget_saved();
     }
 
     fn credits(&self) -> Option<f64> {

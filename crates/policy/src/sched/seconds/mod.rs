@@ -310,8 +310,8 @@ impl<S: Scheme> Scheduler for Seconds<S> {
         self.bytes.set_share(share, &only_bytes(contract), self.now);
     }
 
-    fn forget_credits(&mut self) {
-        self.bytes.forget_credits();
+    fn forget_saved(&mut self) {
+        self.bytes.forget_saved();
     }
 
     fn credits(&self) -> Option<f64> {

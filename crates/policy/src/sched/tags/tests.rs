@@ -67,8 +67,8 @@ impl Stage {
             throttled: 0,
             before: Default::default(),
         };
-        for index in 0..loads.len() {
-            let first = if let Load::Callers(_, callers, ..) = loads[index] { callers } else { 1 };
+        for (index, load) in loads.iter().enumerate() {
+            let first = if let Load::Callers(_, callers, ..) = load { *callers } else { 1 };
             (0..first).for_each(|_| stage.plan(index));
         }
         stage

@@ -214,13 +214,17 @@ impl Turnstile {
                 bytes: sum.bytes + spent.bytes,
             });
             let seen = Seen { answers: self.answers.of_kinds(), spent };
+            let before = estimate.factor();
             match estimate.look(now, seen, state.share.rho(), state.scheduler.credits()) {
                 None => {}
                 Some(Advice::Use(factor)) => {
+                    if factor < before {
+                        state.scheduler.forget_saved();
+                    }
                     let share = state.share.lowered(factor);
                     state.scheduler.set_share(share, &state.contract, now);
                 }
-                Some(Advice::ForgetCredits) => state.scheduler.forget_credits(),
+                Some(Advice::ForgetCredits) => state.scheduler.forget_saved(),
                 Some(Advice::Tell(part)) => tell = Some((part, state.contract.name.clone())),
             }
         });
@@ -256,6 +260,9 @@ impl Turnstile {
             state.scheduler.set_contract(contract, now);
             state.contract = contract.clone();
             if let Some(estimate) = &mut state.estimate {
+                if estimate.available().is_some() {
+                    state.scheduler.forget_saved();
+                }
                 estimate.set_contract(contract, now);
                 state.scheduler.set_share(state.share, contract, now);
             }
