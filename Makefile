@@ -35,6 +35,7 @@ lint: $(TOOLS)/bin/cargo-deny
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy $(ALL) --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(ALL) --no-deps
+	$(CARGO) fetch --locked --quiet # of other platforms too: they are in the lock file
 	$(CARGO) deny --offline check bans licenses sources
 	@if $(CARGO) deny --log-level off fetch db; then $(CARGO) deny check advisories; \
 	else echo "advisories: not checked, their database cannot be reached from here"; fi
