@@ -33,7 +33,7 @@ use crate::command::interrupt::Interrupt;
 #[command(after_help = "Examples:
   plimsoll bench contract --profile smoke
   plimsoll bench contract --rows B04,B05 --html contract.html
-  plimsoll bench contract --json contract.json --html contract.html   # every row: about an hour")]
+  plimsoll bench contract --json contract.json --html contract.html   # every row: an hour and a half")]
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,
