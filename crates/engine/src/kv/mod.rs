@@ -133,7 +133,16 @@ pub trait KeyValue: Send + Sync {
     fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Bytes>>>;
 
     /// Applies all changes or none, in their order.
+    ///
+    /// A store keeps a reserve that [`Error::OutOfSpace`] guards: this call is refused before it is touched.
     fn apply(&self, changes: &[Change]) -> Result<()>;
+
+    /// As [`KeyValue::apply`], for changes that leave less in the store than there was: deletions, and
+    /// puts that replace a value by one that is no longer. A store with a reserve takes their room
+    /// from it, so that something can be deleted where nothing can be written. Default: `apply`.
+    fn apply_freeing(&self, changes: &[Change]) -> Result<()> {
+        self.apply(changes)
+    }
 
     /// Entries in the order of their keys, as they were at one moment. Fewer than the range holds where
     /// a limit of `scan` was reached: go on behind the last key.
