@@ -1,0 +1,131 @@
+"""The command line."""
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from ordeal import full
+from ordeal.device import Unavailable, Volume
+from ordeal.report import Report
+from ordeal.server import DidNotStart
+
+EXAMPLES = """examples:
+  dev/ordeal/run full                          20 rounds each: kv and series, 1 and 3 volumes, with and without SIGKILL
+  dev/ordeal/run full --store kv --volumes 1 --kill no --rounds 5
+  dev/ordeal/run mixed --minutes 60            mixed load, and everything that breaks
+  dev/ordeal/run mixed --minutes 5 --seed 7 --only kill,fill_kv
+
+One JSON document a run goes to standard output, progress to standard error. The exit status is 0 if nothing was violated, 1 if
+something was: the directory with the settings and the log is then kept, and its path printed."""
+
+
+def program():
+    top = Path(__file__).resolve().parents[3]
+    target = subprocess.run([top / "dev/target-dir"], capture_output=True, text=True, cwd=top).stdout.strip()
+    return os.environ.get("PLIMSOLL") or f"{target}/release/plimsoll"
+
+
+def arguments():
+    parser = argparse.ArgumentParser(
+        prog="dev/ordeal/run", description=sys.modules["ordeal"].__doc__, epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--program", default=program(), help="the binary (default: PLIMSOLL, or what the workspace built)")
+    common.add_argument("--seed", type=int, default=None, help="of every random choice (default: a new one, printed)")
+    common.add_argument("--dir", type=Path, default=None, help="where images and logs go (default: a temporary directory)")
+    one = verbs.add_parser("full", parents=[common], help="fill, refuse, delete 90 %%, refill", epilog=EXAMPLES,
+                           formatter_class=argparse.RawDescriptionHelpFormatter)
+    one.add_argument("--store", choices=["kv", "series", "both"], default="both")
+    one.add_argument("--volumes", type=int, nargs="+", default=[1, 3], help="how many (default: 1, then 3)")
+    one.add_argument("--kill", choices=["yes", "no", "both"], default="both", help="SIGKILL at random moments")
+    one.add_argument("--rounds", type=int, default=20)
+    one.add_argument("--kv-mib", type=int, default=300, help="of each volume of the key-value store")
+    one.add_argument("--series-mib", type=int, default=100, help="of each volume of the series store")
+    two = verbs.add_parser("mixed", parents=[common], help="mixed load while things break", epilog=EXAMPLES,
+                           formatter_class=argparse.RawDescriptionHelpFormatter)
+    two.add_argument("--minutes", type=float, default=60)
+    two.add_argument("--only", default="", help="these faults only, with commas between")
+    two.add_argument("--rate", type=int, default=300, help="operations a second of each writer")
+    return parser.parse_args()
+
+
+def with_volumes(options, report, names, run):
+    """Makes volumes, runs, and takes them away; the directory stays if something was violated."""
+    directory = Path(tempfile.mkdtemp(prefix="plimsoll-ordeal-", dir=options.dir))
+    volumes, subject = [], None
+    try:
+        for name, mib in names:
+            volumes.append(Volume(directory, name, mib))
+        subject = run(directory, volumes)
+        subject.run()
+    except DidNotStart as failed:
+        report.violation("did_not_start", str(failed))
+    finally:
+        report.count("starts", subject.server.starts if subject else 0)
+        report.count("failed_starts", subject.server.failed_starts if subject else 0)
+        if subject and subject.server.process:
+            for volume in volumes:
+                volume.thaw()
+            subject.server.kill()
+        for volume in volumes:
+            volume.close()
+        if report.is_good():
+            shutil.rmtree(directory)
+        else:
+            report.say(f"kept {directory}")
+    print(report.json(), flush=True)
+    return report.is_good()
+
+
+def run_full(options):
+    good = True
+    stores = ["kv", "series"] if options.store == "both" else [options.store]
+    kills = [False, True] if options.kill == "both" else [options.kill == "yes"]
+    for store in stores:
+        for count in options.volumes:
+            for kill in kills:
+                options.kill = kill
+                report = Report(f"full {store}, volumes {count}, {'SIGKILL' if kill else 'no SIGKILL'}, seed {options.seed}")
+                kind, mib = (full.Kv, options.kv_mib) if store == "kv" else (full.Series, options.series_mib)
+                names = [(f"v{number}", mib) for number in range(count)]
+                good &= with_volumes(
+                    options, report, names, lambda directory, volumes: kind(directory, volumes, options, report)
+                )
+    return good
+
+
+def run_mixed(options):
+    from ordeal.mixed import World
+
+    report = Report(f"mixed, {options.minutes:g} minutes, seed {options.seed}")
+    names = [(f"k{n}", 300) for n in range(3)] + [(f"s{n}", 100) for n in range(2)]
+    return with_volumes(
+        options, report, names, lambda directory, volumes: World(directory, volumes, options, report)
+    )
+
+
+def main():
+    options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
+    if options.seed is None:
+        options.seed = random.SystemRandom().randrange(1 << 32)
+    if os.geteuid() != 0:
+        sys.exit("dev/ordeal/run: loop devices and mounts take root")
+    try:
+        good = run_full(options) if options.verb == "full" else run_mixed(options)
+    except Unavailable as why:
+        sys.exit(f"dev/ordeal/run: {why}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(0 if good else 1)
+
+
+main()
