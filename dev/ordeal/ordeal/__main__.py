@@ -81,7 +81,8 @@ def with_volumes(options, report, names, run):
             shutil.rmtree(directory)
         else:
             report.say(f"kept {directory}")
-    print(report.json(), flush=True)
+        # Of a run that was interrupted, too.
+        print(report.json(), flush=True)
     return report.is_good()
 
 
@@ -112,9 +113,20 @@ def run_mixed(options):
     )
 
 
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+
+
+def interrupted(*_):
+    """Ends the run. Another signal would end the cleaning up."""
+    for which in INTERRUPTS:
+        signal.signal(which, signal.SIG_IGN)
+    sys.exit(130)
+
+
 def main():
     options = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
+    for which in INTERRUPTS:
+        signal.signal(which, interrupted)
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(1 << 32)
     if os.geteuid() != 0:
@@ -123,8 +135,6 @@ def main():
         good = run_full(options) if options.verb == "full" else run_mixed(options)
     except Unavailable as why:
         sys.exit(f"dev/ordeal/run: {why}")
-    except KeyboardInterrupt:
-        sys.exit(130)
     sys.exit(0 if good else 1)
 
 

@@ -43,6 +43,8 @@ class Server:
             self.process = subprocess.Popen(
                 [self.program, "serve", "-c", "plimsoll.toml"],
                 cwd=self.directory, stdout=subprocess.PIPE, stderr=log, text=True,
+                # A Ctrl-C is for the run, not for the server.
+                start_new_session=True,
             )
         self.killed = False
         ready = threading.Event()
