@@ -195,6 +195,15 @@ impl Budget {
         Admission::At(at)
     }
 
+    /// When `cost` could be charged with `left` above it, if `before` is charged first and nothing else is:
+    /// `before` may be more than the budget ever holds. `None` if at once.
+    #[must_use]
+    pub fn expected(&self, before: Cost, cost: Cost, left: Cost) -> Option<Instant> {
+        let wait = self.buckets.iter().map(|bucket| bucket.wait_behind(before, cost, left)).max();
+        let wait = wait.unwrap_or_default();
+        (!wait.is_zero()).then(|| self.updated_at + wait)
+    }
+
     /// Takes back what was charged and not used. What the buckets cannot hold is lost.
     pub fn refund(&mut self, cost: Cost) {
         self.buckets.iter_mut().for_each(|bucket| bucket.refund(cost));
@@ -342,7 +351,11 @@ impl Bucket {
     }
 
     fn wait(&self, cost: Cost, left: Cost) -> Duration {
-        let price = (self.price(cost) + self.price(left)).min(self.depth);
+        self.wait_behind(Cost::default(), cost, left)
+    }
+
+    fn wait_behind(&self, before: Cost, cost: Cost, left: Cost) -> Duration {
+        let price = self.price(before) + (self.price(cost) + self.price(left)).min(self.depth);
         if price <= self.saved {
             return Duration::ZERO;
         }

@@ -50,6 +50,9 @@ pub struct Request {
     pub deadline: Option<Instant>,
     /// Whether a full queue may turn it away: only work that is taken up again later.
     pub refusable: bool,
+    /// Whether a user asked for it. Work that was raised to the users' class did not, and relief did not:
+    /// a pause of users does not hold them.
+    pub of_user: bool,
 }
 
 /// What became of a request that waited, or did not have to.
@@ -96,6 +99,11 @@ pub trait Scheduler: Send {
     /// When to poll again if nothing else is submitted: never later than the next thing happens.
     /// `None` when nobody waits.
     fn next_wakeup(&self) -> Option<Instant>;
+
+    /// About when a user's read of `cost` would go if it came now: after the users and commits that wait
+    /// already, and after the pause of users that is under way or would begin. `None` if it would go at
+    /// once.
+    fn expected(&self, cost: Cost, now: Instant) -> Option<Instant>;
 
     /// Takes a waiting request out, with what it had paid already; false if it does not wait.
     fn cancel(&mut self, ticket: Ticket) -> bool;

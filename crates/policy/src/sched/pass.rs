@@ -54,6 +54,10 @@ impl Scheduler for Pass {
         self.queues.first().map(|_| Instant::ZERO)
     }
 
+    fn expected(&self, _: Cost, _: Instant) -> Option<Instant> {
+        None
+    }
+
     fn cancel(&mut self, ticket: Ticket) -> bool {
         self.queues.cancel(ticket).is_some()
     }

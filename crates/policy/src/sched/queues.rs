@@ -11,10 +11,22 @@ use crate::contract::{Contract, Cost};
 use crate::purpose::Class;
 use crate::time::Instant;
 
+const CLASSES: usize = Class::ALL.len();
+
+const FOREGROUND: usize = Class::Foreground.index();
+
+/// The lane of work in the users' class, of queues that keep it apart. Every other lane has the index of
+/// its class.
+pub(super) const RAISED: usize = CLASSES;
+
 /// One queue for each class, first come first served.
 #[derive(Clone, Debug)]
 pub(super) struct Queues {
-    lines: [VecDeque<Waiting>; Class::ALL.len()],
+    lines: [VecDeque<Waiting>; CLASSES + 1],
+    /// What all who wait in a class cost together.
+    waiting: [Cost; CLASSES],
+    /// Whether work in the users' class waits in a lane of its own.
+    apart: bool,
     figures: [Figures; Class::ALL.len()],
     window: Window,
     /// How many may wait in a class before refusable requests are turned away.
@@ -48,12 +60,19 @@ impl Queues {
     pub(super) fn new(max: usize) -> Self {
         Self {
             lines: Default::default(),
+            waiting: Default::default(),
+            apart: false,
             figures: Default::default(),
             window: Window::default(),
             max,
             expired: VecDeque::new(),
             deadlines_from: Instant::FAR,
         }
+    }
+
+    /// Lets work in the users' class wait in the lane [`RAISED`], for a scheduler that asks for both.
+    pub(super) fn keep_raised_apart(&mut self) {
+        self.apart = true;
     }
 
     /// Takes in a request, unless it may be refused and its queue is full.
@@ -63,16 +82,20 @@ impl Queues {
         request: Request,
         now: Instant,
     ) -> Result<(), Full> {
-        let Request { class, cost, deadline, refusable } = request;
-        let line = &mut self.lines[class.index()];
-        if refusable && line.len() >= self.max {
+        let Request { class, cost, deadline, refusable, of_user } = request;
+        let raised = self.apart && class == Class::Foreground && !of_user;
+        let queued = self.queued_in(class);
+        if refusable && queued >= self.max {
             self.figures[class.index()].refused += 1;
-            return Err(Full { class, queued: line.len() });
+            return Err(Full { class, queued });
         }
+        let line = &mut self.lines[if raised { RAISED } else { class.index() }];
         assert!(line.back().is_none_or(|last| last.ticket < ticket), "tickets ascend");
         let deadline = deadline.unwrap_or(Instant::FAR);
         self.deadlines_from = self.deadlines_from.min(deadline);
         line.push_back(Waiting { ticket, cost, paid: Cost::default(), since: now, deadline });
+        let waiting = &mut self.waiting[class.index()];
+        *waiting = sum(*waiting, cost);
         Ok(())
     }
 
@@ -87,8 +110,8 @@ impl Queues {
 
     fn expire(&mut self, now: Instant, mut back: impl FnMut(usize, Cost)) {
         self.deadlines_from = Instant::FAR;
-        let lines = self.lines.iter_mut().zip(&mut self.figures);
-        for (index, (line, figures)) in lines.enumerate() {
+        for (lane, line) in self.lines.iter_mut().enumerate() {
+            let index = class_of(lane);
             line.retain(|waiting| {
                 let alive = now < waiting.deadline;
                 if alive {
@@ -96,7 +119,8 @@ impl Queues {
                 } else {
                     back(index, waiting.paid);
                     self.expired.push_back(waiting.ticket);
-                    figures.expired += 1;
+                    self.figures[index].expired += 1;
+                    self.waiting[index] = less(self.waiting[index], waiting.cost);
                 }
                 alive
             });
@@ -105,30 +129,57 @@ impl Queues {
 
     /// The index of the most urgent class in which somebody waits.
     pub(super) fn first(&self) -> Option<usize> {
-        self.lines.iter().position(|line| !line.is_empty())
+        let class = self.lines[..CLASSES].iter().position(|line| !line.is_empty());
+        if self.lines[RAISED].is_empty() {
+            return class;
+        }
+        Some(class.map_or(FOREGROUND, |class| class.min(FOREGROUND)))
     }
 
-    /// How many wait in the class of that index.
-    pub(super) fn queued(&self, index: usize) -> u64 {
-        self.lines[index].len() as u64
+    /// How many wait in a lane.
+    pub(super) fn queued(&self, lane: usize) -> u64 {
+        self.lines[lane].len() as u64
     }
 
-    /// Who is first in the class of that index.
-    pub(super) fn head(&self, index: usize) -> Option<&Waiting> {
-        self.lines[index].front()
+    /// How many wait in a class.
+    fn queued_in(&self, class: Class) -> usize {
+        let raised = if class == Class::Foreground { self.lines[RAISED].len() } else { 0 };
+        self.lines[class.index()].len() + raised
+    }
+
+    /// What all users and commits that wait cost together.
+    pub(super) fn before_users(&self) -> Cost {
+        self.waiting_to(Class::Foreground)
+    }
+
+    /// What all cost together who wait in a class.
+    pub(super) fn waiting(&self, class: Class) -> Cost {
+        self.waiting[class.index()]
+    }
+
+    /// What all cost together who wait in classes down to `class`.
+    pub(super) fn waiting_to(&self, class: Class) -> Cost {
+        self.waiting[..=class.index()].iter().fold(Cost::default(), |all, &cost| sum(all, cost))
+    }
+
+    /// Who is first in a lane.
+    pub(super) fn head(&self, lane: usize) -> Option<&Waiting> {
+        self.lines[lane].front()
     }
 
     /// The same, to pay for it.
-    pub(super) fn head_mut(&mut self, index: usize) -> Option<&mut Waiting> {
-        self.lines[index].front_mut()
+    pub(super) fn head_mut(&mut self, lane: usize) -> Option<&mut Waiting> {
+        self.lines[lane].front_mut()
     }
 
-    /// The first of a class has paid all, and goes.
+    /// The first of a lane has paid all, and goes.
     ///
     /// # Panics
     /// When nobody waits there.
-    pub(super) fn grant(&mut self, index: usize, now: Instant) -> Event {
-        let head = self.lines[index].pop_front().expect("somebody waits");
+    pub(super) fn grant(&mut self, lane: usize, now: Instant) -> Event {
+        let head = self.lines[lane].pop_front().expect("somebody waits");
+        let index = class_of(lane);
+        self.waiting[index] = less(self.waiting[index], head.cost);
         let figures = &mut self.figures[index];
         figures.granted += 1;
         figures.spent = sum(figures.spent, head.paid);
@@ -139,9 +190,11 @@ impl Queues {
 
     /// Takes out who has that ticket; gives the index of its class, and what it had paid.
     pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<(usize, Cost)> {
-        for (index, line) in self.lines.iter_mut().enumerate() {
+        for (lane, line) in self.lines.iter_mut().enumerate() {
             if let Ok(place) = line.binary_search_by_key(&ticket, |waiting| waiting.ticket) {
                 let waiting = line.remove(place)?;
+                let index = class_of(lane);
+                self.waiting[index] = less(self.waiting[index], waiting.cost);
                 self.figures[index].cancelled += 1;
                 return Some((index, waiting.paid));
             }
@@ -158,9 +211,12 @@ impl Queues {
 
     /// Prices everyone who waits by the new terms; `back` takes what was paid beyond the new price.
     pub(super) fn reprice(&mut self, contract: &Contract, mut back: impl FnMut(usize, Cost)) {
-        for (index, line) in self.lines.iter_mut().enumerate() {
+        self.waiting = Default::default();
+        for (lane, line) in self.lines.iter_mut().enumerate() {
+            let index = class_of(lane);
             for waiting in line {
                 waiting.cost = contract.cost(waiting.cost.bytes);
+                self.waiting[index] = sum(self.waiting[index], waiting.cost);
                 back(index, less(waiting.paid, waiting.cost));
                 waiting.paid = least(waiting.paid, waiting.cost);
             }
@@ -178,13 +234,18 @@ impl Queues {
     }
 
     pub(super) fn figures(&self, class: Class) -> Figures {
-        let queued = self.queued(class.index());
+        let queued = self.queued_in(class) as u64;
         Figures { queued, ..self.figures[class.index()].clone() }
     }
 
     pub(super) const fn window(&self) -> &Window {
         &self.window
     }
+}
+
+/// The class of those who wait in a lane.
+pub(super) const fn class_of(lane: usize) -> usize {
+    if lane == RAISED { FOREGROUND } else { lane }
 }
 
 pub(super) fn sum(a: Cost, b: Cost) -> Cost {

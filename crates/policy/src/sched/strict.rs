@@ -75,6 +75,10 @@ impl Scheduler for Strict {
         self.queues.wakeup(self.head_at)
     }
 
+    fn expected(&self, cost: Cost, _: Instant) -> Option<Instant> {
+        self.budget.expected(self.queues.before_users(), cost, Cost::default())
+    }
+
     fn cancel(&mut self, ticket: Ticket) -> bool {
         let cancelled = self.queues.cancel(ticket);
         if let Some((_, paid)) = cancelled {

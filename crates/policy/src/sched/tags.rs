@@ -44,7 +44,7 @@ mod pauses;
 use std::time::Duration;
 
 use self::pauses::Pauses;
-use super::queues::{Queues, least, sum};
+use super::queues::{Queues, RAISED, class_of, least, sum};
 use super::{Event, Figures, Full, Request, Scheduler, Ticket, Window};
 use crate::budget::{Admission, Budget, Share};
 use crate::contract::{Contract, Cost};
@@ -160,6 +160,7 @@ impl Tags {
     #[must_use]
     pub fn for_p99(contract: &Contract, share: Share, queue_max: usize, now: Instant) -> Self {
         let mut tags = Self::new(contract, share, queue_max, now);
+        tags.queues.keep_raised_apart();
         tags.pauses = Some(Pauses::new(1.0 - 0.99, tags.pace.op_nanos));
         tags
     }
@@ -181,9 +182,25 @@ impl Tags {
         Duration::from_nanos((pause + overdue + before / (1.0 - floors)) as u64)
     }
 
-    /// How the first of a class stands.
-    fn standing(&self, index: usize) -> Option<Standing> {
-        let head = self.queues.head(index)?;
+    /// The lane whose first is next of its class. While users pause, work in their class goes; else both
+    /// go in the order they came.
+    fn lane(&self, index: usize, pause: Option<Instant>) -> usize {
+        if index != FOREGROUND || self.pauses.is_none() {
+            return index;
+        }
+        match (self.queues.head(FOREGROUND), self.queues.head(RAISED)) {
+            (_, None) => FOREGROUND,
+            (Some(user), Some(raised)) if pause.is_none() && user.ticket < raised.ticket => {
+                FOREGROUND
+            }
+            _ => RAISED,
+        }
+    }
+
+    /// How the first of a lane stands.
+    fn standing(&self, lane: usize) -> Option<Standing> {
+        let head = self.queues.head(lane)?;
+        let index = class_of(lane);
         let from = head.since.max(self.owed_from[index]);
         let nanos = self.pace.nanos(head.cost);
         let after = |part: f64| from + Duration::from_nanos((nanos / part) as u64);
@@ -206,11 +223,14 @@ impl Tags {
         let pause = self.paused_until(now);
         let saved_until = self.pauses.as_ref().map_or(Instant::ZERO, Pauses::saves_until);
         for index in first..CLASSES {
-            let Some(standing) = self.standing(index) else { continue };
+            let lane = self.lane(index, pause);
             if let (FOREGROUND, Some(until)) = (index, pause) {
                 self.wake_at(until);
-                continue;
+                if lane == FOREGROUND {
+                    continue;
+                }
             }
+            let Some(standing) = self.standing(lane) else { continue };
             if self.held_until[index] > now {
                 self.wake_at(self.held_until[index]);
                 continue;
@@ -218,28 +238,29 @@ impl Tags {
             let Standing { due_at, overdue_at, to } = standing;
             if overdue_at <= now {
                 // Whoever is less urgent waits while tokens come for this one.
-                self.pay_or_pause(index, now, Cost::default())?;
+                self.pay_or_pause(lane, now, Cost::default())?;
                 self.owed_from[index] = if is_user(index) { to.max(forgiven(now)) } else { now };
-                return Some(self.queues.grant(index, now));
+                return Some(self.queues.grant(lane, now));
             }
             if saved_until > now && !is_user(index) {
                 self.wake_at(overdue_at.min(saved_until));
                 continue;
             }
             self.wake_at(if due_at > now { due_at } else { overdue_at });
-            if due_at <= now && self.pay(index, now, self.pace.kept).is_some() {
+            if due_at <= now && self.pay(lane, now, self.pace.kept).is_some() {
                 self.owed_from[index] = to.max(forgiven(now));
-                return Some(self.queues.grant(index, now));
+                return Some(self.queues.grant(lane, now));
             }
-            spare = spare.or(Some((index, to)));
+            spare = spare.or(Some((lane, to)));
         }
-        let (index, to) = spare?;
+        let (lane, to) = spare?;
+        let index = class_of(lane);
         let left = self.line(index, now);
-        self.pay_or_pause(index, now, left)?;
+        self.pay_or_pause(lane, now, left)?;
         if !is_user(index) {
             self.owed_from[index] = to.min(now);
         }
-        Some(self.queues.grant(index, now))
+        Some(self.queues.grant(lane, now))
     }
 
     /// Until when users pause, if they do.
@@ -249,15 +270,15 @@ impl Tags {
     }
 
     /// Pays as [`Tags::pay`]; users may pause if they cannot.
-    fn pay_or_pause(&mut self, index: usize, now: Instant, left: Cost) -> Option<()> {
-        let paid = self.pay(index, now, left);
-        if let (FOREGROUND, Some(pauses)) = (index, &mut self.pauses) {
-            let head = self.queues.head(index)?;
+    fn pay_or_pause(&mut self, lane: usize, now: Instant, left: Cost) -> Option<()> {
+        let paid = self.pay(lane, now, left);
+        if let (FOREGROUND, Some(pauses)) = (lane, &mut self.pauses) {
+            let head = self.queues.head(lane)?;
             let nanos = self.pace.nanos(head.cost);
             if paid.is_some() {
                 pauses.went(nanos);
             } else {
-                let queued = self.queues.queued(index);
+                let queued = self.queues.queued(lane);
                 let full_in = self.budget.full_in(least(head.owed(), self.budget.largest()), left);
                 pauses.pause(now, head.since, queued, nanos, full_in);
             }
@@ -265,9 +286,10 @@ impl Tags {
         paid
     }
 
-    /// Pays for the first of a class if the budget covers it and `left`; else says when it will.
-    fn pay(&mut self, index: usize, now: Instant, left: Cost) -> Option<()> {
-        let head = self.queues.head_mut(index)?;
+    /// Pays for the first of a lane if the budget covers it and `left`; else says when it will.
+    fn pay(&mut self, lane: usize, now: Instant, left: Cost) -> Option<()> {
+        let index = class_of(lane);
+        let head = self.queues.head_mut(lane)?;
         let cost = head.cost;
         loop {
             let owed = head.owed();
@@ -319,6 +341,32 @@ impl Scheduler for Tags {
 
     fn next_wakeup(&self) -> Option<Instant> {
         self.queues.wakeup(self.next_at)
+    }
+
+    fn expected(&self, cost: Cost, now: Instant) -> Option<Instant> {
+        // Either it is due first, or there is something to spare, which is taken from above the line.
+        let due_from = self.owed_from[FOREGROUND];
+        let before = self.queues.waiting(Class::Foreground);
+        let takes = self.pace.nanos(before) / self.rights[FOREGROUND].reservation;
+        let due_at = due_from.max(now) + Duration::from_nanos(takes as u64);
+        let due_at = self.budget.expected(before, cost, Cost::default()).max(later(due_at, now));
+        let line = self.pace.lines[FOREGROUND];
+        let spare_at = self.budget.expected(self.queues.before_users(), cost, line);
+        let paid_at = due_at.min(spare_at);
+        let Some(pauses) = &self.pauses else { return paid_at };
+        let left = if due_from <= now { Cost::default() } else { line };
+        let queued = self.queues.queued(FOREGROUND);
+        let ends_at = match paid_at {
+            Some(_) if queued == 0 => {
+                let mut would_pause = pauses.clone();
+                let full_in = self.budget.full_in(cost, left);
+                would_pause.pause(now, now, 1, self.pace.nanos(cost), full_in);
+                would_pause.ends_at(now)
+            }
+            _ if queued > 0 => pauses.ends_at(now),
+            _ => None,
+        };
+        paid_at.max(ends_at)
     }
 
     fn cancel(&mut self, ticket: Ticket) -> bool {
@@ -380,6 +428,10 @@ struct Standing {
 /// Whether somebody waits for each request of the class.
 const fn is_user(index: usize) -> bool {
     index <= FOREGROUND
+}
+
+fn later(at: Instant, now: Instant) -> Option<Instant> {
+    (at > now).then_some(at)
 }
 
 fn forgiven(now: Instant) -> Instant {

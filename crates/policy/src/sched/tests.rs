@@ -30,7 +30,7 @@ pub(super) fn millis(millis: u64) -> Instant {
 
 pub(super) fn request(class: Class, ops: u64) -> Request {
     let cost = Cost { ops, bytes: ops * 256 * KIB };
-    Request { class, cost, deadline: None, refusable: false }
+    Request { class, cost, deadline: None, refusable: false, of_user: true }
 }
 
 pub(super) fn poll_all(scheduler: &mut dyn Scheduler, now: Instant) -> Vec<Event> {
@@ -40,7 +40,7 @@ pub(super) fn poll_all(scheduler: &mut dyn Scheduler, now: Instant) -> Vec<Event
 /// What a random driver does.
 #[derive(Clone, Debug)]
 enum Act {
-    Submit { class: usize, ops: u64, patience_us: Option<u64>, refusable: bool },
+    Submit { class: usize, ops: u64, patience_us: Option<u64>, refusable: bool, of_user: bool },
     Cancel { which: usize },
     Refund { which: usize },
     Terms { iops: u64 },
@@ -49,8 +49,15 @@ enum Act {
 }
 
 fn any_acts() -> impl Strategy<Value = Vec<Act>> {
-    let submit = (0usize..5, 1u64..=8, proptest::option::of(0u64..20_000), any::<bool>()).prop_map(
-        |(class, ops, patience_us, refusable)| Act::Submit { class, ops, patience_us, refusable },
+    let patience_us = proptest::option::of(0u64..20_000);
+    let submit = (0usize..5, 1u64..=8, patience_us, any::<bool>(), any::<bool>()).prop_map(
+        |(class, ops, patience_us, refusable, of_user)| Act::Submit {
+            class,
+            ops,
+            patience_us,
+            refusable,
+            of_user,
+        },
     );
     let act = prop_oneof![
         8 => submit,
@@ -73,7 +80,8 @@ struct Driver {
     next: u64,
     waiting: BTreeMap<Ticket, Request>,
     granted: Vec<(Class, Cost)>,
-    last_granted: [Option<Ticket>; 5],
+    /// Of each class, work and users apart where users may pause.
+    last_granted: [[Option<Ticket>; 2]; 5],
     spent: [Cost; 5],
     expired: u64,
     cancelled: u64,
@@ -89,7 +97,7 @@ impl Driver {
             next: 0,
             waiting: BTreeMap::new(),
             granted: Vec::new(),
-            last_granted: [None; 5],
+            last_granted: [[None; 2]; 5],
             spent: [Cost::default(); 5],
             expired: 0,
             cancelled: 0,
@@ -99,10 +107,10 @@ impl Driver {
 
     fn act(&mut self, act: Act) {
         match act {
-            Act::Submit { class, ops, patience_us, refusable } => {
+            Act::Submit { class, ops, patience_us, refusable, of_user } => {
                 let deadline = patience_us.map(|us| self.now + Duration::from_micros(us));
                 let class = Class::ALL[class];
-                self.submit(Request { deadline, refusable, ..request(class, ops) });
+                self.submit(Request { deadline, refusable, of_user, ..request(class, ops) });
             }
             Act::Cancel { which } => {
                 let tickets: Vec<_> = self.waiting.keys().copied().collect();
@@ -163,8 +171,11 @@ impl Driver {
                     let urgent = self.waiting.values().map(|w| w.class).min();
                     assert!(urgent.is_none_or(|u| class <= u), "{class:?} before {urgent:?}");
                 }
-                assert!(self.last_granted[class.index()] < Some(ticket), "first come first served");
-                self.last_granted[class.index()] = Some(ticket);
+                let apart = self.policy == Policy::TagsP99 && class == Class::Foreground;
+                let lane = usize::from(apart && !request.of_user);
+                let last = &mut self.last_granted[class.index()][lane];
+                assert!(*last < Some(ticket), "first come first served");
+                *last = Some(ticket);
                 self.spent[class.index()] = queues::sum(self.spent[class.index()], cost);
                 self.granted.push((class, cost));
             }

@@ -32,7 +32,7 @@ pub use fixed::Static;
 pub use stabilizer::Stabilizer;
 pub use windows::Windows;
 
-use super::queues::Queues;
+use super::queues::{Queues, sum};
 use super::{Event, Figures, Full, Request, Scheduler, Ticket, Window};
 use crate::budget::{Admission, Budget, REQUEST_OPS_MAX, Share};
 use crate::contract::{Contract, Cost, Counted};
@@ -269,6 +269,23 @@ impl<S: Scheme> Scheduler for Seconds<S> {
 
     fn next_wakeup(&self) -> Option<Instant> {
         self.queues.wakeup(self.next_at)
+    }
+
+    /// Whole seconds, for as long as each deals out as much as this one.
+    fn expected(&self, cost: Cost, now: Instant) -> Option<Instant> {
+        let before = self.queues.waiting_to(Class::Urgent);
+        let bytes = |of: Cost| Cost { ops: 0, ..of };
+        let paid_at = self.bytes.expected(bytes(before), bytes(cost), Cost::default());
+        let pool = self.scheme.pool(group(Class::Foreground));
+        let second = now.as_nanos() / NANOS_PER_SEC;
+        let left = if self.second == Some(second) { self.left[pool] } else { self.dealt[pool] };
+        let short = sum(before, cost).ops.saturating_sub(left);
+        if self.paid.is_none() || short == 0 {
+            return paid_at;
+        }
+        let seconds = second.saturating_add(short.div_ceil(self.dealt[pool].max(1)));
+        let dealt_at = Instant::from_nanos(seconds.saturating_mul(NANOS_PER_SEC));
+        Some(paid_at.map_or(dealt_at, |at| at.max(dealt_at)))
     }
 
     fn cancel(&mut self, ticket: Ticket) -> bool {

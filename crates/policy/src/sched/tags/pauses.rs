@@ -90,6 +90,11 @@ impl Pauses {
         None
     }
 
+    /// When the pause ends that is under way, if one is.
+    pub(super) fn ends_at(&self, now: Instant) -> Option<Instant> {
+        (self.pauses && now < self.ends_at).then_some(self.ends_at)
+    }
+
     /// Until when what is saved up is for users: in a pause, and for as long after it.
     pub(super) fn saves_until(&self) -> Instant {
         self.ends_at + self.takes

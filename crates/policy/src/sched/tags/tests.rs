@@ -34,6 +34,8 @@ enum Load {
     Random(Class, f64, Cost),
     /// So many who ask again as soon as the device has answered, which takes so long.
     Callers(Class, u64, Cost, Duration),
+    /// Work that was raised to the users' class, at random, so many a second.
+    Raised(f64, Cost),
 }
 
 /// A scheduler between loads and a provider, in steps of its own wake-ups and of arrivals.
@@ -48,6 +50,9 @@ struct Stage {
     now: Instant,
     next: u64,
     throttled: u64,
+    /// When raised work that waits was asked for, and how long what went had waited.
+    raised: HashMap<Ticket, Instant>,
+    raised_waits: Vec<Duration>,
     /// The waits of before the time that counts.
     before: [Waits; CLASSES],
 }
@@ -65,6 +70,8 @@ impl Stage {
             now: T0,
             next: 0,
             throttled: 0,
+            raised: HashMap::new(),
+            raised_waits: Vec::new(),
             before: Default::default(),
         };
         for (index, load) in loads.iter().enumerate() {
@@ -77,7 +84,7 @@ impl Stage {
     /// The next arrival of a random load, after an exponential pause, or of a caller.
     fn plan(&mut self, index: usize) {
         let pause = match self.loads[index] {
-            Load::Random(_, per_sec, _) => {
+            Load::Random(_, per_sec, _) | Load::Raised(per_sec, _) => {
                 let pause = -self.random.random_range(f64::MIN_POSITIVE..1.0).ln() / per_sec;
                 Duration::from_nanos((pause * 1e9) as u64)
             }
@@ -88,7 +95,11 @@ impl Stage {
     }
 
     fn submit(&mut self, class: Class, cost: Cost) -> Ticket {
-        let request = Request { cost, ..request(class, 1) };
+        self.submit_for(class, cost, true)
+    }
+
+    fn submit_for(&mut self, class: Class, cost: Cost, of_user: bool) -> Ticket {
+        let request = Request { cost, of_user, ..request(class, 1) };
         let ticket = Ticket(self.next);
         self.scheduler.submit(ticket, request, self.now).unwrap();
         self.next += 1;
@@ -107,6 +118,9 @@ impl Stage {
             let mut went = false;
             while let Some(event) = self.scheduler.poll(self.now) {
                 let Event::Granted { ticket, cost } = event else { panic!("nobody is in a hurry") };
+                if let Some(since) = self.raised.remove(&ticket) {
+                    self.raised_waits.push(self.now.since(since));
+                }
                 if let Some(index) = self.asked.remove(&ticket) {
                     self.plan(index);
                 }
@@ -126,6 +140,11 @@ impl Stage {
                     match self.loads[index] {
                         Load::Random(class, _, cost) => {
                             self.submit(class, cost);
+                            self.plan(index);
+                        }
+                        Load::Raised(_, cost) => {
+                            let ticket = self.submit_for(Class::Foreground, cost, false);
+                            self.raised.insert(ticket, self.now);
                             self.plan(index);
                         }
                         Load::Callers(class, _, cost, _) => {
@@ -432,4 +451,65 @@ fn commits_do_not_pause() {
     let waited = stage.waited(Class::Commit, 0.99);
     assert!(waited <= Duration::from_micros(1024), "{waited:?}");
     assert!(stage.scheduler.figures(Class::Foreground).waits.max > Duration::from_millis(800));
+}
+
+#[test]
+fn work_that_was_raised_to_the_users_class_does_not_pause() {
+    let raised = Load::Raised(40.0, PAGE);
+    let mut stage = Stage::new(Policy::TagsP99, &ops(1000), &[callers(10), raised, WORK[0]]);
+    stage.run_until(seconds(60));
+    assert!(stage.scheduler.figures(Class::Foreground).waits.max > Duration::from_millis(800));
+    stage.raised_waits.sort_unstable();
+    let waited = stage.raised_waits[stage.raised_waits.len() * 99 / 100];
+    assert!(waited <= Duration::from_millis(12), "{waited:?}");
+}
+
+/// Callers beside whom a read comes now and then: what was expected of its wait, and what it was.
+fn probes(policy: Policy, contract: &Contract, callers_: u64) -> Vec<(Duration, Duration)> {
+    let mut stage = Stage::new(policy, contract, &[callers(callers_), WORK[0]]);
+    let mut waits = Vec::new();
+    for second in 10..110 {
+        stage.run_until(seconds(second) + Duration::from_millis(second * 37 % 1000));
+        let expected = stage.scheduler.expected(PAGE, stage.now);
+        let expected = expected.map_or(Duration::ZERO, |at| at.since(stage.now));
+        let from = stage.now;
+        let probe = stage.submit(Class::Foreground, PAGE);
+        // It takes the place of a caller, who would come then.
+        stage.raised.insert(probe, from);
+        while stage.raised.contains_key(&probe) {
+            let next = stage.now + Duration::from_millis(1);
+            stage.run_until(next);
+        }
+        waits.push((expected, stage.raised_waits.pop().expect("it went")));
+    }
+    waits
+}
+
+/// Routing chooses between copies by what is expected: on the way to a pause of a second, the queue of a few
+/// callers looked like some milliseconds.
+#[test]
+fn what_is_expected_is_about_what_is_waited() {
+    for (policy, contract, callers) in [
+        (Policy::Stabilizer, ops(1000), 20),
+        (Policy::Strict, ops(1000), 20),
+        (Policy::Tags, ops(1000), 20),
+        (Policy::Tags, both(1000, 1), 20),
+        (Policy::TagsP99, ops(1000), 5),
+        (Policy::TagsP99, ops(3000), 10),
+    ] {
+        let waits = probes(policy, &contract, callers);
+        let sum =
+            |of: fn(&(Duration, Duration)) -> Duration| waits.iter().map(of).sum::<Duration>();
+        let (expected, waited) = (sum(|wait| wait.0), sum(|wait| wait.1));
+        let part = expected.as_secs_f64() / waited.as_secs_f64();
+        assert!(
+            (0.8..=1.25).contains(&part),
+            "{policy:?}: {expected:?}, and {waited:?} was waited"
+        );
+        let near = |(expected, waited): &&(Duration, Duration)| {
+            expected.abs_diff(*waited) <= Duration::from_millis(10) + *waited / 5
+        };
+        let near = waits.iter().filter(near).count();
+        assert!(near >= 90, "{policy:?}: {near} of {}: {waits:?}", waits.len());
+    }
 }

@@ -99,6 +99,7 @@ impl Stage {
                     cost: Contract::unlimited().cost(parse_size(size)),
                     deadline: deadline.map(parse_time),
                     refusable: rest.contains(&"refusable"),
+                    of_user: !rest.contains(&"raised"),
                 };
                 let ticket = Ticket(ticket.parse().expect("a number"));
                 if let Err(full) = stage.scheduler.submit(ticket, request, stage.now) {

@@ -12,13 +12,16 @@ use parking_lot::Mutex;
 use policy::budget::Share;
 use policy::contract::{Contract, Cost};
 use policy::estimate::{Advice, Estimate, INTERVAL, Kind, Seen};
-use policy::purpose::{Class, Pressure};
+use policy::purpose::{Class, Origin, Pressure};
 use policy::sched::{Event, Full, Request, Scheduler, Ticket};
 use policy::time::Instant;
 
 use super::{Answers, Meter};
 use crate::buf::PAGE;
 use crate::{Clock, Error, ErrorKind, Io, Result};
+
+/// The read whose wait is expected: one operation, of a block as stores read them.
+const USUAL_READ: Cost = Cost { ops: 1, bytes: 4096 };
 
 /// Lets requests pass one by one, each charged for its bytes.
 pub(super) struct Turnstile {
@@ -31,10 +34,8 @@ pub(super) struct Turnstile {
     answers: Answers,
     /// When to look at the estimate next, in nanoseconds; never while it is off.
     look_at: AtomicU64,
-    /// How long one more operation takes, in nanoseconds.
-    nanos_per_op: AtomicU64,
     /// As in the state.
-    ahead: Arc<AtomicU64>,
+    user_goes_at: Arc<AtomicU64>,
     state: Mutex<State>,
 }
 
@@ -53,9 +54,9 @@ struct State {
     moved: HashMap<Ticket, Ticket>,
     /// How many left the queue of each class for a more or less urgent one.
     moved_from: [u64; Class::ALL.len()],
-    /// Operations that wait and that a user's read would have to wait for. Changed under the lock, and
-    /// read without it.
-    ahead: Arc<AtomicU64>,
+    /// About when a user's read would go that came now, in nanoseconds. Written under the lock, and read
+    /// without it.
+    user_goes_at: Arc<AtomicU64>,
     /// When the earliest alarm rings that was set for this state and did not ring yet.
     alarm_at: Instant,
 }
@@ -67,8 +68,6 @@ enum Waiter {
         ticket: Ticket,
         errand: Errand,
         len: usize,
-        /// What it adds to those ahead of a user's read.
-        ahead: u64,
     },
     /// The answer is there, but was not fetched yet.
     Answered(Answer),
@@ -90,6 +89,9 @@ pub(super) struct Errand {
     is_write: bool,
     deadline: Option<Instant>,
     refusable: bool,
+    of_user: bool,
+    /// Bytes of it that an earlier request has paid for.
+    paid: usize,
 }
 
 /// A request that may go.
@@ -105,12 +107,31 @@ pub(super) struct Passed {
 
 impl Errand {
     /// A log's bytes become durable; whoever waits for that waits as long as it takes.
-    pub(super) const COMMIT: Self =
-        Self { class: Class::Commit, io: None, is_write: true, deadline: None, refusable: false };
+    pub(super) const COMMIT: Self = Self {
+        class: Class::Commit,
+        io: None,
+        is_write: true,
+        deadline: None,
+        refusable: false,
+        of_user: true,
+        paid: 0,
+    };
 
     pub(super) const fn read(io: Io) -> Self {
-        let (class, refusable) = (io.class(), io.refusable());
-        Self { class, io: Some(io), is_write: false, deadline: io.deadline, refusable }
+        Self {
+            class: io.class(),
+            io: Some(io),
+            is_write: false,
+            deadline: io.deadline,
+            refusable: io.refusable(),
+            of_user: matches!(io.origin, Origin::UserRead | Origin::UserWrite),
+            paid: 0,
+        }
+    }
+
+    /// The same, of which the first `paid` bytes are paid for.
+    pub(super) const fn beyond(self, paid: usize) -> Self {
+        Self { paid, ..self }
     }
 
     pub(super) const fn write(io: Io) -> Self {
@@ -131,7 +152,7 @@ impl Turnstile {
         scheduler: Box<dyn Scheduler>,
         clock: Clock,
     ) -> Self {
-        let ahead = Arc::new(AtomicU64::new(0));
+        let user_goes_at = Arc::new(AtomicU64::new(0));
         let turnstile = Self {
             label: label.into(),
             clock,
@@ -140,8 +161,7 @@ impl Turnstile {
             unsynced_max: AtomicUsize::new(0),
             answers: Answers::default(),
             look_at: AtomicU64::new(u64::MAX),
-            nanos_per_op: AtomicU64::new(0),
-            ahead: Arc::clone(&ahead),
+            user_goes_at: Arc::clone(&user_goes_at),
             state: Mutex::new(State {
                 contract: contract.clone(),
                 share,
@@ -152,7 +172,7 @@ impl Turnstile {
                 waiters: BTreeMap::new(),
                 moved: HashMap::new(),
                 moved_from: [0; Class::ALL.len()],
-                ahead,
+                user_goes_at,
                 alarm_at: Instant::FAR,
             }),
         };
@@ -171,12 +191,13 @@ impl Turnstile {
         self.unsynced_max.load(Ordering::Relaxed)
     }
 
-    /// How long a user's read that came now would wait, about: until the operations of users and of
-    /// commits that wait already were paid for. Less urgent ones go behind it, but for their
-    /// reservations.
+    /// About how long a user's read that came now would wait, as [`Scheduler::expected`] says. Less urgent
+    /// requests go behind it, but for their reservations.
     pub(super) fn expected_wait(&self) -> Duration {
-        let ahead = self.ahead.load(Ordering::Relaxed);
-        Duration::from_nanos(ahead.saturating_mul(self.nanos_per_op.load(Ordering::Relaxed)))
+        match self.user_goes_at.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            at => Instant::from_nanos(at).since(self.clock.now()),
+        }
     }
 
     /// Waits until a request of `len` bytes may go, and charges it. When this is ready the caller
@@ -243,6 +264,14 @@ impl Turnstile {
         self.change(|state, _| state.scheduler.refund(passed.class, passed.cost));
     }
 
+    /// Gives back what `passed` was charged beyond what `len` bytes cost.
+    pub(super) fn refund_beyond(self: &Arc<Self>, passed: Passed, len: usize) {
+        self.change(|state, _| {
+            let beyond = less(passed.cost, state.contract.cost(len as u64));
+            state.scheduler.refund(passed.class, beyond);
+        });
+    }
+
     pub(super) fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) { Err(self.closed_error()) } else { Ok(()) }
     }
@@ -251,6 +280,7 @@ impl Turnstile {
         let mut state = self.state.lock();
         self.closed.store(true, Ordering::Release);
         let wakers = state.answer_all(Answer::Closed);
+        self.user_goes_at.store(0, Ordering::Relaxed);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -333,9 +363,6 @@ impl Turnstile {
         };
         self.piece_len.store((piece_len / PAGE * PAGE).max(PAGE), Ordering::Relaxed);
         self.unsynced_max.store(unsynced_max.max(PAGE), Ordering::Relaxed);
-        let ops_per_sec = state.contract.paid_iops().map(|paid| paid as f64 * state.share.rho());
-        let nanos_per_op = ops_per_sec.map_or(0.0, |ops| 1e9 / ops);
-        self.nanos_per_op.store(nanos_per_op as u64, Ordering::Relaxed);
     }
 
     /// Changes the state, then lets everyone pass whose turn it is.
@@ -386,6 +413,10 @@ impl Wake for Turnstile {
     }
 }
 
+fn less(a: Cost, b: Cost) -> Cost {
+    Cost { ops: a.ops.saturating_sub(b.ops), bytes: a.bytes.saturating_sub(b.bytes) }
+}
+
 /// What a look at the scheduler came to.
 struct Turned {
     /// Those whose answer is there now.
@@ -408,21 +439,16 @@ impl State {
         len: usize,
         now: Instant,
     ) -> std::result::Result<Ticket, Full> {
-        let Errand { class, deadline, refusable, .. } = errand;
-        let cost = self.contract.cost(len as u64);
+        let Errand { class, deadline, refusable, of_user, .. } = errand;
+        let cost = match (self.contract.cost(len as u64), errand.paid) {
+            (cost, 0) => cost,
+            (cost, paid) => less(cost, self.contract.cost(paid as u64)),
+        };
         let ticket = Ticket(self.last_ticket.0 + 1);
-        let request = Request { class, cost, deadline, refusable };
+        let request = Request { class, cost, deadline, refusable, of_user };
         self.scheduler.submit(ticket, request, now)?;
         self.last_ticket = ticket;
         Ok(ticket)
-    }
-
-    /// What a request adds to those ahead of a user's read, while it waits.
-    fn ahead_of_users(&self, errand: Errand, len: usize) -> u64 {
-        match errand.class {
-            Class::Commit | Class::Foreground => self.contract.cost(len as u64).ops,
-            Class::Urgent | Class::Background | Class::Idle => 0,
-        }
     }
 
     /// Puts everyone who waits into the class that is theirs now, behind those who are in it. Their
@@ -444,11 +470,7 @@ impl State {
             let under = Errand { refusable: false, ..under };
             let moved = self.submit(under, len, now).expect("only refusable requests are refused");
             self.moved.insert(moved, first);
-            let more = self.ahead_of_users(under, len);
-            if let Some(Waiter::Waits { ticket, errand, ahead, .. }) = self.waiters.get_mut(&first)
-            {
-                self.ahead.fetch_add(more, Ordering::Relaxed);
-                self.ahead.fetch_sub(std::mem::replace(ahead, more), Ordering::Relaxed);
+            if let Some(Waiter::Waits { ticket, errand, .. }) = self.waiters.get_mut(&first) {
                 (*ticket, *errand) = (moved, under);
             }
         }
@@ -471,9 +493,11 @@ impl State {
             if let Some(waiter) = self.waiters.get_mut(&first) {
                 let class = waiter.class();
                 let answer = answer.map_or(Answer::Expired, |cost| Answer::Granted(class, cost));
-                turned.wakers.extend(waiter.answer(answer, &self.ahead));
+                turned.wakers.extend(waiter.answer(answer));
             }
         }
+        let goes_at = self.scheduler.expected(USUAL_READ, now).map_or(0, Instant::as_nanos);
+        self.user_goes_at.store(goes_at, Ordering::Relaxed);
         turned.alarm_at = self.scheduler.next_wakeup().filter(|&at| at < self.alarm_at);
         self.alarm_at = turned.alarm_at.unwrap_or(self.alarm_at);
         turned
@@ -486,7 +510,7 @@ impl State {
             let Waiter::Waits { ticket, .. } = *waiter else { continue };
             if self.scheduler.cancel(ticket) {
                 self.moved.remove(&ticket);
-                wakers.extend(waiter.answer(answer, &self.ahead));
+                wakers.extend(waiter.answer(answer));
             }
         }
         wakers
@@ -494,12 +518,9 @@ impl State {
 }
 
 impl Waiter {
-    fn answer(&mut self, answer: Answer, all_ahead: &AtomicU64) -> Option<Waker> {
+    fn answer(&mut self, answer: Answer) -> Option<Waker> {
         match std::mem::replace(self, Self::Answered(answer)) {
-            Self::Waits { waker, ahead, .. } => {
-                all_ahead.fetch_sub(ahead, Ordering::Relaxed);
-                Some(waker)
-            }
+            Self::Waits { waker, .. } => Some(waker),
             Self::Answered(_) => None,
         }
     }
@@ -541,9 +562,7 @@ impl Passing<'_> {
         let own = turned.own;
         if own.is_none() {
             let (waker, len) = (cx.waker().clone(), self.len);
-            let ahead = state.ahead_of_users(errand, len);
-            state.ahead.fetch_add(ahead, Ordering::Relaxed);
-            state.waiters.insert(ticket, Waiter::Waits { waker, ticket, errand, len, ahead });
+            state.waiters.insert(ticket, Waiter::Waits { waker, ticket, errand, len });
             self.waits = Some(ticket);
         }
         drop(state);
@@ -607,8 +626,7 @@ impl Drop for Passing<'_> {
         self.turnstile.change(|state, _| {
             waiter = state.waiters.remove(&ticket);
             match waiter {
-                Some(Waiter::Waits { ticket, ahead, .. }) => {
-                    state.ahead.fetch_sub(ahead, Ordering::Relaxed);
+                Some(Waiter::Waits { ticket, .. }) => {
                     state.scheduler.cancel(ticket);
                     state.moved.remove(&ticket);
                 }
