@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use engine::kv::Durability;
 use parking_lot::Mutex;
 use policy::placement::VolumeId;
 use policy::prefetch::Mode;
@@ -13,8 +12,8 @@ use policy::purpose::Pressure;
 use pool::spread::Spread;
 use rocks::Shim;
 use rust_rocksdb::{
-    AsColumnFamilyRef, Cache, ColumnFamilyDescriptor, DBWithThreadMode, Error, MultiThreaded,
-    Options as RocksOptions, WriteBatch, WriteOptions, properties,
+    Cache, ColumnFamilyDescriptor, DBWithThreadMode, Error, MultiThreaded, Options as RocksOptions,
+    properties,
 };
 use volume::{Clock, Name};
 
@@ -27,8 +26,9 @@ pub type RocksDb = DBWithThreadMode<MultiThreaded>;
 /// An open store. Everything RocksDB can do it can do too: see [`RocksDb`].
 ///
 /// Writes that take no options of their own wait for what [`Options::durability`] says; a
-/// [`WriteOptions`] that is handed in goes before it. A write that failed may be there or not after a
-/// crash.
+/// [`WriteOptions`](rust_rocksdb::WriteOptions) that is handed in goes before it, and
+/// `write_without_wal` is durable with the next flush. A [`RocksDb`] that is taken out of it, as
+/// `&**db`, knows nothing of the store's options. A write that failed may be there or not after a crash.
 ///
 /// Dropping it, or [`Db::close`], stops background work and makes its logs durable.
 pub struct Db {
@@ -221,98 +221,6 @@ impl Db {
     #[must_use]
     pub fn shim(&self) -> &Shim {
         self.inner.rocks.shim()
-    }
-
-    /// For writes that wait for what [`Options::durability`] says.
-    #[must_use]
-    pub fn write_options(&self) -> WriteOptions {
-        let mut options = WriteOptions::default();
-        options.set_sync(self.options.durability == Durability::Always);
-        options
-    }
-
-    /// Puts a key. Durable as the store's options say.
-    ///
-    /// # Errors
-    /// RocksDB's: it says what to do.
-    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.inner.rocks.put_opt(key, value, &self.write_options())
-    }
-
-    /// [`Db::put`] in a family.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn put_cf(
-        &self,
-        family: &impl AsColumnFamilyRef,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-    ) -> Result<(), Error> {
-        self.inner.rocks.put_cf_opt(family, key, value, &self.write_options())
-    }
-
-    /// Merges a value into a key's, as the family's merge operator says. Durable as the store's
-    /// options say.
-    ///
-    /// # Errors
-    /// RocksDB's; there is none if no merge operator was set.
-    pub fn merge(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.inner.rocks.merge_opt(key, value, &self.write_options())
-    }
-
-    /// [`Db::merge`] in a family.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn merge_cf(
-        &self,
-        family: &impl AsColumnFamilyRef,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-    ) -> Result<(), Error> {
-        self.inner.rocks.merge_cf_opt(family, key, value, &self.write_options())
-    }
-
-    /// Deletes a key. Durable as the store's options say.
-    ///
-    /// # Errors
-    /// As [`Db::put`].
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.inner.rocks.delete_opt(key, &self.write_options())
-    }
-
-    /// [`Db::delete`] in a family.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn delete_cf(
-        &self,
-        family: &impl AsColumnFamilyRef,
-        key: impl AsRef<[u8]>,
-    ) -> Result<(), Error> {
-        self.inner.rocks.delete_cf_opt(family, key, &self.write_options())
-    }
-
-    /// Deletes the keys of a family from `from` on, before `to`. Durable as the store's options say.
-    ///
-    /// # Errors
-    /// As [`Db::put`].
-    pub fn delete_range_cf<K: AsRef<[u8]>>(
-        &self,
-        family: &impl AsColumnFamilyRef,
-        from: K,
-        to: K,
-    ) -> Result<(), Error> {
-        self.inner.rocks.delete_range_cf_opt(family, from, to, &self.write_options())
-    }
-
-    /// Makes all changes of `batch` or none. Durable as the store's options say.
-    ///
-    /// # Errors
-    /// As [`Db::put`].
-    pub fn write(&self, batch: &WriteBatch) -> Result<(), Error> {
-        self.inner.rocks.write_opt(batch, &self.write_options())
     }
 }
 

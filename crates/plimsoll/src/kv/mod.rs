@@ -25,6 +25,7 @@ mod scales;
 mod stop;
 mod store;
 mod watch;
+mod writes;
 
 pub use self::copies::{destroy, restore};
 pub use self::db::{Db, RocksDb, open, open_with};

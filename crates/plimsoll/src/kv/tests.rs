@@ -20,6 +20,7 @@ mod crash;
 mod embedding;
 mod moving;
 mod power_cuts;
+mod writes;
 
 /// Three volumes in memory, which stay when the store on them is closed.
 struct Volumes(Vec<Arc<Mem>>);

@@ -1,0 +1,207 @@
+//! Writes that take no options: RocksDB's own, durable as the store's options say.
+//!
+//! [`Db`] dereferences to RocksDB's handle, whose writes of these names know nothing of
+//! [`Options::durability`](super::Options::durability). Each is defined here again, and a test reads
+//! RocksDB's bindings for one that is not. What they do is said there.
+
+use engine::kv::Durability;
+use rust_rocksdb::{AsColumnFamilyRef, Error, WriteBatch, WriteBatchWithIndex, WriteOptions};
+
+use super::Db;
+
+impl Db {
+    /// For writes that wait for what [`Options::durability`](super::Options::durability) says.
+    #[must_use]
+    pub fn write_options(&self) -> WriteOptions {
+        let mut options = WriteOptions::default();
+        options.set_sync(self.options().durability == Durability::Always);
+        options
+    }
+
+    /// Puts a key. Durable as the store's options say.
+    ///
+    /// # Errors
+    /// RocksDB's: it says what to do.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.put_opt(key, value, &self.write_options())
+    }
+
+    /// [`Db::put`] in a family.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_cf(
+        &self,
+        family: &impl AsColumnFamilyRef,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        self.put_cf_opt(family, key, value, &self.write_options())
+    }
+
+    /// Puts a key at the timestamp `ts`, in a store whose comparator has timestamps. Durable as the
+    /// store's options say.
+    ///
+    /// # Errors
+    /// As [`Db::put`].
+    pub fn put_with_ts(
+        &self,
+        key: impl AsRef<[u8]>,
+        ts: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        self.put_with_ts_opt(key, ts, value, &self.write_options())
+    }
+
+    /// [`Db::put_with_ts`] in a family.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_cf_with_ts(
+        &self,
+        family: &impl AsColumnFamilyRef,
+        key: impl AsRef<[u8]>,
+        ts: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        self.put_cf_with_ts_opt(family, key, ts, value, &self.write_options())
+    }
+
+    /// Merges a value into a key's, as the family's merge operator says. Durable as the store's
+    /// options say.
+    ///
+    /// # Errors
+    /// RocksDB's; there is none if no merge operator was set.
+    pub fn merge(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.merge_opt(key, value, &self.write_options())
+    }
+
+    /// [`Db::merge`] in a family.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn merge_cf(
+        &self,
+        family: &impl AsColumnFamilyRef,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        self.merge_cf_opt(family, key, value, &self.write_options())
+    }
+
+    /// Deletes a key. Durable as the store's options say.
+    ///
+    /// # Errors
+    /// As [`Db::put`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.delete_opt(key, &self.write_options())
+    }
+
+    /// [`Db::delete`] in a family.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete_cf(
+        &self,
+        family: &impl AsColumnFamilyRef,
+        key: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        self.delete_cf_opt(family, key, &self.write_options())
+    }
+
+    /// Deletes a key as of the timestamp `ts`. Durable as the store's options say.
+    ///
+    /// # Errors
+    /// As [`Db::put`].
+    pub fn delete_with_ts(&self, key: impl AsRef<[u8]>, ts: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.delete_with_ts_opt(key, ts, &self.write_options())
+    }
+
+    /// [`Db::delete_with_ts`] in a family.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete_cf_with_ts(
+        &self,
+        family: &impl AsColumnFamilyRef,
+        key: impl AsRef<[u8]>,
+        ts: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        self.delete_cf_with_ts_opt(family, key, ts, &self.write_options())
+    }
+
+    /// Deletes a key that was put once since it was last deleted, and never merged: see RocksDB's page on
+    /// single deletes. Durable as the store's options say.
+    ///
+    /// # Errors
+    /// As [`Db::put`].
+    pub fn single_delete(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.single_delete_opt(key, &self.write_options())
+    }
+
+    /// [`Db::single_delete`] in a family.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn single_delete_cf(
+        &self,
+        family: &impl AsColumnFamilyRef,
+        key: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        self.single_delete_cf_opt(family, key, &self.write_options())
+    }
+
+    /// [`Db::single_delete`] as of the timestamp `ts`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn single_delete_with_ts(
+        &self,
+        key: impl AsRef<[u8]>,
+        ts: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        self.single_delete_with_ts_opt(key, ts, &self.write_options())
+    }
+
+    /// [`Db::single_delete_with_ts`] in a family.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn single_delete_cf_with_ts(
+        &self,
+        family: &impl AsColumnFamilyRef,
+        key: impl AsRef<[u8]>,
+        ts: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        self.single_delete_cf_with_ts_opt(family, key, ts, &self.write_options())
+    }
+
+    /// Deletes the keys of a family from `from` on, before `to`. Durable as the store's options say.
+    ///
+    /// # Errors
+    /// As [`Db::put`].
+    pub fn delete_range_cf<K: AsRef<[u8]>>(
+        &self,
+        family: &impl AsColumnFamilyRef,
+        from: K,
+        to: K,
+    ) -> Result<(), Error> {
+        self.delete_range_cf_opt(family, from, to, &self.write_options())
+    }
+
+    /// Makes all changes of `batch` or none. Durable as the store's options say.
+    ///
+    /// # Errors
+    /// As [`Db::put`].
+    pub fn write(&self, batch: &WriteBatch) -> Result<(), Error> {
+        self.write_opt(batch, &self.write_options())
+    }
+
+    /// [`Db::write`] of a batch that could be read before.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_wbwi(&self, batch: &WriteBatchWithIndex) -> Result<(), Error> {
+        self.write_wbwi_opt(batch, &self.write_options())
+    }
+}
