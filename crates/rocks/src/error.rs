@@ -20,6 +20,34 @@ pub enum Error {
     Layout(&'static str),
 }
 
+/// Opens the mark at the end of every message of the pool. RocksDB hands its callers a message and nothing
+/// else of what it was told, so the message says the kind.
+const MARK: &str = " [pool: ";
+
+/// What the mark says, of every kind.
+const WORDS: [(ErrorKind, &str); 11] = [
+    (ErrorKind::NotFound, "not found"),
+    (ErrorKind::AlreadyExists, "already exists"),
+    (ErrorKind::Gone, "gone"),
+    (ErrorKind::Busy, "busy"),
+    (ErrorKind::Unavailable, "unavailable"),
+    (ErrorKind::OutOfSpace, "out of space"),
+    (ErrorKind::Corrupt, "corrupt"),
+    (ErrorKind::Poisoned, "poisoned"),
+    (ErrorKind::Fenced, "fenced"),
+    (ErrorKind::Invalid, "invalid"),
+    (ErrorKind::Io, "io"),
+];
+
+/// The kind of the pool's error that RocksDB passes on, now or because it stopped for it before. `None`
+/// where the error is RocksDB's own.
+#[must_use]
+pub fn pool_error(error: &rust_rocksdb::Error) -> Option<ErrorKind> {
+    let (_, marked) = error.as_ref().rsplit_once(MARK)?;
+    let (word, _) = marked.split_once(']')?;
+    WORDS.iter().find(|(_, known)| *known == word).map(|&(kind, _)| kind)
+}
+
 /// What a call asked for, as far as RocksDB must be answered in a different way.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Call {
@@ -74,9 +102,14 @@ impl Status {
             code: code(kind),
             retryable: is_retryable(kind, call),
             file_scope: kind == ErrorKind::Poisoned && call == Call::TableWrite,
-            message: error.to_string(),
+            message: marked(error),
         }
     }
+}
+
+fn marked(error: &volume::Error) -> String {
+    let word = WORDS.iter().find(|(kind, _)| *kind == error.kind());
+    word.map_or_else(|| error.to_string(), |(_, word)| format!("{error}{MARK}{word}]"))
 }
 
 const fn code(kind: ErrorKind) -> Code {
@@ -106,7 +139,7 @@ mod tests {
 
     fn told(kind: ErrorKind, call: Call) -> (Code, bool, bool) {
         let status = Status::of(&volume::Error::new(kind, "a: volume"), call);
-        assert_eq!(status.message, "a: volume");
+        assert!(status.message.starts_with("a: volume [pool: "), "{}", status.message);
         (status.code, status.retryable, status.file_scope)
     }
 

@@ -36,6 +36,6 @@ mod writable;
 
 pub use bell::Bell;
 pub use db::{Db, Families, FamilyFacts, open};
-pub use error::{Error, Result};
+pub use error::{Error, Result, pool_error};
 pub use settings::Settings;
 pub use shim::Shim;

@@ -1,19 +1,41 @@
 //! What a front door tells its client to do about an error of RocksDB.
+//!
+//! RocksDB hands out a message that begins with its code; [`rocks::pool_error`] finds in it what the pool
+//! answered. Nothing else of the text is looked at.
 
 use engine::kv::Error;
 use rust_rocksdb::ErrorKind;
+use volume::ErrorKind as Pool;
 
+/// Of any call.
 pub(super) fn store_error(error: rust_rocksdb::Error) -> Error {
-    let kind = error.kind();
+    let (pool, kind) = (rocks::pool_error(&error), error.kind());
     let text = error.into_string();
-    match kind {
-        ErrorKind::IOError if text.contains("No space left") => Error::OutOfSpace(text),
-        ErrorKind::IOError => Error::Unavailable(text),
-        ErrorKind::Busy | ErrorKind::TimedOut | ErrorKind::TryAgain | ErrorKind::Incomplete => {
-            Error::Busy(text)
-        }
-        ErrorKind::Corruption => Error::Corrupt(text),
-        ErrorKind::ShutdownInProgress => Error::Closed(text),
+    match (pool, kind) {
+        (Some(Pool::OutOfSpace), _) => Error::OutOfSpace(text),
+        (Some(Pool::Unavailable), _) => Error::Unavailable(text),
+        (Some(Pool::Busy), _) => Error::Busy(text),
+        (Some(Pool::Corrupt), _) => Error::Corrupt(text),
+        // Another process has the volumes.
+        (Some(Pool::Fenced), _) => Error::Closed(text),
+        // A compaction that found no room stopped the store.
+        (_, ErrorKind::CompactionTooLarge) => Error::OutOfSpace(text),
+        (_, ErrorKind::IOError) => Error::Unavailable(text),
+        (
+            _,
+            ErrorKind::Busy | ErrorKind::TimedOut | ErrorKind::TryAgain | ErrorKind::Incomplete,
+        ) => Error::Busy(text),
+        (_, ErrorKind::Corruption) => Error::Corrupt(text),
+        (_, ErrorKind::ShutdownInProgress) => Error::Closed(text),
         _ => Error::Other(text),
+    }
+}
+
+/// Of a write. After a device failed under a log, RocksDB takes no write until it is opened again: it
+/// cannot know what of the log is there.
+pub(super) fn write_error(error: rust_rocksdb::Error) -> Error {
+    match rocks::pool_error(&error) {
+        Some(Pool::Poisoned | Pool::Io | Pool::Gone) => Error::Closed(error.into_string()),
+        _ => store_error(error),
     }
 }

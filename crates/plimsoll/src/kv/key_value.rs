@@ -7,7 +7,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
 use super::Db;
-use super::error::store_error;
+use super::error::{store_error, write_error};
 
 /// The most keys that [`KeyValue::count`] counts one by one; beyond, RocksDB's estimate is given, which
 /// counts a key that was overwritten lately twice. Counting this many takes some milliseconds.
@@ -117,11 +117,11 @@ impl KeyValue for Db {
             options.set_no_slowdown(true);
             match self.write_opt(&batch, &options) {
                 Err(error) if error.kind() == ErrorKind::Incomplete => {}
-                done => return done.map_err(store_error),
+                done => return done.map_err(write_error),
             }
             options.set_no_slowdown(false);
         }
-        waiting(|| self.write_opt(&batch, &options)).map_err(store_error)
+        waiting(|| self.write_opt(&batch, &options)).map_err(write_error)
     }
 
     fn scan(&self, scan: &Scan) -> Result<Vec<(Bytes, Bytes)>> {

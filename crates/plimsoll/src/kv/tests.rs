@@ -18,6 +18,7 @@ mod cache;
 mod conformance;
 mod crash;
 mod embedding;
+mod errors;
 mod moving;
 mod power_cuts;
 mod writes;

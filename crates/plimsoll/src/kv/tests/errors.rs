@@ -1,0 +1,70 @@
+//! What front doors tell of errors that RocksDB passes on from the pool.
+
+use engine::kv::{Durability, Error};
+use volume::ErrorKind;
+use volume::layer::call::Op;
+use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
+
+use super::*;
+
+/// A store on one volume that is called as its words for a full one.
+fn store(plan: &FaultPlan) -> Db {
+    let fault = Fault::new(Mem::new("a"), "No space left on device", plan, &Clock::real());
+    let opening = Opening::new(RoundRobin::default()).create_if_missing(PoolId(1));
+    let pool = block_on(Spread::open(vec![Member::new("a", Arc::new(fault))], opening));
+    let options = Options { durability: Durability::Always, ..small() };
+    open(pool.expect("the pool opens"), Clock::real(), &options).expect("the store opens")
+}
+
+fn put(store: &Db) -> Result<(), Error> {
+    store.apply(&[Change::Put(Bytes::from_static(b"key"), Bytes::from_static(b"value"))])
+}
+
+/// What a write ends with when the log fails like that, and the next one when nothing fails any more.
+fn refusals(op: Op, kind: ErrorKind) -> [Result<(), Error>; 2] {
+    let plan = FaultPlan::new(0);
+    let store = store(&plan);
+    plan.inject(Rule::new(Effect::Fail(kind)).on(op).named("*.log"));
+    let refused = put(&store);
+    plan.clear();
+    [refused, put(&store)]
+}
+
+/// Texts were searched for "No space left": a name was enough.
+#[test]
+fn the_kind_of_a_refusal_is_the_pools_whatever_its_words_are() {
+    let [full, _] = refusals(Op::Write, ErrorKind::OutOfSpace);
+    assert!(matches!(full, Err(Error::OutOfSpace(_))), "{full:?}");
+    let [away, _] = refusals(Op::Write, ErrorKind::Unavailable);
+    assert!(matches!(away, Err(Error::Unavailable(_))), "{away:?}");
+}
+
+/// It was told as a volume that is away: a client that tries again would do so for ever.
+#[test]
+fn a_store_whose_log_failed_takes_no_writes_until_it_is_opened_again() {
+    for (op, kind) in [(Op::Sync, ErrorKind::Poisoned), (Op::Write, ErrorKind::Io)] {
+        let refused = refusals(op, kind);
+        let closed = refused.iter().all(|refused| matches!(refused, Err(Error::Closed(_))));
+        assert!(closed, "{refused:?}");
+    }
+}
+
+#[test]
+fn damage_and_queues_keep_their_names() {
+    let plan = FaultPlan::new(0);
+    let store = store(&plan);
+    put(&store).expect("nothing fails");
+    store.flush().expect("nothing fails");
+    for kind in [ErrorKind::Corrupt, ErrorKind::Unavailable, ErrorKind::Busy] {
+        plan.inject(Rule::new(Effect::Fail(kind)).on(Op::Read));
+        let read = store.get_many(&[Bytes::from_static(b"key")]);
+        plan.clear();
+        let told = matches!(
+            (kind, &read),
+            (ErrorKind::Corrupt, Err(Error::Corrupt(_)))
+                | (ErrorKind::Unavailable, Err(Error::Unavailable(_)))
+                | (ErrorKind::Busy, Err(Error::Busy(_)))
+        );
+        assert!(told, "{kind:?}: {read:?}");
+    }
+}
