@@ -48,8 +48,8 @@ impl LogFile {
         // Before the sync: what is appended while it runs makes the log dirty again.
         self.dirty.store(false, Ordering::Release);
         let done = block_on(self.object.sync(origin::LOG));
-        // A volume that was away still owes the sync.
-        if done.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable) {
+        // A volume that was away or full still owes the sync. One that lost bytes says so again.
+        if done.as_ref().is_err_and(|error| is_owed(error.kind())) {
             self.mark();
         }
         done
@@ -71,6 +71,11 @@ impl LogFile {
             self.logs.0.lock().files.push(Arc::clone(self));
         }
     }
+}
+
+/// Whether a sync that failed like that may do better later.
+const fn is_owed(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::OutOfSpace)
 }
 
 /// Every log of a database, and the thread that syncs the dirty ones.
@@ -168,7 +173,7 @@ mod tests {
 
     use volume::layer::crash::{Crash, Power};
     use volume::mem::Mem;
-    use volume::{Intent, Io, IoBuf, IoBufMut, Pending, Volume};
+    use volume::{Error, Intent, Io, IoBuf, IoBufMut, Pending, Volume};
 
     use super::*;
 
@@ -178,8 +183,8 @@ mod tests {
         Name::new("a.log").unwrap()
     }
 
-    /// An object that tells of every sync.
-    struct Telling(Arc<dyn Object>, Sender<()>);
+    /// An object that tells of every sync. The first fails, if there is a kind for it.
+    struct Telling(Arc<dyn Object>, Sender<()>, Mutex<Option<ErrorKind>>);
 
     impl Object for Telling {
         fn read_at(&self, offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut> {
@@ -196,14 +201,21 @@ mod tests {
         }
         fn sync(&self, io: Io) -> Pending<'_, ()> {
             self.1.send(()).expect("the test listens");
-            self.0.sync(io)
+            match self.2.lock().take() {
+                Some(kind) => Box::pin(async move { Err(Error::new(kind, "asked for")) }),
+                None => self.0.sync(io),
+            }
         }
     }
 
     fn telling() -> (Arc<dyn Object>, Receiver<()>) {
+        failing(None)
+    }
+
+    fn failing(first: Option<ErrorKind>) -> (Arc<dyn Object>, Receiver<()>) {
         let (tell, told) = channel();
         let object = block_on(Mem::new("v").create(&name(), &Intent::LOG)).unwrap();
-        (Arc::new(Telling(object, tell)), told)
+        (Arc::new(Telling(object, tell, Mutex::new(first))), told)
     }
 
     #[test]
@@ -231,6 +243,22 @@ mod tests {
             logs.sync_all();
         }
         assert_eq!(told.try_iter().count(), 5);
+    }
+
+    /// Only a volume that was away was asked again: one that was full or busy owed the sync until the next
+    /// append.
+    #[test]
+    fn a_sync_that_may_do_better_is_asked_for_again() {
+        for kind in [ErrorKind::Unavailable, ErrorKind::OutOfSpace, ErrorKind::Busy] {
+            let (object, told) = failing(Some(kind));
+            let logs = Logs::start(NEVER);
+            let log = logs.open(name(), object, 0);
+            log.append(b"record").unwrap();
+            for expected in [1, 1, 0] {
+                logs.sync_all();
+                assert_eq!(told.try_iter().count(), expected, "{kind:?}");
+            }
+        }
     }
 
     #[test]
