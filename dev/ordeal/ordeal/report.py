@@ -6,6 +6,13 @@ import threading
 import time
 
 
+# Told with 0, too.
+KINDS = (
+    "lost", "stale", "resurrected", "visible_though_refused", "damaged", "did_not_start", "delete_refused",
+    "green_while_refused", "red_while_taken",
+)
+
+
 class Report:
     """Counts by name, the largest of some figures, and violations: any of these fails the run."""
 
@@ -56,6 +63,6 @@ class Report:
             "counts": self.counts,
             "largest": self.largest,
             "smallest": self.smallest,
-            "violations": self.violations,
+            "violations": {**dict.fromkeys(KINDS, 0), **self.violations},
             "first": self.texts,
         }
