@@ -101,7 +101,7 @@ impl Transaction<'_> {
         there.into_iter().for_each(|record| self.delete_record(record));
         match left {
             None => self.remove_main(key, &old),
-            Some(left) if deleted > 0 => self.put_collection(key, Some(old), Value::Hash(left)),
+            Some(left) if deleted > 0 => self.put_shrunk(key, &old, Value::Hash(left)),
             Some(_) => {}
         }
         Ok(deleted)

@@ -38,7 +38,7 @@ pub use keys::KeysPage;
 pub use strings::Expiry;
 use stripes::Stripes;
 use transaction::unreadable;
-pub use transaction::{Touch, Touches, Transaction};
+pub use transaction::{FETCHED_BYTES_MAX, Touch, Touches, Transaction};
 pub use watch::Watched;
 
 /// What a call on a keyspace ends with.

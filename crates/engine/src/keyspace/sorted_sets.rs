@@ -97,9 +97,7 @@ impl Transaction<'_> {
         }
         match left {
             None => self.remove_main(key, &old),
-            Some(left) if deleted > 0 => {
-                self.put_collection(key, Some(old), Value::SortedSet(left));
-            }
+            Some(left) if deleted > 0 => self.put_shrunk(key, &old, Value::SortedSet(left)),
             Some(_) => {}
         }
         Ok(deleted)

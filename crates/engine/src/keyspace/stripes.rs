@@ -128,11 +128,6 @@ impl Stripes {
         self.stripes[usize::from(stripe)].version.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Says that any key may have been changed. The caller holds everything.
-    pub(super) fn all_changed(&self) {
-        (0..=StripeIndex::MAX).for_each(|stripe| self.changed(stripe));
-    }
-
     pub(super) fn may_have_collections(&self, stripe: StripeIndex) -> bool {
         self.stripes[usize::from(stripe)].collections.load(Ordering::Acquire)
     }

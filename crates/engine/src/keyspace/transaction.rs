@@ -14,7 +14,8 @@ use crate::kv::{self, Change, KeyRange, Scan};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Touch {
     /// Looks at its kind, expiry, length or string: one record. A transaction that only peeks sees all
-    /// its keys at one moment, and keeps nobody away; beside other touches this one is as `Read`.
+    /// keys of a [part](Touches::end_part) at one moment, and keeps nobody away; beside other touches this
+    /// one is as `Read`.
     Peek,
     /// Reads any part of it.
     Read,
@@ -29,6 +30,8 @@ pub enum Touch {
 pub struct Touches {
     keys: Vec<(Bytes, Touch)>,
     everything: bool,
+    /// How many keys there were at the end of each part.
+    parts: Vec<usize>,
 }
 
 impl Touches {
@@ -40,6 +43,19 @@ impl Touches {
     /// Adds every key there is, to be changed: the transaction has the keyspace for itself.
     pub fn add_everything(&mut self) {
         self.everything = true;
+    }
+
+    /// Ends a part: the keys since the part before are fetched at one moment. With parts, only so many
+    /// of them are fetched ahead as have [`FETCHED_BYTES_MAX`] bytes together:
+    /// [`Transaction::parts_fetched`] tells how many.
+    pub fn end_part(&mut self) {
+        self.parts.push(self.keys.len());
+    }
+
+    /// Whether a part was ended.
+    #[must_use]
+    pub fn has_parts(&self) -> bool {
+        !self.parts.is_empty()
     }
 
     /// How many keys were added.
@@ -81,8 +97,18 @@ pub struct Transaction<'k> {
     pub(super) expired: u64,
     /// The earliest expiry that was written, in milliseconds since 1970.
     earliest: u64,
+    /// Whether the store may hold more than before once this is applied.
+    grows: bool,
+    /// How many parts of what is touched were fetched.
+    parts_fetched: usize,
     held: Held<'k>,
 }
+
+/// The bytes of values after which a transaction fetches no further part ahead.
+pub const FETCHED_BYTES_MAX: usize = 16 << 20;
+/// How many keys are fetched together where they are of several parts. More: fewer calls of the store; but
+/// a value may be as long as a client may send, and all of them are in memory before they are counted.
+const PARTS_KEYS_MAX: usize = 8;
 
 /// Records and what they hold.
 type Entries = Vec<(Bytes, Bytes)>;
@@ -111,21 +137,11 @@ impl<'k> Transaction<'k> {
             });
             stripes.hold(holds, wait)
         };
-        let fetch = touches.keys.iter().filter(|(key, touch)| match touch {
-            Touch::Peek | Touch::Read | Touch::Write => true,
-            Touch::Replace => stripes.may_have_collections(stripes.of(key)),
-        });
-        let mut records: Vec<_> = fetch.map(|(key, _)| format::main_key(key)).collect();
-        if records.len() > 1 {
-            records.sort_unstable();
-            records.dedup();
-        }
-        let values =
-            if records.is_empty() { Vec::new() } else { space.store.get_many(&records)? };
+        let (fetched, parts_fetched) = fetch(space, touches)?;
         Ok(Self {
             space,
             now: space.now(),
-            fetched: records.into_iter().zip(values).collect(),
+            fetched,
             overlay: BTreeMap::new(),
             dropped: Vec::new(),
             flushed: false,
@@ -133,6 +149,8 @@ impl<'k> Transaction<'k> {
             marked: BTreeSet::new(),
             expired: 0,
             earliest: u64::MAX,
+            grows: false,
+            parts_fetched,
             held,
         })
     }
@@ -142,8 +160,18 @@ impl<'k> Transaction<'k> {
     /// # Errors
     /// What the store reports; nothing was applied then.
     pub fn commit(self) -> Result<()> {
-        let Self { space, overlay, dropped, flushed, changed, marked, expired, earliest, .. } =
-            self;
+        let Self {
+            space,
+            overlay,
+            dropped,
+            flushed,
+            changed,
+            marked,
+            expired,
+            earliest,
+            grows,
+            ..
+        } = self;
         if overlay.is_empty() && dropped.is_empty() {
             return Ok(());
         }
@@ -152,12 +180,12 @@ impl<'k> Transaction<'k> {
             Some(value) => Change::Put(record, value),
             None => Change::Delete(record),
         }));
-        let done = space.store.apply(&changes.collect::<Vec<_>>());
-        // Whoever watches a key is told also where nobody knows what happened.
+        let changes: Vec<_> = changes.collect();
+        let store = &space.store;
+        let done = if grows { store.apply(&changes) } else { store.apply_freeing(&changes) };
+        // Whoever watches a key is told also where nobody knows what happened. A flush needs no telling:
+        // a key that was there is seen to be gone, and one that was not there has not changed.
         let stripes = &space.stripes;
-        if flushed {
-            stripes.all_changed();
-        }
         changed.into_iter().for_each(|stripe| stripes.changed(stripe));
         // Once it is in the store: who removes expired keys looks there after asking for this.
         space.swept.fetch_min(earliest, Ordering::AcqRel);
@@ -174,6 +202,13 @@ impl<'k> Transaction<'k> {
     #[must_use]
     pub fn now(&self) -> u64 {
         self.now
+    }
+
+    /// How many parts of what it touches were fetched ahead, from the first on: all of them, unless their values
+    /// have too many bytes.
+    #[must_use]
+    pub fn parts_fetched(&self) -> usize {
+        self.parts_fetched
     }
 
     /// The keyspace.
@@ -214,6 +249,7 @@ impl<'k> Transaction<'k> {
     }
 
     pub(super) fn put(&mut self, record: Bytes, value: Bytes) {
+        self.grows = true;
         self.overlay.insert(record, Some(value));
     }
 
@@ -352,6 +388,14 @@ impl<'k> Transaction<'k> {
         }
     }
 
+    /// Puts the main record of a collection that lost elements in the place of `old`. It is as long as that
+    /// one, so that it needs no room of its own.
+    pub(super) fn put_shrunk(&mut self, key: &[u8], old: &Main, value: Value) {
+        let new = Main { expires: old.expires, value };
+        self.overlay.insert(format::main_key(key), Some(new.encode()));
+        self.touch(key);
+    }
+
     /// Removes the key and all that belongs to it.
     pub(super) fn remove(&mut self, key: &[u8], main: &Main) -> Result<()> {
         let (ranges, len) = match main.value {
@@ -417,6 +461,7 @@ impl<'k> Transaction<'k> {
         self.fetched.clear();
         self.marked.clear();
         self.flushed = true;
+        self.grows = false;
         self.dropped = format::data().into();
     }
 
@@ -458,6 +503,46 @@ impl<'k> Transaction<'k> {
         let stripe = self.space.stripes.of(key);
         assert!(self.held.has(stripe, Hold::Shared), "others may change a key that is read");
     }
+}
+
+/// Main records as the store has them, and how many parts of `touches` they are.
+fn fetch(space: &Keyspace, touches: &Touches) -> Result<(HashMap<Bytes, Option<Bytes>>, usize)> {
+    let stripes = &space.stripes;
+    let mut fetched = HashMap::new();
+    let mut fetch = |keys: &[(Bytes, Touch)]| -> Result<usize> {
+        let wanted = keys.iter().filter(|(key, touch)| match touch {
+            Touch::Peek | Touch::Read | Touch::Write => true,
+            Touch::Replace => stripes.may_have_collections(stripes.of(key)),
+        });
+        let records = wanted.map(|(key, _)| format::main_key(key));
+        let mut records: Vec<_> = records.filter(|record| !fetched.contains_key(record)).collect();
+        if records.len() > 1 {
+            records.sort_unstable();
+            records.dedup();
+        }
+        if records.is_empty() {
+            return Ok(0);
+        }
+        let values = space.store.get_many(&records)?;
+        let bytes = values.iter().flatten().map(Bytes::len).sum();
+        fetched.extend(records.into_iter().zip(values));
+        Ok(bytes)
+    };
+    let (mut from, mut bytes, mut done) = (0, 0, 0);
+    let mut parts = touches.parts.iter().copied().enumerate().peekable();
+    while let Some((n, end)) = parts.next() {
+        let joins = |(_, next): &(usize, usize)| next - from <= PARTS_KEYS_MAX;
+        if parts.peek().is_some_and(joins) {
+            continue;
+        }
+        bytes += fetch(&touches.keys[from..end])?;
+        (from, done) = (end, n + 1);
+        if bytes >= FETCHED_BYTES_MAX {
+            return Ok((fetched, done));
+        }
+    }
+    fetch(&touches.keys[from..])?;
+    Ok((fetched, done))
 }
 
 /// The first key behind `key`.

@@ -27,7 +27,7 @@ pub enum Error {
     /// Part of the store is away: try again when it is back.
     #[error("unavailable: {0}")]
     Unavailable(String),
-    /// There is no room for the write: delete something or add a volume.
+    /// There is no room for the write, and nothing was done: delete something or add a volume.
     #[error("out of space: {0}")]
     OutOfSpace(String),
     /// Stored bytes are not what was written.

@@ -380,6 +380,31 @@ fn a_watched_key_is_changed_by_whatever_changes_it() {
     assert!(unchanged(&stage, &watched));
 }
 
+/// As in Redis: removing everything changes the keys that were there. It changed all of them here, and
+/// whoever waited for a key to appear tried again for nothing.
+#[test]
+fn a_watched_key_that_is_not_there_is_not_changed_by_the_end_of_everything() {
+    let stage = Stage::new();
+    let clear = |stage: &Stage| {
+        let mut everything = Touches::default();
+        everything.add_everything();
+        let mut transaction = stage.space.begin(&everything).expect("it begins");
+        transaction.clear();
+        transaction.commit().expect("it is committed");
+    };
+    let unchanged = |watched: &Watched| {
+        stage.touch(Touch::Peek, &["k"], |on| on.is_unchanged(watched).expect("memory"))
+    };
+    stage.write(&["other"], |on| on.put_string(b"other", bytes("v"), Expiry::Never)).expect("put");
+    let watched = stage.space.watch(&bytes("k")).expect("it is watched");
+    clear(&stage);
+    assert!(unchanged(&watched));
+    // It was there in between.
+    stage.write(&["k"], |on| on.put_string(b"k", bytes("v"), Expiry::Never)).expect("put");
+    clear(&stage);
+    assert!(!unchanged(&watched));
+}
+
 /// Who looked at a key leaves no expiry of it behind.
 #[test]
 fn a_key_that_was_looked_at_has_one_expiry() {

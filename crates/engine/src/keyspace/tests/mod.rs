@@ -2,12 +2,14 @@
 
 mod cases;
 mod concurrent;
+mod full;
 mod model;
+mod parts;
 mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -29,11 +31,17 @@ struct Probe {
     changes: Mutex<Vec<Change>>,
     /// The call from now on that fails, the next being 1; 0 for none.
     fails_in: AtomicU64,
+    /// Whether there is room only for what frees some.
+    full: AtomicBool,
 }
 
 impl Probe {
     fn failure(&self) -> kv::Error {
         kv::Error::Unavailable("a failure that was asked for".into())
+    }
+
+    fn no_room(&self) -> kv::Error {
+        kv::Error::OutOfSpace("the reserve is for deletions".into())
     }
 
     fn called(&self) -> kv::Result<()> {
@@ -63,6 +71,13 @@ impl KeyValue for Probe {
     }
 
     fn apply(&self, changes: &[Change]) -> kv::Result<()> {
+        if self.full.load(Ordering::Relaxed) {
+            return Err(self.no_room());
+        }
+        self.apply_freeing(changes)
+    }
+
+    fn apply_freeing(&self, changes: &[Change]) -> kv::Result<()> {
         self.called()?;
         self.changes.lock().extend_from_slice(changes);
         self.memory.apply(changes)
