@@ -277,13 +277,13 @@ impl Control for Program {
         Health { healthy: problems.is_empty(), problems }
     }
 
-    fn reload(&self) -> Result<Vec<String>, String> {
+    fn reload(&self) -> Result<Vec<String>, admin::Error> {
         let _one_at_a_time = self.changing.lock();
-        let new = Settings::load(&self.file).map_err(|mistake| mistake.to_string())?;
+        let new = Settings::load(&self.file).map_err(invalid)?;
         let mut current = self.settings.lock();
         let mut told = Vec::new();
         if let (Some(tls), Some(files)) = (&self.tls, &new.kv.tls) {
-            tls.replace(certificates(files).map_err(|error| format!("kv.tls: {error}"))?);
+            tls.replace(certificates(files).map_err(|error| invalid(format!("kv.tls: {error}")))?);
             current.kv.tls = Some(files.clone());
             told.push("kv.tls: new connections get the certificates as they are now".into());
         }
@@ -291,7 +291,9 @@ impl Control for Program {
             (&self.points_tls, &new.series, &mut current.series)
             && let Some(files) = &http.tls
         {
-            tls.replace(certificates(files).map_err(|error| format!("http.tls: {error}"))?);
+            tls.replace(
+                certificates(files).map_err(|error| invalid(format!("http.tls: {error}")))?,
+            );
             current.tls = Some(files.clone());
             told.push("http.tls: new connections get the certificates as they are now".into());
         }
@@ -328,21 +330,26 @@ impl Control for Program {
         self.list_volumes()
     }
 
-    fn add_volume(&self, new: &New) -> Result<Changed, String> {
+    fn add_volume(&self, new: &New) -> Result<Changed, admin::Error> {
         self.join(new)
     }
 
-    fn drain_volume(&self, name: &str) -> Result<admin::volumes::Volume, String> {
+    fn drain_volume(&self, name: &str) -> Result<admin::volumes::Volume, admin::Error> {
         self.drain(name)
     }
 
-    fn keep_volume(&self, name: &str) -> Result<admin::volumes::Volume, String> {
+    fn keep_volume(&self, name: &str) -> Result<admin::volumes::Volume, admin::Error> {
         self.keep(name)
     }
 
-    fn remove_volume(&self, name: &str, lost: bool) -> Result<Changed, String> {
+    fn remove_volume(&self, name: &str, lost: bool) -> Result<Changed, admin::Error> {
         self.leave(name, lost)
     }
+}
+
+/// The settings file, or a file it names, has to be mended.
+fn invalid(wrong: impl std::fmt::Display) -> admin::Error {
+    admin::Error::Invalid(wrong.to_string())
 }
 
 /// A device against its line.

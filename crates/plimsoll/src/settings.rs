@@ -174,6 +174,9 @@ impl Settings {
         if self.kv.door.password != other.kv.door.password {
             keys.push("kv.password".into());
         }
+        if self.kv.door.users != other.kv.door.users {
+            keys.push("kv.users".into());
+        }
         if let (Some((_, ours)), Some((_, theirs))) = (&self.series, &other.series)
             && ours.door.tokens != theirs.door.tokens
         {

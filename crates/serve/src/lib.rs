@@ -7,7 +7,11 @@
 //! - [`figures`]: what the program around them lets both show.
 
 pub mod admin;
+mod admission;
 pub mod figures;
 pub mod http;
+mod may;
 pub mod mqtt;
 pub mod resp;
+
+pub use may::May;

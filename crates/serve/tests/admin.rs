@@ -9,8 +9,9 @@ use engine::keyspace::Keyspace;
 use engine::kv::Memory;
 use expect_test::expect;
 use serve::admin::volumes::{self, Changed, Drain, List, New, State};
-use serve::admin::{Admin, Control, Health, Snapshot, run};
+use serve::admin::{Admin, Control, Error, Health, Snapshot, run};
 use serve::figures::{self, Figures};
+use serve::http::Hosts;
 use serve::resp::{Service, Settings};
 use tokio::net::{TcpListener, UnixListener};
 
@@ -40,10 +41,18 @@ fn volume(name: &str, state: State) -> volumes::Volume {
 }
 
 impl Program {
-    fn change(&self, name: &str, to: State) -> Result<volumes::Volume, String> {
+    fn change(&self, name: &str, to: State) -> Result<volumes::Volume, Error> {
         let mut pool = self.pool.lock().expect("nobody panicked");
         let found = pool.iter_mut().find(|(known, _)| known == name);
-        let (_, state) = found.ok_or_else(|| format!("volume {name}: there is none"))?;
+        let (_, state) = found.ok_or_else(|| {
+            let told = format!("volume {name}: there is none");
+            // A name for each kind of failure.
+            match name {
+                "away" => Error::Unavailable(told),
+                "bug" => Error::Internal(told),
+                _ => Error::NotFound(told),
+            }
+        })?;
         *state = to;
         Ok(volume(name, to))
     }
@@ -177,11 +186,12 @@ impl Control for Program {
         Health { healthy, problems: if healthy { vec![] } else { vec!["volume b is away".into()] } }
     }
 
-    fn reload(&self) -> Result<Vec<String>, String> {
+    fn reload(&self) -> Result<Vec<String>, Error> {
         if self.healthy.load(Ordering::Relaxed) {
             Ok(vec!["volume a: contract is now gp3 with 6000 IOPS".into()])
         } else {
-            Err("plimsoll.toml:3: volume.a.contract: found nonsense".into())
+            let wrong = "plimsoll.toml:3: volume.a.contract: found nonsense";
+            Err(Error::Invalid(wrong.into()))
         }
     }
 
@@ -191,24 +201,26 @@ impl Control for Program {
         List { pool: "main".into(), volumes, copies: 1, ..List::default() }
     }
 
-    fn add_volume(&self, new: &New) -> Result<Changed, String> {
-        let path = new.settings.get("path").ok_or("volume f: it needs a path")?;
+    fn add_volume(&self, new: &New) -> Result<Changed, Error> {
+        let path = new.settings.get("path");
+        let path = path.ok_or_else(|| Error::Invalid("volume f: it needs a path".into()))?;
         self.pool.lock().expect("nobody panicked").push((new.name.clone(), State::Active));
         Ok(Changed { told: vec![format!("{} is {path}", new.name)], settings: "lines".into() })
     }
 
-    fn drain_volume(&self, name: &str) -> Result<volumes::Volume, String> {
+    fn drain_volume(&self, name: &str) -> Result<volumes::Volume, Error> {
         self.change(name, State::Draining)
     }
 
-    fn keep_volume(&self, name: &str) -> Result<volumes::Volume, String> {
+    fn keep_volume(&self, name: &str) -> Result<volumes::Volume, Error> {
         self.change(name, State::Active)
     }
 
-    fn remove_volume(&self, name: &str, _lost: bool) -> Result<Changed, String> {
+    fn remove_volume(&self, name: &str, _lost: bool) -> Result<Changed, Error> {
         let mut pool = self.pool.lock().expect("nobody panicked");
         if pool.iter().any(|(known, state)| known == name && *state == State::Active) {
-            return Err(format!("volume {name} holds 6 objects: drain it first"));
+            let told = format!("volume {name} holds 6 objects: drain it first");
+            return Err(Error::Conflict(told));
         }
         pool.retain(|(known, _)| known != name);
         Ok(Changed { told: vec![format!("volume {name} is out")], settings: String::new() })
@@ -243,7 +255,7 @@ fn with_door(admin: Admin, talk: impl FnOnce(&dyn Fn(&str, &str) -> (String, Str
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
     let address = listener.local_addr().expect("a bound address");
-    let serving = runtime.spawn(run(listener, admin, std::future::pending()));
+    let serving = runtime.spawn(run(listener, admin, Hosts::default(), std::future::pending()));
     talk(&|request, header| {
         ask(std::net::TcpStream::connect(address).expect("a listener"), request, header)
     });
@@ -273,7 +285,7 @@ fn reload_says_what_changed_or_what_is_wrong() {
     });
     with_door(admin(false), |ask| {
         let (status, body) = ask("POST /reload", "");
-        assert_eq!(status, "HTTP/1.1 409 Conflict");
+        assert_eq!(status, "HTTP/1.1 422 Unprocessable Entity");
         assert_eq!(body, "plimsoll.toml:3: volume.a.contract: found nonsense\n");
     });
 }
@@ -313,7 +325,10 @@ fn volumes_come_go_and_are_listed() {
 
         let (status, body) = ask("DELETE /volumes/f", "");
         assert_eq!(status, "HTTP/1.1 409 Conflict");
-        assert_eq!(body, r#"{"error":"volume f holds 6 objects: drain it first"}"#);
+        assert_eq!(
+            body,
+            r#"{"error":"volume f holds 6 objects: drain it first","kind":"conflict"}"#
+        );
         let (status, body) = ask("POST /volumes/f/drain", "");
         assert_eq!(status, "HTTP/1.1 202 Accepted");
         assert!(body.contains(r#""drain":{"moved":3,"left":7,"done":false,"stopped":null}"#));
@@ -331,14 +346,44 @@ const OK: &str = "HTTP/1.1 200 OK";
 #[test]
 fn what_cannot_be_done_to_a_volume_says_why() {
     with_door(admin(true), |ask| {
-        let (status, body) = ask("POST /volumes/g/drain", "");
-        assert_eq!(status, "HTTP/1.1 409 Conflict");
-        assert_eq!(body, r#"{"error":"volume g: there is none"}"#);
+        for (name, status, kind) in [
+            ("g", "404 Not Found", "not found"),
+            ("away", "503 Service Unavailable", "unavailable"),
+            ("bug", "500 Internal Server Error", "internal"),
+        ] {
+            let (told, body) = ask(&format!("POST /volumes/{name}/drain"), "");
+            assert_eq!(told, format!("HTTP/1.1 {status}"));
+            let error = format!(r#"{{"error":"volume {name}: there is none","kind":"{kind}"}}"#);
+            assert_eq!(body, error);
+        }
         let new = r#"{"name":"f"}"#;
         let (status, body) = ask("POST /volumes", &format!("{}\n{new}", with_body(new)));
-        assert_eq!(status, "HTTP/1.1 409 Conflict");
-        assert_eq!(body, r#"{"error":"volume f: it needs a path"}"#);
+        assert_eq!(status, "HTTP/1.1 422 Unprocessable Entity");
+        assert_eq!(body, r#"{"error":"volume f: it needs a path","kind":"invalid"}"#);
     });
+}
+
+/// A page whose name was given the address of this machine: the browser sends no `Origin` where it only
+/// reads.
+#[test]
+fn a_page_under_another_name_is_answered_nothing() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
+    let address = listener.local_addr().expect("a bound address");
+    let hosts = Hosts::of(address.ip(), &["db.example".into()]);
+    runtime.spawn(run(listener, admin(true), hosts, std::future::pending()));
+    let status = |host: &str| {
+        let mut stream = std::net::TcpStream::connect(address).expect("a listener");
+        let request = format!("GET /volumes HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("the server reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("the server answers and closes");
+        answer.lines().next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(status(&address.to_string()), OK);
+    assert_eq!(status("localhost:80"), OK);
+    assert_eq!(status("db.example"), OK);
+    assert_eq!(status("evil.example"), "HTTP/1.1 421 Misdirected Request");
 }
 
 #[test]
@@ -387,7 +432,7 @@ fn a_unix_socket_serves_as_well() {
     let path = dir.path().join("admin");
     let listener =
         runtime.block_on(async { UnixListener::bind(&path) }).expect("a fresh directory");
-    runtime.spawn(run(listener, admin(true), std::future::pending()));
+    runtime.spawn(run(listener, admin(true), Hosts::any(), std::future::pending()));
     let stream = std::os::unix::net::UnixStream::connect(&path).expect("a listener");
     assert_eq!(ask(stream, "GET /health", "").0, "HTTP/1.1 200 OK");
 }
@@ -632,6 +677,9 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_resp_rejected_connections Connections turned away
             # TYPE plimsoll_resp_rejected_connections counter
             plimsoll_resp_rejected_connections_total 0
+            # HELP plimsoll_resp_shed_connections Silent connections closed for new ones
+            # TYPE plimsoll_resp_shed_connections counter
+            plimsoll_resp_shed_connections_total 0
             # HELP plimsoll_resp_received_bytes Bytes read from clients
             # TYPE plimsoll_resp_received_bytes counter
             plimsoll_resp_received_bytes_total 0

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serve::admin::volumes::Refused;
+use serve::admin::Refused;
 
 use crate::settings::{Admin, AdminListen, Settings};
 

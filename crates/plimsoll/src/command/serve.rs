@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use serve::admin::{self, Admin, Control};
-use serve::http;
+use serve::http::{self, Hosts};
 use serve::mqtt::Subscriber;
 use serve::resp::{Server, Service, Tls};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
@@ -106,6 +106,8 @@ impl Serving {
         };
         let points_store = points.as_ref().map(|points| points.store.clone());
         let http_door = settings.series.as_ref().map(|(_, http)| http.door.clone());
+        let admin_names =
+            settings.admin.as_ref().map(|admin| admin.hosts.clone()).unwrap_or_default();
         let broker = settings.mqtt.as_ref().map(|mqtt| mqtt.subscriber.clone());
         let program = Program::new(store, clock, file, settings, tls.clone());
         let program = Arc::new(program.with_points(points, http_tls.clone()));
@@ -157,12 +159,15 @@ impl Serving {
             let door = Admin { control, figures, resp: Some(service), http: http_service, mqtt };
             let until = stopping(stopped);
             doors.push(match listener {
-                AdminListener::Tcp(listener) => runtime.spawn(async move {
-                    admin::run(listener, door, until).await;
-                    Ok(())
-                }),
+                AdminListener::Tcp(listener) => {
+                    let hosts = Hosts::of(listener.local_addr()?.ip(), &admin_names);
+                    runtime.spawn(async move {
+                        admin::run(listener, door, hosts, until).await;
+                        Ok(())
+                    })
+                }
                 AdminListener::Unix(listener) => runtime.spawn(async move {
-                    admin::run(listener, door, until).await;
+                    admin::run(listener, door, Hosts::any(), until).await;
                     Ok(())
                 }),
             });

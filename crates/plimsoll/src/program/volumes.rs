@@ -6,11 +6,12 @@ use policy::contract::Contract;
 use policy::placement::VolumeId;
 use pool::Spread;
 use pool::spread::VolumeState;
+use serve::admin::Error;
 use serve::admin::volumes::{self, Changed, List, New, State};
-use volume::Volume as _;
 use volume::task::block_on;
+use volume::{ErrorKind, Volume as _};
 
-use super::Program;
+use super::{Program, invalid};
 use crate::settings::{self, Edit, Settings};
 use crate::wiring;
 
@@ -66,34 +67,35 @@ impl Program {
         }
     }
 
-    pub(super) fn join(&self, new: &New) -> Result<Changed, String> {
+    pub(super) fn join(&self, new: &New) -> Result<Changed, Error> {
         let _one_at_a_time = self.changing.lock();
         let (name, file) = (&new.name, self.file.display());
         let pool = self.settings.lock().kv_pool().name.clone();
         if self.store.pool().volume_id(name).is_some() {
-            return Err(format!("volume {name}: pool {pool} has one of that name: choose another"));
+            let told = format!("volume {name}: pool {pool} has one of that name: choose another");
+            return Err(Error::Conflict(told));
         }
-        let mut edit = Edit::read(&self.file).map_err(|mistake| mistake.to_string())?;
+        let mut edit = Edit::read(&self.file).map_err(invalid)?;
         match (new.settings.is_empty(), edit.has_volume(name)) {
             (true, true) => {}
             (true, false) => {
-                return Err(format!(
+                return Err(Error::Invalid(format!(
                     "volume {name}: {file} has no section [volume.{name}]: write one, or say --path \
                      and --contract"
-                ));
+                )));
             }
             (false, true) => {
-                return Err(format!(
+                return Err(Error::Conflict(format!(
                     "volume {name}: {file} has a section [volume.{name}] already: `plimsoll volume \
                      add {name}` without more takes it from there"
-                ));
+                )));
             }
-            (false, false) => edit.add_volume(name, &new.settings)?,
+            (false, false) => edit.add_volume(name, &new.settings).map_err(invalid)?,
         }
         let before = edit.text();
         edit.join_pool(&pool, name);
         let told_already = new.settings.is_empty() && before == edit.text();
-        let wanted = edit.settings().map_err(|mistake| mistake.to_string())?;
+        let wanted = edit.settings().map_err(invalid)?;
         let volume = wanted.volumes.iter().find(|volume| volume.name == *name);
         let volume = volume.expect("it was added").clone();
 
@@ -101,7 +103,7 @@ impl Program {
         next.add_volume(volume.clone());
         let recipe = wiring::volumes(&next).into_iter().find(|volume| volume.name() == name);
         let recipe = recipe.expect("it is of the pool by now");
-        self.store.add_volume(&recipe).map_err(|error| error.to_string())?;
+        self.store.add_volume(&recipe).map_err(|error| store_error(&error))?;
         let mut told = vec![format!("volume {name}: joined pool {pool} with {}", volume.terms())];
         told.extend(self.go_by(next));
         let settings = if told_already { String::new() } else { edit.lines(&pool, name) };
@@ -109,28 +111,28 @@ impl Program {
         Ok(Changed { told, settings })
     }
 
-    pub(super) fn drain(&self, name: &str) -> Result<volumes::Volume, String> {
+    pub(super) fn drain(&self, name: &str) -> Result<volumes::Volume, Error> {
         let _one_at_a_time = self.changing.lock();
         let id = self.member(name)?;
         if self.settings.lock().kv.meta.iter().any(|meta| meta == name) {
-            return Err(keeps_logs(name));
+            return Err(Error::Conflict(keeps_logs(name)));
         }
         let pool = self.store.pool();
-        block_on(pool.set_draining(id, true)).map_err(|error| error.to_string())?;
+        block_on(pool.set_draining(id, true)).map_err(|error| volume_error(&error))?;
         self.drains.start(pool, id);
         Ok(self.one(name))
     }
 
-    pub(super) fn keep(&self, name: &str) -> Result<volumes::Volume, String> {
+    pub(super) fn keep(&self, name: &str) -> Result<volumes::Volume, Error> {
         let _one_at_a_time = self.changing.lock();
         let id = self.member(name)?;
         self.drains.stop(id);
         let kept = block_on(self.store.pool().set_draining(id, false));
-        kept.map_err(|error| error.to_string())?;
+        kept.map_err(|error| volume_error(&error))?;
         Ok(self.one(name))
     }
 
-    pub(super) fn leave(&self, name: &str, lost: bool) -> Result<Changed, String> {
+    pub(super) fn leave(&self, name: &str, lost: bool) -> Result<Changed, Error> {
         let _one_at_a_time = self.changing.lock();
         let id = self.member(name)?;
         if block_on(self.store.pool().space_of(id)).is_err() {
@@ -138,37 +140,37 @@ impl Program {
         }
         let pool = self.settings.lock().kv_pool().name.clone();
         if lost {
-            return Err(format!(
+            return Err(Error::Conflict(format!(
                 "volume {name} is here, nothing of it is lost: `plimsoll volume drain {name}` empties it, \
                  then remove it without --lost"
-            ));
+            )));
         }
         let emptied = self.drains.progress(id).is_some_and(|drain| drain.done);
         if !emptied {
             let objects = self.store.pool().held().get(&id).map_or(0, |held| held.objects);
-            return Err(format!(
+            return Err(Error::Conflict(format!(
                 "volume {name} is in use, with {objects} objects: `plimsoll volume drain {name}` \
                  empties it"
-            ));
+            )));
         }
-        self.store.remove_volume(name).map_err(|error| error.to_string())?;
+        self.store.remove_volume(name).map_err(|error| store_error(&error))?;
         self.drains.stop(id);
         let told = format!("volume {name}: left pool {pool}, nothing of the pool is on it");
         Ok(self.has_left(name, vec![told]))
     }
 
     /// Gives up a volume that does not answer.
-    fn leave_lost(&self, name: &str, id: VolumeId, lost: bool) -> Result<Changed, String> {
+    fn leave_lost(&self, name: &str, id: VolumeId, lost: bool) -> Result<Changed, Error> {
         if self.settings.lock().kv.meta.iter().any(|meta| meta == name) {
-            return Err(keeps_logs(name));
+            return Err(Error::Conflict(keeps_logs(name)));
         }
         self.drains.stop(id);
         let gone = self.store.remove_lost_volume(name, lost).map_err(|error| {
             match self.store.pool().only_on(id).is_empty() || lost {
-                true => error.to_string(),
-                false => format!(
+                true => store_error(&error),
+                false => Error::Conflict(format!(
                     "{error}\nBring it back; or give them up: `plimsoll volume remove {name} --lost`"
-                ),
+                )),
             }
         })?;
         let pool = self.settings.lock().kv_pool().name.clone();
@@ -194,11 +196,12 @@ impl Program {
         Changed { told, settings }
     }
 
-    fn member(&self, name: &str) -> Result<VolumeId, String> {
+    fn member(&self, name: &str) -> Result<VolumeId, Error> {
         let pool = self.store.pool();
         pool.volume_id(name).ok_or_else(|| {
             let known: Vec<_> = pool.volumes().into_iter().map(|volume| volume.label).collect();
-            format!("volume {name}: there is none; the pool's are {}", known.join(", "))
+            let known = known.join(", ");
+            Error::NotFound(format!("volume {name}: there is none; the pool's are {known}"))
         })
     }
 
@@ -226,6 +229,35 @@ impl Program {
             told.push(format!("volume {name}: its gate goes by {}", settings::terms(&part)));
         }
         told
+    }
+}
+
+/// What an administrator does about a failure of the store or its volumes.
+fn store_error(error: &plimsoll::Error) -> Error {
+    let told = error.to_string();
+    match error {
+        plimsoll::Error::Contract(_) => Error::Invalid(told),
+        plimsoll::Error::Volume { source, .. } | plimsoll::Error::Pool(source) => {
+            of_kind(source.kind(), told)
+        }
+        plimsoll::Error::AllAway(_) => Error::Unavailable(told),
+        _ => Error::Internal(told),
+    }
+}
+
+fn volume_error(error: &volume::Error) -> Error {
+    of_kind(error.kind(), error.to_string())
+}
+
+fn of_kind(kind: ErrorKind, told: String) -> Error {
+    match kind {
+        ErrorKind::NotFound | ErrorKind::Gone => Error::NotFound(told),
+        ErrorKind::AlreadyExists | ErrorKind::OutOfSpace | ErrorKind::Fenced => {
+            Error::Conflict(told)
+        }
+        ErrorKind::Busy | ErrorKind::Unavailable => Error::Unavailable(told),
+        ErrorKind::Invalid => Error::Invalid(told),
+        _ => Error::Internal(told),
     }
 }
 

@@ -8,13 +8,15 @@ use super::document::Section;
 use super::{Entry, Mistake};
 
 /// The keys of the admin door.
-pub(super) const KEYS: &[&str] = &["listen"];
+pub(super) const KEYS: &[&str] = &["listen", "hosts"];
 
 /// The admin door.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Admin {
     /// Where it listens. Default 127.0.0.1:9180.
     pub(crate) listen: AdminListen,
+    /// Names it answers to besides those of loopback. Default: none.
+    pub(crate) hosts: Vec<String>,
 }
 
 /// A place nobody reaches from another machine: there is no authentication behind it.
@@ -30,13 +32,17 @@ const LISTEN: &str = "an address on loopback, such as \"127.0.0.1:9180\", or \"u
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { listen: AdminListen::Tcp(SocketAddr::from(([127, 0, 0, 1], 9180))) }
+        let listen = AdminListen::Tcp(SocketAddr::from(([127, 0, 0, 1], 9180)));
+        Self { listen, hosts: Vec::new() }
     }
 }
 
 impl Admin {
     pub(super) fn read(section: &Section<'_>) -> Result<Self, Mistake> {
-        let Some(field) = section.get("listen") else { return Ok(Self::default()) };
+        let hosts = hosts(section)?;
+        let Some(field) = section.get("listen") else {
+            return Ok(Self { hosts, ..Self::default() });
+        };
         let listen = field.parsed(LISTEN, |text| match text.strip_prefix("unix:") {
             Some(path) => (!path.is_empty()).then(|| AdminListen::Unix(path.into())),
             None => {
@@ -44,12 +50,29 @@ impl Admin {
                 address.ip().is_loopback().then_some(AdminListen::Tcp(address))
             }
         })?;
-        Ok(Self { listen })
+        Ok(Self { listen, hosts })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
-        vec![Entry::new("admin", "listen", toml::Value::from(self.listen.to_string()))]
+        let mut entries =
+            vec![Entry::new("admin", "listen", toml::Value::from(self.listen.to_string()))];
+        if !self.hosts.is_empty() {
+            entries.push(Entry::new("admin", "hosts", toml::Value::from(self.hosts.clone())));
+        }
+        entries
     }
+}
+
+/// The names of a listener besides those of loopback, as browsers say them in `Host`.
+pub(super) fn hosts(section: &Section<'_>) -> Result<Vec<String>, Mistake> {
+    const NAMES: &str = "a list of names of this machine, without ports, such as [\"db.example\"]";
+    let Some(field) = section.get("hosts") else { return Ok(Vec::new()) };
+    let plain = |name: &str| {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:[]".contains(&byte);
+        let has_port = !name.contains('[') && name.matches(':').count() == 1;
+        (name.bytes().all(allowed) && !has_port).then(|| name.to_owned())
+    };
+    field.list(NAMES)?.iter().map(|name| name.parsed(NAMES, plain)).collect()
 }
 
 impl fmt::Display for AdminListen {

@@ -208,7 +208,8 @@ impl<'d> Field<'d> {
 
     /// The value as it stands in the file; nobody's password.
     fn shown(&self) -> String {
-        if self.key.ends_with("password") || self.key.ends_with("tokens") {
+        let secret = |key| self.key.ends_with(key);
+        if ["password", "users", "tokens", ".token"].into_iter().any(secret) {
             return "***".into();
         }
         match self.value {
@@ -218,7 +219,8 @@ impl<'d> Field<'d> {
         }
     }
 
-    fn section(self, keys: &'static [&'static str]) -> Result<Section<'d>, Mistake> {
+    /// The table that stands here.
+    pub(super) fn section(self, keys: &'static [&'static str]) -> Result<Section<'d>, Mistake> {
         match self.value {
             DeValue::Table(table) => Section::of(self.document, self.key, self.span, table, keys),
             _ => Err(self.mistake(format!("a section [{}]", self.key))),
@@ -301,14 +303,23 @@ impl<'d> Field<'d> {
         found.copied().ok_or_else(|| self.mistake(words.join(", ")))
     }
 
-    /// A list of texts, each once, at least one.
-    pub(super) fn list(&self, accepted: &str) -> Result<Vec<Field<'d>>, Mistake> {
+    /// A list of anything, at least one.
+    pub(super) fn items(&self, accepted: &str) -> Result<Vec<Field<'d>>, Mistake> {
         let items = self.value.as_array().filter(|items| !items.is_empty());
         let items = items.ok_or_else(|| self.mistake(accepted))?;
+        let field = |item: &'d Spanned<DeValue<'d>>| Field {
+            document: self.document,
+            key: self.key.clone(),
+            span: item.span(),
+            value: item.get_ref(),
+        };
+        Ok(items.iter().map(field).collect())
+    }
+
+    /// A list of texts, each once, at least one.
+    pub(super) fn list(&self, accepted: &str) -> Result<Vec<Field<'d>>, Mistake> {
         let mut seen = BTreeSet::new();
-        let fields = items.iter().map(|item| {
-            let (document, key) = (self.document, self.key.clone());
-            let field = Field { document, key, span: item.span(), value: item.get_ref() };
+        let fields = self.items(accepted)?.into_iter().map(|field| {
             let text = field.text(accepted)?;
             if !seen.insert(text) {
                 return Err(field.mistaken(format!("{} twice", quoted(text)), "each name once"));

@@ -2,15 +2,17 @@
 
 use std::net::SocketAddr;
 
-use serve::http::{self, server::Terms};
+use serve::May;
+use serve::http::{self, Grant, Hosts, Token, server::Terms};
 use serve::resp::{Secret, TlsFiles};
 
 use super::document::{Field, Section};
-use super::{Entry, Mistake, kv, units};
+use super::{Entry, Mistake, admin, kv, units};
 
 /// The keys of the door.
 pub(super) const KEYS: &[&str] = &[
     "listen",
+    "hosts",
     "tokens",
     "create",
     "body_max",
@@ -19,11 +21,15 @@ pub(super) const KEYS: &[&str] = &[
     "answer_values_max",
     "queries_max",
     "connections_max",
+    "connections_per_address",
     "read_timeout",
     "write_timeout",
     "stop_grace",
     "tls",
 ];
+
+/// The keys of a token that may not do everything.
+const TOKEN_KEYS: &[&str] = &["token", "may", "databases"];
 
 const LISTEN: &str = "an address and a port, such as \"127.0.0.1:8086\"";
 
@@ -32,8 +38,10 @@ const LISTEN: &str = "an address and a port, such as \"127.0.0.1:8086\"";
 pub(crate) struct Http {
     /// Where clients connect. Default 127.0.0.1:8086.
     pub(crate) listen: SocketAddr,
-    /// Its terms, tokens among them.
+    /// Its terms, tokens among them. The names it answers to follow from the address it got.
     pub(crate) door: http::Settings,
+    /// Names it answers to besides.
+    pub(crate) hosts: Vec<String>,
     /// Certificates, where clients speak TLS. Default: none, they do not.
     pub(crate) tls: Option<TlsFiles>,
 }
@@ -41,7 +49,7 @@ pub(crate) struct Http {
 impl Default for Http {
     fn default() -> Self {
         let listen = SocketAddr::from(([127, 0, 0, 1], 8086));
-        Self { listen, door: http::Settings::default(), tls: None }
+        Self { listen, door: http::Settings::default(), hosts: Vec::new(), tls: None }
     }
 }
 
@@ -53,13 +61,8 @@ impl Http {
         let address = listen
             .as_ref()
             .map_or(Ok(usual.listen), |field| field.parsed(LISTEN, |text| text.parse().ok()))?;
-        let mut tokens = Vec::new();
-        if let Some(field) = section.get("tokens") {
-            let listed = field.list("a list of texts that are not empty")?;
-            for token in listed {
-                tokens.push(Secret::new(token.text("a text that is not empty")?));
-            }
-        }
+        let tokens = section.get("tokens").map_or(Ok(Vec::new()), |field| tokens(&field))?;
+        let hosts = admin::hosts(section)?;
         let strangers_are_known =
             !tokens.is_empty() || tls.as_ref().is_some_and(|files| files.client_ca.is_some());
         if let (Some(field), false, false) =
@@ -90,6 +93,7 @@ impl Http {
         let body_bytes_max = size("body_max", of.body_bytes_max)?;
         let door = http::Settings {
             tokens,
+            hosts: Hosts::of(address.ip(), &hosts),
             create: section.get("create").map_or(Ok(of.create), |field| field.flag())?,
             body_bytes_max,
             line_bytes_max: size("line_max", of.line_bytes_max)?,
@@ -98,6 +102,7 @@ impl Http {
             queries_max: number("queries_max", of.queries_max)?,
             terms: Terms {
                 connections_max: number("connections_max", of.terms.connections_max)?,
+                per_address_max: kv::per_address(section, "connections_per_address")?,
                 read_timeout: duration("read_timeout", of.terms.read_timeout)?,
                 write_timeout: duration("write_timeout", of.terms.write_timeout)?,
                 stop_grace: duration("stop_grace", of.terms.stop_grace)?,
@@ -108,7 +113,7 @@ impl Http {
         {
             return Err(field.mistake("at least body_max"));
         }
-        Ok(Self { listen: address, door, tls })
+        Ok(Self { listen: address, door, hosts, tls })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
@@ -116,9 +121,12 @@ impl Http {
         let size = |bytes: usize| units::show_size(bytes as u64);
         let (door, terms) = (&self.door, &self.door.terms);
         let mut entries = vec![entry("listen", &format_args!("\"{}\"", self.listen))];
+        if !self.hosts.is_empty() {
+            entries.push(entry("hosts", &toml::Value::from(self.hosts.clone())));
+        }
         if !door.tokens.is_empty() {
-            let stars: Vec<_> = door.tokens.iter().map(ToString::to_string).collect();
-            entries.push(entry("tokens", &toml::Value::from(stars)));
+            let shown: Vec<_> = door.tokens.iter().map(show_token).collect();
+            entries.push(entry("tokens", &format_args!("[{}]", shown.join(", "))));
         }
         entries.extend([
             entry("create", &door.create),
@@ -132,7 +140,49 @@ impl Http {
             entry("write_timeout", &units::show_duration(terms.write_timeout)),
             entry("stop_grace", &units::show_duration(terms.stop_grace)),
         ]);
+        let per_address = terms.per_address_max;
+        entries.extend(per_address.map(|most| entry("connections_per_address", &most)));
         entries.extend(self.tls.iter().map(|files| entry("tls", &kv::show_tls(files))));
         entries
     }
+}
+
+/// Tokens, each a text for everything, or a table that says what it is good for.
+fn tokens(field: &Field<'_>) -> Result<Vec<Token>, Mistake> {
+    const LIST: &str = "a list of texts that are not empty, or of tables such as \
+                        { token = \"…\", may = \"read\", databases = [\"plant\"] }";
+    let mut tokens: Vec<Token> = Vec::new();
+    for item in field.items(LIST)? {
+        let mistake = item.mistake("each token once");
+        let token = if item.is_table() {
+            let section = item.section(TOKEN_KEYS)?;
+            let token = section.require("token", "a text that is not empty")?;
+            let databases = section.get("databases").map(|field| names(&field)).transpose()?;
+            let grant = Grant { may: kv::may(&section)?, databases };
+            Token { secret: Secret::new(token.text("a text that is not empty")?), grant }
+        } else {
+            Token::full(item.text(LIST)?)
+        };
+        if tokens.iter().any(|known| known.secret == token.secret) {
+            return Err(mistake);
+        }
+        tokens.push(token);
+    }
+    Ok(tokens)
+}
+
+fn names(field: &Field<'_>) -> Result<Vec<String>, Mistake> {
+    const NAMES: &str = "a list of names of databases";
+    field.list(NAMES)?.iter().map(|name| Ok(name.text(NAMES)?.to_owned())).collect()
+}
+
+fn show_token(token: &Token) -> String {
+    let Grant { may, databases } = &token.grant;
+    if (*may, databases) == (May::All, &None) {
+        return format!("\"{}\"", token.secret);
+    }
+    let databases =
+        databases.iter().map(|names| format!(", databases = {}", toml::Value::from(names.clone())));
+    let databases: String = databases.collect();
+    format!("{{ token = \"{}\", may = \"{}\"{databases} }}", token.secret, may.word())
 }

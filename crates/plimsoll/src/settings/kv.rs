@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use plimsoll::kv::Options;
-use serve::resp::{self, TlsFiles};
+use serve::May;
+use serve::resp::{self, TlsFiles, User};
 
 use super::document::{Field, Section};
 use super::{Entry, Mistake, Pool, store, units};
@@ -33,8 +34,10 @@ pub(super) const KEYS: &[&str] = &[
     "subcompactions",
     "listen",
     "password",
+    "users",
     "threads",
     "clients_max",
+    "clients_per_address",
     "clients_memory",
     "bulk_max",
     "request_max",
@@ -43,6 +46,9 @@ pub(super) const KEYS: &[&str] = &[
     "auth_timeout",
     "tls",
 ];
+
+/// The keys of a user.
+const USER_KEYS: &[&str] = &["name", "password", "may"];
 
 /// The keys of `tls`.
 const TLS_KEYS: &[&str] = &["cert", "key", "client_ca"];
@@ -101,6 +107,11 @@ impl Kv {
         entries.extend(
             door.password.iter().map(|secret| entry("password", &format_args!("\"{secret}\""))),
         );
+        if !door.users.is_empty() {
+            let shown: Vec<_> = door.users.iter().map(show_user).collect();
+            entries.push(entry("users", &format_args!("[{}]", shown.join(", "))));
+        }
+        entries.extend(door.clients_per_address.map(|most| entry("clients_per_address", &most)));
         entries.extend(self.tls.iter().map(|files| entry("tls", &show_tls(files))));
         entries
     }
@@ -141,6 +152,10 @@ fn door(
         .map_or(Ok(loopback), |field| field.parsed(LISTEN, |text| text.parse().ok()))?;
     let password = section.get("password");
     let password = password.map(|field| field.text("a text that is not empty")).transpose()?;
+    let users = section.get("users").map_or(Ok(Vec::new()), |field| users(&field))?;
+    if let (Some(field), false, None) = (section.get("users"), users.is_empty(), password) {
+        return Err(field.mistake("users and a password: without one everybody may do everything"));
+    }
     let strangers_are_known =
         password.is_some() || tls.is_some_and(|files| files.client_ca.is_some());
     if let (Some(field), false, false) = (&listen, strangers_are_known, address.ip().is_loopback())
@@ -165,7 +180,9 @@ fn door(
     let request_bytes_max = size("request_max", usual.request_bytes_max.max(bulk_bytes_max))?;
     let door = resp::Settings {
         password: password.map(resp::Secret::new),
+        users,
         clients_max: number("clients_max", usual.clients_max, 1..=1_000_000)?,
+        clients_per_address: per_address(section, "clients_per_address")?,
         bulk_bytes_max,
         request_bytes_max,
         clients_bytes_max: size("clients_memory", usual.clients_bytes_max as usize)? as u64,
@@ -184,6 +201,48 @@ fn door(
         return Err(field.mistake("at least bulk_max"));
     }
     Ok((address, door))
+}
+
+/// Clients with a name, who may do less.
+fn users(field: &Field<'_>) -> Result<Vec<User>, Mistake> {
+    const LIST: &str =
+        "a list of tables such as { name = \"dashboard\", password = \"…\", may = \"read\" }";
+    const NAME: &str = "a name that no other user has, nor default";
+    let mut users: Vec<User> = Vec::new();
+    for item in field.items(LIST)? {
+        let section = item.section(USER_KEYS)?;
+        let name = section.require("name", NAME)?;
+        let password = section.require("password", "a text that is not empty")?;
+        let password = resp::Secret::new(password.text("a text that is not empty")?);
+        let free = |text: &str| {
+            let taken = text == "default" || users.iter().any(|user| user.name == text);
+            (!taken && !text.contains(char::is_whitespace)).then(|| text.to_owned())
+        };
+        let user = User { name: name.parsed(NAME, free)?, password, may: may(&section)? };
+        users.push(user);
+    }
+    Ok(users)
+}
+
+fn show_user(user: &User) -> String {
+    let User { name, password, may } = user;
+    let name = toml::Value::from(name.clone());
+    format!("{{ name = {name}, password = \"{password}\", may = \"{}\" }}", may.word())
+}
+
+/// What `may` says.
+pub(super) fn may(section: &Section<'_>) -> Result<May, Mistake> {
+    let words = May::EVERY.map(May::word);
+    let Some(field) = section.get("may") else { return Ok(May::default()) };
+    let word = field.word(&words)?;
+    let found = May::EVERY.into_iter().find(|may| may.word() == word);
+    Ok(found.expect("the word is one of them"))
+}
+
+/// The most connections of one address, if that is said.
+pub(super) fn per_address(section: &Section<'_>, key: &str) -> Result<Option<usize>, Mistake> {
+    let most = section.get(key).map(|field| field.number(1..=1_000_000)).transpose()?;
+    Ok(most.map(|most| most as usize))
 }
 
 /// The longest value RocksDB's formats hold with room to spare: their lengths have 32 bits.

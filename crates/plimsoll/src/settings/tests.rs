@@ -403,6 +403,52 @@ fn series_have_a_store_and_a_door_of_their_own() {
 }
 
 #[test]
+fn clients_may_do_less_and_secrets_are_never_shown() {
+    let users = "password = \"hush\"\nclients_per_address = 7\n\
+                 users = [{ name = \"board\", password = \"hush1\", may = \"read\" }]\n";
+    let more = "[volume.c]\npath = \"/mnt/c\"\ncontract = \"gp3\"\n\n[series]\nvolumes = [\"c\"]\n\n\
+                [http]\nhosts = [\"db.example\"]\nconnections_per_address = 9\n\
+                tokens = [\"hush2\", { token = \"hush3\", may = \"write\", databases = [\"a\"] }]\n\n\
+                [admin]\nhosts = [\"db.example\"]\n";
+    let settings = parse(&format!("{}{more}", with("", users))).expect("a good file");
+    let board = &settings.kv.door.users[0];
+    assert_eq!((&*board.name, board.may), ("board", serve::May::Read));
+    assert!(board.password.is(b"hush1"));
+    assert_eq!(settings.kv.door.clients_per_address, Some(7));
+    let (_, http) = settings.series.clone().expect("there is one");
+    let [all, some] = &http.door.tokens[..] else { panic!("two tokens") };
+    assert_eq!(*all, serve::http::Token::full("hush2"));
+    assert_eq!(
+        (some.grant.may, &some.grant.databases),
+        (serve::May::Write, &Some(vec!["a".into()]))
+    );
+    assert_eq!(settings.admin.as_ref().map(|admin| admin.hosts.len()), Some(1));
+    let shown = settings.to_string();
+    assert!(!format!("{shown}{settings:?}").contains("hush"), "{shown}");
+    let again = parse(&shown).expect("what is shown is a file");
+    assert_eq!(again.to_string(), shown);
+    assert_eq!(settings.differences(&again), ["http.tokens", "kv.password", "kv.users"]);
+    for (wrong, told) in [
+        (
+            "users = [{ name = \"b\", password = \"hush\" }]\n",
+            "kv.users: found ***; accepted: users and a password",
+        ),
+        ("password = \"p\"\nusers = [\"hush\"]\n", "kv.users: found ***"),
+        (
+            "password = \"p\"\nusers = [{ name = \"default\", password = \"hush\" }]\n",
+            "a name that no other",
+        ),
+        (
+            "password = \"p\"\nusers = [{ name = \"b\", password = 5 }]\n",
+            "kv.users.password: found ***",
+        ),
+    ] {
+        let mistake = parse(&with("", wrong)).expect_err("a mistake").to_string();
+        assert!(mistake.contains(told) && !mistake.contains("hush"), "{mistake}");
+    }
+}
+
+#[test]
 fn a_broker_is_subscribed_to_beside_the_door() {
     let store = format!(
         "{GOOD}[volume.c]\npath = \"/mnt/c\"\ncontract = \"gp3\"\n\n[series]\nvolumes = [\"c\"]\n\n[mqtt]\n"

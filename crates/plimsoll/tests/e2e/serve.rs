@@ -164,7 +164,7 @@ fn a_contract_changes_while_serving_and_other_settings_wait() {
     assert!(metrics.contains("plimsoll_volume_paid_iops{volume=\"a\"} 3000\n"), "{metrics}");
     place.write("nonsense");
     let (status, told) = server.admin("POST /reload");
-    assert_eq!(status, "HTTP/1.1 409 Conflict");
+    assert_eq!(status, "HTTP/1.1 422 Unprocessable Entity");
     assert!(told.starts_with("plimsoll.toml:1: "), "{told}");
     assert_eq!(server.client().ask("set k v"), "+OK");
     server.stop();

@@ -63,6 +63,7 @@ struct Resp {
     clients: u64,
     connections: u64,
     rejected: u64,
+    shed: u64,
     bytes_in: u64,
     bytes_out: u64,
     buffered: u64,
@@ -78,6 +79,7 @@ impl Resp {
             clients: stats.clients.get(),
             connections: stats.connections.get(),
             rejected: stats.rejected.get(),
+            shed: stats.shed.get(),
             bytes_in: stats.bytes_in.get(),
             bytes_out: stats.bytes_out.get(),
             buffered: stats.buffered.get(),
@@ -114,6 +116,7 @@ struct Http {
     connections: u64,
     accepted: u64,
     rejected: u64,
+    shed: u64,
     requests: Vec<(&'static str, &'static str, u64)>,
     times: [(&'static str, Waits); 2],
     received: u64,
@@ -134,6 +137,7 @@ impl Http {
             connections: stats.connections.open.load(Relaxed),
             accepted: stats.connections.accepted.load(Relaxed),
             rejected: stats.connections.rejected.load(Relaxed),
+            shed: stats.connections.shed.load(Relaxed),
             requests: stats.requests().collect(),
             times: [("write", times(&stats.write_times)), ("query", times(&stats.query_times))],
             received: stats.bytes_in.load(Relaxed),
@@ -151,6 +155,7 @@ impl Http {
         page.gauge("http_connections_open", "Connections open", self.connections)?;
         page.counter("http_connections", "Connections accepted", self.accepted)?;
         page.counter("http_rejected_connections", "Connections turned away", self.rejected)?;
+        page.counter("http_shed_connections", "Silent connections closed for new ones", self.shed)?;
         let requests = self.requests.iter();
         page.counters(
             "http_requests",
@@ -426,6 +431,7 @@ impl Resp {
         page.gauge("resp_buffered_bytes", "Bytes of unfinished requests", self.buffered)?;
         page.counter("resp_connections", "Connections accepted", self.connections)?;
         page.counter("resp_rejected_connections", "Connections turned away", self.rejected)?;
+        page.counter("resp_shed_connections", "Silent connections closed for new ones", self.shed)?;
         page.counter("resp_received_bytes", "Bytes read from clients", self.bytes_in)?;
         page.counter("resp_sent_bytes", "Bytes written to clients", self.bytes_out)?;
         page.counter("resp_hits", "Keys read that were there", self.hits)?;

@@ -5,7 +5,7 @@
 //! | `GET /health` | 200 while everything is served, 503 and what is wrong otherwise; JSON |
 //! | `GET /metrics` | OpenMetrics |
 //! | `GET /figures` | a [`Snapshot`]; JSON |
-//! | `POST /reload` | 200 and what changed, 409 and what is wrong with the settings file; text |
+//! | `POST /reload` | 200 and what changed, 422 and what is wrong with the settings file; text |
 //! | `GET /volumes` | the volumes of the pool: [`volumes::List`]; JSON |
 //! | `POST /volumes` | takes a [`volumes::New`] into the pool: 200 and [`volumes::Changed`] |
 //! | `POST /volumes/NAME/drain` | begins to empty it, and goes on by itself: 202 and a [`volumes::Volume`] |
@@ -13,11 +13,15 @@
 //! | `DELETE /volumes/NAME` | takes it, empty, out of the pool, or away with nothing that is only there: 200 and [`volumes::Changed`] |
 //! | `DELETE /volumes/NAME/lost` | takes one that is away out of the pool, with all that was only there: 200 and [`volumes::Changed`] |
 //!
-//! What cannot be done to volumes is answered with 409 and [`volumes::Refused`].
+//! What cannot be done is answered with the status of its [`Error`]: 404 there is no such volume, 409 not
+//! as things are, 422 what was asked makes no sense, 503 what is needed is away, 500 it failed. For volumes the body is
+//! [`Refused`], for `/reload` text.
 //!
 //! There is no authentication: whoever reaches the socket may do all of this. A page in a browser on the
-//! same machine does not count as such, so requests that carry an `Origin` are refused.
+//! same machine does not count as such, so requests that carry an `Origin` are refused with 403, and on
+//! loopback those for another [host](crate::http::Hosts) with 421.
 
+mod error;
 mod metrics;
 pub mod snapshot;
 pub mod volumes;
@@ -34,10 +38,12 @@ use axum::routing::{delete, get, post};
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 
+pub use self::error::{Error, Refused};
 pub use self::snapshot::Snapshot;
-use self::volumes::{Changed, List, New, Refused, Volume};
+use self::volumes::{Changed, List, New, Volume};
 use crate::figures::Figures;
-use crate::http::server::{self, Terms};
+use crate::http::Hosts;
+use crate::http::server::{self, Origin, Terms};
 use crate::resp::Service;
 use crate::{http, mqtt};
 
@@ -50,8 +56,8 @@ pub trait Control: Send + Sync {
     /// and what would need a restart, a line each.
     ///
     /// # Errors
-    /// What is wrong with the file, for people. Nothing was changed.
-    fn reload(&self) -> Result<Vec<String>, String>;
+    /// `Invalid`: what is wrong with the file. Nothing was changed.
+    fn reload(&self) -> Result<Vec<String>, Error>;
 
     /// The volumes of the pool.
     fn volumes(&self) -> List;
@@ -59,28 +65,28 @@ pub trait Control: Send + Sync {
     /// Takes a volume into the pool. Durable on return.
     ///
     /// # Errors
-    /// Why not, and the way out, for people. Nothing was changed.
-    fn add_volume(&self, new: &New) -> Result<Changed, String>;
+    /// Why not, and the way out. Nothing was changed, unless it is `Internal`.
+    fn add_volume(&self, new: &New) -> Result<Changed, Error>;
 
     /// Begins to bring what a volume holds to the others; it takes nothing new from now on. Asked again,
     /// it goes on where it stopped.
     ///
     /// # Errors
     /// As [`Control::add_volume`].
-    fn drain_volume(&self, name: &str) -> Result<Volume, String>;
+    fn drain_volume(&self, name: &str) -> Result<Volume, Error>;
 
     /// Stops to empty a volume, which takes new tables again.
     ///
     /// # Errors
     /// As [`Control::add_volume`].
-    fn keep_volume(&self, name: &str) -> Result<Volume, String>;
+    fn keep_volume(&self, name: &str) -> Result<Volume, Error>;
 
     /// Takes a volume out of the pool that was emptied, or that is away and of which all is elsewhere; if
     /// `lost`, one that is away, with what was only there. Durable on return.
     ///
     /// # Errors
     /// As [`Control::add_volume`].
-    fn remove_volume(&self, name: &str, lost: bool) -> Result<Changed, String>;
+    fn remove_volume(&self, name: &str, lost: bool) -> Result<Changed, Error>;
 }
 
 /// How things are.
@@ -107,21 +113,22 @@ pub struct Admin {
     pub mqtt: Option<Arc<mqtt::Stats>>,
 }
 
-/// Serves `admin` on a TCP or Unix listener until `stop` is ready, then finishes open requests.
-pub async fn run<L>(listener: L, admin: Admin, stop: impl Future<Output = ()>)
+/// Serves `admin` on a TCP or Unix listener, for requests to `hosts`, until `stop` is ready. Then finishes open
+/// requests.
+pub async fn run<L>(listener: L, admin: Admin, hosts: Hosts, stop: impl Future<Output = ()>)
 where
     L: axum::serve::Listener,
-    L::Addr: std::fmt::Debug,
+    L::Addr: Origin,
 {
     // What is asked here may take its time: a volume joins.
     let terms = Terms { stop_grace: STOP_GRACE, ..Terms::default() };
-    server::run(listener, router(admin), None, terms, Arc::default(), stop).await;
+    server::run(listener, router(admin, hosts), None, terms, Arc::default(), stop).await;
 }
 
 /// How long a stopping door waits for what an administrator asked for.
 const STOP_GRACE: Duration = Duration::from_secs(60);
 
-fn router(admin: Admin) -> Router {
+fn router(admin: Admin, hosts: Hosts) -> Router {
     Router::new()
         .route("/health", get(health))
         .route("/metrics", get(metrics))
@@ -132,11 +139,14 @@ fn router(admin: Admin) -> Router {
         .route("/volumes/{name}/drain", post(drain_volume))
         .route("/volumes/{name}/keep", post(keep_volume))
         .route("/volumes/{name}/lost", delete(remove_lost_volume))
-        .layer(middleware::from_fn(refuse_pages))
+        .layer(middleware::from_fn_with_state(hosts, refuse_pages))
         .with_state(admin)
 }
 
-async fn refuse_pages(request: Request, next: Next) -> Response {
+async fn refuse_pages(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
+    if let Err(wrong) = hosts.check(request.version(), request.uri(), request.headers()) {
+        return (wrong.status(), format!("{wrong}\n")).into_response();
+    }
     if request.headers().contains_key(header::ORIGIN) {
         return (StatusCode::FORBIDDEN, "requests from web pages are refused\n").into_response();
     }
@@ -182,10 +192,10 @@ async fn remove_lost_volume(State(admin): State<Admin>, Path(name): Path<String>
     answer(StatusCode::OK, blocking(move || admin.control.remove_volume(&name, true)).await)
 }
 
-fn answer<T: Serialize>(good: StatusCode, done: Result<T, String>) -> Response {
+fn answer<T: Serialize>(good: StatusCode, done: Result<T, Error>) -> Response {
     match done {
         Ok(done) => (good, Json(done)).into_response(),
-        Err(error) => (StatusCode::CONFLICT, Json(Refused { error })).into_response(),
+        Err(error) => (error.status(), Json(Refused::from(&error))).into_response(),
     }
 }
 
@@ -194,7 +204,7 @@ async fn reload(State(admin): State<Admin>) -> Response {
         Ok(lines) => {
             lines.iter().map(|line| format!("{line}\n")).collect::<String>().into_response()
         }
-        Err(wrong) => (StatusCode::CONFLICT, format!("{wrong}\n")).into_response(),
+        Err(wrong) => (wrong.status(), format!("{wrong}\n")).into_response(),
     }
 }
 

@@ -103,10 +103,3 @@ pub struct Changed {
     /// What the settings file has to say from now on, in TOML; empty if it says so already.
     pub settings: String,
 }
-
-/// What is answered, with another status than 200, to what cannot be done.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Refused {
-    /// Why, and what to do, for people.
-    pub error: String,
-}

@@ -14,7 +14,72 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::params::Params;
+use crate::May;
 use crate::resp::Secret;
+
+/// What lets a client in, and how far.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Token {
+    /// What the client shows.
+    pub secret: Secret,
+    /// What it lets the client do.
+    pub grant: Grant,
+}
+
+impl Token {
+    /// One that lets its client do everything.
+    #[must_use]
+    pub fn full(secret: impl Into<String>) -> Self {
+        Self { secret: Secret::new(secret), grant: Grant::default() }
+    }
+}
+
+/// What a client may do. Default: everything.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Grant {
+    /// Which kinds of requests.
+    pub may: May,
+    /// In which databases; none: in all of them.
+    pub databases: Option<Vec<String>>,
+}
+
+/// Something that a token does not reach.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum Forbidden {
+    #[error("forbidden: this token may not {0}")]
+    Kind(&'static str),
+    #[error("forbidden: this token does not reach the database {0:?}")]
+    Database(String),
+}
+
+impl Grant {
+    /// Whether something may be read.
+    pub(super) fn read(&self) -> Result<(), Forbidden> {
+        if self.may.reads() { Ok(()) } else { Err(Forbidden::Kind("read")) }
+    }
+
+    /// Whether points may be written.
+    pub(super) fn write(&self) -> Result<(), Forbidden> {
+        if self.may.writes() { Ok(()) } else { Err(Forbidden::Kind("write")) }
+    }
+
+    /// Whether databases may be made and changed, and points deleted.
+    pub(super) fn change(&self) -> Result<(), Forbidden> {
+        let all = self.may == May::All;
+        if all { Ok(()) } else { Err(Forbidden::Kind("change or delete what is stored")) }
+    }
+
+    /// Whether it reaches a database.
+    pub(super) fn reaches(&self, database: &str) -> bool {
+        self.databases.as_ref().is_none_or(|known| known.iter().any(|name| name == database))
+    }
+
+    /// The same, for an answer.
+    pub(super) fn database(&self, database: &str) -> Result<(), Forbidden> {
+        let reaches = self.reaches(database);
+        if reaches { Ok(()) } else { Err(Forbidden::Database(database.to_owned())) }
+    }
+}
 
 /// Why somebody is not let in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -25,15 +90,15 @@ pub(super) enum Stranger {
     Page,
 }
 
-/// Lets in whoever shows one of `tokens`.
+/// Lets in whoever shows one of `tokens`, and tells what it is good for.
 pub(super) fn check(
-    tokens: &[Secret],
+    tokens: &[Token],
     headers: &HeaderMap,
     params: &Params,
-) -> Result<(), Stranger> {
+) -> Result<Grant, Stranger> {
     if tokens.is_empty() {
         let page = headers.contains_key(header::ORIGIN);
-        return if page { Err(Stranger::Page) } else { Ok(()) };
+        return if page { Err(Stranger::Page) } else { Ok(Grant::default()) };
     }
     let shown = shown(headers).or_else(|| params.get("p").map(str::to_owned));
     let shown = shown.ok_or(Stranger::Unknown)?;
@@ -42,8 +107,11 @@ pub(super) fn check(
     let is = |secret: &Secret| {
         secret.is(shown.as_bytes()) | after_colon.is_some_and(|token| secret.is(token.as_bytes()))
     };
-    let known = tokens.iter().fold(false, |known, secret| known | is(secret));
-    if known { Ok(()) } else { Err(Stranger::Unknown) }
+    let known = tokens.iter().fold(None, |known, token| {
+        let right = is(&token.secret);
+        known.or(right.then_some(&token.grant))
+    });
+    known.cloned().ok_or(Stranger::Unknown)
 }
 
 fn shown(headers: &HeaderMap) -> Option<String> {
@@ -72,27 +140,42 @@ mod tests {
 
     #[test]
     fn a_token_is_taken_in_every_way_it_is_sent() {
-        let tokens = [Secret::new("one"), Secret::new("t:wo")];
+        let tokens = [Token::full("one"), Token::full("t:wo")];
         let none = Params::default();
         // user:one
         for good in
             ["Token one", "bearer one", "Token user:one", "Token t:wo", "Basic dXNlcjpvbmU="]
         {
-            assert_eq!(check(&tokens, &headers(good), &none), Ok(()), "{good}");
+            assert_eq!(check(&tokens, &headers(good), &none), Ok(Grant::default()), "{good}");
         }
         for bad in ["Token", "Token on", "Token one:", "Basic one", "Basic dXNlcg==", "Digest one"]
         {
             assert_eq!(check(&tokens, &headers(bad), &none), Err(Stranger::Unknown), "{bad}");
         }
         let empty = HeaderMap::new();
-        assert_eq!(check(&tokens, &empty, &Params::of(Some("u=x&p=one"), b"")), Ok(()));
+        let all = Ok(Grant::default());
+        assert_eq!(check(&tokens, &empty, &Params::of(Some("u=x&p=one"), b"")), all);
         assert_eq!(check(&tokens, &empty, &Params::of(Some("u=one"), b"")), Err(Stranger::Unknown));
+    }
+
+    #[test]
+    fn each_token_is_good_for_what_it_was_given_for() {
+        let reads = Grant { may: May::Read, databases: Some(vec!["plant".into()]) };
+        let tokens = [Token { secret: Secret::new("r"), grant: reads.clone() }, Token::full("all")];
+        let known =
+            |token: &str| check(&tokens, &headers(&format!("Token {token}")), &Params::default());
+        assert_eq!(known("r"), Ok(reads.clone()));
+        assert_eq!(known("all"), Ok(Grant::default()));
+        assert_eq!((reads.read(), reads.database("plant")), (Ok(()), Ok(())));
+        assert_eq!(reads.write(), Err(Forbidden::Kind("write")));
+        reads.change().expect_err("it may read");
+        assert_eq!(reads.database("other"), Err(Forbidden::Database("other".into())));
     }
 
     #[test]
     fn without_tokens_only_pages_are_turned_away() {
         let mut headers = HeaderMap::new();
-        assert_eq!(check(&[], &headers, &Params::default()), Ok(()));
+        assert_eq!(check(&[], &headers, &Params::default()), Ok(Grant::default()));
         headers.insert(header::ORIGIN, "http://example.org".parse().expect("a header"));
         assert_eq!(check(&[], &headers, &Params::default()), Err(Stranger::Page));
     }

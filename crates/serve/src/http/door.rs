@@ -41,7 +41,12 @@ pub fn router(service: Arc<Service>) -> Router {
 /// Counts what is answered, and says who answers.
 async fn watch(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
-    let mut response = next.run(request).await;
+    let hosts = &service.settings.hosts;
+    let is_here = hosts.check(request.version(), request.uri(), request.headers());
+    let mut response = match is_here {
+        Ok(()) => next.run(request).await,
+        Err(wrong) => Refusal::new(wrong.status(), wrong.to_string()).respond(Dialect::Two),
+    };
     service.stats.answered(&path, response.status());
     for (name, value) in [("x-influxdb-version", VERSION), ("x-influxdb-build", "Plimsoll")] {
         let (name, value) = (HeaderName::from_static(name), HeaderValue::from_static(value));

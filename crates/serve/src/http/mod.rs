@@ -22,6 +22,7 @@ mod arrow;
 mod body;
 mod door;
 mod execute;
+mod hosts;
 pub mod influxql;
 pub mod line;
 mod own;
@@ -36,6 +37,8 @@ mod table;
 pub(crate) mod time;
 mod write;
 
+pub use access::{Grant, Token};
 pub use door::router;
+pub use hosts::{Hosts, WrongHost};
 pub use service::{Service, Settings, Wall};
 pub use stats::{Stats, Times};

@@ -74,7 +74,7 @@ async fn run(
     let (head, _) = request.into_parts();
     let params = Params::of(head.uri.query(), b"");
     let asked = async {
-        access::check(&service.settings.tokens, &head.headers, &params)?;
+        let grant = access::check(&service.settings.tokens, &head.headers, &params)?;
         let text = text(&params)?;
         let statements = influxql::parse(&text, (service.wall)());
         let statements = statements.map_err(|error| Refusal::bad(error.to_string()))?;
@@ -83,7 +83,8 @@ async fn run(
         };
         let format = query::format(&head.headers, &params)?;
         let database = params.get("db").map(str::to_owned);
-        query::answer(Arc::clone(&service), statements, database, format, false).await
+        let asked = query::Asking::new(Arc::clone(&service), database, false, grant);
+        query::answer(asked, statements, format).await
     };
     match asked.await {
         Ok(response) => response,

@@ -11,7 +11,7 @@ use futures_util::stream;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::access;
+use super::access::{self, Grant};
 use super::answer::{self, Format, Outcome, ROWS_AT_ONCE};
 use super::arrow;
 use super::execute::{Asked, execute};
@@ -44,13 +44,8 @@ async fn ask(service: Arc<Service>, request: Request) -> Result<Response, Refusa
     let address = Params::of(head.uri.query(), b"");
     let tokens = &service.settings.tokens;
     let known = access::check(tokens, &head.headers, &address);
-    let form = match (post, known) {
-        (true, Ok(())) => form(&service, &head.headers, body).await?,
-        (_, known) => {
-            known?;
-            Vec::new()
-        }
-    };
+    let grant = known?;
+    let form = if post { form(&service, &head.headers, body).await? } else { Vec::new() };
     let params = Params::of(head.uri.query(), &form);
     let text = params
         .get("q")
@@ -61,7 +56,7 @@ async fn ask(service: Arc<Service>, request: Request) -> Result<Response, Refusa
     let database = params.get("db").map(str::to_owned);
     // A link in a page can make a browser get something, but not without a token.
     let may_change = post || !tokens.is_empty();
-    answer(service, statements, database, format, may_change).await
+    answer(Asking::new(service, database, may_change, grant), statements, format).await
 }
 
 async fn form(service: &Service, headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Refusal> {
@@ -107,13 +102,15 @@ pub(super) fn format(headers: &HeaderMap, params: &Params) -> Result<Format, Ref
 }
 
 /// Runs statements one after the other; their answers leave as they are made.
+///
+/// What the client's token does not let it ask is refused before anything is done.
 pub(super) async fn answer(
-    service: Arc<Service>,
+    asking: Asking,
     statements: Vec<Statement>,
-    database: Option<String>,
     format: Format,
-    may_change: bool,
 ) -> Result<Response, Refusal> {
+    asking.check(&statements)?;
+    let service = Arc::clone(&asking.service);
     let turn = Arc::clone(&service.queries).acquire_owned();
     let turn = match tokio::time::timeout(TURN, turn).await {
         Ok(Ok(turn)) => turn,
@@ -121,8 +118,6 @@ pub(super) async fn answer(
     };
     Stats::add(&service.stats.queries, statements.len());
     let began = Instant::now();
-    let now = (service.wall)();
-    let asking = Asking { service: Arc::clone(&service), database, now, may_change };
     // A stream of Arrow begins with its schema: what cannot be answered is said before.
     let tables = if format == Format::Arrow {
         let [statement] = &statements[..] else {
@@ -154,14 +149,37 @@ pub(super) async fn answer(
 }
 
 /// What the statements of a request have in common, for a task of its own.
-struct Asking {
+pub(super) struct Asking {
     service: Arc<Service>,
     database: Option<String>,
     now: i64,
     may_change: bool,
+    grant: Grant,
 }
 
 impl Asking {
+    /// By a client with this `grant`; `database` is meant where a statement names none.
+    pub(super) fn new(
+        service: Arc<Service>,
+        database: Option<String>,
+        may_change: bool,
+        grant: Grant,
+    ) -> Self {
+        let now = (service.wall)();
+        Self { service, database, now, may_change, grant }
+    }
+
+    /// Whether all of it may be asked, as far as can be told without running it.
+    fn check(&self, statements: &[Statement]) -> Result<(), Refusal> {
+        for statement in statements {
+            match statement {
+                Statement::Select(_) | Statement::Show(_) => self.grant.read()?,
+                _ => self.grant.change()?,
+            }
+        }
+        Ok(self.database.iter().try_for_each(|name| self.grant.database(name))?)
+    }
+
     fn asked(&self) -> Asked<'_> {
         Asked {
             store: &*self.service.store,
@@ -169,6 +187,7 @@ impl Asking {
             now: self.now,
             values_max: self.service.settings.answer_values_max,
             may_change: self.may_change,
+            grant: &self.grant,
         }
     }
 }

@@ -8,7 +8,7 @@ use axum::response::Response;
 use engine::series::Error;
 use serde_json::json;
 
-use super::access::Stranger;
+use super::access::{Forbidden, Stranger};
 use super::body::Trouble;
 
 /// Which version of InfluxDB a client thinks it talks to.
@@ -87,10 +87,10 @@ fn code(status: StatusCode) -> &'static str {
         StatusCode::FORBIDDEN => "forbidden",
         StatusCode::NOT_FOUND => "not found",
         StatusCode::METHOD_NOT_ALLOWED => "method not allowed",
-        StatusCode::REQUEST_TIMEOUT => "invalid",
+        StatusCode::REQUEST_TIMEOUT | StatusCode::MISDIRECTED_REQUEST => "invalid",
         StatusCode::PAYLOAD_TOO_LARGE => "request too large",
         StatusCode::UNPROCESSABLE_ENTITY => "unprocessable entity",
-        StatusCode::SERVICE_UNAVAILABLE => "unavailable",
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE => "unavailable",
         _ => "internal error",
     }
 }
@@ -121,6 +121,12 @@ impl From<Stranger> for Refusal {
                 "requests from web pages are refused where no token is asked for",
             ),
         }
+    }
+}
+
+impl From<Forbidden> for Refusal {
+    fn from(forbidden: Forbidden) -> Self {
+        Self::new(StatusCode::FORBIDDEN, forbidden.to_string())
     }
 }
 

@@ -4,9 +4,10 @@
 //! A client costs memory while it is connected, so each has to go on: its header, then every piece of
 //! its body, has to arrive in time, and so does its taking of the answer.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,24 +15,32 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::{Request, StatusCode};
+use axum::response::Response;
 use axum::serve::{Listener, ListenerExt};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admission::{Admission, Admitted, Guest, Limits};
 use crate::resp::Tls;
 
 /// What connections may take of a door.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Terms {
-    /// Connections at once. More: more memory and file descriptors. Default 1000.
+    /// Connections at once. Where there are as many, one that never asked for anything is closed for a new
+    /// one. More: more memory and file descriptors. Default 1000.
     pub connections_max: usize,
+    /// Connections at once from one address; of IPv6 from one network of 64 bits. Default: half of
+    /// [`connections_max`](Self::connections_max), from loopback all.
+    pub per_address_max: Option<usize>,
     /// How long a client may take for its TLS handshake, for each header, and for each piece of a body;
     /// a connection that asks for nothing is closed after it, too. Default 60 s.
     pub read_timeout: Duration,
@@ -45,6 +54,7 @@ impl Default for Terms {
     fn default() -> Self {
         Self {
             connections_max: 1000,
+            per_address_max: None,
             read_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(60),
             stop_grace: Duration::from_secs(5),
@@ -61,6 +71,26 @@ pub struct Connections {
     pub accepted: AtomicU64,
     /// Turned away: there were as many as may be.
     pub rejected: AtomicU64,
+    /// Closed for others before they asked for anything.
+    pub shed: AtomicU64,
+}
+
+/// Where a connection comes from.
+pub trait Origin: fmt::Debug + Send {
+    /// The address of the machine; none where it is this one without doubt.
+    fn address(&self) -> Option<IpAddr>;
+}
+
+impl Origin for SocketAddr {
+    fn address(&self) -> Option<IpAddr> {
+        Some(self.ip())
+    }
+}
+
+impl Origin for tokio::net::unix::SocketAddr {
+    fn address(&self) -> Option<IpAddr> {
+        None
+    }
 }
 
 /// The longest header of a request, in bytes, and what is read ahead of a body.
@@ -86,32 +116,38 @@ pub async fn run<L>(
     stop: impl Future<Output = ()>,
 ) where
     L: Listener,
-    L::Addr: fmt::Debug,
+    L::Addr: Origin,
 {
-    let room = Arc::new(Semaphore::new(terms.connections_max));
+    let Terms { connections_max, per_address_max, .. } = terms;
+    let admission = Admission::new(Limits { connections_max, per_address_max });
     let connections = TaskTracker::new();
     let (stopping, cut) = (CancellationToken::new(), CancellationToken::new());
     let accept = async {
         loop {
             let (stream, from) = listener.accept().await;
+            let cut = cut.child_token();
             // Whoever comes on top is turned away without a word: that costs nothing.
-            let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
+            let Some(Admitted { guest, shed }) = admission.admit(from.address(), cut.clone())
+            else {
                 counts.rejected.fetch_add(1, Relaxed);
                 continue;
             };
+            counts.shed.fetch_add(u64::from(shed), Relaxed);
             counts.accepted.fetch_add(1, Relaxed);
             counts.open.fetch_add(1, Relaxed);
             let counts = Arc::clone(&counts);
             let (router, tls) = (router.clone(), tls.clone());
-            let (stopping, cut) = (stopping.clone(), cut.clone());
+            let stopping = stopping.clone();
             connections.spawn(async move {
+                let inner = TowerToHyperService::new(router);
+                let service = Known { inner, guest: Arc::new(guest) };
                 let served = async {
                     let Some(tls) = tls else {
-                        return serve(stream, router, terms, &stopping).await;
+                        return serve(stream, service, terms, &stopping).await;
                     };
                     let handshake = tls.acceptor().accept(stream);
                     let stream = tokio::time::timeout(terms.read_timeout, handshake).await??;
-                    serve(stream, router, terms, &stopping).await
+                    serve(stream, service, terms, &stopping).await
                 };
                 tokio::select! {
                     () = cut.cancelled() => {}
@@ -120,7 +156,6 @@ pub async fn run<L>(
                     }
                 }
                 counts.open.fetch_sub(1, Relaxed);
-                drop(permit);
             });
         }
     };
@@ -141,7 +176,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 async fn serve<S>(
     stream: S,
-    router: Router,
+    service: Known,
     terms: Terms,
     stopping: &CancellationToken,
 ) -> Result<(), Failure>
@@ -153,13 +188,41 @@ where
     http.timer(TokioTimer::new())
         .header_read_timeout(terms.read_timeout)
         .max_buf_size(HEADER_BYTES_MAX);
-    let connection = http.serve_connection(stream, TowerToHyperService::new(router));
+    let connection = http.serve_connection(stream, service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         served = connection.as_mut() => return Ok(served?),
         () = stopping.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     Ok(connection.await?)
+}
+
+/// What a connection asks, which is no stranger while it is answered, nor after it unless it was refused for want
+/// of a name.
+struct Known {
+    inner: TowerToHyperService<Router>,
+    guest: Arc<Guest>,
+}
+
+impl Service<Request<Incoming>> for Known {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        self.guest.is_known();
+        let guest = Arc::clone(&self.guest);
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answer.await?;
+            let refused =
+                [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::MISDIRECTED_REQUEST];
+            if refused.contains(&answer.status()) {
+                guest.is_stranger();
+            }
+            Ok(answer)
+        })
+    }
 }
 
 /// A stream whose other end has to take what is written.

@@ -5,15 +5,18 @@ use std::sync::Arc;
 use engine::series::Series;
 use tokio::sync::Semaphore;
 
+use super::access::Token;
+use super::hosts::Hosts;
 use super::server::Terms;
 use super::stats::Stats;
-use crate::resp::Secret;
 
 /// Limits and terms of the door. Plain data; [`Settings::default`] holds every default.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
     /// What clients must show one of to be served. Default: none, for loopback only.
-    pub tokens: Vec<Secret>,
+    pub tokens: Vec<Token>,
+    /// The names the door answers to. Default: those of loopback.
+    pub hosts: Hosts,
     /// Whether a write makes the database it names. Default true; false: they are made by `CREATE
     /// DATABASE` alone, and a misspelt name is an error.
     pub create: bool,
@@ -38,6 +41,7 @@ impl Default for Settings {
         const MIB: usize = 1024 * 1024;
         Self {
             tokens: Vec::new(),
+            hosts: Hosts::default(),
             create: true,
             body_bytes_max: 25 * MIB,
             line_bytes_max: MIB,

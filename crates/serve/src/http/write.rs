@@ -116,12 +116,14 @@ async fn write(
     let (head, body) = request.into_parts();
     let params = Params::of(head.uri.query(), b"");
     let settings = &service.settings;
-    access::check(&settings.tokens, &head.headers, &params)?;
+    let grant = access::check(&settings.tokens, &head.headers, &params)?;
+    grant.write()?;
     let Some(name) = params.get(database) else {
         return Err(Refusal::bad(format!("{database} is required: the name of a database")));
     };
     // Version 2 calls a database and its retention policy a bucket.
     let name = if database == "bucket" { name.split('/').next().unwrap_or(name) } else { name };
+    grant.database(name)?;
     let precision = match params.get("precision") {
         None => usual,
         Some(text) => Precision::named(text).ok_or_else(|| {
@@ -236,6 +238,10 @@ impl Rows {
             let batch = std::mem::replace(&mut self.batch, Batch::new(""));
             written = service.store.write(batch, session).await.map_err(|error| match error {
                 Error::NotFound(why) => Refusal::new(StatusCode::NOT_FOUND, why),
+                full @ Error::OutOfSpace(_) => Refusal::new(
+                    StatusCode::INSUFFICIENT_STORAGE,
+                    format!("{full}; nothing of the batch was stored"),
+                ),
                 other => other.into(),
             })?;
         }

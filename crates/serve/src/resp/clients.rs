@@ -13,6 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::command;
 use super::reply::Protocol;
+use super::service::DEFAULT_USER;
+use crate::admission::Guest;
 
 /// The open connections, by number.
 #[derive(Debug, Default)]
@@ -55,13 +57,17 @@ pub(super) struct Peer {
     /// The position of its last command in the table, plus one.
     command: AtomicUsize,
     told: Mutex<Told>,
+    /// Its place among the connections of its server.
+    guest: Option<Guest>,
     /// Ends the connection: nothing more is read or written.
     pub(super) cut: CancellationToken,
 }
 
 /// What a client says of itself.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Told {
+    /// Who it is.
+    pub(super) user: Bytes,
     /// Its name; empty for none.
     pub(super) name: Bytes,
     /// The library it uses, and the library's version.
@@ -71,11 +77,24 @@ pub(super) struct Told {
     pub(super) protocol: Protocol,
 }
 
+impl Default for Told {
+    fn default() -> Self {
+        Self {
+            user: Bytes::from_static(DEFAULT_USER),
+            name: Bytes::new(),
+            library: Bytes::new(),
+            library_version: Bytes::new(),
+            protocol: Protocol::default(),
+        }
+    }
+}
+
 impl Peer {
     pub(super) fn new(
         id: u64,
         ends: Option<Ends>,
         since: Duration,
+        guest: Option<Guest>,
         cut: CancellationToken,
     ) -> Self {
         let peer = Self {
@@ -85,6 +104,7 @@ impl Peer {
             busy_ms: AtomicU64::default(),
             command: AtomicUsize::default(),
             told: Mutex::default(),
+            guest,
             cut,
         };
         peer.is_busy(since);
@@ -95,6 +115,13 @@ impl Peer {
     pub(super) fn is_busy(&self, now: Duration) {
         let ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         self.busy_ms.store(ms, Ordering::Relaxed);
+    }
+
+    /// It had a command executed, as one who may.
+    pub(super) fn is_known(&self) {
+        if self.command.load(Ordering::Relaxed) > 0 {
+            self.guest.iter().for_each(Guest::is_known);
+        }
     }
 
     /// It called the command at `index` of the table.
@@ -117,11 +144,11 @@ impl Peer {
         let ends = |end: fn(&Ends) -> SocketAddr| {
             self.ends.as_ref().map_or_else(String::new, |ends| end(ends).to_string())
         };
-        let Told { name, library, library_version, protocol } = self.told();
+        let Told { user, name, library, library_version, protocol } = self.told();
         let busy = Duration::from_millis(self.busy_ms.load(Ordering::Relaxed));
         let called = self.command.load(Ordering::Relaxed);
         format!(
-            "id={} addr={} laddr={} name={} age={} idle={} flags=N db=0 cmd={} user=default resp={} \
+            "id={} addr={} laddr={} name={} age={} idle={} flags=N db=0 cmd={} user={} resp={} \
              lib-name={} lib-ver={}",
             self.id,
             ends(|ends| ends.client),
@@ -130,6 +157,7 @@ impl Peer {
             now.saturating_sub(self.since).as_secs(),
             now.saturating_sub(busy).as_secs(),
             called.checked_sub(1).and_then(|index| command::names().nth(index)).unwrap_or("NULL"),
+            String::from_utf8_lossy(&user),
             protocol.number(),
             String::from_utf8_lossy(&library),
             String::from_utf8_lossy(&library_version),

@@ -27,7 +27,7 @@ mod wire;
 pub use reply::{Protocol, Reply};
 pub use secret::Secret;
 pub use server::Server;
-pub use service::{Service, Settings};
+pub use service::{Service, Settings, User};
 pub use session::Session;
 pub use stats::Stats;
 pub use tls::{Certificates, Tls, TlsClientFiles, TlsError, TlsFiles};

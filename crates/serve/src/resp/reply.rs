@@ -82,6 +82,20 @@ impl Reply {
         Self::Bulk(Bytes::from_static(text.as_bytes()))
     }
 
+    /// Roughly the bytes it takes to hold and to send.
+    pub(super) fn bytes(&self) -> usize {
+        const WORD: usize = 32;
+        WORD + match self {
+            Self::Bulk(bytes) => bytes.len(),
+            Self::Error(text) | Self::Text(text) => text.len(),
+            Self::Array(replies) | Self::Set(replies) => replies.iter().map(Self::bytes).sum(),
+            Self::Map(pairs) => pairs.iter().map(|(key, value)| key.bytes() + value.bytes()).sum(),
+            Self::Status(_) | Self::Integer(_) | Self::Null | Self::NullArray | Self::Double(_) => {
+                0
+            }
+        }
+    }
+
     /// Appends the bytes of this answer to `out`.
     pub fn encode(self, protocol: Protocol, out: &mut BytesMut) {
         // Both encoders reserve what the frame needs first, so there is no way left to fail.
@@ -161,13 +175,21 @@ impl From<Option<Bytes>> for Reply {
 }
 
 impl From<engine::kv::Error> for Reply {
-    /// Code words that make clients do the right thing: `TRYAGAIN` is tried again, `MISCONF` says
-    /// that the server cannot write.
+    /// Code words that make clients do the right thing: `TRYAGAIN` is tried again; `OOM` is Redis' own
+    /// for a write that there is no room for, and deletions go on.
     fn from(error: engine::kv::Error) -> Self {
         use engine::kv::Error;
         let code = match error {
             Error::Busy(_) | Error::Unavailable(_) => "TRYAGAIN",
-            Error::OutOfSpace(_) => "MISCONF",
+            Error::OutOfSpace(why) => {
+                return Self::coded(
+                    "OOM",
+                    format_args!(
+                        "command not allowed when the volumes have no room: {why}. Delete keys or add a \
+                         volume"
+                    ),
+                );
+            }
             _ => "ERR",
         };
         Self::coded(code, error)

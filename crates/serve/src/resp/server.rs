@@ -19,6 +19,7 @@ use super::connection::{Connection, drain};
 use super::expiry;
 use super::service::Service;
 use super::tls::Tls;
+use crate::admission::{Admission, Admitted, Limits};
 
 /// How long to wait when the system has no descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -38,6 +39,7 @@ pub struct Server {
     tls: Option<Arc<Tls>>,
     /// One permit for each thread that may execute requests.
     threads: Arc<Semaphore>,
+    admission: Arc<Admission>,
     connections: TaskTracker,
     stop: CancellationToken,
     cut: CancellationToken,
@@ -49,10 +51,15 @@ impl Server {
     #[must_use]
     pub fn new(service: Arc<Service>, tls: Option<Arc<Tls>>) -> Self {
         let threads = Arc::new(Semaphore::new(service.settings.threads));
+        let admission = Admission::new(Limits {
+            connections_max: usize::try_from(service.settings.clients_max).unwrap_or(usize::MAX),
+            per_address_max: service.settings.clients_per_address,
+        });
         Self {
             service,
             tls,
             threads,
+            admission,
             connections: TaskTracker::new(),
             stop: CancellationToken::new(),
             cut: CancellationToken::new(),
@@ -104,18 +111,21 @@ impl Server {
     fn admit(&self, stream: TcpStream, from: SocketAddr) {
         let stats = &self.service.stats;
         let id = stats.connections.add_one();
-        let ends = stream.local_addr().ok().map(|server| Ends { client: from, server });
         let cut = self.cut.child_token();
-        let peer = Arc::new(Peer::new(id, ends, self.service.figures.uptime(), cut));
-        let open = Open::new(Arc::clone(&self.service), Arc::clone(&peer));
-        if stats.clients.get() > self.service.settings.clients_max {
+        let Some(Admitted { guest, shed }) = self.admission.admit(Some(from.ip()), cut.clone())
+        else {
             stats.rejected.add_one();
             if self.tls.is_none() {
                 // Best effort, as in Redis: who is turned away is not waited for.
                 let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
             }
             return;
-        }
+        };
+        stats.shed.add(u64::from(shed));
+        let ends = stream.local_addr().ok().map(|server| Ends { client: from, server });
+        let now = self.service.figures.uptime();
+        let peer = Arc::new(Peer::new(id, ends, now, Some(guest), cut));
+        let open = Open::new(Arc::clone(&self.service), Arc::clone(&peer));
         let service = Arc::clone(&self.service);
         let threads = Arc::clone(&self.threads);
         let stop = self.stop.child_token();

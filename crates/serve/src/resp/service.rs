@@ -10,15 +10,33 @@ use super::cursors::Cursors;
 use super::secret::Secret;
 use super::stats::Stats;
 use super::wire::Limits;
+use crate::May;
 use crate::figures::Figures;
+
+/// A client with a name, as `AUTH name password` says it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct User {
+    /// The name.
+    pub name: String,
+    /// What shows that it is this one.
+    pub password: Secret,
+    /// What it may do.
+    pub may: May,
+}
 
 /// Limits and terms of a RESP door. Plain data; [`Settings::default`] holds every default.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
     /// What clients must know to be served. Default: none, for loopback only.
     pub password: Option<Secret>,
-    /// Connections at once. More: more memory and file descriptors. Default 1000.
+    /// Clients who may do less than who knows the password. Default: none.
+    pub users: Vec<User>,
+    /// Connections at once. Where there are as many, one that never had a command executed is closed for a
+    /// new one. More: more memory and file descriptors. Default 1000.
     pub clients_max: u64,
+    /// Connections at once from one address; of IPv6 from one network of 64 bits. Default: half of
+    /// [`clients_max`](Self::clients_max), from loopback all.
+    pub clients_per_address: Option<usize>,
     /// The longest key or value, in bytes; Redis' `proto-max-bulk-len`. More: one client can make the
     /// store and the log handle a larger piece at once. Default 64 MiB (Redis: 512 MiB).
     pub bulk_bytes_max: usize,
@@ -50,7 +68,9 @@ impl Default for Settings {
         const MIB: usize = 1024 * 1024;
         Self {
             password: None,
+            users: Vec::new(),
             clients_max: 1000,
+            clients_per_address: None,
             bulk_bytes_max: 64 * MIB,
             request_bytes_max: 128 * MIB,
             clients_bytes_max: 256 * MIB as u64,
@@ -63,6 +83,9 @@ impl Default for Settings {
         }
     }
 }
+
+/// The user that a password without a name is of.
+pub(super) const DEFAULT_USER: &[u8] = b"default";
 
 /// The most arguments of a request, as in Redis before 7: bounds what bookkeeping a request costs.
 const ARGS_MAX: usize = 1024 * 1024;
@@ -94,6 +117,17 @@ impl Service {
             cursors: Cursors::default(),
             clients: Clients::default(),
         }
+    }
+
+    /// What a client who says so of itself may do; `None` if that is not right.
+    pub(super) fn known(&self, name: &[u8], password: &[u8]) -> Option<May> {
+        let Settings { password: all, users, .. } = &self.settings;
+        let owner = name == DEFAULT_USER && all.as_ref().is_none_or(|all| all.is(password));
+        // Every password is compared, whoever the client says it is.
+        users.iter().fold(owner.then_some(May::All), |known, user| {
+            let right = user.password.is(password) & (user.name.as_bytes() == name);
+            known.or(right.then_some(user.may))
+        })
     }
 
     /// What a client may send.

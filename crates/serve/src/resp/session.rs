@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use engine::keyspace::{Touches, Watched};
+use engine::keyspace::{self, FETCHED_BYTES_MAX, Touches, Watched};
 use engine::kv;
 use tokio_util::sync::CancellationToken;
 
@@ -14,6 +14,7 @@ use super::command::{self, Call, Control, Data, Failure, Found, Pending, Queue, 
 use super::reply::{Protocol, Reply};
 use super::service::Service;
 use super::wire::Request;
+use crate::May;
 
 /// How many neighbouring commands on keys become one transaction: they then share one log record.
 const COMMANDS_AT_ONCE: usize = 128;
@@ -21,6 +22,8 @@ const COMMANDS_AT_ONCE: usize = 128;
 const KEYS_AT_ONCE: usize = 128;
 /// How many bytes they may have together.
 const BYTES_AT_ONCE: usize = 1 << 20;
+/// How many bytes of replies end their transaction: the commands behind wait until these have left.
+const REPLY_BYTES_AT_ONCE: usize = FETCHED_BYTES_MAX;
 
 /// What a connection is to the commands.
 pub(super) struct Client {
@@ -30,10 +33,20 @@ pub(super) struct Client {
     pub(super) protocol: Protocol,
     /// Whether it has said who it is, or need not.
     pub(super) authenticated: bool,
+    /// What it may do, once it has.
+    pub(super) may: May,
     /// Whether it asked to be closed.
     pub(super) closing: bool,
     /// What it keeps for `EXEC`.
     pub(super) pending: Pending,
+}
+
+impl Client {
+    /// It showed that it is `user`.
+    pub(super) fn is_known(&mut self, user: &[u8], may: May) {
+        (self.authenticated, self.may) = (true, may);
+        self.peer.tell(|told| told.user = Bytes::copy_from_slice(user));
+    }
 }
 
 /// The state of one connection between its requests.
@@ -48,6 +61,8 @@ struct Neighbours {
     commands: Vec<(Request, Found)>,
     touches: Touches,
     bytes: usize,
+    /// Whether the one command of it needs the keyspace for itself.
+    has_everything: bool,
 }
 
 impl Session {
@@ -55,7 +70,7 @@ impl Session {
     #[must_use]
     pub fn new(id: u64, service: &Service) -> Self {
         let now = service.figures.uptime();
-        Self::of(Arc::new(Peer::new(id, None, now, CancellationToken::new())), service)
+        Self::of(Arc::new(Peer::new(id, None, now, None, CancellationToken::new())), service)
     }
 
     /// A connection that was just accepted.
@@ -64,6 +79,7 @@ impl Session {
             peer,
             protocol: Protocol::Resp2,
             authenticated: service.settings.password.is_none(),
+            may: May::All,
             closing: false,
             pending: Pending::default(),
         };
@@ -84,7 +100,8 @@ impl Session {
 
     /// Executes requests from the front of `requests` in their order and appends the replies to
     /// `out`, until none is left, the connection is closing, or `out` holds `out_bytes_max`; a single
-    /// run of neighbours may go beyond that. Blocks the thread as the store does.
+    /// run of neighbours may go beyond that, by [`REPLY_BYTES_AT_ONCE`] and the replies to one command. Blocks the
+    /// thread as the store does.
     ///
     /// On return every reply in `out` stands for a command that is done, with the durability the
     /// store promises.
@@ -100,9 +117,16 @@ impl Session {
             && !self.client.closing
             && let Some(request) = requests.pop_front()
         {
-            self.one(service, request, out);
+            // What comes behind neighbours that are not executed yet comes again after them.
+            if let Some(request) = self.one(service, request, out) {
+                requests.push_front(request);
+                self.finish_run(service, requests, out);
+            }
         }
-        self.finish_run(service, out);
+        self.finish_run(service, requests, out);
+        if self.client.authenticated {
+            self.client.peer.is_known();
+        }
     }
 
     /// Answers bytes that were no request. The connection is closing from then on.
@@ -111,17 +135,39 @@ impl Session {
         self.answer(service, Reply::error(error), out);
     }
 
-    fn one(&mut self, service: &Service, request: Request, out: &mut BytesMut) {
-        if is_http(&request) {
-            self.client.closing = true;
-            return;
-        }
+    /// Executes a request, or puts it off with its neighbours. Gives it back where those have to be executed
+    /// first.
+    fn one(&mut self, service: &Service, request: Request, out: &mut BytesMut) -> Option<Request> {
         let found = match command::find(&request) {
             Ok(found) if !self.client.authenticated && !found.command.needs_no_auth() => {
                 Err(Reply::coded("NOAUTH", "Authentication required."))
             }
+            Ok(found) if !found.command.is_for(self.client.may, &request) => {
+                let user = self.client.peer.told().user;
+                Err(Reply::coded(
+                    "NOPERM",
+                    format_args!(
+                        "User {} has no permissions to run the '{}' command",
+                        String::from_utf8_lossy(&user),
+                        found.command.name
+                    ),
+                ))
+            }
             found => found,
         };
+        if let Ok(found) = found
+            && let Run::Data(..) | Run::Everything(_) = found.command.run()
+            && self.client.pending.queue.is_none()
+        {
+            return self.join(request, found);
+        }
+        if !self.run.commands.is_empty() {
+            return Some(request);
+        }
+        if is_http(&request) {
+            self.client.closing = true;
+            return None;
+        }
         if let Ok(found) = &found {
             self.client.peer.called(found.index);
         }
@@ -136,62 +182,102 @@ impl Session {
                 (Run::Control(control), queue)
                     if control != Control::Unwatch || queue.is_none() =>
                 {
-                    self.finish_run(service, out);
                     service.stats.called(found.index);
                     self.control(service, control, &request)
                 }
                 (_, Some(queue)) if !found.command.is_done_at_once() => {
                     queue.keep(request, found, service.settings.request_bytes_max)
                 }
-                (Run::Data(..), _) => return self.join(service, request, found, out),
-                (Run::Everything(_), _) => {
-                    self.finish_run(service, out);
-                    self.join(service, request, found, out);
-                    return self.finish_run(service, out);
-                }
-                (Run::Call(_) | Run::Subcommands(_) | Run::Control(_), _) => {
-                    self.finish_run(service, out);
+                _ => {
                     service.stats.called(found.index);
                     let client = &mut self.client;
                     command::call(found.command, &mut Call { words: &request, client, service })
                 }
             },
         };
-        self.finish_run(service, out);
         self.answer(service, reply, out);
+        None
     }
 
-    /// Puts a command off until its neighbours are known.
-    fn join(&mut self, service: &Service, request: Request, found: Found, out: &mut BytesMut) {
+    /// Puts a command off until its neighbours are known. Gives it back if they are enough without it.
+    fn join(&mut self, request: Request, found: Found) -> Option<Request> {
+        let run = &mut self.run;
         let bytes = request.iter().map(Bytes::len).sum::<usize>();
-        let keys = self.run.touches.len() + found.command.keys_of(&request);
-        if self.run.commands.len() == COMMANDS_AT_ONCE
+        let keys = run.touches.len() + found.command.keys_of(&request);
+        // Who has the keyspace for itself has it no longer than it must.
+        let alone = matches!(found.command.run(), Run::Everything(_)) || run.has_everything;
+        let full = run.commands.len() == COMMANDS_AT_ONCE
             || keys > KEYS_AT_ONCE
-            || self.run.bytes + bytes > BYTES_AT_ONCE
-        {
-            self.finish_run(service, out);
+            || run.bytes + bytes > BYTES_AT_ONCE;
+        if !run.commands.is_empty() && (full || alone) {
+            return Some(request);
         }
-        found.command.touch(&request, &mut self.run.touches);
-        self.run.bytes += bytes;
-        self.run.commands.push((request, found));
+        self.client.peer.called(found.index);
+        found.command.touch(&request, &mut run.touches);
+        run.touches.end_part();
+        run.bytes += bytes;
+        run.has_everything = alone;
+        run.commands.push((request, found));
+        None
     }
 
-    /// Executes the commands that were put off, and answers each.
-    fn finish_run(&mut self, service: &Service, out: &mut BytesMut) {
+    /// Executes the commands that were put off, and answers each. Those that are not executed because the
+    /// replies before them are long enough go back to the front of `requests`.
+    fn finish_run(
+        &mut self,
+        service: &Service,
+        requests: &mut VecDeque<Request>,
+        out: &mut BytesMut,
+    ) {
         if self.run.commands.is_empty() {
             return;
         }
-        let Neighbours { commands, touches, .. } = mem::take(&mut self.run);
-        match self.perform(service, &commands, &touches, &[]) {
+        let Neighbours { mut commands, touches, .. } = mem::take(&mut self.run);
+        let done = match self.perform(service, &commands, &touches, &[]) {
             Ok(replies) => {
                 let replies = replies.expect("nothing was watched");
+                let done = replies.len();
                 replies.into_iter().for_each(|reply| self.answer(service, reply, out));
+                done
             }
-            // All or none: if the transaction fails, none of its commands was done.
-            Err(error) => {
+            // All or none: if the transaction fails, none of its commands was done, and each is tried alone.
+            // Only those fail that need what is broken.
+            Err(Undone { again: true, .. }) if commands.len() > 1 => {
+                self.each_alone(service, &commands, out)
+            }
+            Err(Undone { error, .. }) => {
                 commands.iter().for_each(|_| self.answer(service, error.clone().into(), out));
+                commands.len()
             }
+        };
+        commands.iter().take(done).for_each(|(_, found)| service.stats.called(found.index));
+        commands.drain(..done);
+        for (request, _) in commands.into_iter().rev() {
+            requests.push_front(request);
         }
+    }
+
+    /// Does commands in a transaction each, until the replies are long enough. Gives how many were done.
+    fn each_alone(
+        &mut self,
+        service: &Service,
+        commands: &[(Request, Found)],
+        out: &mut BytesMut,
+    ) -> usize {
+        let before = out.len();
+        for (n, command) in commands.iter().enumerate() {
+            if out.len() - before >= REPLY_BYTES_AT_ONCE {
+                return n;
+            }
+            let mut touches = Touches::default();
+            command.1.command.touch(&command.0, &mut touches);
+            let reply = match self.perform(service, std::slice::from_ref(command), &touches, &[]) {
+                Ok(replies) => replies.into_iter().flatten().next().expect("a reply to each"),
+                Err(Undone { error, .. }) => error.into(),
+            };
+            self.answer(service, reply, out);
+        }
+        commands.len()
     }
 
     fn control(&mut self, service: &Service, control: Control, request: &[Bytes]) -> Reply {
@@ -239,31 +325,41 @@ impl Session {
             found.command.touch(request, &mut touches);
         }
         watched.iter().for_each(|watched| touches.add_watched(watched));
+        queue.kept.iter().for_each(|(_, found)| service.stats.called(found.index));
         match self.perform(service, &queue.kept, &touches, &watched) {
             Ok(Some(replies)) => Reply::Array(replies),
             Ok(None) => Reply::NullArray,
-            Err(error) => error.into(),
+            Err(Undone { error: error @ kv::Error::OutOfSpace(_), .. }) => {
+                let Reply::Error(why) = Reply::from(error) else {
+                    unreachable!("an error is answered with one")
+                };
+                Reply::coded("EXECABORT", format_args!("Transaction discarded because of: {why}"))
+            }
+            Err(Undone { error, .. }) => error.into(),
         }
     }
 
     /// Does commands in one transaction that touches their keys, and what is watched. `None` if something
-    /// watched has changed: then nothing is done.
+    /// watched has changed: then nothing is done. Where `touches` has parts, one for each command, the
+    /// commands behind those whose replies have [`REPLY_BYTES_AT_ONCE`] are not done: there are fewer replies.
     fn perform(
         &mut self,
         service: &Service,
         commands: &[(Request, Found)],
         touches: &Touches,
         watched: &[Watched],
-    ) -> Result<Option<Vec<Reply>>, kv::Error> {
-        let mut transaction = service.keyspace.begin(touches).map_err(store_error)?;
+    ) -> Result<Option<Vec<Reply>>, Undone> {
+        let mut transaction = service.keyspace.begin(touches).map_err(Undone::before)?;
         for watched in watched {
-            if !transaction.is_unchanged(watched).map_err(store_error)? {
+            if !transaction.is_unchanged(watched).map_err(Undone::before)? {
                 return Ok(None);
             }
         }
-        let mut replies = Vec::with_capacity(commands.len());
-        for (words, found) in commands {
-            service.stats.called(found.index);
+        let in_parts = touches.has_parts();
+        let fetched = if in_parts { transaction.parts_fetched() } else { commands.len() };
+        let mut replies = Vec::with_capacity(fetched);
+        let mut bytes = 0;
+        for (words, found) in &commands[..fetched] {
             let outcome = match found.command.run() {
                 Run::Data(_, run) | Run::Everything(run) => {
                     let (protocol, transaction) = (self.client.protocol, &mut transaction);
@@ -276,12 +372,17 @@ impl Session {
                     Ok(command::call(found.command, &mut Call { words, client, service }))
                 }
             };
-            replies.push(match outcome {
+            let reply = match outcome {
                 Ok(reply) | Err(Failure::Refused(reply)) => reply,
-                Err(Failure::Failed(error)) => return Err(error),
-            });
+                Err(Failure::Failed(error)) => return Err(Undone::before(error.into())),
+            };
+            bytes += if in_parts { reply.bytes() } else { 0 };
+            replies.push(reply);
+            if bytes >= REPLY_BYTES_AT_ONCE {
+                break;
+            }
         }
-        transaction.commit().map_err(store_error)?;
+        transaction.commit().map_err(Undone::at_commit)?;
         Ok(Some(replies))
     }
 
@@ -293,9 +394,33 @@ impl Session {
     }
 }
 
-fn store_error(error: engine::keyspace::Error) -> kv::Error {
+/// Why a transaction was not done.
+struct Undone {
+    error: kv::Error,
+    /// Whether its commands may be done one by one instead: nothing of it can have been applied, and some of
+    /// them may not need what failed.
+    again: bool,
+}
+
+impl Undone {
+    /// It failed before anything was applied.
+    fn before(error: keyspace::Error) -> Self {
+        let error = store_error(error);
+        let again = !matches!(error, kv::Error::Busy(_) | kv::Error::Closed(_));
+        Self { error, again }
+    }
+
+    /// It failed when it was applied: without room nothing was, and otherwise nobody knows.
+    fn at_commit(error: keyspace::Error) -> Self {
+        let error = store_error(error);
+        let again = matches!(error, kv::Error::OutOfSpace(_));
+        Self { error, again }
+    }
+}
+
+fn store_error(error: keyspace::Error) -> kv::Error {
     match error {
-        engine::keyspace::Error::Store(error) => error,
+        keyspace::Error::Store(error) => error,
         other => kv::Error::Other(other.to_string()),
     }
 }

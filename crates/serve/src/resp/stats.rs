@@ -42,6 +42,8 @@ pub struct Stats {
     pub connections: Counter,
     /// Connections turned away because there were too many.
     pub rejected: Counter,
+    /// Connections closed for others before they had a command executed.
+    pub shed: Counter,
     /// Bytes read from clients.
     pub bytes_in: Counter,
     /// Bytes written to clients.
@@ -109,6 +111,7 @@ impl Default for Stats {
             clients: Counter::default(),
             connections: Counter::default(),
             rejected: Counter::default(),
+            shed: Counter::default(),
             bytes_in: Counter::default(),
             bytes_out: Counter::default(),
             buffered: Counter::default(),

@@ -1,6 +1,8 @@
 //! The door for series, asked in plain HTTP over TCP.
 
+mod access;
 mod clocks;
+mod crowd;
 mod door;
 mod entry_influxql;
 mod entry_line;

@@ -6,8 +6,7 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
-use serve::http::{Settings, server::Terms};
-use serve::resp::Secret;
+use serve::http::{Settings, Token, server::Terms};
 
 use crate::door::{Door, NOW, read};
 
@@ -167,7 +166,7 @@ fn who_sends_nothing_more_is_told_so() {
 
 #[test]
 fn only_who_shows_a_token_is_let_in() {
-    let tokens = vec![Secret::new("one"), Secret::new("two")];
+    let tokens = vec![Token::full("one"), Token::full("two")];
     let door = Door::new(Settings { tokens, ..Settings::default() });
     let write = |headers: &str| door.send("POST /write?db=db", headers, b"m v=1 1").status;
     assert_eq!(write(""), 401);

@@ -1,5 +1,6 @@
 //! The RESP door over loopback, with clients that behave and clients that do not.
 
+mod crowd;
 mod door;
 mod tls;
 

@@ -160,7 +160,11 @@ fn handshakes_count_as_connections() {
     let authority = Authority::new("line");
     let settings = Settings { clients_max: 1, ..Settings::default() };
     let (door, _) = door(&authority.server(), settings);
-    let _silent = door.connect();
+    let mut silent = door.connect();
+    let mut known = connect(&door, &authority, None);
+    assert_eq!(known.ask("exists k"), ":0");
+    assert_eq!(silent.line(), "", "it gave way");
+    assert_eq!(door.service.stats.shed.get(), 1);
     let mut refused = door.connect();
     assert_eq!(refused.line(), "", "no plain answer on a port that speaks TLS");
     assert_eq!(door.service.stats.rejected.get(), 1);

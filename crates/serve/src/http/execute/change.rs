@@ -18,6 +18,7 @@ pub(super) async fn change(
     let store = asked.store;
     match statement {
         Statement::CreateDatabase { name, keep } => {
+            asked.grant.database(name)?;
             // One that is there keeps its points for as long as it does, if nothing is said.
             let is_there = store.databases().iter().any(|database| database.name == *name);
             if !is_there || keep.is_some() {
@@ -25,6 +26,7 @@ pub(super) async fn change(
             }
         }
         Statement::Keep { database, keep } => {
+            asked.grant.database(database)?;
             if !store.databases().iter().any(|known| known.name == *database) {
                 let told = format!("database not found: {database}");
                 return Err(Refusal::new(StatusCode::NOT_FOUND, told));
@@ -32,6 +34,7 @@ pub(super) async fn change(
             store.create_database(kept(database, *keep)).await?;
         }
         Statement::DropDatabase(name) => {
+            asked.grant.database(name)?;
             store.drop_database(name).await?;
         }
         Statement::DropMeasurement(name) => {

@@ -13,6 +13,7 @@ mod walk;
 
 use engine::series::Series;
 
+use super::access::Grant;
 use super::influxql::Statement;
 use super::refusal::Refusal;
 use super::table::Table;
@@ -28,13 +29,17 @@ pub(super) struct Asked<'a> {
     pub(super) values_max: usize,
     /// Whether what is stored may change.
     pub(super) may_change: bool,
+    /// What the client may do.
+    pub(super) grant: &'a Grant,
 }
 
 impl Asked<'_> {
     /// The database that is meant.
     fn database(&self, named: Option<&String>) -> Result<String, Refusal> {
         let name = named.map(String::as_str).or(self.database);
-        name.map(str::to_owned).ok_or_else(|| Refusal::bad("database name required"))
+        let name = name.ok_or_else(|| Refusal::bad("database name required"))?;
+        self.grant.database(name)?;
+        Ok(name.to_owned())
     }
 
     fn check_values(&self, values: usize) -> Result<(), Refusal> {

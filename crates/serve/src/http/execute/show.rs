@@ -77,7 +77,9 @@ pub(super) fn show(asked: &Asked<'_>, show: &Show) -> Result<Vec<Table>, Refusal
 
 fn databases(asked: &Asked<'_>) -> Table {
     let mut table = Table::new("databases", &["name"]);
-    let databases = asked.store.databases();
+    let databases = asked.store.databases().into_iter();
+    let databases: Vec<_> =
+        databases.filter(|database| asked.grant.reaches(&database.name)).collect();
     table.cells = databases.iter().map(|database| Cell::text(&database.name)).collect();
     table
 }

@@ -2,8 +2,9 @@
 
 use super::client::{CLIENT, check_name, own};
 use super::{Call, Command, NO_KEYS, Pending, Run, integer, shown};
+use crate::May;
 use crate::resp::reply::{Protocol, Reply};
-use crate::resp::service::Service;
+use crate::resp::service::DEFAULT_USER;
 
 /// The commands of this file.
 pub(super) static ROWS: &[Command] = &[
@@ -66,8 +67,6 @@ pub(super) static ROWS: &[Command] = &[
 pub(in crate::resp) const REDIS_VERSION: &str = "7.0.15";
 
 const WRONG_PASS: &str = "invalid username-password pair or user is disabled.";
-/// The only user there is.
-const USER: &[u8] = b"default";
 
 /// `PING [message]`.
 fn ping(call: &mut Call<'_>) -> Reply {
@@ -101,7 +100,7 @@ fn select(call: &mut Call<'_>) -> Reply {
 /// `AUTH [user] password`.
 fn auth(call: &mut Call<'_>) -> Reply {
     let (user, password) = match call.words {
-        [_, password] if call.service.settings.password.is_some() => (USER, password),
+        [_, password] if call.service.settings.password.is_some() => (DEFAULT_USER, password),
         [_, _] => {
             return Reply::error(
                 "AUTH <password> called without any password configured for the default user. \
@@ -111,21 +110,17 @@ fn auth(call: &mut Call<'_>) -> Reply {
         [_, user, password] => (&user[..], password),
         _ => return Reply::error("syntax error"),
     };
-    if !is_known(call.service, user, password) {
+    let Some(may) = call.service.known(user, password) else {
         return Reply::coded("WRONGPASS", WRONG_PASS);
-    }
-    call.client.authenticated = true;
+    };
+    call.client.is_known(user, may);
     Reply::OK
-}
-
-fn is_known(service: &Service, user: &[u8], password: &[u8]) -> bool {
-    user == USER && service.settings.password.as_ref().is_none_or(|secret| secret.is(password))
 }
 
 /// `HELLO [version [AUTH user password] [SETNAME name]]`: all of it or nothing.
 fn hello(call: &mut Call<'_>) -> Reply {
     let client = &mut *call.client;
-    let (mut protocol, mut authenticated) = (client.protocol, client.authenticated);
+    let (mut protocol, mut known) = (client.protocol, None);
     let mut name = None;
     let mut words = &call.words[1..];
     if let [version, rest @ ..] = words {
@@ -142,10 +137,10 @@ fn hello(call: &mut Call<'_>) -> Reply {
     while let [option, rest @ ..] = words {
         words = match rest {
             [user, password, rest @ ..] if option.eq_ignore_ascii_case(b"auth") => {
-                if !is_known(call.service, user, password) {
+                let Some(may) = call.service.known(user, password) else {
                     return Reply::coded("WRONGPASS", WRONG_PASS);
-                }
-                authenticated = true;
+                };
+                known = Some((user, may));
                 rest
             }
             [new, rest @ ..] if option.eq_ignore_ascii_case(b"setname") => {
@@ -161,7 +156,7 @@ fn hello(call: &mut Call<'_>) -> Reply {
             }
         };
     }
-    if !authenticated {
+    if known.is_none() && !client.authenticated {
         return Reply::coded(
             "NOAUTH",
             "HELLO must be called with the client already authenticated, otherwise the HELLO AUTH \
@@ -169,7 +164,9 @@ fn hello(call: &mut Call<'_>) -> Reply {
              protocol version at the same time",
         );
     }
-    client.authenticated = true;
+    if let Some((user, may)) = known {
+        client.is_known(user, may);
+    }
     client.protocol = protocol;
     client.peer.tell(|told| {
         told.protocol = protocol;
@@ -193,8 +190,10 @@ fn reset(call: &mut Call<'_>) -> Reply {
     client.protocol = Protocol::default();
     client.pending = Pending::default();
     client.authenticated = call.service.settings.password.is_none();
+    client.may = May::All;
     client.peer.tell(|told| {
         told.name.clear();
+        told.user = DEFAULT_USER.into();
         told.protocol = Protocol::default();
     });
     Reply::Status("RESET")

@@ -20,6 +20,7 @@ use engine::kv;
 use super::reply::{Protocol, Reply};
 use super::service::Service;
 use super::session::Client;
+use crate::May;
 pub(super) use connection::REDIS_VERSION;
 pub(super) use transactions::{Control, Pending, Queue};
 
@@ -181,6 +182,19 @@ impl Command {
     /// Whether a client may call it before it said who it is.
     pub(super) fn needs_no_auth(&self) -> bool {
         self.flags.contains(&"no_auth")
+    }
+
+    /// Whether a client who may do so much may call it with these words.
+    pub(super) fn is_for(&self, may: May, words: &[Bytes]) -> bool {
+        if self.flags.contains(&"write") {
+            return may.writes();
+        }
+        if self.flags.contains(&"readonly") {
+            return may.reads();
+        }
+        // Who may not do everything ends no other's connection.
+        let kills = self.name == "client" && words.get(1).is_some_and(|word| is(word, "kill"));
+        may == May::All || !kills
     }
 
     /// Whether it is not kept for `EXEC` after `MULTI`.

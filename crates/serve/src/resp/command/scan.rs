@@ -64,17 +64,37 @@ fn keys(data: &mut Data<'_, '_>) -> Outcome {
     }
 }
 
+/// An option that not every walk has.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Own {
+    /// `TYPE type`.
+    Kind,
+    /// A flag of this name: [`Options::names_only`].
+    NamesOnly(&'static str),
+}
+
 /// What the words of a walk say behind its cursor.
 struct Options<'w> {
     pattern: Option<&'w Bytes>,
     count: usize,
     kind: Option<&'w Bytes>,
+    /// Whether fields, or members, are shown without what they have.
+    names_only: bool,
 }
 
 impl<'w> Options<'w> {
-    fn read(mut words: &'w [Bytes], with_kind: bool) -> Result<Self, Failure> {
-        let mut read = Self { pattern: None, count: 10, kind: None };
-        while let [option, value, rest @ ..] = words {
+    /// Reads the options that all walks have, and of the others the one named.
+    fn read(mut words: &'w [Bytes], own: Own) -> Result<Self, Failure> {
+        let mut read = Self { pattern: None, count: 10, kind: None, names_only: false };
+        loop {
+            if let (Own::NamesOnly(name), [option, rest @ ..]) = (own, words)
+                && is(option, name)
+            {
+                read.names_only = true;
+                words = rest;
+                continue;
+            }
+            let [option, value, rest @ ..] = words else { break };
             words = rest;
             if is(option, "match") {
                 read.pattern = Some(value);
@@ -84,7 +104,7 @@ impl<'w> Options<'w> {
                     return Err(syntax_error().into());
                 }
                 read.count = usize::try_from(count.min(COUNT_MAX)).expect("a positive number");
-            } else if with_kind && is(option, "type") {
+            } else if own == Own::Kind && is(option, "type") {
                 read.kind = Some(value);
             } else {
                 return Err(syntax_error().into());
@@ -105,7 +125,7 @@ impl<'w> Options<'w> {
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`: every key that is there from the first call
 /// to the last is shown once.
 fn scan(data: &mut Data<'_, '_>) -> Outcome {
-    let options = Options::read(&data.words[2..], true)?;
+    let options = Options::read(&data.words[2..], Own::Kind)?;
     let from = place(data, &data.words[1])?.unwrap_or_default();
     let page = data.transaction.keys(&from, options.count)?;
     let wanted = |(key, kind): &(Bytes, Kind)| options.wants(key) && options.wants_kind(*kind);
@@ -113,31 +133,32 @@ fn scan(data: &mut Data<'_, '_>) -> Outcome {
     Ok(answer(data, page.next, keys))
 }
 
-/// `HSCAN key cursor [MATCH pattern] [COUNT count]`.
+/// `HSCAN key cursor [MATCH pattern] [COUNT count] [NOVALUES]`.
 fn hscan(data: &mut Data<'_, '_>) -> Outcome {
-    let options = Options::read(&data.words[3..], false)?;
+    let options = Options::read(&data.words[3..], Own::NamesOnly("novalues"))?;
     let after = place(data, &data.words[2])?;
     let page = data.transaction.hash_entries(&data.words[1], after.as_deref(), options.count)?;
     let last = page.last().filter(|_| page.len() == options.count);
     let next = last.map(|(field, _)| field.clone());
     let wanted = page.into_iter().filter(|(field, _)| options.wants(field));
-    let shown = wanted.flat_map(|(field, value)| [Reply::Bulk(field), Reply::Bulk(value)]);
-    let shown = shown.collect();
+    let value = |value| (!options.names_only).then_some(Reply::Bulk(value));
+    let shown = wanted.flat_map(|(field, of)| [Some(Reply::Bulk(field)), value(of)]);
+    let shown = shown.flatten().collect();
     Ok(answer(data, next, shown))
 }
 
-/// `ZSCAN key cursor [MATCH pattern] [COUNT count]`.
+/// `ZSCAN key cursor [MATCH pattern] [COUNT count] [NOSCORES]`.
 fn zscan(data: &mut Data<'_, '_>) -> Outcome {
-    let options = Options::read(&data.words[3..], false)?;
+    let options = Options::read(&data.words[3..], Own::NamesOnly("noscores"))?;
     let after = place(data, &data.words[2])?;
     let page = data.transaction.sorted_members(&data.words[1], after.as_deref(), options.count)?;
     let last = page.last().filter(|_| page.len() == options.count);
     let next = last.map(|(member, _)| member.clone());
     let wanted = page.into_iter().filter(|(member, _)| options.wants(member));
     // Scores are bytes here in RESP3 too.
-    let shown =
-        wanted.flat_map(|(member, score)| [Reply::Bulk(member), Reply::Bulk(digits(score).into())]);
-    let shown = shown.collect();
+    let score = |score| (!options.names_only).then(|| Reply::Bulk(digits(score).into()));
+    let shown = wanted.flat_map(|(member, of)| [Some(Reply::Bulk(member)), score(of)]);
+    let shown = shown.flatten().collect();
     Ok(answer(data, next, shown))
 }
 

@@ -5,8 +5,8 @@ use engine::keyspace::{Expiry, Touch};
 
 use super::keys::{Unit, deadline};
 use super::{
-    ALL, Command, Data, FIRST, Failure, Outcome, READS, READS_FAST, WRITES, WRITES_FAST, integer,
-    is, syntax_error,
+    ALL, Command, Data, FIRST, Failure, Outcome, READS, READS_FAST, REMOVES, WRITES, WRITES_FAST,
+    integer, is, syntax_error,
 };
 use crate::resp::reply::Reply;
 
@@ -32,7 +32,7 @@ pub(super) static ROWS: &[Command] = &[
         "1.0.0",
         "Get the value of a key",
     ),
-    Command::data("getdel", 2, WRITES_FAST, FIRST, Touch::Write, getdel).about(
+    Command::data("getdel", 2, REMOVES, FIRST, Touch::Write, getdel).about(
         "string",
         "6.2.0",
         "Get the value of a key and delete the key",

@@ -1,0 +1,191 @@
+//! Commands that share a transaction, and what breaks of them when it does.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::*;
+
+/// A store with bad blocks, that may be full, or fail behind its back.
+#[derive(Default)]
+struct Broken {
+    memory: Memory,
+    /// Records that cannot be read.
+    bad: parking_lot::Mutex<BTreeSet<Bytes>>,
+    /// Whether there is room only for what frees some.
+    full: AtomicBool,
+    /// Whether writes are done, and then fail.
+    unsure: AtomicBool,
+    writes: AtomicUsize,
+    /// The bytes of values that were read.
+    read: AtomicUsize,
+}
+
+impl KeyValue for Broken {
+    fn get_many(&self, keys: &[Bytes]) -> kv::Result<Vec<Option<Bytes>>> {
+        let bad = self.bad.lock();
+        if let Some(key) = keys.iter().find(|key| bad.contains(*key)) {
+            return Err(kv::Error::Corrupt(format!("{key:?}")));
+        }
+        let values = self.memory.get_many(keys)?;
+        let bytes = values.iter().flatten().map(Bytes::len).sum();
+        self.read.fetch_add(bytes, Ordering::Relaxed);
+        Ok(values)
+    }
+
+    fn apply(&self, changes: &[Change]) -> kv::Result<()> {
+        if self.full.load(Ordering::Relaxed) {
+            return Err(kv::Error::OutOfSpace("volume a".into()));
+        }
+        self.apply_freeing(changes)
+    }
+
+    fn apply_freeing(&self, changes: &[Change]) -> kv::Result<()> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.memory.apply(changes)?;
+        match self.unsure.load(Ordering::Relaxed) {
+            true => Err(kv::Error::Other("the log was not synced".into())),
+            false => Ok(()),
+        }
+    }
+
+    fn scan(&self, scan: &Scan) -> kv::Result<Vec<(Bytes, Bytes)>> {
+        self.memory.scan(scan)
+    }
+
+    fn count(&self, range: &KeyRange) -> kv::Result<Count> {
+        self.memory.count(range)
+    }
+
+    fn durability(&self) -> Durability {
+        self.memory.durability()
+    }
+}
+
+fn stage() -> (Arc<Broken>, Service) {
+    let store = Arc::new(Broken::default());
+    let keyspace = keyspace(Arc::clone(&store) as _);
+    (store, Service::new(Settings::default(), keyspace, Arc::new(Still)))
+}
+
+/// One bad block failed all 128 commands that came together with the one that read it.
+#[test]
+fn a_bad_block_fails_the_command_that_needs_it() {
+    let (store, service) = stage();
+    talk(&service, "set bad 1\n");
+    store.bad.lock().insert(Bytes::from_static(b"kbad"));
+    let talk = talk(&service, "incr n\nget bad\nset a 1\nappend bad 1\nincr n\nget a\n");
+    let failed = "-ERR corrupt: b\"kbad\"";
+    assert_eq!(talk, format!(":1 {failed} +OK {failed} :2 $1 1"));
+    assert_eq!(service.stats.commands(), 7, "each is counted once");
+}
+
+/// A write that failed may have been done: done again, it would count twice.
+#[test]
+fn what_may_have_been_written_is_not_written_again() {
+    let (store, service) = stage();
+    store.unsure.store(true, Ordering::Relaxed);
+    let before = store.writes.load(Ordering::Relaxed);
+    let failed = "-ERR the log was not synced";
+    assert_eq!(talk(&service, "incr n\nincr n\n"), format!("{failed} {failed}"));
+    assert_eq!(store.writes.load(Ordering::Relaxed) - before, 1);
+    assert_eq!(talk(&service, "get n\n"), "$1 2");
+}
+
+#[test]
+fn a_full_store_refuses_what_grows_and_does_the_rest_of_a_pipeline() {
+    let (store, service) = stage();
+    talk(&service, "mset a 1 b 2 c 3\nhset h f 1 g 2\nzadd z 1 m 2 n\n");
+    store.full.store(true, Ordering::Relaxed);
+    let talk = |commands| talk(&service, commands);
+    assert_eq!(talk("set n 1\ndel a\nget b\n"), format!("{NO_ROOM} :1 $1 2"));
+    let freeing = "hdel h f\nzrem z m\ngetdel b\nunlink c\nexpire h 0\nget c\n";
+    assert_eq!(talk(freeing), ":1 :1 $1 2 :1 :1 $-1");
+    assert_eq!(talk("expire z 100\n"), NO_ROOM);
+    assert_eq!(talk("flushall\ndbsize\nset n 1\n"), format!("+OK :0 {NO_ROOM}"));
+}
+
+/// As in Redis: one command that needs room has the whole transaction refused.
+#[test]
+fn a_full_store_refuses_a_transaction_that_grows_and_does_one_that_frees() {
+    let (store, service) = stage();
+    talk(&service, "mset a 1 b 2\n");
+    store.full.store(true, Ordering::Relaxed);
+    let aborted = NO_ROOM.replace("-OOM", "-EXECABORT Transaction discarded because of: OOM");
+    assert_eq!(
+        talk(&service, "multi\ndel a\nset n 1\nexec\nget a\n"),
+        format!("+OK +QUEUED +QUEUED {aborted} $1 1")
+    );
+    assert_eq!(
+        talk(&service, "multi\ndel a\nflushall\nexec\ndbsize\n"),
+        "+OK +QUEUED +QUEUED *2 :1 +OK :0"
+    );
+}
+
+/// 128 reads of 64 MiB that came together were 8 GiB of memory for one connection.
+#[test]
+fn long_replies_leave_before_the_next_values_are_read() {
+    const VALUE: usize = 4 << 20;
+    const GETS: usize = 128;
+    let (store, service) = stage();
+    let value = Bytes::from(vec![b'x'; VALUE]);
+    let mut session = Session::new(1, &service);
+    let mut out = BytesMut::new();
+    let words = |words: &[&str]| -> Request {
+        words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
+    };
+    let mut sets: VecDeque<Request> = (0..GETS)
+        .map(|n| {
+            let mut set = words(&["set", &n.to_string()]);
+            set.push(value.clone());
+            set
+        })
+        .collect();
+    session.execute(&service, &mut sets, &mut out, usize::MAX);
+    out.clear();
+    let mut requests: VecDeque<Request> =
+        (0..GETS).map(|n| words(&["get", &n.to_string()])).collect();
+    requests.push_back(words(&["ping"]));
+    requests.push_back(words(&["get", "0"]));
+    let (mut steps, mut answered, mut last) = (0, 0, Vec::new());
+    while !requests.is_empty() {
+        store.read.store(0, Ordering::Relaxed);
+        session.execute(&service, &mut requests, &mut out, 256 << 10);
+        let read = store.read.load(Ordering::Relaxed);
+        assert!(read < REPLY_BYTES_AT_ONCE + 9 * VALUE, "{read} bytes were read at once");
+        assert!(out.len() < REPLY_BYTES_AT_ONCE + 9 * VALUE, "{} bytes wait", out.len());
+        answered += out.len();
+        last = out.split().to_vec();
+        steps += 1;
+    }
+    assert!(steps > GETS / 8, "{steps}");
+    let bulk = VALUE + format!("${VALUE}\r\n\r\n").len();
+    assert_eq!(answered, (GETS + 1) * bulk + b"+PONG\r\n".len());
+    assert!(last.ends_with(b"x\r\n"), "the last one comes last");
+}
+
+#[test]
+fn a_watched_key_that_is_not_there_is_unchanged_by_flushall() {
+    let (_, service) = stage();
+    let mut one = Session::new(1, &service);
+    let mut ask = |bytes: &str| {
+        let mut decoder = Decoder::new(service.limits(true));
+        let mut input = BytesMut::from(bytes.as_bytes());
+        let mut requests = VecDeque::new();
+        while let Some(request) = decoder.next(&mut input).expect("a good request") {
+            requests.push_back(request);
+        }
+        let mut out = BytesMut::new();
+        one.execute(&service, &mut requests, &mut out, usize::MAX);
+        String::from_utf8_lossy(&out).trim_end().replace("\r\n", " ")
+    };
+    for (watched, flush, done) in [
+        ("absent", "flushall", "*1 +OK"),
+        ("there", "flushdb", "*-1"),
+        ("absent", "ping", "*1 +OK"),
+    ] {
+        talk(&service, "set there 1\n");
+        assert_eq!(ask(&format!("watch {watched}\nmulti\nset k v\n")), "+OK +OK +QUEUED");
+        talk(&service, &format!("{flush}\n"));
+        assert_eq!(ask("exec\n"), done, "{watched} and {flush}");
+    }
+}

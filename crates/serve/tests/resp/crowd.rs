@@ -1,0 +1,99 @@
+//! More clients than there is room for, and clients who may not do everything.
+
+use std::io::Read;
+
+use serve::May;
+use serve::resp::{Secret, Settings, User};
+
+use crate::door::{Client, Door};
+
+/// Whether the server closed the connection, without a word.
+fn is_closed(client: &mut Client) -> bool {
+    matches!(client.0.get_mut().read(&mut [0]), Ok(0) | Err(_))
+}
+
+/// A thousand connections that said nothing kept everybody else out, for as long as they liked.
+#[test]
+fn silent_connections_give_way_to_those_who_ask() {
+    const MOST: usize = 100;
+    let door = Door::open(Settings { clients_max: MOST as u64, ..Settings::default() });
+    let mut silent: Vec<_> = (0..MOST).map(|_| door.connect()).collect();
+    // Half a request is nothing asked, either.
+    silent.iter_mut().for_each(|client| client.send("*1\r\n$4\r\nPI"));
+    let mut known: Vec<_> = (0..10).map(|_| door.connect()).collect();
+    for client in &mut known {
+        assert_eq!(client.ask("ping"), "+PONG");
+    }
+    assert!(silent[..10].iter_mut().all(is_closed), "those that came first");
+    silent[10].send("NG\r\n");
+    assert_eq!(silent[10].line(), "+PONG", "the others are served");
+    assert_eq!((door.service.stats.shed.get(), door.service.stats.rejected.get()), (10, 0));
+}
+
+#[test]
+fn who_did_not_say_who_it_is_gives_way_whatever_it_asked() {
+    let password = Some(Secret::new("line"));
+    let door = Door::open(Settings { password, clients_max: 2, ..Settings::default() });
+    let mut known = door.connect();
+    assert_eq!(known.ask("auth line"), "+OK");
+    let mut stranger = door.connect();
+    assert_eq!(stranger.ask("ping"), "-NOAUTH Authentication required.");
+    let mut new = door.connect();
+    assert_eq!(new.ask("auth line"), "+OK");
+    assert!(is_closed(&mut stranger));
+    assert_eq!(door.connect().line(), "-ERR max number of clients reached");
+    assert_eq!((known.ask("ping"), new.ask("ping")), ("+PONG".into(), "+PONG".into()));
+}
+
+#[test]
+fn one_address_has_so_many_connections() {
+    let door = Door::open(Settings { clients_per_address: Some(2), ..Settings::default() });
+    let (mut one, mut two) = (door.connect(), door.connect());
+    assert_eq!((one.ask("ping"), two.ask("ping")), ("+PONG".into(), "+PONG".into()));
+    assert_eq!(door.connect().line(), "-ERR max number of clients reached");
+}
+
+#[test]
+fn users_do_what_they_may() {
+    let user = |name: &str, may| User {
+        name: name.into(),
+        password: Secret::new(format!("{name}-secret")),
+        may,
+    };
+    let settings = Settings {
+        password: Some(Secret::new("line")),
+        users: vec![user("board", May::Read), user("sensor", May::Write)],
+        ..Settings::default()
+    };
+    let door = Door::open(settings);
+    let mut owner = door.connect();
+    assert_eq!(owner.ask("auth line"), "+OK");
+    assert_eq!(owner.ask("set k v"), "+OK");
+
+    let mut board = door.connect();
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.";
+    assert_eq!(board.ask("auth board line"), wrong);
+    assert_eq!(board.ask("auth board sensor-secret"), wrong);
+    assert_eq!(board.ask("auth board board-secret"), "+OK");
+    assert_eq!(board.ask("strlen k"), ":1");
+    let refused =
+        |command| format!("-NOPERM User board has no permissions to run the '{command}' command");
+    for (asked, command) in [("set k w", "set"), ("flushall", "flushall"), ("expire k 9", "expire")]
+    {
+        assert_eq!(board.ask(asked), refused(command));
+    }
+    assert_eq!(board.ask("client kill type normal"), refused("client"));
+    assert_eq!(board.ask("multi"), "+OK");
+    assert_eq!(board.ask("del k"), refused("del"));
+    assert!(board.ask("exec").starts_with("-EXECABORT"));
+
+    let mut sensor = door.connect();
+    assert_eq!(sensor.ask("hello 2 auth sensor sensor-secret"), "*14");
+    while sensor.line() != "modules" {}
+    assert_eq!(sensor.line(), "*0");
+    assert_eq!(sensor.ask("set k w"), "+OK");
+    assert!(sensor.ask("get k").starts_with("-NOPERM User sensor"));
+    assert_eq!(sensor.ask("reset"), "+RESET");
+    assert_eq!(sensor.ask("set k x"), "-NOAUTH Authentication required.");
+    assert_eq!(owner.ask("strlen k"), ":1");
+}
