@@ -48,23 +48,3 @@ fn a_store_whose_log_failed_takes_no_writes_until_it_is_opened_again() {
         assert!(closed, "{refused:?}");
     }
 }
-
-#[test]
-fn damage_and_queues_keep_their_names() {
-    let plan = FaultPlan::new(0);
-    let store = store(&plan);
-    put(&store).expect("nothing fails");
-    store.flush().expect("nothing fails");
-    for kind in [ErrorKind::Corrupt, ErrorKind::Unavailable, ErrorKind::Busy] {
-        plan.inject(Rule::new(Effect::Fail(kind)).on(Op::Read));
-        let read = store.get_many(&[Bytes::from_static(b"key")]);
-        plan.clear();
-        let told = matches!(
-            (kind, &read),
-            (ErrorKind::Corrupt, Err(Error::Corrupt(_)))
-                | (ErrorKind::Unavailable, Err(Error::Unavailable(_)))
-                | (ErrorKind::Busy, Err(Error::Busy(_)))
-        );
-        assert!(told, "{kind:?}: {read:?}");
-    }
-}
