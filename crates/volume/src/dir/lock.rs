@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::{FILE_FLAGS, FILE_MODE, sys};
 use crate::{Error, ErrorKind, Result};
 
-const LOCK: &str = "plimsoll.lock";
+pub(super) const LOCK: &str = "plimsoll.lock";
 
 /// Keeps others out while it lives. The kernel lets go of it with the process, however that ends;
 /// the file stays and means nothing by itself.
@@ -34,10 +34,14 @@ impl Lock {
             }
             Err(errno) => return Err(failed(errno)),
         }
-        fs::ftruncate(&fd, 0).map_err(failed)?;
+        // Over what the last process wrote: a full file system has no room for a new page.
         let pid = format!("{}\n", std::process::id());
-        sys::write_all_at(&fd, pid.as_bytes(), 0).map_err(failed)?;
-        Ok(Self { fd })
+        let written = sys::write_all_at(&fd, pid.as_bytes(), 0);
+        match written.and_then(|()| fs::ftruncate(&fd, pid.len() as u64)) {
+            // The lock holds; others are not told who has it.
+            Ok(()) | Err(Errno::NOSPC | Errno::DQUOT) => Ok(Self { fd }),
+            Err(errno) => Err(failed(errno)),
+        }
     }
 }
 

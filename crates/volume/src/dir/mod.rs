@@ -34,7 +34,8 @@
 //! A sync is `fdatasync` of the file, and `fsync` of the directory if the object's name is new or
 //! any object was removed since the directory was last synced. A failed one poisons the object for
 //! ever and the volume for new objects until [`Dir::probe`] succeeds: the kernel reports such a
-//! failure once and then forgets which pages it lost.
+//! failure once and then forgets which pages it lost. Whoever wants to create an object then probes
+//! first, so a volume is back as soon as it works: a thin one that had no room, say.
 
 mod file;
 mod lock;
@@ -126,7 +127,11 @@ impl Dir {
         fs::fsync(&objects).map_err(|errno| failed("sync the directory of objects", errno))?;
         let direct = options.direct && probe::takes_direct(&root, &path)?;
         if !direct {
-            probe::try_out(&root, false).map_err(|errno| failed("try it out", errno))?;
+            match probe::try_out(&root, false) {
+                // What is on a full volume can be read, and removed.
+                Ok(()) | Err(Errno::NOSPC | Errno::DQUOT) => {}
+                Err(errno) => return Err(failed("try it out", errno)),
+            }
         }
         if options.direct && !direct {
             tracing::warn!(
@@ -164,11 +169,7 @@ impl Dir {
     pub fn probe(&self) -> Pending<'_, ()> {
         self.run(|volume| {
             volume.reach()?;
-            let _alone = volume.opened.lock();
-            probe::try_out(&volume.root, volume.direct)
-                .map_err(|errno| volume.error("try it out", errno))?;
-            volume.health.probed();
-            Ok(())
+            volume.probe().map_err(|errno| volume.error("try it out", errno))
         })
     }
 
@@ -237,12 +238,14 @@ struct Opened {
 impl Shared {
     fn create(self: Arc<Self>, name: Name, len: Option<u64>) -> Result<Arc<dyn Object>> {
         self.reach()?;
-        if self.health.is_poisoned() {
+        if self.health.is_poisoned()
+            && let Err(errno) = self.probe()
+        {
             let message = format!(
-                "volume {}: create {name}: a sync failed here: probe the volume first",
+                "volume {}: create {name}: a sync failed here, and so does trying the volume out",
                 self.path.display()
             );
-            return Err(Error::new(ErrorKind::Poisoned, message));
+            return Err(Error::with_source(ErrorKind::Poisoned, message, errno.into()));
         }
         let mut opened = self.opened.lock();
         let fd = self
@@ -256,6 +259,14 @@ impl Shared {
         let born = self.names.created();
         let file = File::new(Arc::clone(&self), name, fd, 0, born);
         Ok(opened.enter(file))
+    }
+
+    /// See [`Dir::probe`].
+    fn probe(&self) -> rustix::io::Result<()> {
+        let _alone = self.opened.lock();
+        probe::try_out(&self.root, self.direct)?;
+        self.health.probed();
+        Ok(())
     }
 
     fn open(self: Arc<Self>, name: Name) -> Result<Arc<dyn Object>> {

@@ -6,6 +6,7 @@ use std::path::Path;
 use rustix::fs::{self, AtFlags, OFlags};
 use rustix::io::Errno;
 
+use super::lock::LOCK;
 use super::{FILE_FLAGS, FILE_MODE, sys};
 use crate::buf::PAGE;
 use crate::{IoBufMut, Result};
@@ -24,6 +25,14 @@ pub(super) fn takes_direct(root: &OwnedFd, path: &Path) -> Result<bool> {
     match try_out(root, true) {
         Ok(()) => Ok(true),
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(false),
+        // Nothing can be written to a full one. To open a file that is there says most of it.
+        Err(Errno::NOSPC | Errno::DQUOT) => {
+            match fs::openat(root, LOCK, FILE_FLAGS | OFlags::DIRECT, FILE_MODE) {
+                Ok(_) => Ok(true),
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(false),
+                Err(errno) => Err(failed(errno)),
+            }
+        }
         Err(errno) => Err(sys::error(path, "try direct I/O", errno)),
     }
 }

@@ -270,10 +270,14 @@ fn a_failed_sync_poisons_the_object_for_ever_and_the_volume_until_probed() {
     assert_eq!(kind(block_on(a.write_at(0, IoBuf::from(&b"b"[..]), IO))), poisoned);
     assert_eq!(kind(block_on(a.set_len(0))), poisoned);
     assert_eq!(read(&*a), b"a");
+    // Trying it out fails, too.
+    let in_the_way = temp.path().join("plimsoll.probe");
+    std_fs::create_dir(&in_the_way).unwrap();
     assert_eq!(kind(block_on(dir.create(&name("c"), &Intent::DATA))), poisoned);
+    assert!(block_on(dir.probe()).is_err());
     write(&*b, 0, b"b");
     block_on(b.sync(IO)).unwrap();
-    block_on(dir.probe()).unwrap();
+    std_fs::remove_dir(&in_the_way).unwrap();
     create(&dir, "c");
     drop((a, file));
     let again = block_on(dir.open(&name("a"))).unwrap();
