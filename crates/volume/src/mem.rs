@@ -47,13 +47,37 @@ impl Mem {
     /// A volume of 1 TiB that holds `image`.
     #[must_use]
     pub fn from_image(label: &str, image: Image) -> Self {
-        let mem = Self::new(label);
+        Self::recovered(label, CAPACITY, image, &BTreeMap::new())
+    }
+
+    /// A volume with room for `capacity` bytes that holds `image`, and room set aside for some of its objects. It
+    /// may hold more than it has room for: then it is full.
+    pub(crate) fn recovered(
+        label: &str,
+        capacity: u64,
+        image: Image,
+        set_aside: &BTreeMap<Name, u64>,
+    ) -> Self {
+        let mem = Self::with_capacity(label, capacity);
         for (name, bytes) in image {
-            let object = mem.create_now(&name).expect("the names of an image differ");
-            object.set_len(bytes.len() as u64).expect("an image is smaller than 1 TiB");
-            Arc::make_mut(&mut object.bytes.write()).copy_from_slice(&bytes);
+            let set_aside = set_aside.get(&name).copied().unwrap_or(0);
+            mem.room.force(set_aside.max(len(&bytes)));
+            let object = mem.enter(&name, set_aside).expect("the names of an image differ");
+            *object.bytes.write() = Arc::new(bytes);
         }
         mem
+    }
+
+    /// What it holds at most, in bytes.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.room.capacity
+    }
+
+    /// Bytes set aside for objects that have a name.
+    pub(crate) fn set_aside(&self) -> BTreeMap<Name, u64> {
+        let objects = self.objects.lock();
+        let of = |object: &Bytes| object.set_aside.load(Ordering::Relaxed);
+        objects.iter().map(|(name, object)| (name.clone(), of(object))).collect()
     }
 
     /// A copy of every object that has a name.
@@ -69,7 +93,7 @@ impl Mem {
     pub fn fork(&self, label: &str) -> Self {
         let fork = Self::new(label);
         for (name, object) in self.objects.lock().iter() {
-            let made = fork.create_now(name).expect("the names of a volume differ");
+            let made = fork.enter(name, 0).expect("the names of a volume differ");
             let bytes = Arc::clone(&object.bytes.read());
             assert!(fork.room.take(len(&bytes)), "a fork is smaller than 1 TiB");
             *made.bytes.write() = bytes;
@@ -92,7 +116,24 @@ impl Mem {
         &self.label
     }
 
-    pub(crate) fn create_now(&self, name: &Name) -> Result<Arc<Bytes>> {
+    /// Makes an object with room for `set_aside` bytes.
+    pub(crate) fn create_now(&self, name: &Name, set_aside: u64) -> Result<Arc<Bytes>> {
+        if !self.room.take(set_aside) {
+            return Err(self.error(
+                ErrorKind::OutOfSpace,
+                name,
+                "volume full: no room to set aside",
+            ));
+        }
+        let made = self.enter(name, set_aside);
+        if made.is_err() {
+            self.room.give_back(set_aside);
+        }
+        made
+    }
+
+    /// Makes an object whose room was taken.
+    fn enter(&self, name: &Name, set_aside: u64) -> Result<Arc<Bytes>> {
         let mut objects = self.objects.lock();
         if objects.contains_key(name) {
             return Err(self.error(ErrorKind::AlreadyExists, name, "there is such an object"));
@@ -100,6 +141,7 @@ impl Mem {
         let object = Arc::new(Bytes {
             what: format!("{}: {name}", self.label),
             room: Arc::clone(&self.room),
+            set_aside: set_aside.into(),
             bytes: RwLock::default(),
         });
         objects.insert(name.clone(), Arc::clone(&object));
@@ -126,7 +168,7 @@ impl Mem {
 
     pub(crate) fn space_now(&self) -> Space {
         let total = self.room.capacity;
-        Space { total, free: total - self.room.used.load(Ordering::Relaxed) }
+        Space { total, free: total.saturating_sub(self.room.used.load(Ordering::Relaxed)) }
     }
 
     fn not_found(&self, name: &Name) -> Error {
@@ -140,8 +182,9 @@ impl Mem {
 
 #[deny(clippy::missing_trait_methods)]
 impl Volume for Mem {
-    fn create(&self, name: &Name, _intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
-        ready(self.create_now(name).map(|object| object as Arc<dyn Object>))
+    fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
+        let set_aside = intent.len.unwrap_or(0);
+        ready(self.create_now(name, set_aside).map(|object| object as Arc<dyn Object>))
     }
 
     fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
@@ -178,16 +221,24 @@ impl Room {
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
+    /// Takes `bytes` more, whether they fit or not.
+    fn force(&self, bytes: u64) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     fn give_back(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
-/// One object. It takes room while it has a name or is open, as a file does.
+/// One object. It takes room while it has a name or is open, as a file does: for its length, or for
+/// what was set aside for it, whichever is more.
 pub(crate) struct Bytes {
     /// Volume and name, for errors.
     what: String,
     room: Arc<Room>,
+    /// None after the length was changed, as a file system does it.
+    set_aside: AtomicU64,
     /// Shared with forks until one of them writes.
     bytes: RwLock<Arc<Vec<u8>>>,
 }
@@ -210,7 +261,8 @@ impl Bytes {
         })?;
         if !data.is_empty() {
             let grown = end.max(len(&bytes));
-            self.resize(&mut bytes, grown)?;
+            let set_aside = self.set_aside.load(Ordering::Relaxed);
+            self.resize(&mut bytes, grown, set_aside)?;
             Arc::make_mut(&mut bytes)[index(offset)..index(end)].copy_from_slice(data);
         }
         Ok(())
@@ -221,12 +273,15 @@ impl Bytes {
     }
 
     pub(crate) fn set_len(&self, len: u64) -> Result<()> {
-        self.resize(&mut self.bytes.write(), len)
+        self.resize(&mut self.bytes.write(), len, 0)
     }
 
-    fn resize(&self, bytes: &mut Arc<Vec<u8>>, len: u64) -> Result<()> {
+    /// Changes the length; keeps room for `set_aside` bytes.
+    fn resize(&self, bytes: &mut Arc<Vec<u8>>, len: u64, set_aside: u64) -> Result<()> {
         let old = bytes.len() as u64;
-        if len > old && !self.room.take(len - old) {
+        let taken = old.max(self.set_aside.load(Ordering::Relaxed));
+        let wanted = len.max(set_aside);
+        if wanted > taken && !self.room.take(wanted - taken) {
             let message = format!(
                 "{}: volume full: {len} bytes wanted where there are {old}, {} in all",
                 self.what, self.room.capacity
@@ -236,14 +291,15 @@ impl Bytes {
         if len != old {
             Arc::make_mut(bytes).resize(index(len), 0);
         }
-        self.room.give_back(old.saturating_sub(len));
+        self.set_aside.store(set_aside, Ordering::Relaxed);
+        self.room.give_back(taken.saturating_sub(wanted));
         Ok(())
     }
 }
 
 impl Drop for Bytes {
     fn drop(&mut self) {
-        self.room.give_back(len(self.bytes.get_mut()));
+        self.room.give_back(len(self.bytes.get_mut()).max(*self.set_aside.get_mut()));
     }
 }
 
@@ -331,6 +387,26 @@ mod tests {
         assert_eq!(block_on(mem.space()).unwrap().free, 40, "an open object keeps its room");
         drop(a);
         block_on(b.write_at(0, data(100), IO)).unwrap();
+    }
+
+    #[test]
+    fn room_that_was_set_aside_is_there_when_the_rest_is_taken() {
+        let mem = Mem::with_capacity("small", 100);
+        let reserved = Intent { len: Some(40), ..Intent::DATA };
+        let a = block_on(mem.create(&name("a"), &reserved)).unwrap();
+        assert_eq!((block_on(mem.space()).unwrap().free, a.len()), (60, 0));
+        let full = block_on(mem.create(&name("b"), &Intent { len: Some(61), ..reserved.clone() }));
+        assert_eq!(full.err().unwrap().kind(), ErrorKind::OutOfSpace);
+        let b = block_on(mem.create(&name("b"), &Intent::DATA)).unwrap();
+        block_on(b.write_at(0, data(60), IO)).unwrap();
+        block_on(a.write_at(0, data(30), IO)).unwrap();
+        assert_eq!(block_on(mem.space()).unwrap().free, 0);
+        assert!(block_on(a.write_at(0, data(41), IO)).is_err());
+        block_on(a.set_len(30)).unwrap();
+        assert_eq!(block_on(mem.space()).unwrap().free, 10, "what was left of it is given back");
+        block_on(mem.remove(&name("a"))).unwrap();
+        drop(a);
+        assert_eq!(block_on(mem.space()).unwrap().free, 40);
     }
 
     #[test]

@@ -47,6 +47,8 @@ impl Naming {
 struct Stored {
     durable: Vec<u8>,
     changes: Vec<Change>,
+    /// Room it was made with.
+    set_aside: u64,
 }
 
 /// The durable state of a volume and everything since.
@@ -60,18 +62,19 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// A journal with nothing but `image`, all of it durable.
-    pub(super) fn of(image: Image) -> Self {
+    /// A journal with nothing but `image`, all of it durable, and the room set aside for some of it.
+    pub(super) fn of(image: Image, set_aside: &BTreeMap<Name, u64>) -> Self {
         let mut journal = Self::default();
         for (name, durable) in image {
-            let id = journal.new_object(Stored { durable, changes: Vec::new() });
+            let set_aside = set_aside.get(&name).copied().unwrap_or(0);
+            let id = journal.new_object(Stored { durable, changes: Vec::new(), set_aside });
             journal.names.insert(name, id);
         }
         journal
     }
 
-    pub(super) fn create(&mut self, name: &Name) -> Id {
-        let id = self.new_object(Stored::default());
+    pub(super) fn create(&mut self, name: &Name, set_aside: u64) -> Id {
+        let id = self.new_object(Stored { set_aside, ..Stored::default() });
         self.renaming.entry(name.clone()).or_default().push(Naming::Created(id));
         id
     }
@@ -119,13 +122,15 @@ impl Journal {
         self.renaming = still_renaming;
     }
 
-    /// What may be found after a crash.
-    pub(super) fn survivor(&self, rng: &mut impl Rng) -> Image {
+    /// What may be found after a crash, and the room set aside for it.
+    pub(super) fn survivor(&self, rng: &mut impl Rng) -> (Image, BTreeMap<Name, u64>) {
         let luck = Luck::draw(rng);
         let mut image = Image::new();
+        let mut set_aside = BTreeMap::new();
         let mut survive = |name: &Name, id: Option<Id>, rng: &mut _| {
             if let Some(id) = id {
                 image.insert(name.clone(), self.objects[&id].survivor(luck, rng));
+                set_aside.insert(name.clone(), self.objects[&id].set_aside);
             }
         };
         for (name, &id) in &self.names {
@@ -142,7 +147,7 @@ impl Journal {
             };
             survive(name, id, rng);
         }
-        image
+        (image, set_aside)
     }
 
     fn new_object(&mut self, object: Stored) -> Id {

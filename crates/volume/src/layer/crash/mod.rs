@@ -114,30 +114,32 @@ pub struct Crash {
 }
 
 impl Crash {
-    /// A volume that holds what `mem` holds, all of it durable. It takes `mem` over: whoever else
+    /// A volume that holds what `mem` holds, all of it durable. Room set aside for new objects is as durable as
+    /// their names. It takes `mem` over: whoever else
     /// changes it goes behind the journal's back.
     #[must_use]
     pub fn new(mem: Mem, power: &Power) -> Self {
-        let journal = Arc::new(Mutex::new(Journal::of(mem.image())));
+        let journal = Arc::new(Mutex::new(Journal::of(mem.image(), &mem.set_aside())));
         Self { power: power.clone(), live: mem, journal }
     }
 
     /// What is there after the power went off (or would go off now): everything synced and a part of
-    /// the rest that depends on `seed` alone. It has room for 1 TiB.
+    /// the rest that depends on `seed` alone. It has as much room, and is full if more than that came back.
     #[must_use]
     pub fn survivor(&self, seed: u64) -> Mem {
         let _power = self.power.0.lock();
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let image = self.journal.lock().survivor(&mut rng);
-        Mem::from_image(self.live.label(), image)
+        let (image, set_aside) = self.journal.lock().survivor(&mut rng);
+        Mem::recovered(self.live.label(), self.live.capacity(), image, &set_aside)
     }
 
     /// What is there after the process died and the machine lives: everything that was issued. It
-    /// has room for 1 TiB.
+    /// has as much room.
     #[must_use]
     pub fn after_process_death(&self) -> Mem {
         let _power = self.power.0.lock();
-        Mem::from_image(self.live.label(), self.live.image())
+        let (image, set_aside) = (self.live.image(), self.live.set_aside());
+        Mem::recovered(self.live.label(), self.live.capacity(), image, &set_aside)
     }
 
     /// Keeps the power as it is for the length of one call, if it is on.
@@ -162,11 +164,12 @@ impl Crash {
 
 #[deny(clippy::missing_trait_methods)]
 impl Volume for Crash {
-    fn create(&self, name: &Name, _intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
+    fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
+        let set_aside = intent.len.unwrap_or(0);
         ready((|| {
             let power = self.powered()?;
-            let bytes = self.live.create_now(name)?;
-            let id = self.journal.lock().create(name);
+            let bytes = self.live.create_now(name, set_aside)?;
+            let id = self.journal.lock().create(name, set_aside);
             self.step(power, self.object(id, bytes))
         })())
     }
