@@ -27,6 +27,8 @@ fn bindings() -> String {
     let cargo = std::env::var("CARGO").expect("cargo runs this");
     let metadata = Command::new(cargo)
         .args(["metadata", "--format-version", "1", "--offline", "--locked"])
+        // Or it would ask for what only other systems need.
+        .arg(format!("--filter-platform={}-unknown-linux-gnu", std::env::consts::ARCH))
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo runs");
