@@ -20,12 +20,16 @@ use pool::spread::{Opening, Spread};
 use pool::{Member, PoolId};
 use volume::dir::{Dir, DirOptions};
 use volume::layer::gate::Gate;
+use volume::layer::reserve::Reserve;
 use volume::layer::simulate::{Count, Simulate};
 use volume::mem::Mem;
 use volume::task::block_on;
 use volume::{Clock, ErrorKind};
 
 use crate::{Error, Result};
+
+/// What the names of a device's reserve begin with.
+const RESERVE: &str = "device-";
 
 /// The contract called `name` in the catalogue, as it is sold without anything bought beyond what it
 /// includes. Where more has to be said, say it with [`policy::contract::spec`].
@@ -142,10 +146,15 @@ impl Volume {
     }
 
     fn open(&self, clock: &Clock, dirs: &DirOptions) -> volume::Result<Device> {
+        let mut reserve = None;
         let device: Arc<dyn volume::Volume> = match &self.home {
             Home::Directory(path) => {
                 let options = DirOptions { create: self.simulate, ..dirs.clone() };
-                Arc::new(Dir::open(path, options)?)
+                let directory = Arc::new(Dir::open(path, options)?);
+                let backed = block_on(Reserve::open(directory, RESERVE))?;
+                backed.hide();
+                reserve = Some(backed.clone());
+                Arc::new(backed)
             }
             Home::Other(volume) => Arc::clone(volume),
         };
@@ -161,7 +170,7 @@ impl Volume {
         let contract = self.at_most.as_ref().unwrap_or(contract);
         let gate = Gate::with_policy(device, name, contract, share, policy, clock.clone());
         gate.set_adapt(self.adapt.unwrap_or(!self.simulate));
-        Ok(Device { name: self.name.clone(), gate: Arc::new(gate), provider })
+        Ok(Device { name: self.name.clone(), gate: Arc::new(gate), provider, reserve })
     }
 }
 
@@ -171,6 +180,8 @@ pub struct Device {
     gate: Arc<Gate<Arc<dyn volume::Volume>>>,
     /// What plays the provider, if the volume is simulated.
     provider: Option<Arc<Simulate<Arc<dyn volume::Volume>>>>,
+    /// Its directory, if it has one, and the room set aside there.
+    reserve: Option<Reserve>,
 }
 
 impl Device {
@@ -190,6 +201,23 @@ impl Device {
     #[must_use]
     pub fn volume(&self) -> Arc<dyn volume::Volume> {
         Arc::clone(&self.gate) as _
+    }
+
+    /// Bytes set aside on it for what frees room; see [`Device::set_reserve`].
+    #[must_use]
+    pub fn reserved(&self) -> u64 {
+        self.reserve.as_ref().map_or(0, Reserve::held)
+    }
+
+    /// Sets this many bytes aside for the work of stores themselves, where the file system can: no other
+    /// program takes them. Called again, it makes up for what was used meanwhile. Volumes that are
+    /// simulated, or no directories, set nothing aside.
+    pub fn set_reserve(&self, bytes: u64) {
+        // Directories that simulate volumes mostly share one device with everything else.
+        if let Some(reserve) = self.reserve.as_ref().filter(|_| self.provider.is_none()) {
+            // A piece that cannot be made now is made later.
+            while block_on(reserve.approach(bytes)).unwrap_or(false) {}
+        }
     }
 
     fn member(&self) -> Member {
@@ -316,7 +344,9 @@ impl Devices {
         list.away.retain(|away| away.name != name);
         let left = list.here.iter().position(|device| device.name() == name);
         if let Some(at) = left {
-            list.here.remove(at).gate.close();
+            let device = list.here.remove(at);
+            device.set_reserve(0);
+            device.gate.close();
             list.changes += 1;
         }
     }

@@ -21,6 +21,7 @@ pub mod prefetch;
 pub mod pressure;
 pub mod provider;
 pub mod purpose;
+pub mod room;
 pub mod route;
 pub mod sched;
 pub mod time;

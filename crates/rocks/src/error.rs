@@ -71,7 +71,6 @@ pub(crate) enum Code {
     NotFound = 1,
     PathNotFound = 2,
     IoError = 3,
-    NoSpace = 4,
     Fenced = 5,
     Corruption = 6,
     TimedOut = 7,
@@ -112,11 +111,12 @@ fn marked(error: &volume::Error) -> String {
     word.map_or_else(|| error.to_string(), |(_, word)| format!("{error}{MARK}{word}]"))
 }
 
+/// Out of space is an `IoError` too: for its own `NoSpace` RocksDB waits until as much as a memtable is
+/// free, although what it waits for may free it. Told to try again, it does.
 const fn code(kind: ErrorKind) -> Code {
     match kind {
         ErrorKind::NotFound | ErrorKind::Gone => Code::PathNotFound,
         ErrorKind::Busy => Code::TimedOut,
-        ErrorKind::OutOfSpace => Code::NoSpace,
         ErrorKind::Corrupt => Code::Corruption,
         ErrorKind::Fenced => Code::Fenced,
         ErrorKind::Invalid => Code::Invalid,
@@ -124,13 +124,15 @@ const fn code(kind: ErrorKind) -> Code {
     }
 }
 
-/// A volume that is away may come back. A sync that failed did fail: nobody knows what is on the
-/// device, and trying again would only hide it.
+/// A volume that is away may come back, and one that is full gets room again: RocksDB tries again each
+/// second, and goes on by itself. A sync that failed did fail: nobody knows what is on the device, and
+/// trying again would only hide it.
 ///
 /// On a read that RocksDB does not repeat by itself the mark would do harm: the background opening
 /// of tables takes a retryable error for a reason to stop writes.
 const fn is_retryable(kind: ErrorKind, call: Call) -> bool {
-    matches!(kind, ErrorKind::Unavailable | ErrorKind::Busy) && !matches!(call, Call::Read)
+    matches!(kind, ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::OutOfSpace)
+        && !matches!(call, Call::Read)
 }
 
 #[cfg(test)]
@@ -152,6 +154,13 @@ mod tests {
     }
 
     #[test]
+    fn what_found_no_room_is_tried_again() {
+        for call in [Call::Names, Call::TableWrite, Call::LogWrite] {
+            assert_eq!(told(ErrorKind::OutOfSpace, call), (Code::IoError, true, false));
+        }
+    }
+
+    #[test]
     fn a_failed_sync_is_never_tried_again() {
         assert_eq!(told(ErrorKind::Poisoned, Call::LogWrite), (Code::IoError, false, false));
         assert_eq!(told(ErrorKind::Poisoned, Call::TableWrite), (Code::IoError, false, true));
@@ -160,7 +169,6 @@ mod tests {
     #[test]
     fn kinds_rocksdb_knows_keep_their_meaning() {
         for (kind, code) in [
-            (ErrorKind::OutOfSpace, Code::NoSpace),
             (ErrorKind::Corrupt, Code::Corruption),
             (ErrorKind::Fenced, Code::Fenced),
             (ErrorKind::NotFound, Code::PathNotFound),

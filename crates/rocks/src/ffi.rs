@@ -595,8 +595,8 @@ mod tests {
 
     #[test]
     fn a_message_crosses_whole() {
-        let outcome = Outcome::from(Status::new(Code::NoSpace, "v1: full"));
-        assert_eq!(outcome.code, Code::NoSpace as u8);
+        let outcome = Outcome::from(Status::new(Code::Fenced, "v1: full"));
+        assert_eq!(outcome.code, Code::Fenced as u8);
         assert_eq!(message(outcome), "v1: full");
         assert_eq!(answer(|| Ok(())).code, Code::Ok as u8);
     }

@@ -375,6 +375,7 @@ impl FileSystem {
         self.tails.forget(name);
         self.keep_directory(name);
         let object = self.last_name_of(name);
+        self.logs.forget(name);
         block_on(self.pool.remove_soon(name))?;
         self.forget(object);
         Ok(())

@@ -104,6 +104,12 @@ impl Logs {
         files.iter().for_each(sync);
     }
 
+    /// Lets go of a log that was removed: its room is free once nothing holds it, and at the rate of a full
+    /// device the logs of one interval are more than a small volume has.
+    pub(crate) fn forget(&self, name: &Name) {
+        self.dirty.0.lock().files.retain(|file| file.name != *name);
+    }
+
     /// A log that is written from `at` on.
     pub(crate) fn open(&self, name: Name, object: Arc<dyn Object>, at: u64) -> Arc<LogFile> {
         let logs = Arc::clone(&self.dirty);
@@ -259,6 +265,21 @@ mod tests {
                 assert_eq!(told.try_iter().count(), expected, "{kind:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_log_that_was_removed_is_let_go_of() {
+        let (object, told) = telling();
+        {
+            let logs = Logs::start(NEVER);
+            let log = logs.open(name(), Arc::clone(&object), 0);
+            log.append(b"record").unwrap();
+            drop(log);
+            assert_eq!(Arc::strong_count(&object), 2);
+            logs.forget(&name());
+            assert_eq!(Arc::strong_count(&object), 1);
+        }
+        assert_eq!(told.try_iter().count(), 0, "nothing is left to sync");
     }
 
     #[test]

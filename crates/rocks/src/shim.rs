@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use policy::pressure::Thresholds;
 use pool::cache::Cache;
 use pool::spread::Spread;
 use rust_rocksdb::event_listener::{
-    CompactionJobInfo, DBBackgroundErrorReason, EventListener, FlushJobInfo, MemTableInfo,
-    MutableStatus, SubcompactionJobInfo, WriteStallInfo,
+    BackgroundErrorRecoveryInfo, CompactionJobInfo, DBBackgroundErrorReason, EventListener,
+    FlushJobInfo, MemTableInfo, MutableStatus, SubcompactionJobInfo, WriteStallInfo,
 };
 use rust_rocksdb::{Env, ErrorKind, Options};
 use volume::Clock;
 
 use crate::bell::Bell;
+use crate::error::pool_error;
 use crate::file_system::FileSystem;
 use crate::origin::Job;
 use crate::path::Root;
@@ -45,6 +47,8 @@ pub struct Shim {
     env: Env,
     fs: Arc<FileSystem>,
     bell: Arc<Bell>,
+    /// Why RocksDB takes no writes, if it does not.
+    stopped: Arc<Mutex<Option<String>>>,
 }
 
 impl Shim {
@@ -89,7 +93,7 @@ impl Shim {
         let fs = FileSystem::new(pool, clock, Root::new(name)?, settings, cache);
         let env = ffi::environment(Arc::clone(&fs));
         ffi::check_layout(&env)?;
-        Ok(Self { env, fs, bell: Arc::default() })
+        Ok(Self { env, fs, bell: Arc::default(), stopped: Arc::default() })
     }
 
     /// Puts the shim under `options`. Call it last: a comparator that is set later is not seen, and
@@ -104,7 +108,8 @@ impl Shim {
         options.set_env(&self.env);
         ffi::install_table_range(options);
         let (bell, fs) = (Arc::clone(&self.bell), Arc::clone(&self.fs));
-        options.add_event_listener(Listener { bell, fs });
+        let stopped = Arc::clone(&self.stopped);
+        options.add_event_listener(Listener { bell, fs, stopped });
         options.set_compaction_readahead_size(0);
         options.set_recycle_log_file_num(self.fs.settings().wal_recycled);
         options.set_skip_stats_update_on_db_open(true);
@@ -116,6 +121,13 @@ impl Shim {
     #[must_use]
     pub fn bell(&self) -> &Arc<Bell> {
         &self.bell
+    }
+
+    /// Why RocksDB takes no writes now, if it does not: an error of its background work that it has not
+    /// recovered from.
+    #[must_use]
+    pub fn stopped(&self) -> Option<String> {
+        self.stopped.lock().clone()
     }
 
     /// At what RocksDB makes the writers of a family with `options` wait.
@@ -141,6 +153,7 @@ impl Shim {
 struct Listener {
     bell: Arc<Bell>,
     fs: Arc<FileSystem>,
+    stopped: Arc<Mutex<Option<String>>>,
 }
 
 impl EventListener for Listener {
@@ -184,7 +197,28 @@ impl EventListener for Listener {
         if reason == DBBackgroundErrorReason::KAsyncFileOpen && error.kind() == ErrorKind::IOError {
             tracing::warn!(%error, "not every table could be opened");
             status.reset();
+            return;
         }
+        // A compaction that lacks room, or a volume, is tried again, and writes go on.
+        let retried = matches!(
+            pool_error(error),
+            Some(volume::ErrorKind::OutOfSpace | volume::ErrorKind::Unavailable)
+        );
+        if reason == DBBackgroundErrorReason::KCompaction && retried {
+            tracing::warn!(%error, "a compaction failed, and will be tried again");
+            return;
+        }
+        tracing::error!(%error, "RocksDB takes no writes until it has recovered");
+        *self.stopped.lock() = Some(error.to_string());
+    }
+
+    fn on_error_recovery_end(&self, recovery: &BackgroundErrorRecoveryInfo) {
+        let now = recovery.new_bg_error().result();
+        if now.is_ok() {
+            tracing::info!("RocksDB has recovered and takes writes");
+        }
+        *self.stopped.lock() = now.as_ref().err().map(ToString::to_string);
+        self.bell.ring();
     }
 }
 

@@ -1,6 +1,7 @@
 //! An open store.
 
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -9,19 +10,24 @@ use policy::placement::VolumeId;
 use policy::prefetch::Mode;
 use policy::pressure::{self, Backlog};
 use policy::purpose::Pressure;
+use policy::room::Sizes;
 use pool::spread::Spread;
 use rocks::Shim;
 use rust_rocksdb::{
-    Cache, ColumnFamilyDescriptor, DBWithThreadMode, Error, MultiThreaded, Options as RocksOptions,
-    properties,
+    BoundColumnFamily, Cache, ColumnFamilyDescriptor, DBWithThreadMode, Error, MultiThreaded,
+    Options as RocksOptions, properties,
 };
-use volume::{Clock, Name};
+use volume::{Clock, ErrorKind, Name};
 
 use super::keeper::{Keeper, Loads};
+use super::room::{self, Room};
 use super::{CacheFigures, Family, Options};
 
 /// RocksDB's own handle: column families come and go while others use the database.
 pub type RocksDb = DBWithThreadMode<MultiThreaded>;
+
+/// More than a log holds: its memtables were bounded when it was written.
+const MEMTABLE_UNBOUNDED: usize = 64 << 30;
 
 /// An open store. Everything RocksDB can do it can do too: see [`RocksDb`].
 ///
@@ -46,22 +52,58 @@ pub(super) struct Inner {
     rocks: rocks::Db<MultiThreaded>,
     /// What families were opened with, by their names.
     families: Mutex<BTreeMap<String, RocksOptions>>,
+    room: Room,
+    clock: Clock,
 }
 
 impl Inner {
     /// Bytes that RocksDB holds of open tables: indexes and filters, where no block cache has them.
     pub(super) fn table_readers(&self) -> u64 {
-        self.sum("rocksdb.estimate-table-readers-mem")
+        self.sum(properties::ESTIMATE_TABLE_READERS_MEM)
+    }
+
+    /// The database.
+    pub(super) fn rocks(&self) -> &RocksDb {
+        &self.rocks
+    }
+
+    /// The room on its volumes.
+    pub(super) const fn room(&self) -> &Room {
+        &self.room
+    }
+
+    /// What waits of it go by.
+    pub(super) const fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Looks at the room there is.
+    pub(super) fn look_at_room(&self) {
+        let (unflushed, level0) = self.backlog();
+        self.room.look(unflushed, level0);
+    }
+
+    /// Bytes that memtables hold, and tables in the first level.
+    pub(super) fn backlog(&self) -> (u64, u64) {
+        let level0 = properties::num_files_at_level(0);
+        (self.sum(properties::CUR_SIZE_ALL_MEM_TABLES), self.sum(&level0))
     }
 
     /// A property of RocksDB, of all families together.
-    fn sum(&self, property: &str) -> u64 {
-        let families = self.families.lock();
-        let of = |name: &String| {
-            let family = self.rocks.cf_handle(name)?;
-            self.rocks.property_int_value_cf(&family, property).ok().flatten()
-        };
-        families.keys().filter_map(of).sum()
+    pub(super) fn sum(&self, property: &CStr) -> u64 {
+        let mut sum = 0;
+        self.each_family(|family| {
+            let value = self.rocks.property_int_value_cf(family, property);
+            sum += value.ok().flatten().unwrap_or(0);
+        });
+        sum
+    }
+
+    /// Calls `visit` with each family there is.
+    pub(super) fn each_family(&self, mut visit: impl FnMut(&Arc<BoundColumnFamily<'_>>)) {
+        let names: Vec<_> = self.families.lock().keys().cloned().collect();
+        let handles = names.iter().filter_map(|name| self.rocks.cf_handle(name));
+        handles.for_each(|family| visit(&family));
     }
 }
 
@@ -100,6 +142,8 @@ pub(super) fn open_under(
     loads: Loads,
 ) -> rocks::Result<Db> {
     let is_there = pool.contains(&Name::new(&format!("{}/CURRENT", options.name))?);
+    let room = Room::new(pool.clone(), room::sizes(&pool, options, is_there)?);
+    let sizes = *room.sizes();
     let block_cache = options.block_cache();
     let file_cache = options.file_cache();
     let shim = match file_cache.clone() {
@@ -108,7 +152,7 @@ pub(super) fn open_under(
     };
     let build = |family: Family| {
         let name = family.name.clone();
-        let mut rocks = family.build(options, block_cache.as_ref());
+        let mut rocks = family.build(options, &sizes, block_cache.as_ref());
         shim.install(&mut rocks);
         (name, rocks)
     };
@@ -120,14 +164,48 @@ pub(super) fn open_under(
             built.entry(name).or_insert_with_key(|name| build(Family::new(name)).1);
         }
     }
-    let described =
-        built.iter().map(|(name, rocks)| ColumnFamilyDescriptor::new(name, rocks.clone()));
-    let rocks = RocksDb::open_cf_descriptors(&whole, Shim::PATH, described)?;
-    let inner = Arc::new(Inner { rocks: rocks::Db::new(rocks, shim), families: Mutex::new(built) });
+    let rocks = open_families(&whole, &built, &sizes)?;
+    let rocks = rocks::Db::new(rocks, shim);
+    let inner = Inner { rocks, families: Mutex::new(built), room, clock: clock.clone() };
+    let inner = Arc::new(inner);
+    inner.look_at_room();
     let keeper = file_cache.clone().zip(options.cache());
     let keeper = keeper
         .map(|(cache, budget)| Keeper::start(Arc::clone(&inner), cache, budget, clock, loads));
     Ok(Db { _keeper: keeper, inner, block_cache, file_cache, options: options.clone() })
+}
+
+/// Opens the database. Where the volumes have no room for the tables that a recovery writes of the log, it
+/// keeps what the log holds in memory, and the log: an opening never takes room that is not there.
+fn open_families(
+    whole: &RocksOptions,
+    families: &BTreeMap<String, RocksOptions>,
+    sizes: &Sizes,
+) -> rocks::Result<RocksDb> {
+    let open = |whole: &RocksOptions, change: &dyn Fn(&mut RocksOptions)| {
+        let described = families.iter().map(|(name, rocks)| {
+            let mut rocks = rocks.clone();
+            change(&mut rocks);
+            ColumnFamilyDescriptor::new(name, rocks)
+        });
+        RocksDb::open_cf_descriptors(whole, Shim::PATH, described)
+    };
+    match open(whole, &|_| ()) {
+        Err(error) if rocks::pool_error(&error) == Some(ErrorKind::OutOfSpace) => {
+            tracing::warn!(%error, "no room for the tables of a recovery: its log stays");
+        }
+        done => return Ok(done?),
+    }
+    let mut whole = whole.clone();
+    whole.set_avoid_flush_during_recovery(true);
+    let db = open(&whole, &|rocks| rocks.set_write_buffer_size(MEMTABLE_UNBOUNDED))?;
+    let memtable = sizes.memtable.to_string();
+    for name in families.keys() {
+        if let Some(family) = db.cf_handle(name) {
+            db.set_options_cf(&family, &[("write_buffer_size", &memtable)])?;
+        }
+    }
+    Ok(db)
 }
 
 impl Db {
@@ -142,7 +220,7 @@ impl Db {
     pub fn memory(&self) -> u64 {
         self.block_cache.as_ref().map_or(0, |cache| cache.get_usage() as u64)
             + self.cache().map_or(0, |cache| cache.bytes)
-            + self.inner.sum("rocksdb.cur-size-all-mem-tables")
+            + self.inner.sum(properties::CUR_SIZE_ALL_MEM_TABLES)
             + self.inner.table_readers()
     }
 
@@ -198,7 +276,8 @@ impl Db {
     /// There is one of that name, or RocksDB could not record it.
     pub fn create_family(&self, family: Family) -> Result<(), Error> {
         let name = family.name.clone();
-        let mut rocks = family.build(&self.options, self.block_cache.as_ref());
+        let sizes = self.inner.room.sizes();
+        let mut rocks = family.build(&self.options, sizes, self.block_cache.as_ref());
         self.shim().install(&mut rocks);
         self.create_cf(&name, &rocks)?;
         self.inner.families.lock().insert(name, rocks);
@@ -215,6 +294,16 @@ impl Db {
     pub fn family_options(&self, name: &str) -> Option<RocksOptions> {
         self.cf_handle(name)?;
         self.inner.families.lock().get(name).cloned()
+    }
+
+    /// The database itself, for threads that look after it.
+    pub(super) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    /// The room on its volumes.
+    pub(super) fn room(&self) -> &Room {
+        &self.inner.room
     }
 
     /// What it stands on, for the parts of RocksDB that want an environment or options of their own.

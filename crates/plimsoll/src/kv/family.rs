@@ -1,5 +1,6 @@
 //! A column family: a key space of its own in a store, with options of its own.
 
+use policy::room::Sizes;
 use rust_rocksdb::{BlockBasedOptions, Cache, DEFAULT_COLUMN_FAMILY_NAME, Options as RocksOptions};
 
 use super::Options;
@@ -47,10 +48,15 @@ impl Family {
     }
 
     /// What RocksDB is told; the shim comes last, by whoever opens the family.
-    pub(super) fn build(self, options: &Options, cache: Option<&Cache>) -> RocksOptions {
+    pub(super) fn build(
+        self,
+        options: &Options,
+        sizes: &Sizes,
+        cache: Option<&Cache>,
+    ) -> RocksOptions {
         let mut tables = options.tables(cache);
         self.tables.into_iter().for_each(|change| change(&mut tables));
-        let mut rocks = options.rocks();
+        let mut rocks = options.rocks(sizes);
         rocks.set_block_based_table_factory(&tables);
         self.rocks.into_iter().for_each(|change| change(&mut rocks));
         rocks

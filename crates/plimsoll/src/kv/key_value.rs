@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use engine::kv::{Change, Count, Durability, KeyRange, KeyValue, Result, Scan};
+use parking_lot::RwLockReadGuard;
 use rust_rocksdb::{ErrorKind, Range, ReadOptions, ReadTier, SizeApproximationOptions, WriteBatch};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
@@ -12,6 +13,19 @@ use super::error::{store_error, write_error};
 /// The most keys that [`KeyValue::count`] counts one by one; beyond, RocksDB's estimate is given, which
 /// counts a key that was overwritten lately twice. Counting this many takes some milliseconds.
 pub const COUNT_EXACT_MAX: u64 = 10_000;
+
+/// A range with at least so many tables loses them at once when it is deleted.
+const LARGE_TABLES: u64 = 4;
+
+/// A range counts as so many deletions where it is asked whether a compaction is worth it: nobody counts
+/// its keys.
+pub(super) const RANGE_DELETIONS: u64 = 1 << 20;
+
+/// Beyond every key: none of ours begins with this many of the highest byte.
+const END: &[u8] = &[u8::MAX; 64];
+
+/// What a record takes beside its key and value, about.
+const RECORD_BYTES: u64 = 32;
 
 impl Db {
     /// Deletes the range, which RocksDB wants to have an end. `put_last` is the last key that `batch`
@@ -72,8 +86,6 @@ impl Db {
 
     /// The share of the store's bytes that lies in `range`.
     fn share(&self, range: &KeyRange) -> f64 {
-        // No key of ours begins with this many of the highest byte.
-        const END: &[u8] = &[u8::MAX; 64];
         let mut options = SizeApproximationOptions::default();
         options.set_include_memtables(true);
         let ranges =
@@ -82,6 +94,86 @@ impl Db {
             Ok(&[part, all]) if all > 0 => part as f64 / all as f64,
             _ => 1.0,
         }
+    }
+}
+
+impl Db {
+    /// Applies changes that were let in.
+    fn apply_in(&self, changes: &[Change], writing: RwLockReadGuard<'_, ()>) -> Result<()> {
+        let large = self.large_ranges(changes);
+        if large.is_empty() {
+            let mut options = self.write_options();
+            let batch = self.batch(changes)?;
+            if self.options().durability != Durability::Always {
+                // The log goes into the page cache: what waits is a stall, which is refused at first.
+                options.set_no_slowdown(true);
+                match self.write_opt(&batch, &options) {
+                    Err(error) if error.kind() == ErrorKind::Incomplete => {}
+                    done => return done.map_err(write_error),
+                }
+                options.set_no_slowdown(false);
+            }
+            return waiting(|| self.write_opt(&batch, &options)).map_err(write_error);
+        }
+        drop(writing);
+        waiting(|| {
+            let _alone = self.room().alone();
+            let tables = large.into_iter().filter_map(|range| Some((range, self.last_of(range)?)));
+            let tables: Vec<_> = tables.collect();
+            // Tables that are gone do not come back: what deletes their keys is durable before.
+            let mut options = self.write_options();
+            options.set_sync(true);
+            self.write_opt(&self.batch(changes)?, &options).map_err(write_error)?;
+            for (range, last) in tables {
+                if let Err(error) = self.delete_file_in_range(&range.from[..], &last[..]) {
+                    tracing::warn!(%error, "tables of a deleted range go with compactions");
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn batch(&self, changes: &[Change]) -> Result<WriteBatch> {
+        let mut batch = WriteBatch::default();
+        let mut put_last = None;
+        for change in changes {
+            match change {
+                Change::Put(key, value) => {
+                    batch.put(key, value);
+                    put_last = put_last.max(Some(key));
+                }
+                Change::Delete(key) => batch.delete(key),
+                Change::DeleteRange(range) => {
+                    waiting(|| self.delete_range(&mut batch, range, put_last))?;
+                }
+            }
+        }
+        Ok(batch)
+    }
+
+    /// The deleted ranges among `changes` that hold whole tables.
+    fn large_ranges<'a>(&self, changes: &'a [Change]) -> Vec<&'a KeyRange> {
+        let ranges = changes.iter().filter_map(|change| match change {
+            Change::DeleteRange(range) if !range.is_empty() => Some(range),
+            _ => None,
+        });
+        let least = LARGE_TABLES * self.room().sizes().table;
+        ranges.filter(|range| self.table_bytes(range) >= least).collect()
+    }
+
+    /// About how many bytes of tables lie in `range`.
+    fn table_bytes(&self, range: &KeyRange) -> u64 {
+        let options = SizeApproximationOptions::default();
+        let ranges = [Range::new(&range.from, range.to.as_deref().unwrap_or(END))];
+        let sizes = self.get_approximate_sizes_with_options(&options, &ranges);
+        sizes.ok().and_then(|sizes| sizes.first().copied()).unwrap_or(0)
+    }
+
+    /// The last key of `range`; none where it has none, or cannot be read.
+    fn last_of(&self, range: &KeyRange) -> Option<Vec<u8>> {
+        let mut entries = self.raw_iterator_opt(bounded(range));
+        entries.seek_to_last();
+        entries.key().map(<[u8]>::to_vec)
     }
 }
 
@@ -97,31 +189,13 @@ impl KeyValue for Db {
     }
 
     fn apply(&self, changes: &[Change]) -> Result<()> {
-        let mut batch = WriteBatch::default();
-        let mut put_last = None;
-        for change in changes {
-            match change {
-                Change::Put(key, value) => {
-                    batch.put(key, value);
-                    put_last = put_last.max(Some(key));
-                }
-                Change::Delete(key) => batch.delete(key),
-                Change::DeleteRange(range) => {
-                    waiting(|| self.delete_range(&mut batch, range, put_last))?;
-                }
-            }
-        }
-        let mut options = self.write_options();
-        if self.options().durability != Durability::Always {
-            // The log goes into the page cache: what waits is a stall, which is refused at first.
-            options.set_no_slowdown(true);
-            match self.write_opt(&batch, &options) {
-                Err(error) if error.kind() == ErrorKind::Incomplete => {}
-                done => return done.map_err(write_error),
-            }
-            options.set_no_slowdown(false);
-        }
-        waiting(|| self.write_opt(&batch, &options)).map_err(write_error)
+        let writing = self.enter(bytes_of(changes))?;
+        self.room().count_deleted(deletions(changes));
+        self.apply_in(changes, writing)
+    }
+
+    fn apply_freeing(&self, changes: &[Change]) -> Result<()> {
+        self.apply_in(changes, self.room().enter_freeing(deletions(changes)))
     }
 
     fn scan(&self, scan: &Scan) -> Result<Vec<(Bytes, Bytes)>> {
@@ -176,6 +250,28 @@ impl KeyValue for Db {
     }
 }
 
+/// The bytes that `changes` add to the store, about.
+fn bytes_of(changes: &[Change]) -> u64 {
+    let bytes = changes.iter().map(|change| match change {
+        Change::Put(key, value) => (key.len() + value.len()) as u64,
+        Change::Delete(key) => key.len() as u64,
+        Change::DeleteRange(range) => {
+            (range.from.len() + range.to.as_ref().map_or(0, Bytes::len)) as u64
+        }
+    });
+    bytes.map(|bytes| bytes + RECORD_BYTES).sum()
+}
+
+/// How many keys `changes` delete; a range counts as many.
+fn deletions(changes: &[Change]) -> u64 {
+    let deletions = changes.iter().map(|change| match change {
+        Change::Put(..) => 0,
+        Change::Delete(_) => 1,
+        Change::DeleteRange(_) => RANGE_DELETIONS,
+    });
+    deletions.sum()
+}
+
 /// For a walk over `range` alone.
 fn bounded(range: &KeyRange) -> ReadOptions {
     let mut options = ReadOptions::default();
@@ -202,7 +298,7 @@ fn cached_or_waiting<T>(
 
 /// Does what waits for volumes or for other callers. A thread of a runtime that serves many hands on
 /// its other work first.
-fn waiting<T>(work: impl FnOnce() -> T) -> T {
+pub(super) fn waiting<T>(work: impl FnOnce() -> T) -> T {
     let serves_many = Handle::try_current()
         .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
     if serves_many { block_in_place(work) } else { work() }

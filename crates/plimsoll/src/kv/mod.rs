@@ -21,6 +21,8 @@ mod key_value;
 mod load;
 mod moving;
 mod options;
+mod reclaim;
+mod room;
 mod scales;
 mod stop;
 mod store;

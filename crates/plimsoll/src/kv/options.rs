@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use engine::kv::Durability;
 use policy::cache::Kind;
+use policy::room::{Sizes, Wanted};
 use policy::units::MIB;
 use pool::cache;
 use rust_rocksdb::{BlockBasedOptions, Cache, DBCompressionType, Options as RocksOptions};
@@ -15,6 +16,15 @@ use rust_rocksdb::{BlockBasedOptions, Cache, DBCompressionType, Options as Rocks
 /// How long a log may stay unsynced where nobody is promised more than the death of the process: as
 /// long as the kernel itself would wait.
 const SYNC_INTERVAL_LAX: Duration = Duration::from_secs(30);
+
+/// A table whose records are deletes to this part is compacted by itself: what they delete takes room
+/// until then.
+const DELETED_SHARE: f64 = 0.5;
+
+/// Tables of the first level at which writers slow down and stop, on volumes so small that a merge of
+/// RocksDB's default of 20 and 36 would not fit into the room kept for it.
+const SMALL_LEVEL0_SLOWDOWN: i32 = 8;
+const SMALL_LEVEL0_STOP: i32 = 12;
 
 /// How a store is opened. All of it may differ from one opening to the next.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -29,7 +39,8 @@ pub struct Options {
     /// The longest a write waits for its sync unless `durability` is `Always`; with `None` it is at
     /// least 30 s. Default 1 s. Less costs operations, more loses more when the machine dies.
     pub wal_sync_interval: Duration,
-    /// Bytes of one memtable. Default: a sixteenth of `memory`, from 2 MiB to 64 MiB. More: fewer and
+    /// Bytes of one memtable. Default: a sixteenth of `memory`, from 2 MiB to 64 MiB. On small volumes it
+    /// is at most their 192nd part, and so are tables: see [`policy::room`]. More: fewer and
     /// larger tables in the first level, fewer compactions of it; less: a shorter log to read back
     /// after a crash.
     pub memtable: Option<u64>,
@@ -219,16 +230,33 @@ impl Options {
         tables
     }
 
-    pub(super) fn rocks(&self) -> RocksOptions {
+    /// What sizes it would have on volumes of any size.
+    pub(super) fn wanted(&self) -> Wanted {
+        Wanted {
+            memtable: self.memtable(),
+            memtables: self.memtables.into(),
+            table: self.table_size(),
+            level_base: self.level_base(),
+        }
+    }
+
+    pub(super) fn rocks(&self, sizes: &Sizes) -> RocksOptions {
         let mut rocks = RocksOptions::default();
         rocks.create_if_missing(true);
         rocks.create_missing_column_families(true);
-        rocks
-            .set_db_write_buffer_size(bytes(self.memtable().saturating_mul(self.memtables.into())));
-        rocks.set_write_buffer_size(bytes(self.memtable()));
+        let memtables = sizes.memtable.saturating_mul(self.memtables.into());
+        rocks.set_db_write_buffer_size(bytes(memtables));
+        rocks.set_write_buffer_size(bytes(sizes.memtable));
         rocks.set_max_write_buffer_number(whole(self.memtables));
-        rocks.set_target_file_size_base(self.table_size());
-        rocks.set_max_bytes_for_level_base(self.level_base());
+        rocks.set_target_file_size_base(sizes.table);
+        rocks.set_max_bytes_for_level_base(sizes.level_base);
+        rocks.add_compact_on_deletion_collector_factory(0, 0, DELETED_SHARE);
+        if sizes.shrunk {
+            // A merge of the first level has to fit into the reserve, and so has one of any other.
+            rocks.set_level_zero_slowdown_writes_trigger(SMALL_LEVEL0_SLOWDOWN);
+            rocks.set_level_zero_stop_writes_trigger(SMALL_LEVEL0_STOP);
+            rocks.set_max_compaction_bytes(sizes.level_base + sizes.table);
+        }
         rocks.set_level_compaction_dynamic_level_bytes(true);
         rocks.set_compression_type(self.compression.into());
         rocks.set_bottommost_compression_type(self.compression_last.into());

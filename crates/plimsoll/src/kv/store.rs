@@ -7,6 +7,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use engine::health::StoreHealth;
 use policy::migrate::{Policy, Terms};
 use policy::placement::{LeastOverlap, VolumeId};
 use pool::spread::{Opening, Spread};
@@ -15,6 +16,7 @@ use volume::task::block_on;
 
 use super::db::open_under;
 use super::moving::Moving;
+use super::reclaim::Reclaim;
 use super::scales::Scales;
 use super::watch::Watch;
 use super::{Copies, Db, Family, Options, load};
@@ -29,6 +31,7 @@ pub struct Store {
     // Dropped in this order.
     moving: Moving,
     watch: Watch,
+    reclaim: Reclaim,
     db: Arc<Db>,
     pool: Spread,
     devices: Devices,
@@ -99,6 +102,31 @@ impl Store {
         self.moving.figures()
     }
 
+    /// What the store can do now, and what it needs. Costs a walk over the pool's names, and no I/O.
+    #[must_use]
+    pub fn health(&self) -> StoreHealth {
+        let redundancy = self.copies().redundancy;
+        let unreadable = (redundancy.unreadable > 0).then(|| {
+            format!(
+                "{} objects have no copy that can be read: bring back the volumes that are away",
+                redundancy.unreadable
+            )
+        });
+        let stopped = [("pressure", self.watch.is_alive()), ("reclaim", self.reclaim.is_alive())];
+        let stopped = stopped.into_iter().find(|(_, alive)| !alive);
+        StoreHealth {
+            writes_refused: self.db.shim().stopped().or_else(|| self.db.room().refusal()),
+            reads_refused: unreadable,
+            copies_short: redundancy.short,
+            damaged: 0,
+            upkeep_stopped: stopped.map(|(name, _)| {
+                format!(
+                    "the thread {name} ended with a panic: restart, and report what the log says"
+                )
+            }),
+        }
+    }
+
     /// What everything below goes by.
     #[must_use]
     pub fn clock(&self) -> &Clock {
@@ -152,8 +180,8 @@ impl Store {
     /// `InUse`: somebody still holds the store. `Pool`: it could not be made durable; what durability
     /// promises of it is kept all the same.
     pub fn close(self) -> Result<()> {
-        let Self { moving, watch, db, pool, devices, clock: _ } = self;
-        drop((moving, watch));
+        let Self { moving, watch, reclaim, db, pool, devices, clock: _ } = self;
+        drop((moving, watch, reclaim));
         Arc::into_inner(db).ok_or(Error::InUse)?.close();
         block_on(pool.close()).map_err(Error::Pool)?;
         devices.close();
@@ -246,8 +274,9 @@ impl Builder {
         let db = Arc::new(db);
         let scales = Scales::new(devices.clone(), pool.clone(), clock.clone());
         let watch = Watch::start(&db, devices.clone(), scales);
+        let reclaim = Reclaim::start(Arc::clone(db.inner()), pool.clone(), devices.clone());
         let (policy, terms) = migrate;
         let moving = Moving::start(pool.clone(), devices.clone(), clock.clone(), policy, terms);
-        Ok(Store { moving, watch, db, pool, devices, clock })
+        Ok(Store { moving, watch, reclaim, db, pool, devices, clock })
     }
 }

@@ -21,6 +21,7 @@ mod embedding;
 mod errors;
 mod moving;
 mod power_cuts;
+mod room;
 mod writes;
 
 /// Three volumes in memory, which stay when the store on them is closed.

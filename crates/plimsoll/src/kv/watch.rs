@@ -1,5 +1,5 @@
-//! Looks at how near the writers of a store are to waiting, and tells the gates below it; and at what
-//! each volume carries, and tells placement.
+//! Looks at how near the writers of a store are to waiting, and tells the gates below it; at the room
+//! that is left; and at what each volume carries, and tells placement.
 //!
 //! RocksDB rings when something changed; between rings it is asked now and then, for bytes owed fall
 //! without an event. Asking takes its mutex for a moment, so it is not done more often than that.
@@ -37,6 +37,13 @@ impl Watch {
     }
 }
 
+impl Watch {
+    /// Whether the thread still runs: it ends early only where it panicked.
+    pub(super) fn is_alive(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
 impl Drop for Watch {
     fn drop(&mut self) {
         self.bell.end();
@@ -54,6 +61,7 @@ fn watch(db: &Weak<Db>, devices: &Devices, mut scales: Scales, bell: &Bell) {
         scales.look();
         let Some(db) = db.upgrade() else { return };
         let pressure = gauge.see(db.pressure());
+        db.inner().look_at_room();
         drop(db);
         // A volume that has just come knows nothing.
         let news = (pressure, devices.changes());

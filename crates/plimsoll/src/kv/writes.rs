@@ -4,10 +4,13 @@
 //! [`Options::durability`](super::Options::durability). Each is defined here again, and a test reads
 //! RocksDB's bindings for one that is not. What they do is said there.
 
-use engine::kv::Durability;
-use rust_rocksdb::{AsColumnFamilyRef, Error, WriteBatch, WriteBatchWithIndex, WriteOptions};
+use engine::kv::{Durability, Error, Result};
+use parking_lot::RwLockReadGuard;
+use rust_rocksdb::{AsColumnFamilyRef, WriteBatch, WriteBatchWithIndex, WriteOptions};
 
 use super::Db;
+use super::error::write_error;
+use super::key_value::{RANGE_DELETIONS, waiting};
 
 impl Db {
     /// For writes that wait for what [`Options::durability`](super::Options::durability) says.
@@ -18,12 +21,23 @@ impl Db {
         options
     }
 
+    /// Lets a write of `bytes` in that adds to the store.
+    pub(super) fn enter(&self, bytes: u64) -> Result<RwLockReadGuard<'_, ()>> {
+        if let Some(writing) = self.room().enter_allowed(bytes) {
+            return Ok(writing);
+        }
+        let entered = waiting(|| self.room().enter(bytes, self.inner()));
+        entered.map_err(|refused| Error::OutOfSpace(refused.to_string()))
+    }
+
     /// Puts a key. Durable as the store's options say.
     ///
     /// # Errors
-    /// RocksDB's: it says what to do.
-    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.put_opt(key, value, &self.write_options())
+    /// `OutOfSpace`: only the reserve for deletes and compactions is left, and nothing was done; else what
+    /// the kind says.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let _writing = self.enter((key.as_ref().len() + value.as_ref().len()) as u64)?;
+        self.put_opt(key, value, &self.write_options()).map_err(write_error)
     }
 
     /// [`Db::put`] in a family.
@@ -35,8 +49,9 @@ impl Db {
         family: &impl AsColumnFamilyRef,
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
-    ) -> Result<(), Error> {
-        self.put_cf_opt(family, key, value, &self.write_options())
+    ) -> Result<()> {
+        let _writing = self.enter((key.as_ref().len() + value.as_ref().len()) as u64)?;
+        self.put_cf_opt(family, key, value, &self.write_options()).map_err(write_error)
     }
 
     /// Puts a key at the timestamp `ts`, in a store whose comparator has timestamps. Durable as the
@@ -49,8 +64,9 @@ impl Db {
         key: impl AsRef<[u8]>,
         ts: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
-    ) -> Result<(), Error> {
-        self.put_with_ts_opt(key, ts, value, &self.write_options())
+    ) -> Result<()> {
+        let _writing = self.enter((key.as_ref().len() + value.as_ref().len()) as u64)?;
+        self.put_with_ts_opt(key, ts, value, &self.write_options()).map_err(write_error)
     }
 
     /// [`Db::put_with_ts`] in a family.
@@ -63,8 +79,9 @@ impl Db {
         key: impl AsRef<[u8]>,
         ts: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
-    ) -> Result<(), Error> {
-        self.put_cf_with_ts_opt(family, key, ts, value, &self.write_options())
+    ) -> Result<()> {
+        let _writing = self.enter((key.as_ref().len() + value.as_ref().len()) as u64)?;
+        self.put_cf_with_ts_opt(family, key, ts, value, &self.write_options()).map_err(write_error)
     }
 
     /// Merges a value into a key's, as the family's merge operator says. Durable as the store's
@@ -72,8 +89,9 @@ impl Db {
     ///
     /// # Errors
     /// RocksDB's; there is none if no merge operator was set.
-    pub fn merge(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.merge_opt(key, value, &self.write_options())
+    pub fn merge(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let _writing = self.enter((key.as_ref().len() + value.as_ref().len()) as u64)?;
+        self.merge_opt(key, value, &self.write_options()).map_err(write_error)
     }
 
     /// [`Db::merge`] in a family.
@@ -85,36 +103,36 @@ impl Db {
         family: &impl AsColumnFamilyRef,
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
-    ) -> Result<(), Error> {
-        self.merge_cf_opt(family, key, value, &self.write_options())
+    ) -> Result<()> {
+        let _writing = self.enter((key.as_ref().len() + value.as_ref().len()) as u64)?;
+        self.merge_cf_opt(family, key, value, &self.write_options()).map_err(write_error)
     }
 
     /// Deletes a key. Durable as the store's options say.
     ///
     /// # Errors
     /// As [`Db::put`].
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.delete_opt(key, &self.write_options())
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        let _writing = self.room().enter_freeing(1);
+        self.delete_opt(key, &self.write_options()).map_err(write_error)
     }
 
     /// [`Db::delete`] in a family.
     ///
     /// # Errors
     /// As there.
-    pub fn delete_cf(
-        &self,
-        family: &impl AsColumnFamilyRef,
-        key: impl AsRef<[u8]>,
-    ) -> Result<(), Error> {
-        self.delete_cf_opt(family, key, &self.write_options())
+    pub fn delete_cf(&self, family: &impl AsColumnFamilyRef, key: impl AsRef<[u8]>) -> Result<()> {
+        let _writing = self.room().enter_freeing(1);
+        self.delete_cf_opt(family, key, &self.write_options()).map_err(write_error)
     }
 
     /// Deletes a key as of the timestamp `ts`. Durable as the store's options say.
     ///
     /// # Errors
     /// As [`Db::put`].
-    pub fn delete_with_ts(&self, key: impl AsRef<[u8]>, ts: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.delete_with_ts_opt(key, ts, &self.write_options())
+    pub fn delete_with_ts(&self, key: impl AsRef<[u8]>, ts: impl AsRef<[u8]>) -> Result<()> {
+        let _writing = self.room().enter_freeing(1);
+        self.delete_with_ts_opt(key, ts, &self.write_options()).map_err(write_error)
     }
 
     /// [`Db::delete_with_ts`] in a family.
@@ -126,8 +144,9 @@ impl Db {
         family: &impl AsColumnFamilyRef,
         key: impl AsRef<[u8]>,
         ts: impl AsRef<[u8]>,
-    ) -> Result<(), Error> {
-        self.delete_cf_with_ts_opt(family, key, ts, &self.write_options())
+    ) -> Result<()> {
+        let _writing = self.room().enter_freeing(1);
+        self.delete_cf_with_ts_opt(family, key, ts, &self.write_options()).map_err(write_error)
     }
 
     /// Deletes a key that was put once since it was last deleted, and never merged: see RocksDB's page on
@@ -135,8 +154,9 @@ impl Db {
     ///
     /// # Errors
     /// As [`Db::put`].
-    pub fn single_delete(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.single_delete_opt(key, &self.write_options())
+    pub fn single_delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        let _writing = self.room().enter_freeing(1);
+        self.single_delete_opt(key, &self.write_options()).map_err(write_error)
     }
 
     /// [`Db::single_delete`] in a family.
@@ -147,20 +167,18 @@ impl Db {
         &self,
         family: &impl AsColumnFamilyRef,
         key: impl AsRef<[u8]>,
-    ) -> Result<(), Error> {
-        self.single_delete_cf_opt(family, key, &self.write_options())
+    ) -> Result<()> {
+        let _writing = self.room().enter_freeing(1);
+        self.single_delete_cf_opt(family, key, &self.write_options()).map_err(write_error)
     }
 
     /// [`Db::single_delete`] as of the timestamp `ts`.
     ///
     /// # Errors
     /// As there.
-    pub fn single_delete_with_ts(
-        &self,
-        key: impl AsRef<[u8]>,
-        ts: impl AsRef<[u8]>,
-    ) -> Result<(), Error> {
-        self.single_delete_with_ts_opt(key, ts, &self.write_options())
+    pub fn single_delete_with_ts(&self, key: impl AsRef<[u8]>, ts: impl AsRef<[u8]>) -> Result<()> {
+        let _writing = self.room().enter_freeing(1);
+        self.single_delete_with_ts_opt(key, ts, &self.write_options()).map_err(write_error)
     }
 
     /// [`Db::single_delete_with_ts`] in a family.
@@ -172,8 +190,10 @@ impl Db {
         family: &impl AsColumnFamilyRef,
         key: impl AsRef<[u8]>,
         ts: impl AsRef<[u8]>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
+        let _writing = self.room().enter_freeing(1);
         self.single_delete_cf_with_ts_opt(family, key, ts, &self.write_options())
+            .map_err(write_error)
     }
 
     /// Deletes the keys of a family from `from` on, before `to`. Durable as the store's options say.
@@ -185,23 +205,26 @@ impl Db {
         family: &impl AsColumnFamilyRef,
         from: K,
         to: K,
-    ) -> Result<(), Error> {
-        self.delete_range_cf_opt(family, from, to, &self.write_options())
+    ) -> Result<()> {
+        let _writing = self.room().enter_freeing(RANGE_DELETIONS);
+        self.delete_range_cf_opt(family, from, to, &self.write_options()).map_err(write_error)
     }
 
     /// Makes all changes of `batch` or none. Durable as the store's options say.
     ///
     /// # Errors
     /// As [`Db::put`].
-    pub fn write(&self, batch: &WriteBatch) -> Result<(), Error> {
-        self.write_opt(batch, &self.write_options())
+    pub fn write(&self, batch: &WriteBatch) -> Result<()> {
+        let _writing = self.enter(batch.size_in_bytes() as u64)?;
+        self.write_opt(batch, &self.write_options()).map_err(write_error)
     }
 
     /// [`Db::write`] of a batch that could be read before.
     ///
     /// # Errors
     /// As there.
-    pub fn write_wbwi(&self, batch: &WriteBatchWithIndex) -> Result<(), Error> {
-        self.write_wbwi_opt(batch, &self.write_options())
+    pub fn write_wbwi(&self, batch: &WriteBatchWithIndex) -> Result<()> {
+        let _writing = self.enter(batch.size_in_bytes() as u64)?;
+        self.write_wbwi_opt(batch, &self.write_options()).map_err(write_error)
     }
 }

@@ -34,6 +34,7 @@ mod names;
 mod place;
 mod placing;
 mod promise;
+mod room;
 mod turn;
 mod volumes;
 
@@ -57,6 +58,7 @@ pub use self::names::{Change, Stat};
 use self::placing::Placing;
 use self::promise::Promise;
 pub use self::promise::{Redundancy, Repaired};
+pub use self::room::Room;
 pub use self::volumes::{Drained, Held, Left, VolumeStat, VolumeState};
 use crate::header::{self, Header, PoolId};
 use crate::leaf::{Leaf, ObjectId};

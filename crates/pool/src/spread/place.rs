@@ -163,29 +163,8 @@ impl Inner {
         }
     }
 
-    /// All the room on the volumes that answer.
-    pub(super) async fn space(&self) -> Result<Space> {
-        let mut sum = Space { total: 0, free: 0 };
-        let mut failed = None;
-        let mut answered = false;
-        for (_, space) in self.spaces().await {
-            match space {
-                Ok(space) => {
-                    sum.total += space.total;
-                    sum.free += space.free;
-                    answered = true;
-                }
-                Err(e) => failed = Some(e),
-            }
-        }
-        match failed {
-            Some(e) if !answered => Err(e),
-            _ => Ok(sum),
-        }
-    }
-
     /// How much room is on each volume that is there and holds objects.
-    async fn spaces(&self) -> Vec<(VolumeId, Result<Space>)> {
+    pub(super) async fn spaces(&self) -> Vec<(VolumeId, Result<Space>)> {
         let present = self.seats.present();
         let present = present.iter().filter(|(seat, _)| !seat.is_closed());
         join_all(present.map(async |(seat, volume)| (seat.id, volume.space().await))).await
@@ -408,7 +387,10 @@ impl Inner {
             Kind::Log => choose(for_meta),
             Kind::Table | Kind::Data => None,
         };
-        let chosen = chosen.or_else(|| choose(all));
+        let chosen = chosen.or_else(|| choose(all.clone()));
+        // The last of the room is for who makes room: a store refuses its users' writes long before.
+        let to_the_last = all.into_iter().map(|c| Candidate { total: 0, ..c });
+        let chosen = chosen.or_else(|| choose(to_the_last.collect()));
         chosen.map(|chosen| Flight::of(self, id, chosen)).ok_or(away)
     }
 

@@ -32,7 +32,6 @@ enum class Code : uint8_t {
   kNotFound = 1,
   kPathNotFound = 2,
   kIoError = 3,
-  kNoSpace = 4,
   kFenced = 5,
   kCorruption = 6,
   kTimedOut = 7,

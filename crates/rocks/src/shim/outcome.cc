@@ -16,8 +16,6 @@ IOStatus Status(Outcome outcome) {
         return IOStatus::NotFound(message);
       case Code::kPathNotFound:
         return IOStatus::PathNotFound(message);
-      case Code::kNoSpace:
-        return IOStatus::NoSpace(message);
       case Code::kFenced:
         return IOStatus::IOFenced(message);
       case Code::kCorruption:

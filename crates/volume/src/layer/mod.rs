@@ -4,5 +4,6 @@ pub mod call;
 pub mod crash;
 pub mod fault;
 pub mod gate;
+pub mod reserve;
 pub mod simulate;
 pub mod trace;

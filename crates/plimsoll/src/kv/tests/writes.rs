@@ -126,11 +126,11 @@ fn open_store(
 /// What a write changes, and whether the change is there.
 struct Write {
     name: &'static str,
-    write: fn(&Db) -> Result<(), rust_rocksdb::Error>,
+    write: fn(&Db) -> Result<(), engine::kv::Error>,
     is_there: fn(&Db) -> bool,
 }
 
-fn family<'a>(db: &'a Db, name: &str) -> std::sync::Arc<rust_rocksdb::BoundColumnFamily<'a>> {
+fn family<'a>(db: &'a Db, name: &str) -> Arc<rust_rocksdb::BoundColumnFamily<'a>> {
     db.cf_handle(name).expect("it was made")
 }
 

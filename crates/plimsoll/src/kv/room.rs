@@ -1,0 +1,254 @@
+//! Room for a store's own work: users' writes are refused before deletes, flushes and compactions lack
+//! it.
+//!
+//! What is kept, and when writes are refused, [`policy::room`] decides. Here is how it is asked without
+//! a system call for each write: a look at the volumes allows a number of bytes, writes count them
+//! down, and the next look is due when they are used up, or after a quarter of a second.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use policy::room::{self, Sizes, Valve};
+use policy::units::{Bytes, MIB};
+use pool::spread::Spread;
+use volume::ErrorKind;
+use volume::task::block_on;
+
+use super::Options;
+use super::db::Inner;
+
+/// The most bytes that a look allows: others may fill the volumes meanwhile.
+const ALLOWED_MAX: u64 = 64 * MIB;
+
+/// The longest a write waits for flushes and compactions that may free room.
+const WORK_MAX: Duration = Duration::from_secs(10);
+
+/// How long it waits between two looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// The room of one store, which its writers share.
+pub(super) struct Room {
+    pool: Spread,
+    sizes: Sizes,
+    /// Bytes that may be written before the next look.
+    allowed: AtomicI64,
+    refuses: AtomicBool,
+    looks: Mutex<Looks>,
+    /// Keys and ranges that were deleted since room was last made.
+    deleted: AtomicU64,
+    /// Shared by writes; held alone while files of a deleted range go, which takes every key in them.
+    writing: RwLock<()>,
+}
+
+#[derive(Default)]
+struct Looks {
+    valve: Valve,
+    /// What users could write at the last look.
+    for_users: u64,
+}
+
+/// A write that is not made for lack of room, with the way out.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Refused {
+    left: u64,
+    reserve: u64,
+    bytes: u64,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { left, reserve, bytes } = self;
+        write!(
+            f,
+            "the volumes are full: {} are left for users beside the {} that deletes and compactions \
+             need, and this write takes {}; delete keys, or add a volume",
+            Bytes(*left),
+            Bytes(*reserve),
+            Bytes(Valve::cost(*bytes)),
+        )
+    }
+}
+
+/// Sizes for a store with these options in `pool`. One that is not there yet is refused where it would
+/// have too little room; one that is goes on.
+///
+/// # Errors
+/// `OutOfSpace`, with the arithmetic.
+pub(super) fn sizes(pool: &Spread, options: &Options, is_there: bool) -> volume::Result<Sizes> {
+    let room = block_on(pool.room());
+    let sizes = match room::sizes(room.total, options.wanted()) {
+        Err(_) if is_there => Sizes::smallest(options.wanted()),
+        Err(small) => {
+            let what = format!("{}: {small}", options.name);
+            return Err(volume::Error::new(ErrorKind::OutOfSpace, what));
+        }
+        Ok(sizes) => sizes,
+    };
+    if sizes.shrunk {
+        tracing::info!(
+            volumes = %Bytes(room.total),
+            memtable = %Bytes(sizes.memtable),
+            table = %Bytes(sizes.table),
+            reserve = %Bytes(sizes.reserve),
+            "the volumes are small: memtables and tables are smaller than asked for"
+        );
+    }
+    Ok(sizes)
+}
+
+impl Room {
+    pub(super) fn new(pool: Spread, sizes: Sizes) -> Self {
+        Self {
+            pool,
+            sizes,
+            allowed: AtomicI64::new(0),
+            refuses: AtomicBool::new(false),
+            looks: Mutex::default(),
+            // What an earlier process deleted may still take room.
+            deleted: AtomicU64::new(1),
+            writing: RwLock::new(()),
+        }
+    }
+
+    pub(super) const fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
+    /// Lets a user's write of `bytes` in where the last look allowed it.
+    pub(super) fn enter_allowed(&self, bytes: u64) -> Option<RwLockReadGuard<'_, ()>> {
+        let cost = i64::try_from(Valve::cost(bytes)).unwrap_or(i64::MAX);
+        let allowed = !self.refuses.load(Ordering::Relaxed)
+            && self.allowed.fetch_sub(cost, Ordering::Relaxed) >= cost;
+        allowed.then(|| self.writing.read())
+    }
+
+    /// Looks, and lets a user's write of `bytes` in or refuses it. While the `store` works, its flushes and
+    /// compactions hold room that is free when they are done, so the write waits for them first. It blocks
+    /// the thread.
+    pub(super) fn enter(
+        &self,
+        bytes: u64,
+        store: &Inner,
+    ) -> Result<RwLockReadGuard<'_, ()>, Refused> {
+        let begun = store.clock().now();
+        loop {
+            let (unflushed, level0) = store.backlog();
+            let works = store.is_working();
+            {
+                let mut looks = self.looks.lock();
+                if !self.refuses.load(Ordering::Relaxed) {
+                    looks.for_users = self.measure(unflushed, level0);
+                    let waits = works && store.clock().now().since(begun) < WORK_MAX;
+                    if looks.takes(bytes, waits, &self.sizes) {
+                        self.allow(looks.for_users.saturating_sub(Valve::cost(bytes)));
+                        return Ok(self.writing.read());
+                    }
+                    self.settle(&looks);
+                }
+                let refuses = self.refuses.load(Ordering::Relaxed);
+                if refuses || !works || store.clock().now().since(begun) >= WORK_MAX {
+                    let (left, reserve) = (looks.for_users, self.sizes.reserve);
+                    return Err(Refused { left, reserve, bytes });
+                }
+            }
+            block_on(store.clock().sleep(LOOK_AGAIN));
+        }
+    }
+
+    /// Lets a write in that frees room, always: `deletions` of it are counted.
+    pub(super) fn enter_freeing(&self, deletions: u64) -> RwLockReadGuard<'_, ()> {
+        self.count_deleted(deletions);
+        self.writing.read()
+    }
+
+    /// Waits until no write is under way, and keeps others out.
+    pub(super) fn alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.writing.write()
+    }
+
+    /// Keys or ranges were deleted.
+    pub(super) fn count_deleted(&self, deletions: u64) {
+        if deletions > 0 {
+            self.deleted.fetch_add(deletions, Ordering::Relaxed);
+        }
+    }
+
+    /// Looks at the room there is.
+    pub(super) fn look(&self, unflushed: u64, level0: u64) {
+        let mut looks = self.looks.lock();
+        looks.for_users = self.measure(unflushed, level0);
+        let for_users = looks.for_users;
+        // Only a write that found no room in the end closes it.
+        if looks.valve.refuses() {
+            looks.valve.see(for_users, &self.sizes);
+        }
+        self.settle(&looks);
+        self.allow(for_users);
+    }
+
+    /// Whether so little is left that room should be made: less than once more the reserve.
+    pub(super) fn is_scarce(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed) || self.looks.lock().for_users < self.sizes.reserve
+    }
+
+    /// Deletions since this was last asked.
+    pub(super) fn take_deleted(&self) -> u64 {
+        self.deleted.swap(0, Ordering::Relaxed)
+    }
+
+    /// Why users' writes are refused, if they are.
+    pub(super) fn refusal(&self) -> Option<String> {
+        if !self.refuses.load(Ordering::Relaxed) {
+            return None;
+        }
+        let Looks { for_users, .. } = *self.looks.lock();
+        let reserve = self.sizes.reserve;
+        Some(format!(
+            "the volumes are full: {} are left beside the {} that deletes and compactions need; \
+             delete keys, or add a volume",
+            Bytes(for_users),
+            Bytes(reserve)
+        ))
+    }
+
+    fn measure(&self, unflushed: u64, level0: u64) -> u64 {
+        let there = block_on(self.pool.room());
+        let backlog = room::backlog(level0, self.sizes.memtable);
+        room::Room { writable: there.writable, unflushed, backlog }.for_users(&self.sizes)
+    }
+
+    /// A quarter of what is left, so that the looks come closer together as it runs out.
+    fn allow(&self, for_users: u64) {
+        let allowed = (for_users / 4).min(ALLOWED_MAX);
+        self.allowed.store(i64::try_from(allowed).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+
+    fn settle(&self, looks: &Looks) {
+        let refuses = looks.valve.refuses();
+        if self.refuses.swap(refuses, Ordering::Relaxed) != refuses {
+            if refuses {
+                tracing::warn!(
+                    left = %Bytes(looks.for_users),
+                    reserve = %Bytes(self.sizes.reserve),
+                    "the volumes are full: writes are refused until keys are deleted or a volume is added"
+                );
+            } else {
+                tracing::info!(left = %Bytes(looks.for_users), "there is room again: writes are taken");
+            }
+        }
+    }
+}
+
+impl Looks {
+    /// Whether a write is taken; where it `waits`, that it is not closes nothing yet.
+    fn takes(&mut self, bytes: u64, waits: bool, sizes: &Sizes) -> bool {
+        let mut valve = self.valve;
+        let takes = valve.takes(bytes, self.for_users, sizes);
+        if takes || !waits {
+            self.valve = valve;
+        }
+        takes
+    }
+}

@@ -1,0 +1,204 @@
+//! Full volumes: a day like any other.
+//!
+//! A store on a 300 MB volume refused deletes after its first refused write, got no room back after a
+//! restart, and did not start when it was filled once more.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use engine::kv::Error;
+use policy::contract::Contract;
+use volume::{Intent, Name, Volume as _};
+
+use super::*;
+use crate::kv::{Compression, Store};
+use crate::volumes::Volume;
+
+const CAPACITY: u64 = 80_000_000;
+const VALUE: usize = 100_000;
+/// The issue asks for room in thirty seconds on a real volume; beside other tests it may take longer.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Volumes in memory of this size together, and a store that keeps every byte it is given.
+struct Rig {
+    volumes: Vec<Arc<Mem>>,
+    copies: usize,
+}
+
+impl Rig {
+    fn new(volumes: u64, copies: usize) -> Self {
+        let volume = |n| Arc::new(Mem::with_capacity(&format!("v{n}"), CAPACITY / volumes));
+        Self { volumes: (0..volumes).map(volume).collect(), copies }
+    }
+
+    fn open(&self) -> Store {
+        let volumes = self.volumes.iter().enumerate();
+        let volumes = volumes.map(|(n, volume)| {
+            Volume::other(format!("v{n}"), Arc::clone(volume), Contract::unlimited())
+        });
+        let options = Options {
+            compression: Compression::None,
+            compression_last: Compression::None,
+            ..small()
+        };
+        let opening = Opening::new(RoundRobin::default()).copies(self.copies);
+        let store = Store::builder().volumes(volumes).opening(opening).options(options);
+        store.open().expect("a full volume opens")
+    }
+}
+
+fn key(n: u64) -> Bytes {
+    format!("key {n:06}").into()
+}
+
+fn value(n: u64, round: u64) -> Bytes {
+    let mut value = vec![0; VALUE];
+    value[..16].copy_from_slice(&[n.to_le_bytes(), round.to_le_bytes()].concat());
+    value.into()
+}
+
+/// Puts keys from `from` on until a put is refused; gives the first that was.
+fn fill(store: &Store, from: u64, round: u64) -> u64 {
+    for n in from.. {
+        match store.apply(&[Change::Put(key(n), value(n, round))]) {
+            Ok(()) => {}
+            Err(Error::OutOfSpace(_)) => return n,
+            Err(other) => panic!("key {n}: {other}"),
+        }
+    }
+    unreachable!("a volume is finite")
+}
+
+/// Waits until a put is taken again.
+fn wait_for_room(store: &Store, n: u64, round: u64) {
+    let begun = Instant::now();
+    while let Err(error) = store.apply(&[Change::Put(key(n), value(n, round))]) {
+        assert!(matches!(error, Error::OutOfSpace(_)), "{error}");
+        assert!(store.health().writes_refused.is_some(), "refused, and health says nothing");
+        assert!(begun.elapsed() < PATIENCE, "no room came back: {error}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn delete(store: &Store, keys: impl IntoIterator<Item = u64>) {
+    for n in keys {
+        store.apply_freeing(&[Change::Delete(key(n))]).expect("a full store takes deletes");
+    }
+}
+
+fn check(store: &Store, n: u64, round: Option<u64>) {
+    let found = store.get_many(&[key(n)]).expect("a get").remove(0);
+    assert_eq!(found.map(|v| v.slice(..16)), round.map(|r| value(n, r).slice(..16)), "key {n}");
+}
+
+/// Fills, deletes nine of ten, waits for room, and checks every key; the store is opened anew between
+/// rounds.
+fn rounds(rig: &Rig, rounds: u64) {
+    let mut kept: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut next = 0;
+    for round in 0..rounds {
+        let store = rig.open();
+        wait_for_room(&store, next, round);
+        let end = fill(&store, next + 1, round);
+        kept.extend((next..end).map(|n| (n, round)));
+        if round == 0 {
+            let users = (end - next) * VALUE as u64 * rig.copies as u64;
+            assert!(users * 100 >= CAPACITY * 70, "{users} of {CAPACITY} bytes are users'");
+        }
+        let all: Vec<_> = kept.keys().copied().collect();
+        let gone: Vec<_> = all.into_iter().filter(|n| n % 10 != 0).collect();
+        delete(&store, gone.iter().copied());
+        kept.retain(|n, _| n % 10 == 0);
+        next = end;
+        wait_for_room(&store, next, round);
+        kept.insert(next, round);
+        next += 1;
+        gone.into_iter().for_each(|n| check(&store, n, None));
+        kept.iter().for_each(|(&n, &round)| check(&store, n, Some(round)));
+        store.close().expect("a full store ends in order");
+    }
+}
+
+#[test]
+fn a_full_store_takes_deletes_gets_its_room_back_and_opens() {
+    rounds(&Rig::new(1, 1), 3);
+}
+
+#[test]
+fn three_full_volumes_do_as_one() {
+    rounds(&Rig::new(3, 1), 2);
+}
+
+#[test]
+fn copies_count_in_what_can_be_written() {
+    rounds(&Rig::new(3, 2), 2);
+}
+
+#[test]
+fn the_tables_of_a_deleted_range_go_at_once() {
+    let rig = Rig::new(1, 1);
+    let store = rig.open();
+    let end = fill(&store, 0, 0);
+    store.flush().expect("the reserve takes a flush");
+    let all = KeyRange { from: key(0), to: Some(key(end)) };
+    store.apply_freeing(&[Change::DeleteRange(all)]).expect("a full store takes deletes");
+    wait_for_room(&store, 7, 1);
+    check(&store, 7, Some(1));
+    check(&store, 8, None);
+    store.close().unwrap();
+    let store = rig.open();
+    check(&store, 7, Some(1));
+    assert_eq!(store.count(&KeyRange::ALL).unwrap(), Count { keys: 1, exact: true });
+}
+
+#[test]
+fn a_key_at_the_end_of_a_deleted_range_stays() {
+    let rig = Rig::new(1, 1);
+    let store = rig.open();
+    let end = fill(&store, 0, 0);
+    store.flush().unwrap();
+    let but_last = KeyRange { from: key(0), to: Some(key(end - 1)) };
+    store.apply_freeing(&[Change::DeleteRange(but_last)]).unwrap();
+    check(&store, end - 1, Some(0));
+    check(&store, end - 2, None);
+}
+
+/// Others fill the volume to its last byte while the store runs, and when it opens.
+#[test]
+fn what_others_fill_costs_no_key_and_no_opening() {
+    let rig = Rig::new(1, 1);
+    let store = rig.open();
+    (0..100).for_each(|n| store.apply(&[Change::Put(key(n), value(n, 0))]).unwrap());
+    let [volume] = &rig.volumes[..] else { unreachable!("one volume") };
+    let name = Name::new("foreign").unwrap();
+    let foreign = block_on(volume.create(&name, &Intent::DATA)).unwrap();
+    let fill_up = |left: u64| {
+        let free = block_on(volume.space()).unwrap().free;
+        block_on(foreign.set_len(foreign.len() + free.saturating_sub(left))).unwrap();
+    };
+    fill_up(3_000_000);
+    let refused = store.apply(&[Change::Put(key(100), value(100, 0))]);
+    let refused = refused.and_then(|()| store.apply(&[Change::Put(key(101), value(101, 0))]));
+    assert!(matches!(refused, Err(Error::OutOfSpace(_))), "{refused:?}");
+    let written = u64::from(store.get_many(&[key(100)]).unwrap()[0].is_some());
+    delete(&store, 0..10);
+    store.close().unwrap();
+
+    fill_up(100_000);
+    let store = rig.open();
+    (0..10).for_each(|n| check(&store, n, None));
+    (10..100 + written).for_each(|n| check(&store, n, Some(0)));
+    block_on(foreign.set_len(0)).unwrap();
+    wait_for_room(&store, 200, 1);
+    (10..100 + written).for_each(|n| check(&store, n, Some(0)));
+    check(&store, 200, Some(1));
+}
+
+#[test]
+fn a_volume_too_small_for_a_store_is_refused_with_the_arithmetic() {
+    let volume = Mem::with_capacity("v", 20_000_000);
+    let volume = Volume::other("v", volume, Contract::unlimited());
+    let refused = Store::builder().volume(volume).options(small()).open();
+    let refused = refused.err().expect("20 MB are too few").to_string();
+    assert!(refused.contains("19.1 MiB") && refused.contains("at least"), "{refused}");
+}

@@ -1,0 +1,281 @@
+//! Room on volumes: what a store keeps for its own work, and when it refuses users' writes.
+//!
+//! A store on a log-structured tree needs room to free room: a delete is written before anything goes,
+//! and a compaction writes its outputs before its inputs are removed. So it refuses users' writes while
+//! there is still room for both, and takes deletes all the time. Sizes of memtables and tables shrink
+//! with the volumes, so that the room kept stays a small part of them.
+
+use std::fmt;
+
+use crate::units::{Bytes, KIB, MIB};
+
+/// The share of the volumes that a memtable takes at most: 1/192. With the reserve of
+/// [`Sizes::reserve`] that leaves more than three quarters of 300 MB for users.
+const MEMTABLE_SHARE: u64 = 192;
+
+/// The smallest memtable that is worth a table of its own.
+const MEMTABLE_MIN: u64 = 256 * KIB;
+
+/// Manifests, names and the file system's own bookkeeping.
+const METADATA: u64 = 2 * MIB;
+
+/// The part of the volumes that the reserve takes at most is one in so many.
+const RESERVE_SHARE: u64 = 5;
+
+/// Tables of the first level that a compaction merges in ordinary times, and two that arrive meanwhile.
+const LEVEL0_TABLES: u64 = 6;
+
+/// What an owner would like.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Wanted {
+    /// Bytes of a memtable.
+    pub memtable: u64,
+    /// Memtables that may wait for their flush.
+    pub memtables: u64,
+    /// Bytes of a table.
+    pub table: u64,
+    /// Bytes of the first sorted level.
+    pub level_base: u64,
+}
+
+/// Sizes that fit the volumes. All in bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Sizes {
+    /// One memtable.
+    pub memtable: u64,
+    /// One table.
+    pub table: u64,
+    /// The first sorted level.
+    pub level_base: u64,
+    /// What users' writes never get: enough for a merge of the first level into the next, and for the
+    /// flush of all memtables.
+    pub reserve: u64,
+    /// Whether the volumes are so small that something had to shrink.
+    pub shrunk: bool,
+}
+
+/// Volumes that are too small for a store: what they have, and what the smallest reserve takes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TooSmall {
+    /// Bytes of the volumes together, each copy counted once.
+    pub total: u64,
+    /// Bytes of the smallest reserve.
+    pub reserve: u64,
+}
+
+impl fmt::Display for TooSmall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the volumes have room for {}: deletes, flushes and compactions need {} of their own, \
+             which may be a fifth at most; give it volumes of at least {}",
+            Bytes(self.total),
+            Bytes(self.reserve),
+            Bytes(self.reserve * RESERVE_SHARE),
+        )
+    }
+}
+
+/// Sizes for a store on volumes of `total` bytes, each copy counted once.
+///
+/// # Errors
+/// The smallest reserve would be more than a fifth of the volumes. A store that is there already goes on
+/// with [`Sizes::smallest`].
+pub fn sizes(total: u64, wanted: Wanted) -> Result<Sizes, TooSmall> {
+    let smallest = Sizes::smallest(wanted);
+    if smallest.reserve > total / RESERVE_SHARE {
+        return Err(TooSmall { total, reserve: smallest.reserve });
+    }
+    let most = (total / MEMTABLE_SHARE).max(MEMTABLE_MIN);
+    Ok(Sizes::at_most(most, wanted))
+}
+
+impl Sizes {
+    /// The smallest sizes a store works with.
+    #[must_use]
+    pub fn smallest(wanted: Wanted) -> Self {
+        Self::at_most(MEMTABLE_MIN, wanted)
+    }
+
+    fn at_most(most: u64, wanted: Wanted) -> Self {
+        let memtable = wanted.memtable.min(most);
+        let table = wanted.table.min(most);
+        let level_base = wanted.level_base.min(4 * most);
+        let merge = LEVEL0_TABLES * memtable + 2 * level_base;
+        let reserve = merge + wanted.memtables * memtable + METADATA;
+        let shrunk =
+            (memtable, table, level_base) != (wanted.memtable, wanted.table, wanted.level_base);
+        Self { memtable, table, level_base, reserve, shrunk }
+    }
+}
+
+/// How many bytes can be written to volumes with this much room each, where every byte goes to `copies`
+/// of them: the largest `x` such that the volumes, none of them for more than one copy, take `copies · x`.
+#[must_use]
+pub fn writable(free: &[u64], copies: usize) -> u64 {
+    let copies = copies.clamp(1, free.len().max(1));
+    let mut free = free.to_vec();
+    free.sort_unstable_by(|a, b| b.cmp(a));
+    // With the k largest volumes full to x, the others have to take the remaining copies.
+    (0..copies)
+        .map(|whole| free[whole.min(free.len())..].iter().sum::<u64>() / (copies - whole) as u64)
+        .min()
+        .unwrap_or(0)
+}
+
+/// The room of a store at one moment. All in bytes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Room {
+    /// What can be written to the volumes in all, each copy counted once.
+    pub writable: u64,
+    /// What memtables hold and flushes will write.
+    pub unflushed: u64,
+    /// Tables of the first level beyond those the reserve counts on, which a merge rewrites.
+    pub backlog: u64,
+}
+
+/// The backlog of `tables` in the first level of `memtable` bytes each.
+#[must_use]
+pub const fn backlog(tables: u64, memtable: u64) -> u64 {
+    tables.saturating_sub(LEVEL0_TABLES) * memtable
+}
+
+impl Room {
+    /// Bytes that users may still write to the volumes.
+    #[must_use]
+    pub const fn for_users(&self, sizes: &Sizes) -> u64 {
+        let needed = sizes.reserve + self.unflushed + self.backlog;
+        self.writable.saturating_sub(needed)
+    }
+}
+
+/// Whether users' writes are taken.
+///
+/// Once they were refused they stay so until there is clearly more room, so that the answer does not
+/// change from one write to the next while a store is filled to the brim.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Valve {
+    refuses: bool,
+}
+
+impl Valve {
+    /// What a write of `bytes` takes until it is in a table: its record in the log, and the table.
+    #[must_use]
+    pub const fn cost(bytes: u64) -> u64 {
+        bytes.saturating_mul(2)
+    }
+
+    /// Whether it refuses users' writes.
+    #[must_use]
+    pub const fn refuses(self) -> bool {
+        self.refuses
+    }
+
+    /// Takes notice of the room there is.
+    pub const fn see(&mut self, for_users: u64, sizes: &Sizes) {
+        let margin = 2 * sizes.memtable;
+        if for_users >= margin + sizes.table {
+            self.refuses = false;
+        } else if for_users < sizes.table {
+            self.refuses = true;
+        }
+    }
+
+    /// Whether a user's write of `bytes` is taken while there is room `for_users`. A write that is
+    /// refused although others of ordinary size would be taken closes the valve for itself only.
+    pub const fn takes(&mut self, bytes: u64, for_users: u64, sizes: &Sizes) -> bool {
+        self.see(for_users, sizes);
+        !self.refuses && Self::cost(bytes) <= for_users
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::units::GIB;
+
+    const USUAL: Wanted =
+        Wanted { memtable: 32 * MIB, memtables: 4, table: 32 * MIB, level_base: 128 * MIB };
+
+    #[test]
+    fn large_volumes_change_nothing() {
+        let sizes = sizes(100 * GIB, USUAL).unwrap();
+        assert_eq!(sizes.memtable, USUAL.memtable);
+        assert_eq!((sizes.table, sizes.level_base), (USUAL.table, USUAL.level_base));
+        assert!(!sizes.shrunk);
+        assert_eq!(sizes.reserve, (6 * 32 + 2 * 128 + 4 * 32 + 2) * MIB);
+    }
+
+    #[test]
+    fn three_hundred_megabytes_leave_more_than_three_quarters_to_users() {
+        // Of a 300 MB file ext4 leaves about 273 MB.
+        let total = 273_000_000;
+        let sizes = sizes(total, USUAL).unwrap();
+        assert!(sizes.shrunk);
+        // At the first refusal a log may hold what the memtables hold.
+        let used = sizes.reserve + 8 * sizes.memtable;
+        assert!((total - used) * 100 / total >= 75, "{sizes:?}");
+    }
+
+    #[test]
+    fn a_store_on_volumes_that_are_too_small_is_refused_with_the_arithmetic() {
+        let refused = sizes(30 * MIB, USUAL).unwrap_err();
+        assert_eq!(refused, TooSmall { total: 30 * MIB, reserve: 6 * MIB + 512 * KIB });
+        assert_eq!(
+            refused.to_string(),
+            "the volumes have room for 30 MiB: deletes, flushes and compactions need 6.5 MiB of \
+             their own, which may be a fifth at most; give it volumes of at least 32.5 MiB"
+        );
+        assert!(sizes(33 * MIB, USUAL).is_ok());
+    }
+
+    #[test]
+    fn copies_go_to_different_volumes() {
+        assert_eq!(writable(&[10, 10, 10], 1), 30);
+        assert_eq!(writable(&[10, 10, 10], 2), 15);
+        assert_eq!(writable(&[100, 10, 10], 2), 20);
+        assert_eq!(writable(&[100, 0], 2), 0);
+        assert_eq!(writable(&[100], 2), 100, "a lone volume takes one copy");
+        assert_eq!(writable(&[], 2), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_copies_can_be_placed(free in prop::collection::vec(0_u64..50, 1..6), copies in 1_usize..4) {
+            let copies = copies.min(free.len());
+            let fits = |x: u64| free.iter().map(|&f| f.min(x)).sum::<u64>() >= copies as u64 * x;
+            let most = writable(&free, copies);
+            prop_assert!(fits(most));
+            prop_assert!(!fits(most + 1));
+        }
+
+        #[test]
+        fn the_reserve_is_a_fifth_at_most(total in 0_u64..1 << 45) {
+            if let Ok(sizes) = sizes(total, USUAL) {
+                prop_assert!(sizes.reserve <= total / 5);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_refused_once_stays_refused_until_there_is_clearly_more_room() {
+        let sizes = sizes(300 * MIB, USUAL).unwrap();
+        let mut valve = Valve::default();
+        assert!(valve.takes(1000, sizes.table, &sizes));
+        assert!(!valve.takes(1000, sizes.table - 1, &sizes));
+        assert!(!valve.takes(1000, sizes.table + sizes.memtable, &sizes));
+        assert!(valve.refuses());
+        assert!(valve.takes(1000, sizes.table + 2 * sizes.memtable, &sizes));
+    }
+
+    #[test]
+    fn a_write_too_large_for_the_room_left_closes_the_valve_for_itself_only() {
+        let sizes = sizes(300 * MIB, USUAL).unwrap();
+        let mut valve = Valve::default();
+        let room = 20 * MIB;
+        assert!(!valve.takes(11 * MIB, room, &sizes));
+        assert!(valve.takes(10 * MIB, room, &sizes) && !valve.refuses());
+    }
+}

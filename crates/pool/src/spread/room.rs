@@ -1,0 +1,64 @@
+//! How much can still be written to the pool.
+
+use policy::room::writable;
+use volume::{Result, Space};
+
+use super::{Inner, Spread};
+
+/// Room on the volumes that take new objects, each copy of a byte counted once.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Room {
+    /// Bytes there are.
+    pub total: u64,
+    /// Bytes that can still be written.
+    pub writable: u64,
+    /// Volumes that take new objects.
+    pub volumes: usize,
+    /// Copies that the pool keeps of each byte.
+    pub copies: usize,
+}
+
+impl Spread {
+    /// How much can still be written, as volumes say now: those that are away, drained or full take
+    /// nothing. Costs a system call for each volume, and no token.
+    pub async fn room(&self) -> Room {
+        let pool = &self.0;
+        let draining = pool.journal.look(|state| state.draining().clone());
+        let spaces = pool.spaces().await.into_iter();
+        let open = spaces.filter(|(volume, _)| !draining.contains(volume));
+        let open: Vec<Space> = open.filter_map(|(_, space)| space.ok()).collect();
+        let of = |bytes: fn(&Space) -> u64| {
+            let bytes: Vec<_> = open.iter().map(bytes).collect();
+            writable(&bytes, pool.promise.copies)
+        };
+        Room {
+            total: of(|s| s.total),
+            writable: of(|s| s.free),
+            volumes: open.len(),
+            copies: pool.promise.copies,
+        }
+    }
+}
+
+impl Inner {
+    /// All the room on the volumes that answer.
+    pub(super) async fn space(&self) -> Result<Space> {
+        let mut sum = Space { total: 0, free: 0 };
+        let mut failed = None;
+        let mut answered = false;
+        for (_, space) in self.spaces().await {
+            match space {
+                Ok(space) => {
+                    sum.total += space.total;
+                    sum.free += space.free;
+                    answered = true;
+                }
+                Err(e) => failed = Some(e),
+            }
+        }
+        match failed {
+            Some(e) if !answered => Err(e),
+            _ => Ok(sum),
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Room that is kept back, and given to writes that find no other.
+//!
+//! ```text
+//!   |  objects  |  free  |  pieces: objects without bytes, with room set aside  |
+//!                        ◀── one is removed when a write finds the volume full
+//! ```
+//! A store that is refused room cannot make room either: to delete takes a write. So a volume sets some aside
+//! where its file system can ([`Intent::len`]), in pieces that no other program can take. A call that fails for
+//! lack of room removes a piece and is tried again, until it works or nothing is left. Each piece is an object,
+//! so that one that is removed gives back an inode, too.
+//!
+//! It does not say who may have the room: its owner counts what is [held](Reserve::held) and refuses writes
+//! that free nothing long before.
+//!
+//! It belongs right below what uses it. A failed sync is passed on: what it lost is to be written again.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use policy::purpose::{Origin, Step};
+
+use crate::buf::PAGE;
+use crate::{
+    ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume,
+};
+
+/// Into how many pieces the room is divided.
+const PIECES: u64 = 16;
+/// What stands before the number of a piece and its length in hexadecimal digits.
+const NAME: &str = "reserve.";
+const IO: Io = Io::new(Origin::Bulk, Step::Data);
+
+/// A volume with room kept back. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Reserve(Arc<Shared>);
+
+struct Shared {
+    inner: Arc<dyn Volume>,
+    prefix: String,
+    pieces: Mutex<Vec<Piece>>,
+    /// The file system sets no room aside.
+    is_refused: AtomicBool,
+    /// Pieces are not listed, and count as free.
+    is_hidden: AtomicBool,
+}
+
+struct Piece {
+    number: u64,
+    len: u64,
+}
+
+impl Reserve {
+    /// Takes up what was kept back on `inner` before, under names that begin with `prefix`.
+    ///
+    /// # Errors
+    /// As for [`Volume::list`].
+    pub async fn open(inner: Arc<dyn Volume>, prefix: &str) -> Result<Self> {
+        let shared = Shared {
+            inner,
+            prefix: format!("{prefix}{NAME}"),
+            pieces: Mutex::default(),
+            is_refused: AtomicBool::new(false),
+            is_hidden: AtomicBool::new(false),
+        };
+        for listed in shared.inner.list().await? {
+            let Some(piece) = shared.piece_of(&listed.name) else { continue };
+            // Those with a byte were seen to take room; the others may be of a moment before a crash.
+            if listed.len > 0 {
+                shared.pieces.lock().push(piece);
+            } else {
+                shared.inner.remove(&listed.name).await?;
+            }
+        }
+        Ok(Self(Arc::new(shared)))
+    }
+
+    /// Bytes that are kept back now: the volume calls them taken.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.0.pieces.lock().iter().map(|piece| piece.len).sum()
+    }
+
+    /// Shows the volume from now on as if nothing were kept back: pieces are not listed, and count as free. For
+    /// an owner above a pool, which would take them for foreign objects and pass over a volume that has room
+    /// nowhere else.
+    pub fn hide(&self) {
+        self.0.is_hidden.store(true, Ordering::Relaxed);
+    }
+
+    /// Keeps back one piece more of `target` bytes, if there is room for it and as much again, or lets one go
+    /// that is too much; says whether it did. One at a time should.
+    ///
+    /// # Errors
+    /// As for [`Volume::create`].
+    pub async fn approach(&self, target: u64) -> Result<bool> {
+        let held = self.held();
+        let len = (target / PIECES).next_multiple_of(PAGE as u64);
+        if held >= target + len {
+            return self.0.let_go().await;
+        }
+        if len == 0
+            || held + len > target + PAGE as u64
+            || self.0.is_refused.load(Ordering::Relaxed)
+        {
+            return Ok(false);
+        }
+        let before = self.0.inner.space().await?;
+        if before.free < 2 * len {
+            return Ok(false);
+        }
+        let number = {
+            let pieces = self.0.pieces.lock();
+            (0..).find(|n| pieces.iter().all(|piece| piece.number != *n)).unwrap_or(0)
+        };
+        let piece = Piece { number, len };
+        let name = self.0.name(&piece);
+        let intent = Intent { len: Some(len), ..Intent::DATA };
+        let object = match self.0.inner.create(&name, &intent).await {
+            Ok(object) => object,
+            // Of an attempt that was given up. Somebody else was quicker.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.0.inner.remove(&name).await?;
+                return Ok(true);
+            }
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let after = self.0.inner.space().await?;
+        if before.free.saturating_sub(after.free) < len / 2 {
+            self.0.is_refused.store(true, Ordering::Relaxed);
+            tracing::info!(object = %name, "the file system sets no room aside");
+            self.0.inner.remove(&name).await?;
+            return Ok(false);
+        }
+        let kept = async {
+            object.write_at(0, IoBufMut::zeroed(PAGE).freeze(), IO).await?;
+            object.sync(IO).await
+        };
+        if let Err(error) = kept.await {
+            self.0.inner.remove(&name).await?;
+            return Err(error);
+        }
+        self.0.pieces.lock().push(piece);
+        Ok(true)
+    }
+}
+
+impl Shared {
+    fn name(&self, piece: &Piece) -> Name {
+        let name = format!("{}{:02x}.{:x}", self.prefix, piece.number, piece.len);
+        Name::new(&name).expect("the prefix is one of names")
+    }
+
+    fn piece_of(&self, name: &Name) -> Option<Piece> {
+        let (number, len) = name.as_str().strip_prefix(&self.prefix)?.split_once('.')?;
+        let number = u64::from_str_radix(number, 16).ok()?;
+        let len = u64::from_str_radix(len, 16).ok()?;
+        Some(Piece { number, len })
+    }
+
+    /// Removes a piece; says whether there was one.
+    async fn let_go(&self) -> Result<bool> {
+        let Some(piece) = self.pieces.lock().pop() else { return Ok(false) };
+        let name = self.name(&piece);
+        match self.inner.remove(&name).await {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                self.pieces.lock().push(piece);
+                Err(error)
+            }
+            _ => {
+                tracing::debug!(object = %name, "the volume is full: room kept back is used");
+                Ok(true)
+            }
+        }
+    }
+
+    /// Does it again, with more room, as long as it fails for lack of that.
+    async fn with_room<T, W: Future<Output = Result<T>>>(&self, work: impl Fn() -> W) -> Result<T> {
+        loop {
+            match work().await {
+                Err(error) if error.kind() == ErrorKind::OutOfSpace => {
+                    if !matches!(self.let_go().await, Ok(true)) {
+                        return Err(error);
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Volume for Reserve {
+    fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
+        let (name, intent) = (name.clone(), intent.clone());
+        Box::pin(async move {
+            let inner = self.0.with_room(|| self.0.inner.create(&name, &intent)).await?;
+            Ok(Arc::new(Kept { inner, shared: Arc::clone(&self.0) }) as Arc<dyn Object>)
+        })
+    }
+
+    fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
+        let name = name.clone();
+        Box::pin(async move {
+            let inner = self.0.inner.open(&name).await?;
+            Ok(Arc::new(Kept { inner, shared: Arc::clone(&self.0) }) as Arc<dyn Object>)
+        })
+    }
+
+    fn remove(&self, name: &Name) -> Pending<'_, ()> {
+        self.0.inner.remove(name)
+    }
+
+    fn list(&self) -> Pending<'_, Vec<Listed>> {
+        Box::pin(async move {
+            let mut listed = self.0.inner.list().await?;
+            if self.0.is_hidden.load(Ordering::Relaxed) {
+                listed.retain(|listed| self.0.piece_of(&listed.name).is_none());
+            }
+            Ok(listed)
+        })
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        Box::pin(async move {
+            let space = self.0.inner.space().await?;
+            let hidden = self.0.is_hidden.load(Ordering::Relaxed);
+            let lent = if hidden { self.held() } else { 0 };
+            Ok(Space { free: (space.free + lent).min(space.total), ..space })
+        })
+    }
+
+    fn expected_wait(&self) -> Duration {
+        self.0.inner.expected_wait()
+    }
+}
+
+struct Kept {
+    inner: Arc<dyn Object>,
+    shared: Arc<Shared>,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Object for Kept {
+    fn read_at(&self, offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut> {
+        self.inner.read_at(offset, into, io)
+    }
+
+    fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let written = self.inner.write_at(offset, data.clone(), io).await;
+            match written {
+                Err(error) if error.kind() == ErrorKind::OutOfSpace => {
+                    if !matches!(self.shared.let_go().await, Ok(true)) {
+                        return Err(error);
+                    }
+                    let again = || self.inner.write_at(offset, data.clone(), io);
+                    self.shared.with_room(again).await
+                }
+                done => done,
+            }
+        })
+    }
+
+    fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
+        self.inner.blocking_read_at(offset, into, io)
+    }
+
+    fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
+        match self.inner.blocking_write_at(offset, data, io) {
+            // It finds the volume full once more, and then takes of the reserve.
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => {
+                crate::blocking::write_at(self, offset, data, io)
+            }
+            done => done,
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.inner.is_empty()
+    }
+
+    fn set_len(&self, len: u64) -> Pending<'_, ()> {
+        Box::pin(self.shared.with_room(move || self.inner.set_len(len)))
+    }
+
+    fn sync(&self, io: Io) -> Pending<'_, ()> {
+        self.inner.sync(io)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{self, Blocking};
+    use crate::layer::crash::{Crash, Power};
+    use crate::mem::Mem;
+    use crate::task::block_on;
+
+    fn name(name: &str) -> Name {
+        Name::new(name).unwrap()
+    }
+
+    fn on(volume: impl Volume + 'static) -> Reserve {
+        block_on(Reserve::open(Arc::new(volume), "x/")).unwrap()
+    }
+
+    fn keep(reserve: &Reserve, target: u64) {
+        while block_on(reserve.approach(target)).unwrap() {}
+    }
+
+    fn pages(count: usize) -> IoBuf {
+        IoBufMut::zeroed(count * PAGE).freeze()
+    }
+
+    #[test]
+    fn conforms() {
+        conformance::run(|| {
+            let mem = Mem::new("mem");
+            Box::new(Blocking::reopening(move || Arc::new(on(mem.clone()))))
+        });
+    }
+
+    #[test]
+    fn a_write_that_finds_no_room_gets_what_is_kept_back_and_no_more_than_it_needs() {
+        let mem = Mem::with_capacity("v", 64 * PAGE as u64);
+        let reserve = on(mem.clone());
+        keep(&reserve, 32 * PAGE as u64);
+        assert_eq!(reserve.held(), 32 * PAGE as u64);
+        let stranger = block_on(mem.create(&name("stranger"), &Intent::DATA)).unwrap();
+        block_on(stranger.write_at(0, pages(32), IO)).unwrap();
+        assert_eq!(block_on(mem.space()).unwrap().free, 0);
+        let object = block_on(reserve.create(&name("a"), &Intent::DATA)).unwrap();
+        block_on(object.write_at(0, pages(3), IO)).unwrap();
+        assert_eq!(reserve.held(), 28 * PAGE as u64);
+        block_on(object.set_len(8 * PAGE as u64)).unwrap();
+        let full = block_on(object.write_at(0, pages(33), IO)).unwrap_err();
+        assert_eq!((full.kind(), reserve.held()), (ErrorKind::OutOfSpace, 0));
+        block_on(mem.remove(&name("stranger"))).unwrap();
+        drop(stranger);
+        keep(&reserve, 32 * PAGE as u64);
+        assert_eq!(reserve.held(), 32 * PAGE as u64, "it is back with the room");
+        keep(&reserve, 16 * PAGE as u64);
+        assert!(reserve.held() < 18 * PAGE as u64, "and goes if less is asked for");
+    }
+
+    #[test]
+    fn a_hidden_reserve_counts_as_free_and_is_not_listed() {
+        let mem = Mem::with_capacity("v", 64 * PAGE as u64);
+        let reserve = on(mem.clone());
+        reserve.hide();
+        keep(&reserve, 32 * PAGE as u64);
+        assert_eq!(block_on(reserve.space()).unwrap().free, 64 * PAGE as u64);
+        assert_eq!(block_on(reserve.list()).unwrap(), []);
+        assert_eq!(block_on(mem.space()).unwrap().free, 32 * PAGE as u64);
+        let object = block_on(reserve.create(&name("a"), &Intent::DATA)).unwrap();
+        object.blocking_write_at(0, &vec![1; 40 * PAGE], IO).unwrap();
+        assert_eq!(block_on(reserve.space()).unwrap().free, 24 * PAGE as u64);
+    }
+
+    #[test]
+    fn what_is_kept_back_survives_and_is_taken_up_again() {
+        let mem = Mem::with_capacity("v", 64 * PAGE as u64);
+        let crash = Crash::new(mem, &Power::new());
+        let reserve = on(crash.clone());
+        keep(&reserve, 32 * PAGE as u64);
+        for seed in 0..8 {
+            let survivor = crash.survivor(seed);
+            assert_eq!(survivor.space_now().free, 32 * PAGE as u64);
+            assert_eq!(on(survivor).held(), 32 * PAGE as u64);
+        }
+    }
+}
