@@ -22,9 +22,13 @@
 //! An attempt that fails before 2 is as if it had not been: its copies are no header's. One that fails
 //! in 2 is repeated with the next number, because the old home may not count any more. Futures may be
 //! dropped at every wait: what was begun is begun again by whoever comes next.
+//!
+//! A home is followed only by one that meets it, as [`quorum`] has it, and all that may count since: otherwise
+//! the manifest stays where it is, and the pool can be read only.
 
 mod home;
 mod ledger;
+mod quorum;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -73,7 +77,8 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Takes over what recovery found and moves it to a new home. `generation` is the highest number
-    /// seen anywhere, `alone` the volume that is enough without the others. Durable on return.
+    /// seen anywhere, `alone` the volume that is enough without the others, `home` those that keep the manifest: none
+    /// if that is not to matter. Durable on return.
     ///
     /// # Errors
     /// Those of the volumes, when none takes a copy.
@@ -84,6 +89,7 @@ impl Journal {
         mut state: State,
         generation: u64,
         alone: Option<VolumeId>,
+        home: Vec<VolumeId>,
     ) -> Result<Self> {
         let issued = state.issued();
         let upto = issued.end + LEASE;
@@ -103,7 +109,11 @@ impl Journal {
                 stuck: false,
                 ids: Ids { next: issued.end, safe: issued.end, renewal: Some((0, upto)) },
             }),
-            home: AsyncMutex::new(Home { alone, ..Home::none(generation) }),
+            home: AsyncMutex::new(Home {
+                alone,
+                may_count: if home.is_empty() { Vec::new() } else { vec![home] },
+                ..Home::none(generation)
+            }),
             syncing: AsyncMutex::new(()),
         };
         journal.move_home(&mut *journal.home.lock().await, Vec::new()).await?;
@@ -123,6 +133,11 @@ impl Journal {
     /// Whether edit `lsn` is durable.
     pub(crate) fn is_durable(&self, lsn: Lsn) -> bool {
         self.ledger.lock().durable >= lsn
+    }
+
+    /// Whether the death of the process does not take edit `lsn` away.
+    pub(crate) fn is_written(&self, lsn: Lsn) -> bool {
+        self.ledger.lock().written >= lsn
     }
 
     /// Makes an edit in memory, all of it or on error nothing, and gives its number and the objects
@@ -237,11 +252,11 @@ impl Journal {
     /// # Errors
     /// As for [`Journal::ready`].
     pub(crate) async fn written(&self, lsn: Lsn) -> Result<()> {
-        if self.ledger.lock().written >= lsn {
+        if self.is_written(lsn) {
             return Ok(());
         }
         let mut home = self.home.lock().await;
-        if self.ledger.lock().written >= lsn {
+        if self.is_written(lsn) {
             return Ok(());
         }
         self.write_out(&mut home).await
@@ -322,11 +337,31 @@ impl Journal {
     /// Makes a new home on volumes other than those that `failed`.
     async fn move_home(&self, home: &mut Home, mut failed: Failed) -> Result<()> {
         self.ledger.lock().stuck = true;
+        let mut moved = false;
         loop {
-            let chosen = self.choose(&failed);
-            if chosen.is_empty() {
-                return Err(self.no_copy_left(failed));
+            let wanted = self.choose(&failed);
+            if wanted.is_empty() {
+                // On its way it may have come to a home that does for now.
+                return if moved && !home.lost { Ok(()) } else { Err(self.no_copy_left(failed)) };
             }
+            let well = self.seats.present().into_iter().map(|(seat, _)| seat.id);
+            let well: Vec<_> =
+                well.filter(|id| !failed.iter().any(|(other, _)| other == id)).collect();
+            // Volumes that are full answer: their headers can be raised before anything else counts.
+            let answers = |id: &VolumeId| {
+                let mut failed = failed.iter().filter(|(other, _)| other == id);
+                failed.all(|(_, e)| e.kind() == ErrorKind::OutOfSpace)
+            };
+            let step = quorum::step(&home.may_count, &wanted, &well);
+            let (chosen, first) = match (home.alone, step) {
+                (Some(alone), _) => (wanted.clone(), vec![alone]),
+                (None, Some(step)) => (step, Vec::new()),
+                (None, None) if home.may_count.iter().flatten().all(answers) => {
+                    (wanted.clone(), home.may_count.concat())
+                }
+                (None, None) if moved && !home.lost => return Ok(()),
+                (None, None) => return Err(self.too_few_left(failed)),
+            };
             home.tried += 1;
             let next = self.snapshot(home.tried, &chosen);
             let file = IoBuf::from(&next.file[..]);
@@ -343,16 +378,19 @@ impl Journal {
             home.lost = true;
             let tried = home.tried;
             let raise = |id| self.raise_epoch(id, tried, next.seal);
-            let first = home.alone;
-            if let Some(alone) = first {
-                if let Err(e) = raise(alone).await {
-                    failed.push((alone, e));
+            home.may_count.push(chosen.clone());
+            for &id in &first {
+                if let Err(e) = raise(id).await {
+                    failed.push((id, e));
                     return Err(self.no_copy_left(failed));
                 }
-                home.alone = None;
             }
-            let rest: Vec<_> =
-                copies.iter().filter(|copy| Some(copy.volume) != first).cloned().collect();
+            if !first.is_empty() {
+                home.alone = None;
+                home.may_count = vec![chosen.clone()];
+            }
+            let rest = copies.iter().filter(|copy| !first.contains(&copy.volume));
+            let rest: Vec<_> = rest.cloned().collect();
             let unwell = on_each(&rest, |copy| Box::pin(raise(copy.volume))).await;
             if !unwell.is_empty() {
                 failed.extend(unwell);
@@ -368,7 +406,10 @@ impl Journal {
             let old = std::mem::replace(home, Home::new(home.tried, copies, &next));
             self.ledger.lock().moved(home.generation, home.frames, next.upto);
             self.remove_copies(old.generation, &old.copies).await;
-            return Ok(());
+            if chosen == wanted {
+                return Ok(());
+            }
+            moved = true;
         }
     }
 
@@ -440,6 +481,16 @@ impl Journal {
                 tracing::debug!("an old copy of the manifest stays for now: {e}");
             }
         }
+    }
+
+    /// Too few of the volumes that keep the manifest answer: should only the others come back, they would
+    /// not know what was changed without them.
+    fn too_few_left(&self, failed: Failed) -> Error {
+        let e = self.no_copy_left(failed);
+        Error::new(
+            ErrorKind::Unavailable,
+            format!("more than half of the volumes that keep the manifest have to answer: {e}"),
+        )
     }
 
     fn no_copy_left(&self, failed: Failed) -> Error {

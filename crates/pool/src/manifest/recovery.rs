@@ -57,6 +57,8 @@ pub(crate) struct Recovered {
     pub(crate) generation: u64,
     /// The volume that may open the pool without others; see [`enough_alone`].
     pub(crate) alone: Option<VolumeId>,
+    /// The volumes that keep the manifest; none if that of others is not to matter.
+    pub(crate) home: Vec<VolumeId>,
     /// Objects of volumes that the manifest issued and does not need.
     pub(crate) leftovers: Vec<(VolumeId, Leaf)>,
     /// Objects of volumes that are not this pool's.
@@ -72,8 +74,11 @@ pub(crate) struct Recovered {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Unequal {
     pub(crate) id: ObjectId,
-    /// The numbers of its copies: those with the most of what was not synced first.
+    /// The numbers of its copies that are here: those with the most of what was not synced first.
     pub(crate) copies: Vec<u64>,
+    /// The numbers of those that are not: they cannot be made the same, and go as soon as one that is here was
+    /// read to its end.
+    pub(crate) away: Vec<u64>,
 }
 
 /// A volume and what was found on it.
@@ -418,7 +423,7 @@ fn compare(
     trust: Trust,
 ) -> Recovered {
     let (mut leftovers, mut foreign) = (Vec::new(), Vec::new());
-    let unequal = if state.is_closed() { Vec::new() } else { find_unequal(&mut state, &volumes) };
+    let unequal = if state.is_closed() { Vec::new() } else { find_unequal(&state, &volumes) };
     for Belonging { header, listing, .. } in &volumes {
         let volume = header.volume;
         for listed in listing {
@@ -453,7 +458,8 @@ fn compare(
     let seats = Seats::new(begin.volumes.iter().map(seat).collect());
     let listings = volumes.into_iter().map(|volume| (volume.header.volume, volume.listing));
     let (pool, listings) = (begin.pool, listings.collect());
-    Recovered { pool, seats, state, generation, alone, leftovers, foreign, listings, unequal }
+    let home = if trust.salvage { Vec::new() } else { begin.copies };
+    Recovered { pool, seats, state, generation, alone, home, leftovers, foreign, listings, unequal }
 }
 
 /// Makes sure that no id that a foreign object bears is ever issued: it would be taken for a leftover.
@@ -477,33 +483,24 @@ fn skip_foreign_ids(state: &mut State, foreign: &[(VolumeId, Listed)], trust: Tr
 }
 
 /// Finds the objects whose copies need not be the same any more: whoever read once what was not synced
-/// must find it again, whichever copy is asked. Copies that are not here cannot be made the same, and go.
-fn find_unequal(state: &mut State, volumes: &[Belonging]) -> Vec<Unequal> {
-    let (mut unequal, mut drops) = (Vec::new(), Vec::new());
+/// must find it again, whichever copy is asked.
+fn find_unequal(state: &State, volumes: &[Belonging]) -> Vec<Unequal> {
+    let mut unequal = Vec::new();
     for (id, object) in state.objects() {
         if object.is_settled() || object.copies.count() == 1 {
             continue;
         }
-        let lens = object.copies.iter().map(|placed| {
-            let len = found_len(volumes, id, object, placed)?;
-            Some((std::cmp::Reverse(len), placed.number))
-        });
-        let lens: Vec<_> = lens.collect();
-        let mut here: Vec<_> = lens.iter().copied().flatten().collect();
-        if here.is_empty() {
-            continue;
+        let (mut here, mut away) = (Vec::new(), Vec::new());
+        for placed in object.copies.iter() {
+            match found_len(volumes, id, object, placed) {
+                Some(len) => here.push((std::cmp::Reverse(len), placed.number)),
+                None => away.push(placed.number),
+            }
         }
         // The longest has the most of what was written and not synced. The order stays among equals.
         here.sort_by_key(|&(len, _)| len);
-        let away = object.copies.iter().zip(&lens).filter(|(_, len)| len.is_none());
-        drops.extend(away.map(|(placed, _)| Record::DropCopy { id, number: placed.number }));
-        if here.len() > 1 {
-            let copies = here.into_iter().map(|(_, number)| number).collect();
-            unequal.push(Unequal { id, copies });
-        }
-    }
-    for drop in drops {
-        state.apply(&[drop]).expect("one copy stays");
+        let copies = here.into_iter().map(|(_, number)| number).collect();
+        unequal.push(Unequal { id, copies, away });
     }
     unequal
 }

@@ -1,6 +1,7 @@
 //! What the manifest says, all changes taken together.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 
 use policy::placement::VolumeId;
 use volume::{Error, ErrorKind, Name, Result};
@@ -13,6 +14,8 @@ use crate::manifest::record::{Committed, Copies, Placed, Record};
 pub(crate) struct State {
     names: BTreeMap<Name, ObjectId>,
     objects: BTreeMap<ObjectId, Stored>,
+    /// The objects with a copy on each volume.
+    on: BTreeMap<VolumeId, BTreeSet<ObjectId>>,
     /// The ids this manifest issued, or may have.
     issued: std::ops::Range<u64>,
     /// Numbers below this were given to volumes, or may have been.
@@ -29,13 +32,31 @@ pub(crate) struct Stored {
     pub(crate) copies: Copies,
     /// `None`: a log that was never synced.
     pub(crate) committed: Option<Committed>,
-    links: u32,
+    /// Its names, in order: never none.
+    names: Vec<Name>,
 }
 
 impl Stored {
     /// How many names it has.
-    pub(crate) const fn links(&self) -> u32 {
-        self.links
+    pub(crate) fn links(&self) -> u32 {
+        self.names.len() as u32
+    }
+
+    /// The first of its names.
+    pub(crate) fn name(&self) -> Option<&Name> {
+        self.names.first()
+    }
+
+    fn add_name(&mut self, name: &Name) {
+        if let Err(at) = self.names.binary_search(name) {
+            self.names.insert(at, name.clone());
+        }
+    }
+
+    fn remove_name(&mut self, name: &Name) {
+        if let Ok(at) = self.names.binary_search(name) {
+            self.names.remove(at);
+        }
     }
 }
 
@@ -99,6 +120,7 @@ impl State {
         Self {
             names: BTreeMap::new(),
             objects: BTreeMap::new(),
+            on: BTreeMap::new(),
             issued: 1..1,
             volume_ids: 0,
             draining: BTreeSet::new(),
@@ -123,7 +145,41 @@ impl State {
 
     /// Whether nothing of an object is on `volume`, as far as the manifest knows.
     pub(crate) fn is_empty_of(&self, volume: VolumeId) -> bool {
-        self.objects.values().all(|object| object.copies.volumes().all(|other| other != volume))
+        self.count_on(volume) == 0
+    }
+
+    /// How many objects have a copy on `volume`.
+    pub(crate) fn count_on(&self, volume: VolumeId) -> u64 {
+        self.on.get(&volume).map_or(0, |on| on.len() as u64)
+    }
+
+    /// The objects with a copy on `volume`, those behind `after`, in order. Looks at no others.
+    pub(crate) fn objects_on(
+        &self,
+        volume: VolumeId,
+        after: Option<ObjectId>,
+    ) -> impl Iterator<Item = ObjectId> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let on = self.on.get(&volume).into_iter();
+        on.flat_map(move |on| on.range((from, Bound::Unbounded)).copied())
+    }
+
+    fn put_on(&mut self, id: ObjectId, volumes: impl IntoIterator<Item = VolumeId>) {
+        for volume in volumes {
+            self.on.entry(volume).or_default().insert(id);
+        }
+    }
+
+    /// Some copies of an object are gone; `left` are the volumes of the others.
+    fn take_off(&mut self, id: ObjectId, gone: &Copies, left: &BTreeSet<VolumeId>) {
+        for volume in gone.volumes().filter(|volume| !left.contains(volume)) {
+            if let Some(on) = self.on.get_mut(&volume) {
+                on.remove(&id);
+                if on.is_empty() {
+                    self.on.remove(&volume);
+                }
+            }
+        }
     }
 
     /// The volumes that are being emptied.
@@ -159,7 +215,7 @@ impl State {
         &'a self,
         prefix: &'a str,
     ) -> impl Iterator<Item = (&'a Name, ObjectId)> {
-        let from = (std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded);
+        let from = (Bound::Included(prefix), Bound::Unbounded);
         let names = self.names.range::<str, _>(from).map(|(name, &id)| (name, id));
         names.take_while(move |(name, _)| name.as_str().starts_with(prefix))
     }
@@ -197,7 +253,8 @@ impl State {
             Record::Lease { from, upto } => self.lease(*from, *upto)?,
             Record::Create { id, kind, copies, committed, name } => {
                 let (kind, copies, committed) = (*kind, copies.clone(), *committed);
-                self.create(*id, name, Stored { kind, copies, committed, links: 1 })?;
+                let names = vec![name.clone()];
+                self.create(*id, name, Stored { kind, copies, committed, names })?;
             }
             Record::Commit { id, committed } => {
                 let stored = self.objects.get_mut(id).ok_or_else(|| no_object(*id))?;
@@ -205,21 +262,27 @@ impl State {
             }
             Record::Unlink { name } => {
                 let id = self.names.remove(name).ok_or_else(|| not_found(name))?;
-                return Ok(self.release(id));
+                return Ok(self.release(id, name));
             }
             Record::Rename { from, to } => {
                 let id = self.id(from).ok_or_else(|| not_found(from))?;
                 if from != to {
                     self.names.remove(from);
                     let replaced = self.names.insert(to.clone(), id);
-                    return Ok(replaced.and_then(|replaced| self.release(replaced)));
+                    // What had the name loses it first: it may be the object itself.
+                    let dead = replaced.and_then(|replaced| self.release(replaced, to));
+                    if let Some(stored) = self.objects.get_mut(&id) {
+                        stored.add_name(to);
+                        stored.remove_name(from);
+                    }
+                    return Ok(dead);
                 }
             }
             Record::Link { from, to } => {
                 let id = self.id(from).ok_or_else(|| not_found(from))?;
                 self.must_be_free(to)?;
                 let stored = self.objects.get_mut(&id).ok_or_else(|| no_object(id))?;
-                stored.links += 1;
+                stored.add_name(to);
                 self.names.insert(to.clone(), id);
             }
             Record::RenamePrefix { from, to } => self.rename_prefix(from, to)?,
@@ -231,6 +294,8 @@ impl State {
                     invalid(format!("object {id}: copy {number} is not one of several"))
                 })?;
                 let (kind, copies) = (stored.kind, Copies::of([dropped]));
+                let left = stored.copies.volumes().collect();
+                copies.iter().for_each(|gone| self.take_off(*id, gone, &left));
                 return Ok(copies.map(|copies| Dead { id: *id, kind, copies, whole: false }));
             }
             Record::VolumeIds { from } => self.volume_ids = self.volume_ids.max(*from),
@@ -253,6 +318,7 @@ impl State {
             return Err(invalid(format!("object {id}: there is a copy {}", placed.number)));
         }
         stored.copies.add(placed.clone());
+        self.put_on(id, placed.layout.volumes().iter().copied());
         Ok(())
     }
 
@@ -274,6 +340,7 @@ impl State {
             return Err(invalid(format!("{name}: id {id} is used already")));
         }
         self.names.insert(name.clone(), id);
+        self.put_on(id, stored.copies.volumes());
         self.objects.insert(id, stored);
         Ok(())
     }
@@ -297,21 +364,26 @@ impl State {
             let rest = &name.as_str()[old.len()..];
             renamed.push((name.clone(), Name::new(&format!("{new}{rest}"))?, id));
         }
-        for (name, _, _) in &renamed {
+        for (name, new, id) in &renamed {
             self.names.remove(name);
+            if let Some(stored) = self.objects.get_mut(id) {
+                stored.remove_name(name);
+                stored.add_name(new);
+            }
         }
         self.names.extend(renamed.into_iter().map(|(_, name, id)| (name, id)));
         Ok(())
     }
 
     /// A name of `id` is gone.
-    fn release(&mut self, id: ObjectId) -> Option<Dead> {
+    fn release(&mut self, id: ObjectId, name: &Name) -> Option<Dead> {
         let stored = self.objects.get_mut(&id)?;
-        stored.links -= 1;
-        if stored.links > 0 {
+        stored.remove_name(name);
+        if !stored.names.is_empty() {
             return None;
         }
         let Stored { kind, copies, .. } = self.objects.remove(&id)?;
+        self.take_off(id, &copies, &BTreeSet::new());
         Some(Dead { id, kind, copies, whole: true })
     }
 
@@ -391,6 +463,33 @@ mod tests {
 
     fn ids(dead: Vec<Dead>) -> Vec<u64> {
         dead.into_iter().map(|dead| dead.id.0).collect()
+    }
+
+    #[test]
+    fn what_lies_on_a_volume_is_known_without_looking_at_the_rest() {
+        let whole =
+            |number, volume| Placed { number, layout: Layout::Whole { volume: VolumeId(volume) } };
+        let mut state = state(&[(1, "a"), (2, "b"), (3, "c")]);
+        let on = |state: &State, volume, after: Option<u64>| -> Vec<u64> {
+            let objects = state.objects_on(VolumeId(volume), after.map(ObjectId));
+            objects.map(|id| id.0).collect()
+        };
+        assert_eq!(on(&state, 0, None), [1, 2, 3]);
+        assert_eq!(on(&state, 0, Some(1)), [2, 3]);
+        let (id, placed) = (ObjectId(2), whole(50, 1));
+        state.apply(&[Record::AddCopy { id, placed }]).unwrap();
+        assert_eq!((on(&state, 1, None), state.count_on(VolumeId(1))), (vec![2], 1));
+        state.apply(&[Record::DropCopy { id, number: 0 }]).unwrap();
+        assert_eq!(on(&state, 0, None), [1, 3]);
+        state.apply(&[Record::Link { from: name("a"), to: name("0") }]).unwrap();
+        assert_eq!(state.object(ObjectId(1)).unwrap().name(), Some(&name("0")));
+        state.apply(&[Record::Unlink { name: name("0") }]).unwrap();
+        assert_eq!(state.object(ObjectId(1)).unwrap().name(), Some(&name("a")));
+        state.apply(&[Record::Unlink { name: name("b") }]).unwrap();
+        assert!(state.is_empty_of(VolumeId(1)) && !state.is_empty_of(VolumeId(0)));
+        state.apply(&[Record::Rename { from: name("a"), to: name("c") }]).unwrap();
+        assert_eq!(on(&state, 0, None), [1]);
+        assert_eq!(state.object(ObjectId(1)).unwrap().name(), Some(&name("c")));
     }
 
     #[test]

@@ -275,7 +275,7 @@ impl Mover {
     /// Says what changed about what is promised.
     fn tell(&self, now: &Redundancy, takers: usize) {
         let before = self.figures.lock().redundancy;
-        let Redundancy { promised, short, short_bytes, unreadable } = *now;
+        let Redundancy { promised, short, short_bytes, unreadable, .. } = *now;
         if unreadable > before.unreadable {
             tracing::error!(
                 "{unreadable} objects cannot be read: the volumes that have them are away"

@@ -2,7 +2,9 @@
 //!
 //! An object that was written whole never changes, so that any of its copies may be read. Of an object
 //! that can be written to every copy is written before a write is done, and a copy that fails is
-//! dropped: there is never one that lacks a byte another has.
+//! dropped once another is known to hold everything, durably: there is never one that lacks a byte that was
+//! acknowledged. Where all fail, all stay: behind what was acknowledged they may differ until they are made the
+//! same, see [`align`](super::align).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,8 +15,8 @@ use policy::placement::{Chunks, Layout, Piece, VolumeId};
 use policy::route;
 use volume::{Error, ErrorKind, Name, Object, Result};
 
-use super::Inner;
 use super::turn::Turn;
+use super::{Inner, Table};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::journal::Lsn;
 use crate::manifest::{Committed, Copies, Dead, Placed, Record, Stored};
@@ -22,6 +24,9 @@ use crate::seats::{Seat, Seats};
 
 /// Copies among which a read chooses; more of an object are not looked at.
 const CHOICES: usize = 8;
+
+/// The copies of an object are the same to their ends.
+const ALIKE: u64 = u64::MAX;
 
 /// What all handles of one object share. It is in the pool's table while the object has a name.
 pub(super) struct Body {
@@ -35,7 +40,7 @@ pub(super) struct Body {
     /// Its length in the manifest when the pool was opened.
     len_recovered: u64,
     /// Written whole, with a checksum: never changes again.
-    pub(super) sealed: bool,
+    sealed: AtomicBool,
     /// A sync of it is not done before this edit is durable.
     lsn: AtomicU64,
     /// A log whose first sync is in the manifest.
@@ -44,6 +49,8 @@ pub(super) struct Body {
     pub(super) resizing: AsyncMutex<()>,
     /// Whose turn it is to write.
     pub(super) turn: Turn,
+    /// From this byte on its copies may differ; [`ALIKE`] if they are the same.
+    doubt: AtomicU64,
     handles: AtomicUsize,
 }
 
@@ -220,7 +227,7 @@ impl Body {
         let len = stored.committed.map_or(0, |committed| committed.len);
         let copies = stored.copies.iter().map(|placed| OpenCopy::closed(placed, seats, false));
         let mut body = Self::with(name, id, stored.kind, len, copies.collect());
-        body.sealed = stored.is_sealed();
+        body.sealed = AtomicBool::new(stored.is_sealed());
         body.settled = AtomicBool::new(stored.committed.is_some());
         body.lsn = AtomicU64::new(recorded);
         body
@@ -234,11 +241,12 @@ impl Body {
             open: Mutex::new(Open { copies, draws: id.0 }),
             len: AtomicU64::new(len),
             len_recovered: len,
-            sealed: false,
+            sealed: AtomicBool::new(false),
             lsn: AtomicU64::new(0),
             settled: AtomicBool::new(false),
             resizing: AsyncMutex::new(()),
             turn: Turn::default(),
+            doubt: AtomicU64::new(ALIKE),
             handles: AtomicUsize::new(0),
         }
     }
@@ -254,6 +262,11 @@ impl Body {
         open.copies.iter().find_map(|copy| copy.leaves[0].as_ref().map(|leaf| leaf.len()))
     }
 
+    /// How long it is by the writes that were done: what failed may have left more.
+    pub(super) fn written_len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
     /// It holds a byte up to `end`.
     pub(super) fn extend(&self, end: u64) {
         self.len.fetch_max(end, Ordering::AcqRel);
@@ -267,6 +280,31 @@ impl Body {
     pub(super) fn knows_len(&self) -> bool {
         let fitted = |copy: &OpenCopy| copy.replica.parts[0].fitted.load(Ordering::Acquire);
         self.kind != Kind::Log || self.open.lock().copies.iter().any(fitted)
+    }
+
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire)
+    }
+
+    /// It never changes again.
+    pub(super) fn seal(&self) {
+        self.sealed.store(true, Ordering::Release);
+    }
+
+    /// Copies may differ from `offset` on: nothing behind it was acknowledged.
+    pub(super) fn set_doubt(&self, offset: u64) {
+        self.doubt.fetch_min(offset, Ordering::AcqRel);
+    }
+
+    /// Copies are the same again, if they differed from `offset` on and nothing more went wrong since.
+    pub(super) fn clear_doubt(&self, offset: u64) {
+        let _ = self.doubt.compare_exchange(offset, ALIKE, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// From where on copies may differ, if they may.
+    pub(super) fn doubt(&self) -> Option<u64> {
+        let from = self.doubt.load(Ordering::Acquire);
+        (from != ALIKE && self.open.lock().copies.len() > 1).then_some(from)
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -464,18 +502,27 @@ impl Inner {
         }
     }
 
-    /// Drops copies that lack something another copy has. A sync of the object waits until they will
-    /// not be back.
-    pub(super) fn lose(&self, body: &Body, numbers: &[u64], why: &str) {
-        for replica in self.let_go(body, numbers) {
+    /// Drops copies that lack something one of those that are `whole` has, of which it was verified that they
+    /// hold everything. A sync of the object waits until they will not be back. False, and nothing is done, if
+    /// none of the whole ones is there any more.
+    pub(super) fn lose(&self, body: &Body, numbers: &[u64], whole: &[u64], why: &str) -> bool {
+        let mut table = self.table.lock();
+        if !whole.iter().any(|&number| body.replica(number).is_some()) {
+            return false;
+        }
+        for replica in self.let_go_of(&mut table, body, numbers) {
             let (name, labels) = (&body.name, replica.labels());
             tracing::warn!("{name} loses its copy on volume {labels}: {why}");
         }
+        true
     }
 
-    /// The same without a word. Gives the copies that went: never the last.
+    /// Drops copies without a word, whatever the others are. Gives those that went: never the last.
     pub(super) fn let_go(&self, body: &Body, numbers: &[u64]) -> Vec<Arc<Replica>> {
-        let mut table = self.table.lock();
+        self.let_go_of(&mut self.table.lock(), body, numbers)
+    }
+
+    fn let_go_of(&self, table: &mut Table, body: &Body, numbers: &[u64]) -> Vec<Arc<Replica>> {
         let mut went = Vec::new();
         for &number in numbers {
             let Some(replica) = body.detach(number) else { continue };
@@ -519,15 +566,17 @@ impl Inner {
         Ok(())
     }
 
-    /// Records that a body will be `len` bytes long, if the manifest says it is longer.
-    pub(super) fn shorten(&self, body: &Body, len: u64) -> Result<Option<Lsn>> {
+    /// Records that a body will be `len` bytes long, if the manifest says it is longer. It may not be before the
+    /// edit its sync waits for is durable.
+    pub(super) fn shorten(&self, body: &Body, len: u64) -> Result<()> {
         let _table = self.table.lock();
         if self.committed_len(body).is_none_or(|known| known <= len) {
-            return Ok(None);
+            return Ok(());
         }
         let committed = Committed { len, checksum: None };
         let (lsn, _) = self.journal.record(vec![Record::Commit { id: body.id, committed }])?;
-        Ok(Some(lsn))
+        body.wait_for(lsn);
+        Ok(())
     }
 
     /// What the manifest says about a body's length, if it says anything.

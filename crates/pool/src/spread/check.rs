@@ -159,6 +159,10 @@ impl Spread {
                     Err(e) if e.kind() == ErrorKind::Unavailable => Some(Problem::Away),
                     Err(e) => Some(Problem::Unreadable(e.to_string())),
                 };
+                if matches!(problem, Some(Problem::Damaged)) {
+                    let why = "it is not what was written";
+                    self.0.tell_damage(object.body(), replica, why);
+                }
                 found.push((replica.labels(), problem));
             }
             report.objects += 1;
@@ -211,16 +215,26 @@ impl Spread {
         for replica in &replicas {
             match read_back(object, replica, io).await {
                 Ok(found) if sealed.is_none_or(|checksum| found == checksum) => good += 1,
-                Ok(_) => bad.push((replica.volume(0), "is not what was written".into())),
-                Err(e) if is_suspicious(&e) => bad.push((replica.volume(0), e.to_string())),
+                Ok(_) => {
+                    let why = "it is not what was written".to_owned();
+                    self.0.tell_damage(body, replica, &why);
+                    bad.push((replica.volume(0), why));
+                }
+                Err(e) if is_suspicious(&e) => {
+                    self.0.tell_damage(body, replica, &e.to_string());
+                    bad.push((replica.volume(0), e.to_string()));
+                }
                 Err(e) => tracing::debug!("a copy was not verified: {e}"),
             }
         }
         let mut dropped = 0;
         for (volume, why) in bad.into_iter().filter(|_| good > 0) {
             let label = self.0.seats.label(volume);
-            tracing::error!("{}: the copy on volume {label} is bad and goes: {why}", body.name);
-            dropped += u64::from(self.drop_bad(body.id, volume).await?);
+            tracing::warn!("{}: the copy on volume {label} is bad and goes: {why}", body.name);
+            if self.drop_bad(body.id, volume).await? {
+                self.0.tell_repaired();
+                dropped += 1;
+            }
         }
         Ok(dropped)
     }

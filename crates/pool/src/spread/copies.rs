@@ -7,8 +7,8 @@
 //! 2. read it in pieces from the copies where they wait least, and write the pieces to a leaf of that
 //!    number; give up when the object is gone;
 //! 3. compare the checksum, sync the leaf;
-//! 4. record the copy, if the object still lives;
-//! 5. once that is durable, let readers see it.
+//! 4. record the copy, if the object still lives; from then on it is read from and written to;
+//! 5. wait until that is durable.
 //!
 //! Cut before 4 is durable, the leaf is an orphan: the manifest issued its number and does not know
 //! it, so it goes when the pool is opened. After that the copy is as good as any.
@@ -137,7 +137,7 @@ impl Spread {
             e.within(format_args!("a copy of {} on volume {label}", handle.body().name))
         })?;
         let target = Target { placed: &placed, leaves };
-        let copied = match handle.body().sealed {
+        let copied = match handle.body().is_sealed() {
             true => self.copy_sealed(&handle, &target, io).await,
             false => self.copy_living(&handle, &target, io).await,
         };
@@ -274,30 +274,27 @@ impl Spread {
             pool.must_lack(body.id, &placed.layout)?;
             let add = Record::AddCopy { id: body.id, placed: placed.clone() };
             let lsn = pool.journal.record(vec![add])?.0;
+            // Whatever becomes of the wait below, the manifest says it from now on: what is written next belongs
+            // there too.
+            body.attach(placed, &pool.seats);
             pool.tell_places(body.id);
             lsn
         };
-        pool.journal.durable(lsn).await?;
-        let table = pool.table.lock();
-        // It may have been dropped again already.
-        if pool.has_copy(body.id, placed.number) {
-            body.attach(placed, &pool.seats);
-        }
-        drop(table);
-        Ok(())
+        pool.journal.durable(lsn).await
     }
 
     /// Drops the copy of an object that lies on volume `from`. Durable on return; the bytes go then.
     ///
     /// # Errors
-    /// `NotFound`: there is none. `Invalid`: it is the only one. `Unavailable`: all others are away;
+    /// `NotFound`: there is none. `Invalid`: it is the only one. `Unavailable`: none of the others answers;
     /// or no volume takes the manifest, and it is dropped when one was mended.
     pub async fn drop_copy(&self, id: ObjectId, from: VolumeId) -> Result<()> {
         let pool = &self.0;
         let body = pool.body_by_id(id)?;
         pool.journal.ready().await?;
+        self.another_must_answer(&body, from).await?;
         // A write that is under way counts on the copies it began with.
-        let alone = match body.sealed {
+        let alone = match body.is_sealed() {
             true => None,
             false => Some(body.turn.alone().await),
         };
@@ -315,6 +312,23 @@ impl Spread {
         pool.journal.durable(lsn).await?;
         pool.bury().await;
         Ok(())
+    }
+
+    /// Checks that an object can be read from a copy that does not lie on `from`, if it has one: its last byte is.
+    async fn another_must_answer(&self, body: &Arc<Body>, from: VolumeId) -> Result<()> {
+        let others = body.replicas().into_iter();
+        let others = others.filter(|replica| !replica.layout.volumes().contains(&from));
+        let handle = self.handle(Arc::clone(body));
+        let mut answer = Ok(());
+        for replica in others {
+            answer = handle.answers(&replica).await;
+            if answer.is_ok() {
+                break;
+            }
+        }
+        answer.map_err(|e| {
+            Error::new(ErrorKind::Unavailable, format!("its other copies do not answer: {e}"))
+        })
     }
 }
 
@@ -399,10 +413,7 @@ impl Inner {
         if let Some(body) = table.bodies.get(&id) {
             return Ok(Arc::clone(body));
         }
-        let name = self.journal.look(|state| {
-            let mut names = state.names("");
-            names.find(|(_, other)| *other == id).map(|(name, _)| name.clone())
-        });
+        let name = self.journal.look(|state| state.object(id)?.name().cloned());
         let body = name.and_then(|name| self.body_of(&mut table, &name, id));
         body.ok_or_else(|| gone(id))
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use policy::placement::{Piece, VolumeId};
+use policy::purpose::{Origin, Step};
 use volume::task::block_on;
 use volume::{Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Result, blocking};
 
@@ -19,6 +20,9 @@ pub struct Handle {
     pool: Spread,
     body: Arc<Body>,
 }
+
+/// What makes a change of length durable where a copy fails.
+const RESIZE: Io = Io::new(Origin::UserWrite, Step::Data);
 
 impl Spread {
     pub(super) fn handle(&self, body: Arc<Body>) -> Handle {
@@ -45,54 +49,82 @@ impl Drop for Handle {
     }
 }
 
-/// Writes to several copies that are under way. Given up half-way, some may have what others lack:
-/// then only the first copy stays.
+/// Writes to several copies that are under way. Given up half-way, any of them may have what others lack: all
+/// stay, and are made the same before the next write.
 struct Together<'a> {
     handle: &'a Handle,
     replicas: &'a [Arc<Replica>],
+    /// Where what changes begins.
+    from: u64,
     ended: bool,
 }
 
+/// What is done on every copy.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Change {
+    /// Bytes are written or cut. A volume may take that into memory, and be as dead as another that does not.
+    Bytes,
+    /// All there is becomes durable.
+    Sync,
+}
+
 impl<'a> Together<'a> {
-    const fn begin(handle: &'a Handle, replicas: &'a [Arc<Replica>]) -> Self {
-        Self { handle, replicas, ended: false }
+    const fn begin(handle: &'a Handle, replicas: &'a [Arc<Replica>], from: u64) -> Self {
+        Self { handle, replicas, from, ended: false }
     }
 
-    /// What came of it on each copy. It is done if one copy has it; those that have not are dropped.
-    fn end(mut self, done: Vec<Result<()>>) -> Result<()> {
-        self.ended = true;
+    /// What came of it on each copy. It is done if one copy has it, and everything before that, durably if
+    /// others fail: those are dropped then. If none has it all stay.
+    async fn end(mut self, change: Change, done: Vec<Result<()>>, io: Io) -> Result<()> {
         if let [_] = self.replicas {
+            self.ended = true;
             return all(done);
         }
-        let numbered = self.replicas.iter().map(|replica| replica.number).zip(&done);
-        let failed: Vec<_> =
-            numbered.filter_map(|(number, done)| done.as_ref().err().map(|_| number)).collect();
-        let why = done.iter().find_map(|done| done.as_ref().err());
-        let why = why.map_or_else(String::new, ToString::to_string);
-        if failed.len() == self.replicas.len() {
-            self.keep_first(&why);
-            return all(done);
+        let (mut whole, mut failed) = (Vec::new(), Vec::new());
+        let mut why = None;
+        for (replica, done) in self.replicas.iter().zip(done) {
+            match done {
+                Ok(()) => whole.push(replica),
+                Err(e) => {
+                    failed.push(replica.number);
+                    why.get_or_insert(e);
+                }
+            }
         }
-        if failed.is_empty() {
+        let Some(mut why) = why else {
+            self.ended = true;
+            return Ok(());
+        };
+        if change == Change::Bytes {
+            let syncs = whole.iter().map(|replica| self.handle.sync_copy(replica, 0, io));
+            let synced = join_all(syncs).await;
+            let mut durable = Vec::new();
+            for (replica, synced) in whole.into_iter().zip(synced) {
+                match synced {
+                    Ok(()) => durable.push(replica),
+                    Err(e) => {
+                        failed.push(replica.number);
+                        why = e;
+                    }
+                }
+            }
+            whole = durable;
+        }
+        let whole: Vec<_> = whole.into_iter().map(|replica| replica.number).collect();
+        // Another write may have failed on the copies this one reached.
+        if self.handle.pool.0.lose(&self.handle.body, &failed, &whole, &why.to_string()) {
+            self.ended = true;
             return Ok(());
         }
-        self.handle.pool.0.lose(&self.handle.body, &failed, &why);
-        // Another write may have failed on the copies this one reached.
-        let stays = |replica: &&Arc<Replica>| self.handle.body.replica(replica.number).is_some();
-        let mut whole = self.replicas.iter().filter(|replica| !failed.contains(&replica.number));
-        if whole.any(|replica| stays(&replica)) { Ok(()) } else { all(done) }
-    }
-
-    fn keep_first(&self, why: &str) {
-        let others: Vec<_> = self.replicas[1..].iter().map(|replica| replica.number).collect();
-        self.handle.pool.0.lose(&self.handle.body, &others, why);
+        Err(why)
     }
 }
 
 impl Drop for Together<'_> {
     fn drop(&mut self) {
         if !self.ended && self.replicas.len() > 1 {
-            self.keep_first("a write was given up");
+            self.handle.pool.0.promise.due();
+            self.handle.body.set_doubt(self.from);
         }
     }
 }
@@ -114,13 +146,17 @@ impl Handle {
         &self.body
     }
 
+    pub(super) const fn pool(&self) -> &Spread {
+        &self.pool
+    }
+
     /// The leaf of a part of a copy.
     pub(super) async fn leaf_of(&self, replica: &Replica, part: usize) -> Result<Arc<dyn Object>> {
         self.pool.0.leaf(&self.body, replica, part).await
     }
 
     fn must_not_be_sealed(&self) -> Result<()> {
-        if self.body.sealed {
+        if self.body.is_sealed() {
             let what = format!("{}: was written whole and never changes", self.body.name);
             return Err(Error::new(ErrorKind::Invalid, what));
         }
@@ -173,6 +209,8 @@ impl Handle {
     ) -> Result<IoBufMut> {
         let mut tried = vec![number];
         let mut suspicious = false;
+        let mut damaged = failed.kind() == ErrorKind::Corrupt;
+        self.pool.0.tell_if_damage(&self.body, number, &failed);
         while another_may(&failed) {
             let Some(replica) = self.body.choose(&tried) else { break };
             if let Some(last) = tried.last().and_then(|&last| self.body.replica(last)) {
@@ -185,9 +223,19 @@ impl Handle {
                     if suspicious {
                         self.pool.0.promise.suspect(self.body.id);
                     }
+                    if damaged {
+                        self.pool.0.tell_repaired();
+                    }
                     return Ok(read);
                 }
-                Err(e) => failed = e,
+                Err(e) => {
+                    self.pool.0.tell_if_damage(&self.body, replica.number, &e);
+                    damaged |= e.kind() == ErrorKind::Corrupt;
+                    // What is away may be back; what is damaged is not.
+                    if failed.kind() != ErrorKind::Unavailable {
+                        failed = e;
+                    }
+                }
             }
             tried.push(replica.number);
         }
@@ -222,6 +270,15 @@ impl Handle {
         Ok(into)
     }
 
+    /// Reads the last byte of a copy.
+    pub(super) async fn answers(&self, replica: &Replica) -> Result<()> {
+        let io = Io::new(Origin::Copy, Step::Data);
+        match self.body.len().checked_sub(1) {
+            Some(last) => self.read_from(replica, last, IoBufMut::zeroed(1), io).await.map(drop),
+            None => self.leaf_of(replica, 0).await.map(drop),
+        }
+    }
+
     /// Reads a piece into a buffer of its length.
     async fn read_piece(
         &self,
@@ -247,18 +304,29 @@ impl Handle {
         if data.is_empty() {
             return Ok(());
         }
+        self.must_be_alike().await?;
         let _writing = self.body.turn.write(offset).await;
+        self.must_not_be_sealed()?;
         let replicas = self.body.replicas();
-        let together = Together::begin(self, &replicas);
+        let together = Together::begin(self, &replicas, offset);
         let writes = replicas.iter().map(|replica| self.write_to(replica, offset, &data, io));
-        together.end(join_all(writes).await)?;
+        together.end(Change::Bytes, join_all(writes).await, io).await?;
         self.body.extend(end);
-        self.lost_is_written(&replicas).await
+        self.lost_is_written().await
+    }
+
+    /// Makes copies the same again that may differ, so that what is written next stands behind the same bytes in
+    /// all of them.
+    async fn must_be_alike(&self) -> Result<()> {
+        match self.body.doubt() {
+            None => Ok(()),
+            Some(_) => self.pool.settle(self).await,
+        }
     }
 
     /// What was written to a log survives the process: that a copy lacks it must as well.
-    async fn lost_is_written(&self, replicas: &[Arc<Replica>]) -> Result<()> {
-        if self.body.kind == Kind::Log && replicas.len() > 1 {
+    async fn lost_is_written(&self) -> Result<()> {
+        if self.body.kind == Kind::Log {
             self.pool.0.journal.written(self.body.lsn()).await?;
         }
         Ok(())
@@ -283,23 +351,24 @@ impl Handle {
 
     async fn resize(&self, len: u64) -> Result<()> {
         self.must_not_be_sealed()?;
+        self.must_be_alike().await?;
         let _in_order = self.body.resizing.lock().await;
         let _writing = self.body.turn.write(len.min(self.body.len())).await;
         if self.body.kind != Kind::Log && len < self.body.len() {
             // The manifest first: a leaf shorter than it says would look like a loss after a crash.
-            if let Some(lsn) = self.pool.0.shorten(&self.body, len)? {
-                self.pool.0.journal.durable(lsn).await?;
-            }
+            // An earlier try may have recorded it in vain: what it recorded is waited for as well.
+            self.pool.0.shorten(&self.body, len)?;
+            self.pool.0.journal.durable(self.body.lsn()).await?;
         }
         let replicas = self.body.replicas();
-        let together = Together::begin(self, &replicas);
+        let together = Together::begin(self, &replicas, len.min(self.body.len()));
         let cuts = replicas.iter().map(|replica| self.resize_copy(replica, len));
-        together.end(join_all(cuts).await)?;
+        together.end(Change::Bytes, join_all(cuts).await, RESIZE).await?;
         self.body.set_len(len);
-        self.lost_is_written(&replicas).await
+        self.lost_is_written().await
     }
 
-    async fn resize_copy(&self, replica: &Replica, len: u64) -> Result<()> {
+    pub(super) async fn resize_copy(&self, replica: &Replica, len: u64) -> Result<()> {
         let cuts = (0..replica.parts()).map(async |part| {
             let leaf = self.pool.0.leaf(&self.body, replica, part).await?;
             let cut = leaf.set_len(replica.part_len(part, len)).await;
@@ -318,7 +387,7 @@ impl Handle {
         let replicas = self.body.replicas();
         let syncs = replicas.iter().map(|replica| self.sync_copy(replica, len, io));
         let synced = join_all(syncs).await;
-        Together::begin(self, &replicas).end(synced)?;
+        Together::begin(self, &replicas, 0).end(Change::Sync, synced, io).await?;
         if is_log {
             self.pool.0.settle(&self.body)?;
         } else {
@@ -426,9 +495,11 @@ impl Object for Handle {
     fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
         self.must_not_be_sealed()?;
         // No copy comes or goes while somebody writes.
-        if let Some(writing) = self.body.turn.try_write(offset)
+        if self.pool.0.journal.is_written(self.body.lsn())
+            && let Some(writing) = self.body.turn.try_write(offset)
             && let Some(end) = offset.checked_add(data.len() as u64)
             && let Some((leaf, piece, number)) = self.body.only_leaf(offset, data.len())
+            && !self.body.is_sealed()
         {
             let written = leaf.blocking_write_at(piece.inner, data, io);
             written.map_err(|e| self.name(number, piece.part, e))?;

@@ -27,6 +27,7 @@ mod body;
 mod check;
 mod claim;
 mod copies;
+mod damage;
 mod handle;
 mod heat;
 mod moving;
@@ -35,11 +36,13 @@ mod place;
 mod placing;
 mod promise;
 mod room;
+mod seal;
 mod turn;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -52,6 +55,8 @@ use self::body::Body;
 pub use self::check::{Finding, Problem, Progress, Report};
 pub use self::claim::Claim;
 pub use self::copies::{Copied, ObjectStat};
+pub use self::damage::Damage;
+use self::damage::Damages;
 pub use self::handle::Handle;
 use self::heat::DeviceHeats;
 pub use self::names::{Change, Stat};
@@ -59,6 +64,7 @@ use self::placing::Placing;
 use self::promise::Promise;
 pub use self::promise::{Redundancy, Repaired};
 pub use self::room::Room;
+pub use self::seal::Checksum;
 pub use self::volumes::{Drained, Held, Left, VolumeStat, VolumeState};
 use crate::header::{self, Header, PoolId};
 use crate::leaf::{Leaf, ObjectId};
@@ -97,6 +103,9 @@ struct Inner {
     /// The volumes for logs and the manifest.
     meta: Vec<VolumeId>,
     promise: Promise,
+    damages: Damages,
+    /// Objects that were sealed after they were streamed.
+    sealed_late: AtomicU64,
     /// Locked last, for as long as a decision takes.
     placing: Mutex<Placing>,
     heats: DeviceHeats,
@@ -206,13 +215,12 @@ impl Spread {
         for loss in report.findings.iter().filter(|found| found.is_loss()) {
             tracing::error!("{loss}");
         }
-        let Recovered { pool, seats, state, generation, alone, .. } = recovered;
+        let Recovered { pool, seats, state, generation, alone, home, .. } = recovered;
         let Recovered { leftovers, foreign, unequal, .. } = recovered;
         let seats = Arc::new(seats);
         let meta = by_label(&seats, &meta)?;
-        let journal =
-            Journal::start(pool, Arc::clone(&seats), meta.clone(), state, generation, alone);
-        let journal = journal.await?;
+        let (there, first) = (Arc::clone(&seats), meta.clone());
+        let journal = Journal::start(pool, there, first, state, generation, alone, home).await?;
         let foreign = name_foreign(&seats, foreign);
         for Foreign { volume, name, .. } in &foreign {
             tracing::warn!("volume {volume} holds {name}, which is not the pool's: left alone");
@@ -223,6 +231,8 @@ impl Spread {
             seats,
             meta,
             promise: Promise::new(copies),
+            damages: Damages::default(),
+            sealed_late: AtomicU64::new(0),
             placing: Mutex::new(placing),
             heats: DeviceHeats::default(),
             journal,
@@ -259,7 +269,8 @@ impl Spread {
                 let Recovered { pool, seats, state, generation, .. } =
                     format(id, members.to_vec(), generation).await?;
                 let seats = Arc::new(seats);
-                Journal::start(pool, seats, Vec::new(), state, generation, None).await?;
+                let home = Vec::new();
+                Journal::start(pool, seats, Vec::new(), state, generation, None, home).await?;
                 Ok(())
             }
         }
@@ -293,10 +304,17 @@ impl Spread {
     /// As [`Spread::flush`], and marks the end of the manifest, so that damage to what was written
     /// last is told from a crash. Objects have to be synced before. The pool can still be used.
     ///
+    /// Where copies of an object may differ, because volumes failed, and cannot be made the same now, the mark
+    /// is left out: they are when the pool is opened.
+    ///
     /// # Errors
     /// As for [`Spread::flush`].
     pub async fn close(&self) -> Result<()> {
+        let alike = self.settle_all().await;
         self.flush().await?;
+        if !alike {
+            return Ok(());
+        }
         self.0.journal.close().await
     }
 }
@@ -323,6 +341,7 @@ async fn format(id: PoolId, members: Vec<Member>, generation: u64) -> Result<Rec
         state: State::new(),
         generation,
         alone: None,
+        home: Vec::new(),
         leftovers: Vec::new(),
         foreign: Vec::new(),
         listings: Vec::new(),

@@ -71,6 +71,9 @@ pub struct Redundancy {
     pub short_bytes: u64,
     /// Objects with no copy that can be read: on volumes that are away, or lost.
     pub unreadable: u64,
+    /// Objects of which all copies failed at once, so that they may differ behind what was acknowledged: they
+    /// are made the same before the next write, or when the pool is opened.
+    pub doubtful: u64,
 }
 
 /// What a repair did, and what it could not do.
@@ -88,7 +91,9 @@ impl Spread {
     #[must_use]
     pub fn redundancy(&self, gone: &BTreeSet<VolumeId>) -> Redundancy {
         let pool = &self.0;
-        let mut found = Redundancy { promised: pool.promise.copies, ..Redundancy::default() };
+        let doubtful = pool.in_doubt().len() as u64;
+        let mut found =
+            Redundancy { promised: pool.promise.copies, doubtful, ..Redundancy::default() };
         let here = pool.here_without(gone);
         pool.journal.look(|state| {
             let draining = state.draining();

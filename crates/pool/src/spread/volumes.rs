@@ -35,7 +35,7 @@ use super::place::Wanted;
 use super::{Inner, Spread};
 use crate::header::{self, Found, Header, LABEL_MAX};
 use crate::leaf::{Kind, Leaf, ObjectId};
-use crate::manifest::{Placed, Record, Stored};
+use crate::manifest::{Placed, Record};
 use crate::seats::{Member, Seat};
 
 /// A volume of a pool.
@@ -181,7 +181,7 @@ impl Spread {
         let mut after = None;
         loop {
             let (next, count) = pool.next_on(volume, after);
-            drained.left = count + left.objects.len() as u64;
+            drained.left = count;
             tell(drained);
             let Some((id, name)) = next else { break };
             after = Some(id);
@@ -457,29 +457,22 @@ impl Inner {
         }
     }
 
-    /// The first object on a volume after `after`, and how many there are from there on.
+    /// The first object on a volume after `after`, and how many there are on it.
     fn next_on(
         &self,
         volume: VolumeId,
         after: Option<ObjectId>,
     ) -> (Option<(ObjectId, Name)>, u64) {
         self.journal.look(|state| {
-            let is_on = |object: &Stored| object.copies.volumes().any(|other| other == volume);
-            let later = |id: ObjectId| after.is_none_or(|after| id > after);
-            let mut ids = state.objects().filter(|(id, object)| later(*id) && is_on(object));
-            let Some((id, _)) = ids.next() else { return (None, 0) };
-            let count = 1 + ids.count() as u64;
-            let name = state.names("").find(|(_, other)| *other == id);
-            (name.map(|(name, _)| (id, name.clone())), count)
+            let next = state.objects_on(volume, after).next();
+            let named = next.and_then(|id| Some((id, state.object(id)?.name()?.clone())));
+            (named, state.count_on(volume))
         })
     }
 
     /// Every object with something on a volume, drafts too.
     fn bodies_on(&self, volume: VolumeId) -> Vec<Arc<Body>> {
-        let ids: Vec<_> = self.journal.look(|state| {
-            let on = |object: &Stored| object.copies.volumes().any(|other| other == volume);
-            state.objects().filter(|(_, object)| on(object)).map(|(id, _)| id).collect()
-        });
+        let ids: Vec<_> = self.journal.look(|state| state.objects_on(volume, None).collect());
         let mut bodies: Vec<_> =
             ids.into_iter().filter_map(|id| self.body_by_id(id).ok()).collect();
         let table = self.table.lock();

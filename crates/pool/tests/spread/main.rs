@@ -20,4 +20,5 @@ mod pairs;
 mod promised;
 mod rig;
 mod seating;
+mod together;
 mod weights;

@@ -41,6 +41,9 @@ pub(super) struct Home {
     /// The volume that is enough without the others: the manifest goes nowhere before its epoch is
     /// raised. See [`enough_alone`].
     pub(super) alone: Option<VolumeId>,
+    /// This home and those that may count instead of it, by their volumes: each that the manifest was on its
+    /// way to since. What comes next has to meet them all.
+    pub(super) may_count: Vec<Vec<VolumeId>>,
     /// Nothing was recorded since the pool was closed.
     pub(super) closed: bool,
 }
@@ -88,6 +91,7 @@ impl Home {
             unwritten: Unwritten::default(),
             lost: true,
             alone: None,
+            may_count: Vec::new(),
             closed: false,
         }
     }
@@ -96,6 +100,7 @@ impl Home {
         let volumes: Vec<_> = copies.iter().map(|copy| copy.volume).collect();
         Self {
             alone: enough_alone(&volumes, false),
+            may_count: vec![volumes],
             tried: generation,
             seal: snapshot.seal,
             copies,

@@ -1,0 +1,60 @@
+//! Objects that were streamed, and are complete.
+
+use std::sync::atomic::Ordering;
+
+use volume::{Error, ErrorKind, Name, Result};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::Spread;
+use crate::manifest::{Committed, Record};
+
+/// The checksum of an object while it is streamed: xxh3-64 of its bytes in their order.
+#[derive(Default)]
+pub struct Checksum(Xxh3);
+
+impl Checksum {
+    /// Takes in the bytes that come next.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+}
+
+impl Spread {
+    /// An object that was written in pieces, and synced, is complete: it never changes again, and is as good as one of
+    /// [`Spread::write_whole`] from now on. `checksum` is that of all its bytes: scrubs compare each copy
+    /// with it, and so know which one is wrong. Durable on return.
+    ///
+    /// # Errors
+    /// `Invalid`: not all of it was synced. `NotFound`; `Unavailable`, `OutOfSpace`, `Poisoned`: no volume takes the
+    /// manifest.
+    pub async fn seal(&self, name: &Name, checksum: &Checksum) -> Result<()> {
+        let pool = &self.0;
+        let body = pool.body(name)?;
+        pool.journal.ready().await?;
+        let alone = body.turn.alone().await;
+        let lsn = {
+            let _table = pool.table.lock();
+            let len = pool.journal.look(|state| Some(state.object(body.id)?.committed?.len));
+            if len != Some(body.len()) || body.doubt().is_some() {
+                let what = format!("{name}: cannot be sealed before all of it is synced");
+                return Err(Error::new(ErrorKind::Invalid, what));
+            }
+            let committed = Committed { len: body.len(), checksum: Some(checksum.0.digest()) };
+            let commit = Record::Commit { id: body.id, committed };
+            let (lsn, _) = pool.journal.record(vec![commit])?;
+            body.seal();
+            body.wait_for(lsn);
+            lsn
+        };
+        drop(alone);
+        pool.sealed_late.fetch_add(1, Ordering::Relaxed);
+        pool.journal.durable(lsn).await
+    }
+
+    /// Objects that were streamed and sealed when they were complete, since the pool was opened: tables for which
+    /// there was no memory.
+    #[must_use]
+    pub fn sealed_late(&self) -> u64 {
+        self.0.sealed_late.load(Ordering::Relaxed)
+    }
+}

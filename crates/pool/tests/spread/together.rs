@@ -1,0 +1,287 @@
+//! Volumes that fail together: whichever of them comes back has everything that was acknowledged.
+
+use std::time::Duration;
+
+use futures_util::poll;
+use policy::placement::{RoundRobin, VolumeId};
+use pool::Member;
+use pool::spread::{Checksum, Opening, Problem, Spread};
+use volume::layer::call::Op as Call;
+use volume::layer::fault::{Effect, Rule};
+use volume::task::block_on;
+use volume::{ErrorKind, Intent, IoBuf, Object, Result, Volume};
+
+use crate::faults::Rig;
+use crate::rig::{IO, POOL, get, mems, name, put};
+
+/// Opens the pool with these volumes and two copies of everything.
+async fn open(rig: &Rig, which: &[usize]) -> Result<Spread> {
+    let members = which.iter().map(|&i| Member::new(format!("s{i}"), rig.faults[i].clone()));
+    let opening = Opening::new(RoundRobin::default()).create_if_missing(POOL).copies(2);
+    Spread::open(members.collect(), opening.allow_away()).await
+}
+
+fn without(gone: VolumeId) -> Vec<usize> {
+    (0..3).filter(|&i| i != usize::from(gone.0)).collect()
+}
+
+fn fail(rig: &Rig, volume: VolumeId, effect: Effect, op: Option<Call>) {
+    let rule = Rule::new(effect).volume(&format!("s{volume}")).named("o*");
+    rig.plan.inject(match op {
+        Some(op) => rule.on(op),
+        None => rule,
+    });
+}
+
+fn mend(rig: &Rig) {
+    rig.plan.clear();
+    rig.faults.iter().for_each(|fault| fault.probe());
+}
+
+/// A log of two copies with bytes that were acknowledged, and the volumes they are on.
+async fn log(pool: &Spread) -> (std::sync::Arc<dyn Object>, [VolumeId; 2]) {
+    let log = pool.create(&name("a.log"), &Intent::LOG).await.unwrap();
+    log.write_at(0, IoBuf::from(&b"acknowledged"[..]), IO).await.unwrap();
+    log.sync(IO).await.unwrap();
+    let copies = pool.stat(&name("a.log")).await.unwrap().copies;
+    let on = |at: usize| copies[at].layout.volumes()[0];
+    assert_eq!(copies.len(), 2);
+    (log, [on(0), on(1)])
+}
+
+/// Opens the pool without either of the volumes: what was acknowledged is there.
+fn either_has_it(rig: &Rig, on: [VolumeId; 2]) {
+    mend(rig);
+    for gone in on {
+        // Each time from the same bytes.
+        let again = Rig::new(crate::rig::copies(&rig.mems));
+        block_on(async {
+            let pool = open(&again, &without(gone)).await.unwrap();
+            let found = get(&pool, "a.log").await.unwrap_or_else(|e| panic!("without {gone}: {e}"));
+            assert!(found.starts_with(b"acknowledged"), "without {gone}");
+        });
+    }
+}
+
+const UNAVAILABLE: Effect = Effect::Fail(ErrorKind::Unavailable);
+
+#[test]
+fn a_write_that_fails_on_every_copy_keeps_every_copy() {
+    for op in [None, Some(Call::Write), Some(Call::Sync)] {
+        let rig = Rig::new(mems(3));
+        let on = block_on(async {
+            let pool = open(&rig, &[0, 1, 2]).await.unwrap();
+            let (log, on) = log(&pool).await;
+            on.iter().for_each(|&volume| fail(&rig, volume, UNAVAILABLE, op));
+            let written = log.write_at(12, IoBuf::from(&b" not"[..]), IO).await;
+            assert!(written.is_err() || log.sync(IO).await.is_err());
+            assert_eq!(pool.redundancy(&[].into()).doubtful, 1);
+            // The third volume makes durable whatever the manifest says now.
+            pool.flush().await.unwrap();
+            put(&pool, "b", b"elsewhere").await.unwrap_or_default();
+            pool.flush().await.unwrap();
+            on
+        });
+        either_has_it(&rig, on);
+    }
+}
+
+#[test]
+fn a_write_that_is_given_up_keeps_every_copy() {
+    let rig = Rig::new(mems(3));
+    let on = block_on(async {
+        let pool = open(&rig, &[0, 1, 2]).await.unwrap();
+        let (log, on) = log(&pool).await;
+        for volume in on {
+            fail(&rig, volume, Effect::Slow(Duration::from_secs(1)), Some(Call::Write));
+        }
+        let mut write = log.write_at(12, IoBuf::from(&b" not"[..]), IO);
+        assert!(poll!(&mut write).is_pending());
+        drop(write);
+        pool.flush().await.unwrap();
+        on
+    });
+    either_has_it(&rig, on);
+}
+
+/// One volume takes a write into memory, and is as dead as the other that does not take it.
+#[test]
+fn a_copy_goes_only_when_another_is_durable() {
+    for first in 0..2 {
+        let rig = Rig::new(mems(3));
+        let on = block_on(async {
+            let pool = open(&rig, &[0, 1, 2]).await.unwrap();
+            let (log, on) = log(&pool).await;
+            fail(&rig, on[first], UNAVAILABLE, Some(Call::Sync));
+            fail(&rig, on[1 - first], UNAVAILABLE, Some(Call::Write));
+            log.write_at(12, IoBuf::from(&b" not"[..]), IO).await.unwrap_err();
+            pool.flush().await.unwrap();
+            on
+        });
+        either_has_it(&rig, on);
+    }
+}
+
+#[test]
+fn a_copy_that_fails_alone_goes_and_copies_that_failed_together_are_made_the_same() {
+    let rig = Rig::new(mems(3));
+    block_on(async {
+        let pool = open(&rig, &[0, 1, 2]).await.unwrap();
+        let (log, on) = log(&pool).await;
+        let short = Effect::FailAfter(ErrorKind::Io);
+        fail(&rig, on[0], short, Some(Call::Write));
+        fail(&rig, on[1], UNAVAILABLE, Some(Call::Write));
+        log.write_at(12, IoBuf::from(&b" garbage"[..]), IO).await.unwrap_err();
+        mend(&rig);
+        log.write_at(12, IoBuf::from(&b" more"[..]), IO).await.unwrap();
+        log.sync(IO).await.unwrap();
+        assert_eq!(pool.redundancy(&[].into()).doubtful, 0);
+        assert_eq!(pool.stat(&name("a.log")).await.unwrap().copies.len(), 2);
+        pool.close().await.unwrap();
+        for gone in on {
+            let again = Rig::new(crate::rig::copies(&rig.mems));
+            let pool = open(&again, &without(gone)).await.unwrap();
+            assert_eq!(get(&pool, "a.log").await.unwrap(), b"acknowledged more");
+        }
+        // Alone it goes.
+        fail(&rig, on[1], UNAVAILABLE, None);
+        log.write_at(17, IoBuf::from(&b"!"[..]), IO).await.unwrap();
+        log.sync(IO).await.unwrap();
+        assert_eq!(pool.stat(&name("a.log")).await.unwrap().copies.len(), 1);
+    });
+}
+
+/// After a clean end nothing is compared: so there is none while copies may differ.
+#[test]
+fn an_end_with_copies_in_doubt_is_no_clean_one() {
+    let rig = Rig::new(mems(3));
+    block_on(async {
+        let pool = open(&rig, &[0, 1, 2]).await.unwrap();
+        let (log, on) = log(&pool).await;
+        fail(&rig, on[0], Effect::FailAfter(ErrorKind::Io), Some(Call::Write));
+        fail(&rig, on[1], UNAVAILABLE, Some(Call::Write));
+        log.write_at(12, IoBuf::from(&b" tail"[..]), IO).await.unwrap_err();
+        on.iter().for_each(|&volume| fail(&rig, volume, UNAVAILABLE, None));
+        pool.close().await.unwrap();
+        drop((log, pool));
+        mend(&rig);
+        let pool = open(&rig, &[0, 1, 2]).await.unwrap();
+        let len = pool.stat(&name("a.log")).await.unwrap().len;
+        let leaf = |volume: VolumeId| {
+            let image = rig.mems[usize::from(volume.0)].image();
+            image
+                .into_iter()
+                .find(|(name, _)| name.as_str().ends_with(".log") && name.as_str().starts_with('o'))
+        };
+        let (first, second) = (leaf(on[0]).unwrap().1, leaf(on[1]).unwrap().1);
+        assert_eq!(first, second);
+        assert_eq!(first.len() as u64, len);
+    });
+}
+
+/// Two of the three volumes that keep the manifest fail at one moment: should they come back alone, they must
+/// not take what is old for the last word.
+#[test]
+fn without_most_of_its_manifest_a_pool_is_read_only_and_never_goes_two_ways() {
+    let rig = Rig::new(mems(3));
+    block_on(async {
+        let pool = open(&rig, &[0, 1, 2]).await.unwrap();
+        put(&pool, "a", b"bytes").await.unwrap();
+        for volume in ["s0", "s1"] {
+            rig.plan.inject(Rule::new(UNAVAILABLE).volume(volume));
+        }
+        for round in 0..3 {
+            let refused = put(&pool, &format!("b{round}"), b"more").await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+        }
+        drop(pool);
+        mend(&rig);
+        assert!(open(&rig, &[2]).await.is_err());
+        let pool = open(&rig, &[0, 1]).await.unwrap();
+        put(&pool, "c", b"went on").await.unwrap();
+        drop(pool);
+        assert!(open(&rig, &[2]).await.is_err());
+        let pool = open(&rig, &[0, 1, 2]).await.unwrap();
+        assert_eq!(get(&pool, "c").await.unwrap(), b"went on");
+        assert_eq!(get(&pool, "a").await.unwrap(), b"bytes");
+    });
+}
+
+#[test]
+fn a_pool_that_lost_most_of_its_manifest_goes_on_when_one_is_back() {
+    let rig = Rig::new(mems(5));
+    block_on(async {
+        let pool = open(&rig, &[0, 1, 2, 3, 4]).await.unwrap();
+        let away: Vec<_> = ["s0", "s1"]
+            .iter()
+            .map(|volume| rig.plan.inject(Rule::new(UNAVAILABLE).volume(volume)))
+            .collect();
+        put(&pool, "a", b"bytes").await.unwrap_err();
+        rig.plan.lift(away[1]);
+        put(&pool, "b", b"bytes").await.unwrap();
+        drop(pool);
+        mend(&rig);
+        let pool = open(&rig, &[0, 2, 3, 4]).await.unwrap();
+        assert_eq!(get(&pool, "b").await.unwrap(), b"bytes");
+    });
+}
+
+#[test]
+fn the_last_copy_that_answers_is_not_dropped() {
+    let rig = Rig::new(mems(3));
+    block_on(async {
+        let pool = open(&rig, &[0, 1, 2]).await.unwrap();
+        put(&pool, "a", b"bytes").await.unwrap();
+        let stat = pool.stat(&name("a")).await.unwrap();
+        let on: Vec<_> = stat.copies.iter().map(|placed| placed.layout.volumes()[0]).collect();
+        fail(&rig, on[1], UNAVAILABLE, None);
+        let refused = pool.drop_copy(stat.id, on[0]).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+        pool.drop_copy(stat.id, on[1]).await.unwrap();
+        assert_eq!(get(&pool, "a").await.unwrap(), b"bytes");
+    });
+}
+
+#[test]
+fn what_was_streamed_is_sealed_and_a_scrub_says_which_copy_is_wrong() {
+    let rig = Rig::new(mems(3));
+    block_on(async {
+        let pool = open(&rig, &[0, 1, 2]).await.unwrap();
+        let table = pool.create(&name("t.sst"), &Intent::DATA).await.unwrap();
+        table.write_at(0, IoBuf::from(&b"pieces of "[..]), IO).await.unwrap();
+        let mut checksum = Checksum::default();
+        checksum.update(b"pieces of ");
+        checksum.update(b"a table");
+        assert_eq!(
+            pool.seal(&name("t.sst"), &checksum).await.unwrap_err().kind(),
+            ErrorKind::Invalid
+        );
+        table.write_at(10, IoBuf::from(&b"a table"[..]), IO).await.unwrap();
+        table.sync(IO).await.unwrap();
+        pool.seal(&name("t.sst"), &checksum).await.unwrap();
+        assert_eq!(pool.sealed_late(), 1);
+        let refused = table.write_at(0, IoBuf::from(&b"x"[..]), IO).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+        assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
+        let stat = pool.stat(&name("t.sst")).await.unwrap();
+        let bad = &stat.copies[1];
+        let volume = usize::from(bad.layout.volumes()[0].0);
+        let leaf = rig.mems[volume].image().into_keys();
+        let number = format!("{:016x}", bad.number);
+        let leaf = leaf.into_iter().find(|leaf| leaf.as_str().contains(&number)).unwrap();
+        rig.mems[volume].damage(&leaf, 3, |byte| *byte ^= 1);
+        drop((table, pool));
+        let pool = open(&rig, &[0, 1, 2]).await.unwrap();
+        let report = pool.scrub(|_| ()).await.unwrap();
+        let found: Vec<_> = report.findings.iter().map(|f| (&*f.volume, &f.problem)).collect();
+        assert_eq!(found, [(&*format!("s{volume}"), &Problem::Damaged)]);
+        assert_eq!(pool.damage().found, 1);
+        assert!(pool.damage().is_left());
+        // Told once for each copy.
+        pool.scrub(|_| ()).await.unwrap();
+        assert_eq!(pool.damage().found, 1);
+        let object = pool.open_handle(&name("t.sst")).await.unwrap();
+        assert_eq!(pool.distrust(&object, IO).await.unwrap(), 1);
+        assert!(!pool.damage().is_left());
+    });
+}
