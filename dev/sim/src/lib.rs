@@ -12,6 +12,7 @@ pub mod gate;
 pub mod interleave;
 mod log;
 pub mod merge;
+pub mod outages;
 pub mod sched;
 mod search;
 pub mod spread;
@@ -33,10 +34,11 @@ pub struct Program {
 }
 
 /// Every program.
-pub const PROGRAMS: [&Program; 6] = [
+pub const PROGRAMS: [&Program; 7] = [
     &gate::PROGRAM,
     &interleave::PROGRAM,
     &merge::PROGRAM,
+    &outages::PROGRAM,
     &sched::PROGRAM,
     &spread::PROGRAM,
     &store::PROGRAM,
