@@ -3,14 +3,16 @@
 //! A table is kept in memory until it is complete, then placed as one object: placement sees what it
 //! covers before a byte is written, the volume sees one large write, and what will be hot of it stays
 //! in the cache. One that outgrows its memory, and every blob file of more than a window, is streamed in windows to a place chosen by
-//! what is known so far.
+//! what is known so far. When it is closed it gets what it lacks: its checksum, its level and its keys.
 
 use std::sync::Arc;
 
 use policy::intent::{Intent, Kind};
+use policy::placement::Keys;
 use policy::purpose::{Io, Step};
 use policy::units::MIB;
 use pool::cache;
+use pool::spread::Checksum;
 use volume::buf::PAGE;
 use volume::task::block_on;
 use volume::{Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result, Volume};
@@ -95,8 +97,24 @@ impl TableWriter {
     /// can tell them from the rest here, so they are synced too.
     pub(crate) fn close(&mut self, activity: Activity) -> Result<()> {
         let done = self.sync(activity);
-        self.state = State::Done;
-        done
+        let state = std::mem::replace(&mut self.state, State::Done);
+        done?;
+        match state {
+            State::Streamed(stream) => self.seal(&stream),
+            State::Buffered(_) | State::Done => Ok(()),
+        }
+    }
+
+    /// What was streamed is complete: it is described, and never changes again.
+    fn seal(&self, stream: &Stream) -> Result<()> {
+        let pool = self.fs.pool();
+        block_on(pool.seal(&self.name, &stream.checksum))?;
+        if let Some(TableFacts { family, level, range: Some(range), .. }) = self.facts()
+            && self.kind == FileKind::Table
+        {
+            self.fs.describe(&self.name, family, level, Some(Keys::from(&range)));
+        }
+        Ok(())
     }
 
     fn try_append(&mut self, data: &[u8], io: Io) -> Result<()> {
@@ -113,7 +131,8 @@ impl TableWriter {
         if let State::Buffered(_) = self.state
             && let State::Buffered(buffer) = std::mem::replace(&mut self.state, State::Done)
         {
-            let facts = self.facts();
+            // What else is known of it is wanted when it is closed.
+            let facts = thread::table();
             let intent =
                 self.fs.table_intent(facts.map(|facts| TableFacts { range: None, ..facts }));
             let object = block_on(self.fs.pool().create(&self.name, &intent))?;
@@ -216,17 +235,21 @@ struct Stream {
     /// How much of the window is on the volume.
     written: usize,
     synced: bool,
+    /// Of everything appended.
+    checksum: Checksum,
 }
 
 impl Stream {
     fn begin(object: Arc<dyn Object>, bytes: &[u8], io: Io) -> Result<Self> {
         let window = IoBufMut::with_capacity(WINDOW as usize);
-        let mut stream = Self { object, start: 0, window, written: 0, synced: false };
+        let checksum = Checksum::default();
+        let mut stream = Self { object, start: 0, window, written: 0, synced: false, checksum };
         stream.append(bytes, io)?;
         Ok(stream)
     }
 
     fn append(&mut self, mut data: &[u8], io: Io) -> Result<()> {
+        self.checksum.update(data);
         while !data.is_empty() {
             let room = WINDOW as usize - self.window.len();
             let (now, later) = data.split_at(room.min(data.len()));
