@@ -9,15 +9,21 @@
 //! setting says, so what a broker keeps for us is what is not stored yet. It keeps that by the name of the
 //! client while we are away. A message that comes twice is stored twice, which is the same where its
 //! points carry their times. What cannot be read is told, counted and acknowledged: it would come again for ever.
+//! So is a message that is longer than the settings say, of which only the topic is kept in memory.
+//!
+//! A row without a time gets one of its own, in nanoseconds: rows that arrive together never overwrite one another.
 //!
 //! Messages that arrived together are one batch. Nothing more is read while they are stored, and no packet is
-//! longer than the settings say: that bounds what is in memory, and the broker waits.
+//! kept that is longer than the settings say: that bounds what is in memory, and the broker waits.
 
+mod oversized;
 mod payload;
 mod session;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::series::Series;
@@ -50,7 +56,7 @@ pub struct Settings {
     pub payload: Payload,
     /// What times in them count.
     pub precision: Precision,
-    /// The longest message, in bytes. One that is longer ends the connection: the broker has to be told, too.
+    /// The longest message, in bytes. A longer one is logged, counted as dropped and acknowledged, unread.
     pub message_bytes_max: usize,
     /// How long the line may be silent before it is tried, and how long any answer may take.
     pub keep_alive: Duration,
@@ -79,13 +85,15 @@ pub struct Subscriber {
     store: Arc<dyn Series>,
     wall: Wall,
     stats: Arc<Stats>,
+    /// The last time given to a row without one.
+    stamped: AtomicI64,
 }
 
 impl Subscriber {
     /// A subscriber that has not begun.
     #[must_use]
     pub fn new(settings: Settings, store: Arc<dyn Series>, wall: Wall) -> Self {
-        Self { settings, store, wall, stats: Arc::default() }
+        Self { settings, store, wall, stats: Arc::default(), stamped: AtomicI64::new(i64::MIN) }
     }
 
     /// What it counts.

@@ -1,5 +1,7 @@
 //! What a message holds: lines as `/write` takes them, or JSON.
 
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
 use engine::series::{Batch, Value};
 use rumqttc::mqttbytes::v4::Publish;
 use serde_json::{Map, Value as Any};
@@ -44,30 +46,51 @@ impl Default for Json {
     }
 }
 
+/// Times for rows without one: each is later than all that were given before. Rows of one source at one time would
+/// overwrite one another.
+pub(super) struct Stamps<'a> {
+    now: i64,
+    last: &'a AtomicI64,
+}
+
+impl<'a> Stamps<'a> {
+    /// From `now` on, or behind the last time that was given.
+    pub(super) fn new(now: i64, last: &'a AtomicI64) -> Self {
+        Self { now, last }
+    }
+
+    fn next(&mut self) -> i64 {
+        let next = self.last.load(Relaxed).saturating_add(1).max(self.now);
+        self.last.store(next, Relaxed);
+        next
+    }
+}
+
 /// A message without times that was kept is of nobody knows when.
 const RETAINED: &str = "a retained message has to carry its time";
 
 impl Payload {
-    /// Puts a message's rows into a batch. `now` is the time of those without one; none: there has to be one.
-    /// Says what is wrong with the others.
+    /// Puts a message's rows into a batch. `stamps` gives the times of rows without one; without it each row must
+    /// have a time. Says what is wrong with the others.
     pub(super) fn put(
         &self,
         batch: &mut Batch,
         message: &Publish,
         precision: Precision,
-        now: Option<i64>,
+        mut stamps: Option<Stamps<'_>>,
     ) -> Vec<String> {
+        let stamps = &mut stamps;
         let bytes = &message.payload[..];
         match self {
-            Self::Lines => lines(batch, bytes, precision, now),
+            Self::Lines => lines(batch, bytes, precision, stamps),
             Self::Json(json) => match serde_json::from_slice(bytes) {
                 Ok(Any::Array(rows)) => {
                     let rows = rows.iter();
-                    let ended = rows.map(|any| json.row(batch, message, any, precision, now));
+                    let ended = rows.map(|any| json.row(batch, message, any, precision, stamps));
                     ended.filter_map(Result::err).collect()
                 }
                 Ok(any) => {
-                    json.row(batch, message, &any, precision, now).err().into_iter().collect()
+                    json.row(batch, message, &any, precision, stamps).err().into_iter().collect()
                 }
                 Err(error) => vec![format!("it is not JSON: {error}")],
             },
@@ -75,23 +98,32 @@ impl Payload {
     }
 }
 
-fn lines(batch: &mut Batch, bytes: &[u8], precision: Precision, now: Option<i64>) -> Vec<String> {
+fn lines(
+    batch: &mut Batch,
+    bytes: &[u8],
+    precision: Precision,
+    stamps: &mut Option<Stamps<'_>>,
+) -> Vec<String> {
     let mut problems = Vec::new();
     // A message came whole: it is as long as a line may be.
     let mut decoder = Decoder::new(precision, bytes.len());
     decoder.push(bytes);
     decoder.finish();
-    // As precise as the others.
-    let now = now.map(|now| now - now.rem_euclid(precision.nanos()));
     while let Some(line) = decoder.next() {
-        let put = match (&line, now) {
-            (Ok(line), None) if line.timestamp().is_none() => {
-                problems.push(RETAINED.to_owned());
-                continue;
+        let put = match &line {
+            Ok(line) => {
+                let stamp = match (line.timestamp(), &mut *stamps) {
+                    (Some(_), _) => 0,
+                    (None, Some(stamps)) => stamps.next(),
+                    (None, None) => {
+                        problems.push(RETAINED.to_owned());
+                        continue;
+                    }
+                };
+                row::put(batch, line, stamp)
+                    .map_err(|(byte, problem)| line.bad(byte, problem).to_string())
             }
-            (Ok(line), now) => row::put(batch, line, now.unwrap_or_default())
-                .map_err(|(byte, problem)| line.bad(byte, problem).to_string()),
-            (Err(bad), _) => Err(bad.to_string()),
+            Err(bad) => Err(bad.to_string()),
         };
         if let Err(problem) = put {
             batch.give_up();
@@ -108,12 +140,12 @@ impl Json {
         message: &Publish,
         any: &Any,
         precision: Precision,
-        now: Option<i64>,
+        stamps: &mut Option<Stamps<'_>>,
     ) -> Result<(), String> {
         let Any::Object(object) = any else {
             return Err("it is neither an object nor a list of them".into());
         };
-        let time = self.time(object, precision, now)?;
+        let time = self.time(object, precision, stamps)?;
         batch.begin(&self.measurement);
         if !self.topic.is_empty() {
             batch.tag(&self.topic, &message.topic);
@@ -143,13 +175,13 @@ impl Json {
         &self,
         object: &Map<String, Any>,
         precision: Precision,
-        now: Option<i64>,
+        stamps: &mut Option<Stamps<'_>>,
     ) -> Result<i64, String> {
         let unreadable = |value: &Any| format!("{:?}: {value} is no time", self.time);
         match object.get(&self.time) {
-            None | Some(Any::Null) => now
-                .map(|now| now - now.rem_euclid(precision.nanos()))
-                .ok_or_else(|| RETAINED.into()),
+            None | Some(Any::Null) => {
+                stamps.as_mut().map(Stamps::next).ok_or_else(|| RETAINED.into())
+            }
             Some(value @ Any::String(text)) => time::parse(text).ok_or_else(|| unreadable(value)),
             Some(value @ Any::Number(number)) => {
                 let nanos = match (number.as_i64(), number.as_f64()) {
@@ -205,7 +237,9 @@ mod tests {
     fn read(payload: &Payload, text: &str, now: Option<i64>) -> (Vec<String>, Vec<String>) {
         let mut batch = Batch::new("db");
         let message = Publish::new("hall/1", QoS::AtLeastOnce, text);
-        let problems = payload.put(&mut batch, &message, Precision::Seconds, now);
+        let last = AtomicI64::new(i64::MIN);
+        let stamps = now.map(|now| Stamps::new(now, &last));
+        let problems = payload.put(&mut batch, &message, Precision::Seconds, stamps);
         let shown = batch.rows().map(|row| {
             let tags: Vec<_> = row.tags().map(|(key, value)| format!("{key}={value}")).collect();
             let fields: Vec<_> =
@@ -218,10 +252,9 @@ mod tests {
     #[test]
     fn lines_are_rows_and_bad_ones_are_told() {
         let (rows, problems) = read(&Payload::Lines, "m,t=a v=1i 7\nm v=\nm v=2", Some(NOW));
-        let second = NOW / SECOND * SECOND;
         assert_eq!(
             rows,
-            ["m t=a v=Integer(1) 7000000000".into(), format!("m  v=Float(2.0) {second}")]
+            ["m t=a v=Integer(1) 7000000000".into(), format!("m  v=Float(2.0) {NOW}")]
         );
         assert!(problems.len() == 1 && problems[0].contains("missing field value"), "{problems:?}");
         let (rows, problems) = read(&Payload::Lines, "m v=1 7\nm v=2", None);
@@ -245,6 +278,30 @@ mod tests {
                 "mqtt topic=hall/1 v=Float(2.0) 1500000000",
             ]
         );
+    }
+
+    /// Rows without a time that arrived together had one time: of each source only the last was kept.
+    #[test]
+    fn rows_without_a_time_have_one_of_their_own_each() {
+        let last = AtomicI64::new(i64::MIN);
+        let mut times = Vec::new();
+        let json = Payload::Json(Json::default());
+        for (payload, text, now) in [
+            (&Payload::Lines, "m v=1\nm v=2\nm v=3 1", NOW),
+            (&json, r#"[{"v": 1}, {"v": 2, "time": null}]"#, NOW),
+            (&json, r#"{"v": 3}"#, NOW),
+            // The clock was set back.
+            (&json, r#"{"v": 4}"#, NOW - SECOND),
+            (&json, r#"{"v": 5}"#, NOW + SECOND),
+        ] {
+            let mut batch = Batch::new("db");
+            let message = Publish::new("hall/1", QoS::AtLeastOnce, text);
+            let stamps = Some(Stamps::new(now, &last));
+            assert!(payload.put(&mut batch, &message, Precision::Seconds, stamps).is_empty());
+            times.extend(batch.rows().map(|row| row.time));
+        }
+        let given = [0, 1, SECOND - NOW, 2, 3, 4, 5, SECOND].map(|step| NOW + step);
+        assert_eq!(times, given);
     }
 
     #[test]

@@ -17,6 +17,8 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::oversized::{Head, Oversized};
+use super::payload::Stamps;
 use super::{Settings, Subscriber};
 
 /// What is read at once.
@@ -70,6 +72,8 @@ pub(super) struct Session<'a> {
     subscriber: &'a Subscriber,
     settings: &'a Settings,
     received: BytesMut,
+    /// The message that is passed over, as it is too long.
+    oversized: Option<Oversized>,
     /// When something last came, or was waited for.
     heard: Instant,
 }
@@ -77,7 +81,7 @@ pub(super) struct Session<'a> {
 impl<'a> Session<'a> {
     pub(super) fn new(subscriber: &'a Subscriber) -> Self {
         let (received, heard) = (BytesMut::new(), Instant::now());
-        Self { subscriber, settings: &subscriber.settings, received, heard }
+        Self { subscriber, settings: &subscriber.settings, received, oversized: None, heard }
     }
 
     /// Takes messages until the connection ends; says why it did.
@@ -106,6 +110,10 @@ impl<'a> Session<'a> {
             let messages = self.take_complete()?;
             if !messages.is_empty() {
                 self.store(&mut line, &mut ticks, messages).await?;
+                continue;
+            }
+            if let Some(answer) = self.pass_over()? {
+                self.send(&mut line, &answer).await?;
                 continue;
             }
             self.received.reserve(READ);
@@ -187,23 +195,55 @@ impl<'a> Session<'a> {
             if let Some(packet) = self.complete()? {
                 return Ok(packet);
             }
+            if self.oversized.is_some() {
+                return Err(Ended::Nonsense("a message before it let us in".into()));
+            }
             if line.read_buf(&mut self.received).await? == 0 {
                 return Err(Ended::Line(io::ErrorKind::UnexpectedEof.into()));
             }
         }
     }
 
-    /// The first packet that came, if all of it did.
+    /// The first packet that came, if all of it did. None before one that is too long.
     fn complete(&mut self) -> Result<Option<Packet>> {
+        if self.oversized.is_some() {
+            return Ok(None);
+        }
         match Packet::read(&mut self.received, self.settings.message_bytes_max) {
             Ok(packet) => Ok(Some(packet)),
             Err(mqttbytes::Error::InsufficientBytes(_)) => Ok(None),
             Err(mqttbytes::Error::PayloadSizeLimitExceeded(bytes)) => {
-                let max = self.settings.message_bytes_max;
-                Err(Ended::Nonsense(format!("a message of {bytes} bytes, {max} are taken")))
+                match Oversized::take_head(&mut self.received) {
+                    Head::Message(message) => self.oversized = Some(message),
+                    Head::Incomplete => {}
+                    Head::Nonsense => {
+                        return Err(Ended::Nonsense(format!("a packet of {bytes} bytes")));
+                    }
+                }
+                Ok(None)
             }
             Err(error) => Err(Ended::Nonsense(error.to_string())),
         }
+    }
+
+    /// Passes over what came of a message that is too long. Once that was all of it, gives the answer: the broker
+    /// would send it again for ever.
+    fn pass_over(&mut self) -> Result<Option<Vec<Packet>>> {
+        let Some(message) = &mut self.oversized else { return Ok(None) };
+        if !message.pass_over(&mut self.received) {
+            return Ok(None);
+        }
+        let max = self.settings.message_bytes_max;
+        tracing::warn!(
+            "mqtt: {}: a message of {} bytes is dropped: message_max is {max} bytes",
+            message.topic,
+            message.len
+        );
+        let answer = message.packet.map(|packet| Packet::PubAck(PubAck::new(packet)));
+        self.oversized = None;
+        self.subscriber.stats.messages.fetch_add(1, Relaxed);
+        self.subscriber.stats.dropped.fetch_add(1, Relaxed);
+        Ok(Some(answer.into_iter().collect()))
     }
 
     /// Messages that came.
@@ -247,8 +287,8 @@ impl<'a> Session<'a> {
         for message in &messages {
             stats.bytes_in.fetch_add(message.payload.len() as u64, Relaxed);
             // A message the broker kept for newcomers is of some time before.
-            let now = (!message.retain).then_some(now);
-            let told = settings.payload.put(&mut batch, message, settings.precision, now);
+            let stamps = (!message.retain).then(|| Stamps::new(now, &self.subscriber.stamped));
+            let told = settings.payload.put(&mut batch, message, settings.precision, stamps);
             problems.extend(told.into_iter().map(|problem| (message.topic.as_str(), problem)));
         }
         let mut dropped = problems.len();
