@@ -65,7 +65,7 @@ impl Inner {
         if key.is_empty() || key.len() > KEY_MAX {
             return invalid(format!("a key of {} bytes: must have 1 to {KEY_MAX}", key.len()));
         }
-        let max = (self.file_bytes_told / 4).min(format::VALUE_MAX as u64);
+        let max = self.value_max();
         match edit {
             Edit::Put { value, .. } if value.len() as u64 > max => {
                 invalid(format!("a value of {} bytes: must have at most {max}", value.len()))
@@ -74,12 +74,22 @@ impl Inner {
         }
     }
 
+    /// The longest value.
+    pub(super) fn value_max(&self) -> u64 {
+        (self.file_bytes_told / 4).min(format::VALUE_MAX as u64)
+    }
+
+    /// The largest batch for one partition.
+    pub(super) fn batch_max(&self) -> u64 {
+        self.file_bytes_told / 2
+    }
+
     /// Waits as long as puts have to, holding nothing.
     async fn admit(&self, seat: usize, edits: &[Edit]) -> Result<()> {
         let len: u64 = edits.iter().map(len).sum();
-        let half = self.file_bytes_told / 2;
-        if len > half {
-            let message = format!("a batch of {len} bytes for one partition: at most {half} fit");
+        let max = self.batch_max();
+        if len > max {
+            let message = format!("a batch of {len} bytes for one partition: at most {max} fit");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if !edits.iter().any(|edit| matches!(edit, Edit::Put { .. })) {
@@ -91,9 +101,10 @@ impl Inner {
                 && edits.iter().any(|edit| is_new(&state.index, edit))
             {
                 let message = format!(
-                    "the index of {} keys takes its {} bytes: delete some, or raise index_bytes_max",
+                    "the index of {} keys takes its {} bytes: delete some, or raise {}",
                     state.index.len(),
-                    self.options.index_bytes_max
+                    self.options.index_bytes_max,
+                    self.options.index_setting
                 );
                 return Err(Error::new(ErrorKind::OutOfSpace, message));
             }

@@ -123,6 +123,8 @@ pub struct Options {
     pub groups: u8,
     /// What the index may take, in bytes; default 1 GiB. A key takes its length and 30 to 40 bytes.
     pub index_bytes_max: u64,
+    /// What people call that bound where they set it; default `index_bytes_max`.
+    pub index_setting: &'static str,
     /// What reading costs on the volumes, for merges; default a volume paid by operation.
     pub device: Device,
 }
@@ -152,6 +154,7 @@ impl Options {
             delay_exponent: 2.0,
             groups: 4,
             index_bytes_max: 1 << 30,
+            index_setting: "index_bytes_max",
             device,
         }
     }
@@ -305,6 +308,19 @@ struct Lease {
 }
 
 impl Store {
+    /// The longest value the store takes, in bytes.
+    #[must_use]
+    pub fn value_max(&self) -> u64 {
+        self.0.value_max()
+    }
+
+    /// The most a batch may take, in bytes of keys, values and some 64 for each: more may fit where it
+    /// is dealt to several partitions.
+    #[must_use]
+    pub fn batch_max(&self) -> u64 {
+        self.0.batch_max()
+    }
+
     /// The value of a key.
     ///
     /// # Errors

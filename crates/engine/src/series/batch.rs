@@ -347,6 +347,21 @@ impl Batch {
         self.keys.len() + self.shapes.len() + self.values.len() + written + rows
     }
 
+    /// What a log takes at most to tell of it, in bytes, and what the batch takes in memory, if that is more.
+    pub(crate) fn record_bytes_max(&self) -> usize {
+        // Of a row: source, shape, time. Of a shape or a source that is told: its numbers, and three for each field.
+        const ROW: usize = 18;
+        const HEAD: usize = 30;
+        let (mut bytes, mut last) = (0, None);
+        for row in &self.rows {
+            bytes += ROW + (row.values.1 - row.values.0) as usize;
+            if last.replace((row.key, row.shape)) != Some((row.key, row.shape)) {
+                bytes += 2 * HEAD + 2 * self.key(row.key).len() + 4 * self.shape(row.shape).len();
+            }
+        }
+        bytes.max(self.bytes())
+    }
+
     /// The rows, in the order they were added.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = RowRef<'_>> {
         self.rows.iter().map(|row| RowRef {

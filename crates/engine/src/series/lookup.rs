@@ -46,6 +46,40 @@ impl Lookup {
         self.len += 1;
     }
 
+    /// Takes a number away that is there with this hash.
+    pub(crate) fn remove(&mut self, number: u32, hash: u64) {
+        let (mask, wanted) = (self.places.len() - 1, (number, kept(hash)));
+        let mut free = wanted.1 as usize & mask;
+        while self.places[free] != wanted {
+            if self.places[free] == FREE {
+                return;
+            }
+            free = (free + 1) & mask;
+        }
+        self.places[free] = FREE;
+        self.len -= 1;
+        // Those behind it that a search would not reach any more move up.
+        let mut at = free;
+        loop {
+            at = (at + 1) & mask;
+            let place = self.places[at];
+            if place == FREE {
+                break;
+            }
+            let home = place.1 as usize & mask;
+            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(free) & mask) {
+                self.places[free] = place;
+                self.places[at] = FREE;
+                free = at;
+            }
+        }
+        if self.len * 8 < self.places.len() && self.places.len() > 16 {
+            let fewer = vec![FREE; self.places.len() / 4];
+            let old = std::mem::replace(&mut self.places, fewer);
+            old.into_iter().filter(|&place| place != FREE).for_each(|place| self.place(place));
+        }
+    }
+
     fn place(&mut self, place: (u32, u32)) {
         let mask = self.places.len() - 1;
         let mut at = place.1 as usize & mask;
@@ -83,6 +117,17 @@ mod tests {
                 assert_eq!(lookup.get(hash(number), |found| found == number), Some(number));
             }
             assert_eq!(lookup.get(hash(500), |found| found == 500), None);
+            let memory = lookup.memory();
+            for gone in (0..500).filter(|gone| gone % 50 != 7) {
+                lookup.remove(gone, hash(gone));
+                lookup.remove(gone, hash(gone));
+            }
+            for number in 0..500 {
+                let is_there = number % 50 == 7;
+                let found = lookup.get(hash(number), |found| found == number);
+                assert_eq!(found, is_there.then_some(number));
+            }
+            assert!(lookup.len == 10 && lookup.memory() * 4 <= memory);
         }
     }
 }

@@ -156,6 +156,19 @@ impl Memory {
     }
 }
 
+impl Contents {
+    /// Forgets the sources all series of which are selected, and measurements that have none left.
+    fn forget(&mut self, selector: &Selector) {
+        let source = |key: &Key| (Arc::clone(&key.measurement), key.tags.clone());
+        let rest = self.series.keys().filter(|key| !key.is_selected(selector));
+        let stay: BTreeSet<_> = rest.map(source).collect();
+        self.series.retain(|key, _| stay.contains(&source(key)) || !key.is_selected(selector));
+        let left: BTreeSet<Arc<str>> =
+            self.series.keys().map(|key| Arc::clone(&key.measurement)).collect();
+        self.kinds.retain(|(measurement, _), _| left.contains(measurement.as_str()));
+    }
+}
+
 impl Key {
     fn is_selected(&self, selector: &Selector) -> bool {
         let tag = |key: &str| {
@@ -194,6 +207,9 @@ impl Series for Memory {
                 {
                     series += 1;
                     one.points.retain(|&time, _| !span.contains(time));
+                }
+                if span == Span::ALL {
+                    contents.forget(&selector);
                 }
                 Ok(series)
             }

@@ -144,6 +144,12 @@ pub struct Session {
 /// How many batches of a client may be under way at a time.
 pub const SESSION_WINDOW: u64 = 64;
 
+/// How many clients with sessions may write within [`SESSION_IDLE`]. More are refused as `Busy`.
+pub const SESSIONS_MAX: usize = 65_536;
+
+/// A client's batches are remembered for this long after the last one, and longer while there is room.
+pub const SESSION_IDLE: Duration = Duration::from_secs(3600);
+
 /// What became of a batch.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Written {
@@ -195,11 +201,21 @@ pub enum Reason {
     /// There are as many series as the settings allow.
     #[error("the limit of {0} series is reached: delete some, or raise it")]
     TooManySeries(u64),
-    /// There are more combinations of fields than can be told apart.
+    /// Rows that wait to be written to blocks have more combinations of fields than a database may have.
     #[error(
-        "there are {0} combinations of fields: send a measurement's fields in one order, and all of them"
+        "rows with {0} combinations of fields wait to be written: send a source's fields together, or later"
     )]
     TooManyShapes(usize),
+    /// A string is longer than the store's files take.
+    #[error(
+        "field \"{field}\" has a string of more than {max} bytes, the most this store's files take"
+    )]
+    TooLong {
+        /// The field.
+        field: String,
+        /// The longest there may be, in bytes.
+        max: usize,
+    },
     /// It is older than what the database keeps.
     #[error("points beyond retention policy")]
     Expired,
@@ -242,14 +258,15 @@ pub trait Series: Send + Sync {
     fn write(&self, batch: Batch, session: Option<Session>) -> Pending<'_, Written>;
 
     /// Deletes the points of these series and times that were answered before the call; says of how many
-    /// series. As durable as a write.
+    /// series. As durable as a write. With [`Span::ALL`] sources of which all series are selected are forgotten, too,
+    /// and measurements that have no other ones.
     ///
     /// # Errors
     /// As for [`Series::write`].
     fn delete(&self, selector: Selector, span: Span) -> Pending<'_, u64>;
 
     /// Up to `limit` series, in the order of their ids, from behind `after` on. Series stay known when
-    /// their points are deleted or expire.
+    /// their points expire, or are deleted up to some time.
     ///
     /// # Errors
     /// `NotFound`: no such database.

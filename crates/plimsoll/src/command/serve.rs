@@ -138,8 +138,10 @@ impl Serving {
         let mut http_service = None;
         if let (Some(store), Some(door), Some(listener)) = (points_store, http_door, http_listener)
         {
-            let tending = store.clone();
-            runtime.spawn(async move { tending.tend().await });
+            // Each by itself: a long regrouping holds up no sync.
+            store.tasks().into_iter().for_each(|task| {
+                runtime.spawn(task);
+            });
             let terms = door.terms;
             let service = http::Service::new(door, Arc::new(store), Box::new(program.wall()));
             let service = Arc::new(service);

@@ -19,6 +19,7 @@ pub(super) const KEYS: &[&str] = &[
     "age",
     "wal",
     "series_max",
+    "index_memory",
     "full",
 ];
 
@@ -97,6 +98,8 @@ impl Series {
         if let Some(field) = section.get("series_max") {
             options.series_max = field.number(1..=1 << 40)?;
         }
+        options.log.index_bytes_max = size("index_memory", options.log.index_bytes_max)?;
+        options.log.index_setting = "index_memory under [series]";
         if let Some(field) = section.get("full") {
             options.full = field.fraction()?;
             if !(0.1..=1.0).contains(&options.full) {
@@ -109,7 +112,7 @@ impl Series {
     pub(super) fn entries(&self) -> Vec<Entry> {
         let entry = |key, value: &dyn std::fmt::Display| Entry::new("series", key, value);
         let size = units::show_size;
-        let Options { buffer_bytes, source_bytes, age, wal_bytes, series_max, full, .. } =
+        let Options { buffer_bytes, source_bytes, age, wal_bytes, series_max, full, log, .. } =
             &self.options;
         vec![
             entry("volumes", &toml::Value::from(self.volumes.clone())),
@@ -120,6 +123,7 @@ impl Series {
             entry("age", &units::show_duration(*age)),
             entry("wal", &size(*wal_bytes)),
             entry("series_max", series_max),
+            entry("index_memory", &size(log.index_bytes_max)),
             entry("full", &toml::Value::from(*full)),
         ]
     }

@@ -17,12 +17,15 @@ use std::fmt;
 
 #[cfg(test)]
 use self::table::Column;
-pub(super) use self::table::Table;
+pub(super) use self::table::{Builder, Table};
 use super::batch::{put_varint, take_varint};
 use super::value::Points;
 
 const MAGIC: [u8; 4] = *b"PlSe";
-const VERSION: u8 = 1;
+/// With it a column may list the rows it has.
+const VERSION: u8 = 2;
+/// Where no column does, older programs can read the block.
+const VERSION_WITHOUT_LISTS: u8 = 1;
 const HEAD: usize = 9;
 
 /// The most rows a sheet may have: larger ones are never made, and never believed.
@@ -52,15 +55,27 @@ impl fmt::Display for Bad {
     }
 }
 
+/// What a block takes at most besides its sources, in bytes.
+pub(super) const BYTES_MAX: usize = HEAD + 10;
+
+/// What a source takes in a block at most, in bytes. Less of the source takes no more.
+pub(super) fn bytes_max(table: &Table) -> usize {
+    // Its number and the length of its sheet.
+    10 + sheet::bytes_max(table)
+}
+
 /// Encodes what is stored of some sources under a key. Sources ascend, tables are resolved.
 pub(super) fn encode(key: &[u8], sources: &[(u32, Table)]) -> Vec<u8> {
     let mut directory = Vec::new();
     let mut sheets = Vec::new();
     put_varint(&mut directory, sources.len() as u64);
     let mut last = 0;
+    let mut version = VERSION_WITHOUT_LISTS;
     for (source, table) in sources {
         let start = sheets.len();
-        sheet::encode(table, &mut sheets);
+        if sheet::encode(table, &mut sheets) {
+            version = VERSION;
+        }
         put_varint(&mut directory, u64::from(source - last));
         put_varint(&mut directory, (sheets.len() - start) as u64);
         last = *source;
@@ -68,7 +83,7 @@ pub(super) fn encode(key: &[u8], sources: &[(u32, Table)]) -> Vec<u8> {
     let mut block = Vec::with_capacity(HEAD + directory.len() + sheets.len());
     block.extend_from_slice(&MAGIC);
     block.extend_from_slice(&[0; 4]);
-    block.push(VERSION);
+    block.push(version);
     block.extend_from_slice(&directory);
     block.extend_from_slice(&sheets);
     let sum = checksum(key, &block);
@@ -94,7 +109,7 @@ impl<'a> Block<'a> {
         if !super::sum_fits(checksum(key, bytes), &bytes[4..8]) {
             return Err(Bad::Checksum);
         }
-        if bytes[8] != VERSION {
+        if !(VERSION_WITHOUT_LISTS..=VERSION).contains(&bytes[8]) {
             return Err(Bad::Version(bytes[8]));
         }
         let mut rest = &bytes[HEAD..];

@@ -38,6 +38,12 @@ const POWERS: [f64; 10] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 /// Integers up to here are doubles too.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
+/// What so many numbers take at most, in bytes, if each fits so many bits.
+pub(super) fn bytes_max(count: usize, bits: usize) -> usize {
+    // The coding, a varint and the width, or one varint more and a number less.
+    (count * bits).div_ceil(8) + 24
+}
+
 /// Appends a column of integers.
 pub(super) fn put_integers(into: &mut Vec<u8>, numbers: &[i64]) {
     let Some(&first) = numbers.first() else { return into.push(coding::SAME) };
@@ -103,8 +109,10 @@ fn compressed<T: Number>(numbers: &[T], than: usize) -> Option<Vec<u8>> {
 fn decimals(numbers: &[f64]) -> Option<(usize, Vec<i64>)> {
     let scaled = |number: f64, power: f64| {
         let integer = (number * power).round();
-        (integer.abs() < EXACT && (integer / power).to_bits() == number.to_bits())
-            .then_some(integer as i64)
+        let exact = integer.abs() < EXACT && (integer / power).to_bits() == number.to_bits();
+        // An integer has one zero only.
+        let is_negative_zero = integer == 0.0 && integer.is_sign_negative();
+        (exact && !is_negative_zero).then_some(integer as i64)
     };
     // The power the first numbers need; the rest seldom needs more.
     let mut power = 0;

@@ -1,8 +1,9 @@
 //! A source's rows as bytes.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::numbers::{put_floats, put_integers, take_floats, take_integers};
+use super::numbers::{self, put_floats, put_integers, take_floats, take_integers};
 use super::table::{Column, Table};
 use super::{Bad, ROWS_MAX};
 use crate::series::batch::{put_varint, take_varint};
@@ -12,13 +13,42 @@ const BAD_COLUMNS: Bad = Bad::Sense("columns");
 const BAD_ROWS: Bad = Bad::Sense("rows");
 const BAD_TEXTS: Bad = Bad::Sense("strings");
 
+/// Which rows a column has: all of them, those whose bit is set, those that are listed.
+const ALL: u8 = 0;
+const BITS: u8 = 1;
+const LIST: u8 = 2;
+/// What a list takes before its rows, in bytes: how many there are, and its length.
+const LIST_HEAD: usize = 10;
+
 /// Texts whose dictionary is longer are tried with lz4.
 const LZ4_FROM: usize = 64;
 /// What a dictionary may take when it is read, in bytes.
 const TEXTS_MAX: usize = 64 << 20;
 
-/// Appends a sheet.
-pub(super) fn encode(table: &Table, into: &mut Vec<u8>) {
+/// What a sheet takes at most, in bytes. It never grows when values are taken away.
+pub(super) fn bytes_max(table: &Table) -> usize {
+    let rows = table.times.len();
+    let column = |column: &Column| {
+        let count = column.values.len();
+        let values = match &column.values {
+            Values::Float(_) | Values::Integer(_) | Values::Unsigned(_) => {
+                numbers::bytes_max(count, 64)
+            }
+            Values::Boolean(_) => numbers::bytes_max(count, 1),
+            Values::Text(texts) => {
+                let texts: usize = texts.iter().map(|text| text.len() + 3).sum();
+                texts + 15 + numbers::bytes_max(count, 64)
+            }
+        };
+        let present = rows.div_ceil(8).min(LIST_HEAD + numbers::bytes_max(count, 32));
+        // Field, kind, length, and how it is said which rows there are.
+        10 + present + values
+    };
+    12 + numbers::bytes_max(rows, 64) + table.columns.iter().map(column).sum::<usize>()
+}
+
+/// Appends a sheet; says whether a column lists its rows.
+pub(super) fn encode(table: &Table, into: &mut Vec<u8>) -> bool {
     let rows = table.times.len();
     assert!(rows <= ROWS_MAX, "a slot is divided before it has so many rows");
     put_varint(into, rows as u64);
@@ -27,25 +57,43 @@ pub(super) fn encode(table: &Table, into: &mut Vec<u8>) {
     put_varint(into, times.len() as u64);
     put_varint(into, table.columns.len() as u64);
     let mut columns = Vec::new();
+    let mut has_lists = false;
     for column in &table.columns {
         let start = columns.len();
-        put_column(&mut columns, column, rows);
+        has_lists |= put_column(&mut columns, column, rows);
         put_varint(into, u64::from(column.field));
         into.push(column.values.kind() as u8);
         put_varint(into, (columns.len() - start) as u64);
     }
     into.extend_from_slice(&times);
     into.extend_from_slice(&columns);
+    has_lists
 }
 
-fn put_column(into: &mut Vec<u8>, column: &Column, rows: usize) {
+/// Appends a column; says whether it lists its rows.
+fn put_column(into: &mut Vec<u8>, column: &Column, rows: usize) -> bool {
+    let mut is_list = false;
     match &column.rows {
-        None => into.push(0),
+        None => into.push(ALL),
         Some(present) => {
-            into.push(1);
-            let mut bits = vec![0u8; rows.div_ceil(8)];
-            present.iter().for_each(|&row| bits[row as usize / 8] |= 1 << (row % 8));
-            into.extend_from_slice(&bits);
+            let bits = rows.div_ceil(8);
+            let list = (present.len() < bits).then(|| {
+                let mut list = Vec::new();
+                put_integers(&mut list, &present.iter().map(|&row| row.into()).collect::<Vec<_>>());
+                list
+            });
+            if let Some(list) = list.filter(|list| LIST_HEAD + list.len() < bits) {
+                is_list = true;
+                into.push(LIST);
+                put_varint(into, present.len() as u64);
+                put_varint(into, list.len() as u64);
+                into.extend_from_slice(&list);
+            } else {
+                into.push(BITS);
+                let mut bits = vec![0u8; bits];
+                present.iter().for_each(|&row| bits[row as usize / 8] |= 1 << (row % 8));
+                into.extend_from_slice(&bits);
+            }
         }
     }
     match &column.values {
@@ -59,6 +107,7 @@ fn put_column(into: &mut Vec<u8>, column: &Column, rows: usize) {
         }
         Values::Text(values) => put_texts(into, values),
     }
+    is_list
 }
 
 /// Distinct texts, each with its length, perhaps compressed; then the number of each value's.
@@ -126,7 +175,8 @@ fn parts(mut sheet: &[u8]) -> Result<Parts<'_>, Bad> {
 /// The points of each of some fields; what is stored of others is not decoded.
 pub(super) fn points(sheet: &[u8], fields: &[u16]) -> Result<Vec<Option<Points>>, Bad> {
     let mut parts = parts(sheet)?;
-    parts.columns.retain(|(found, ..)| fields.contains(found));
+    let wanted: HashSet<u16> = fields.iter().copied().collect();
+    parts.columns.retain(|(found, ..)| wanted.contains(found));
     if parts.columns.is_empty() {
         return Ok(vec![None; fields.len()]);
     }
@@ -156,11 +206,24 @@ type Present = Option<Vec<u32>>;
 fn take_rows(bytes: &[u8], rows: usize) -> Result<(Present, &[u8]), Bad> {
     let (&how, bytes) = bytes.split_first().ok_or(BAD_ROWS)?;
     match how {
-        0 => Ok((None, bytes)),
-        1 => {
+        ALL => Ok((None, bytes)),
+        BITS => {
             let (bits, bytes) = bytes.split_at_checked(rows.div_ceil(8)).ok_or(BAD_ROWS)?;
             let is_set = |&row: &u32| bits[row as usize / 8] & 1 << (row % 8) != 0;
             Ok((Some((0..rows as u32).filter(is_set).collect()), bytes))
+        }
+        LIST => {
+            let mut rest = bytes;
+            let (count, len) = (take_len(&mut rest)?, take_len(&mut rest)?);
+            let (list, rest) = rest.split_at_checked(len).ok_or(BAD_ROWS)?;
+            if count > rows {
+                return Err(BAD_ROWS);
+            }
+            let list = take_integers(list, count)?.into_iter();
+            let row = |row| u32::try_from(row).ok().filter(|&row| (row as usize) < rows);
+            let list: Option<Vec<u32>> = list.map(row).collect();
+            let list = list.filter(|list| list.is_sorted_by(|a, b| a < b)).ok_or(BAD_ROWS)?;
+            Ok((Some(list), rest))
         }
         _ => Err(BAD_ROWS),
     }

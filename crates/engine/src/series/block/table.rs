@@ -1,5 +1,7 @@
 //! Rows of a source as columns, and the three things done to them: sorted, put together, cut.
 
+use std::collections::HashMap;
+
 use crate::series::Span;
 use crate::series::value::{Points, Value, Values};
 
@@ -31,25 +33,36 @@ impl Column {
     }
 }
 
-impl Table {
-    /// Adds the values of a row that was added to the times just before. A field that comes twice has
-    /// its last value.
-    pub(in crate::series) fn push(&mut self, at: usize, field: u16, value: Value<'_>) -> usize {
-        let row = self.times.len() - 1;
-        // Rows have their fields in the same order, mostly.
-        let column = match self.columns.get(at) {
-            Some(column) if column.field == field => at,
-            _ => match self.columns.iter().position(|column| column.field == field) {
-                Some(found) => found,
-                None => {
-                    let rows = (row > 0).then(Vec::new);
-                    let values = Values::new(value.kind());
-                    self.columns.push(Column { field, rows, values });
-                    self.columns.len() - 1
-                }
-            },
+/// A table under construction. A row costs what it holds, whatever the number of columns.
+#[derive(Default)]
+pub(in crate::series) struct Builder {
+    table: Table,
+    /// The column of each field.
+    columns: HashMap<u16, usize>,
+    /// Where the next value's column is expected: rows have their fields in the same order, mostly.
+    at: usize,
+}
+
+impl Builder {
+    /// Begins a row.
+    pub(in crate::series) fn row(&mut self, time: i64) {
+        self.table.times.push(time);
+        self.at = 0;
+    }
+
+    /// Adds a value to the row. A field that comes twice has its last value.
+    pub(in crate::series) fn value(&mut self, field: u16, value: Value<'_>) {
+        let row = self.table.times.len() - 1;
+        let columns = &mut self.table.columns;
+        let column = match columns.get(self.at) {
+            Some(column) if column.field == field => self.at,
+            _ => *self.columns.entry(field).or_insert_with(|| {
+                let rows = (row > 0).then(Vec::new);
+                columns.push(Column { field, rows, values: Values::new(value.kind()) });
+                columns.len() - 1
+            }),
         };
-        let into = &mut self.columns[column];
+        let into = &mut self.table.columns[column];
         let len = into.values.len();
         if len > 0 && into.row(len - 1) as usize == row {
             into.values.truncate(len - 1);
@@ -57,19 +70,30 @@ impl Table {
             into.spell_out().push(row as u32);
         }
         into.values.push(value);
-        column + 1
+        self.at = column + 1;
     }
 
+    /// The table, resolved.
+    pub(in crate::series) fn resolved(mut self) -> Table {
+        self.table.resolve();
+        self.table
+    }
+}
+
+impl Table {
     /// Appends the rows of a later table: where both have a value, that of the later one counts once
     /// the table is resolved.
     pub(in crate::series) fn append(&mut self, later: Self) {
         let shift = self.times.len() as u32;
+        let places = self.columns.iter().enumerate().map(|(at, column)| (column.field, at));
+        let places: HashMap<u16, usize> = places.collect();
         for column in later.columns {
             let count = column.values.len();
             let rows: Vec<u32> = (0..count).map(|at| column.row(at) + shift).collect();
-            match self.columns.iter_mut().find(|mine| mine.field == column.field) {
+            match places.get(&column.field) {
                 None => self.columns.push(Column { rows: Some(rows), ..column }),
-                Some(mine) => {
+                Some(&mine) => {
+                    let mine = &mut self.columns[mine];
                     mine.spell_out().extend(rows);
                     mine.values.extend_from(&column.values, 0..count);
                 }
@@ -107,12 +131,16 @@ impl Table {
             }
             self.times = times;
             for column in &mut self.columns {
-                // A value for each row of the result: the last one that was written.
-                let mut chosen = vec![u32::MAX; self.times.len()];
-                for at in 0..column.values.len() {
-                    chosen[target[column.row(at) as usize]] = at as u32;
-                }
-                column.take(&chosen);
+                let mut order: Vec<(u32, u32)> = (0..column.values.len() as u32)
+                    .map(|at| (target[column.row(at as usize) as usize] as u32, at))
+                    .collect();
+                order.sort_unstable();
+                // Of the values of a row the last one that was written.
+                let is_last =
+                    |place: usize| order.get(place + 1).is_none_or(|next| next.0 != order[place].0);
+                let last = (0..order.len()).filter(|&place| is_last(place));
+                let last: Vec<(u32, u32)> = last.map(|place| order[place]).collect();
+                column.keep(&last, self.times.len());
             }
         }
         self.columns.sort_by_key(|column| column.field);
@@ -122,16 +150,14 @@ impl Table {
     pub(in crate::series) fn cut(&mut self, fields: impl Fn(u16) -> bool, span: Span) -> bool {
         let mut was_there = false;
         for column in self.columns.iter_mut().filter(|column| fields(column.field)) {
-            let mut chosen = vec![u32::MAX; self.times.len()];
             let before = column.values.len();
-            for at in 0..before {
-                let row = column.row(at) as usize;
-                if !span.contains(self.times[row]) {
-                    chosen[row] = at as u32;
-                }
+            let stays = (0..before as u32).map(|at| (column.row(at as usize), at));
+            let stays = stays.filter(|(row, _)| !span.contains(self.times[*row as usize]));
+            let stays: Vec<(u32, u32)> = stays.collect();
+            if stays.len() < before {
+                column.keep(&stays, self.times.len());
+                was_there = true;
             }
-            column.take(&chosen);
-            was_there |= column.values.len() < before;
         }
         if was_there {
             self.columns.retain(|column| !column.values.is_empty());
@@ -167,11 +193,12 @@ impl Table {
 
     /// The points of each of some fields, in the order of the rows; none where there is no such column.
     pub(in crate::series) fn points(mut self, fields: &[u16]) -> Vec<Option<Points>> {
+        let columns = std::mem::take(&mut self.columns).into_iter();
+        let mut columns: HashMap<u16, Column> =
+            columns.map(|column| (column.field, column)).collect();
         let mut found = Vec::with_capacity(fields.len());
         for (n, &field) in fields.iter().enumerate() {
-            let at = self.columns.iter().position(|column| column.field == field);
-            let column = at.map(|at| self.columns.swap_remove(at));
-            found.push(column.map(|column| {
+            found.push(columns.remove(&field).map(|column| {
                 let times = match &column.rows {
                     // The last one has no other to leave them to.
                     None if n + 1 == fields.len() => std::mem::take(&mut self.times),
@@ -184,40 +211,55 @@ impl Table {
         found
     }
 
-    /// Divides it by where each row belongs; the parts are in order, and resolved if it is.
-    pub(in crate::series) fn split(mut self, at: usize) -> (Self, Self) {
-        let mut behind = Self { times: self.times.split_off(at), columns: Vec::new() };
-        for column in &mut self.columns {
-            let count = (0..column.values.len())
-                .take_while(|&value| (column.row(value) as usize) < at)
-                .count();
-            let mut values = Values::new(column.values.kind());
-            values.extend_from(&column.values, count..column.values.len());
-            column.values.truncate(count);
-            let rows = column.rows.as_mut().map(|rows| {
-                rows.split_off(count).into_iter().map(|row| row - at as u32).collect::<Vec<_>>()
-            });
-            let rows = rows.filter(|rows| rows.len() < behind.times.len());
-            column.rows.take_if(|rows| rows.len() == at);
-            if !values.is_empty() {
-                behind.columns.push(Column { field: column.field, rows, values });
+    /// Divides the rows before each of these places, which ascend and are inside of the table; the parts are in
+    /// order, and resolved if it is.
+    pub(in crate::series) fn divide(self, places: &[usize]) -> Vec<Self> {
+        let bound = |part: usize| if part == 0 { 0 } else { places[part - 1] };
+        let end = |part: usize| places.get(part).copied().unwrap_or(self.times.len());
+        let part = |part: usize| Self {
+            times: self.times[bound(part)..end(part)].to_vec(),
+            columns: Vec::new(),
+        };
+        let mut parts: Vec<Self> = (0..=places.len()).map(part).collect();
+        for column in &self.columns {
+            let mut at = 0;
+            while at < column.values.len() {
+                let part = places.partition_point(|&place| place <= column.row(at) as usize);
+                let (from, to) = (bound(part), end(part));
+                let until = match &column.rows {
+                    None => to.min(column.values.len()),
+                    Some(rows) => at + rows[at..].partition_point(|&row| (row as usize) < to),
+                };
+                let mut values = Values::new(column.values.kind());
+                values.extend_from(&column.values, at..until);
+                let rows = column.rows.as_ref().map(|rows| &rows[at..until]);
+                let rows = rows.filter(|rows| rows.len() < to - from);
+                let rows = rows.map(|rows| rows.iter().map(|&row| row - from as u32).collect());
+                parts[part].columns.push(Column { field: column.field, rows, values });
+                at = until;
             }
         }
-        self.columns.retain(|column| !column.values.is_empty());
-        (self, behind)
+        parts
+    }
+
+    /// The first half of the columns with the rows they have, and the others.
+    pub(in crate::series) fn halve_columns(mut self) -> [Self; 2] {
+        let behind = self.columns.split_off(self.columns.len() / 2);
+        let mut behind = Self { times: self.times.clone(), columns: behind };
+        self.drop_empty_rows();
+        behind.drop_empty_rows();
+        [self, behind]
     }
 }
 
 impl Column {
-    /// Keeps the chosen values: for each row one, or none.
-    fn take(&mut self, chosen: &[u32]) {
+    /// Keeps some values, each for a row: rows ascend.
+    fn keep(&mut self, kept: &[(u32, u32)], of_rows: usize) {
         let mut values = Values::new(self.values.kind());
-        let mut rows = Vec::new();
-        for (row, &at) in chosen.iter().enumerate().filter(|&(_, &at)| at != u32::MAX) {
+        for &(_, at) in kept {
             values.extend_from(&self.values, at as usize..at as usize + 1);
-            rows.push(row as u32);
         }
         self.values = values;
-        self.rows = (rows.len() < chosen.len()).then_some(rows);
+        self.rows = (kept.len() < of_rows).then(|| kept.iter().map(|(row, _)| *row).collect());
     }
 }

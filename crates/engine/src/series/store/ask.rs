@@ -1,7 +1,8 @@
 //! Asking for metadata while others write: in small steps, between which those who wait for the state get it.
 //!
-//! Ids of sources, pairs and measurements only grow, and what they mean stays. So a walk goes on where it was:
-//! it sees what was there when it began, and what came since or not.
+//! Ids of sources and measurements only grow, and what they mean stays. So a walk goes on where it was: it sees
+//! what was there when it began, and what came since or not. Only when lists got shorter meanwhile, as sources
+//! were deleted, does it begin again.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -54,6 +55,22 @@ impl<'a> Asking<'a> {
     /// About a database that is being dropped: nobody else finds it.
     pub(super) fn dropped(inner: &'a Inner, selector: &'a Selector, database: u32) -> Self {
         Self { inner, selector, database: Some(database) }
+    }
+
+    /// Walks over lists, again from the start where they got shorter meanwhile. The walk is told of which lists
+    /// it is to be, and gives nothing where they are others.
+    fn walk<T>(&self, mut walk: impl FnMut(u64) -> Option<T>) -> T {
+        loop {
+            let epoch = self.step(|catalogue| catalogue.epoch);
+            if let Some(found) = walk(epoch) {
+                return found;
+            }
+        }
+    }
+
+    /// One step over lists that are as they were.
+    fn step_of<T>(&self, epoch: u64, look: impl FnOnce(&Catalogue) -> T) -> Option<T> {
+        self.step(|catalogue| (catalogue.epoch == epoch).then(|| look(catalogue)))
     }
 
     /// One step.
@@ -147,46 +164,60 @@ impl<'a> Asking<'a> {
 
     /// The sources of a measurement whose tag of this key has a value that is wanted.
     fn tagged(&self, measurement: u32, key: &str, wants: impl Fn(&str) -> bool) -> Vec<u32> {
-        let (mut found, mut long) = (Vec::new(), Vec::new());
-        let mut at = 0;
-        loop {
-            let seen = self.step(|catalogue| {
-                let pairs = catalogue.pairs_of(measurement, key, at, STEP);
-                for &pair in pairs {
-                    if wants(catalogue.value_of(pair)) {
-                        let sources = catalogue.sources_of(pair);
-                        match sources.memory() <= STEP {
-                            true => sources.collect(&mut found),
-                            false => long.push(pair),
+        self.walk(|epoch| {
+            let (mut found, mut long) = (Vec::new(), Vec::new());
+            let mut at = 0;
+            loop {
+                let seen = self.step_of(epoch, |catalogue| {
+                    let pairs = catalogue.pairs_of(measurement, key, at, STEP);
+                    for &pair in pairs {
+                        if wants(catalogue.value_of(pair))
+                            && let Some(sources) = catalogue.sources_of(pair)
+                        {
+                            match sources.memory() <= STEP {
+                                true => sources.collect(&mut found),
+                                false => long.push(pair),
+                            }
                         }
                     }
+                    pairs.len()
+                })?;
+                at += seen;
+                if seen < STEP {
+                    break;
                 }
-                pairs.len()
-            });
-            at += seen;
-            if seen < STEP {
-                break;
             }
-        }
-        for pair in long {
-            found.extend(self.posting(|catalogue, step| step(catalogue.sources_of(pair))));
-        }
-        found.sort_unstable();
-        found
+            for pair in long {
+                let of = |catalogue: &Catalogue, step: &mut dyn FnMut(&Posting)| {
+                    catalogue.sources_of(pair).into_iter().for_each(step);
+                };
+                found.extend(self.posting_of(epoch, of)?);
+            }
+            found.sort_unstable();
+            Some(found)
+        })
     }
 
     /// All of a list of sources, which is `found` again in each step.
     fn posting(&self, find: impl Fn(&Catalogue, &mut dyn FnMut(&Posting))) -> Vec<u32> {
+        self.walk(|epoch| self.posting_of(epoch, &find))
+    }
+
+    fn posting_of(
+        &self,
+        epoch: u64,
+        find: impl Fn(&Catalogue, &mut dyn FnMut(&Posting)),
+    ) -> Option<Vec<u32>> {
         let (mut sources, mut place) = (Vec::new(), Place::default());
         loop {
             let mut more = false;
-            self.step(|catalogue| {
+            self.step_of(epoch, |catalogue| {
                 find(catalogue, &mut |posting| {
                     more = posting.collect_from(&mut place, STEP, &mut sources);
                 });
-            });
+            })?;
             if !more {
-                return sources;
+                return Some(sources);
             }
         }
     }
@@ -333,18 +364,20 @@ impl<'a> Asking<'a> {
         };
         for measurement in self.measurements()? {
             if self.wants_all() {
-                let mut at = 0;
-                loop {
-                    let seen = self.step(|catalogue| {
-                        let pairs = catalogue.pairs_of(measurement, key, at, STEP);
-                        pairs.iter().for_each(|&pair| add(catalogue.value_of(pair)));
-                        pairs.len()
-                    });
-                    at += seen;
-                    if seen < STEP {
-                        break;
+                self.walk(|epoch| {
+                    let mut at = 0;
+                    loop {
+                        let seen = self.step_of(epoch, |catalogue| {
+                            let pairs = catalogue.pairs_of(measurement, key, at, STEP);
+                            pairs.iter().for_each(|&pair| add(catalogue.value_of(pair)));
+                            pairs.len()
+                        })?;
+                        at += seen;
+                        if seen < STEP {
+                            return Some(());
+                        }
                     }
-                }
+                });
                 continue;
             }
             self.each(measurement, &self.sources(measurement), |catalogue, source, _| {

@@ -2,6 +2,9 @@
 //!
 //! A source is a list of *pairs*: a tag of a measurement with a value, by number. A pair knows its sources.
 //! So a source takes four bytes for each tag, and a few more in the lists of its pairs.
+//!
+//! Sources that are deleted are taken out at once; lists of sources, pairs and strings that only they had follow
+//! in small steps ([`Catalogue::tidy`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,15 +13,24 @@ use std::time::Duration;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::index::{Posting, Symbols};
+use super::rows::Order;
+use super::sets::{EMPTY, Sets};
+pub(super) use super::sources::PAGE;
+use super::sources::Sources;
 use crate::series::batch::{Strings, shape_fields};
 use crate::series::lookup::Lookup;
 use crate::series::memory::no_database;
 use crate::series::{Kind, Reason, Result, Selector, SeriesId};
 
-/// How many sources share a record of the catalogue.
-pub(super) const PAGE: u32 = 1024;
-/// Combinations of fields, in their order. A client has a few; one that makes them up takes memory for each.
-const SHAPES_MAX: usize = 1 << 18;
+/// Combinations of fields in the buffers of a database. A client has a few; those of one that makes them up are
+/// forgotten once their rows are in blocks.
+const SHAPES_MAX: u32 = 1 << 17;
+/// What a shape takes besides its columns, in bytes: its place, its entry in the map, the allocation.
+const SHAPE_COST: usize = 80;
+/// What a field takes besides its name, in bytes: its entry in the list and in the map, the allocation.
+const FIELD_COST: usize = 80;
+/// What a measurement takes besides its name and fields, in bytes, about.
+const MEASUREMENT_COST: usize = 400;
 /// No buffer, or no segment.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -34,24 +46,62 @@ pub(super) struct Catalogue {
     pair_lookup: Lookup,
     /// Each source's measurement, then its pairs.
     keys: Vec<u32>,
-    pub(super) sources: Vec<Source>,
+    /// How many of the keys are of sources that are gone.
+    dead_keys: usize,
+    pub(super) sources: Sources,
     source_lookup: Lookup,
     pub(super) shapes: Vec<Shape>,
-    pub(super) sets: Vec<Arc<[u16]>>,
-    set_ids: HashMap<Arc<[u16]>, u32>,
+    free_shapes: Vec<u32>,
+    /// How many shapes each database has.
+    shape_counts: HashMap<u32, u32>,
+    /// Bytes of the shapes: rows in buffers need them, so they count as buffers do.
+    pub(super) shape_bytes: usize,
+    pub(super) sets: Sets,
+    /// Bytes of the names of measurements and fields.
+    name_bytes: usize,
     /// Bytes of the lists of sources, without which they would have to be looked at for it.
     posting_bytes: usize,
+    /// Pairs whose list has sources that are gone.
+    loose_pairs: BTreeSet<u32>,
+    /// Tags of measurements whose list has pairs that are gone.
+    loose_tags: BTreeSet<(u32, u32)>,
+    /// Measurements whose list has sources that are gone.
+    loose_measurements: BTreeSet<u32>,
+    /// Grows when pairs or lists of sources got shorter: a walk over them has to begin again.
+    pub(super) epoch: u64,
     /// How many series there are.
     pub(super) series: u64,
     pub(super) dirty_measurements: BTreeSet<u32>,
     pub(super) dirty_pages: BTreeSet<u32>,
 }
 
+/// Fields that rows brought to sources and that are in no set yet, by source. Sets are made once for all rows
+/// that come together.
+#[derive(Debug, Default)]
+pub(super) struct Grown(HashMap<u32, BTreeSet<u16>>);
+
+impl Grown {
+    fn has(&self, source: u32, field: u16) -> bool {
+        self.0.get(&source).is_some_and(|fields| fields.contains(&field))
+    }
+}
+
+/// How a source was told, where a log or a page tells it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Told {
+    /// It is known now.
+    Known,
+    /// A newer one has its tags: all of this one's points were deleted, and later records say so.
+    Replaced,
+    /// It makes no sense.
+    Nonsense,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct DatabaseFacts {
     pub(super) id: u32,
     pub(super) keep: Option<Duration>,
-    /// The latest time of a point.
+    /// The latest time of a point, and the time that was measured since.
     pub(super) newest: i64,
 }
 
@@ -63,6 +113,17 @@ impl DatabaseFacts {
         let now = i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX).min(self.newest);
         now.saturating_sub(i64::try_from(keep.as_nanos()).unwrap_or(i64::MAX))
     }
+
+    /// So much time has passed, as was measured: a point of now would be that much later than the latest one. Never
+    /// goes beyond the clock.
+    pub(super) fn age(&mut self, passed: Duration, wall: Duration) {
+        if self.newest == i64::MIN {
+            return;
+        }
+        let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        let aged = self.newest.saturating_add(nanos(passed)).min(nanos(wall));
+        self.newest = self.newest.max(aged);
+    }
 }
 
 #[derive(Debug)]
@@ -71,7 +132,8 @@ pub(super) struct Measurement {
     pub(super) name: Arc<str>,
     pub(super) fields: Vec<(Arc<str>, Kind)>,
     field_ids: HashMap<Arc<str>, u16>,
-    shape_ids: HashMap<Box<[u8]>, u32>,
+    /// The shape of each set of fields.
+    shape_ids: HashMap<u32, u32>,
     pub(super) all: Option<Posting>,
     /// The pairs of each tag.
     tags: BTreeMap<u32, Vec<u32>>,
@@ -82,31 +144,19 @@ struct Pair {
     measurement: u32,
     key: u32,
     value: u32,
-    sources: Posting,
+    /// None: it is gone.
+    sources: Option<Posting>,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Source {
-    /// Where it begins in the keys; [`NONE`] if there is no such source.
-    start: u32,
-    tags: u16,
-    /// Which fields it has.
-    pub(super) set: u32,
-    /// Its buffer.
-    pub(super) buffer: u32,
-    /// The segment of the log that told last what it is.
-    pub(super) told: u32,
-}
-
-const NOBODY: Source = Source { start: NONE, tags: 0, set: 0, buffer: NONE, told: NONE };
-
-/// Fields of a row, in its order.
+/// The fields of rows, in the order of the first of them. It is there while rows of it are in buffers.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) measurement: u32,
     pub(super) columns: Arc<[(u16, Kind)]>,
     pub(super) set: u32,
     pub(super) told: u32,
+    /// How many rows of it are in no block yet.
+    pub(super) rows: usize,
 }
 
 fn pair_hash(measurement: u32, key: u32, value: u32) -> u64 {
@@ -136,11 +186,22 @@ impl Catalogue {
         Some(id)
     }
 
-    /// A measurement as it was told by a log or a page.
-    pub(super) fn define_measurement(&mut self, id: u32, database: u32, name: &str) {
+    /// A measurement as it was told by a log or a page. False if a newer one has its name: all points of this one
+    /// were deleted.
+    pub(super) fn define_measurement(&mut self, id: u32, database: u32, name: &str) -> bool {
+        self.next_measurement = self.next_measurement.max(id.saturating_add(1));
+        if self.measurements.contains_key(&id) {
+            return true;
+        }
         let name: Arc<str> = name.into();
+        match self.by_name.get(&(database, Arc::clone(&name))).copied() {
+            Some(newer) if newer > id => return false,
+            Some(older) => self.forget_measurement(older),
+            None => {}
+        }
+        self.name_bytes += MEASUREMENT_COST + name.len();
         self.by_name.insert((database, Arc::clone(&name)), id);
-        self.measurements.entry(id).or_insert_with(|| Measurement {
+        let new = Measurement {
             database,
             name,
             fields: Vec::new(),
@@ -148,8 +209,9 @@ impl Catalogue {
             shape_ids: HashMap::new(),
             all: None,
             tags: BTreeMap::new(),
-        });
-        self.next_measurement = self.next_measurement.max(id + 1);
+        };
+        self.measurements.insert(id, new);
+        true
     }
 
     /// A field as it was told; says whether that fits what is known.
@@ -169,6 +231,7 @@ impl Catalogue {
         while of.fields.len() <= at {
             of.fields.push(("".into(), kind));
         }
+        self.name_bytes += FIELD_COST + name.len();
         let name: Arc<str> = name.into();
         of.fields[at] = (Arc::clone(&name), kind);
         of.field_ids.insert(name, field);
@@ -176,106 +239,230 @@ impl Catalogue {
         true
     }
 
-    /// The shape of a row, and fields it brings made; or why there is none.
+    /// The shape of a row and the order of its columns in the row, and fields it brings made; or why there is none.
     pub(super) fn shape(
         &mut self,
         measurement: u32,
         bytes: &[u8],
-    ) -> std::result::Result<u32, Reason> {
-        let of = self.measurements.get_mut(&measurement).expect("a measurement was made");
-        if let Some(&shape) = of.shape_ids.get(bytes) {
-            return Ok(shape);
-        }
-        if self.shapes.len() >= SHAPES_MAX {
-            return Err(Reason::TooManyShapes(SHAPES_MAX));
-        }
-        let mut new = Vec::new();
+    ) -> std::result::Result<(u32, Option<Order>), Reason> {
+        let of = self.measurements.get(&measurement).expect("a measurement was made");
+        let mut columns = Vec::new();
+        let mut new: Vec<(&str, Kind)> = Vec::new();
+        let mut new_ids: HashMap<&str, usize> = HashMap::new();
         for (name, given) in shape_fields(bytes) {
-            let known = of.field_ids.get(name).map(|&field| of.fields[usize::from(field)].1);
-            let known = known
-                .or_else(|| new.iter().find(|(other, _)| *other == name).map(|&(_, kind)| kind));
-            match known {
-                Some(stored) if stored != given => {
-                    let (measurement, field) = (of.name.to_string(), name.into());
-                    return Err(Reason::Conflict { measurement, field, given, stored });
+            let stored = match of.field_ids.get(name) {
+                Some(&field) => of.fields[usize::from(field)].1,
+                None => {
+                    let at = *new_ids.entry(name).or_insert_with(|| {
+                        new.push((name, given));
+                        new.len() - 1
+                    });
+                    new[at].1
                 }
-                Some(_) => {}
-                None => new.push((name, given)),
+            };
+            if stored != given {
+                let (measurement, field) = (of.name.to_string(), name.into());
+                return Err(Reason::Conflict { measurement, field, given, stored });
             }
         }
         if of.fields.len() + new.len() > usize::from(u16::MAX) {
             return Err(Reason::TooManyFields(of.name.to_string()));
         }
-        let first = of.fields.len();
-        let new: Vec<(String, Kind)> =
-            new.into_iter().map(|(name, kind)| (name.to_string(), kind)).collect();
+        let (first, database) = (of.fields.len(), of.database);
+        let is_full = self.shape_counts.get(&database).is_some_and(|&count| count >= SHAPES_MAX);
+        if is_full && (!new.is_empty() || !self.has_shape(measurement, bytes)) {
+            return Err(Reason::TooManyShapes(SHAPES_MAX as usize));
+        }
         for (at, (name, kind)) in new.into_iter().enumerate() {
-            self.define_field(measurement, (first + at) as u16, &name, kind);
+            self.define_field(measurement, (first + at) as u16, name, kind);
         }
         let of = &self.measurements[&measurement];
-        let columns: Vec<(u16, Kind)> =
-            shape_fields(bytes).map(|(name, kind)| (of.field_ids[name], kind)).collect();
-        let shape = self.add_shape(measurement, columns);
-        let of = self.measurements.get_mut(&measurement).expect("it is there");
-        of.shape_ids.insert(bytes.into(), shape);
-        Ok(shape)
+        columns.extend(shape_fields(bytes).map(|(name, kind)| (of.field_ids[name], kind)));
+        Ok(self.shape_of(measurement, &columns))
     }
 
-    pub(super) fn add_shape(&mut self, measurement: u32, columns: Vec<(u16, Kind)>) -> u32 {
+    /// Whether there is a shape for a row whose fields are known.
+    fn has_shape(&self, measurement: u32, bytes: &[u8]) -> bool {
+        let of = &self.measurements[&measurement];
+        let mut fields: Vec<u16> =
+            shape_fields(bytes).map(|(name, _)| of.field_ids[name]).collect();
+        fields.sort_unstable();
+        fields.dedup();
+        self.sets.find(&fields).is_some_and(|set| of.shape_ids.contains_key(&set))
+    }
+
+    /// The shape of rows with these columns, and which of them each column of the shape is if they are in another
+    /// order, or one comes twice: then the last one counts.
+    pub(super) fn shape_of(
+        &mut self,
+        measurement: u32,
+        columns: &[(u16, Kind)],
+    ) -> (u32, Option<Order>) {
         let mut fields: Vec<u16> = columns.iter().map(|(field, _)| *field).collect();
         fields.sort_unstable();
         fields.dedup();
-        let set = self.set(fields);
-        self.shapes.push(Shape { measurement, columns: columns.into(), set, told: NONE });
-        self.shapes.len() as u32 - 1
+        let known = self
+            .sets
+            .find(&fields)
+            .and_then(|set| self.measurements.get(&measurement)?.shape_ids.get(&set).copied());
+        let is_plain = fields.len() == columns.len();
+        if let Some(shape) = known
+            && is_plain
+            && *self.shapes[shape as usize].columns == *columns
+        {
+            return (shape, None);
+        }
+        let last: HashMap<u16, u32> =
+            columns.iter().enumerate().map(|(at, (field, _))| (*field, at as u32)).collect();
+        let shape = known.unwrap_or_else(|| {
+            let is_last = |(at, (field, _)): &(usize, &(u16, Kind))| last[field] == *at as u32;
+            let columns = columns.iter().enumerate().filter(is_last).map(|(_, column)| *column);
+            let columns = columns.collect();
+            self.add_shape(measurement, columns, &fields)
+        });
+        let order = self.shapes[shape as usize].columns.iter().map(|(field, _)| last[field]);
+        let order: Order = order.collect();
+        let is_same = is_plain && order.iter().enumerate().all(|(at, &of)| at as u32 == of);
+        (shape, (!is_same).then_some(order))
     }
 
-    /// The number of a set of fields. The first one is empty: new sources have it.
-    pub(super) fn set(&mut self, fields: Vec<u16>) -> u32 {
-        if self.sets.is_empty() {
-            self.sets.push([].into());
-            self.set_ids.insert([].into(), 0);
+    fn add_shape(&mut self, measurement: u32, columns: Arc<[(u16, Kind)]>, fields: &[u16]) -> u32 {
+        let set = self.sets.acquire(fields);
+        self.shape_bytes += SHAPE_COST + columns.len() * size_of::<(u16, Kind)>();
+        let new = Shape { measurement, columns, set, told: NONE, rows: 0 };
+        let shape = match self.free_shapes.pop() {
+            Some(shape) => {
+                self.shapes[shape as usize] = new;
+                shape
+            }
+            None => {
+                self.shapes.push(new);
+                self.shapes.len() as u32 - 1
+            }
+        };
+        if let Some(of) = self.measurements.get_mut(&measurement) {
+            of.shape_ids.insert(set, shape);
+            *self.shape_counts.entry(of.database).or_default() += 1;
         }
-        let fields: Arc<[u16]> = fields.into();
-        if let Some(&set) = self.set_ids.get(&fields) {
-            return set;
+        shape
+    }
+
+    /// Rows of a shape are in blocks. One that has none left is forgotten.
+    pub(super) fn let_go(&mut self, shape: u32, rows: usize) {
+        let of = &mut self.shapes[shape as usize];
+        of.rows -= rows;
+        if of.rows > 0 {
+            return;
         }
-        self.sets.push(Arc::clone(&fields));
-        let set = self.sets.len() as u32 - 1;
-        self.set_ids.insert(fields, set);
-        set
+        let (set, measurement) = (of.set, of.measurement);
+        let columns = std::mem::replace(&mut of.columns, [].into());
+        self.shape_bytes -= SHAPE_COST + columns.len() * size_of::<(u16, Kind)>();
+        self.sets.release(set);
+        self.free_shapes.push(shape);
+        if self.free_shapes.len() == self.shapes.len() {
+            (self.shapes, self.free_shapes) = (Vec::new(), Vec::new());
+        }
+        if let Some(of) = self.measurements.get_mut(&measurement) {
+            of.shape_ids.remove(&set);
+            if let Some(count) = self.shape_counts.get_mut(&of.database) {
+                *count -= 1;
+            }
+        }
+    }
+
+    /// Whether a database has so many shapes that its rows should go to blocks.
+    pub(super) fn has_many_shapes(&self) -> bool {
+        self.shape_counts.values().any(|&count| count > SHAPES_MAX / 2)
     }
 
     /// Whether a row of this shape would make another series of its source, or a field; none: a source that
     /// is not there.
-    pub(super) fn grows(&self, measurement: u32, source: Option<u32>, bytes: &[u8]) -> bool {
+    pub(super) fn grows(
+        &self,
+        measurement: u32,
+        source: Option<u32>,
+        bytes: &[u8],
+        grown: &Grown,
+    ) -> bool {
         let (Some(source), Some(of)) = (source, self.measurements.get(&measurement)) else {
             return true;
         };
-        let had = self.sets.get(self.sources[source as usize].set as usize);
-        let had = had.map_or(&[][..], |set| set);
+        let had = self.fields_of(source);
         let is_known = |name: &str| {
-            of.field_ids.get(name).is_some_and(|field| had.binary_search(field).is_ok())
+            of.field_ids
+                .get(name)
+                .is_some_and(|field| had.binary_search(field).is_ok() || grown.has(source, *field))
         };
         shape_fields(bytes).any(|(name, _)| !is_known(name))
     }
 
-    /// The source has these fields, too.
-    pub(super) fn extend(&mut self, source: u32, set: u32) {
-        let had = self.sources[source as usize].set;
+    /// The fields of a source, ascending.
+    pub(super) fn fields_of(&self, source: u32) -> &[u16] {
+        self.sets.get(self.sources[source].set)
+    }
+
+    /// What a source's record in a page takes at most, in bytes, once it has these fields, too.
+    pub(super) fn record_bytes(
+        &self,
+        source: Option<u32>,
+        tags: &[u8],
+        set: u32,
+        grown: &Grown,
+    ) -> usize {
+        const FIELD: usize = 3;
+        let had = source.map_or(EMPTY, |source| self.sources[source].set);
+        if had == set {
+            return 0;
+        }
+        let more = source.and_then(|source| grown.0.get(&source)).map_or(0, BTreeSet::len);
+        let fields = self.sets.get(had).len() + more + self.sets.get(set).len();
+        // Its number, its measurement, two lengths, and the head of the record.
+        tags.len() + fields * FIELD + 40
+    }
+
+    /// The source has these fields, too: once [`Catalogue::settle`] was called.
+    pub(super) fn extend(&mut self, source: u32, set: u32, grown: &mut Grown) {
+        let had = self.sources[source].set;
         if had == set {
             return;
         }
-        let (old, more) = (&self.sets[had as usize], &self.sets[set as usize]);
-        if more.iter().all(|field| old.binary_search(field).is_ok()) {
+        let (old, more) = (self.sets.get(had), self.sets.get(set));
+        let mut new = more.iter().filter(|field| old.binary_search(field).is_err()).peekable();
+        if new.peek().is_none() {
             return;
         }
-        let mut fields: Vec<u16> = old.iter().chain(more.iter()).copied().collect();
+        let pending = grown.0.entry(source).or_default();
+        let before = pending.len();
+        pending.extend(new);
+        self.series += (pending.len() - before) as u64;
+    }
+
+    /// Sources get the fields that rows brought.
+    pub(super) fn settle(&mut self, grown: Grown) {
+        for (source, more) in grown.0 {
+            let had = self.sources[source].set;
+            let mut fields = self.sets.get(had).to_vec();
+            fields.extend(more);
+            fields.sort_unstable();
+            fields.dedup();
+            self.set_fields(source, &fields);
+        }
+    }
+
+    fn set_fields(&mut self, source: u32, fields: &[u16]) {
+        let set = self.sets.acquire(fields);
+        let had = std::mem::replace(&mut self.sources[source].set, set);
+        self.sets.release(had);
+        self.dirty_pages.insert(source / PAGE);
+    }
+
+    /// A source's fields as a page tells them.
+    pub(super) fn load_fields(&mut self, source: u32, mut fields: Vec<u16>) {
         fields.sort_unstable();
         fields.dedup();
-        self.series += (fields.len() - old.len()) as u64;
-        self.sources[source as usize].set = self.set(fields);
-        self.dirty_pages.insert(source / PAGE);
+        self.series += fields.len() as u64;
+        self.series -= self.fields_of(source).len() as u64;
+        self.set_fields(source, &fields);
     }
 
     /// The source with these tags, as they are in keys.
@@ -309,14 +496,25 @@ impl Catalogue {
         })
     }
 
-    /// Sources that are made later have ids from `next` on.
-    pub(super) fn pass_over(&mut self, next: u32) {
-        self.sources.resize((next as usize).max(self.sources.len()), NOBODY);
-    }
-
     /// Whether a source is known.
     pub(super) fn has_source(&self, source: u32) -> bool {
-        self.sources.get(source as usize).is_some_and(|facts| facts.start != NONE)
+        self.sources.get(source).is_some()
+    }
+
+    /// A source as it was told by a log or a page.
+    pub(super) fn tell_source(&mut self, source: u32, measurement: u32, tags: &[u8]) -> Told {
+        if self.has_source(source) {
+            return Told::Known;
+        }
+        match self.find_source(measurement, tags) {
+            Some(newer) if newer > source => return Told::Replaced,
+            Some(older) => self.forget_source(older),
+            None => {}
+        }
+        match self.define_source(source, measurement, Strings(tags)) {
+            Some(()) => Told::Known,
+            None => Told::Nonsense,
+        }
     }
 
     /// Makes a source with this id. None if there are too many strings or keys.
@@ -333,12 +531,14 @@ impl Catalogue {
             let (key, value) = (self.symbols.intern(tag)?, self.symbols.intern(strings.next()?)?);
             match self.find_pair(measurement, key, value) {
                 Some(pair) => {
-                    self.posting_bytes += self.pairs[pair as usize].sources.push(source);
+                    if let Some(sources) = &mut self.pairs[pair as usize].sources {
+                        self.posting_bytes += sources.push(source);
+                    }
                     pairs.push(pair);
                 }
                 None => {
                     let pair = self.pairs.len() as u32;
-                    let sources = Posting::One(source);
+                    let sources = Some(Posting::One(source));
                     self.pairs.push(Pair { measurement, key, value, sources });
                     self.pair_lookup.insert(pair, pair_hash(measurement, key, value));
                     let of = self.measurements.get_mut(&measurement)?;
@@ -350,8 +550,7 @@ impl Catalogue {
         let start = u32::try_from(self.keys.len()).ok().filter(|&start| start != NONE)?;
         self.keys.push(measurement);
         self.keys.extend_from_slice(&pairs);
-        self.pass_over(source + 1);
-        self.sources[source as usize] = Source { start, tags: pairs.len() as u16, ..NOBODY };
+        self.sources.insert(source, start, pairs.len() as u16);
         self.source_lookup.insert(source, hash);
         let of = self.measurements.get_mut(&measurement)?;
         match &mut of.all {
@@ -367,7 +566,7 @@ impl Catalogue {
         &self,
         source: u32,
     ) -> Option<(u32, impl Iterator<Item = (&str, &str)>)> {
-        let facts = self.sources.get(source as usize).filter(|facts| facts.start != NONE)?;
+        let facts = self.sources.get(source)?;
         let start = facts.start as usize;
         let pairs = &self.keys[start + 1..=start + usize::from(facts.tags)];
         let text = move |&pair: &u32| {
@@ -393,25 +592,160 @@ impl Catalogue {
 
     /// A database is gone: nothing of it is found any more.
     pub(super) fn forget_database(&mut self, id: u32) -> Vec<u32> {
-        let gone: Vec<u32> = self
-            .measurements
-            .iter()
-            .filter(|(_, of)| of.database == id)
-            .map(|(&measurement, _)| measurement)
-            .collect();
-        for measurement in &gone {
-            let of = self.measurements.remove(measurement).expect("it was just found");
-            self.by_name.remove(&(id, of.name));
-            self.dirty_measurements.remove(measurement);
-            let mut sources = Vec::new();
-            of.all.iter().for_each(|all| all.collect(&mut sources));
-            for source in sources {
-                let set = self.sources[source as usize].set;
-                self.series -= self.sets[set as usize].len() as u64;
-                self.dirty_pages.insert(source / PAGE);
-            }
-        }
+        let all = self.measurements.iter().filter(|(_, of)| of.database == id);
+        let gone: Vec<u32> = all.map(|(&measurement, _)| measurement).collect();
+        gone.iter().for_each(|&measurement| self.forget_measurement(measurement));
+        self.shape_counts.remove(&id);
         gone
+    }
+
+    /// A measurement is gone with its sources.
+    fn forget_measurement(&mut self, measurement: u32) {
+        let mut sources = Vec::new();
+        if let Some(all) = self.measurements.get(&measurement).and_then(|of| of.all.as_ref()) {
+            all.collect(&mut sources);
+        }
+        sources.into_iter().for_each(|source| self.forget_source(source));
+        self.remove_measurement(measurement);
+    }
+
+    fn remove_measurement(&mut self, measurement: u32) {
+        let Some(of) = self.measurements.remove(&measurement) else { return };
+        let names: usize = of
+            .fields
+            .iter()
+            .filter(|(name, _)| !name.is_empty())
+            .map(|(name, _)| FIELD_COST + name.len())
+            .sum();
+        self.name_bytes -= MEASUREMENT_COST + of.name.len() + names;
+        self.posting_bytes -= of.all.as_ref().map_or(0, Posting::memory);
+        let name = (of.database, of.name);
+        if self.by_name.get(&name) == Some(&measurement) {
+            self.by_name.remove(&name);
+        }
+        // Its record is removed.
+        self.dirty_measurements.insert(measurement);
+        self.loose_measurements.remove(&measurement);
+        self.epoch += 1;
+    }
+
+    /// A source is gone. It has no rows in buffers.
+    pub(super) fn forget_source(&mut self, source: u32) {
+        let Some(&facts) = self.sources.get(source) else { return };
+        if facts.buffer != NONE {
+            return;
+        }
+        let mut tags = Vec::new();
+        self.put_tags(source, &mut tags);
+        let start = facts.start as usize;
+        let measurement = self.keys[start];
+        let pairs = &self.keys[start + 1..=start + usize::from(facts.tags)];
+        self.loose_pairs.extend(pairs);
+        self.loose_measurements.insert(measurement);
+        self.dead_keys += 1 + usize::from(facts.tags);
+        self.source_lookup.remove(source, source_hash(measurement, &tags));
+        self.series -= self.sets.get(facts.set).len() as u64;
+        self.sets.release(facts.set);
+        self.sources.remove(source);
+        self.dirty_pages.insert(source / PAGE);
+    }
+
+    /// Takes a step to give back what only sources had that are gone; says whether there is more to do. It holds
+    /// for what was deleted, so it takes time in proportion to that, and rarely to what is left.
+    pub(super) fn tidy(&mut self) -> bool {
+        if let Some(pair) = self.loose_pairs.pop_first() {
+            self.tidy_pair(pair);
+            return true;
+        }
+        if let Some((measurement, key)) = self.loose_tags.pop_first() {
+            self.tidy_tag(measurement, key);
+            return true;
+        }
+        if let Some(measurement) = self.loose_measurements.pop_first() {
+            let Some(of) = self.measurements.get_mut(&measurement) else { return true };
+            let before = of.all.as_ref().map_or(0, Posting::memory);
+            of.all =
+                of.all.take().and_then(|all| all.retain(|one| self.sources.get(one).is_some()));
+            self.posting_bytes -= before;
+            self.posting_bytes += of.all.as_ref().map_or(0, Posting::memory);
+            self.epoch += 1;
+            if of.all.is_none() {
+                self.remove_measurement(measurement);
+            }
+            return true;
+        }
+        if self.dead_keys * 2 > self.keys.len() {
+            self.compact();
+            return true;
+        }
+        false
+    }
+
+    fn tidy_pair(&mut self, number: u32) {
+        let pair = &mut self.pairs[number as usize];
+        let Some(sources) = pair.sources.take() else { return };
+        self.posting_bytes -= sources.memory();
+        pair.sources = sources.retain(|source| self.sources.get(source).is_some());
+        self.epoch += 1;
+        if let Some(sources) = &pair.sources {
+            self.posting_bytes += sources.memory();
+            return;
+        }
+        let (measurement, key, value) = (pair.measurement, pair.key, pair.value);
+        self.pair_lookup.remove(number, pair_hash(measurement, key, value));
+        self.loose_tags.insert((measurement, key));
+    }
+
+    /// Takes the pairs that are gone out of the list of their tag.
+    fn tidy_tag(&mut self, measurement: u32, key: u32) {
+        self.epoch += 1;
+        let Some(of) = self.measurements.get_mut(&measurement) else { return };
+        let Some(pairs) = of.tags.get_mut(&key) else { return };
+        pairs.retain(|&pair| self.pairs[pair as usize].sources.is_some());
+        pairs.shrink_to_fit();
+        if pairs.is_empty() {
+            of.tags.remove(&key);
+        }
+    }
+
+    /// Numbers pairs and strings anew, without those that are gone.
+    fn compact(&mut self) {
+        let old = std::mem::take(&mut self.symbols);
+        let mut numbers = vec![NONE; self.pairs.len()];
+        let mut pairs = Vec::new();
+        self.pair_lookup = Lookup::default();
+        for of in self.measurements.values_mut() {
+            of.tags.clear();
+        }
+        for (number, mut pair) in std::mem::take(&mut self.pairs).into_iter().enumerate() {
+            if pair.sources.is_none() {
+                continue;
+            }
+            let texts = [pair.key, pair.value].map(|symbol| self.symbols.intern(old.text(symbol)));
+            let [Some(key), Some(value)] = texts else {
+                unreachable!("they are fewer than before")
+            };
+            (pair.key, pair.value) = (key, value);
+            let new = pairs.len() as u32;
+            numbers[number] = new;
+            self.pair_lookup.insert(new, pair_hash(pair.measurement, key, value));
+            if let Some(of) = self.measurements.get_mut(&pair.measurement) {
+                of.tags.entry(key).or_default().push(new);
+            }
+            pairs.push(pair);
+        }
+        pairs.shrink_to_fit();
+        self.pairs = pairs;
+        let mut keys = Vec::with_capacity(self.keys.len() - self.dead_keys);
+        for (_, facts) in self.sources.iter_mut() {
+            let start = facts.start as usize;
+            facts.start = keys.len() as u32;
+            keys.push(self.keys[start]);
+            let pairs = &self.keys[start + 1..=start + usize::from(facts.tags)];
+            keys.extend(pairs.iter().map(|&pair| numbers[pair as usize]));
+        }
+        (self.keys, self.dead_keys) = (keys, 0);
+        self.epoch += 1;
     }
 
     /// A measurement of a database.
@@ -422,7 +756,7 @@ impl Catalogue {
     /// The sources of a measurement with this tag, if there are some.
     pub(super) fn pair_of(&self, measurement: u32, key: &str, value: &str) -> Option<&Posting> {
         let (key, value) = (self.symbols.find(key)?, self.symbols.find(value)?);
-        self.find_pair(measurement, key, value).map(|pair| self.sources_of(pair))
+        self.find_pair(measurement, key, value).and_then(|pair| self.sources_of(pair))
     }
 
     /// Up to `max` pairs of a tag of a measurement, from the one `at` this place on: a place stays a pair's.
@@ -445,9 +779,9 @@ impl Catalogue {
         self.symbols.text(self.pairs[pair as usize].value)
     }
 
-    /// The sources of a pair.
-    pub(super) fn sources_of(&self, pair: u32) -> &Posting {
-        &self.pairs[pair as usize].sources
+    /// The sources of a pair, if it is there.
+    pub(super) fn sources_of(&self, pair: u32) -> Option<&Posting> {
+        self.pairs.get(pair as usize)?.sources.as_ref()
     }
 
     /// The fields of a source that are wanted.
@@ -457,9 +791,8 @@ impl Catalogue {
         of: &Measurement,
         source: u32,
     ) -> Vec<u16> {
-        let set = &self.sets[self.sources[source as usize].set as usize];
         let wants = |field: &u16| selector.wants_field(&of.fields[usize::from(*field)].0);
-        set.iter().copied().filter(wants).collect()
+        self.fields_of(source).iter().copied().filter(wants).collect()
     }
 
     pub(super) fn fields(&self, database: &str, measurement: &str) -> Result<Vec<(String, Kind)>> {
@@ -474,7 +807,7 @@ impl Catalogue {
         Ok(fields)
     }
 
-    /// What it takes in memory, in bytes: what grows with the number of sources.
+    /// What it takes in memory, in bytes, but for its shapes: they count as buffers.
     pub(super) fn memory(&self) -> usize {
         let tags = self.measurements.values().flat_map(|of| of.tags.values());
         let lists: usize = tags.map(|pairs| pairs.capacity() * 4 + 48).sum();
@@ -482,9 +815,11 @@ impl Catalogue {
             + self.pairs.capacity() * size_of::<Pair>()
             + self.pair_lookup.memory()
             + self.keys.capacity() * 4
-            + self.sources.capacity() * size_of::<Source>()
+            + self.sources.memory()
             + self.source_lookup.memory()
             + self.posting_bytes
+            + self.sets.memory()
+            + self.name_bytes
             + lists
     }
 }

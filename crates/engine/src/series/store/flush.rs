@@ -1,5 +1,8 @@
 //! From rows to blocks.
 //!
+//! Blocks are divided where they might be longer than the log store takes ([`Sizes`]): what was accepted can always
+//! be written.
+//!
 //! The log is synced first: a block uses numbers of sources and fields that the log tells. Nothing is read
 //! to write a block; several of one slot are regrouped later.
 
@@ -9,6 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::key::{self, BlockKey, Owner, Slot};
+use super::sizes::Sizes;
 use super::state::Taken;
 use super::upkeep::Upkeep;
 use super::{Counts, Inner, failed, pages, rows};
@@ -92,30 +96,38 @@ impl Inner {
             self.state().queue.is_untold = false;
         }
         let mut parts = Parts::new();
+        let mut counts = HashMap::new();
         for (source, taken) in &taken {
-            let mut table = rows::table(&taken.rows, &shapes);
-            table.resolve();
+            let mut table = rows::table(&taken.rows, &shapes, &mut counts);
             if let Some(cuts) = cuts {
                 cuts.apply(*source, &mut table);
             }
             divide(*source, table, databases[source], &mut parts);
         }
-        let mut edits = Vec::with_capacity(parts.len());
-        let mut slots = Vec::with_capacity(parts.len());
+        drop(shapes);
+        let mut blocks = Vec::with_capacity(parts.len());
+        for ((database, turn, slot), sources) in parts {
+            let pieces = pieces(sources, self.sizes.block).into_iter().enumerate();
+            blocks.extend(pieces.map(|(piece, sources)| ((database, turn, piece), slot, sources)));
+        }
+        // Several blocks in one slot are of several rounds.
+        blocks.sort_by_key(|(turn, slot, _)| (*turn, *slot));
         let mut round = self.state().round;
         let mut last = None;
-        for ((database, turn, slot), sources) in parts {
-            // Several blocks in one slot are of several rounds.
-            if last.is_some_and(|last| last != (database, turn)) {
+        let mut writing = Writing::new(self);
+        let mut slots = Vec::with_capacity(blocks.len());
+        let count = blocks.chunk_by(|a, b| a.0 == b.0).count() as u64;
+        self.state().round = round + count;
+        for (turn, slot, sources) in blocks {
+            if last.is_some_and(|last| last != turn) {
                 round += 1;
             }
-            last = Some((database, turn));
-            edits.push(self.put_block(BlockKey { slot, round }, &sources, None));
+            last = Some(turn);
+            writing.add(self.put_block(BlockKey { slot, round }, &sources, None)).await?;
             slots.push(slot);
         }
-        self.state().round = round + 1;
-        self.log.write(edits).await.map_err(|error| failed(&error))?;
-        self.state().put_down(&taken);
+        writing.end().await?;
+        self.state().put_down(&taken, &counts);
         slots.into_iter().for_each(|slot| self.look_at(upkeep, slot));
         Ok(true)
     }
@@ -172,40 +184,191 @@ impl Inner {
         measurements: impl IntoIterator<Item = &'a u32>,
         page_numbers: impl IntoIterator<Item = &'a u32>,
     ) -> Result<()> {
-        let put = |key: Bytes, value: Bytes| Edit::Put { key, value, lives: None };
+        let max = self.sizes.block;
         for &id in measurements {
-            let record = pages::encode_measurement(&self.state().catalogue, id);
-            if let Some(record) = record {
-                let edits = vec![put(key::numbered(key::MEASUREMENT, id), record)];
-                self.log.write(edits).await.map_err(|error| failed(&error))?;
-            }
+            let records = pages::encode_measurement(&self.state().catalogue, id, max);
+            self.put_record(key::numbered(key::MEASUREMENT, id), records).await?;
         }
         for &page in page_numbers {
-            let record = pages::encode_page(&self.state().catalogue, page);
-            let edits = vec![put(key::numbered(key::PAGE, page), record)];
-            self.log.write(edits).await.map_err(|error| failed(&error))?;
+            let records = pages::encode_page(&self.state().catalogue, page, max);
+            self.put_record(key::numbered(key::PAGE, page), records).await?;
         }
         Ok(())
+    }
+
+    /// Puts the parts of a record in the place of those that are there. Of several none is missed if the
+    /// machine dies in the middle: the others stay until all of them are durable.
+    pub(super) async fn put_record(&self, key: Bytes, records: Vec<Bytes>) -> Result<()> {
+        let known = self.log.keys(&key, None, usize::MAX);
+        let used: Vec<u8> =
+            known.iter().filter_map(|part| key::generation_of(&key, part)).collect();
+        let generation = (0..=u8::MAX).find(|one| !used.contains(one)).unwrap_or_default();
+        let (is_alone, is_gone) = (records.len() == 1, records.is_empty());
+        let name = |at: usize| match is_alone {
+            true => key.clone(),
+            false => key::part(&key, generation, at as u16),
+        };
+        let mut writing = Writing::new(self);
+        for (at, value) in records.into_iter().enumerate() {
+            writing.add(Edit::Put { key: name(at), value, lives: None }).await?;
+        }
+        writing.end().await?;
+        let is_old = |part: &&Bytes| match is_alone {
+            true => **part != key,
+            false => key::generation_of(&key, part).is_none_or(|of| of != generation),
+        };
+        let old: Vec<&Bytes> = known.iter().filter(is_old).collect();
+        if old.is_empty() {
+            return Ok(());
+        }
+        if !is_gone {
+            self.log.sync().await.map_err(|error| failed(&error))?;
+        }
+        let mut writing = Writing::new(self);
+        for part in old {
+            writing.add(Edit::Delete { key: part.clone() }).await?;
+        }
+        writing.end().await
+    }
+}
+
+/// Edits on their way to the log store, in batches of a size it takes.
+pub(super) struct Writing<'a> {
+    inner: &'a Inner,
+    edits: Vec<Edit>,
+    bytes: usize,
+}
+
+impl<'a> Writing<'a> {
+    pub(super) fn new(inner: &'a Inner) -> Self {
+        Self { inner, edits: Vec::new(), bytes: 0 }
+    }
+
+    /// Adds an edit; writes those before it first where they would be too many together.
+    pub(super) async fn add(&mut self, edit: Edit) -> Result<()> {
+        let bytes = Sizes::edit(&edit);
+        if self.bytes + bytes > self.inner.sizes.batch {
+            self.write().await?;
+        }
+        self.edits.push(edit);
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Writes what is left.
+    pub(super) async fn end(mut self) -> Result<()> {
+        self.write().await
+    }
+
+    async fn write(&mut self) -> Result<()> {
+        self.bytes = 0;
+        let edits = std::mem::take(&mut self.edits);
+        if edits.is_empty() {
+            return Ok(());
+        }
+        self.inner.log.write(edits).await.map_err(|error| failed(&error))
     }
 }
 
 /// Cuts a source's rows at slots; those of sources that write little go to their group.
-fn divide(source: u32, mut table: Table, database: u32, parts: &mut Parts) {
+fn divide(source: u32, table: Table, database: u32, parts: &mut Parts) {
     let level = key::level_of(&table.times);
+    // Where each slot begins, and each turn of it.
+    let mut starts = Vec::new();
+    let mut at = 0;
+    while let Some(&first) = table.times.get(at) {
+        starts.push(at);
+        let slot = Slot { owner: Owner::Source(source), level, start: key::start_of(first, level) };
+        let len = table.times[at..].partition_point(|&time| time < slot.end());
+        at += len.min(block::ROWS_MAX);
+    }
     let mut turn = 0;
-    while let Some(&first) = table.times.first() {
+    for table in table.divide(starts.get(1..).unwrap_or_default()) {
+        let Some(&first) = table.times.first() else { continue };
         let mut slot =
             Slot { owner: Owner::Source(source), level, start: key::start_of(first, level) };
-        let until = table.times.partition_point(|&time| time < slot.end()).min(block::ROWS_MAX);
-        let rest;
-        (table, rest) =
-            if until < table.times.len() { table.split(until) } else { (table, Table::default()) };
         let points: usize = table.columns.iter().map(|column| column.values.len()).sum();
         if points < OWN_POINTS {
             slot.owner = Owner::group_of(source);
         }
+        let is_full = table.times.len() == block::ROWS_MAX;
         parts.entry((database, turn, slot)).or_default().push((source, table));
-        turn += u32::from(until == block::ROWS_MAX);
-        table = rest;
+        turn += u32::from(is_full);
+    }
+}
+
+/// Divides what would be one block where it might take more than `max` bytes: by source, then by row, then by
+/// column.
+fn pieces(sources: Vec<(u32, Table)>, max: usize) -> Vec<Vec<(u32, Table)>> {
+    let mut pieces = Vec::new();
+    let (mut piece, mut bytes) = (Vec::new(), block::BYTES_MAX);
+    for (source, table) in sources {
+        let mut fitting = Vec::new();
+        fit(table, max.saturating_sub(block::BYTES_MAX), &mut fitting);
+        for table in fitting {
+            let more = block::bytes_max(&table);
+            let is_again = piece.last().is_some_and(|(last, _)| *last == source);
+            if is_again || bytes + more > max && !piece.is_empty() {
+                pieces.push(std::mem::take(&mut piece));
+                bytes = block::BYTES_MAX;
+            }
+            piece.push((source, table));
+            bytes += more;
+        }
+    }
+    if !piece.is_empty() {
+        pieces.push(piece);
+    }
+    pieces
+}
+
+fn fit(table: Table, max: usize, into: &mut Vec<Table>) {
+    let rows = table.times.len();
+    let halves = match block::bytes_max(&table) {
+        bytes if bytes <= max => return into.push(table),
+        _ if rows > 1 => table.divide(&[rows / 2]),
+        _ if table.columns.len() > 1 => table.halve_columns().into(),
+        // A single value always fits.
+        _ => return into.push(table),
+    };
+    halves.into_iter().for_each(|half| fit(half, max, into));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::series::Value;
+    use crate::series::block::Builder;
+
+    #[test]
+    fn pieces_fit_and_hold_everything() {
+        let text = "x".repeat(900);
+        let mut sources = Vec::new();
+        for source in 0..5u16 {
+            let mut builder = Builder::default();
+            for row in 0..40u16 {
+                builder.row(i64::from(row));
+                for field in 0..8 {
+                    let is_text = source == 3 && field > 3;
+                    let number = Value::Integer(i64::from(row * field) << 40);
+                    builder.value(field, if is_text { Value::Text(&text) } else { number });
+                }
+            }
+            sources.push((u32::from(source), builder.resolved()));
+        }
+        let points = |tables: &[(u32, Table)]| -> usize {
+            let columns = tables.iter().flat_map(|(_, table)| &table.columns);
+            columns.map(|column| column.values.len()).sum()
+        };
+        for max in [1500, 4000, 20_000, 1 << 20] {
+            let pieces = pieces(sources.clone(), max);
+            assert_eq!(pieces.iter().map(|piece| points(piece)).sum::<usize>(), points(&sources));
+            for piece in &pieces {
+                assert!(piece.is_sorted_by(|a, b| a.0 < b.0));
+                let block = block::encode(b"key", piece);
+                assert!(block.len() <= max, "{} of {max}", block.len());
+            }
+            assert!((pieces.len() == 1) == (max == 1 << 20), "{} of {max}", pieces.len());
+        }
     }
 }

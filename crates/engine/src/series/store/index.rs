@@ -102,6 +102,20 @@ impl Posting {
         }
     }
 
+    /// Keeps some of its sources. None if none is left.
+    pub(super) fn retain(&self, stays: impl Fn(u32) -> bool) -> Option<Self> {
+        let mut sources = Vec::new();
+        self.collect(&mut sources);
+        sources.retain(|&source| stays(source));
+        let mut sources = sources.into_iter();
+        let mut kept = Self::One(sources.next()?);
+        sources.for_each(|source| kept.add(source));
+        if let Self::Many(many) = &mut kept {
+            many.bytes.shrink_to_fit();
+        }
+        Some(kept)
+    }
+
     /// Adds its sources to a list.
     pub(super) fn collect(&self, into: &mut Vec<u32>) {
         match self {

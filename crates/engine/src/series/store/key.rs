@@ -123,6 +123,16 @@ pub(super) fn numbered(kind: u8, number: u32) -> Bytes {
     key.into()
 }
 
+/// The key of one of several records that take the place of one: of the same generation, in their order.
+pub(super) fn part(key: &[u8], generation: u8, number: u16) -> Bytes {
+    [key, &[generation], &number.to_be_bytes()].concat().into()
+}
+
+/// The generation of such a key, if it is one.
+pub(super) fn generation_of(key: &[u8], part: &[u8]) -> Option<u8> {
+    part.strip_prefix(key).filter(|rest| rest.len() == 3).map(|rest| rest[0])
+}
+
 /// How long the slots should be of a source whose rows have these times, in order.
 pub(super) fn level_of(times: &[i64]) -> u8 {
     // The middle half: a straggler from last year says nothing about the rate.

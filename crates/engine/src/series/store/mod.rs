@@ -31,7 +31,11 @@ mod pages;
 mod read;
 mod rows;
 mod sessions;
+mod sets;
+mod sizes;
+mod sources;
 mod state;
+mod tend;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -41,7 +45,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::{Mutex, MutexGuard};
 use volume::{Clock, ErrorKind, Volume};
@@ -49,7 +52,10 @@ use volume::{Clock, ErrorKind, Volume};
 use self::ask::Asking;
 use self::commit::Writer;
 pub use self::open::Report;
+use self::sizes::Sizes;
 use self::state::State;
+use self::tend::Stopped;
+pub use self::tend::Task;
 use self::upkeep::Upkeep;
 use super::{
     Batch, Columns, Cursor, Database, Durability, Error, Info, Kind, Pending, Result, Room, Scan,
@@ -157,45 +163,12 @@ struct Inner {
     closing: AtomicBool,
     counts: Counts,
     opened: policy::time::Instant,
+    /// Why tasks do not do their work at the moment.
+    stopped: Stopped,
+    sizes: Sizes,
 }
 
-/// How often is looked for something to do.
-const TICK: Duration = Duration::from_millis(100);
-
 impl Store {
-    /// Tends the store until it is closed: writes blocks, regroups and expires them, syncs at intervals,
-    /// and tends the log store under it. Somebody has to run it.
-    pub async fn tend(&self) {
-        let log = join_all((0..self.0.log.volumes()).map(|volume| self.0.log.tend(volume)));
-        join(self.tend_own(), log).await;
-    }
-
-    async fn tend_own(&self) {
-        let interval = match self.0.options.durability {
-            Durability::Interval(interval) => interval,
-            Durability::Always | Durability::Never => Duration::MAX,
-        };
-        let mut synced = self.0.clock.now();
-        while !self.0.is_closing() {
-            let mut is_idle = true;
-            if self.0.clock.now().since(synced) >= interval {
-                synced = self.0.clock.now();
-                if let Err(error) = self.sync().await {
-                    tracing::warn!(store = %self.0.options.name, %error, "syncing points failed");
-                }
-            }
-            match self.tend_once().await {
-                Ok(did) => is_idle = !did,
-                Err(error) => {
-                    tracing::warn!(store = %self.0.options.name, %error, "writing blocks failed, and is tried again");
-                }
-            }
-            if is_idle {
-                self.0.clock.sleep(TICK.min(interval)).await;
-            }
-        }
-    }
-
     /// Does one thing that there is to do, if any; says whether it did. For who does not run [`Store::tend`];
     /// the log store is not tended.
     ///
@@ -208,10 +181,9 @@ impl Store {
     /// Everything answered before the call survives the machine when it is ready.
     ///
     /// # Errors
-    /// As for [`Series::write`].
+    /// As for [`Series::write`]. A later call makes durable what this one could not.
     pub async fn sync(&self) -> Result<()> {
-        let ticket = self.0.state().queue.ticket;
-        self.0.commit(ticket, true).await
+        self.0.sync().await
     }
 
     /// Writes every row that waits as a block. Durable when it is ready.
@@ -241,7 +213,7 @@ impl Store {
         let state = self.0.state();
         Figures {
             series: state.catalogue.series,
-            sources: state.catalogue.sources.len() as u64,
+            sources: state.catalogue.sources.count() as u64,
             catalogue_bytes: state.catalogue.memory() as u64,
             active: state.active() as u64,
             buffer_bytes: state.memory as u64,
@@ -275,10 +247,10 @@ impl Inner {
     async fn write(&self, batch: Batch, session: Option<Session>) -> Result<Written> {
         self.check_open()?;
         let bound = self.options.buffer_bytes as usize;
-        if batch.bytes() > bound {
+        let (bytes, max) = (batch.record_bytes_max(), bound.min(wal::RECORD_MAX));
+        if bytes > max {
             return Err(Error::Invalid(format!(
-                "a batch of {} bytes, and buffers have {bound}: send smaller ones",
-                batch.bytes()
+                "a batch of {bytes} bytes, and at most {max} are taken: send smaller ones"
             )));
         }
         // Near the bound those who write make room; at it they wait for each other to do so.
@@ -307,11 +279,9 @@ impl Inner {
             self.state().accept(&batch, session.as_ref(), wall, now)?
         };
         let durable = self.options.durability == Durability::Always;
-        if let Err(error) = self.commit(ticket, durable).await {
-            if let Some(session) = session.filter(|_| !written.repeated) {
-                self.state().sessions.remove(&session);
-            }
-            return Err(error);
+        self.commit(ticket, durable).await?;
+        if session.is_some() {
+            self.state().queue.confirm(ticket);
         }
         Ok(written)
     }

@@ -6,14 +6,16 @@ use std::sync::atomic::AtomicBool;
 use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::Mutex;
 use policy::purpose::{Io, Origin, Step};
+use policy::time::Instant;
 use volume::{Clock, IoBufMut, Name, Object, Volume};
 
 use super::commit::Writer;
 use super::flush::Which;
 use super::key;
 use super::pages::{self, Meta};
-use super::sessions::Sessions;
+use super::sizes::Sizes;
 use super::state::{Limits, Numbers, State};
+use super::tend::Stopped;
 use super::upkeep::Upkeep;
 use super::wal::{self, Records};
 use super::{Counts, Inner, Options, Store, failed};
@@ -88,16 +90,18 @@ impl Store {
         segments.sort_by_key(|segment| segment.0);
         let newest = segments.last().map_or(meta.floor, |segment| segment.0);
         let segment = newest.checked_add(1).ok_or_else(|| damaged("write-ahead log"))?;
+        let sizes = Sizes::of(&log);
         let limits = Limits {
             buffer_bytes: options.buffer_bytes as usize,
             source_bytes: options.source_bytes as usize,
             segment_bytes: (options.wal_bytes / 8).clamp(4 << 10, 64 << 20),
             series: options.series_max,
+            value_bytes: sizes.text(),
         };
         let mut state = State::new(log.id(), segment, limits);
         state.round = u64::from(segment) << 32;
         let floor = meta.floor;
-        load(&log, &mut state, meta).await?;
+        load(&log, &mut state, meta, clock.now()).await?;
         // It is there before anything that is newer: its number is not given again.
         state.queue.begin();
         let opened = clock.now();
@@ -112,6 +116,8 @@ impl Store {
             closing: AtomicBool::new(false),
             counts: Counts::default(),
             opened,
+            stopped: Stopped::default(),
+            sizes,
         };
         let ticket = inner.state().queue.ticket;
         inner.commit(ticket, true).await?;
@@ -172,11 +178,11 @@ impl Inner {
     }
 }
 
-async fn load(log: &log::Store, state: &mut State, meta: Meta) -> Result<()> {
+async fn load(log: &log::Store, state: &mut State, meta: Meta, now: Instant) -> Result<()> {
     let catalogue = &mut state.catalogue;
     (catalogue.databases, catalogue.next_database) = (meta.databases, meta.next_database);
     catalogue.next_measurement = meta.next_measurement;
-    catalogue.pass_over(meta.next_source);
+    catalogue.sources.pass_over(meta.next_source);
     let number = |key: &[u8]| Some(u32::from_be_bytes(*key.get(1..)?.first_chunk()?));
     for key in log.keys(&[key::MEASUREMENT], None, usize::MAX) {
         let bytes = get(log, &key).await?;
@@ -193,8 +199,10 @@ async fn load(log: &log::Store, state: &mut State, meta: Meta) -> Result<()> {
     }
     catalogue.dirty_measurements.clear();
     catalogue.dirty_pages.clear();
-    if let Some(bytes) = get(log, key::SESSIONS).await? {
-        state.sessions = Sessions::decode(&bytes).ok_or_else(|| damaged("sessions"))?;
+    for key in log.keys(key::SESSIONS, None, usize::MAX) {
+        if let Some(bytes) = get(log, &key).await? {
+            state.sessions().decode(&bytes, now).ok_or_else(|| damaged("sessions"))?;
+        }
     }
     Ok(())
 }

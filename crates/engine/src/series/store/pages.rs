@@ -1,20 +1,23 @@
 //! The catalogue as records of the log store.
 //!
-//! Measurements have a record each; sources share one, [`PAGE`] of them by id, compressed. What changed since
-//! the last checkpoint is written before segments of the log are removed.
+//! Measurements have a record each; sources share one, [`PAGE`] of them by id, compressed. One that would be longer
+//! than the log store takes is several. What changed since the last checkpoint is written before segments of the
+//! log are removed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::catalogue::{Catalogue, DatabaseFacts, PAGE};
+use super::catalogue::{Catalogue, DatabaseFacts, PAGE, Told};
 use super::wal::{put_text, take_bytes, take_text, take_u32};
 use crate::series::Kind;
-use crate::series::batch::{Strings, put_varint, take_varint, unzigzag, zigzag};
+use crate::series::batch::{put_varint, take_varint, unzigzag, zigzag};
 
 /// What every record of the catalogue begins with: a later version may have others.
 const VERSION: u8 = 1;
+/// A measurement's record but for its first one: it says which its first field is.
+const VERSION_OF_PART: u8 = 2;
 /// What a page may be when it is read, in bytes.
 const PAGE_BYTES_MAX: usize = PAGE as usize * (1 << 17);
 
@@ -66,25 +69,44 @@ fn versioned(bytes: &[u8]) -> Option<&[u8]> {
     bytes.split_first().filter(|(version, _)| **version == VERSION).map(|(_, rest)| rest)
 }
 
-/// A measurement and its fields.
-pub(super) fn encode_measurement(catalogue: &Catalogue, id: u32) -> Option<Bytes> {
-    let of = catalogue.measurements.get(&id)?;
-    let mut bytes = vec![VERSION];
-    put_varint(&mut bytes, u64::from(of.database));
-    put_text(&mut bytes, of.name.as_bytes());
-    for (name, kind) in &of.fields {
+/// A measurement and its fields, in records of about `max` bytes. None if there is no such measurement.
+pub(super) fn encode_measurement(catalogue: &Catalogue, id: u32, max: usize) -> Vec<Bytes> {
+    let Some(of) = catalogue.measurements.get(&id) else { return Vec::new() };
+    let head = |first: usize| {
+        let mut bytes = vec![if first == 0 { VERSION } else { VERSION_OF_PART }];
+        put_varint(&mut bytes, u64::from(of.database));
+        put_text(&mut bytes, of.name.as_bytes());
+        if first > 0 {
+            put_varint(&mut bytes, first as u64);
+        }
+        bytes
+    };
+    let mut records = Vec::new();
+    let mut bytes = head(0);
+    for (at, (name, kind)) in of.fields.iter().enumerate() {
+        if bytes.len() + name.len() > max {
+            records.push(std::mem::replace(&mut bytes, head(at)).into());
+        }
         bytes.push(*kind as u8);
         put_text(&mut bytes, name.as_bytes());
     }
-    Some(bytes.into())
+    records.push(bytes.into());
+    records
 }
 
 pub(super) fn load_measurement(catalogue: &mut Catalogue, id: u32, bytes: &[u8]) -> Option<()> {
-    let mut from = versioned(bytes)?;
+    let (&version, mut from) = bytes.split_first()?;
     let from = &mut from;
     let database = take_u32(from)?;
-    catalogue.define_measurement(id, database, take_text(from)?);
-    let mut field = 0u16;
+    let is_newest = catalogue.define_measurement(id, database, take_text(from)?);
+    let mut field = match version {
+        VERSION => 0,
+        VERSION_OF_PART => u16::try_from(take_varint(from)?).ok()?,
+        _ => return None,
+    };
+    if !is_newest {
+        return Some(());
+    }
     while !from.is_empty() {
         let (&kind, rest) = from.split_first()?;
         *from = rest;
@@ -97,27 +119,39 @@ pub(super) fn load_measurement(catalogue: &mut Catalogue, id: u32, bytes: &[u8])
     Some(())
 }
 
-/// The sources of a page: those that are there.
-pub(super) fn encode_page(catalogue: &Catalogue, page: u32) -> Bytes {
-    let mut plain = Vec::new();
+/// The sources of a page, those that are there, in records of about `max` bytes.
+pub(super) fn encode_page(catalogue: &Catalogue, page: u32, max: usize) -> Vec<Bytes> {
+    let (mut plain, mut records) = (Vec::new(), Vec::new());
     let first = page * PAGE;
     for source in first..first.saturating_add(PAGE) {
         let Some((measurement, _)) = catalogue.source_key(source) else { continue };
         if !catalogue.measurements.contains_key(&measurement) {
             continue;
         }
+        let before = plain.len();
         put_varint(&mut plain, u64::from(source - first));
         put_varint(&mut plain, u64::from(measurement));
-        let set = &catalogue.sets[catalogue.sources[source as usize].set as usize];
-        put_varint(&mut plain, set.len() as u64);
-        set.iter().for_each(|&field| put_varint(&mut plain, u64::from(field)));
+        let fields = catalogue.fields_of(source);
+        put_varint(&mut plain, fields.len() as u64);
+        fields.iter().for_each(|&field| put_varint(&mut plain, u64::from(field)));
         let mut strings = Vec::new();
         catalogue.put_tags(source, &mut strings);
         put_text(&mut plain, &strings);
+        if plain.len() > max && before > 0 {
+            records.push(compressed(&plain[..before]));
+            plain.drain(..before);
+        }
     }
+    if !plain.is_empty() {
+        records.push(compressed(&plain));
+    }
+    records
+}
+
+fn compressed(plain: &[u8]) -> Bytes {
     let mut bytes = vec![VERSION];
     put_varint(&mut bytes, plain.len() as u64);
-    bytes.extend_from_slice(&lz4_flex::block::compress(&plain));
+    bytes.extend_from_slice(&lz4_flex::block::compress(plain));
     bytes.into()
 }
 
@@ -136,13 +170,18 @@ pub(super) fn load_page(catalogue: &mut Catalogue, page: u32, bytes: &[u8]) -> O
             fields.push(u16::try_from(take_varint(from)?).ok()?);
         }
         let tags = take_bytes(from)?;
-        // Of a database that is gone.
-        if !catalogue.measurements.contains_key(&measurement) || catalogue.has_source(source) {
+        // Of a measurement that is gone.
+        if !catalogue.measurements.contains_key(&measurement) {
             continue;
         }
-        catalogue.define_source(source, measurement, Strings(tags))?;
-        let set = catalogue.set(fields);
-        catalogue.extend(source, set);
+        match catalogue.tell_source(source, measurement, tags) {
+            Told::Known => {}
+            Told::Replaced => continue,
+            Told::Nonsense => return None,
+        }
+        // It may be in two records, of which one was written later.
+        fields.extend_from_slice(catalogue.fields_of(source));
+        catalogue.load_fields(source, fields);
     }
     Some(())
 }

@@ -169,8 +169,9 @@ impl Walk {
             let Some(facts) = catalogue.database_of(self.source) else { return false };
             let span = &mut self.scan.span;
             span.from = span.from.max(facts.cutoff(self.inner.clock.wall()));
+            let wanted = self.fields.iter().enumerate().map(|(at, &field)| (field, at)).collect();
             for rows in state.waiting(self.source) {
-                rows::points(rows, &catalogue.shapes, &self.fields, &mut waiting);
+                rows::points(rows, &catalogue.shapes, &wanted, &mut waiting);
             }
             waiting
         };

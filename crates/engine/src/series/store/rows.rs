@@ -1,15 +1,48 @@
 //! Rows as they wait in buffers: shape, time, values; and how they become columns.
 
+use std::collections::HashMap;
+
 use super::catalogue::Shape;
+use crate::series::Kind;
 use crate::series::batch::{put_varint, take_value, take_varint};
-use crate::series::block::Table;
+use crate::series::block::{Builder, Table};
 use crate::series::value::Points;
+
+/// Which field of a row each column of its shape is, where the row has them in another order.
+pub(super) type Order = Box<[u32]>;
 
 /// Appends a row.
 pub(super) fn put(into: &mut Vec<u8>, shape: u32, time: i64, values: &[u8]) {
+    put_head(into, shape, time);
+    into.extend_from_slice(values);
+}
+
+fn put_head(into: &mut Vec<u8>, shape: u32, time: i64) {
     put_varint(into, u64::from(shape));
     into.extend_from_slice(&time.to_le_bytes());
-    into.extend_from_slice(values);
+}
+
+/// Appends a row whose values, of these kinds, come in another order than its shape's columns. None if they
+/// are no such values.
+pub(super) fn put_ordered(
+    into: &mut Vec<u8>,
+    shape: u32,
+    time: i64,
+    mut values: &[u8],
+    kinds: impl Iterator<Item = Kind>,
+    order: &[u32],
+) -> Option<()> {
+    let mut parts = Vec::new();
+    for kind in kinds {
+        let before = values;
+        take_value(&mut values, kind)?;
+        parts.push(&before[..before.len() - values.len()]);
+    }
+    put_head(into, shape, time);
+    for &at in order {
+        into.extend_from_slice(parts.get(at as usize)?);
+    }
+    Some(())
 }
 
 /// A row's shape and time.
@@ -20,26 +53,37 @@ pub(super) fn take_head(from: &mut &[u8]) -> Option<(u32, i64)> {
     Some((shape, i64::from_le_bytes(*time)))
 }
 
-/// All rows as a table, as they were written.
-pub(super) fn table(mut rows: &[u8], shapes: &[Shape]) -> Table {
-    let mut table = Table::default();
+/// All rows as a table, resolved. Counts how many there are of each shape.
+pub(super) fn table(mut rows: &[u8], shapes: &[Shape], counts: &mut HashMap<u32, usize>) -> Table {
+    let mut builder = Builder::default();
+    // Rows of one shape come together, mostly.
+    let mut run = (0, 0);
     while let Some((shape, time)) = take_head(&mut rows) {
-        table.times.push(time);
-        let mut at = 0;
+        if run.0 != shape {
+            *counts.entry(run.0).or_default() += run.1;
+            run = (shape, 0);
+        }
+        run.1 += 1;
+        builder.row(time);
         for &(field, kind) in shapes[shape as usize].columns.iter() {
-            let value = take_value(&mut rows, kind).expect("rows were encoded by us");
-            at = table.push(at, field, value);
+            builder.value(field, take_value(&mut rows, kind).expect("rows were encoded by us"));
         }
     }
-    table
+    *counts.entry(run.0).or_default() += run.1;
+    builder.resolved()
 }
 
-/// Adds the points of some fields, as they were written.
-pub(super) fn points(mut rows: &[u8], shapes: &[Shape], wanted: &[u16], into: &mut [Points]) {
+/// Adds the points of some fields, as they were written: `wanted` says for each where it goes.
+pub(super) fn points(
+    mut rows: &[u8],
+    shapes: &[Shape],
+    wanted: &HashMap<u16, usize>,
+    into: &mut [Points],
+) {
     while let Some((shape, time)) = take_head(&mut rows) {
         for &(field, kind) in shapes[shape as usize].columns.iter() {
             let value = take_value(&mut rows, kind).expect("rows were encoded by us");
-            if let Some(at) = wanted.iter().position(|&wanted| wanted == field) {
+            if let Some(&at) = wanted.get(&field) {
                 into[at].push(time, value);
             }
         }

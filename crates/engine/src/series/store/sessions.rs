@@ -1,19 +1,24 @@
 //! Which batches of which clients were stored.
 
 use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use policy::time::Instant;
 
 use super::wal::{put_text, take_text};
 use crate::series::batch::{put_varint, take_varint};
 use crate::series::memory::behind;
-use crate::series::{Error, Result, SESSION_WINDOW, Session};
+use crate::series::{Error, Result, SESSION_IDLE, SESSION_WINDOW, SESSIONS_MAX, Session};
 
-/// Clients remembered: of more, those that wrote longest ago are forgotten.
-const CLIENTS_MAX: usize = 16_384;
+/// When a client should come again that finds no place.
+const LATER: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     clients: HashMap<String, Client>,
-    uses: u64,
+    /// Before this time no client is forgotten: all of them wrote lately.
+    full_until: Option<Instant>,
 }
 
 /// The newest sequence, and a bit for each of those before it that was stored.
@@ -21,7 +26,7 @@ pub(super) struct Sessions {
 struct Client {
     newest: u64,
     stored: u64,
-    used: u64,
+    used: Instant,
 }
 
 impl Sessions {
@@ -38,18 +43,34 @@ impl Sessions {
         }
     }
 
-    /// A batch is stored.
-    pub(super) fn add(&mut self, name: &str, sequence: u64) {
-        self.uses += 1;
-        if self.clients.len() >= CLIENTS_MAX && !self.clients.contains_key(name) {
-            let mut uses: Vec<u64> = self.clients.values().map(|client| client.used).collect();
-            uses.sort_unstable();
-            let oldest = uses[CLIENTS_MAX / 4];
-            self.clients.retain(|_, client| client.used > oldest);
+    /// Makes sure that there is a place for a client: the batches of one that wrote lately are never forgotten.
+    ///
+    /// # Errors
+    /// `Busy`: too many others wrote lately.
+    pub(super) fn make_place(&mut self, name: &str, now: Instant) -> Result<()> {
+        if self.clients.len() < SESSIONS_MAX || self.clients.contains_key(name) {
+            return Ok(());
         }
-        let new = Client { newest: sequence, stored: 0, used: 0 };
+        if self.full_until.is_none_or(|until| until <= now) {
+            self.clients.retain(|_, client| now.since(client.used) < SESSION_IDLE);
+            let oldest = self.clients.values().map(|client| client.used).min();
+            self.full_until = oldest.map(|oldest| oldest + SESSION_IDLE);
+        }
+        if self.clients.len() < SESSIONS_MAX {
+            return Ok(());
+        }
+        let why = format!(
+            "{SESSIONS_MAX} sessions wrote within {} minutes: write without one, or in one of them",
+            SESSION_IDLE.as_secs() / 60
+        );
+        Err(Error::Busy { why, after: LATER })
+    }
+
+    /// A batch is stored.
+    pub(super) fn add(&mut self, name: &str, sequence: u64, now: Instant) {
+        let new = Client { newest: sequence, stored: 0, used: now };
         let client = self.clients.entry(name.to_string()).or_insert(new);
-        client.used = self.uses;
+        client.used = now;
         if let Some(ahead) = sequence.checked_sub(client.newest).filter(|&ahead| ahead > 0) {
             client.stored =
                 u32::try_from(ahead).ok().and_then(|by| client.stored.checked_shl(by)).unwrap_or(0);
@@ -70,35 +91,46 @@ impl Sessions {
         }
     }
 
-    /// All of them, least recently used first.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    /// All of them, least recently used first, in records of about `max` bytes. One at least.
+    pub(super) fn encode(&self, max: usize) -> Vec<Bytes> {
         let mut clients: Vec<_> = self.clients.iter().collect();
         clients.sort_by_key(|(_, client)| client.used);
-        let mut bytes = Vec::new();
+        let (mut records, mut bytes) = (Vec::new(), Vec::new());
         for (name, client) in clients {
+            if bytes.len() + RECORD_MAX > max {
+                records.push(std::mem::take(&mut bytes).into());
+            }
             put_text(&mut bytes, name.as_bytes());
             put_varint(&mut bytes, client.newest);
             put_varint(&mut bytes, client.stored);
         }
-        bytes
+        records.push(bytes.into());
+        records
     }
 
-    /// What [`Sessions::encode`] gave.
-    pub(super) fn decode(mut bytes: &[u8]) -> Option<Self> {
-        let mut sessions = Self::default();
+    /// Takes in a record that [`Sessions::encode`] gave. A client may be in two, of which one was written later.
+    pub(super) fn decode(&mut self, mut bytes: &[u8], now: Instant) -> Option<()> {
         while !bytes.is_empty() {
             let name = take_text(&mut bytes)?.to_string();
             let (newest, stored) = (take_varint(&mut bytes)?, take_varint(&mut bytes)?);
-            sessions.uses += 1;
-            sessions.clients.insert(name, Client { newest, stored, used: sessions.uses });
+            let read = Client { newest, stored, used: now };
+            let known = self.clients.entry(name).or_insert(read);
+            if (known.newest, known.stored.count_ones()) < (newest, stored.count_ones()) {
+                *known = read;
+            }
         }
-        Some(sessions)
+        Some(())
     }
 }
+
+/// What a client takes in a record at most, in bytes.
+const RECORD_MAX: usize = 96;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NOW: Instant = Instant::ZERO;
 
     fn session(sequence: u64) -> Session {
         Session { client: "c".into(), sequence }
@@ -109,25 +141,45 @@ mod tests {
         let mut sessions = Sessions::default();
         for sequence in [10, 12, 11, 500, 499] {
             assert!(!sessions.knows(&session(sequence)).unwrap());
-            sessions.add("c", sequence);
+            sessions.add("c", sequence, NOW);
             assert!(sessions.knows(&session(sequence)).unwrap());
         }
         assert!(!sessions.knows(&session(437)).unwrap());
         assert!(sessions.knows(&session(436)).is_err());
         sessions.remove(&session(499));
-        let sessions = Sessions::decode(&sessions.encode()).unwrap();
-        assert!(sessions.knows(&session(500)).unwrap() && !sessions.knows(&session(499)).unwrap());
+        let mut read = Sessions::default();
+        for record in sessions.encode(1000) {
+            read.decode(&record, NOW).unwrap();
+        }
+        assert!(read.knows(&session(500)).unwrap() && !read.knows(&session(499)).unwrap());
     }
 
+    /// One client more than there was room for had others forgotten in silence: what they sent again was stored
+    /// twice.
     #[test]
-    fn the_clients_that_wrote_longest_ago_are_forgotten() {
+    fn a_client_that_wrote_lately_is_not_forgotten_for_others() {
         let mut sessions = Sessions::default();
-        for n in 0..CLIENTS_MAX + 1 {
-            sessions.add(&n.to_string(), 1);
+        let minutes = |n: u64| NOW + Duration::from_secs(60 * n);
+        for n in 0..SESSIONS_MAX {
+            let at = minutes(u64::from(n >= 10));
+            sessions.make_place(&n.to_string(), at).unwrap();
+            sessions.add(&n.to_string(), 1, at);
         }
-        let knows = |client: usize| {
-            sessions.knows(&Session { client: client.to_string(), sequence: 1 }).unwrap()
+        let refused = sessions.make_place("new", minutes(2));
+        assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
+        sessions.make_place("7", minutes(2)).unwrap();
+        sessions.add("7", 2, minutes(2));
+        let knows = |sessions: &Sessions, client: &str| {
+            sessions.knows(&Session { client: client.into(), sequence: 1 }).unwrap()
         };
-        assert!(!knows(0) && knows(CLIENTS_MAX) && knows(CLIENTS_MAX / 2));
+        assert!(knows(&sessions, "0") && knows(&sessions, "7"));
+        // Those that wrote an hour ago make room.
+        sessions.make_place("new", minutes(60)).unwrap();
+        assert!(!knows(&sessions, "0") && knows(&sessions, "7") && knows(&sessions, "10"));
+        let records = sessions.encode(4000);
+        assert!(records.len() > 10 && records.iter().all(|record| record.len() <= 4000));
+        let mut read = Sessions::default();
+        records.iter().for_each(|record| read.decode(record, NOW).unwrap());
+        assert!(read.clients.len() == sessions.clients.len() && knows(&read, "10"));
     }
 }

@@ -3,21 +3,21 @@
 //! A row is taken in under one lock: its source and shape are looked up, and the same bytes are appended
 //! to the source's buffer and to the log. What that costs does not depend on how many sources there are.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use policy::time::Instant;
 
-use super::catalogue::{Catalogue, NONE};
-use super::rows;
+use super::catalogue::{Catalogue, Grown, NONE, Told};
+use super::rows::{self, Order};
 use super::sessions::Sessions;
 use super::wal::{self, put_text, take_bytes, take_text, take_u32};
 use crate::log::StoreId;
-use crate::series::batch::{Strings, put_varint, take_value, take_varint};
+use crate::series::batch::{Strings, put_varint, shape_fields, take_value, take_varint};
 use crate::series::memory::no_database;
 use crate::series::{
-    Batch, Error, Kind, REJECTED_MAX, Reason, Rejected, Result, RowRef, Session, Written,
+    Batch, Error, Kind, REJECTED_MAX, Reason, Rejected, Result, RowRef, Session, Value, Written,
 };
 
 /// A buffer may not be made smaller than this: blocks of a few rows cost more than they save.
@@ -25,7 +25,7 @@ const SOURCE_BYTES_MIN: usize = 256;
 
 pub(super) struct State {
     pub(super) catalogue: Catalogue,
-    pub(super) sessions: Sessions,
+    sessions: Sessions,
     buffers: Vec<Buffer>,
     free: Vec<u32>,
     /// Sources whose buffers are full.
@@ -34,7 +34,7 @@ pub(super) struct State {
     aging: VecDeque<Aging>,
     /// Rows on their way into blocks.
     pub(super) taken: BTreeMap<u32, Arc<Taken>>,
-    /// Bytes of buffers, those taken among them.
+    /// Bytes of buffers, those taken among them, and of the shapes of their rows.
     pub(super) memory: usize,
     pub(super) queue: Queue,
     /// The next round of blocks.
@@ -50,6 +50,8 @@ pub(super) struct Limits {
     pub(super) source_bytes: usize,
     pub(super) segment_bytes: u64,
     pub(super) series: u64,
+    /// The longest value that fits a block, and the longest record of a source that the log store takes.
+    pub(super) value_bytes: usize,
 }
 
 struct Buffer {
@@ -83,6 +85,14 @@ pub(super) struct Queue {
     pub(super) failures: Vec<(u64, u64, Error)>,
     /// A segment failed since the catalogue was stored: what it told may be told nowhere.
     pub(super) is_untold: bool,
+    /// Batches of sessions that are not written yet, by ticket.
+    marks: VecDeque<(u64, Session)>,
+    /// Those that failed.
+    lost_marks: Vec<Session>,
+    /// How many segments failed: what was answered of them is durable only once it is in blocks.
+    pub(super) failed_segments: u64,
+    /// As many of those are made up for: everything they told is in blocks.
+    pub(super) replaced_segments: u64,
 }
 
 /// Bytes of a segment that are written at once.
@@ -108,6 +118,10 @@ impl Queue {
             ticket: 0,
             failures: Vec::new(),
             is_untold: false,
+            marks: VecDeque::new(),
+            lost_marks: Vec::new(),
+            failed_segments: 0,
+            replaced_segments: 0,
         }
     }
 
@@ -156,11 +170,24 @@ impl Queue {
     pub(super) fn fail(&mut self, done: u64, error: &Error) {
         self.chunks.clear();
         self.is_untold = true;
+        self.failed_segments += 1;
+        let failed = self.marks.partition_point(|(ticket, _)| *ticket <= done);
+        self.lost_marks.extend(self.marks.drain(failed..).map(|(_, session)| session));
+        self.marks.clear();
         self.failures.push((done, self.ticket, error.clone()));
         if self.failures.len() > 64 {
             self.failures.remove(0);
         }
         self.rotate();
+        // What is asked for from now on is not what failed, even if nothing is queued until then.
+        self.begin();
+    }
+
+    /// Everything up to a ticket is written.
+    pub(super) fn confirm(&mut self, ticket: u64) {
+        while self.marks.front().is_some_and(|(of, _)| *of <= ticket) {
+            self.marks.pop_front();
+        }
     }
 
     /// Why a ticket failed, if it did.
@@ -188,6 +215,14 @@ impl State {
         }
     }
 
+    /// Which batches were stored.
+    pub(super) fn sessions(&mut self) -> &mut Sessions {
+        for session in std::mem::take(&mut self.queue.lost_marks) {
+            self.sessions.remove(&session);
+        }
+        &mut self.sessions
+    }
+
     /// How many sources have a buffer.
     pub(super) fn active(&self) -> usize {
         self.buffers.len() - self.free.len()
@@ -211,11 +246,12 @@ impl State {
         let name = batch.database();
         let facts = self.catalogue.databases.get(name).ok_or_else(|| no_database(name))?;
         let (database, cutoff) = (facts.id, facts.cutoff(wall));
-        if let Some(session) = session
-            && self.sessions.knows(session)?
-        {
-            let written = Written { repeated: true, ..Written::default() };
-            return Ok((written, self.queue.ticket));
+        if let Some(session) = session {
+            if self.sessions().knows(session)? {
+                let written = Written { repeated: true, ..Written::default() };
+                return Ok((written, self.queue.ticket));
+            }
+            self.sessions.make_place(&session.client, now)?;
         }
         if self.queue.offset >= self.limits.segment_bytes {
             self.queue.rotate();
@@ -226,7 +262,7 @@ impl State {
             database,
             newest: i64::MIN,
             keys: vec![(NONE, 0); keys],
-            shape_numbers: vec![(NONE, 0); shapes],
+            shape_numbers: vec![ShapeFound::default(); shapes],
             ..Taking::default()
         };
         let mut written = Written::default();
@@ -244,6 +280,7 @@ impl State {
                 }
             }
         }
+        self.catalogue.settle(std::mem::take(&mut taking.grown));
         self.accepted_points += written.points as u64;
         if let Some(facts) = self.catalogue.databases.get_mut(name) {
             facts.newest = facts.newest.max(taking.newest);
@@ -260,7 +297,9 @@ impl State {
         let parts = [&head, &taking.shapes, &middle, &taking.sources, &taking.rows];
         let ticket = self.queue.push(&parts.map(Vec::as_slice));
         if let Some(session) = session {
-            self.sessions.add(&session.client, session.sequence);
+            // It counts unless the log fails to take the batch, whoever waits for that.
+            self.sessions.add(&session.client, session.sequence, now);
+            self.queue.marks.push_back((ticket, session.clone()));
         }
         Ok((written, ticket))
     }
@@ -273,6 +312,14 @@ impl State {
     ) -> std::result::Result<usize, Reason> {
         if row.time < taking.cutoff {
             return Err(Reason::Expired);
+        }
+        let max = self.limits.value_bytes;
+        if row.values.len() > max {
+            let is_long =
+                |value: &Value<'_>| matches!(value, Value::Text(text) if text.len() > max);
+            if let Some((field, _)) = row.fields().find(|(_, value)| is_long(value)) {
+                return Err(Reason::TooLong { field: field.into(), max });
+            }
         }
         let catalogue = &mut self.catalogue;
         let too_many = Reason::TooManySeries(self.limits.series);
@@ -289,39 +336,47 @@ impl State {
                 (catalogue.find_source(of, tags), of)
             }
         };
-        if is_full && catalogue.grows(measurement, found, row.shape) {
+        if is_full && catalogue.grows(measurement, found, row.shape, &taking.grown) {
             return Err(too_many);
         }
         let known = &mut taking.shape_numbers[row.shape_number as usize];
-        let shape = match *known {
-            (shape, of) if shape != NONE && of == measurement => shape,
-            _ => {
-                let shape = catalogue.shape(measurement, row.shape)?;
-                *known = (shape, measurement);
-                shape
-            }
+        if known.shape == NONE || known.of != measurement {
+            let before = catalogue.shape_bytes;
+            let (shape, order) = catalogue.shape(measurement, row.shape)?;
+            self.memory += catalogue.shape_bytes - before;
+            *known = ShapeFound { shape, of: measurement, order };
+        }
+        let (shape, set, points) = {
+            let facts = &catalogue.shapes[known.shape as usize];
+            (known.shape, facts.set, facts.columns.len())
         };
+        if catalogue.record_bytes(found, tags, set, &taking.grown) > self.limits.value_bytes {
+            return Err(Reason::TooManyFields(row.measurement().to_string()));
+        }
         let source = match found {
             Some(source) => source,
             None => {
-                let source = catalogue.sources.len() as u32;
+                let source = catalogue.sources.next();
                 catalogue.define_source(source, measurement, Strings(tags)).ok_or(too_many)?;
                 source
             }
         };
         taking.keys[row.key_number as usize] = (source, measurement);
-        let Shape { set, points } = {
-            let shape = &catalogue.shapes[shape as usize];
-            Shape { set: shape.set, points: shape.columns.len() }
-        };
-        catalogue.extend(source, set);
-        self.tell(taking, source, shape, measurement, row);
+        catalogue.extend(source, set, &mut taking.grown);
         put_varint(&mut taking.rows, u64::from(source));
         let start = taking.rows.len();
-        rows::put(&mut taking.rows, shape, row.time, row.values);
+        match &taking.shape_numbers[row.shape_number as usize].order {
+            None => rows::put(&mut taking.rows, shape, row.time, row.values),
+            Some(order) => {
+                let kinds = shape_fields(row.shape).map(|(_, kind)| kind);
+                rows::put_ordered(&mut taking.rows, shape, row.time, row.values, kinds, order)
+                    .expect("a row has a value for each field");
+            }
+        }
+        self.tell(taking, source, shape, measurement, row);
         taking.newest = taking.newest.max(row.time);
         let encoded = std::mem::take(&mut taking.rows);
-        self.append(source, &encoded[start..], self.queue.segment, now);
+        self.append(source, shape, &encoded[start..], self.queue.segment, now);
         taking.rows = encoded;
         Ok(points)
     }
@@ -354,7 +409,7 @@ impl State {
                 put_text(into, of.fields[usize::from(field)].0.as_bytes());
             }
         }
-        let facts = &mut catalogue.sources[source as usize];
+        let facts = &mut catalogue.sources[source];
         if facts.told != segment {
             facts.told = segment;
             taking.source_count += 1;
@@ -367,9 +422,10 @@ impl State {
     }
 
     /// Adds an encoded row to its source's buffer.
-    fn append(&mut self, source: u32, row: &[u8], segment: u32, now: Instant) {
+    fn append(&mut self, source: u32, shape: u32, row: &[u8], segment: u32, now: Instant) {
         let full = self.source_bytes();
-        let facts = &mut self.catalogue.sources[source as usize];
+        self.catalogue.shapes[shape as usize].rows += 1;
+        let facts = &mut self.catalogue.sources[source];
         if facts.buffer == NONE {
             let buffer = Buffer { source, first: segment, is_ready: false, rows: Vec::new() };
             facts.buffer = match self.free.pop() {
@@ -438,7 +494,7 @@ impl State {
 
     /// Takes a source's buffer, behind what was taken of it before.
     pub(super) fn take(&mut self, source: u32) {
-        let Some(facts) = self.catalogue.sources.get_mut(source as usize) else { return };
+        let Some(facts) = self.catalogue.sources.get_mut(source) else { return };
         if facts.buffer == NONE {
             return;
         }
@@ -462,18 +518,26 @@ impl State {
         self.taken.insert(source, Arc::new(taken));
     }
 
-    /// What was taken is in blocks.
-    pub(super) fn put_down(&mut self, taken: &[(u32, Arc<Taken>)]) {
+    /// What was taken is in blocks. `shapes` says how many rows of each shape that were.
+    pub(super) fn put_down(&mut self, taken: &[(u32, Arc<Taken>)], shapes: &HashMap<u32, usize>) {
         for (source, taken) in taken {
-            if self.taken.get(source).is_some_and(|now| Arc::ptr_eq(now, taken)) {
-                self.taken.remove(source);
-                self.memory -= taken.rows.capacity();
-            }
+            // The same as then: only the one who writes blocks takes rows.
+            self.taken.remove(source);
+            self.memory -= taken.rows.capacity();
         }
+        let before = self.catalogue.shape_bytes;
+        let shapes = shapes.iter().filter(|(_, rows)| **rows > 0);
+        shapes.for_each(|(&shape, &rows)| self.catalogue.let_go(shape, rows));
+        self.memory -= before - self.catalogue.shape_bytes;
+    }
+
+    /// Whether a source has rows that are in no block.
+    pub(super) fn is_waiting(&self, source: u32) -> bool {
+        self.waiting(source).iter().any(|rows| !rows.is_empty())
     }
 
     fn buffer(&self, source: u32) -> Option<&Buffer> {
-        let at = self.catalogue.sources.get(source as usize)?.buffer;
+        let at = self.catalogue.sources.get(source)?.buffer;
         self.buffers.get(at as usize).filter(|buffer| buffer.source == source)
     }
 
@@ -487,7 +551,7 @@ impl State {
     pub(super) fn oldest(&mut self) -> Option<(u32, Instant)> {
         while let Some(front) = self.aging.front_mut() {
             while let Some(&source) = front.sources.last() {
-                let at = self.catalogue.sources[source as usize].buffer;
+                let at = self.catalogue.sources[source].buffer;
                 let buffer = self.buffers.get(at as usize);
                 if buffer.is_some_and(|buffer| buffer.first == front.segment) {
                     return Some((front.segment, front.since));
@@ -521,9 +585,9 @@ impl State {
         for _ in 0..take_varint(from)? {
             let (number, measurement) = (take_u32(from)?, take_u32(from)?);
             let (database, name) = (take_u32(from)?, take_text(from)?);
-            let is_there = self.catalogue.databases.values().any(|facts| facts.id == database);
+            let mut is_there = self.catalogue.databases.values().any(|facts| facts.id == database);
             if is_there {
-                self.catalogue.define_measurement(measurement, database, name);
+                is_there = self.catalogue.define_measurement(measurement, database, name);
             }
             let mut columns = Vec::new();
             for _ in 0..take_varint(from)? {
@@ -537,60 +601,107 @@ impl State {
                 }
                 columns.push((field, kind));
             }
-            let shape = is_there.then(|| self.catalogue.add_shape(measurement, columns.clone()));
-            numbers.shapes.insert(number, (shape, columns));
+            numbers.shapes.insert(number, (is_there.then_some(measurement), columns));
         }
         for _ in 0..take_varint(from)? {
             let (source, measurement) = (take_u32(from)?, take_u32(from)?);
             let tags = take_bytes(from)?;
-            let is_there = self.catalogue.measurements.contains_key(&measurement);
-            if is_there && !self.catalogue.has_source(source) {
-                self.catalogue.define_source(source, measurement, Strings(tags))?;
+            if self.catalogue.measurements.contains_key(&measurement) {
+                match self.catalogue.tell_source(source, measurement, tags) {
+                    Told::Known => {
+                        numbers.replaced.remove(&source);
+                    }
+                    Told::Replaced => {
+                        numbers.replaced.insert(source);
+                    }
+                    Told::Nonsense => return None,
+                }
             }
         }
+        let mut grown = Grown::default();
+        let done = self.replay_rows(from, segment, numbers, &mut grown, now);
+        self.catalogue.settle(grown);
+        done?;
+        if !client.is_empty() {
+            self.sessions.add(&client, sequence, now);
+        }
+        Some(())
+    }
+
+    fn replay_rows(
+        &mut self,
+        from: &mut &[u8],
+        segment: u32,
+        numbers: &Numbers,
+        grown: &mut Grown,
+        now: Instant,
+    ) -> Option<()> {
+        let mut shapes: HashMap<u32, (u32, Option<Order>)> = HashMap::new();
         while !from.is_empty() {
             let source = take_u32(from)?;
             let (number, time) = rows::take_head(from)?;
-            let (shape, columns) = numbers.shapes.get(&number)?;
+            let (measurement, columns) = numbers.shapes.get(&number)?;
             let values = *from;
             for &(_, kind) in columns {
                 take_value(from, kind)?;
             }
-            let Some(shape) = *shape else { continue };
+            let values = &values[..values.len() - from.len()];
+            let Some(measurement) = *measurement else { continue };
+            if numbers.replaced.contains(&source) {
+                continue;
+            }
             if !self.catalogue.has_source(source) {
                 return None;
             }
+            let before = self.catalogue.shape_bytes;
+            let found = shapes
+                .entry(number)
+                .or_insert_with(|| self.catalogue.shape_of(measurement, columns));
+            self.memory += self.catalogue.shape_bytes - before;
+            let (shape, order) = (found.0, &found.1);
             let mut row = Vec::new();
-            rows::put(&mut row, shape, time, &values[..values.len() - from.len()]);
-            let facts = &self.catalogue.shapes[shape as usize];
-            let (set, measurement) = (facts.set, facts.measurement);
-            self.catalogue.extend(source, set);
-            let database = self.catalogue.measurements[&measurement].database;
+            match order {
+                None => rows::put(&mut row, shape, time, values),
+                Some(order) => {
+                    let kinds = columns.iter().map(|&(_, kind)| kind);
+                    rows::put_ordered(&mut row, shape, time, values, kinds, order)?;
+                }
+            }
+            let set = self.catalogue.shapes[shape as usize].set;
+            self.catalogue.extend(source, set, grown);
+            let database = self.catalogue.measurements.get(&measurement)?.database;
             let mut all = self.catalogue.databases.values_mut();
             if let Some(facts) = all.find(|facts| facts.id == database) {
                 facts.newest = facts.newest.max(time);
             }
-            self.append(source, &row, segment, now);
-        }
-        if !client.is_empty() {
-            self.sessions.add(&client, sequence);
+            self.append(source, shape, &row, segment, now);
         }
         Some(())
     }
 }
 
-/// What a segment's numbers of shapes mean now; no shape if its database is gone.
+/// What a segment's numbers mean.
 #[derive(Default)]
 pub(super) struct Numbers {
-    shapes: BTreeMap<u32, (Option<u32>, Fields)>,
+    /// The measurement and the columns of each shape; no measurement if it is gone.
+    shapes: BTreeMap<u32, (Option<u32>, Vec<(u16, Kind)>)>,
+    /// Sources that were deleted, and others have their tags now.
+    replaced: BTreeSet<u32>,
 }
 
-/// The fields of a shape, by their numbers, and what they hold.
-type Fields = Vec<(u16, Kind)>;
+/// The shape of rows, where it was looked up.
+#[derive(Clone)]
+struct ShapeFound {
+    shape: u32,
+    /// The measurement it is of.
+    of: u32,
+    order: Option<Order>,
+}
 
-struct Shape {
-    set: u32,
-    points: usize,
+impl Default for ShapeFound {
+    fn default() -> Self {
+        Self { shape: NONE, of: 0, order: None }
+    }
 }
 
 /// A batch that is taken in.
@@ -598,10 +709,11 @@ struct Shape {
 struct Taking {
     database: u32,
     cutoff: i64,
-    /// The source and measurement of each key of the batch, and the shape and measurement of each shape, once
-    /// they were looked up.
+    /// The source and measurement of each key of the batch, and what each shape is, once they were looked up.
     keys: Vec<(u32, u32)>,
-    shape_numbers: Vec<(u32, u32)>,
+    shape_numbers: Vec<ShapeFound>,
+    /// Fields the batch brings to sources.
+    grown: Grown,
     newest: i64,
     shapes: Vec<u8>,
     shape_count: u64,

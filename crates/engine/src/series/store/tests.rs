@@ -11,7 +11,10 @@ use crate::log::StoreId;
 use crate::series::{Kind, Predicate, Reason, Scalar, Test, Value};
 
 mod cases;
+mod gone;
 mod model;
+mod sizes;
+mod upkeep;
 
 const ID: StoreId = StoreId([9; 16]);
 const SECOND: i64 = 1_000_000_000;

@@ -3,28 +3,39 @@
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use bytes::Bytes;
+use parking_lot::MutexGuard;
 use policy::time::Instant;
 
 use super::ask::Asking;
 use super::catalogue::{DatabaseFacts, field_of};
-use super::flush::{Cuts, Which};
+use super::flush::{Cuts, Which, Writing};
 use super::key::{self, BlockKey, GROUP_BITS, Owner, Slot};
 use super::pages::Meta;
+use super::sizes::Sizes;
 use super::wal::{self, take_u32};
 use super::{Counts, Inner, failed};
 use crate::log::Edit;
 use crate::series::batch::{put_varint, take_varint, unzigzag, zigzag};
-use crate::series::block::{Block, ROWS_MAX, Table};
+use crate::series::block::{self, Block, ROWS_MAX, Table};
 use crate::series::{Database, Error, Result, Selector, Span};
 
 /// Slots regrouped between two syncs.
 const REGROUPED: usize = 32;
+/// Blocks that may take more together are not read to the end: they would hardly fit one.
+const REGROUPED_BYTES: usize = 64 << 20;
 /// Keys looked at at a time for those that are expired.
 const EXPIRED: usize = 4096;
 /// How long expired blocks may stay: they are read no more at once.
 const EXPIRY_EVERY: std::time::Duration = std::time::Duration::from_secs(60);
+/// Sources forgotten between two moments in which others get the lock.
+const FORGOTTEN: usize = 256;
 /// Blocks deleted at a time where there is no room.
 const OLDEST: usize = 256;
+
+/// How often is stored how far the databases' own time has gone: what a restart may take back of it.
+const TIMES_EVERY: std::time::Duration = std::time::Duration::from_secs(3600);
+/// What the log is told of a delete at a time, in bytes.
+const CUTS_MAX: usize = 16 << 20;
 
 /// All of them are in one record. Whoever writes to any name makes one.
 const DATABASES_MAX: usize = 10_000;
@@ -38,6 +49,10 @@ pub(super) struct Upkeep {
     /// Where the look for expired blocks goes on.
     expiry: Option<Bytes>,
     expired_at: Option<Instant>,
+    /// When databases were told last what time has passed.
+    aged_at: Option<Instant>,
+    /// When that was stored last.
+    stored_at: Option<Instant>,
 }
 
 impl Upkeep {
@@ -51,17 +66,19 @@ impl Inner {
         let mut upkeep = self.upkeep.lock().await;
         let upkeep = &mut *upkeep;
         let now = self.clock.now();
-        let (has_ready, memory, oldest, segment, floor) = {
+        let (has_ready, is_large, oldest, segment, floor) = {
             let mut state = self.state();
             let oldest = state.oldest();
             let floor = state.floor();
-            (state.has_ready(), state.memory, oldest, state.queue.segment, floor)
+            let is_large = state.memory > self.options.buffer_bytes as usize / 2
+                || state.catalogue.has_many_shapes();
+            (state.has_ready(), is_large, oldest, state.queue.segment, floor)
         };
         if has_ready {
             return self.write_blocks(upkeep, Which::Ready, None).await;
         }
-        if memory > self.options.buffer_bytes as usize / 2 {
-            return self.write_blocks(upkeep, Which::Through(u32::MAX), None).await;
+        if is_large && self.write_blocks(upkeep, Which::Through(u32::MAX), None).await? {
+            return Ok(true);
         }
         let segments = u64::from(segment - upkeep.floor.min(segment));
         let is_long = segments * self.segment_bytes() > self.options.wal_bytes;
@@ -121,12 +138,13 @@ impl Inner {
     pub(super) async fn checkpoint(&self, upkeep: &mut Upkeep) -> Result<()> {
         let (ticket, floor, sessions) = {
             let mut state = self.state();
-            (state.queue.ticket, state.floor(), state.sessions.encode())
+            let sessions = state.sessions().encode(self.sizes.block);
+            (state.queue.ticket, state.floor(), sessions)
         };
         // A session that outlives its batch would have it refused for ever.
         self.commit(ticket, true).await?;
         self.write_catalogue().await?;
-        self.write_one(key::SESSIONS, sessions.into()).await?;
+        self.put_record(Bytes::from_static(key::SESSIONS), sessions).await?;
         self.log.sync().await.map_err(|error| failed(&error))?;
         // Only now may a segment be forgotten, and only then removed: one that came back after a crash
         // would put old points over newer ones.
@@ -156,7 +174,7 @@ impl Inner {
                 floor,
                 next_database: catalogue.next_database,
                 next_measurement: catalogue.next_measurement,
-                next_source: catalogue.sources.len() as u32,
+                next_source: catalogue.sources.next(),
                 databases: catalogue.databases.clone(),
             }
         };
@@ -172,16 +190,17 @@ impl Inner {
             )));
         }
         let upkeep = self.upkeep.lock().await;
+        let max = self.sizes.block;
         {
             let catalogue = &mut self.state().catalogue;
             let count = catalogue.databases.len();
+            // Names, and numbers of at most 40 bytes.
+            let bytes: usize = catalogue.databases.keys().map(|name| name.len() + 40).sum();
             match catalogue.databases.get_mut(&name) {
                 Some(facts) if facts.keep == keep => return Ok(()),
                 Some(facts) => facts.keep = keep,
-                None if count >= DATABASES_MAX => {
-                    return Err(Error::Invalid(format!(
-                        "there are {DATABASES_MAX} databases: drop some"
-                    )));
+                None if count >= DATABASES_MAX || bytes + 600 > max => {
+                    return Err(Error::Invalid(format!("there are {count} databases: drop some")));
                 }
                 None => {
                     let id = catalogue.next_database;
@@ -203,12 +222,9 @@ impl Inner {
             self.queue_delete(&Asking::dropped(self, &all, facts.id), Span::ALL)?;
         self.commit(ticket, true).await?;
         self.apply(&mut upkeep, &cuts).await?;
-        let gone = self.state().catalogue.forget_database(facts.id);
-        let delete = |id: u32| Edit::Delete { key: key::numbered(key::MEASUREMENT, id) };
-        let edits: Vec<Edit> = gone.into_iter().map(delete).collect();
-        if !edits.is_empty() {
-            self.log.write(edits).await.map_err(|error| failed(&error))?;
-        }
+        self.state().catalogue.forget_database(facts.id);
+        self.tidy();
+        self.write_catalogue().await?;
         self.write_meta(upkeep.floor).await?;
         Ok(true)
     }
@@ -219,7 +235,40 @@ impl Inner {
         let durable = self.options.durability == crate::log::Durability::Always;
         self.commit(ticket, durable).await?;
         self.apply(&mut upkeep, &cuts).await?;
+        if span == Span::ALL {
+            self.forget(&cuts);
+        }
         Ok(cuts.fields.values().map(|fields| fields.len() as u64).sum())
+    }
+
+    /// Forgets the sources of which everything was deleted, unless rows of them came meanwhile.
+    fn forget(&self, cuts: &Cuts) {
+        let sources: Vec<(&u32, &Vec<u16>)> = cuts.fields.iter().collect();
+        for sources in sources.chunks(FORGOTTEN) {
+            let mut state = self.state();
+            for &(&source, fields) in sources {
+                let had = state.catalogue.fields_of(source);
+                if had.iter().all(|field| fields.binary_search(field).is_ok())
+                    && !state.is_waiting(source)
+                {
+                    state.catalogue.forget_source(source);
+                }
+            }
+            MutexGuard::unlock_fair(state);
+        }
+        self.tidy();
+    }
+
+    /// Gives back what only sources had that are gone, in steps between which others get the lock.
+    fn tidy(&self) {
+        loop {
+            let mut state = self.state();
+            let more = state.catalogue.tidy();
+            MutexGuard::unlock_fair(state);
+            if !more {
+                return;
+            }
+        }
     }
 
     /// Tells the log what is deleted, and takes the rows that wait: those that come later stay. Series that are
@@ -227,9 +276,12 @@ impl Inner {
     fn queue_delete(&self, asking: &Asking<'_>, span: Span) -> Result<(u64, Cuts)> {
         let fields = asking.fields()?.into_iter().collect();
         let cuts = Cuts { span, fields };
-        let record = cuts.encode();
+        let records = cuts.encode();
         let mut state = self.state();
-        let ticket = state.queue.push(&[&[wal::DELETE], &record]);
+        let mut ticket = state.queue.ticket;
+        for record in records {
+            ticket = state.queue.push(&[&[wal::DELETE], &record]);
+        }
         cuts.fields.keys().for_each(|&source| state.take(source));
         Ok((ticket, cuts))
     }
@@ -265,34 +317,31 @@ impl Inner {
             self.blocks_of(Owner::Group(group), cuts.span, &mut keys);
         }
         let mut damaged = None;
-        for keys in keys.chunks(64) {
-            let mut edits = Vec::new();
-            for block in keys {
-                let mut tables = match self.tables(block).await {
-                    Ok(Some(tables)) => tables,
-                    Ok(None) => continue,
-                    Err(error @ Error::Corrupt(_)) => {
-                        damaged = Some(error);
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                };
-                let mut is_changed = false;
-                for (source, table) in &mut tables {
-                    is_changed |= cuts.apply(*source, table);
+        let mut writing = Writing::new(self);
+        for block in &keys {
+            let mut tables = match self.tables(block).await {
+                Ok(Some(tables)) => tables,
+                Ok(None) => continue,
+                Err(error @ Error::Corrupt(_)) => {
+                    damaged = Some(error);
+                    continue;
                 }
-                if is_changed {
-                    tables.retain(|(_, table)| !table.times.is_empty());
-                    edits.push(match tables.is_empty() {
-                        true => Edit::Delete { key: block.bytes() },
-                        false => self.put_block(*block, &tables, None),
-                    });
-                }
+                Err(error) => return Err(error),
+            };
+            let mut is_changed = false;
+            for (source, table) in &mut tables {
+                is_changed |= cuts.apply(*source, table);
             }
-            if !edits.is_empty() {
-                self.log.write(edits).await.map_err(|error| failed(&error))?;
+            if is_changed {
+                tables.retain(|(_, table)| !table.times.is_empty());
+                let edit = match tables.is_empty() {
+                    true => Edit::Delete { key: block.bytes() },
+                    false => self.put_block(*block, &tables, None),
+                };
+                writing.add(edit).await?;
             }
         }
+        writing.end().await?;
         damaged.map_or(Ok(()), Err)
     }
 
@@ -312,13 +361,13 @@ impl Inner {
 
     /// Puts the blocks of some slots together.
     async fn regroup(&self, upkeep: &mut Upkeep) -> Result<bool> {
-        let mut puts = Vec::new();
+        let mut puts = Writing::new(self);
         let mut deletes = Vec::new();
         for _ in 0..REGROUPED {
             let Some(slot) = upkeep.regroup.pop_first() else { break };
             match self.regrouped(slot).await {
                 Ok(Some((put, mut replaced))) => {
-                    puts.push(put);
+                    puts.add(put).await?;
                     deletes.append(&mut replaced);
                     Counts::add(&self.counts.regrouped, 1);
                 }
@@ -331,12 +380,16 @@ impl Inner {
                 }
             }
         }
-        if puts.is_empty() {
+        if deletes.is_empty() {
             return Ok(false);
         }
-        self.log.write(puts).await.map_err(|error| failed(&error))?;
+        puts.end().await?;
         self.log.sync().await.map_err(|error| failed(&error))?;
-        self.log.write(deletes).await.map_err(|error| failed(&error))?;
+        let mut writing = Writing::new(self);
+        for delete in deletes {
+            writing.add(delete).await?;
+        }
+        writing.end().await?;
         Ok(true)
     }
 
@@ -347,15 +400,16 @@ impl Inner {
         let keys: Vec<BlockKey> = keys.iter().filter_map(|key| BlockKey::parse(key)).collect();
         let [first, .., last] = keys[..] else { return Ok(None) };
         let mut sources: BTreeMap<u32, Table> = BTreeMap::new();
-        let mut rows = 0;
+        let (mut rows, mut bytes) = (0, block::BYTES_MAX);
         for key in &keys {
             for (source, table) in self.tables(key).await?.unwrap_or_default() {
                 rows += table.times.len();
+                bytes += block::bytes_max(&table);
                 sources.entry(source).or_default().append(table);
             }
-        }
-        if rows > ROWS_MAX / 2 {
-            return Ok(None);
+            if rows > ROWS_MAX / 2 || bytes > REGROUPED_BYTES {
+                return Ok(None);
+            }
         }
         // Points in a block between them, of another length of slots or of another owner, would come
         // behind older ones; one of the last round, too, has points that are newer than those of the first.
@@ -377,7 +431,8 @@ impl Inner {
         let lives = self.lives(&slot, sources.first().map(|(source, _)| *source));
         let replaced = keys[..keys.len() - 1].iter();
         let replaced = replaced.map(|key| Edit::Delete { key: key.bytes() }).collect();
-        Ok(Some((self.put_block(last, &sources, lives), replaced)))
+        let put = self.put_block(last, &sources, lives);
+        Ok((Sizes::edit(&put) <= self.sizes.block).then_some((put, replaced)))
     }
 
     /// How many more bytes of blocks will have been written when a slot expires, at the rate of late.
@@ -391,8 +446,28 @@ impl Inner {
         Some((bytes as f64 / took * (left as f64 / 1e9)) as u64)
     }
 
+    /// Tells databases what time has passed since the last call. One that gets no points grows older all the same; a
+    /// clock that jumps makes none older than it is, as this time is measured.
+    async fn age(&self, upkeep: &mut Upkeep, now: Instant) -> Result<()> {
+        let passed =
+            upkeep.aged_at.replace(now).map_or(std::time::Duration::ZERO, |at| now.since(at));
+        let wall = self.clock.wall();
+        let does_keep = {
+            let databases = &mut self.state().catalogue.databases;
+            databases.values_mut().for_each(|facts| facts.age(passed, wall));
+            databases.values().any(|facts| facts.keep.is_some())
+        };
+        let stored = *upkeep.stored_at.get_or_insert(now);
+        if does_keep && now.since(stored) >= TIMES_EVERY {
+            self.write_meta(upkeep.floor).await?;
+            upkeep.stored_at = Some(now);
+        }
+        Ok(())
+    }
+
     /// Deletes blocks that expired, and, where there is no room, the oldest ones.
     async fn expire(&self, upkeep: &mut Upkeep, now: Instant) -> Result<bool> {
+        self.age(upkeep, now).await?;
         let volumes = self.log.figures().volumes;
         let fill = volumes.iter().map(|volume| volume.fill).fold(0.0, f64::max);
         if self.options.full < 1.0 && fill >= self.options.full {
@@ -447,8 +522,11 @@ impl Inner {
             return Ok(());
         }
         Counts::add(&self.counts.expired, keys.len() as u64);
-        let edits = keys.iter().map(|key| Edit::Delete { key: key.bytes() }).collect();
-        self.log.write(edits).await.map_err(|error| failed(&error))
+        let mut writing = Writing::new(self);
+        for key in keys {
+            writing.add(Edit::Delete { key: key.bytes() }).await?;
+        }
+        writing.end().await
     }
 
     /// The blocks whose slots ended first.
@@ -472,16 +550,22 @@ impl Inner {
 }
 
 impl Cuts {
-    fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        put_varint(&mut bytes, zigzag(self.span.from));
-        put_varint(&mut bytes, zigzag(self.span.to));
+    /// As records of a length the log takes.
+    fn encode(&self) -> Vec<Vec<u8>> {
+        let mut head = Vec::new();
+        put_varint(&mut head, zigzag(self.span.from));
+        put_varint(&mut head, zigzag(self.span.to));
+        let (mut records, mut bytes) = (Vec::new(), head.clone());
         for (&source, fields) in &self.fields {
+            if bytes.len() > CUTS_MAX {
+                records.push(std::mem::replace(&mut bytes, head.clone()));
+            }
             put_varint(&mut bytes, u64::from(source));
             put_varint(&mut bytes, fields.len() as u64);
             fields.iter().for_each(|&field| put_varint(&mut bytes, u64::from(field)));
         }
-        bytes
+        records.push(bytes);
+        records
     }
 
     fn decode(mut bytes: &[u8]) -> Option<Self> {

@@ -66,7 +66,9 @@ fn any_op(random: &mut Xoshiro256PlusPlus) -> Op {
         }
         15 => {
             let from = random.random_range(-100i64..400) * SECOND;
-            let span = Span { from, to: from + random.random_range(0..100) * SECOND };
+            let some = Span { from, to: from + random.random_range(0..100) * SECOND };
+            // Of all times now and then: then sources are forgotten.
+            let span = if random.random_bool(0.25) { Span::ALL } else { some };
             let source = random.random_bool(0.7).then(|| random.random_range(0..SOURCES));
             let field = random.random_bool(0.5).then(|| random.random_range(0..FIELDS.len()));
             Op::Delete(source, field, span)

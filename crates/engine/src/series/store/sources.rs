@@ -1,0 +1,131 @@
+//! What is known of each source, by id. Ids only grow: pages of sources that are gone take no room.
+
+use std::ops::{Index, IndexMut};
+
+use super::catalogue::NONE;
+
+/// How many sources share a page, and a record of the catalogue.
+pub(super) const PAGE: u32 = 1024;
+
+/// A source.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source {
+    /// Where it begins in the keys; [`NONE`] if there is no such source.
+    pub(super) start: u32,
+    pub(super) tags: u16,
+    /// Which fields it has.
+    pub(super) set: u32,
+    /// Its buffer.
+    pub(super) buffer: u32,
+    /// The segment of the log that told last what it is.
+    pub(super) told: u32,
+}
+
+const NOBODY: Source = Source { start: NONE, tags: 0, set: 0, buffer: NONE, told: NONE };
+
+#[derive(Debug)]
+struct Page {
+    sources: Box<[Source]>,
+    /// How many of them are there.
+    count: u32,
+}
+
+/// All sources.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    pages: Vec<Option<Page>>,
+    len: usize,
+    count: usize,
+}
+
+impl Sources {
+    /// The id the next source gets.
+    pub(super) fn next(&self) -> u32 {
+        self.len as u32
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The source of an id, if there is one.
+    pub(super) fn get(&self, source: u32) -> Option<&Source> {
+        let page = self.pages.get((source / PAGE) as usize)?.as_ref()?;
+        Some(&page.sources[(source % PAGE) as usize]).filter(|facts| facts.start != NONE)
+    }
+
+    /// See [`Sources::get`].
+    pub(super) fn get_mut(&mut self, source: u32) -> Option<&mut Source> {
+        let page = self.pages.get_mut((source / PAGE) as usize)?.as_mut()?;
+        Some(&mut page.sources[(source % PAGE) as usize]).filter(|facts| facts.start != NONE)
+    }
+
+    /// Sources that are made later have ids from `next` on.
+    pub(super) fn pass_over(&mut self, next: u32) {
+        self.len = self.len.max(next as usize);
+    }
+
+    /// A source is there that was not.
+    pub(super) fn insert(&mut self, source: u32, start: u32, tags: u16) {
+        self.pass_over(source + 1);
+        let page = (source / PAGE) as usize;
+        if self.pages.len() <= page {
+            self.pages.resize_with(page + 1, || None);
+        }
+        let page = self.pages[page]
+            .get_or_insert_with(|| Page { sources: vec![NOBODY; PAGE as usize].into(), count: 0 });
+        page.sources[(source % PAGE) as usize] = Source { start, tags, ..NOBODY };
+        page.count += 1;
+        self.count += 1;
+    }
+
+    /// A source is gone.
+    pub(super) fn remove(&mut self, source: u32) {
+        let Some(page) = self.pages.get_mut((source / PAGE) as usize) else { return };
+        let Some(of) = page else { return };
+        let facts = &mut of.sources[(source % PAGE) as usize];
+        if facts.start == NONE {
+            return;
+        }
+        *facts = NOBODY;
+        of.count -= 1;
+        self.count -= 1;
+        if of.count == 0 {
+            *page = None;
+        }
+    }
+
+    /// Every source and its id.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Source)> {
+        let pages = self.pages.iter_mut().enumerate();
+        let pages = pages.filter_map(|(number, page)| Some((number as u32, page.as_mut()?)));
+        pages
+            .flat_map(|(number, page)| {
+                let sources = page.sources.iter_mut().enumerate();
+                sources.map(move |(at, facts)| (number * PAGE + at as u32, facts))
+            })
+            .filter(|(_, facts)| facts.start != NONE)
+    }
+
+    /// Bytes they take.
+    pub(super) fn memory(&self) -> usize {
+        let pages = self.pages.iter().flatten().count();
+        self.pages.capacity() * size_of::<Option<Page>>()
+            + pages * PAGE as usize * size_of::<Source>()
+    }
+}
+
+impl Index<u32> for Sources {
+    type Output = Source;
+
+    fn index(&self, source: u32) -> &Source {
+        self.get(source).unwrap_or(&NOBODY)
+    }
+}
+
+impl IndexMut<u32> for Sources {
+    fn index_mut(&mut self, source: u32) -> &mut Source {
+        self.get_mut(source).expect("the source is there")
+    }
+}

@@ -1,0 +1,207 @@
+//! The work beside calls: what it must not stop, and what must not stop it.
+
+use std::sync::atomic::AtomicU32;
+
+use futures_util::future::{Either, select};
+use volume::layer::call::Op;
+use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
+use volume::{Intent, Listed, Name, Object, Space};
+
+use super::*;
+
+const MILLIS: fn(u64) -> Duration = Duration::from_millis;
+
+fn open_on(world: &World, volume: Arc<dyn Volume>) -> Store {
+    let members = vec![("v0".to_string(), volume)];
+    let opening = Store::open(members, world.options.clone(), world.clock.clone(), Some(ID));
+    let (store, _) = world.clock.run(opening).unwrap();
+    world.clock.run(store.create_database(database(None))).unwrap();
+    store
+}
+
+fn open_with(world: &World, plan: &FaultPlan) -> Store {
+    open_on(world, Arc::new(Fault::new(world.crash.clone(), "v0", plan, &world.clock)))
+}
+
+fn every_second() -> World {
+    let mut world = World::new();
+    world.options.durability = Durability::Interval(Duration::from_secs(1));
+    world
+}
+
+/// Tends the store until `done` is.
+async fn tended(store: &Store, done: impl Future<Output = ()>) {
+    match select(std::pin::pin!(store.tend()), std::pin::pin!(done)).await {
+        Either::Left(_) => panic!("the store is open"),
+        Either::Right(_) => {}
+    }
+}
+
+fn times(world: &World, store: &Store, source: &str) -> Vec<i64> {
+    let tags = Predicate::Tag("s".into(), Test::Is(source.into()));
+    let found = store.find(&Selector::all("db").tagged(tags), None, 1).unwrap();
+    let points = found.first().map(|info| world.points(store, info.id, Scan::of(Span::ALL)));
+    points.map_or_else(Vec::new, |points| points.unwrap().into_iter().map(|at| at.0).collect())
+}
+
+/// Syncs shared a loop and a lock with upkeep: while points were deleted or regrouped none happened.
+#[test]
+fn syncs_go_on_each_second_while_a_delete_takes_long() {
+    for seed in 0..10 {
+        let mut world = every_second();
+        let plan = FaultPlan::new(seed);
+        let store = open_with(&world, &plan);
+        let mut batch = Batch::new("db");
+        for slot in 0..40 {
+            for n in 0..2 {
+                let time = slot * (1 << 54) + n * SECOND;
+                row(&mut batch, "a", "f", time, Value::Float(1.0));
+            }
+        }
+        world.clock.run(store.write(batch, None)).unwrap();
+        world.clock.run(store.flush()).unwrap();
+        plan.inject(Rule::new(Effect::Slow(Duration::from_secs(1))).on(Op::Read));
+        let span = Span { from: SECOND, to: i64::MAX };
+        let is_deleted = AtomicBool::new(false);
+        let deleting = async {
+            world.clock.sleep(MILLIS(50)).await;
+            let _ = store.delete(Selector::all("db"), span).await;
+            is_deleted.store(true, Ordering::Relaxed);
+            std::future::pending::<()>().await;
+        };
+        let watched = async {
+            for n in 0..4 {
+                world.clock.sleep(Duration::from_secs(1)).await;
+                store.write(one("b", n, 1.0), None).await.unwrap();
+            }
+            world.clock.sleep(MILLIS(1200)).await;
+            world.power.cut();
+        };
+        let beside = async {
+            select(std::pin::pin!(deleting), std::pin::pin!(watched)).await;
+        };
+        world.clock.run(tended(&store, beside));
+        assert!(!is_deleted.load(Ordering::Relaxed), "it was to take longer");
+        world.reboot(seed);
+        let store = world.open();
+        assert_eq!(times(&world, &store, "b"), [0, 1, 2, 3], "seed {seed}");
+    }
+}
+
+/// After a sync of the log that failed, what it covered was taken for synced: it was durable an hour later.
+#[test]
+fn a_failed_sync_is_made_up_for_at_once() {
+    for seed in 0..10 {
+        let mut world = every_second();
+        let plan = FaultPlan::new(seed);
+        let store = open_with(&world, &plan);
+        let wal =
+            || Rule::new(Effect::Fail(ErrorKind::Unavailable)).on(Op::Sync).named("series-wal/*");
+        plan.inject(wal().calls(0..1));
+        let watched = async {
+            store.write(one("a", 1, 1.0), None).await.unwrap();
+            world.clock.sleep(MILLIS(1500)).await;
+            world.power.cut();
+        };
+        world.clock.run(tended(&store, watched));
+        world.reboot(seed);
+        assert_eq!(times(&world, &world.open(), "a"), [1], "seed {seed}");
+    }
+}
+
+#[test]
+fn a_sync_that_fails_again_and_again_is_reported_until_one_succeeds() {
+    let world = every_second();
+    let plan = FaultPlan::new(1);
+    let store = open_with(&world, &plan);
+    let failing = plan.inject(Rule::new(Effect::Fail(ErrorKind::Unavailable)).on(Op::Sync));
+    let watched = async {
+        store.write(one("a", 1, 1.0), None).await.unwrap();
+        for _ in 0..5 {
+            world.clock.sleep(MILLIS(1400)).await;
+            let why = store.health().upkeep_stopped.expect("it is reported");
+            assert!(why.contains("may be lost"), "{why}");
+            assert!(store.sync().await.is_err());
+        }
+        plan.lift(failing);
+        world.clock.sleep(MILLIS(300)).await;
+        assert_eq!(store.health().upkeep_stopped, None);
+        store.sync().await.unwrap();
+    };
+    world.clock.run(tended(&store, watched));
+}
+
+#[test]
+fn who_waits_for_a_sync_that_fails_is_told() {
+    let world = World::new();
+    let plan = FaultPlan::new(1);
+    let store = open_with(&world, &plan);
+    plan.inject(Rule::new(Effect::Fail(ErrorKind::Unavailable)).on(Op::Sync).calls(0..1));
+    let written = world.clock.run(store.write(one("a", 1, 1.0), None));
+    assert!(matches!(written, Err(Error::Unavailable(_))), "{written:?}");
+    world.clock.run(store.write(one("a", 2, 1.0), None)).unwrap();
+}
+
+/// A volume whose next removals panic.
+struct Touchy {
+    inner: Crash,
+    panics: Arc<AtomicU32>,
+}
+
+impl Volume for Touchy {
+    fn create(&self, name: &Name, intent: &Intent) -> volume::Pending<'_, Arc<dyn Object>> {
+        self.inner.create(name, intent)
+    }
+
+    fn open(&self, name: &Name) -> volume::Pending<'_, Arc<dyn Object>> {
+        self.inner.open(name)
+    }
+
+    fn remove(&self, name: &Name) -> volume::Pending<'_, ()> {
+        let left = self.panics.load(Ordering::Relaxed);
+        if left > 0 {
+            self.panics.store(left - 1, Ordering::Relaxed);
+            panic!("touchy");
+        }
+        self.inner.remove(name)
+    }
+
+    fn list(&self) -> volume::Pending<'_, Vec<Listed>> {
+        self.inner.list()
+    }
+
+    fn space(&self) -> volume::Pending<'_, Space> {
+        self.inner.space()
+    }
+}
+
+/// Upkeep was not supervised: a panic ended it, and syncs with it.
+#[test]
+fn a_panic_of_upkeep_is_reported_and_upkeep_starts_again() {
+    let mut world = every_second();
+    world.options.age = Duration::from_secs(1);
+    let panics = Arc::new(AtomicU32::new(0));
+    let volume = Touchy { inner: world.crash.clone(), panics: Arc::clone(&panics) };
+    let store = open_on(&world, Arc::new(volume));
+    world.clock.run(store.flush()).unwrap();
+    let watched = async {
+        panics.store(3, Ordering::Relaxed);
+        store.write(one("a", 1, 1.0), None).await.unwrap();
+        let mut reports = 0;
+        for second in 0..20 {
+            store.write(one("b", second, 1.0), None).await.unwrap();
+            world.clock.sleep(MILLIS(1200)).await;
+            if let Some(why) = store.health().upkeep_stopped {
+                assert!(why.contains("upkeep of points panicked: touchy"), "{why}");
+                reports += 1;
+            }
+        }
+        assert_eq!(panics.load(Ordering::Relaxed), 0);
+        assert!(reports > 0 && store.health().upkeep_stopped.is_none());
+        assert!(store.figures().blocks > 0);
+        world.power.cut();
+    };
+    world.clock.run(tended(&store, watched));
+    world.reboot(1);
+    assert_eq!(times(&world, &world.open(), "b"), (0..20).collect::<Vec<_>>());
+}
