@@ -263,12 +263,12 @@ mod tests {
         let door = door(100, Some(2));
         let one = come(&door, "2001:db8::1").expect("room").0;
         let two = come(&door, "2001:db8::2").expect("room").0;
-        [&one, &two].map(|admitted| admitted.guest.is_known());
+        [&one, &two].into_iter().for_each(|admitted| admitted.guest.is_known());
         assert!(come(&door, "2001:db8::3").is_none());
         assert!(come(&door, "2001:db8:0:1::1").is_some());
         let mapped = come(&door, "::ffff:10.0.0.1").expect("room").0;
         let plain = come(&door, "10.0.0.1").expect("room").0;
-        [&mapped, &plain].map(|admitted| admitted.guest.is_known());
+        [&mapped, &plain].into_iter().for_each(|admitted| admitted.guest.is_known());
         assert!(come(&door, "10.0.0.1").is_none());
     }
 }

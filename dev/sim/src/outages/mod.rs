@@ -38,7 +38,7 @@ use volume::layer::crash::{Crash, Power};
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::layer::simulate::Simulate;
 use volume::mem::{Image, Mem};
-use volume::{ErrorKind, Result, Volume};
+use volume::{ErrorKind, Volume};
 
 use self::client::{Client, Sure};
 use crate::device::any_contract;
