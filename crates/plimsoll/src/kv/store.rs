@@ -106,6 +106,7 @@ impl Store {
     #[must_use]
     pub fn health(&self) -> StoreHealth {
         let redundancy = self.copies().redundancy;
+        let damage = self.pool.damage();
         let unreadable = (redundancy.unreadable > 0).then(|| {
             format!(
                 "{} objects have no copy that can be read: bring back the volumes that are away",
@@ -117,8 +118,8 @@ impl Store {
         StoreHealth {
             writes_refused: self.db.shim().stopped().or_else(|| self.db.room().refusal()),
             reads_refused: unreadable,
-            copies_short: redundancy.short,
-            damaged: 0,
+            copies_short: redundancy.short + redundancy.doubtful,
+            damaged: damage.found.saturating_sub(damage.repaired),
             upkeep_stopped: stopped.map(|(name, _)| {
                 format!(
                     "the thread {name} ended with a panic: restart, and report what the log says"
