@@ -1,7 +1,9 @@
 //! The running program as its doors see it: figures, health, reload, and its volumes.
 
 mod drains;
+mod health;
 mod points;
+mod probe;
 mod volumes;
 
 use std::hash::{BuildHasher, RandomState};
@@ -24,11 +26,11 @@ use serve::admin::volumes::{Changed, List, New};
 use serve::admin::{self, Control, Health};
 use serve::figures::{self, Figures};
 use serve::resp::{Certificates, Tls, TlsError, TlsFiles};
-use volume::task::block_on;
-use volume::{Clock, Volume};
+use volume::Clock;
 
 use self::drains::Drains;
 pub(crate) use self::points::Points;
+use self::probe::Probes;
 use crate::settings::{self, Settings};
 use crate::wiring;
 
@@ -43,6 +45,7 @@ pub(crate) struct Program {
     /// Held while settings or volumes are changed.
     changing: Mutex<()>,
     drains: Drains,
+    probes: Probes,
     /// What clients are shown, where they speak TLS.
     tls: Option<Arc<Tls>>,
     /// The store of time series, and what its clients are shown.
@@ -61,8 +64,20 @@ impl Program {
         let started = clock.now();
         let drains = Drains::resume(store.pool(), &clock);
         let (settings, changing) = (Mutex::new(settings), Mutex::default());
-        let (points, points_tls) = (None, None);
-        Self { store, clock, started, file, settings, changing, drains, tls, points, points_tls }
+        let (points, points_tls, probes) = (None, None, Probes::default());
+        Self {
+            store,
+            clock,
+            started,
+            file,
+            settings,
+            changing,
+            drains,
+            probes,
+            tls,
+            points,
+            points_tls,
+        }
     }
 
     /// Keeps time series, too, and shows their clients these certificates.
@@ -181,14 +196,23 @@ impl Figures for Program {
             let id = self.store.pool().volume_id(name).filter(|_| measured)?;
             weights.get(&id).copied()
         };
+        let spaces = self.spaces();
+        let space = |name: &str| {
+            let space = spaces.get(name)?.as_ref().ok()?;
+            Some(figures::Space { total: space.total, free: space.free })
+        };
         let devices = self.store.devices().here().into_iter();
         let figures = devices.map(|device| figures::Volume {
             spare: spare(device.name()),
             weight: weight(device.name()),
+            space: space(device.name()),
             ..volume_figures(&device)
         });
-        let points = self.points.iter().flat_map(Points::devices);
-        figures.chain(points.map(|device| volume_figures(&device))).collect()
+        let points = self.points.iter().flat_map(Points::devices).map(|device| figures::Volume {
+            space: space(device.name()),
+            ..volume_figures(&device)
+        });
+        figures.chain(points).collect()
     }
 
     fn cache(&self) -> Option<figures::Cache> {
@@ -266,15 +290,7 @@ fn named<T>(all: &[T], name: fn(&T) -> &'static str, counts: &[u64]) -> Vec<(&'s
 
 impl Control for Program {
     fn health(&self) -> Health {
-        let mut problems: Vec<_> =
-            self.store.devices().away().iter().map(ToString::to_string).collect();
-        let points = self.points.iter().flat_map(Points::devices);
-        for device in self.store.devices().here().into_iter().chain(points) {
-            if let Err(error) = block_on(device.gate().space()) {
-                problems.push(format!("volume {}: {error}", device.name()));
-            }
-        }
-        Health { healthy: problems.is_empty(), problems }
+        self.look()
     }
 
     fn reload(&self) -> Result<Vec<String>, admin::Error> {
@@ -352,7 +368,7 @@ fn invalid(wrong: impl std::fmt::Display) -> admin::Error {
     admin::Error::Invalid(wrong.to_string())
 }
 
-/// A device against its line.
+/// A device against its line, without its room: to ask for that may take as long as the device likes.
 pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
     let meter = device.gate().meter();
     let spent = meter.spent();
@@ -385,9 +401,7 @@ pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
             .collect(),
         spare: None,
         weight: None,
-        space: block_on(device.gate().space())
-            .ok()
-            .map(|space| figures::Space { total: space.total, free: space.free }),
+        space: None,
     }
 }
 

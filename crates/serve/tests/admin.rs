@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use engine::health::StoreHealth;
 use engine::keyspace::Keyspace;
 use engine::kv::Memory;
 use expect_test::expect;
@@ -182,8 +183,20 @@ impl Figures for Program {
 
 impl Control for Program {
     fn health(&self) -> Health {
-        let healthy = self.healthy.load(Ordering::Relaxed);
-        Health { healthy, problems: if healthy { vec![] } else { vec!["volume b is away".into()] } }
+        let mut health = Health::default();
+        let series = StoreHealth { copies_short: 3, damaged: 1, ..StoreHealth::default() };
+        let kv = StoreHealth {
+            writes_refused: Some("no room: delete something".into()),
+            upkeep_stopped: Some("the mover panicked: start again".into()),
+            ..StoreHealth::default()
+        };
+        let (problem, kv, series) = match self.healthy.load(Ordering::Relaxed) {
+            true => (None, StoreHealth::default(), StoreHealth::default()),
+            false => (Some("volume b is away".into()), kv, series),
+        };
+        health.volumes.extend([("a".into(), None), ("b".into(), problem)]);
+        health.stores.extend([("kv".into(), kv), ("series".into(), series)]);
+        health
     }
 
     fn reload(&self) -> Result<Vec<String>, Error> {
@@ -263,15 +276,38 @@ fn with_door(admin: Admin, talk: impl FnOnce(&dyn Fn(&str, &str) -> (String, Str
 }
 
 #[test]
-fn health_says_whether_everything_is_served() {
+fn health_says_what_each_store_does_and_what_is_wrong() {
     with_door(admin(true), |ask| {
-        let expected = r#"{"healthy":true,"problems":[]}"#;
-        assert_eq!(ask("GET /health", ""), ("HTTP/1.1 200 OK".into(), expected.into()));
+        let (status, body) = ask("GET /health", "");
+        assert_eq!(status, "HTTP/1.1 200 OK");
+        expect![[r#"{"healthy":true,"problems":[],"stores":{"kv":{"takes_writes":true,"serves_reads":true,"copies_short":0,"damaged":0,"upkeep":true},"series":{"takes_writes":true,"serves_reads":true,"copies_short":0,"damaged":0,"upkeep":true}},"volumes":{"a":{"answers":true,"problem":null},"b":{"answers":true,"problem":null}}}"#]].assert_eq(&body);
     });
     with_door(admin(false), |ask| {
         let (status, body) = ask("GET /health", "");
         assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
-        assert!(body.contains("volume b is away"), "{body}");
+        expect![[r#"{"healthy":false,"problems":["volume b is away","kv: writes are refused: no room: delete something","kv: background work has stopped: the mover panicked: start again","series: 3 objects have fewer copies than promised","series: damage found and not repaired: 1; the log names the places, and so does `plimsoll check --scrub`"],"stores":{"kv":{"takes_writes":false,"serves_reads":true,"copies_short":0,"damaged":0,"upkeep":false},"series":{"takes_writes":true,"serves_reads":true,"copies_short":3,"damaged":1,"upkeep":true}},"volumes":{"a":{"answers":true,"problem":null},"b":{"answers":false,"problem":"volume b is away"}}}"#]].assert_eq(&body);
+    });
+}
+
+#[test]
+fn load_balancers_ask_what_they_need() {
+    let (good, bad) = ("HTTP/1.1 200 OK", "HTTP/1.1 503 Service Unavailable");
+    with_door(admin(true), |ask| assert_eq!(ask("GET /health/ready", "").0, good));
+    with_door(admin(false), |ask| {
+        for (request, wanted) in [
+            ("/health/live", good),
+            ("/health/ready", bad),
+            ("/health/ready?store=kv", bad),
+            ("/health/ready?store=kv&for=writes", bad),
+            ("/health/ready?store=kv&for=reads", good),
+            ("/health/ready?for=reads", good),
+            // Another copy serves its users.
+            ("/health/ready?store=series", good),
+            ("/health/ready?store=tape", "HTTP/1.1 404 Not Found"),
+            ("/health/ready?for=fun", "HTTP/1.1 400 Bad Request"),
+        ] {
+            assert_eq!(ask(&format!("GET {request}"), "").0, wanted, "{request}");
+        }
     });
 }
 

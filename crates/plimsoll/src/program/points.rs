@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use engine::health::StoreHealth;
 use engine::log::StoreId;
 use engine::series::store::Store;
 use plimsoll::volumes::{Device, Devices};
@@ -50,6 +51,12 @@ impl Points {
     /// The volumes.
     pub(super) fn devices(&self) -> Vec<Arc<Device>> {
         self.devices.here()
+    }
+
+    /// What the store does for its users now.
+    pub(super) fn health(&self) -> StoreHealth {
+        let damaged = self.store.figures().log.volumes.iter().map(|of| of.counts.damaged).sum();
+        StoreHealth { damaged, ..StoreHealth::default() }
     }
 
     /// Makes everything durable, and lets nothing through to the volumes any more.

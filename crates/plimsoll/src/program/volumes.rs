@@ -21,14 +21,14 @@ impl Program {
         let (held, only) = (pool.held(), only_here(pool));
         let settings = self.settings.lock().clone();
         let mut gone = BTreeSet::new();
+        let spaces = self.spaces();
         let volumes = pool.volumes().into_iter().map(|stat| {
             let device = self.store.devices().get(&stat.label);
-            let space = device.as_ref().map(|device| block_on(device.gate().space()));
-            let (space, mut problem) = match space {
+            let (space, mut problem) = match spaces.get(&stat.label).cloned() {
                 Some(Ok(space)) => (Some(space), None),
-                Some(Err(error)) => {
+                Some(Err(why)) => {
                     gone.insert(stat.id);
-                    (None, Some(error.to_string()))
+                    (None, Some(why))
                 }
                 None => (None, None),
             };

@@ -98,8 +98,14 @@ fn health_and_metrics_show_the_volumes_and_the_door() {
     let place = Place::new();
     let server = place.serve();
     assert_eq!(server.client().ask("set k v"), "+OK");
-    let healthy = r#"{"healthy":true,"problems":[]}"#;
-    assert_eq!(server.admin("GET /health"), ("HTTP/1.1 200 OK".into(), healthy.into()));
+    let (status, health) = server.admin("GET /health");
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    for part in [
+        r#"{"healthy":true,"problems":[],"stores":{"kv":{"takes_writes":true,"serves_reads":true,"#,
+        r#""volumes":{"a":{"answers":true,"#,
+    ] {
+        assert!(health.contains(part), "{part} in {health}");
+    }
     let (status, metrics) = server.admin("GET /metrics");
     assert_eq!(status, "HTTP/1.1 200 OK");
     for line in [

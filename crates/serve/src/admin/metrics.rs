@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use engine::health::StoreHealth;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text,
@@ -13,7 +14,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use super::Admin;
+use super::{Admin, Health};
 use crate::figures::{Cache, Class, Copies, Log, LogVolume, Memory, Series, Volume, Waits};
 use crate::http::{self, Times};
 use crate::{mqtt, resp};
@@ -22,10 +23,11 @@ use crate::{mqtt, resp};
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// All figures, as text.
-pub(super) fn text(admin: &Admin) -> String {
+pub(super) fn text(admin: &Admin, health: Health) -> String {
     let figures = &admin.figures;
     let scrape = Scrape {
         uptime_seconds: figures.uptime().as_secs_f64(),
+        health,
         memory: figures.memory(),
         volumes: figures.volumes(),
         cache: figures.cache(),
@@ -47,6 +49,7 @@ pub(super) fn text(admin: &Admin) -> String {
 #[derive(Debug)]
 struct Scrape {
     uptime_seconds: f64,
+    health: Health,
     memory: Memory,
     volumes: Vec<Volume>,
     cache: Option<Cache>,
@@ -95,6 +98,7 @@ impl Collector for Scrape {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut page = Page(encoder);
         page.gauge("uptime_seconds", "Time since the program started", self.uptime_seconds)?;
+        self.health.encode(&mut page)?;
         page.gauge("memory_resident_bytes", "Memory of the process", self.memory.resident)?;
         page.gauge("store_memory_bytes", "Caches and buffers of the store", self.memory.store)?;
         page.gauge("store_memory_max_bytes", "What they may hold", self.memory.store_max)?;
@@ -107,6 +111,48 @@ impl Collector for Scrape {
         self.series.as_ref().map_or(Ok(()), |series| series.encode(&mut page))?;
         self.http.as_ref().map_or(Ok(()), |http| http.encode(&mut page))?;
         self.mqtt.as_ref().map_or(Ok(()), |mqtt| mqtt.encode(&mut page))
+    }
+}
+
+impl Health {
+    fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
+        page.gauge("healthy", "Whether nothing is wrong", u64::from(self.is_healthy()))?;
+        let stores = |figure: fn(&StoreHealth) -> u64| {
+            let label = |name| vec![("store", name)];
+            self.stores.iter().map(move |(name, store)| (label(name.as_str()), figure(store)))
+        };
+        page.gauges(
+            "store_takes_writes",
+            "Whether it takes users' writes",
+            stores(|store| store.writes_refused.is_none().into()),
+        )?;
+        page.gauges(
+            "store_serves_reads",
+            "Whether it serves all reads",
+            stores(|store| store.reads_refused.is_none().into()),
+        )?;
+        page.gauges(
+            "store_copies_short",
+            "Objects with fewer copies than promised",
+            stores(|store| store.copies_short),
+        )?;
+        page.gauges(
+            "store_damaged",
+            "Places where damage was found and not repaired",
+            stores(|store| store.damaged),
+        )?;
+        page.gauges(
+            "store_upkeep",
+            "Whether all of its background tasks run",
+            stores(|store| store.upkeep_stopped.is_none().into()),
+        )?;
+        let volumes = self.volumes.iter();
+        page.gauges(
+            "volume_answers",
+            "Whether the volume answers",
+            volumes
+                .map(|(name, wrong)| (vec![("volume", name.as_str())], u64::from(wrong.is_none()))),
+        )
     }
 }
 

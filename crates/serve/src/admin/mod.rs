@@ -2,7 +2,9 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `GET /health` | 200 while everything is served, 503 and what is wrong otherwise; JSON |
+//! | `GET /health` | 200 while nothing is wrong, 503 and what is wrong otherwise; JSON |
+//! | `GET /health/ready` | 200 while the stores take writes and serve reads, 503 otherwise; for load balancers |
+//! | `GET /health/live` | 200 while the program answers |
 //! | `GET /metrics` | OpenMetrics |
 //! | `GET /figures` | a [`Snapshot`]; JSON |
 //! | `POST /reload` | 200 and what changed, 422 and what is wrong with the settings file; text |
@@ -22,6 +24,7 @@
 //! loopback those for another [host](crate::http::Hosts) with 421.
 
 mod error;
+mod health;
 mod metrics;
 pub mod snapshot;
 pub mod volumes;
@@ -30,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Json, Path, Request, State};
+use axum::extract::{FromRef, Json, Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -39,6 +42,8 @@ use serde::Serialize;
 use tokio::task::spawn_blocking;
 
 pub use self::error::{Error, Refused};
+use self::health::Asker;
+pub use self::health::Health;
 pub use self::snapshot::Snapshot;
 use self::volumes::{Changed, List, New, Volume};
 use crate::figures::Figures;
@@ -49,7 +54,7 @@ use crate::{http, mqtt};
 
 /// What the program lets an administrator do; called from threads that may block.
 pub trait Control: Send + Sync {
-    /// How things are.
+    /// How things are. It may block on a store or a volume that hangs; the door does not wait for it.
     fn health(&self) -> Health;
 
     /// Reads the settings file again and applies what can change while running. Gives what changed,
@@ -89,15 +94,6 @@ pub trait Control: Send + Sync {
     fn remove_volume(&self, name: &str, lost: bool) -> Result<Changed, Error>;
 }
 
-/// How things are.
-#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
-pub struct Health {
-    /// Whether everything is served.
-    pub healthy: bool,
-    /// What is not, a line each.
-    pub problems: Vec<String>,
-}
-
 /// What the admin door shows and does.
 #[derive(Clone)]
 pub struct Admin {
@@ -129,8 +125,31 @@ where
 const STOP_GRACE: Duration = Duration::from_secs(60);
 
 fn router(admin: Admin, hosts: Hosts) -> Router {
+/// What handlers share.
+#[derive(Clone)]
+struct Door {
+    admin: Admin,
+    asker: Arc<Asker>,
+}
+
+impl FromRef<Door> for Admin {
+    fn from_ref(door: &Door) -> Self {
+        door.admin.clone()
+    }
+}
+
+impl FromRef<Door> for Arc<Asker> {
+    fn from_ref(door: &Door) -> Self {
+        Arc::clone(&door.asker)
+    }
+}
+
+fn router(admin: Admin) -> Router {
+    let asker = Arc::new(Asker::new(Arc::clone(&admin.control)));
     Router::new()
-        .route("/health", get(health))
+        .route("/health", get(health::health))
+        .route("/health/ready", get(health::ready))
+        .route("/health/live", get(health::live))
         .route("/metrics", get(metrics))
         .route("/figures", get(figures))
         .route("/reload", post(reload))
@@ -141,6 +160,8 @@ fn router(admin: Admin, hosts: Hosts) -> Router {
         .route("/volumes/{name}/lost", delete(remove_lost_volume))
         .layer(middleware::from_fn_with_state(hosts, refuse_pages))
         .with_state(admin)
+        .layer(middleware::from_fn(refuse_pages))
+        .with_state(Door { admin, asker })
 }
 
 async fn refuse_pages(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
@@ -153,14 +174,9 @@ async fn refuse_pages(State(hosts): State<Hosts>, request: Request, next: Next) 
     next.run(request).await
 }
 
-async fn health(State(admin): State<Admin>) -> Response {
-    let health = blocking(move || admin.control.health()).await;
-    let status = if health.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(health)).into_response()
-}
-
-async fn metrics(State(admin): State<Admin>) -> Response {
-    let text = blocking(move || metrics::text(&admin)).await;
+async fn metrics(State(admin): State<Admin>, State(asker): State<Arc<Asker>>) -> Response {
+    let health = asker.ask().await;
+    let text = blocking(move || metrics::text(&admin, health)).await;
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
 }
 

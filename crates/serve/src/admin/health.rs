@@ -1,0 +1,293 @@
+//! `/health`: what each store does for its users now, and which volumes answer.
+//!
+//! | request | 200 | 503 |
+//! |---|---|---|
+//! | `GET /health` | nothing is wrong | anything is: for people and alarms |
+//! | `GET /health/ready` | every store takes writes and serves reads | one refuses something: for load balancers |
+//! | `GET /health/ready?store=kv&for=reads` | this store serves reads | it refuses some |
+//! | `GET /health/live` | the program answers | never |
+//!
+//! Missing copies, repaired damage and a stopped background task leave a store *ready*: another copy
+//! serves its users. They make `/health` say 503, because somebody has to act.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Json, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use engine::health::StoreHealth;
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
+use tokio::sync::Mutex;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
+
+use super::Control;
+
+/// The longest the program may take to say how it is. Monitors commonly give up after five seconds.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
+
+/// How things are at one moment.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Health {
+    /// Each store, by its section in the settings: `kv`, `series`.
+    pub stores: BTreeMap<String, StoreHealth>,
+    /// Each volume, by its name in the settings, with what is wrong with it.
+    pub volumes: BTreeMap<String, Option<String>>,
+    /// Why nobody can tell how the stores are.
+    pub unknown: Option<String>,
+}
+
+impl Health {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.unknown.is_none()
+            && self.stores.values().all(StoreHealth::is_healthy)
+            && self.volumes.values().all(Option::is_none)
+    }
+
+    /// What is wrong, for people, a line each.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems: Vec<_> = self.unknown.iter().cloned().collect();
+        problems.extend(self.volumes.values().flatten().cloned());
+        for (name, store) in &self.stores {
+            let mut tell = |what: &str, why: &str| problems.push(format!("{name}: {what}: {why}"));
+            if let Some(why) = &store.writes_refused {
+                tell("writes are refused", why);
+            }
+            if let Some(why) = &store.reads_refused {
+                tell("reads fail", why);
+            }
+            if let Some(why) = &store.upkeep_stopped {
+                tell("background work has stopped", why);
+            }
+            if store.copies_short > 0 {
+                let objects = store.copies_short;
+                problems.push(format!("{name}: {objects} objects have fewer copies than promised"));
+            }
+            if store.damaged > 0 {
+                let damaged = store.damaged;
+                problems.push(format!(
+                    "{name}: damage found and not repaired: {damaged}; the log names the places, and \
+                     so does `plimsoll check --scrub`"
+                ));
+            }
+        }
+        problems
+    }
+
+    fn is_ready(&self, of: &Wanted) -> bool {
+        let is_asked = |name: &str| of.store.as_deref().is_none_or(|wanted| wanted == name);
+        let mut stores = self.stores.iter().filter(|(name, _)| is_asked(name));
+        self.unknown.is_none()
+            && stores.all(|(_, store)| match of.what {
+                Some(What::Reads) => store.reads_refused.is_none(),
+                Some(What::Writes) => store.writes_refused.is_none(),
+                None => store.reads_refused.is_none() && store.writes_refused.is_none(),
+            })
+    }
+}
+
+impl Serialize for Health {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut document = to.serialize_struct("Health", 4)?;
+        document.serialize_field("healthy", &self.is_healthy())?;
+        document.serialize_field("problems", &self.problems())?;
+        let stores = self.stores.iter().map(|(name, store)| (name, StoreShown::of(store)));
+        document.serialize_field("stores", &stores.collect::<BTreeMap<_, _>>())?;
+        let volumes = self.volumes.iter().map(|(name, problem)| {
+            (name, VolumeShown { answers: problem.is_none(), problem: problem.as_deref() })
+        });
+        document.serialize_field("volumes", &volumes.collect::<BTreeMap<_, _>>())?;
+        document.end()
+    }
+}
+
+#[derive(Serialize)]
+struct StoreShown {
+    takes_writes: bool,
+    serves_reads: bool,
+    /// Objects with fewer copies than promised.
+    copies_short: u64,
+    /// Places where damage was found and not repaired.
+    damaged: u64,
+    /// Whether all background tasks run.
+    upkeep: bool,
+}
+
+impl StoreShown {
+    fn of(store: &StoreHealth) -> Self {
+        Self {
+            takes_writes: store.writes_refused.is_none(),
+            serves_reads: store.reads_refused.is_none(),
+            copies_short: store.copies_short,
+            damaged: store.damaged,
+            upkeep: store.upkeep_stopped.is_none(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct VolumeShown<'h> {
+    answers: bool,
+    problem: Option<&'h str>,
+}
+
+/// Asks the program how it is. One question is under way at a time, and each caller waits for its
+/// answer for a bounded time: a store that hangs costs one thread, however often it is asked.
+pub(super) struct Asker {
+    control: Arc<dyn Control>,
+    answer_max: Duration,
+    under_way: Mutex<Option<JoinHandle<Health>>>,
+}
+
+impl Asker {
+    pub(super) fn new(control: Arc<dyn Control>) -> Self {
+        Self { control, answer_max: ANSWER_MAX, under_way: Mutex::default() }
+    }
+
+    pub(super) async fn ask(&self) -> Health {
+        let asked = timeout(self.answer_max, async {
+            let mut under_way = self.under_way.lock().await;
+            // An answer that nobody waited for is of a time long ago.
+            under_way.take_if(|question| question.is_finished());
+            let control = Arc::clone(&self.control);
+            let question =
+                under_way.get_or_insert_with(|| spawn_blocking(move || control.health()));
+            let answer = question.await;
+            *under_way = None;
+            answer
+        });
+        let unknown = match asked.await {
+            Ok(Ok(health)) => return health,
+            Ok(Err(panic)) => format!("the stores cannot be asked: {panic}"),
+            Err(_) => format!("the stores do not answer within {:?}", self.answer_max),
+        };
+        Health { unknown: Some(unknown), ..Health::default() }
+    }
+}
+
+/// Of what a load balancer asks.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    store: Option<String>,
+    #[serde(rename = "for")]
+    what: Option<What>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum What {
+    Reads,
+    Writes,
+}
+
+pub(super) async fn health(State(asker): State<Arc<Asker>>) -> Response {
+    let health = asker.ask().await;
+    (status(health.is_healthy()), Json(health)).into_response()
+}
+
+pub(super) async fn ready(
+    State(asker): State<Arc<Asker>>,
+    Query(wanted): Query<Wanted>,
+) -> Response {
+    let health = asker.ask().await;
+    if let (Some(store), None) = (&wanted.store, &health.unknown)
+        && !health.stores.contains_key(store)
+    {
+        let known: Vec<_> = health.stores.keys().map(String::as_str).collect();
+        let what = format!("store {store}: there is none; there are {}\n", known.join(", "));
+        return (StatusCode::NOT_FOUND, what).into_response();
+    }
+    let ready = health.is_ready(&wanted);
+    let problems = health.problems();
+    (status(ready), Json(Ready { ready, problems })).into_response()
+}
+
+pub(super) async fn live() -> Response {
+    (StatusCode::OK, "alive\n").into_response()
+}
+
+#[derive(Serialize)]
+struct Ready {
+    ready: bool,
+    problems: Vec<String>,
+}
+
+const fn status(good: bool) -> StatusCode {
+    if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::admin::volumes::{Changed, List, New, Volume};
+
+    /// Says how it is when it is let, by the lock.
+    #[derive(Default)]
+    struct Slow {
+        hung: std::sync::Mutex<()>,
+        asked: AtomicUsize,
+    }
+
+    impl Control for Slow {
+        fn health(&self) -> Health {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            drop(self.hung.lock().expect("nobody panicked"));
+            Health::default()
+        }
+
+        fn reload(&self) -> Result<Vec<String>, String> {
+            unimplemented!("not asked here")
+        }
+
+        fn volumes(&self) -> List {
+            unimplemented!("not asked here")
+        }
+
+        fn add_volume(&self, _: &New) -> Result<Changed, String> {
+            unimplemented!("not asked here")
+        }
+
+        fn drain_volume(&self, _: &str) -> Result<Volume, String> {
+            unimplemented!("not asked here")
+        }
+
+        fn keep_volume(&self, _: &str) -> Result<Volume, String> {
+            unimplemented!("not asked here")
+        }
+
+        fn remove_volume(&self, _: &str, _: bool) -> Result<Changed, String> {
+            unimplemented!("not asked here")
+        }
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_not_healthy_and_is_asked_once() {
+        let slow = Arc::new(Slow::default());
+        let hung = slow.hung.lock().expect("nobody panicked");
+        let asker = Asker {
+            answer_max: Duration::from_millis(1),
+            ..Asker::new(Arc::clone(&slow) as Arc<dyn Control>)
+        };
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        for _ in 0..10 {
+            let health = runtime.block_on(asker.ask());
+            assert!(!health.is_healthy() && health.unknown.is_some(), "{health:?}");
+            assert!(!health.is_ready(&Wanted { store: None, what: None }));
+        }
+        assert!(
+            slow.asked.load(Ordering::SeqCst) <= 1,
+            "one thread waits, however often it is asked"
+        );
+        drop(hung);
+        while !runtime.block_on(asker.ask()).is_healthy() {}
+    }
+}
