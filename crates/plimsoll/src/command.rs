@@ -2,7 +2,6 @@
 
 pub(crate) mod bench;
 pub(crate) mod check;
-mod check_log;
 pub(crate) mod demo;
 pub(crate) mod probe;
 pub(crate) mod serve;

@@ -4,7 +4,7 @@
 //! is read from front to back. What is bad is named by file, offset and key: the record's own head
 //! tells the key, or the hint does. It is *lost* if no whole record of the key is as new.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 use policy::purpose::{Io, Origin, Step};
@@ -64,6 +64,25 @@ struct Seen {
     /// Its hint speaks for it.
     hinted: bool,
     damage: Vec<(u64, Bad)>,
+}
+
+/// The names of the log stores that have an object of their own on these volumes.
+///
+/// # Errors
+/// `Invalid`: one is of a later version of the program; what volumes fail with.
+pub async fn stores_on(members: &[Member]) -> Result<BTreeSet<String>> {
+    let mut stores = BTreeSet::new();
+    for member in members {
+        for listed in member.volume.list().await? {
+            let Some(name) = listed.name.as_str().strip_suffix("/store") else { continue };
+            // A name that is too long for a store's files is not a store's.
+            let Ok(names) = Names::new(name) else { continue };
+            if own_object(member, &names).await?.1.is_some() {
+                stores.insert(name.to_owned());
+            }
+        }
+    }
+    Ok(stores)
 }
 
 /// Looks at the store called `name` on `members`; with `scrub` every record is read and checked.

@@ -63,7 +63,7 @@ use self::bell::Bell;
 pub use self::figures::{Counts, Figures, VolumeFigures};
 use self::file::Names;
 pub use self::format::{Bad, KEY_MAX, StoreId, VALUE_MAX};
-pub use self::inspect::{Flaw, Inspected, inspect};
+pub use self::inspect::{Flaw, Inspected, inspect, stores_on};
 pub use self::recovery::{Damage, Report};
 pub use self::scrub::Scrubbed;
 use self::sealing::Sealing;

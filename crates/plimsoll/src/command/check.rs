@@ -1,27 +1,33 @@
-//! `plimsoll check`: settings, volumes and manifests, or a log store, without serving.
+//! `plimsoll check`: settings, volumes, and what is on them, without serving.
+
+mod log;
+mod path;
+mod pool;
+mod series;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ::pool::spread::Spread;
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll::volumes::Devices;
-use policy::purpose::{Io, Origin, Step};
 use policy::units::Bytes;
-use pool::spread::{Finding, Problem, Report, Spread};
 use serde::Serialize;
 use volume::task::block_on;
 use volume::{Clock, ErrorKind, Volume};
 
-use super::check_log;
 use crate::program::certificates;
 use crate::settings::Settings;
 use crate::wiring;
 
-/// Checks a settings file, its volumes, and what the pool's manifest says against what they hold; or a log store
+/// Checks a settings file, its volumes and what is on them: the pool's manifest, the store of time series
 ///
-/// With PATH, it is the log store in these directories that is checked: its hints, and with --scrub every record;
-/// what is bad is named by file, offset and key.
+/// With PATH, it is what lies on the volumes in these directories that is checked, without settings: a pool, a store
+/// of time series, a log store. It finds out which.
+///
+/// Of a pool, what its manifest says is compared with what the volumes hold, and with --scrub every table with its
+/// checksum. Of a store of time series, the write-ahead log is read and the blocks' hints are checked, and with --scrub
+/// every block. What is bad is named by volume, object and offset.
 ///
 /// Changes nothing, except that --scrub opens the pool as serving would, and --repair makes it open
 /// again. Exits with status 0 if all is well, 1 if anything is not, 2 if that could not be found out:
@@ -31,21 +37,21 @@ use crate::wiring;
   plimsoll check -c plimsoll.toml
   plimsoll check -c plimsoll.toml --scrub --json
   plimsoll check -c plimsoll.toml --repair    # volumes are lost for good
-  plimsoll check /mnt/a /mnt/b --scrub        # a log store on two volumes")]
+  plimsoll check /mnt/a /mnt/b --scrub        # what is on two volumes")]
 pub(crate) struct Args {
-    /// The directories of a log store's volumes, all of them
+    /// The directories of all the volumes of a pool or a store
     #[arg(value_name = "PATH", conflicts_with_all = ["file", "repair"])]
     paths: Vec<PathBuf>,
 
-    /// What the names of the log store's objects begin with
-    #[arg(long, value_name = "NAME", default_value = "log", requires = "paths")]
-    name: String,
+    /// Only the store whose objects' names begin with this
+    #[arg(long, value_name = "NAME", requires = "paths")]
+    name: Option<String>,
 
     /// The settings file
     #[arg(short = 'c', long = "config", value_name = "FILE", required_unless_present = "paths")]
     file: Option<PathBuf>,
 
-    /// Also read back every table, or record, and compare it with its checksum
+    /// Also read back every table, block or record, and compare it with its checksum
     #[arg(long)]
     scrub: bool,
 
@@ -64,12 +70,12 @@ pub(crate) struct Args {
 const TROUBLE: u8 = 2;
 
 pub(crate) fn run(args: &Args) -> ExitCode {
+    let say = |line: String| args.say(line);
     let checked = match &args.file {
-        Some(file) => check(args, file).and_then(|found| print(args, found.good, &found)),
-        None => check_log::check(&args.paths, &args.name, args.scrub, &|line| args.say(line))
-            .and_then(|found| print(args, found.good, &found)),
+        Some(file) => check(args, file),
+        None => path::check(&args.paths, args.name.as_deref(), args.scrub, &say),
     };
-    match checked {
+    match checked.and_then(|found| print(args, &found)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -80,11 +86,11 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 /// Prints what was found, if it is wanted in JSON; passes on whether it is good.
-fn print(args: &Args, good: bool, document: &impl Serialize) -> anyhow::Result<bool> {
+fn print(args: &Args, document: &Document) -> anyhow::Result<bool> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(document)?);
     }
-    Ok(good)
+    Ok(document.good)
 }
 
 impl Args {
@@ -96,15 +102,20 @@ impl Args {
 }
 
 /// All that was found.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Document {
     /// Whether all is well.
     good: bool,
+    /// The volumes of a settings file.
     volumes: Vec<VolumeFound>,
     /// The manifest against the volumes; none if the pool was not made yet.
-    pool: Option<Found>,
+    pool: Option<pool::Found>,
     /// Tables against their checksums, if they were read.
-    scrub: Option<Found>,
+    scrub: Option<pool::Found>,
+    /// Stores of time series.
+    series: Vec<series::Found>,
+    /// Log stores that are not part of one of these.
+    logs: Vec<log::Found>,
 }
 
 #[derive(Serialize)]
@@ -116,27 +127,6 @@ struct VolumeFound {
     away: Option<String>,
 }
 
-#[derive(Serialize)]
-struct Found {
-    objects: u64,
-    bytes: u64,
-    findings: Vec<FindingFound>,
-}
-
-#[derive(Serialize)]
-struct FindingFound {
-    volume: String,
-    object: String,
-    /// What is the matter, for people.
-    problem: String,
-    /// Whether bytes are lost.
-    lost: bool,
-    /// Whether it is nothing to worry about.
-    harmless: bool,
-    /// Whether another copy is good.
-    elsewhere: bool,
-}
-
 fn check(args: &Args, file: &Path) -> anyhow::Result<Document> {
     let say = |line: String| args.say(line);
     let settings = Settings::load(file)?;
@@ -145,36 +135,54 @@ fn check(args: &Args, file: &Path) -> anyhow::Result<Document> {
         certificates(files).context("kv.tls")?;
         say("kv.tls: certificate and key belong together".into());
     }
-    let devices = wiring::devices(&settings, &Clock::real())?;
-    let volumes = volumes(&devices, &say)?;
-    let mut document =
-        Document { good: devices.away().is_empty(), volumes, pool: None, scrub: None };
-    if args.repair {
-        let pool = devices.salvage_pool(wiring::opening(&settings))?;
-        block_on(pool.close())?;
-        say(format!("pool {}: opens again, with what is here", settings.kv_pool().name));
+    if let Some(files) = settings.series.as_ref().and_then(|(_, http)| http.tls.as_ref()) {
+        certificates(files).context("http.tls")?;
+        say("http.tls: certificate and key belong together".into());
     }
+    let mut document = Document::default();
+    document.good = check_pool(args, &settings, &mut document)?;
+    if let Some((series, _)) = &settings.series {
+        let (volumes, store) = series::check(&settings, series, args.scrub, &say)?;
+        document.good &= volumes.iter().all(|volume| volume.away.is_none());
+        document.good &= store.as_ref().is_none_or(|store| store.good);
+        document.volumes.extend(volumes);
+        document.series.extend(store);
+    }
+    Ok(document)
+}
+
+/// Checks the store's pool; whether all is well with it.
+fn check_pool(args: &Args, settings: &Settings, document: &mut Document) -> anyhow::Result<bool> {
+    let say = |line: String| args.say(line);
+    let devices = wiring::devices(settings, &Clock::real())?;
+    document.volumes = volumes(&devices, &say)?;
+    let mut good = devices.away().is_empty();
     let pool = &settings.kv_pool().name;
+    if args.repair {
+        let opened = devices.salvage_pool(wiring::opening(settings))?;
+        block_on(opened.close())?;
+        say(format!("pool {pool}: opens again, with what is here"));
+    }
     match block_on(Spread::inspect(&devices.members())) {
         Ok(report) => {
-            document.good &= tell(&format!("pool {pool}"), &report, &say);
-            document.pool = Some(Found::of(&report));
+            good &= pool::tell(&format!("pool {pool}"), &report, &say);
+            document.pool = Some(pool::Found::of(&report));
         }
-        Err(error) if error.kind() == ErrorKind::NotFound && document.good => {
+        Err(error) if error.kind() == ErrorKind::NotFound && good => {
             say(format!("pool {pool}: not made yet; `plimsoll serve` makes it"));
-            return Ok(document);
+            return Ok(good);
         }
         Err(error) => return Err(error).with_context(|| format!("pool {pool}")),
     }
     if args.scrub {
-        let (report, mended) = scrub(&devices, &settings, args.repair)?;
-        document.good &= tell("scrub", &report, &say);
-        document.scrub = Some(Found::of(&report));
-        if let Some(Mended { dropped, made }) = mended {
+        let (report, mended) = pool::scrub(&devices, settings, args.repair)?;
+        good &= pool::tell("scrub", &report, &say);
+        document.scrub = Some(pool::Found::of(&report));
+        if let Some(pool::Mended { dropped, made }) = mended {
             say(format!("scrub: {dropped} bad copies dropped, {made} copies made"));
         }
     }
-    Ok(document)
+    Ok(good)
 }
 
 fn volumes(devices: &Devices, say: &dyn Fn(String)) -> anyhow::Result<Vec<VolumeFound>> {
@@ -197,82 +205,4 @@ fn volumes(devices: &Devices, say: &dyn Fn(String)) -> anyhow::Result<Vec<Volume
         volumes.push(found);
     }
     Ok(volumes)
-}
-
-/// What a repair did about what a scrub found.
-struct Mended {
-    dropped: u64,
-    made: u64,
-}
-
-fn scrub(
-    devices: &Devices,
-    settings: &Settings,
-    repair: bool,
-) -> anyhow::Result<(Report, Option<Mended>)> {
-    let pool = devices.open_pool(wiring::opening(settings))?;
-    let style =
-        ProgressStyle::with_template("scrub {bar:40} {bytes} of {total_bytes}, {eta} left")?;
-    let bar = ProgressBar::new(0).with_style(style);
-    let report = block_on(pool.scrub(|progress| {
-        bar.set_length(progress.of);
-        bar.set_position(progress.done);
-    }))?;
-    bar.finish_and_clear();
-    let mended = if repair {
-        let dropped = block_on(pool.mend(&report))?;
-        let made = block_on(pool.repair(Io::new(Origin::Copy, Step::Data), |_| ()))?.made;
-        Some(Mended { dropped, made })
-    } else {
-        None
-    };
-    block_on(pool.close())?;
-    Ok((report, mended))
-}
-
-/// Prints what a check found; whether it is nothing to worry about.
-fn tell(what: &str, report: &Report, say: &dyn Fn(String)) -> bool {
-    say(format!("{what}: {} objects, {}", report.objects, Bytes(report.bytes)));
-    for Finding { volume, name, problem, elsewhere } in &report.findings {
-        let way_out =
-            if *elsewhere { "; another copy is good, --scrub --repair drops this one" } else { "" };
-        say(format!("{what}: volume {volume}: {name} {}{way_out}", words(problem)));
-    }
-    report.findings.iter().all(|finding| is_harmless(&finding.problem))
-}
-
-impl Found {
-    fn of(report: &Report) -> Self {
-        let findings =
-            report.findings.iter().map(|Finding { volume, name, problem, elsewhere }| {
-                FindingFound {
-                    volume: volume.clone(),
-                    object: name.clone(),
-                    problem: words(problem),
-                    lost: problem.is_loss(),
-                    harmless: is_harmless(problem),
-                    elsewhere: *elsewhere,
-                }
-            });
-        Self { objects: report.objects, bytes: report.bytes, findings: findings.collect() }
-    }
-}
-
-const fn is_harmless(problem: &Problem) -> bool {
-    matches!(problem, Problem::Leftover | Problem::Foreign)
-}
-
-fn words(problem: &Problem) -> String {
-    match problem {
-        Problem::Away => "is on a volume that is away".into(),
-        Problem::Missing => "is missing: its bytes are lost".into(),
-        Problem::Short { found, expected } => {
-            format!("has {found} bytes of {expected}: the rest is lost")
-        }
-        Problem::Damaged => "is damaged: its bytes are not those that were written".into(),
-        Problem::Unreadable(why) => format!("cannot be read: {why}"),
-        Problem::Leftover => "is not needed any more, and goes when the pool is opened".into(),
-        Problem::Foreign => "is not the pool's: it is left alone".into(),
-        _ => "is not as it should be".into(),
-    }
 }

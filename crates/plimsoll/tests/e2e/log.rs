@@ -45,7 +45,7 @@ fn a_flipped_byte_of_a_log_store_is_named() {
     let (status, found) = check(&["--scrub"]);
     assert_eq!((status, &found["good"]), (Some(0), &Value::Bool(true)), "{found}");
     assert_eq!(
-        (found["keys"].as_u64(), found["records"].as_u64()),
+        (found["logs"][0]["keys"].as_u64(), found["logs"][0]["records"].as_u64()),
         (Some(20), Some(21)),
         "{found}"
     );
@@ -62,7 +62,7 @@ fn a_flipped_byte_of_a_log_store_is_named() {
         fs::write(&file, &bytes).expect("it is written");
         let (status, found) = check(&["--scrub"]);
         assert_eq!(status, Some(1), "{found}");
-        let flaws = found["flaws"].as_array().expect("a list");
+        let flaws = found["logs"][0]["flaws"].as_array().expect("a list");
         assert_eq!(flaws.len(), 1, "{found}");
         let head = 40;
         assert_eq!(flaws[0]["key"], key);

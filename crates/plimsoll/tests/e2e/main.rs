@@ -1,8 +1,12 @@
 //! The program end to end, over loopback.
 
 mod bench;
+mod check;
+mod guide;
+mod health;
 mod kill;
 mod log;
+mod markdown;
 mod place;
 mod points;
 mod pools;

@@ -40,14 +40,14 @@ fn series(durability: &str) -> String {
 }
 
 /// The answer to a request: status, head, body.
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     head: String,
-    body: String,
+    pub(crate) body: String,
 }
 
 /// One request on a connection of its own.
-fn ask(door: SocketAddr, request: &str, headers: &str, body: &str) -> Answer {
+pub(crate) fn ask(door: SocketAddr, request: &str, headers: &str, body: &str) -> Answer {
     let mut stream = TcpStream::connect(door).expect("the door is open");
     let length = body.len();
     write!(stream, "{request} HTTP/1.0\r\n{headers}Content-Length: {length}\r\n\r\n{body}")

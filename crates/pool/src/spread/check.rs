@@ -6,12 +6,13 @@ use std::fmt;
 use policy::placement::VolumeId;
 use policy::purpose::{Io, Origin, Step};
 use policy::units::MIB;
-use volume::{Error, ErrorKind, IoBufMut, Listed, Name, Object, Result};
+use volume::{Error, ErrorKind, IoBufMut, Listed, Name, Object, Result, Volume};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::body::Replica;
 use super::handle::{Handle, is_suspicious};
 use super::{Inner, Spread};
+use crate::header;
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::recovery::{self, Recovered, Survey, Trust};
 use crate::manifest::state::Claimed;
@@ -100,6 +101,18 @@ pub struct Progress {
 }
 
 impl Spread {
+    /// What the header of a volume calls it, if it is a pool's.
+    ///
+    /// # Errors
+    /// `Corrupt`: no copy of the header can be read; `Invalid`: a later version wrote it; those of the
+    /// volume.
+    pub async fn label_on(volume: &dyn Volume) -> Result<Option<String>> {
+        Ok(match header::read(volume).await? {
+            header::Found::Header(header) => Some(header.label),
+            header::Found::Nothing => None,
+        })
+    }
+
     /// Compares the manifest of a pool with its volumes, without opening it and without changing a
     /// byte.
     ///

@@ -25,6 +25,7 @@ mod catalogue;
 mod commit;
 mod flush;
 mod index;
+mod inspect;
 mod key;
 mod open;
 mod pages;
@@ -51,6 +52,7 @@ use volume::{Clock, ErrorKind, Volume};
 
 use self::ask::Asking;
 use self::commit::Writer;
+pub use self::inspect::{Inspected, inspect, stores_on};
 pub use self::open::Report;
 use self::sizes::Sizes;
 use self::state::State;

@@ -217,7 +217,7 @@ fn damaged(what: &str) -> Error {
     ))
 }
 
-async fn read(object: &dyn Object) -> Result<Vec<u8>> {
+pub(super) async fn read(object: &dyn Object) -> Result<Vec<u8>> {
     let len = object.len() as usize;
     let mut bytes = Vec::with_capacity(len);
     while bytes.len() < len {
@@ -233,7 +233,7 @@ async fn read(object: &dyn Object) -> Result<Vec<u8>> {
 }
 
 /// Which segment of the store an object is, if it is one.
-fn segment_of(store: &str, name: &Name) -> Option<u32> {
+pub(super) fn segment_of(store: &str, name: &Name) -> Option<u32> {
     let id = name.as_str().strip_prefix(store)?.strip_prefix("-wal/")?.strip_suffix(".log")?;
     u32::from_str_radix(id, 16).ok().filter(|_| id.len() == 8)
 }

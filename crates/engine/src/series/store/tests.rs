@@ -12,6 +12,7 @@ use crate::series::{Kind, Predicate, Reason, Scalar, Test, Value};
 
 mod cases;
 mod gone;
+mod inspected;
 mod model;
 mod sizes;
 mod upkeep;

@@ -70,6 +70,22 @@ impl<'a> Records<'a> {
     pub(super) fn end(&self) -> usize {
         self.at
     }
+
+    /// Where the next whole record begins behind something that is none. A process that dies leaves none,
+    /// as a segment is written from front to back. What lies before one was damaged, or a machine that
+    /// died had not synced it.
+    pub(super) fn resume(&self) -> Option<usize> {
+        let is_record = |at: &usize| {
+            let mut records = Records { at: *at, ..*self };
+            records.next().is_some()
+        };
+        (self.at + 1..self.bytes.len()).find(is_record)
+    }
+
+    /// Goes on at a place where a whole record begins.
+    pub(super) fn skip_to(&mut self, at: usize) {
+        self.at = at;
+    }
 }
 
 impl<'a> Iterator for Records<'a> {
@@ -138,6 +154,13 @@ mod tests {
         let mut damaged = bytes.clone();
         damaged[HEADER + 12 + 8] ^= 1;
         assert_eq!(read(&damaged), [&b"one"[..]]);
+        let end = |bytes: &[u8]| {
+            let mut records = Records::new(bytes, store, 5).unwrap();
+            records.by_ref().for_each(drop);
+            (records.end(), records.resume())
+        };
+        assert_eq!(end(&damaged), (75, Some(86)));
+        assert_eq!(end(&bytes[..bytes.len() - 1]), (86, None));
         let mut moved = bytes[..HEADER].to_vec();
         moved.extend_from_slice(&bytes[75..]);
         assert!(read(&moved).is_empty());

@@ -1,17 +1,12 @@
-//! `plimsoll check PATH`: the log store in these directories, without opening it.
+//! `plimsoll check` of a log store.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, bail};
-use engine::log::{self, Flaw, Inspected, Member};
+use engine::log::{Flaw, Inspected};
 use policy::units::Bytes;
 use serde::Serialize;
-use volume::dir::{Dir, DirOptions};
-use volume::task::block_on;
 
 /// All that was found.
 #[derive(Serialize)]
-pub(super) struct Document {
+pub(super) struct Found {
     /// Whether all is well.
     pub(super) good: bool,
     /// What its objects' names begin with.
@@ -45,33 +40,8 @@ struct FlawFound {
     lost: bool,
 }
 
-pub(super) fn check(
-    paths: &[PathBuf],
-    name: &str,
-    scrub: bool,
-    say: &dyn Fn(String),
-) -> anyhow::Result<Document> {
-    let mut members = Vec::new();
-    for path in paths {
-        // To open a directory makes a volume of it.
-        if !path.join("objects").is_dir() {
-            bail!(
-                "{}: there is no volume in this directory: give that of a log store",
-                path.display()
-            );
-        }
-        let dir = Dir::open(path, DirOptions::default())
-            .context("a store that somebody has open cannot be checked")?;
-        members.push(Member::new(path.display().to_string(), dir));
-    }
-    let found = block_on(log::inspect(&members, name, scrub))?;
-    let document = Document::of(name, found);
-    document.tell(say);
-    Ok(document)
-}
-
-impl Document {
-    fn of(name: &str, found: Inspected) -> Self {
+impl Found {
+    pub(super) fn of(name: &str, found: Inspected) -> Self {
         let flaws = found.flaws.into_iter().map(|Flaw { what, offset, key, bad, is_lost }| {
             let file = what.strip_prefix("volume ").map_or(what.clone(), str::to_owned);
             let key = key.map(|key| key.escape_ascii().to_string());
@@ -92,7 +62,7 @@ impl Document {
         }
     }
 
-    fn tell(&self, say: &dyn Fn(String)) {
+    pub(super) fn tell(&self, say: &dyn Fn(String)) {
         let Self { store, keys, records, files, volumes, .. } = self;
         say(format!(
             "log store {store}: {keys} keys, {records} records in {files} files of {} on {volumes} volumes",

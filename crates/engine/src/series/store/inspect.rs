@@ -1,0 +1,103 @@
+//! Looking at a store without opening it: its blocks, and the segments of its write-ahead log.
+
+use std::sync::Arc;
+
+use volume::Volume;
+
+use super::failed;
+use super::open::{read, segment_of};
+use super::wal::Records;
+use crate::log::{self, Member};
+use crate::series::Result;
+
+/// What the log store of the blocks is called after the store.
+const BLOCKS: &str = "-blocks";
+
+/// What was found in a store that nobody has open.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Inspected {
+    /// The log store with the blocks and the catalogue.
+    pub blocks: log::Inspected,
+    /// Segments of the write-ahead log.
+    pub segments: u64,
+    /// Their records that are whole, and the bytes of these.
+    pub records: u64,
+    /// See `records`.
+    pub record_bytes: u64,
+    /// Segments that end in what is no record: a crash cut them, nothing promised is missing.
+    pub torn: Vec<String>,
+    /// Places that hold no record, with whole records behind them: opening the store reads a segment up
+    /// to the first of them.
+    pub damage: Vec<Damage>,
+}
+
+/// A place of the write-ahead log that is not as it was written.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Damage {
+    /// Volume and name of the segment.
+    pub what: String,
+    /// Where the damage begins, in bytes.
+    pub offset: u64,
+    /// Where the next whole record begins.
+    pub resumes: u64,
+}
+
+/// The names of the stores of points on these volumes, each with what people call it.
+///
+/// # Errors
+/// As for [`log::stores_on`].
+pub async fn stores_on(members: &[(String, Arc<dyn Volume>)]) -> Result<Vec<String>> {
+    let found = log::stores_on(&to_log(members)).await.map_err(|error| failed(&error))?;
+    let names = found.iter().filter_map(|name| name.strip_suffix(BLOCKS));
+    Ok(names.map(str::to_owned).collect())
+}
+
+/// Looks at the store called `name` on these volumes. Its write-ahead log is read whole; with `scrub` every
+/// block is, too. Changes nothing.
+///
+/// # Errors
+/// As for [`log::inspect`].
+pub async fn inspect(
+    members: &[(String, Arc<dyn Volume>)],
+    name: &str,
+    scrub: bool,
+) -> Result<Inspected> {
+    let blocks = log::inspect(&to_log(members), &format!("{name}{BLOCKS}"), scrub).await;
+    let mut found =
+        Inspected { blocks: blocks.map_err(|error| failed(&error))?, ..Inspected::default() };
+    let Some(store) = found.blocks.store else { return Ok(found) };
+    for (label, volume) in members {
+        for listed in volume.list().await.map_err(|error| failed(&error))? {
+            let Some(segment) = segment_of(name, &listed.name) else { continue };
+            let what = format!("volume {label}: {}", listed.name);
+            let object = volume.open(&listed.name).await.map_err(|error| failed(&error))?;
+            let bytes = read(&*object).await?;
+            found.segments += 1;
+            let Some(mut records) = Records::new(&bytes, store, segment) else {
+                // It was made and not written to, or cut at once.
+                found.torn.push(what);
+                continue;
+            };
+            loop {
+                let start = records.end();
+                found.records += records.by_ref().count() as u64;
+                found.record_bytes += (records.end() - start) as u64;
+                let Some(resumes) = records.resume() else { break };
+                let (what, offset) = (what.clone(), records.end() as u64);
+                found.damage.push(Damage { what, offset, resumes: resumes as u64 });
+                records.skip_to(resumes);
+            }
+            if records.end() < bytes.len() {
+                found.torn.push(what);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn to_log(members: &[(String, Arc<dyn Volume>)]) -> Vec<Member> {
+    let member = |(label, volume): &(String, Arc<dyn Volume>)| {
+        Member::new(label.clone(), Arc::clone(volume))
+    };
+    members.iter().map(member).collect()
+}

@@ -1,0 +1,108 @@
+//! `plimsoll check PATH`: what lies on these volumes, without settings and without opening it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use engine::log::{self as log_store, Member};
+use engine::series::store;
+use pool::spread::Spread;
+use volume::Volume;
+use volume::dir::{Dir, DirOptions};
+use volume::task::block_on;
+
+use super::series::Members;
+use super::{Document, log, pool as pools, series};
+
+/// Checks what is there: a pool, stores of time series, log stores; of log stores only `name`, if it is
+/// given.
+pub(super) fn check(
+    paths: &[PathBuf],
+    name: Option<&str>,
+    scrub: bool,
+    say: &dyn Fn(String),
+) -> anyhow::Result<Document> {
+    let members = open(paths)?;
+    let mut document = Document { good: true, ..Document::default() };
+    let of_pool = pool_members(&members)?;
+    if name.is_none() && !of_pool.is_empty() {
+        if scrub {
+            bail!(
+                "{}: these volumes are a pool's, whose tables are read with its settings only: \
+                 `plimsoll check -c FILE --scrub`",
+                shown(paths)
+            );
+        }
+        let report = block_on(Spread::inspect(&of_pool)).context("the pool on these volumes")?;
+        document.good &= pools::tell("pool", &report, say);
+        document.pool = Some(pools::Found::of(&report));
+    }
+    let of_log: Vec<_> = members
+        .iter()
+        .map(|(label, volume)| Member::new(label.clone(), Arc::clone(volume)))
+        .collect();
+    let series = block_on(store::stores_on(&members))?;
+    for store in series.iter().filter(|store| name.is_none_or(|name| name == *store)) {
+        let found = series::inspect(&members, store, scrub, say)?;
+        document.good &= found.good;
+        document.series.push(found);
+    }
+    let is_blocks = |log: &str| series.iter().any(|store| log == format!("{store}-blocks"));
+    let logs = block_on(log_store::stores_on(&of_log))?;
+    let wanted = |log: &&String| match name {
+        Some(name) => **log == name,
+        None => !is_blocks(log),
+    };
+    for log in logs.iter().filter(wanted) {
+        let found = log::Found::of(log, block_on(log_store::inspect(&of_log, log, scrub))?);
+        found.tell(say);
+        document.good &= found.good;
+        document.logs.push(found);
+    }
+    if document.pool.is_none() && document.series.is_empty() && document.logs.is_empty() {
+        let paths = shown(paths);
+        let there: Vec<_> = series.iter().chain(&logs).map(String::as_str).collect();
+        match name {
+            Some(name) if there.is_empty() => bail!("{paths}: no log store called {name}"),
+            Some(name) => {
+                bail!("{paths}: no log store called {name}; there are {}", there.join(", "))
+            }
+            None => bail!(
+                "{paths}: neither a pool nor a store of time series nor a log store is on these volumes"
+            ),
+        }
+    }
+    Ok(document)
+}
+
+fn open(paths: &[PathBuf]) -> anyhow::Result<Members> {
+    let mut members = Members::new();
+    for path in paths {
+        // To open a directory makes a volume of it.
+        if !path.join("objects").is_dir() {
+            bail!(
+                "{}: there is no volume in this directory: give what `path` of a [volume.NAME] says",
+                path.display()
+            );
+        }
+        let dir = Dir::open(path, DirOptions::default())
+            .context("a volume that a program has open cannot be checked")?;
+        members.push((path.display().to_string(), Arc::new(dir)));
+    }
+    Ok(members)
+}
+
+/// Those of the volumes that say they are a pool's, by the names it gave them.
+fn pool_members(members: &Members) -> anyhow::Result<Vec<pool::Member>> {
+    let mut found = Vec::new();
+    for (path, volume) in members {
+        let label = block_on(Spread::label_on(&**volume)).with_context(|| path.clone())?;
+        found.extend(label.map(|label| pool::Member::new(label, Arc::clone(volume))));
+    }
+    Ok(found)
+}
+
+fn shown(paths: &[PathBuf]) -> String {
+    let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+    paths.join(", ")
+}

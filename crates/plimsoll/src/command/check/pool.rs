@@ -1,0 +1,111 @@
+//! `plimsoll check` of a pool: its manifest against its volumes, and its tables against their checksums.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use plimsoll::volumes::Devices;
+use policy::purpose::{Io, Origin, Step};
+use policy::units::Bytes;
+use pool::spread::{Finding, Problem, Report};
+use serde::Serialize;
+use volume::task::block_on;
+
+use crate::settings::Settings;
+use crate::wiring;
+
+#[derive(Serialize)]
+pub(super) struct Found {
+    objects: u64,
+    bytes: u64,
+    findings: Vec<FindingFound>,
+}
+
+#[derive(Serialize)]
+struct FindingFound {
+    volume: String,
+    object: String,
+    /// What is the matter, for people.
+    problem: String,
+    /// Whether bytes are lost.
+    lost: bool,
+    /// Whether it is nothing to worry about.
+    harmless: bool,
+    /// Whether another copy is good.
+    elsewhere: bool,
+}
+
+/// What a repair did about what a scrub found.
+pub(super) struct Mended {
+    pub(super) dropped: u64,
+    pub(super) made: u64,
+}
+
+pub(super) fn scrub(
+    devices: &Devices,
+    settings: &Settings,
+    repair: bool,
+) -> anyhow::Result<(Report, Option<Mended>)> {
+    let pool = devices.open_pool(wiring::opening(settings))?;
+    let style =
+        ProgressStyle::with_template("scrub {bar:40} {bytes} of {total_bytes}, {eta} left")?;
+    let bar = ProgressBar::new(0).with_style(style);
+    let report = block_on(pool.scrub(|progress| {
+        bar.set_length(progress.of);
+        bar.set_position(progress.done);
+    }))?;
+    bar.finish_and_clear();
+    let mended = if repair {
+        let dropped = block_on(pool.mend(&report))?;
+        let made = block_on(pool.repair(Io::new(Origin::Copy, Step::Data), |_| ()))?.made;
+        Some(Mended { dropped, made })
+    } else {
+        None
+    };
+    block_on(pool.close())?;
+    Ok((report, mended))
+}
+
+/// Prints what a check found; whether it is nothing to worry about.
+pub(super) fn tell(what: &str, report: &Report, say: &dyn Fn(String)) -> bool {
+    say(format!("{what}: {} objects, {}", report.objects, Bytes(report.bytes)));
+    for Finding { volume, name, problem, elsewhere } in &report.findings {
+        let way_out =
+            if *elsewhere { "; another copy is good, --scrub --repair drops this one" } else { "" };
+        say(format!("{what}: volume {volume}: {name} {}{way_out}", words(problem)));
+    }
+    report.findings.iter().all(|finding| is_harmless(&finding.problem))
+}
+
+impl Found {
+    pub(super) fn of(report: &Report) -> Self {
+        let findings =
+            report.findings.iter().map(|Finding { volume, name, problem, elsewhere }| {
+                FindingFound {
+                    volume: volume.clone(),
+                    object: name.clone(),
+                    problem: words(problem),
+                    lost: problem.is_loss(),
+                    harmless: is_harmless(problem),
+                    elsewhere: *elsewhere,
+                }
+            });
+        Self { objects: report.objects, bytes: report.bytes, findings: findings.collect() }
+    }
+}
+
+const fn is_harmless(problem: &Problem) -> bool {
+    matches!(problem, Problem::Leftover | Problem::Foreign)
+}
+
+fn words(problem: &Problem) -> String {
+    match problem {
+        Problem::Away => "is on a volume that is away".into(),
+        Problem::Missing => "is missing: its bytes are lost".into(),
+        Problem::Short { found, expected } => {
+            format!("has {found} bytes of {expected}: the rest is lost")
+        }
+        Problem::Damaged => "is damaged: its bytes are not those that were written".into(),
+        Problem::Unreadable(why) => format!("cannot be read: {why}"),
+        Problem::Leftover => "is not needed any more, and goes when the pool is opened".into(),
+        Problem::Foreign => "is not the pool's: it is left alone".into(),
+        _ => "is not as it should be".into(),
+    }
+}

@@ -1,0 +1,125 @@
+//! `plimsoll check` of a store of time series: its blocks, and its write-ahead log.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use engine::series::store::{self, Damage, Inspected};
+use plimsoll::volumes::{Device, Devices};
+use policy::units::Bytes;
+use serde::Serialize;
+use volume::Clock;
+use volume::task::block_on;
+
+use super::{VolumeFound, log, volumes};
+use crate::settings::{Series, Settings};
+use crate::wiring;
+
+/// Volumes with what people call them.
+pub(super) type Members = Vec<(String, Arc<dyn volume::Volume>)>;
+
+/// All that was found of a store.
+#[derive(Serialize)]
+pub(super) struct Found {
+    /// Whether all is well.
+    pub(super) good: bool,
+    /// What its objects' names begin with.
+    store: String,
+    /// Blocks and catalogue.
+    blocks: log::Found,
+    wal: WalFound,
+}
+
+#[derive(Serialize)]
+struct WalFound {
+    segments: u64,
+    /// Records that are whole, and their bytes.
+    records: u64,
+    bytes: u64,
+    /// Segments a crash had cut: nothing promised is missing from them.
+    torn: Vec<String>,
+    gaps: Vec<Gap>,
+}
+
+/// Bytes that are no record, with whole records behind them.
+#[derive(Serialize)]
+struct Gap {
+    segment: String,
+    /// In bytes, from the segment's beginning.
+    offset: u64,
+    /// Where the next whole record begins.
+    resumes: u64,
+}
+
+/// The store of a settings file: its volumes, and what it holds; nothing if it was not made yet, or not
+/// all of its volumes are here.
+pub(super) fn check(
+    settings: &Settings,
+    series: &Series,
+    scrub: bool,
+    say: &dyn Fn(String),
+) -> anyhow::Result<(Vec<VolumeFound>, Option<Found>)> {
+    let recipes = wiring::series_volumes(settings, &series.volumes);
+    let devices = Devices::open(&recipes, &Clock::real()).context("series.volumes")?;
+    let found = volumes(&devices, say)?;
+    if !devices.away().is_empty() {
+        say("series: not checked: the store needs all of series.volumes".into());
+        return Ok((found, None));
+    }
+    let member = |device: &Arc<Device>| (device.name().to_owned(), device.volume());
+    let members: Members = devices.here().iter().map(member).collect();
+    let name = &series.options.name;
+    if !block_on(store::stores_on(&members)).context("series")?.contains(name) {
+        say("series: not made yet; `plimsoll serve` makes it".into());
+        return Ok((found, None));
+    }
+    let store = inspect(&members, name, scrub, say).context("series")?;
+    Ok((found, Some(store)))
+}
+
+/// What this store holds.
+pub(super) fn inspect(
+    members: &Members,
+    name: &str,
+    scrub: bool,
+    say: &dyn Fn(String),
+) -> anyhow::Result<Found> {
+    let found = Found::of(name, block_on(store::inspect(members, name, scrub))?);
+    found.tell(say);
+    Ok(found)
+}
+
+impl Found {
+    fn of(name: &str, found: Inspected) -> Self {
+        let blocks = log::Found::of(&format!("{name}-blocks"), found.blocks);
+        let gap = |Damage { what, offset, resumes }| Gap { segment: what, offset, resumes };
+        let wal = WalFound {
+            segments: found.segments,
+            records: found.records,
+            bytes: found.record_bytes,
+            torn: found.torn,
+            gaps: found.damage.into_iter().map(gap).collect(),
+        };
+        let good = blocks.good && wal.gaps.is_empty();
+        Self { good, store: name.to_owned(), blocks, wal }
+    }
+
+    fn tell(&self, say: &dyn Fn(String)) {
+        self.blocks.tell(say);
+        let Self { store, wal, .. } = self;
+        say(format!(
+            "write-ahead log of {store}: {} records of {} in {} segments",
+            wal.records,
+            Bytes(wal.bytes),
+            wal.segments,
+        ));
+        for torn in &wal.torn {
+            say(format!("{torn}: a crash cut it; nothing promised is missing"));
+        }
+        for Gap { segment, offset, resumes } in &wal.gaps {
+            say(format!(
+                "{segment}: byte {offset} to {resumes}: no record, and whole ones behind it: damaged, or \
+                 not synced when the machine died. The store opens without what follows"
+            ));
+        }
+    }
+}
