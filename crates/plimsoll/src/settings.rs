@@ -1,4 +1,4 @@
-//! The settings file: TOML in, types that cannot be wrong out, or one mistake with its place.
+//! The settings file: TOML in, types that cannot be wrong out, or all mistakes with their places.
 //!
 //! ```text
 //! text -> document (tables with places) -> volume, instance, pool, kv, series, http, mqtt, admin (defaults, units, limits)
@@ -27,12 +27,13 @@ use std::fmt;
 use std::path::Path;
 
 pub(crate) use self::admin::{Admin, AdminListen};
-use self::document::Document;
+use self::document::{Document, Section};
 pub(crate) use self::edit::Edit;
 pub(crate) use self::http::Http;
 use self::instance::Instance;
 pub(crate) use self::kv::Kv;
-pub(crate) use self::mistake::Mistake;
+use self::mistake::Mistake;
+pub(crate) use self::mistake::Mistakes;
 pub(crate) use self::mqtt::Mqtt;
 pub(crate) use self::pool::{Overlap, PLACEMENTS, Placement, Pool};
 pub(crate) use self::series::Series;
@@ -84,8 +85,8 @@ impl Settings {
     /// Reads the file at `path`. Relative paths in it start from the directory it is in.
     ///
     /// # Errors
-    /// The first mistake.
-    pub(crate) fn load(path: &Path) -> Result<Self, Mistake> {
+    /// All mistakes in it; only the first of those that keep the file from being TOML.
+    pub(crate) fn load(path: &Path) -> Result<Self, Mistakes> {
         let text = std::fs::read_to_string(path).map_err(|e| Mistake::unreadable(path, &e))?;
         Self::parse(path, &text)
     }
@@ -93,47 +94,61 @@ impl Settings {
     /// Reads `text` as the contents of `file`.
     ///
     /// # Errors
-    /// The first mistake.
-    pub(crate) fn parse(file: &Path, text: &str) -> Result<Self, Mistake> {
+    /// As [`Settings::load`].
+    pub(crate) fn parse(file: &Path, text: &str) -> Result<Self, Mistakes> {
         let document = Document::new(file, text);
         let tables = document.parse()?;
-        let root = document.root(&tables, SECTIONS)?;
-        let volumes = root.each("volume", volume::KEYS, Volume::read)?;
-        let pools = root.each("pool", pool::KEYS, |section| Pool::read(section, &volumes))?;
-        let kv = Kv::read(&root.section("kv", kv::KEYS)?, &pools)?;
-        let http = match root.optional_section("http", http::KEYS)? {
-            Some(section) => Some(Http::read(&section)?),
-            None => None,
-        };
-        let series = match (root.optional_section("series", series::KEYS)?, http) {
-            (Some(section), http) => {
-                Some((Series::read(&section, &volumes, &pools)?, http.unwrap_or_default()))
-            }
-            (None, Some(_)) => {
-                return Err(root.missing("series", "the store that [http] is the door to"));
-            }
-            (None, None) => None,
-        };
-        let mqtt = match root.optional_section("mqtt", mqtt::KEYS)? {
-            Some(_) if series.is_none() => {
-                return Err(root.missing("series", "the store that [mqtt] brings points to"));
-            }
-            Some(section) => Some(Mqtt::read(&section)?),
-            None => None,
-        };
-        let admin = match root.optional_section("admin", admin::KEYS)? {
-            Some(section) => Some(Admin::read(&section)?),
-            None => None,
-        };
-        volume::check_apart(&root, &volumes)?;
-        pool::check_apart(&root, &pools)?;
-        let mut settings =
-            Self { volumes, instance: Instance::default(), pools, kv, series, mqtt, admin };
-        if let Some(section) = root.optional_section("instance", instance::KEYS)? {
-            let volumes = settings.kv_pool().volumes.len() as u64;
-            settings.instance = Instance::read(&section, volumes)?;
+        let settings = Self::read(&document.root(&tables, SECTIONS));
+        document.mistakes()?;
+        Ok(settings.expect("what keeps settings from being whole was noted as a mistake"))
+    }
+
+    /// Reads every section, however many are wrong; what is wrong is noted there. None if that leaves no
+    /// settings.
+    fn read(root: &Section<'_>) -> Option<Self> {
+        // Wrong sections have names too, which others may use.
+        let (volume_names, pool_names) = (root.names("volume"), root.names("pool"));
+        let volumes = root.each("volume", volume::KEYS, Volume::read);
+        let pools = root.each("pool", pool::KEYS, |section| Pool::read(section, &volume_names));
+        let kv = root.section("kv", kv::KEYS);
+        let kv = kv.and_then(|section| Kv::read(&section, &pool_names, &pools));
+        let http = root.optional_section("http", http::KEYS).map(|section| Http::read(&section));
+        let series = root.optional_section("series", series::KEYS);
+        let series = series.map(|section| Series::read(&section, &volume_names, &pools));
+        let has_series = root.get("series").is_some();
+        if http.is_some() && !has_series {
+            root.note(root.missing("series", "the store that [http] is the door to"));
         }
-        Ok(settings)
+        let mqtt = root.optional_section("mqtt", mqtt::KEYS);
+        if mqtt.is_some() && !has_series {
+            root.note(root.missing("series", "the store that [mqtt] brings points to"));
+        }
+        let mqtt = mqtt.map(|section| Mqtt::read(&section));
+        let admin = root.optional_section("admin", admin::KEYS);
+        let admin = admin.map(|section| Admin::read(&section));
+        volume::check_apart(root, &volumes);
+        pool::check_apart(root, &pools);
+        let on = |kv: &Kv| pools.iter().find(|pool| pool.name == kv.pool);
+        let of_pool = kv.as_ref().and_then(on).map_or(1, |pool| pool.volumes.len() as u64);
+        let instance = root.optional_section("instance", instance::KEYS);
+        let instance = instance.map(|section| Instance::read(&section, of_pool));
+        let series = match series {
+            None => None,
+            Some(series) => Some((series?, http.unwrap_or_default())),
+        };
+        let mqtt = match mqtt {
+            None => None,
+            Some(mqtt) => Some(mqtt?),
+        };
+        Some(Self {
+            volumes,
+            instance: instance.unwrap_or_default(),
+            pools,
+            kv: kv?,
+            series,
+            mqtt,
+            admin,
+        })
     }
 
     /// Adds a volume, to the store's pool, too.

@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use super::Entry;
 use super::document::Section;
-use super::{Entry, Mistake};
 
 /// The keys of the admin door.
 pub(super) const KEYS: &[&str] = &["listen", "hosts"];
@@ -38,19 +38,17 @@ impl Default for Admin {
 }
 
 impl Admin {
-    pub(super) fn read(section: &Section<'_>) -> Result<Self, Mistake> {
-        let hosts = hosts(section)?;
-        let Some(field) = section.get("listen") else {
-            return Ok(Self { hosts, ..Self::default() });
-        };
-        let listen = field.parsed(LISTEN, |text| match text.strip_prefix("unix:") {
+    pub(super) fn read(section: &Section<'_>) -> Self {
+        let read = |text: &str| match text.strip_prefix("unix:") {
             Some(path) => (!path.is_empty()).then(|| AdminListen::Unix(path.into())),
             None => {
                 let address: SocketAddr = text.parse().ok()?;
                 address.ip().is_loopback().then_some(AdminListen::Tcp(address))
             }
-        })?;
-        Ok(Self { listen, hosts })
+        };
+        let usual = Self::default().listen;
+        let listen = section.read_or("listen", usual, |field| field.parsed(LISTEN, read));
+        Self { listen, hosts: hosts(section) }
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
@@ -64,15 +62,16 @@ impl Admin {
 }
 
 /// The names of a listener besides those of loopback, as browsers say them in `Host`.
-pub(super) fn hosts(section: &Section<'_>) -> Result<Vec<String>, Mistake> {
+pub(super) fn hosts(section: &Section<'_>) -> Vec<String> {
     const NAMES: &str = "a list of names of this machine, without ports, such as [\"db.example\"]";
-    let Some(field) = section.get("hosts") else { return Ok(Vec::new()) };
     let plain = |name: &str| {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:[]".contains(&byte);
         let has_port = !name.contains('[') && name.matches(':').count() == 1;
         (name.bytes().all(allowed) && !has_port).then(|| name.to_owned())
     };
-    field.list(NAMES)?.iter().map(|name| name.parsed(NAMES, plain)).collect()
+    section.read_or("hosts", Vec::new(), |field| {
+        field.list(NAMES)?.iter().map(|name| name.parsed(NAMES, plain)).collect()
+    })
 }
 
 impl fmt::Display for AdminListen {

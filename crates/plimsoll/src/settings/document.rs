@@ -1,5 +1,7 @@
 //! A TOML text as sections and fields that know their place, so that every mistake can name it.
 
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
@@ -8,20 +10,21 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::mistake::Mistake;
+use super::mistake::{Mistake, Mistakes};
 use super::nearest::nearest;
 use super::units;
 
 /// How much of a text a mistake quotes.
 const QUOTED_CHARS_MAX: usize = 60;
 
-/// A file and what is in it.
+/// A file, what is in it, and what was found to be wrong with it so far.
 pub(super) struct Document<'t> {
     file: &'t Path,
     text: &'t str,
+    mistakes: RefCell<Vec<Mistake>>,
 }
 
-/// A table with a name, all of whose keys are known.
+/// A table with a name. Readers note what is wrong in it and go on, so that all mistakes are told at once.
 pub(super) struct Section<'d> {
     document: &'d Document<'d>,
     /// Its dotted name; empty for the whole file.
@@ -40,7 +43,7 @@ pub(super) struct Field<'d> {
 
 impl<'t> Document<'t> {
     pub(super) fn new(file: &'t Path, text: &'t str) -> Self {
-        Self { file, text }
+        Self { file, text, mistakes: RefCell::default() }
     }
 
     /// The tables of the file.
@@ -61,9 +64,14 @@ impl<'t> Document<'t> {
         &'d self,
         tables: &'d Spanned<DeTable<'d>>,
         keys: &'static [&'static str],
-    ) -> Result<Section<'d>, Mistake> {
+    ) -> Section<'d> {
         let span = tables.span();
         Section::of(self, String::new(), span, tables.get_ref(), keys)
+    }
+
+    /// Every mistake that was noted, from top to bottom.
+    pub(super) fn mistakes(&self) -> Result<(), Mistakes> {
+        Mistakes::of(self.mistakes.take()).map_or(Ok(()), Err)
     }
 
     fn line(&self, at: usize) -> usize {
@@ -78,50 +86,95 @@ impl<'d> Section<'d> {
         span: Range<usize>,
         table: &'d DeTable<'d>,
         keys: &'static [&'static str],
-    ) -> Result<Self, Mistake> {
+    ) -> Self {
         let section = Self { document, name, span, table };
-        match table.keys().find(|key| !keys.contains(&&**key.get_ref())) {
-            None => Ok(section),
-            Some(unknown) => {
-                let name = &**unknown.get_ref();
-                let mut accepted = keys.join(", ");
-                if let Some(meant) = nearest(name, keys.iter().copied()) {
-                    accepted.push_str(&format!(" (did you mean {meant:?}?)"));
-                }
-                let line = document.line(unknown.span().start);
-                let key = section.dotted(name);
-                Err(Mistake::at(document.file, line, key, "an unknown key", accepted))
+        for unknown in table.keys().filter(|key| !keys.contains(&&**key.get_ref())) {
+            let name = &**unknown.get_ref();
+            let mut accepted = keys.join(", ");
+            if let Some(meant) = nearest(name, keys.iter().copied()) {
+                accepted.push_str(&format!(" (did you mean {meant:?}?)"));
             }
+            let line = document.line(unknown.span().start);
+            let key = section.dotted(name);
+            section.note(Mistake::at(document.file, line, key, "an unknown key", accepted));
         }
+        section
+    }
+
+    /// Remembers a mistake.
+    pub(super) fn note(&self, mistake: Mistake) {
+        self.document.mistakes.borrow_mut().push(mistake);
+    }
+
+    /// What was read, unless it is a mistake, which is noted.
+    pub(super) fn noted<T>(&self, read: Result<T, Mistake>) -> Option<T> {
+        read.map_err(|mistake| self.note(mistake)).ok()
+    }
+
+    /// The value of `key`, if it is given and right.
+    pub(super) fn read<T>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&Field<'d>) -> Result<T, Mistake>,
+    ) -> Option<T> {
+        self.noted(read(&self.get(key)?))
+    }
+
+    /// The value of `key`; the usual one if none is given, or a wrong one.
+    pub(super) fn read_or<T>(
+        &self,
+        key: &str,
+        usual: T,
+        read: impl FnOnce(&Field<'d>) -> Result<T, Mistake>,
+    ) -> T {
+        self.read(key, read).unwrap_or(usual)
+    }
+
+    /// The value of `key`, which has to be given; `accepted` tells what to write if it is missing.
+    pub(super) fn need<T>(
+        &self,
+        key: &str,
+        accepted: &str,
+        read: impl FnOnce(&Field<'d>) -> Result<T, Mistake>,
+    ) -> Option<T> {
+        self.noted(self.require(key, accepted).and_then(|field| read(&field)))
     }
 
     fn dotted(&self, key: &str) -> String {
         if self.name.is_empty() { key.into() } else { format!("{}.{key}", self.name) }
     }
 
-    /// Reads each `[kind.<name>]`.
+    /// Reads each `[kind.<name>]`; those that are right.
     pub(super) fn each<T>(
         &self,
         kind: &'static str,
         keys: &'static [&'static str],
-        read: impl Fn(&Section<'_>) -> Result<T, Mistake>,
-    ) -> Result<Vec<T>, Mistake> {
+        read: impl Fn(&Section<'_>) -> Option<T>,
+    ) -> Vec<T> {
         let example = format!("at least one section [{kind}.<name>]");
-        let all = self.require(kind, &example)?;
-        let DeValue::Table(tables) = all.value else { return Err(all.mistake(example)) };
-        if tables.is_empty() {
-            return Err(all.mistake(example));
-        }
-        let sections = tables.iter().map(|(name, value)| {
+        let tables = self.need(kind, &example, |all| match all.value {
+            DeValue::Table(tables) if !tables.is_empty() => Ok(tables),
+            _ => Err(all.mistake(&*example)),
+        });
+        let section = |name: &Spanned<Cow<'_, str>>, value: &'d Spanned<DeValue<'d>>| {
             let key = format!("{kind}.{}", name.get_ref());
             let named =
                 Field { document: self.document, key, span: value.span(), value: value.get_ref() };
             if !is_name(name.get_ref()) {
-                return Err(named.mistake("names of 1 to 32 letters, digits, - and _"));
+                self.note(named.mistake("names of 1 to 32 letters, digits, - and _"));
+                return None;
             }
-            read(&named.section(keys)?)
-        });
-        sections.collect()
+            read(&self.noted(named.section(keys))?)
+        };
+        let tables = tables.into_iter().flat_map(|tables| tables.iter());
+        tables.filter_map(|(name, value)| section(name, value)).collect()
+    }
+
+    /// The names of all sections `[kind.<name>]`, right or wrong.
+    pub(super) fn names(&self, kind: &str) -> Vec<&'d str> {
+        let tables = self.table.get(kind).and_then(|all| all.get_ref().as_table());
+        let names = tables.into_iter().flat_map(|tables| tables.keys());
+        names.map(|name| &**name.get_ref()).collect()
     }
 
     /// The section `[name]`, which has to be there.
@@ -129,8 +182,9 @@ impl<'d> Section<'d> {
         &self,
         name: &'static str,
         keys: &'static [&'static str],
-    ) -> Result<Section<'d>, Mistake> {
-        self.require(name, &format!("a section [{name}]"))?.section(keys)
+    ) -> Option<Section<'d>> {
+        let field = self.require(name, &format!("a section [{name}]"));
+        self.noted(field.and_then(|field| field.section(keys)))
     }
 
     /// The section `[name]`, if it is there.
@@ -138,8 +192,8 @@ impl<'d> Section<'d> {
         &self,
         name: &'static str,
         keys: &'static [&'static str],
-    ) -> Result<Option<Section<'d>>, Mistake> {
-        self.get(name).map(|field| field.section(keys)).transpose()
+    ) -> Option<Section<'d>> {
+        self.noted(self.get(name)?.section(keys))
     }
 
     /// The value of `key`, if it is given.
@@ -222,7 +276,9 @@ impl<'d> Field<'d> {
     /// The table that stands here.
     pub(super) fn section(self, keys: &'static [&'static str]) -> Result<Section<'d>, Mistake> {
         match self.value {
-            DeValue::Table(table) => Section::of(self.document, self.key, self.span, table, keys),
+            DeValue::Table(table) => {
+                Ok(Section::of(self.document, self.key, self.span, table, keys))
+            }
             _ => Err(self.mistake(format!("a section [{}]", self.key))),
         }
     }
@@ -301,6 +357,14 @@ impl<'d> Field<'d> {
     pub(super) fn word<'w>(&self, words: &[&'w str]) -> Result<&'w str, Mistake> {
         let found = self.value.as_str().and_then(|text| words.iter().find(|word| **word == text));
         found.copied().ok_or_else(|| self.mistake(words.join(", ")))
+    }
+
+    /// One of some names; any text where there are none, which is a mistake of its own.
+    pub(super) fn known(&self, names: &[&str]) -> Result<&'d str, Mistake> {
+        let accepted = names.join(", ");
+        let text = self.text(&accepted)?;
+        let is_known = names.is_empty() || names.contains(&text);
+        if is_known { Ok(text) } else { Err(self.mistake(accepted)) }
     }
 
     /// A list of anything, at least one.

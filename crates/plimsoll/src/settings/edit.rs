@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value as Json};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
-use super::{Mistake, Settings};
+use super::{Mistake, Mistakes, Settings};
 
 /// A settings file that is being changed.
 #[derive(Clone, Debug)]
@@ -21,13 +21,13 @@ impl Edit {
     /// Reads the file at `path`, which has to be right.
     ///
     /// # Errors
-    /// The first mistake in it.
-    pub(crate) fn read(path: &Path) -> Result<Self, Mistake> {
+    /// The mistakes in it.
+    pub(crate) fn read(path: &Path) -> Result<Self, Mistakes> {
         let text = fs::read_to_string(path).map_err(|e| Mistake::unreadable(path, &e))?;
         Self::parse(path, &text)
     }
 
-    fn parse(path: &Path, text: &str) -> Result<Self, Mistake> {
+    fn parse(path: &Path, text: &str) -> Result<Self, Mistakes> {
         Settings::parse(path, text)?;
         let document = text.parse().expect("the text was parsed a moment ago");
         Ok(Self { file: path.into(), document })
@@ -102,8 +102,8 @@ impl Edit {
     /// The settings it makes.
     ///
     /// # Errors
-    /// The first mistake.
-    pub(crate) fn settings(&self) -> Result<Settings, Mistake> {
+    /// The mistakes.
+    pub(crate) fn settings(&self) -> Result<Settings, Mistakes> {
         Settings::parse(&self.file, &self.text())
     }
 

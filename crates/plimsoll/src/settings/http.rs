@@ -54,66 +54,63 @@ impl Default for Http {
 }
 
 impl Http {
-    pub(super) fn read(section: &Section<'_>) -> Result<Self, Mistake> {
+    pub(super) fn read(section: &Section<'_>) -> Self {
         let usual = Self::default();
-        let tls = kv::tls(section)?;
-        let listen = section.get("listen");
-        let address = listen
-            .as_ref()
-            .map_or(Ok(usual.listen), |field| field.parsed(LISTEN, |text| text.parse().ok()))?;
-        let tokens = section.get("tokens").map_or(Ok(Vec::new()), |field| tokens(&field))?;
-        let hosts = admin::hosts(section)?;
-        let strangers_are_known =
-            !tokens.is_empty() || tls.as_ref().is_some_and(|files| files.client_ca.is_some());
+        let tls = kv::tls(section);
+        let address = section.read_or("listen", usual.listen, |field| {
+            field.parsed(LISTEN, |text| text.parse().ok())
+        });
+        let tokens = section.read_or("tokens", Vec::new(), tokens);
+        let hosts = admin::hosts(section);
+        let strangers_are_known = section.get("tokens").is_some()
+            || tls.as_ref().is_some_and(|files| files.client_ca.is_some());
         if let (Some(field), false, false) =
-            (&listen, strangers_are_known, address.ip().is_loopback())
+            (section.get("listen"), strangers_are_known, address.ip().is_loopback())
         {
-            return Err(field.mistake(
+            section.note(field.mistake(
                 "an address on loopback (127.0.0.1, [::1]), or any address and tokens or tls.client_ca",
             ));
         }
         let size = |key, usual: usize| {
-            let field = section.get(key).map(|field| field.size()).transpose()?;
             // The runtime counts bytes that are held in fewer than 64 bits.
             let most = u64::from(u32::MAX / 2);
-            Ok(field.map_or(usual, |bytes| bytes.min(most) as usize))
+            section.read(key, Field::size).map_or(usual, |bytes| bytes.min(most) as usize)
         };
         let number = |key, usual: usize| {
-            let field =
-                section.get(key).map(|field| field.number(1..=1_000_000_000)).transpose()?;
-            Ok(field.map_or(usual, |number| number as usize))
+            let number = section.read(key, |field| field.number(1..=1_000_000_000));
+            number.map_or(usual, |number| number as usize)
         };
         let duration = |key, usual| {
-            section.get(key).map_or(Ok(usual), |field: Field<'_>| {
+            section.read_or(key, usual, |field| {
                 let positive = |text: &str| units::duration(text).filter(|wait| !wait.is_zero());
                 field.parsed("a duration above zero, such as \"30s\"", positive)
             })
         };
         let of = &usual.door;
-        let body_bytes_max = size("body_max", of.body_bytes_max)?;
+        let body_bytes_max = size("body_max", of.body_bytes_max);
         let door = http::Settings {
             tokens,
             hosts: Hosts::of(address.ip(), &hosts),
-            create: section.get("create").map_or(Ok(of.create), |field| field.flag())?,
+            create: section.read_or("create", of.create, Field::flag),
             body_bytes_max,
-            line_bytes_max: size("line_max", of.line_bytes_max)?,
-            bodies_bytes_max: size("bodies_memory", of.bodies_bytes_max.max(body_bytes_max))?,
-            answer_values_max: number("answer_values_max", of.answer_values_max)?,
-            queries_max: number("queries_max", of.queries_max)?,
+            line_bytes_max: size("line_max", of.line_bytes_max),
+            bodies_bytes_max: size("bodies_memory", of.bodies_bytes_max.max(body_bytes_max)),
+            answer_values_max: number("answer_values_max", of.answer_values_max),
+            queries_max: number("queries_max", of.queries_max),
             terms: Terms {
-                connections_max: number("connections_max", of.terms.connections_max)?,
-                per_address_max: kv::per_address(section, "connections_per_address")?,
-                read_timeout: duration("read_timeout", of.terms.read_timeout)?,
-                write_timeout: duration("write_timeout", of.terms.write_timeout)?,
-                stop_grace: duration("stop_grace", of.terms.stop_grace)?,
+                connections_max: number("connections_max", of.terms.connections_max),
+                per_address_max: kv::per_address(section, "connections_per_address"),
+                read_timeout: duration("read_timeout", of.terms.read_timeout),
+                write_timeout: duration("write_timeout", of.terms.write_timeout),
+                stop_grace: duration("stop_grace", of.terms.stop_grace),
             },
         };
         if let (Some(field), true) =
             (section.get("bodies_memory"), door.bodies_bytes_max < body_bytes_max)
         {
-            return Err(field.mistake("at least body_max"));
+            section.note(field.mistake("at least body_max"));
         }
-        Ok(Self { listen: address, door, hosts, tls })
+        Self { listen: address, door, hosts, tls }
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {

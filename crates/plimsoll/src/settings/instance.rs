@@ -3,8 +3,8 @@
 use policy::contract::instance;
 use policy::units::{BytesPerSec, Iops, MIB};
 
+use super::Entry;
 use super::document::Section;
-use super::{Entry, Mistake};
 
 /// The keys of the instance.
 pub(super) const KEYS: &[&str] = &["iops", "mib_per_s"];
@@ -18,13 +18,9 @@ pub(crate) struct Instance {
 
 impl Instance {
     /// Reads the limits of a machine with so many volumes in use: each has to get something.
-    pub(super) fn read(section: &Section<'_>, volumes: u64) -> Result<Self, Mistake> {
-        let number =
-            |key, most| section.get(key).map(|field| field.number(volumes..=most)).transpose();
-        Ok(Self {
-            iops: number("iops", u64::MAX)?,
-            mib_per_s: number("mib_per_s", u64::MAX / MIB)?,
-        })
+    pub(super) fn read(section: &Section<'_>, volumes: u64) -> Self {
+        let number = |key, most| section.read(key, |field| field.number(volumes..=most));
+        Self { iops: number("iops", u64::MAX), mib_per_s: number("mib_per_s", u64::MAX / MIB) }
     }
 
     pub(crate) fn limits(self) -> instance::Instance {

@@ -73,15 +73,22 @@ pub(crate) struct Kv {
 const LISTEN: &str = "an address and a port, such as \"127.0.0.1:6380\"";
 
 impl Kv {
-    pub(super) fn read(section: &Section<'_>, pools: &[Pool]) -> Result<Self, Mistake> {
-        let names: Vec<_> = pools.iter().map(|pool| pool.name.as_str()).collect();
-        let accepted = names.join(", ");
-        let pool = section.require("pool", &accepted)?.word(&names)?.to_owned();
-        let options = store::read(section)?;
-        let tls = tls(section)?;
-        let (listen, door) = door(section, tls.as_ref())?;
-        let meta = meta(section, pools.iter().find(|other| other.name == pool))?;
-        Ok(Self { pool, meta, options, listen, door, tls })
+    /// Reads the store on one of the pools with these names, of which some are right.
+    pub(super) fn read(section: &Section<'_>, names: &[&str], pools: &[Pool]) -> Option<Self> {
+        let accepted =
+            if names.is_empty() { "the name of a pool".into() } else { names.join(", ") };
+        let pool = section.need("pool", &accepted, |field| Ok(field.known(names)?.to_owned()));
+        let options = store::read(section);
+        let tls = tls(section);
+        let (listen, door) = door(section, tls.as_ref());
+        let of = pools.iter().find(|other| Some(&other.name) == pool.as_ref());
+        let meta = section.read_or("meta", Vec::new(), |field| {
+            let known: Vec<_> =
+                of.iter().flat_map(|pool| &pool.volumes).map(String::as_str).collect();
+            let named = field.list("a list of volumes of the pool")?;
+            named.iter().map(|field| Ok(field.known(&known)?.to_owned())).collect()
+        });
+        Some(Self { pool: pool?, meta, options, listen, door, tls })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
@@ -117,19 +124,13 @@ impl Kv {
     }
 }
 
-/// The volumes named under `meta`, which have to be of the store's pool.
-fn meta(section: &Section<'_>, pool: Option<&Pool>) -> Result<Vec<String>, Mistake> {
-    let Some(field) = section.get("meta") else { return Ok(Vec::new()) };
-    let known: Vec<_> = pool.iter().flat_map(|pool| &pool.volumes).map(String::as_str).collect();
-    let named = field.list("a list of volumes of the pool")?;
-    named.iter().map(|field| Ok(field.word(&known)?.to_owned())).collect()
-}
-
-pub(super) fn tls(section: &Section<'_>) -> Result<Option<TlsFiles>, Mistake> {
-    let Some(section) = section.optional_section("tls", TLS_KEYS)? else { return Ok(None) };
-    let file = |key| section.require(key, "the path of a PEM file")?.path();
-    let client_ca = section.get("client_ca").map(|field| field.path()).transpose()?;
-    Ok(Some(TlsFiles { cert: file("cert")?, key: file("key")?, client_ca }))
+/// Certificates of a section, if they are given.
+pub(super) fn tls(section: &Section<'_>) -> Option<TlsFiles> {
+    let section = section.optional_section("tls", TLS_KEYS)?;
+    let file = |key| section.need(key, "the path of a PEM file", Field::path);
+    let (cert, key) = (file("cert"), file("key"));
+    let client_ca = section.read("client_ca", Field::path);
+    Some(TlsFiles { cert: cert?, key: key?, client_ca })
 }
 
 pub(super) fn show_tls(files: &TlsFiles) -> String {
@@ -140,67 +141,62 @@ pub(super) fn show_tls(files: &TlsFiles) -> String {
     format!("{{ {} }}", files.join(", "))
 }
 
-fn door(
-    section: &Section<'_>,
-    tls: Option<&TlsFiles>,
-) -> Result<(SocketAddr, resp::Settings), Mistake> {
+fn door(section: &Section<'_>, tls: Option<&TlsFiles>) -> (SocketAddr, resp::Settings) {
     let usual = resp::Settings::default();
     let loopback = SocketAddr::from(([127, 0, 0, 1], usual.port));
-    let listen = section.get("listen");
-    let address = listen
-        .as_ref()
-        .map_or(Ok(loopback), |field| field.parsed(LISTEN, |text| text.parse().ok()))?;
-    let password = section.get("password");
-    let password = password.map(|field| field.text("a text that is not empty")).transpose()?;
-    let users = section.get("users").map_or(Ok(Vec::new()), |field| users(&field))?;
+    let address =
+        section.read_or("listen", loopback, |field| field.parsed(LISTEN, |text| text.parse().ok()));
+    let password = section.read("password", |field| field.text("a text that is not empty"));
+    let users = section.read_or("users", Vec::new(), users);
     if let (Some(field), false, None) = (section.get("users"), users.is_empty(), password) {
-        return Err(field.mistake("users and a password: without one everybody may do everything"));
+        section
+            .note(field.mistake("users and a password: without one everybody may do everything"));
     }
     let strangers_are_known =
-        password.is_some() || tls.is_some_and(|files| files.client_ca.is_some());
-    if let (Some(field), false, false) = (&listen, strangers_are_known, address.ip().is_loopback())
+        section.get("password").is_some() || tls.is_some_and(|files| files.client_ca.is_some());
+    if let (Some(field), false, false) =
+        (section.get("listen"), strangers_are_known, address.ip().is_loopback())
     {
-        return Err(field.mistake(
+        section.note(field.mistake(
             "an address on loopback (127.0.0.1, [::1]), or any address and a password or tls.client_ca",
         ));
     }
-    let number =
-        |key, usual: u64, range| section.get(key).map_or(Ok(usual), |field| field.number(range));
+    let number = |key, usual: u64, range| section.read_or(key, usual, |field| field.number(range));
     let size = |key, usual: usize| {
-        let field = section.get(key).map(|field| field.size()).transpose()?;
-        Ok(field.map_or(usual, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)))
+        let bytes = section.read(key, Field::size);
+        bytes.map_or(usual, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
     };
-    let duration =
-        |key, usual| section.get(key).map_or(Ok(usual), |field: Field<'_>| field.duration());
-    let auth_timeout = section.get("auth_timeout").map_or(Ok(usual.auth_timeout), |field| {
+    let duration = |key, usual| section.read_or(key, usual, Field::duration);
+    let auth_timeout = section.read_or("auth_timeout", usual.auth_timeout, |field| {
         let positive = |text: &str| units::duration(text).filter(|longest| !longest.is_zero());
         field.parsed("a duration above zero, such as \"30s\"", positive)
-    })?;
-    let bulk_bytes_max = size("bulk_max", usual.bulk_bytes_max)?;
-    let request_bytes_max = size("request_max", usual.request_bytes_max.max(bulk_bytes_max))?;
+    });
+    let bulk_bytes_max = size("bulk_max", usual.bulk_bytes_max);
+    let request_bytes_max = size("request_max", usual.request_bytes_max.max(bulk_bytes_max));
     let door = resp::Settings {
         password: password.map(resp::Secret::new),
         users,
-        clients_max: number("clients_max", usual.clients_max, 1..=1_000_000)?,
-        clients_per_address: per_address(section, "clients_per_address")?,
+        clients_max: number("clients_max", usual.clients_max, 1..=1_000_000),
+        clients_per_address: per_address(section, "clients_per_address"),
         bulk_bytes_max,
         request_bytes_max,
-        clients_bytes_max: size("clients_memory", usual.clients_bytes_max as usize)? as u64,
-        threads: number("threads", usual.threads as u64, 1..=512)? as usize,
-        stop_grace: duration("stop_grace", usual.stop_grace)?,
-        idle_timeout: Some(duration("idle_timeout", Duration::ZERO)?).filter(|d| !d.is_zero()),
+        clients_bytes_max: size("clients_memory", usual.clients_bytes_max as usize) as u64,
+        threads: number("threads", usual.threads as u64, 1..=512) as usize,
+        stop_grace: duration("stop_grace", usual.stop_grace),
+        idle_timeout: Some(duration("idle_timeout", Duration::ZERO)).filter(|d| !d.is_zero()),
         auth_timeout,
         port: address.port(),
         tls: tls.is_some(),
     };
     if let (Some(field), true) = (section.get("bulk_max"), door.bulk_bytes_max > BULK_MAX) {
         let most = units::show_size(BULK_MAX as u64);
-        return Err(field.mistake(format!("at most {most}: the store keeps a value in one piece")));
+        section
+            .note(field.mistake(format!("at most {most}: the store keeps a value in one piece")));
     }
     if let (Some(field), true) = (section.get("request_max"), request_bytes_max < bulk_bytes_max) {
-        return Err(field.mistake("at least bulk_max"));
+        section.note(field.mistake("at least bulk_max"));
     }
-    Ok((address, door))
+    (address, door)
 }
 
 /// Clients with a name, who may do less.
@@ -240,9 +236,8 @@ pub(super) fn may(section: &Section<'_>) -> Result<May, Mistake> {
 }
 
 /// The most connections of one address, if that is said.
-pub(super) fn per_address(section: &Section<'_>, key: &str) -> Result<Option<usize>, Mistake> {
-    let most = section.get(key).map(|field| field.number(1..=1_000_000)).transpose()?;
-    Ok(most.map(|most| most as usize))
+pub(super) fn per_address(section: &Section<'_>, key: &str) -> Option<usize> {
+    section.read(key, |field| field.number(1..=1_000_000)).map(|most| most as usize)
 }
 
 /// The longest value RocksDB's formats hold with room to spare: their lengths have 32 bits.

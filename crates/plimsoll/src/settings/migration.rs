@@ -5,7 +5,7 @@ use std::time::Duration;
 use policy::migrate::{Policy, Terms};
 
 use super::document::Section;
-use super::{Entry, Mistake, units};
+use super::{Entry, units};
 
 /// The keys.
 pub(super) const KEYS: &[&str] = &["migrate", "migrate_interval", "migrate_copies_max"];
@@ -25,22 +25,21 @@ const INTERVAL_MIN: Duration = Duration::from_secs(1);
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 impl Migration {
-    pub(super) fn read(section: &Section<'_>) -> Result<Self, Mistake> {
+    pub(super) fn read(section: &Section<'_>) -> Self {
         let mut migration = Self::default();
-        if let Some(field) = section.get("migrate") {
-            let words = Policy::ALL.map(Policy::name);
-            migration.policy = Policy::named(field.word(&words)?).unwrap_or_default();
-        }
-        if let Some(field) = section.get("migrate_interval") {
-            migration.terms.every = field.parsed("a duration from \"1s\" to \"1h\"", |text| {
+        let words = Policy::ALL.map(Policy::name);
+        let word = section.read("migrate", |field| field.word(&words));
+        migration.policy = word.and_then(Policy::named).unwrap_or_default();
+        let terms = &mut migration.terms;
+        terms.every = section.read_or("migrate_interval", terms.every, |field| {
+            field.parsed("a duration from \"1s\" to \"1h\"", |text| {
                 let range = INTERVAL_MIN..=INTERVAL_MAX;
                 units::duration(text).filter(|interval| range.contains(interval))
-            })?;
-        }
-        if let Some(field) = section.get("migrate_copies_max") {
-            migration.terms.copies_max = field.number(1..=64)? as usize;
-        }
-        Ok(migration)
+            })
+        });
+        let copies_max = section.read("migrate_copies_max", |field| field.number(1..=64));
+        terms.copies_max = copies_max.map_or(terms.copies_max, |number| number as usize);
+        migration
     }
 
     pub(super) fn entries(&self, section: &str) -> [Entry; 3] {

@@ -44,6 +44,38 @@ impl Mistake {
     }
 }
 
+/// All mistakes of a file, from top to bottom: at least one. They tell a line each.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Mistakes(Vec<Mistake>);
+
+impl Mistakes {
+    /// These; none if there are none.
+    pub(super) fn of(mut mistakes: Vec<Mistake>) -> Option<Self> {
+        mistakes.sort_by_key(|mistake| mistake.line);
+        // A missing value may be noted by each who needs it.
+        mistakes.dedup();
+        (!mistakes.is_empty()).then_some(Self(mistakes))
+    }
+}
+
+impl From<Mistake> for Mistakes {
+    fn from(only: Mistake) -> Self {
+        Self(vec![only])
+    }
+}
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, mistake) in self.0.iter().enumerate() {
+            let gap = if n == 0 { "" } else { "\n" };
+            write!(f, "{gap}{mistake}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mistakes {}
+
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.file.display())?;
@@ -53,5 +85,3 @@ impl fmt::Display for Mistake {
         write!(f, " {}: found {}; accepted: {}", self.key, self.found, self.accepted)
     }
 }
-
-impl std::error::Error for Mistake {}

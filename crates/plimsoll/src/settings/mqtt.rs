@@ -6,7 +6,7 @@ use serve::http::line::Precision;
 use serve::mqtt::{Json, Payload, Settings};
 use serve::resp::{Secret, TlsClientFiles};
 
-use super::document::Section;
+use super::document::{Field, Section};
 use super::{Entry, Mistake, units};
 
 /// The keys of the subscriber.
@@ -43,74 +43,65 @@ pub(crate) struct Mqtt {
 }
 
 impl Mqtt {
-    pub(super) fn read(section: &Section<'_>) -> Result<Self, Mistake> {
-        let text = |key, usual: &str| {
-            let field = section.get(key);
-            field.map_or(Ok(usual.to_owned()), |field| {
-                field.text("a text that is not empty").map(str::to_owned)
-            })
-        };
+    pub(super) fn read(section: &Section<'_>) -> Option<Self> {
+        let text = |key, usual: &str| section.read_or(key, usual.to_owned(), text);
         let with_port = |text: &str| {
             let (host, port) = text.rsplit_once(':')?;
             (!host.is_empty() && port.parse::<u16>().is_ok()).then(|| text.to_owned())
         };
         const BROKER: &str = "a host and a port, such as \"localhost:1883\"";
-        let broker = section.require("broker", BROKER)?.parsed(BROKER, with_port)?;
-        let mut topics = Vec::new();
-        for field in section.require("topics", TOPICS)?.list(TOPICS)? {
-            topics.push(field.parsed(TOPICS, |text| is_filter(text).then(|| text.to_owned()))?);
-        }
-        let database = section.require("database", "the name of a database")?;
-        let database = database.text("the name of a database")?.to_owned();
-        let payload = section.get("payload");
-        let payload = payload.map_or(Ok("line"), |field| field.word(&PAYLOADS))?;
-        let payload = match payload {
-            "json" => Payload::Json(json(section)?),
+        let broker = section.need("broker", BROKER, |field| field.parsed(BROKER, with_port));
+        let topics = section.need("topics", TOPICS, |field| {
+            let filter = |text: &str| is_filter(text).then(|| text.to_owned());
+            let listed = field.list(TOPICS)?;
+            listed.iter().map(|field| field.parsed(TOPICS, filter)).collect::<Result<Vec<_>, _>>()
+        });
+        let database = section.need("database", "the name of a database", |field| {
+            field.text("the name of a database").map(str::to_owned)
+        });
+        let payload = match section.read_or("payload", "line", |field| field.word(&PAYLOADS)) {
+            "json" => Payload::Json(json(section)),
             _ => {
-                let of_json = ["measurement", "topic_tag", "tags", "time"];
-                if let Some(field) = of_json.into_iter().find_map(|key| section.get(key)) {
-                    return Err(field.mistake("nothing without payload = \"json\""));
+                for key in ["measurement", "topic_tag", "tags", "time"] {
+                    if let Some(field) = section.get(key) {
+                        section.note(field.mistake("nothing without payload = \"json\""));
+                    }
                 }
                 Payload::Lines
             }
         };
-        let precision =
-            section.get("precision").map_or(Ok("ns"), |field| field.word(&PRECISIONS))?;
-        let login = match (section.get("user"), section.get("password")) {
-            (None, None) => None,
-            (None, Some(_)) => return Err(section.missing("user", "the password's user")),
-            (Some(user), password) => {
-                let given = |field: super::document::Field<'_>| {
-                    field.text("a text that is not empty").map(str::to_owned)
-                };
-                let password = password.map_or(Ok(String::new()), given)?;
-                Some((given(user)?, Secret::new(password)))
-            }
-        };
-        let message_max = section.get("message_max").map(|field| field.size()).transpose()?;
+        let precision = section.read_or("precision", "ns", |field| field.word(&PRECISIONS));
+        let password = section.read("password", self::text);
+        if section.get("password").is_some() && section.get("user").is_none() {
+            section.note(section.missing("user", "the password's user"));
+        }
+        let user = section.read("user", self::text);
+        let login = user.map(|user| (user, Secret::new(password.unwrap_or_default())));
         // Longer ones are none of the protocol.
         const MESSAGE_MAX: u64 = 256 << 20;
+        let message_max = section.read("message_max", Field::size);
         let message_max = message_max.map_or(1 << 20, |bytes| bytes.min(MESSAGE_MAX));
-        let keep_alive =
-            section.get("keep_alive").map_or(Ok(Duration::from_secs(30)), |field| {
-                let (shortest, longest) = (Duration::from_secs(1), Duration::from_secs(3600));
-                field.parsed("a duration from \"1s\" to \"1h\"", |text| {
-                    units::duration(text).filter(|wait| (shortest..=longest).contains(wait))
-                })
-            })?;
+        let keep_alive = section.read_or("keep_alive", Duration::from_secs(30), |field| {
+            let (shortest, longest) = (Duration::from_secs(1), Duration::from_secs(3600));
+            field.parsed("a duration from \"1s\" to \"1h\"", |text| {
+                units::duration(text).filter(|wait| (shortest..=longest).contains(wait))
+            })
+        });
+        let client = text("client", "plimsoll");
+        let tls = tls(section);
         let subscriber = Settings {
-            broker,
-            topics,
-            database,
-            client: text("client", "plimsoll")?,
+            broker: broker?,
+            topics: topics?,
+            database: database?,
+            client,
             login,
-            tls: tls(section)?,
+            tls,
             payload,
             precision: Precision::named(precision).unwrap_or_default(),
             message_bytes_max: usize::try_from(message_max).unwrap_or(usize::MAX),
             keep_alive,
         };
-        Ok(Self { subscriber, precision })
+        Some(Self { subscriber, precision })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
@@ -154,36 +145,39 @@ impl Mqtt {
     }
 }
 
-fn json(section: &Section<'_>) -> Result<Json, Mistake> {
-    let usual = Json::default();
-    let text = |key, usual: String| {
-        let field = section.get(key);
-        field.map_or(Ok(usual), |field| field.text("a text that is not empty").map(str::to_owned))
-    };
-    let mut tags = Vec::new();
-    if let Some(field) = section.get("tags") {
-        const NAMES: &str = "a list of names";
-        for name in field.list(NAMES)? {
-            tags.push(name.text(NAMES)?.to_owned());
-        }
-    }
-    Ok(Json {
-        measurement: text("measurement", usual.measurement)?,
-        topic: text("topic_tag", usual.topic)?,
-        tags,
-        time: text("time", usual.time)?,
-    })
+fn text(field: &Field<'_>) -> Result<String, Mistake> {
+    field.text("a text that is not empty").map(str::to_owned)
 }
 
-fn tls(section: &Section<'_>) -> Result<Option<TlsClientFiles>, Mistake> {
-    let Some(section) = section.optional_section("tls", TLS_KEYS)? else { return Ok(None) };
+fn json(section: &Section<'_>) -> Json {
+    const NAMES: &str = "a list of names";
+    let usual = Json::default();
+    let tags = section.read_or("tags", Vec::new(), |field| {
+        let listed = field.list(NAMES)?;
+        listed.iter().map(|name| Ok(name.text(NAMES)?.to_owned())).collect()
+    });
+    Json {
+        measurement: section.read_or("measurement", usual.measurement, text),
+        topic: section.read_or("topic_tag", usual.topic, text),
+        tags,
+        time: section.read_or("time", usual.time, text),
+    }
+}
+
+fn tls(section: &Section<'_>) -> Option<TlsClientFiles> {
     const PEM: &str = "the path of a PEM file";
-    let ca = section.require("ca", PEM)?.path()?;
+    let section = section.optional_section("tls", TLS_KEYS)?;
+    let file = |key| section.need(key, PEM, Field::path);
+    let ca = file("ca");
     let ours = match (section.get("cert"), section.get("key")) {
         (None, None) => None,
-        _ => Some((section.require("cert", PEM)?.path()?, section.require("key", PEM)?.path()?)),
+        _ => Some((file("cert"), file("key"))),
     };
-    Ok(Some(TlsClientFiles { ca, ours }))
+    let ours = match ours {
+        None => None,
+        Some((cert, key)) => Some((cert?, key?)),
+    };
+    Some(TlsClientFiles { ca: ca?, ours })
 }
 
 /// `+` is a level of its own, and `#` the last one.

@@ -7,7 +7,7 @@ use policy::units::KIB;
 
 use super::document::Section;
 use super::migration::{self, Migration};
-use super::{Entry, Mistake, Volume, units};
+use super::{Entry, units};
 
 /// The keys of a pool.
 pub(super) const KEYS: &[&str] = &[
@@ -99,54 +99,51 @@ pub(crate) const PLACEMENTS: &[&str] =
     &["single", "round-robin", "hash", "stripe", "least-overlap"];
 
 impl Pool {
-    pub(super) fn read(section: &Section<'_>, volumes: &[Volume]) -> Result<Self, Mistake> {
+    /// Reads a pool of volumes with these names.
+    pub(super) fn read(section: &Section<'_>, volumes: &[&str]) -> Option<Self> {
         let name = section.name.split('.').next_back().unwrap_or_default().into();
-        section.get("layout").map_or(Ok("spread"), |field| field.word(&["spread"]))?;
-        let chunk = match section.get("chunk") {
-            None => CHUNK,
-            Some(field) => field.parsed("a power of two from \"64KiB\" to \"256KiB\"", |text| {
+        section.read("layout", |field| field.word(&["spread"]));
+        let chunk = section.read_or("chunk", CHUNK, |field| {
+            field.parsed("a power of two from \"64KiB\" to \"256KiB\"", |text| {
                 units::size(text).filter(|n| Stripe::CHUNKS.contains(n) && n.is_power_of_two())
-            })?,
+            })
+        });
+        let overlap = match section.read("overlap", |field| field.word(Overlap::WORDS)) {
+            Some("heat") => Overlap::Heat,
+            _ => Overlap::Count,
         };
-        let overlap =
-            match section.get("overlap").map(|field| field.word(Overlap::WORDS)).transpose()? {
-                Some("heat") => Overlap::Heat,
-                _ => Overlap::Count,
-            };
-        let placement = match section.get("placement") {
-            None => Placement::LeastOverlap(overlap),
-            Some(field) => match field.word(PLACEMENTS)? {
-                "single" => Placement::Single,
-                "hash" => Placement::Hash,
-                "stripe" => Placement::Stripe(chunk),
-                "round-robin" => Placement::RoundRobin,
-                _ => Placement::LeastOverlap(overlap),
-            },
+        let word = section.read_or("placement", "least-overlap", |field| field.word(PLACEMENTS));
+        let placement = match word {
+            "single" => Placement::Single,
+            "hash" => Placement::Hash,
+            "stripe" => Placement::Stripe(chunk),
+            "round-robin" => Placement::RoundRobin,
+            _ => Placement::LeastOverlap(overlap),
         };
         if let (Some(field), false) =
             (section.get("chunk"), matches!(placement, Placement::Stripe(_)))
         {
-            return Err(field.mistake("no chunk, unless placement = \"stripe\""));
+            section.note(field.mistake("no chunk, unless placement = \"stripe\""));
         }
         if let (Some(field), false) =
             (section.get("overlap"), matches!(placement, Placement::LeastOverlap(_)))
         {
-            return Err(field.mistake("no overlap, unless placement = \"least-overlap\""));
+            section.note(field.mistake("no overlap, unless placement = \"least-overlap\""));
         }
+        let copies = section.read_or("copies", 1, |field| field.number(1..=COPIES_MAX));
+        let mut migration = Migration::read(section);
+        let silence_max = &mut migration.terms.silence_max;
+        *silence_max = section.read_or("repair_after", *silence_max, |field| {
+            field.parsed("a duration from \"0s\" to \"24h\"", |text| {
+                units::duration(text).filter(|time| *time <= REPAIR_AFTER_MAX)
+            })
+        });
         let accepted = "a list of volumes, such as [\"a\", \"b\"]";
-        let named = section.require("volumes", accepted)?.list(accepted)?;
-        let known: Vec<_> = volumes.iter().map(|volume| volume.name.as_str()).collect();
-        let volumes = named.iter().map(|field| Ok(field.word(&known)?.to_owned()));
-        let volumes = volumes.collect::<Result<_, _>>()?;
-        let copies = section.get("copies").map_or(Ok(1), |field| field.number(1..=COPIES_MAX))?;
-        let mut migration = Migration::read(section)?;
-        if let Some(field) = section.get("repair_after") {
-            migration.terms.silence_max = field
-                .parsed("a duration from \"0s\" to \"24h\"", |text| {
-                    units::duration(text).filter(|time| *time <= REPAIR_AFTER_MAX)
-                })?;
-        }
-        Ok(Self { name, placement, copies: copies as usize, migration, volumes })
+        let volumes = section.need("volumes", accepted, |field| {
+            let named = field.list(accepted)?;
+            named.iter().map(|field| Ok(field.known(volumes)?.to_owned())).collect()
+        })?;
+        Some(Self { name, placement, copies: copies as usize, migration, volumes })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
@@ -176,15 +173,14 @@ impl Pool {
 }
 
 /// A volume belongs to one pool: two would delete each other's objects as foreign.
-pub(super) fn check_apart(root: &Section<'_>, pools: &[Pool]) -> Result<(), Mistake> {
+pub(super) fn check_apart(root: &Section<'_>, pools: &[Pool]) {
     for (at, pool) in pools.iter().enumerate() {
         for other in &pools[..at] {
             if let Some(shared) = pool.volumes.iter().find(|name| other.volumes.contains(name)) {
                 let found = format!("{shared:?}, a volume of pool.{}", other.name);
                 let field = root.at("pool", &pool.name, "volumes");
-                return Err(field.mistaken(found, "volumes of no other pool"));
+                root.note(field.mistaken(found, "volumes of no other pool"));
             }
         }
     }
-    Ok(())
 }

@@ -6,8 +6,8 @@ use engine::series::Durability;
 use engine::series::store::Options;
 use policy::units::MIB;
 
-use super::document::Section;
-use super::{Entry, Mistake, Pool, Volume, units};
+use super::document::{Field, Section};
+use super::{Entry, Pool, units};
 
 /// The keys of the store.
 pub(super) const KEYS: &[&str] = &[
@@ -48,65 +48,66 @@ impl PartialEq for Series {
 }
 
 impl Series {
-    pub(super) fn read(
-        section: &Section<'_>,
-        volumes: &[Volume],
-        pools: &[Pool],
-    ) -> Result<Self, Mistake> {
-        let names: Vec<_> = volumes.iter().map(|volume| volume.name.as_str()).collect();
-        let listed = section.require("volumes", "a list of volumes that are of no pool")?;
-        let mut chosen = Vec::new();
-        for field in listed.list("a list of volumes that are of no pool")? {
-            let name = field.word(&names)?.to_owned();
-            if let Some(pool) = pools.iter().find(|pool| pool.volumes.contains(&name)) {
-                let found = format!("{name:?}, a volume of pool.{}", pool.name);
-                return Err(field.mistaken(found, "volumes of no pool"));
-            }
-            chosen.push(name);
-        }
-        let mut options = Options::new(u16::try_from(chosen.len()).unwrap_or(u16::MAX));
+    /// Reads the store on some of the volumes with these names.
+    pub(super) fn read(section: &Section<'_>, volumes: &[&str], pools: &[Pool]) -> Option<Self> {
+        const VOLUMES: &str = "a list of volumes that are of no pool";
+        let chosen = section.need("volumes", VOLUMES, |field| {
+            let of_no_pool = |field: Field<'_>| {
+                let name = field.known(volumes)?;
+                let has = |pool: &&Pool| pool.volumes.iter().any(|volume| volume == name);
+                match pools.iter().find(has) {
+                    None => Ok(name.to_owned()),
+                    Some(pool) => {
+                        let found = format!("{name:?}, a volume of pool.{}", pool.name);
+                        Err(field.mistaken(found, "volumes of no pool"))
+                    }
+                }
+            };
+            field.list(VOLUMES)?.into_iter().map(of_no_pool).collect::<Result<Vec<_>, _>>()
+        });
+        let count = chosen.as_ref().map_or(1, Vec::len);
+        let mut options = Options::new(u16::try_from(count).unwrap_or(u16::MAX));
         let durability =
-            section.get("durability").map_or(Ok("everysec"), |field| field.word(&DURABILITIES))?;
-        let interval =
-            section.get("sync_interval").map_or(Ok(Duration::from_secs(1)), |field| {
-                let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(60));
-                field.parsed("a duration from \"10ms\" to \"60s\"", |text| {
-                    units::duration(text).filter(|wait| (shortest..=longest).contains(wait))
-                })
-            })?;
+            section.read_or("durability", "everysec", |field| field.word(&DURABILITIES));
+        let interval = section.read_or("sync_interval", Duration::from_secs(1), |field| {
+            let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(60));
+            field.parsed("a duration from \"10ms\" to \"60s\"", |text| {
+                units::duration(text).filter(|wait| (shortest..=longest).contains(wait))
+            })
+        });
         options.durability = match durability {
             "always" => Durability::Always,
             "none" => Durability::Never,
             _ => Durability::Interval(interval),
         };
-        let size = |key, usual: u64| match section.get(key) {
-            None => Ok(usual),
-            Some(field) => field.parsed("a size of at least \"1KiB\"", |text| {
-                units::size(text).filter(|&bytes| bytes >= 1024)
-            }),
+        let size = |key, usual: u64| {
+            section.read_or(key, usual, |field| {
+                field.parsed("a size of at least \"1KiB\"", |text| {
+                    units::size(text).filter(|&bytes| bytes >= 1024)
+                })
+            })
         };
-        options.buffer_bytes = size("memory", options.buffer_bytes)?;
+        options.buffer_bytes = size("memory", options.buffer_bytes);
         if let (Some(field), true) = (section.get("memory"), options.buffer_bytes < MEMORY_MIN) {
-            return Err(field.mistake("at least \"1MiB\""));
+            section.note(field.mistake("at least \"1MiB\""));
         }
-        options.source_bytes = size("source_memory", options.source_bytes)?;
-        options.wal_bytes = size("wal", options.wal_bytes)?;
-        if let Some(field) = section.get("age") {
+        options.source_bytes = size("source_memory", options.source_bytes);
+        options.wal_bytes = size("wal", options.wal_bytes);
+        options.age = section.read_or("age", options.age, |field| {
             let positive = |text: &str| units::duration(text).filter(|age| !age.is_zero());
-            options.age = field.parsed("a duration above zero, such as \"1h\"", positive)?;
-        }
-        if let Some(field) = section.get("series_max") {
-            options.series_max = field.number(1..=1 << 40)?;
-        }
-        options.log.index_bytes_max = size("index_memory", options.log.index_bytes_max)?;
+            field.parsed("a duration above zero, such as \"1h\"", positive)
+        });
+        let series_max = |field: &Field<'_>| field.number(1..=1 << 40);
+        options.series_max = section.read_or("series_max", options.series_max, series_max);
+        options.log.index_bytes_max = size("index_memory", options.log.index_bytes_max);
         options.log.index_setting = "index_memory under [series]";
-        if let Some(field) = section.get("full") {
-            options.full = field.fraction()?;
-            if !(0.1..=1.0).contains(&options.full) {
-                return Err(field.mistake("a part of a volume, from 0.1 to 1"));
-            }
-        }
-        Ok(Self { volumes: chosen, options, durability, sync_interval: interval })
+        options.full = section.read_or("full", options.full, |field| {
+            let part = field.fraction()?;
+            let range = 0.1..=1.0;
+            let wrong = || field.mistake("a part of a volume, from 0.1 to 1");
+            range.contains(&part).then_some(part).ok_or_else(wrong)
+        });
+        Some(Self { volumes: chosen?, options, durability, sync_interval: interval })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {

@@ -35,51 +35,51 @@ const CACHE_POLICIES: [(&str, CachePolicy); 6] = [
     ("rocksdb", CachePolicy::RocksDb),
 ];
 
-pub(super) fn read(section: &Section<'_>) -> Result<Options, Mistake> {
+pub(super) fn read(section: &Section<'_>) -> Options {
     let usual = Options::default();
-    let size = |key, range| section.get(key).map(|field| size(&field, range)).transpose();
-    let number = |key, usual: u32, range: RangeInclusive<u64>| match section.get(key) {
-        None => Ok(usual),
-        Some(field) => field.number(range).map(|number| number as u32),
+    let size = |key, range| section.read(key, |field| size(field, range));
+    let number = |key, usual: u32, range: RangeInclusive<u64>| {
+        section.read(key, |field| field.number(range)).map_or(usual, |number| number as u32)
     };
-    let compression = one_of(section, "compression", &COMPRESSIONS)?;
-    let compression_last = one_of(section, "compression_last", &COMPRESSIONS)?;
+    let flag = |key, usual| section.read_or(key, usual, Field::flag);
+    let compression = one_of(section, "compression", &COMPRESSIONS);
+    let compression_last = one_of(section, "compression_last", &COMPRESSIONS);
     let wal_sync_interval =
-        section.get("wal_sync_interval").map_or(Ok(usual.wal_sync_interval), |field| {
+        section.read_or("wal_sync_interval", usual.wal_sync_interval, |field| {
             let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(60));
             field.parsed("a duration from \"10ms\" to \"60s\"", |text| {
                 units::duration(text).filter(|wait| (shortest..=longest).contains(wait))
             })
-        })?;
+        });
     let options = Options {
-        memory: size("memory", MEMORY_MIN..=u64::MAX)?.unwrap_or(usual.memory),
-        durability: one_of(section, "durability", &DURABILITIES)?.unwrap_or(usual.durability),
+        memory: size("memory", MEMORY_MIN..=u64::MAX).unwrap_or(usual.memory),
+        durability: one_of(section, "durability", &DURABILITIES).unwrap_or(usual.durability),
         wal_sync_interval,
-        memtable: size("memtable", SIZES)?,
-        memtables: number("memtables", usual.memtables, 2..=64)?,
-        table_size: size("table_size", SIZES)?,
-        level_base: size("level_base", *SIZES.start()..=u64::MAX)?,
-        bloom_bits: number("bloom_bits", usual.bloom_bits, 0..=32)?,
-        cache: size("cache", 1..=u64::MAX)?,
-        cache_data: section.get("cache_data").map_or(Ok(usual.cache_data), |field| field.flag())?,
-        cache_policy: one_of(section, "cache_policy", &CACHE_POLICIES)?
+        memtable: size("memtable", SIZES),
+        memtables: number("memtables", usual.memtables, 2..=64),
+        table_size: size("table_size", SIZES),
+        level_base: size("level_base", *SIZES.start()..=u64::MAX),
+        bloom_bits: number("bloom_bits", usual.bloom_bits, 0..=32),
+        cache: size("cache", 1..=u64::MAX),
+        cache_data: flag("cache_data", usual.cache_data),
+        cache_policy: one_of(section, "cache_policy", &CACHE_POLICIES)
             .unwrap_or(usual.cache_policy),
-        prefetch: section.get("prefetch").map_or(Ok(usual.prefetch), |field| field.flag())?,
-        rewarm: section.get("rewarm").map_or(Ok(usual.rewarm), |field| field.flag())?,
+        prefetch: flag("prefetch", usual.prefetch),
+        rewarm: flag("rewarm", usual.rewarm),
         // Whoever chooses one kind means it for all levels.
         compression_last: compression_last.or(compression).unwrap_or(usual.compression_last),
         compression: compression.unwrap_or(usual.compression),
-        jobs: number("jobs", usual.jobs, 2..=64)?,
-        subcompactions: number("subcompactions", usual.subcompactions, 1..=64)?,
+        jobs: number("jobs", usual.jobs, 2..=64),
+        subcompactions: number("subcompactions", usual.subcompactions, 1..=64),
         name: usual.name,
     };
     for key in ["cache", "cache_policy", "prefetch", "rewarm"] {
         if let (Some(field), false) = (section.get(key), options.cache_data) {
             let what = format!("no {key} where cache_data = false: there is no cache");
-            return Err(field.mistake(what));
+            section.note(field.mistake(what));
         }
     }
-    Ok(options)
+    options
 }
 
 /// The effective settings: what follows from `memory` too.
@@ -124,15 +124,10 @@ fn size(field: &Field<'_>, range: RangeInclusive<u64>) -> Result<u64, Mistake> {
     }))
 }
 
-fn one_of<T: Copy>(
-    section: &Section<'_>,
-    key: &str,
-    words: &[(&str, T)],
-) -> Result<Option<T>, Mistake> {
-    let Some(field) = section.get(key) else { return Ok(None) };
+fn one_of<T: Copy>(section: &Section<'_>, key: &str, words: &[(&str, T)]) -> Option<T> {
     let names: Vec<_> = words.iter().map(|&(name, _)| name).collect();
-    let found = field.word(&names)?;
-    Ok(words.iter().find(|&&(name, _)| name == found).map(|&(_, value)| value))
+    let found = section.read(key, |field| field.word(&names))?;
+    words.iter().find(|&&(name, _)| name == found).map(|&(_, value)| value)
 }
 
 fn name_of<T: PartialEq>(value: T, words: &[(&'static str, T)]) -> &'static str {

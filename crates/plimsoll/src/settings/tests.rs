@@ -23,7 +23,7 @@ volumes = ["a", "b"]
 pool = "main"
 "#;
 
-fn parse(text: &str) -> Result<Settings, Mistake> {
+fn parse(text: &str) -> Result<Settings, Mistakes> {
     Settings::parse(Path::new("plimsoll.toml"), text)
 }
 
@@ -190,6 +190,74 @@ fn each_mistake_says_where_it_is_and_what_is_accepted() {
         }
     }
     expect_file!["../../testdata/mistakes.txt"].assert_eq(&told);
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_from_top_to_bottom() {
+    let text = r#"[volume.a]
+path = 5
+contract = "gp4"
+rho = 2
+colour = "red"
+
+[volume.b]
+path = "/mnt/b"
+contract = "gp3"
+
+[pool.main]
+copies = 0
+placement = "hush"
+volumes = ["a", "z"]
+
+[kv]
+pool = "mian"
+memory = "1MiB"
+jobs = "many"
+listen = "6380"
+
+[series]
+volumes = ["b"]
+full = 2.0
+
+[http]
+create = "no"
+
+[mqtt]
+broker = "hall"
+
+[instance]
+iops = 0
+
+[admin]
+listen = "0.0.0.0:1"
+"#;
+    let mistakes = parse(text).expect_err("mistakes").to_string();
+    let found: Vec<_> = mistakes
+        .lines()
+        .map(|line| line.split(": found").next().expect("a place and a key"))
+        .collect();
+    // The path and the contract of volume a are wrong: nothing follows from that for the pool.
+    let wanted = [
+        "2: volume.a.path",
+        "3: volume.a.contract",
+        "4: volume.a.rho",
+        "5: volume.a.colour",
+        "12: pool.main.copies",
+        "13: pool.main.placement",
+        "14: pool.main.volumes",
+        "17: kv.pool",
+        "18: kv.memory",
+        "19: kv.jobs",
+        "20: kv.listen",
+        "24: series.full",
+        "27: http.create",
+        "29: mqtt.topics",
+        "29: mqtt.database",
+        "30: mqtt.broker",
+        "33: instance.iops",
+        "36: admin.listen",
+    ];
+    assert_eq!(found, wanted.map(|place| format!("plimsoll.toml:{place}")), "{mistakes}");
 }
 
 #[test]

@@ -64,15 +64,15 @@ const CONTRACT: &str = "a name from contracts/, the path of a .toml file, or \
                         { iops = 3000, mib_per_s = 125 }";
 
 impl Volume {
-    pub(super) fn read(section: &Section<'_>) -> Result<Self, Mistake> {
+    pub(super) fn read(section: &Section<'_>) -> Option<Self> {
         let name = section.name.split('.').next_back().unwrap_or_default().into();
-        let path = section.require("path", "a directory on the device")?.path()?;
-        let simulate = section.get("simulate").map_or(Ok(false), |field| field.flag())?;
-        let scheduler = scheduler(section)?;
-        let share = share(section)?;
-        let adapt = section.get("adapt").map_or(Ok(!simulate), |field| field.flag())?;
+        let path = section.need("path", "a directory on the device", Field::path);
+        let simulate = section.read_or("simulate", false, Field::flag);
+        let scheduler = scheduler(section);
+        let share = share(section);
+        let adapt = section.read_or("adapt", !simulate, Field::flag);
         let (contract, asked) = contract(section)?;
-        Ok(Self { name, path, contract, simulate, share, adapt, scheduler, asked })
+        Some(Self { name, path: path?, contract, simulate, share, adapt, scheduler, asked })
     }
 
     /// Takes over the contract of `other`, however it was asked for.
@@ -131,16 +131,15 @@ pub(crate) fn terms(of: &Contract) -> String {
 }
 
 /// No two volumes may be one directory: each would count the other's I/O as nobody's.
-pub(super) fn check_apart(root: &Section<'_>, volumes: &[Volume]) -> Result<(), Mistake> {
+pub(super) fn check_apart(root: &Section<'_>, volumes: &[Volume]) {
     for (at, volume) in volumes.iter().enumerate() {
         let same = |other: &&Volume| plain(&other.path) == plain(&volume.path);
         if let Some(other) = volumes[..at].iter().find(same) {
             let field = root.at("volume", &volume.name, "path");
             let found = format!("the path of volume.{}", other.name);
-            return Err(field.mistaken(found, "a directory of its own for each volume"));
+            root.note(field.mistaken(found, "a directory of its own for each volume"));
         }
     }
-    Ok(())
 }
 
 /// The path without `.` and `..`, and through links where it exists.
@@ -160,40 +159,42 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-fn share(section: &Section<'_>) -> Result<Share, Mistake> {
+fn share(section: &Section<'_>) -> Share {
     let usual = Share::default();
-    let fraction = |key, usual| section.get(key).map_or(Ok(usual), |field| field.fraction());
-    let (rho, beta) = (fraction("rho", usual.rho())?, fraction("beta", usual.beta())?);
-    let credits = fraction("credits", usual.credits())?;
+    let fraction = |key, usual| section.read_or(key, usual, Field::fraction);
+    let (rho, beta) = (fraction("rho", usual.rho()), fraction("beta", usual.beta()));
+    let credits = fraction("credits", usual.credits());
+    let share = Share::new(rho, beta).and_then(|share| share.with_credits(credits));
     // All are between 0 and 1, so what is left to be wrong is a rate of nothing.
-    Share::new(rho, beta).and_then(|share| share.with_credits(credits)).map_err(|_| {
-        section
-            .require("rho", "a number above 0")
-            .map_or_else(|missing| missing, |field| field.mistake("a number above 0, up to 1"))
+    share.unwrap_or_else(|_| {
+        let positive = "a number above 0, up to 1";
+        section.need("rho", "a number above 0", |field| Err::<(), _>(field.mistake(positive)));
+        usual
     })
 }
 
-fn scheduler(section: &Section<'_>) -> Result<Policy, Mistake> {
-    let Some(field) = section.get("scheduler") else { return Ok(Policy::default()) };
-    let word = field.word(&Policy::ALL.map(Policy::name))?;
-    Ok(Policy::named(word).expect("one of their names"))
+fn scheduler(section: &Section<'_>) -> Policy {
+    let words = Policy::ALL.map(Policy::name);
+    let word = section.read("scheduler", |field| field.word(&words));
+    word.and_then(Policy::named).unwrap_or_default()
 }
 
-fn contract(section: &Section<'_>) -> Result<(Contract, Asked), Mistake> {
-    let field = section.require("contract", CONTRACT)?;
-    let (spec, asked) = spec(&field)?;
-    let size = section.get("size").map(|field| field.size()).transpose()?;
-    let number = |key| section.get(key).map(|field| field.number(1..=u64::MAX)).transpose();
-    let bought = Bought { iops: number("iops")?, mib_per_s: number("mib_per_s")? };
+fn contract(section: &Section<'_>) -> Option<(Contract, Asked)> {
+    let spec = section.need("contract", CONTRACT, spec);
+    let size = section.read("size", Field::size);
+    let number = |key| section.read(key, |field| field.number(1..=u64::MAX));
+    let bought = Bought { iops: number("iops"), mib_per_s: number("mib_per_s") };
+    let (spec, asked) = spec?;
     match spec.contract(size.map(Bytes), bought) {
-        Ok(contract) => Ok((contract, Asked { contract: asked, size, bought })),
+        Ok(contract) => Some((contract, Asked { contract: asked, size, bought })),
         Err(error) => {
             let key = error.key();
             let accepted = accepted(error);
-            Err(match section.get(key) {
+            section.note(match section.get(key) {
                 Some(field) => field.mistake(accepted),
                 None => section.missing(key, &accepted),
-            })
+            });
+            None
         }
     }
 }

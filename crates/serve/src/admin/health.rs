@@ -228,6 +228,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::admin::Error;
     use crate::admin::volumes::{Changed, List, New, Volume};
 
     /// Says how it is when it is let, by the lock.
@@ -244,7 +245,7 @@ mod tests {
             Health::default()
         }
 
-        fn reload(&self) -> Result<Vec<String>, String> {
+        fn reload(&self) -> Result<Vec<String>, Error> {
             unimplemented!("not asked here")
         }
 
@@ -252,19 +253,19 @@ mod tests {
             unimplemented!("not asked here")
         }
 
-        fn add_volume(&self, _: &New) -> Result<Changed, String> {
+        fn add_volume(&self, _: &New) -> Result<Changed, Error> {
             unimplemented!("not asked here")
         }
 
-        fn drain_volume(&self, _: &str) -> Result<Volume, String> {
+        fn drain_volume(&self, _: &str) -> Result<Volume, Error> {
             unimplemented!("not asked here")
         }
 
-        fn keep_volume(&self, _: &str) -> Result<Volume, String> {
+        fn keep_volume(&self, _: &str) -> Result<Volume, Error> {
             unimplemented!("not asked here")
         }
 
-        fn remove_volume(&self, _: &str, _: bool) -> Result<Changed, String> {
+        fn remove_volume(&self, _: &str, _: bool) -> Result<Changed, Error> {
             unimplemented!("not asked here")
         }
     }

@@ -124,7 +124,6 @@ where
 /// How long a stopping door waits for what an administrator asked for.
 const STOP_GRACE: Duration = Duration::from_secs(60);
 
-fn router(admin: Admin, hosts: Hosts) -> Router {
 /// What handlers share.
 #[derive(Clone)]
 struct Door {
@@ -144,7 +143,7 @@ impl FromRef<Door> for Arc<Asker> {
     }
 }
 
-fn router(admin: Admin) -> Router {
+fn router(admin: Admin, hosts: Hosts) -> Router {
     let asker = Arc::new(Asker::new(Arc::clone(&admin.control)));
     Router::new()
         .route("/health", get(health::health))
@@ -159,8 +158,6 @@ fn router(admin: Admin) -> Router {
         .route("/volumes/{name}/keep", post(keep_volume))
         .route("/volumes/{name}/lost", delete(remove_lost_volume))
         .layer(middleware::from_fn_with_state(hosts, refuse_pages))
-        .with_state(admin)
-        .layer(middleware::from_fn(refuse_pages))
         .with_state(Door { admin, asker })
 }
 
