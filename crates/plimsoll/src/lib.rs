@@ -10,6 +10,11 @@
 //!
 //! The guide is `docs/guide/kv.md`.
 
+/// The program in the README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}
+
 mod error;
 pub mod kv;
 pub mod volumes;

@@ -1,6 +1,8 @@
 //! Plimsoll, the program: stores on volumes that are loaded exactly to their contract.
 
 mod command;
+#[cfg(test)]
+mod guide;
 mod program;
 mod settings;
 mod wiring;

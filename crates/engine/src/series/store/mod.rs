@@ -52,7 +52,7 @@ use volume::{Clock, ErrorKind, Volume};
 
 use self::ask::Asking;
 use self::commit::Writer;
-pub use self::inspect::{Inspected, inspect, stores_on};
+pub use self::inspect::{Damage, Inspected, inspect, stores_on};
 pub use self::open::Report;
 use self::sizes::Sizes;
 use self::state::State;

@@ -15,7 +15,7 @@ fn a_damaged_record_of_the_write_ahead_log_is_named() {
         image.iter().find(|(name, _)| name.as_str().starts_with("series-wal/")).expect("a segment");
     let volume: Arc<dyn Volume> = Arc::new(mem.clone());
     let members = vec![("v0".to_string(), volume)];
-    || world.clock.run(inspect(&members, "series", true)).unwrap();
+    let look = || world.clock.run(inspect(&members, "series", true)).unwrap();
     assert_eq!(world.clock.run(stores_on(&members)).unwrap(), ["series"]);
 
     let whole = look();
