@@ -47,7 +47,8 @@ impl Program {
 
     fn kv_health(&self, silent: &BTreeSet<VolumeId>) -> StoreHealth {
         let copies = self.store.pool().redundancy(silent);
-        let mut health = StoreHealth { copies_short: copies.short, ..StoreHealth::default() };
+        let copies_short = copies.short + copies.doubtful;
+        let mut health = StoreHealth { copies_short, reads_refused: None, ..self.store.health() };
         if copies.unreadable > 0 {
             health.reads_refused = Some(format!(
                 "{} objects have no copy that can be read: bring their volumes back; \

@@ -55,8 +55,7 @@ impl Points {
 
     /// What the store does for its users now.
     pub(super) fn health(&self) -> StoreHealth {
-        let damaged = self.store.figures().log.volumes.iter().map(|of| of.counts.damaged).sum();
-        StoreHealth { damaged, ..StoreHealth::default() }
+        self.store.health()
     }
 
     /// Makes everything durable, and lets nothing through to the volumes any more.

@@ -8,8 +8,8 @@ use pool::Spread;
 use pool::spread::VolumeState;
 use serve::admin::Error;
 use serve::admin::volumes::{self, Changed, List, New, State};
+use volume::ErrorKind;
 use volume::task::block_on;
-use volume::{ErrorKind, Volume as _};
 
 use super::{Program, invalid};
 use crate::settings::{self, Edit, Settings};

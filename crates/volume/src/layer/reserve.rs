@@ -98,7 +98,7 @@ impl Reserve {
     pub async fn approach(&self, target: u64) -> Result<bool> {
         let held = self.held();
         let len = (target / PIECES).next_multiple_of(PAGE as u64);
-        if held >= target + len {
+        if held > target + len {
             return self.0.let_go().await;
         }
         if len == 0

@@ -7,7 +7,6 @@ use anyhow::{Context, bail};
 use engine::log::{self as log_store, Member};
 use engine::series::store;
 use pool::spread::Spread;
-use volume::Volume;
 use volume::dir::{Dir, DirOptions};
 use volume::task::block_on;
 
