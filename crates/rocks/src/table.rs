@@ -41,7 +41,7 @@ pub(crate) struct TableWriter {
 
 enum State {
     Buffered(Buffer),
-    Streamed(Stream),
+    Streamed(Box<Stream>),
     /// Complete, or given up after an error.
     Done,
 }
@@ -136,7 +136,8 @@ impl TableWriter {
             let intent =
                 self.fs.table_intent(facts.map(|facts| TableFacts { range: None, ..facts }));
             let object = block_on(self.fs.pool().create(&self.name, &intent))?;
-            self.state = State::Streamed(Stream::begin(object, &buffer.bytes, io)?);
+            let stream = Stream::begin(object, &buffer.bytes, io)?;
+            self.state = State::Streamed(Box::new(stream));
         }
         match &mut self.state {
             State::Streamed(stream) => Ok(stream),

@@ -482,6 +482,33 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_uptime_seconds Time since the program started
             # TYPE plimsoll_uptime_seconds gauge
             plimsoll_uptime_seconds 1.5
+            # HELP plimsoll_healthy Whether nothing is wrong
+            # TYPE plimsoll_healthy gauge
+            plimsoll_healthy 1
+            # HELP plimsoll_store_takes_writes Whether it takes users' writes
+            # TYPE plimsoll_store_takes_writes gauge
+            plimsoll_store_takes_writes{store="kv"} 1
+            plimsoll_store_takes_writes{store="series"} 1
+            # HELP plimsoll_store_serves_reads Whether it serves all reads
+            # TYPE plimsoll_store_serves_reads gauge
+            plimsoll_store_serves_reads{store="kv"} 1
+            plimsoll_store_serves_reads{store="series"} 1
+            # HELP plimsoll_store_copies_short Objects with fewer copies than promised
+            # TYPE plimsoll_store_copies_short gauge
+            plimsoll_store_copies_short{store="kv"} 0
+            plimsoll_store_copies_short{store="series"} 0
+            # HELP plimsoll_store_damaged Places where damage was found and not repaired
+            # TYPE plimsoll_store_damaged gauge
+            plimsoll_store_damaged{store="kv"} 0
+            plimsoll_store_damaged{store="series"} 0
+            # HELP plimsoll_store_upkeep Whether all of its background tasks run
+            # TYPE plimsoll_store_upkeep gauge
+            plimsoll_store_upkeep{store="kv"} 1
+            plimsoll_store_upkeep{store="series"} 1
+            # HELP plimsoll_volume_answers Whether the volume answers
+            # TYPE plimsoll_volume_answers gauge
+            plimsoll_volume_answers{volume="a"} 1
+            plimsoll_volume_answers{volume="b"} 1
             # HELP plimsoll_memory_resident_bytes Memory of the process
             # TYPE plimsoll_memory_resident_bytes gauge
             plimsoll_memory_resident_bytes 300

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use policy::room::{self, Sizes, Valve};
+use policy::time::Instant;
 use policy::units::{Bytes, MIB};
 use pool::spread::Spread;
 use volume::ErrorKind;
@@ -24,6 +25,9 @@ const ALLOWED_MAX: u64 = 64 * MIB;
 
 /// The longest a write waits for flushes and compactions that may free room.
 const WORK_MAX: Duration = Duration::from_secs(10);
+
+/// How often is looked while writes are refused.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// How long it waits between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -47,6 +51,8 @@ struct Looks {
     valve: Valve,
     /// What users could write at the last look.
     for_users: u64,
+    /// When that was.
+    at: Option<Instant>,
 }
 
 /// A write that is not made for lack of room, with the way out.
@@ -137,18 +143,21 @@ impl Room {
             let (unflushed, level0) = store.backlog();
             let works = store.is_working();
             {
+                let now = store.clock().now();
+                let waits = works && now.since(begun) < WORK_MAX;
                 let mut looks = self.looks.lock();
-                if !self.refuses.load(Ordering::Relaxed) {
+                // While writes are refused one look serves all that come.
+                if !looks.valve.refuses() || looks.at.is_none_or(|at| now.since(at) >= LOOK_EVERY) {
                     looks.for_users = self.measure(unflushed, level0);
-                    let waits = works && store.clock().now().since(begun) < WORK_MAX;
+                    looks.at = Some(now);
                     if looks.takes(bytes, waits, &self.sizes) {
+                        self.settle(&looks);
                         self.allow(looks.for_users.saturating_sub(Valve::cost(bytes)));
                         return Ok(self.writing.read());
                     }
                     self.settle(&looks);
                 }
-                let refuses = self.refuses.load(Ordering::Relaxed);
-                if refuses || !works || store.clock().now().since(begun) >= WORK_MAX {
+                if looks.valve.refuses() || !waits {
                     let (left, reserve) = (looks.for_users, self.sizes.reserve);
                     return Err(Refused { left, reserve, bytes });
                 }

@@ -122,7 +122,7 @@ impl Http {
             entries.push(entry("hosts", &toml::Value::from(self.hosts.clone())));
         }
         if !door.tokens.is_empty() {
-            let shown: Vec<_> = door.tokens.iter().map(show_token).collect();
+            let shown: Vec<_> = (1..).zip(&door.tokens).map(show_token).collect();
             entries.push(entry("tokens", &format_args!("[{}]", shown.join(", "))));
         }
         entries.extend([
@@ -173,13 +173,18 @@ fn names(field: &Field<'_>) -> Result<Vec<String>, Mistake> {
     field.list(NAMES)?.iter().map(|name| Ok(name.text(NAMES)?.to_owned())).collect()
 }
 
-fn show_token(token: &Token) -> String {
+/// The first masked as every secret, the others by number: what is shown is a file, where each token differs.
+fn show_token((number, token): (u32, &Token)) -> String {
+    let secret = match number {
+        1 => token.secret.to_string(),
+        _ => format!("{}{number}", token.secret),
+    };
     let Grant { may, databases } = &token.grant;
     if (*may, databases) == (May::All, &None) {
-        return format!("\"{}\"", token.secret);
+        return format!("\"{secret}\"");
     }
     let databases =
         databases.iter().map(|names| format!(", databases = {}", toml::Value::from(names.clone())));
     let databases: String = databases.collect();
-    format!("{{ token = \"{}\", may = \"{}\"{databases} }}", token.secret, may.word())
+    format!("{{ token = \"{secret}\", may = \"{}\"{databases} }}", may.word())
 }

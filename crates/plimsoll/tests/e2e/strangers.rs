@@ -166,7 +166,7 @@ fn too_many_connections_are_turned_away_and_others_go_on() {
     let open = || TcpStream::connect(door).expect("the system accepts");
     let ping = |stream: &mut TcpStream| {
         let mut answer = Vec::new();
-        let asked = stream.write_all(b"GET /ping HTTP/1.1\r\nHost: h\r\n\r\n");
+        let asked = stream.write_all(b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let read = asked.and_then(|()| {
             let mut some = [0; 1000];
             let len = stream.read(&mut some)?;

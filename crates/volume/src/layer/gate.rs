@@ -455,9 +455,9 @@ impl<'a> Payment<'a> {
             self.turnstile.refund(passed);
             return None;
         }
-        if used < self.bytes {
-            self.turnstile.refund_beyond(passed, used);
-        }
+        // More than it costs was charged where less was used, and where the contract changed while a rest
+        // waited, which was priced as an I/O of its own then.
+        self.turnstile.refund_beyond(passed, used);
         Some(passed)
     }
 }

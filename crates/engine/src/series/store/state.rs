@@ -680,11 +680,14 @@ impl State {
     }
 }
 
+/// The fields of a shape and their kinds.
+type Columns = Vec<(u16, Kind)>;
+
 /// What a segment's numbers mean.
 #[derive(Default)]
 pub(super) struct Numbers {
     /// The measurement and the columns of each shape; no measurement if it is gone.
-    shapes: BTreeMap<u32, (Option<u32>, Vec<(u16, Kind)>)>,
+    shapes: BTreeMap<u32, (Option<u32>, Columns)>,
     /// Sources that were deleted, and others have their tags now.
     replaced: BTreeSet<u32>,
 }

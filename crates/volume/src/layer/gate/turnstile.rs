@@ -268,7 +268,9 @@ impl Turnstile {
     pub(super) fn refund_beyond(self: &Arc<Self>, passed: Passed, len: usize) {
         self.change(|state, _| {
             let beyond = less(passed.cost, state.contract.cost(len as u64));
-            state.scheduler.refund(passed.class, beyond);
+            if beyond != Cost::default() {
+                state.scheduler.refund(passed.class, beyond);
+            }
         });
     }
 
