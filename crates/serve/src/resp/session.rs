@@ -100,7 +100,7 @@ impl Session {
 
     /// Executes requests from the front of `requests` in their order and appends the replies to
     /// `out`, until none is left, the connection is closing, or `out` holds `out_bytes_max`; a single
-    /// run of neighbours may go beyond that, by [`REPLY_BYTES_AT_ONCE`] and the replies to one command. Blocks the
+    /// run of neighbours may go beyond that, by 16 MiB and the replies to one command. Blocks the
     /// thread as the store does.
     ///
     /// On return every reply in `out` stands for a command that is done, with the durability the
