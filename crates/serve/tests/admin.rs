@@ -719,7 +719,7 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_log_files_merged Files merged
             # TYPE plimsoll_log_files_merged counter
             plimsoll_log_files_merged_total{volume="a"} 2
-            # HELP plimsoll_log_records_damaged Records merges could not read
+            # HELP plimsoll_log_records_damaged Damaged records that merges and reads came upon
             # TYPE plimsoll_log_records_damaged counter
             plimsoll_log_records_damaged_total{volume="a"} 1
             # HELP plimsoll_log_puts_delayed Puts that waited because the volume was nearly full

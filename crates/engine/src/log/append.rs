@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{Either, join_all, select};
@@ -14,31 +15,33 @@ use volume::{Error, ErrorKind, Intent, Result};
 use super::file::{File, Role};
 use super::format::{self, Header, Kind, Layout};
 use super::index::Place;
-use super::state::{Facts, Stream};
+use super::merge::PAUSE;
+use super::state::{Facts, Seat, Stream};
 use super::writer::{Change, Done, Open, Output, Pending, Writer};
-use super::{Durability, Edit, Inner, KEY_MAX, WRITE};
+use super::{Durability, Edit, For, Inner, KEY_MAX, WRITE};
 use crate::log::FileId;
 
 impl Inner {
     /// Makes the changes and waits until they count.
-    pub(super) async fn submit(&self, edits: Vec<Edit>) -> Result<()> {
-        let mut parts: Vec<(Layout, Vec<Edit>)> = Vec::new();
+    pub(super) async fn submit(&self, edits: Vec<Edit>, of: For) -> Result<()> {
+        let mut parts: Vec<(Layout, usize, Vec<Edit>)> = Vec::new();
         for edit in edits {
             let key = self.check(&edit)?;
             let partitions = self.options.partitions;
             let partition = format::partition(format::key_hash(key), partitions);
             let layout = Layout { partitions, partition };
-            match parts.iter_mut().find(|(of, _)| *of == layout) {
-                Some((_, edits)) => edits.push(edit),
-                None => parts.push((layout, vec![edit])),
+            match parts.iter_mut().find(|(of, ..)| *of == layout) {
+                Some((.., edits)) => edits.push(edit),
+                None => parts.push((layout, 0, vec![edit])),
             }
         }
         // What a volume has to take of them: in one order for everybody, so that no two wait for each other.
         let mut wanted = BTreeMap::<_, u64>::new();
-        for (layout, edits) in &parts {
-            let seat = self.seat(layout.partition);
-            self.admit(seat, edits).await?;
-            *wanted.entry(seat).or_default() += edits.iter().map(len).sum::<u64>();
+        for (layout, seat, edits) in &mut parts {
+            let bytes = edits.iter().map(len).sum::<u64>();
+            *seat = self.choose_seat(layout.partition, bytes, of);
+            self.admit(*seat, edits, of).await?;
+            *wanted.entry(*seat).or_default() += bytes;
         }
         let mut let_in = Vec::new();
         if self.options.durability != Durability::Always {
@@ -47,8 +50,8 @@ impl Inner {
             }
         }
         let mut begun = Vec::new();
-        for (layout, edits) in parts {
-            begun.push(self.enqueue(layout, edits).await?);
+        for (layout, seat, edits) in parts {
+            begun.push(self.enqueue(seat, layout, edits).await?);
         }
         match &begun[..] {
             [(writer, done)] => self.ended(writer, done).await,
@@ -57,6 +60,83 @@ impl Inner {
                 join_all(ended).await.into_iter().collect()
             }
         }
+    }
+
+    /// As [`Inner::submit`]; where even that has no room, merges make some.
+    pub(super) async fn submit_upkeep(&self, edits: Vec<Edit>) -> Result<()> {
+        loop {
+            let refused = match self.submit(edits.clone(), For::Upkeep).await {
+                Err(error) if error.kind() == ErrorKind::OutOfSpace => error,
+                done => return done,
+            };
+            let mut freed = false;
+            for seat in 0..self.disks.len() {
+                freed |= self.make_room(seat).await.unwrap_or_else(|error| {
+                    tracing::debug!(volume = %self.disks[seat].label, %error, "no room is made");
+                    false
+                });
+            }
+            if !freed {
+                return Err(refused);
+            }
+        }
+    }
+
+    /// The volume a put goes to: its partition's, or, while that is full or fails, the one with most room.
+    fn choose_seat(&self, partition: u16, bytes: u64, of: For) -> usize {
+        let home = self.seat(partition);
+        if self.disks.len() == 1 {
+            return home;
+        }
+        let now = self.clock.now();
+        let state = self.state();
+        let takes = |seat: &Seat| {
+            let is_there = seat.away.is_none() && seat.passed_over.is_none_or(|until| until <= now);
+            is_there && seat.takes(bytes, state.sequence)
+        };
+        let takes_upkeep = |seat: &Seat| {
+            let fill = seat.fill(state.sequence);
+            seat.away.is_none() && of == For::Upkeep && seat.limits.admit_upkeep(bytes, &fill)
+        };
+        let most_of = |takes: &dyn Fn(&Seat) -> bool| {
+            let taking = state.seats.iter().enumerate().filter(|(_, seat)| takes(seat));
+            taking.max_by_key(|(_, seat)| seat.fill(state.sequence).free()).map(|(at, _)| at)
+        };
+        if takes(&state.seats[home]) {
+            return home;
+        }
+        most_of(&takes).or_else(|| most_of(&takes_upkeep)).unwrap_or(home)
+    }
+
+    /// Room for users' bytes that are kept beside the store, or come later.
+    pub(super) fn admit_beside(&self, bytes: u64) -> Result<Duration> {
+        let mut state = self.state();
+        let sequence = state.sequence;
+        let mut least = None;
+        for place in &mut state.seats {
+            let delay = match place.limits.admit(bytes, &place.fill(sequence)) {
+                _ if place.away.is_some() => continue,
+                Put::Now => Duration::ZERO,
+                Put::After(delay) => delay,
+                Put::Refused { .. } => {
+                    place.counts.refused += 1;
+                    place.refused = place.refused.max(bytes);
+                    continue;
+                }
+            };
+            place.refused = 0;
+            least = Some(least.map_or(delay, |least: Duration| least.min(delay)));
+        }
+        least.ok_or_else(|| {
+            self.bell.ring();
+            let labels: Vec<_> = self.disks.iter().map(|disk| &*disk.label).collect();
+            Error::new(ErrorKind::OutOfSpace, Self::full(&labels.join(", ")))
+        })
+    }
+
+    pub(super) fn takes(&self, seat: usize, bytes: u64) -> bool {
+        let state = self.state();
+        state.seats[seat].takes(bytes, state.sequence)
     }
 
     fn check<'a>(&self, edit: &'a Edit) -> Result<&'a Bytes> {
@@ -85,7 +165,7 @@ impl Inner {
     }
 
     /// Waits as long as puts have to, holding nothing.
-    async fn admit(&self, seat: usize, edits: &[Edit]) -> Result<()> {
+    async fn admit(&self, seat: usize, edits: &[Edit], of: For) -> Result<()> {
         let len: u64 = edits.iter().map(len).sum();
         let max = self.batch_max();
         if len > max {
@@ -110,7 +190,16 @@ impl Inner {
             }
             let sequence = state.sequence;
             let place = &mut state.seats[seat];
-            match place.limits.admit(len, &place.fill(sequence)) {
+            let fill = place.fill(sequence);
+            if of == For::Upkeep {
+                if place.limits.admit_upkeep(len, &fill) {
+                    return Ok(());
+                }
+                place.counts.refused += 1;
+                place.refused = place.refused.max(len);
+                return Err(Error::new(ErrorKind::OutOfSpace, Self::full(&self.disks[seat].label)));
+            }
+            match place.limits.admit(len, &fill) {
                 Put::Now => {
                     place.refused = 0;
                     return Ok(());
@@ -124,12 +213,8 @@ impl Inner {
                 Put::Refused { retry_after } => {
                     place.counts.refused += 1;
                     place.refused = place.refused.max(len);
-                    let message = format!(
-                        "volume {}: full but for what merges need: delete something, or try again in \
-                         {} ms",
-                        self.disks[seat].label,
-                        retry_after.as_millis()
-                    );
+                    let full = Self::full(&self.disks[seat].label);
+                    let message = format!("{full}, or try again in {} ms", retry_after.as_millis());
                     return Err(Error::new(ErrorKind::OutOfSpace, message));
                 }
             }
@@ -139,11 +224,15 @@ impl Inner {
     }
 
     /// Gives the changes their sequences and puts them into the queue of a writer.
-    async fn enqueue(&self, layout: Layout, edits: Vec<Edit>) -> Result<(Arc<Writer>, Arc<Done>)> {
+    async fn enqueue(
+        &self,
+        seat: usize,
+        layout: Layout,
+        edits: Vec<Edit>,
+    ) -> Result<(Arc<Writer>, Arc<Done>)> {
         if self.is_closing() {
             return Err(Error::new(ErrorKind::Unavailable, "the log store is closed"));
         }
-        let seat = self.seat(layout.partition);
         let total: u64 = edits.iter().map(len).sum();
         loop {
             if let Some(begun) = self.begin(seat, layout, &edits, total) {
@@ -228,6 +317,8 @@ impl Inner {
         output.writing = false;
         if outcome.is_err() {
             self.is_unsure.store(true, Ordering::SeqCst);
+            let until = self.clock.now() + PAUSE;
+            self.state().seats[writer.stream.seat].passed_over = Some(until);
         }
         let group = std::mem::take(&mut output.group);
         let len: u64 = group.iter().map(|pending| pending.len).sum();

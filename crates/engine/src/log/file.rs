@@ -81,6 +81,11 @@ impl Names {
         Ok(names)
     }
 
+    /// What all of them begin with.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     pub(super) fn of(&self, role: Role) -> Name {
         let prefix = &self.prefix;
         let name = match role {

@@ -20,6 +20,7 @@ use futures_util::future::{Either, join, join4, select};
 use policy::merge::{Death, Fill, Group, Pick, Placed, Reading, Written, reading};
 use policy::purpose::{Io, Origin, Step};
 use volume::buf::PAGE;
+use volume::layer::reserve::Reserve;
 use volume::{Error, ErrorKind, IoBufMut, Result};
 
 use super::file::{File, Role};
@@ -38,6 +39,11 @@ pub(super) const PAUSE: Duration = Duration::from_secs(1);
 const FILE_ENDS: u64 = 2 * PAGE as u64;
 /// From half hunger on nothing is left to its turn.
 const HUNGRY: u8 = 50;
+/// Where there is no room, open files are merged when more than 1/2 of them is dead, and when nothing else is left
+/// 1/16.
+const DEAD_USUAL: u64 = 2;
+/// See `DEAD_USUAL`.
+const DEAD_MIN: u64 = 16;
 /// Bytes read at a time. A disk that does something else in between needs some 6 ms to come back: a fifth
 /// of what it reads so much in.
 const READ_MAX: u64 = 4 << 20;
@@ -153,6 +159,7 @@ impl Inner {
         let _one_at_a_time = self.disks[seat].merger.lock().await;
         any |= self.bury(seat).await?;
         self.look_at_space(seat).await?;
+        any |= self.keep_reserve(seat).await?;
         let doubtful = self.state().seats[seat].doubtful.first().copied();
         if let Some(file) = doubtful {
             self.rescue(seat, file).await?;
@@ -170,7 +177,9 @@ impl Inner {
             let pick = place.merges.next(&without(place.refused.max(FILE_ENDS)));
             pick.or_else(|| place.merges.next(&without(FILE_ENDS)))
         };
-        let Some(pick) = pick else { return Ok(any) };
+        let Some(pick) = pick else {
+            return Ok(self.seal_dead(seat, DEAD_USUAL) || any);
+        };
         if let Err(error) = self.merge(seat, pick).await {
             self.state().seats[seat].counts.failed += 1;
             return Err(error);
@@ -180,13 +189,77 @@ impl Inner {
     }
 
     pub(super) async fn look_at_space(&self, seat: usize) -> Result<()> {
+        let disk = &self.disks[seat];
         let own = self.state().seats[seat].own;
-        let space = self.disks[seat].volume.space().await?;
+        let held = || disk.reserve.as_ref().map_or(0, Reserve::held);
+        let before = held();
+        let space = disk.volume.space().await;
         let mut state = self.state();
         let place = &mut state.seats[seat];
+        place.away = space.as_ref().err().map(ToString::to_string);
+        let mut space = space?;
+        // What went in between may be in the answer or not: it counts as not.
+        space.free += before.min(held());
         // What was counted while it was asked may be in the answer or not: it counts as not.
         (place.space, place.own_then) = (space, own);
         Ok(())
+    }
+
+    /// Keeps room back that was used, or is not yet, once there is some; says whether it did.
+    async fn keep_reserve(&self, seat: usize) -> Result<bool> {
+        let disk = &self.disks[seat];
+        let Some(reserve) = &disk.reserve else { return Ok(false) };
+        let kept = self.state().seats[seat].limits.kept();
+        match reserve.approach(kept).await {
+            Ok(true) => {
+                self.look_at_space(seat).await?;
+                Ok(true)
+            }
+            Ok(false) => Ok(false),
+            Err(error) => {
+                tracing::debug!(volume = %disk.label, %error, "no room is kept back");
+                Ok(false)
+            }
+        }
+    }
+
+    /// Seals what waits, removes what is dead and merges a file; says whether it did anything. For work that
+    /// cannot go on without.
+    pub(super) async fn make_room(&self, seat: usize) -> Result<bool> {
+        if self.state().seats[seat].away.is_some() {
+            return Ok(false);
+        }
+        Ok(self.tend_once(seat).await? || self.seal_dead(seat, DEAD_MIN))
+    }
+
+    /// Where puts are refused, files that are written to and of which at least 1/`share` is dead are closed, to be
+    /// merged: says whether there were any.
+    fn seal_dead(&self, seat: usize, share: u64) -> bool {
+        let writers: Vec<_> = {
+            let state = self.state();
+            if !state.seats[seat].is_refusing(state.sequence) {
+                return false;
+            }
+            let of_seat = |w: &&Arc<Writer>| w.stream.seat == seat;
+            state.writers.values().filter(of_seat).cloned().collect()
+        };
+        let mut any = false;
+        for writer in writers {
+            let Some(mut output) = writer.output.try_lock() else { continue };
+            let is_idle = writer.is_idle() && output.group.is_empty() && !output.writing;
+            let Some(open) = output.open.as_ref().filter(|_| is_idle) else { continue };
+            let is_dead = {
+                let state = self.state();
+                let facts = &state.files[&open.file.id];
+                let needed = facts.live + facts.deletions;
+                facts.records.saturating_sub(needed) > facts.records / share
+            };
+            if is_dead {
+                self.abandon(&writer, &mut output);
+                any = true;
+            }
+        }
+        any
     }
 
     async fn merge(&self, seat: usize, pick: Pick) -> Result<()> {
@@ -432,9 +505,11 @@ impl Inner {
                         }
                         found => {
                             let bad = found.err().unwrap_or(super::Bad::Foreign);
-                            let error = file.corrupt(u64::from(live.offset), bad);
-                            tracing::error!(%error, "found while merging");
-                            self.state().seats[seat].counts.damaged += 1;
+                            self.note_damage(
+                                file,
+                                live.offset,
+                                &file.corrupt(u64::from(live.offset), bad),
+                            );
                             whole = false;
                         }
                     }

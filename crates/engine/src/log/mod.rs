@@ -57,11 +57,12 @@ pub use policy::merge::FileId;
 use policy::merge::{Device, PutLimits, Room, Rule, Triggers};
 use policy::purpose::{Io, Origin, Step};
 use policy::units::MIB;
+use volume::layer::reserve::Reserve;
 use volume::{Clock, Error, ErrorKind, IoBuf, Object, Result, Volume};
 
 use self::bell::Bell;
 pub use self::figures::{Counts, Figures, VolumeFigures};
-use self::file::Names;
+use self::file::{File, Names};
 pub use self::format::{Bad, KEY_MAX, StoreId, VALUE_MAX};
 pub use self::inspect::{Flaw, Inspected, inspect, stores_on};
 pub use self::recovery::{Damage, Report};
@@ -71,6 +72,11 @@ use self::state::State;
 
 /// Files are not made smaller than this, whatever there is room for: to begin one costs a disk two seeks.
 const FILE_MIN: u64 = 4 * MIB;
+/// But where room is set aside a file is at most this part of the volume, 1/32, since the reserve has one; of a
+/// small volume, then, it is smaller.
+const FILE_SHARE: u64 = 32;
+/// No more than this part of a volume is set aside, 1/10. With a file for merges it is less than a fifth.
+const SET_ASIDE_SHARE: u64 = 10;
 
 const READ: Io = Io::new(Origin::UserRead, Step::Data);
 const WRITE: Io = Io::new(Origin::UserWrite, Step::Data);
@@ -127,6 +133,10 @@ pub struct Options {
     pub index_setting: &'static str,
     /// What reading costs on the volumes, for merges; default a volume paid by operation.
     pub device: Device,
+    /// What of each volume only [`Store::write_upkeep`] uses, deletions and merges, in bytes; default none, at
+    /// most a tenth of the volume. It is kept together with what merges need, so that nobody else takes it either:
+    /// see [`volume::layer::reserve`].
+    pub set_aside: u64,
 }
 
 impl Options {
@@ -156,6 +166,7 @@ impl Options {
             index_bytes_max: 1 << 30,
             index_setting: "index_bytes_max",
             device,
+            set_aside: 0,
         }
     }
 
@@ -168,17 +179,18 @@ impl Options {
         if self.rule == Rule::DeathTime { self.groups.max(1) } else { 1 }
     }
 
-    fn limits(&self, partitions: u64) -> PutLimits {
+    fn limits(&self, capacity: u64, partitions: u64) -> PutLimits {
         // What closing a file takes: the padding of its last page, and a hint.
         let closing = (self.file_bytes / 64).max(8 << 10);
         let reserve = PutLimits::reserve(self.file_bytes, self.open_files(partitions), closing);
         let mut limits = PutLimits::new(reserve);
         (limits.low, limits.delay_max) = (self.delay_from, self.delay_max);
         limits.exponent = self.delay_exponent;
+        limits.set_aside = self.set_aside.min(capacity / SET_ASIDE_SHARE);
         limits
     }
 
-    /// Whether the store can go on for ever on a volume of so many bytes.
+    /// Whether a store that is to be made can go on for ever on a volume of so many bytes.
     fn check_room(&self, label: &str, capacity: u64, partitions: u64) -> Result<()> {
         let room = Room {
             capacity,
@@ -187,7 +199,7 @@ impl Options {
             file_bytes: self.file_bytes,
             target: self.target,
             // The file a merge writes is counted as one of the files.
-            reserve: self.limits(partitions).reserve - self.file_bytes,
+            reserve: self.limits(capacity, partitions).kept() - self.file_bytes,
         };
         room.check().map_err(|infeasible| {
             Error::new(ErrorKind::Invalid, format!("log store on volume {label}: {infeasible}"))
@@ -200,6 +212,7 @@ impl Options {
         if self.rule != Rule::DeathTime || self.live >= self.delay_from {
             return self.file_bytes;
         }
+        let most = if self.set_aside > 0 { capacity / FILE_SHARE } else { u64::MAX };
         let capacity = capacity as f64;
         // Of each group and partition the oldest file is half dead on average; with one group all of it may
         // be. Puts leave room for one more, and for what closing files takes.
@@ -209,7 +222,8 @@ impl Options {
         let waited = capacity * (self.delay_from - self.live) / (dead + self.delay_from * reserve);
         // Less what rounding adds.
         let feasible = 0.99 * capacity * (1.0 - self.live) / (open * (1.0 + 1.0 / 64.0));
-        self.file_bytes.min((waited.min(feasible) as u64).max(FILE_MIN))
+        let fits = (waited.min(feasible) as u64).max(FILE_MIN).min(most.max(64 << 10));
+        self.file_bytes.min(fits)
     }
 
     fn check(&self) -> Result<()> {
@@ -271,6 +285,15 @@ pub enum Edit {
     },
 }
 
+/// Whose changes they are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum For {
+    /// Of users: puts leave the reserve alone.
+    Users,
+    /// They may use what was set aside.
+    Upkeep,
+}
+
 struct Inner {
     id: StoreId,
     names: Names,
@@ -293,6 +316,8 @@ struct Inner {
 struct Disk {
     label: String,
     volume: Arc<dyn Volume>,
+    /// Room of it that is kept back.
+    reserve: Option<Reserve>,
     /// Files that wait to be synced and get their hints, oldest first.
     sealing: Mutex<VecDeque<Arc<Sealing>>>,
     /// Held by the one who seals.
@@ -333,11 +358,23 @@ impl Store {
             };
             (place, Arc::clone(&state.files[&place.file].handle))
         };
-        let (bytes, whole) = file.record(place.offset, place.len, READ).await?;
-        if bytes[whole.key.clone()] != *key || whole.head.sequence != place.sequence {
-            return Err(file.corrupt(u64::from(place.offset), Bad::Foreign));
+        let read = file.record(place.offset, place.len, READ).await.and_then(|(bytes, whole)| {
+            let is_it = bytes[whole.key.clone()] == *key && whole.head.sequence == place.sequence;
+            if is_it {
+                Ok((bytes, whole))
+            } else {
+                Err(file.corrupt(place.offset.into(), Bad::Foreign))
+            }
+        });
+        match read {
+            Ok((bytes, whole)) => Ok(Some(bytes.slice(whole.value))),
+            Err(error) => {
+                if error.kind() == ErrorKind::Corrupt {
+                    self.0.note_damage(&file, place.offset, &error);
+                }
+                Err(error)
+            }
         }
-        Ok(Some(bytes.slice(whole.value)))
     }
 
     /// Whether a key has a value; from memory.
@@ -357,7 +394,7 @@ impl Store {
     /// not be there after a crash; `Unavailable`: the store is closed, or try again when the volume is back.
     pub async fn put(&self, key: &[u8], value: Bytes, lives: Option<u64>) -> Result<()> {
         let key = Bytes::copy_from_slice(key);
-        self.0.submit(vec![Edit::Put { key, value, lives }]).await
+        self.0.submit(vec![Edit::Put { key, value, lives }], For::Users).await
     }
 
     /// Takes a key's value away; says whether it had one. Never delayed, and refused only when nothing at
@@ -369,7 +406,8 @@ impl Store {
         let had = self.contains(key);
         // What failed to be put may be on the volume, and come up after a crash.
         if had || self.0.is_unsure.load(Ordering::SeqCst) {
-            self.0.submit(vec![Edit::Delete { key: Bytes::copy_from_slice(key) }]).await?;
+            let edit = Edit::Delete { key: Bytes::copy_from_slice(key) };
+            self.0.submit(vec![edit], For::Users).await?;
         }
         Ok(had)
     }
@@ -380,7 +418,63 @@ impl Store {
     /// # Errors
     /// As for [`Store::put`].
     pub async fn write(&self, edits: Vec<Edit>) -> Result<()> {
-        self.0.submit(edits).await
+        self.0.submit(edits, For::Users).await
+    }
+
+    /// The same for changes that free room, or bring to rest what was accepted before: they may use what
+    /// [`Options::set_aside`] keeps, and are never delayed. Where that is used up, too, merges make room first,
+    /// whether somebody runs [`Store::tend`] or not.
+    ///
+    /// # Errors
+    /// As for [`Store::put`]; `OutOfSpace`: nothing that is dead is left to be merged.
+    pub async fn write_upkeep(&self, edits: Vec<Edit>) -> Result<()> {
+        self.0.submit_upkeep(edits).await
+    }
+
+    /// Asks for room for `bytes` of users, which are to be put later or are kept beside the store on its volumes.
+    /// Gives how long to wait before they are answered, as for a put.
+    ///
+    /// # Errors
+    /// `OutOfSpace`: every volume has only left what deletions and merges need.
+    pub fn admit(&self, bytes: u64) -> Result<Duration> {
+        self.0.admit_beside(bytes)
+    }
+
+    /// Whether the volume at this position takes so many bytes of users.
+    #[must_use]
+    pub fn takes(&self, volume: usize, bytes: u64) -> bool {
+        self.0.takes(volume, bytes)
+    }
+
+    /// Objects that are kept beside the store on the volume at this position, and count as its own, grew or
+    /// shrank by so many bytes.
+    pub fn count_beside(&self, volume: usize, grown: u64, shrunk: u64) {
+        let mut state = self.0.state();
+        let own = &mut state.seats[volume].own;
+        *own = (*own + grown).saturating_sub(shrunk);
+    }
+
+    /// The volume at this position as the store uses it: what is written through it gets room that is kept back
+    /// where there is no other.
+    #[must_use]
+    pub fn volume(&self, position: usize) -> Arc<dyn Volume> {
+        Arc::clone(&self.0.disks[position].volume)
+    }
+
+    /// What is set aside, and how much there is, of all volumes together, in bytes.
+    #[must_use]
+    pub fn room_set_aside(&self) -> (u64, u64) {
+        let state = self.0.state();
+        let of = |seat: &state::Seat| (seat.limits.set_aside, seat.fill(0).capacity);
+        state.seats.iter().map(of).fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
+    }
+
+    /// How full the fullest volume is, of what users may use: 1 where puts are refused.
+    #[must_use]
+    pub fn fullness(&self) -> f64 {
+        let state = self.0.state();
+        let share = |seat: &state::Seat| seat.limits.share(&seat.fill(state.sequence));
+        state.seats.iter().map(share).fold(0.0, f64::max)
     }
 
     /// Up to `limit` keys that begin with `prefix`, in order, from behind `after` on; from memory.
@@ -523,6 +617,13 @@ impl Inner {
     /// The volume of a partition, by its position.
     fn seat(&self, partition: u16) -> usize {
         usize::from(partition) % self.disks.len()
+    }
+
+    /// A damaged record is logged and counted once, however often it is read.
+    fn note_damage(&self, file: &File, offset: u32, error: &Error) {
+        if self.state().found_damaged(file.id, offset) {
+            tracing::error!(%error, "a record is damaged");
+        }
     }
 
     fn figures(&self) -> Figures {

@@ -19,6 +19,7 @@ use policy::merge::{Death, Groups, Merges, Settings};
 use policy::purpose::{Io, Origin, Step};
 use policy::units::Bytes as Size;
 use volume::buf::PAGE;
+use volume::layer::reserve::Reserve;
 use volume::{Clock, Error, ErrorKind, Intent, IoBufMut, Listed, Object, Result, Space, Volume};
 
 use super::file::{File, Names, Role};
@@ -92,6 +93,19 @@ impl Store {
         if members.is_empty() || members.len() > usize::from(u16::MAX) {
             return Err(Error::new(ErrorKind::Invalid, "log store: give 1 to 65535 volumes"));
         }
+        let mut reserves = Vec::new();
+        let mut kept_members = Vec::new();
+        for Member { label, volume } in members {
+            let keeps = options.set_aside > 0;
+            let reserve = match keeps {
+                true => Some(Reserve::open(Arc::clone(&volume), &names.prefix()).await?),
+                false => None,
+            };
+            let through = reserve.clone().map(|reserve| Arc::new(reserve) as Arc<dyn Volume>);
+            kept_members.push(Member { label, volume: through.unwrap_or(volume) });
+            reserves.push(reserve);
+        }
+        let members = kept_members;
         let mut slots = Vec::new();
         for member in &members {
             slots.push(own_object(member, &names).await?);
@@ -110,7 +124,7 @@ impl Store {
         // A volume that is new gets its own object before the others count it.
         let new: Vec<_> = slots.iter().map(|(_, slot)| slot.is_none()).collect();
         let mut disks = Vec::new();
-        for (member, (own, _)) in members.into_iter().zip(slots) {
+        for ((member, reserve), (own, _)) in members.into_iter().zip(reserves).zip(slots) {
             let own = match own {
                 Some(own) => own,
                 None => member.volume.create(&names.of(Role::Store), &Intent::DATA).await?,
@@ -118,6 +132,7 @@ impl Store {
             disks.push(Disk {
                 label: member.label,
                 volume: member.volume,
+                reserve,
                 sealing: Mutex::default(),
                 sealer: AsyncMutex::default(),
                 merger: AsyncMutex::default(),
@@ -139,7 +154,15 @@ impl Store {
         }
         let mut seats = Vec::new();
         for (disk, (space, partitions)) in disks.iter().zip(spaces) {
-            seats.push(seat(&options, disk, space, partitions)?);
+            let capacity = options.quota.min(space.total);
+            if let Err(error) = options.check_room(&disk.label, capacity, partitions) {
+                // What is there is opened, whatever the room.
+                if known.is_none() {
+                    return Err(error);
+                }
+                tracing::warn!(%error, "the log store may come to a halt when it is full");
+            }
+            seats.push(seat(&options, disk, space, partitions));
         }
         let inner = Inner {
             id,
@@ -211,22 +234,23 @@ fn check_members(
     Ok(())
 }
 
-fn seat(options: &Options, disk: &Disk, space: Space, partitions: u64) -> Result<Seat> {
+fn seat(options: &Options, disk: &Disk, space: Space, partitions: u64) -> Seat {
     let capacity = options.quota.min(space.total);
-    options.check_room(&disk.label, capacity, partitions)?;
+    let limits = options.limits(capacity, partitions);
+    let held = disk.reserve.as_ref().map_or(0, Reserve::held);
     let mut settings = Settings::new(options.rule, options.file_bytes);
     settings.target = options.target;
     settings.triggers = options.triggers;
-    settings.reserve = options.limits(partitions).reserve;
+    settings.reserve = limits.kept();
     settings.wait = options.delay_from.max(options.target);
     let groups = options.groups_used();
-    Ok(Seat {
+    Seat {
         merges: Merges::new(settings),
         groups: Groups::new(groups, partitions.max(1) as u32, options.file_bytes, capacity),
-        limits: options.limits(partitions),
+        limits,
         quota: options.quota,
         own: 0,
-        space: Space { total: space.total, free: space.free },
+        space: Space { total: space.total, free: space.free + held },
         own_then: 0,
         dying: Vec::new(),
         ghosts: Vec::new(),
@@ -235,7 +259,9 @@ fn seat(options: &Options, disk: &Disk, space: Space, partitions: u64) -> Result
         refused: 0,
         dirty: Dirty::of(capacity, partitions * u64::from(groups)),
         doubtful: Vec::new(),
-    })
+        away: None,
+        passed_over: None,
+    }
 }
 
 impl Inner {

@@ -6,10 +6,13 @@
 //! they come to count. So a deletion is remembered as long as a put with a smaller sequence is
 //! under way.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use policy::merge::{Death, Fill, Group, Groups, Life, Merges, Placed, PutLimits, Sealed, Written};
+use policy::merge::{
+    Death, Fill, Group, Groups, Life, Merges, Placed, Put, PutLimits, Sealed, Written,
+};
+use policy::time::Instant;
 use volume::Space;
 use volume::buf::PAGE;
 
@@ -73,6 +76,8 @@ pub(super) struct Facts {
     pub(super) killer: u64,
     /// When its records die; none while it has none.
     pub(super) death: Option<Death>,
+    /// Offsets of records that were found damaged.
+    pub(super) damaged: BTreeSet<u32>,
 }
 
 impl Facts {
@@ -92,6 +97,7 @@ impl Facts {
             hint_len: 0,
             killer: 0,
             death: None,
+            damaged: BTreeSet::new(),
         }
     }
 
@@ -153,7 +159,7 @@ pub(super) struct Seat {
     /// Bytes of its own objects, unlinked ones that are still open among them, and of what is about to be
     /// written.
     pub(super) own: u64,
-    /// What the volume said last, and `own` then.
+    /// What the volume said last, with what is kept back there, and `own` then.
     pub(super) space: Space,
     pub(super) own_then: u64,
     pub(super) dying: Vec<Dying>,
@@ -166,9 +172,24 @@ pub(super) struct Seat {
     pub(super) dirty: Dirty,
     /// Files a sync failed for, and damaged ones in which nothing lives any more: to be copied now.
     pub(super) doubtful: Vec<FileId>,
+    /// Why the volume did not say what room it has.
+    pub(super) away: Option<String>,
+    /// A write failed, though there is room: puts go to other volumes until then.
+    pub(super) passed_over: Option<Instant>,
 }
 
 impl Seat {
+    /// Whether a put of so many bytes would be let in.
+    pub(super) fn takes(&self, len: u64, written: u64) -> bool {
+        let fill = self.fill(written);
+        self.away.is_none() && !matches!(self.limits.admit(len, &fill), Put::Refused { .. })
+    }
+
+    /// Whether the put that was refused last would be again.
+    pub(super) fn is_refusing(&self, written: u64) -> bool {
+        !self.takes(self.refused.max(1), written)
+    }
+
     /// How full the volume is: what it says and what we count, whichever is worse.
     pub(super) fn fill(&self, written: u64) -> Fill {
         let capacity = self.quota.min(self.space.total);
@@ -361,6 +382,15 @@ impl State {
         files.chain(dying).chain(ghosts.map(|ghost| (ghost.layout, ghost.sequence_min)))
     }
 
+    /// A record was found damaged; says whether that is news.
+    pub(super) fn found_damaged(&mut self, id: FileId, offset: u32) -> bool {
+        let Some(facts) = self.files.get_mut(&id) else { return false };
+        let is_new = facts.damaged.insert(offset);
+        let seat = facts.seat;
+        self.seats[seat].counts.damaged += u64::from(is_new);
+        is_new
+    }
+
     pub(super) fn file_mut(&mut self, id: FileId) -> &mut Facts {
         self.files.get_mut(&id).expect("the index leads to files that are there")
     }
@@ -369,6 +399,7 @@ impl State {
         let facts = self.file_mut(old.file);
         facts.live -= u64::from(old.len);
         facts.killer = facts.killer.max(killer);
+        facts.damaged.remove(&old.offset);
         let (seat, phase) = (facts.seat, facts.phase);
         let is_empty = facts.live == 0;
         match phase {

@@ -37,13 +37,29 @@ pub struct PutLimits {
     pub exponent: f64,
     /// Bytes that puts never use, so that a merge can always run: see [`PutLimits::reserve`].
     pub reserve: u64,
+    /// Bytes beside them that only puts use which free room, or bring to rest what was accepted: a deletion
+    /// writes anew what stays.
+    pub set_aside: u64,
 }
 
 impl PutLimits {
     /// The limits of the paper's tests, with a reserve.
     #[must_use]
     pub const fn new(reserve: u64) -> Self {
-        Self { low: 0.95, high: 1.0, delay_max: Duration::from_secs(1), exponent: 1.0, reserve }
+        let delay_max = Duration::from_secs(1);
+        Self { low: 0.95, high: 1.0, delay_max, exponent: 1.0, reserve, set_aside: 0 }
+    }
+
+    /// Bytes that are kept from puts of users.
+    #[must_use]
+    pub const fn kept(&self) -> u64 {
+        self.reserve.saturating_add(self.set_aside)
+    }
+
+    /// Whether a put of `len` bytes that frees room may be written.
+    #[must_use]
+    pub const fn admit_upkeep(&self, len: u64, fill: &Fill) -> bool {
+        fill.free() >= len.saturating_add(self.reserve)
     }
 
     /// What to keep from puts: the file a merge writes, of `file_bytes`, and for each of the files that are
@@ -55,10 +71,10 @@ impl PutLimits {
         file_bytes.saturating_add(open.saturating_add(1).saturating_mul(closing_bytes))
     }
 
-    /// The fill puts see: 1 where only the reserve is left.
+    /// The fill puts see: 1 where only what is kept from them is left.
     #[must_use]
     pub fn share(&self, fill: &Fill) -> f64 {
-        let usable = fill.capacity.saturating_sub(self.reserve);
+        let usable = fill.capacity.saturating_sub(self.kept());
         fill.used as f64 / usable.max(1) as f64
     }
 
@@ -77,7 +93,7 @@ impl PutLimits {
     /// What a put of `len` bytes may do.
     #[must_use]
     pub fn admit(&self, len: u64, fill: &Fill) -> Put {
-        if fill.free() < len.saturating_add(self.reserve) {
+        if fill.free() < len.saturating_add(self.kept()) {
             return Put::Refused { retry_after: self.delay_max.max(Duration::from_secs(1)) };
         }
         match self.delay(fill) {

@@ -455,7 +455,7 @@ impl Log {
         page.counters("log_files_merged", "Files merged", self.each(|v| v.merged))?;
         page.counters(
             "log_records_damaged",
-            "Records merges could not read",
+            "Damaged records that merges and reads came upon",
             self.each(|v| v.damaged),
         )?;
         page.counters(

@@ -232,3 +232,20 @@ fn a_merge_leaves_damage_where_it_is_and_saves_the_rest() {
     let state = store.0.state();
     assert_eq!(state.files[&victim].live, u64::from(place.len), "the rest was copied");
 }
+
+#[test]
+fn a_damaged_record_is_counted_once_and_shows_until_it_is_overwritten() {
+    let (rig, file, model) = one_file(true);
+    rig.mems[0].damage(&file, 4096 + 60, |byte| *byte ^= 1);
+    let store = rig.store();
+    assert!(store.health().is_healthy());
+    for _ in 0..3 {
+        assert_eq!(readable(&rig, &store).1, 1);
+    }
+    assert_eq!(store.health().damaged, 1);
+    assert_eq!(store.figures().volumes[0].counts.damaged, 1);
+    let key = model.keys().nth(1).unwrap();
+    rig.put(&store, key, b"anew");
+    assert!(store.health().is_healthy(), "what was damaged is wanted no more");
+    assert_eq!(readable(&rig, &store).1, 0);
+}

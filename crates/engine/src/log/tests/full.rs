@@ -103,6 +103,7 @@ fn a_full_volume_costs_nothing_that_was_answered_and_writing_goes_on() {
                 let _ = rig.clock.run(store.tend_once(0));
             }
         }
+        assert!(store.health().is_healthy(), "it takes puts again: {:?}", store.health());
         assert!((300..=700).contains(&refused), "{refused} refused");
         assert!(store.figures().volumes[0].counts.merged > 10);
         assert_eq!(rig.all(&store), model);

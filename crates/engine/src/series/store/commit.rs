@@ -4,17 +4,21 @@
 //! the middle of that; what was under way stays with the writer, and the next one writes the same bytes to
 //! the same place again.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use policy::purpose::{Io, Origin, Step};
 use volume::{ErrorKind, Intent, IoBuf, Name, Object};
 
 use super::state::Chunk;
 use super::{Inner, failed};
-use crate::series::Result;
+use crate::log::Durability;
+use crate::series::{Error, Result};
 
 const LOG: Io = Io::new(Origin::UserWrite, Step::Log);
+/// How long a log that failed is left alone.
+const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Writer {
@@ -24,23 +28,49 @@ pub(super) struct Writer {
     unsynced: Vec<Arc<dyn Object>>,
     written: u64,
     synced: u64,
+    /// Bytes of each segment that is there.
+    sizes: BTreeMap<u32, u64>,
+}
+
+impl Writer {
+    /// One that has not written; segments of these sizes are there.
+    pub(super) fn new(sizes: BTreeMap<u32, u64>) -> Self {
+        Self { sizes, ..Self::default() }
+    }
 }
 
 impl Inner {
-    /// Waits until what was queued up to `ticket` is written, or durable.
+    /// Waits until what was queued up to `ticket` is written, or durable. What is written counts, or, where answers
+    /// are to survive the machine, what is durable.
+    ///
+    /// # Errors
+    /// `OutOfSpace`: it is nowhere, and never will be; others: it does not count, and may be found by the next
+    /// start.
     pub(super) async fn commit(&self, ticket: u64, durable: bool) -> Result<()> {
         let mut writer = self.writer.lock().await;
         if writer.written < ticket
             && let Err(error) = self.write_queued(&mut writer).await
         {
+            let error = self.cut_back(&mut writer, error).await;
             self.fail(&mut writer, &error);
+        }
+        let counts_durable = self.options.durability == Durability::Always;
+        if !counts_durable {
+            self.state().settle(writer.written);
         }
         if durable
             && writer.synced < ticket
             && let Err(error) = self.sync_written(&mut writer).await
         {
             writer.written = writer.synced;
+            writer.open = None;
+            writer.unsynced.clear();
+            self.state().queue.failed_segments += 1;
             self.fail(&mut writer, &error);
+            writer.synced = writer.written;
+        }
+        if counts_durable {
+            self.state().settle(writer.synced);
         }
         drop(writer);
         self.state().queue.failure(ticket).map_or(Ok(()), Err)
@@ -64,8 +94,33 @@ impl Inner {
             written.map_err(|error| failed(&error))?;
             let chunk = writer.under_way.pop_front().expect("it is still there");
             writer.written = chunk.ticket;
+            let size = writer.sizes.entry(segment).or_default();
+            let end = chunk.offset + chunk.bytes.len() as u64;
+            self.log.count_beside(self.volume_of(segment), end.saturating_sub(*size), 0);
+            *size = end.max(*size);
         }
+        *self.refusing.lock() = None;
         Ok(())
+    }
+
+    /// Takes back what a write that failed left of records in its segment: a start would find them. What cannot be
+    /// taken back is in doubt, so the error is no refusal then.
+    async fn cut_back(&self, writer: &mut Writer, error: Error) -> Error {
+        let Some((segment, object)) = &writer.open else { return error };
+        let Some(chunk) = writer.under_way.front().filter(|chunk| chunk.segment == *segment) else {
+            return error;
+        };
+        if object.len() <= chunk.offset {
+            return error;
+        }
+        let cut = match object.set_len(chunk.offset).await {
+            Ok(()) => object.sync(LOG).await,
+            failed => failed,
+        };
+        match cut {
+            Ok(()) => error,
+            Err(_) => Error::Unavailable(error.to_string()),
+        }
     }
 
     async fn sync_written(&self, writer: &mut Writer) -> Result<()> {
@@ -81,20 +136,42 @@ impl Inner {
         Ok(())
     }
 
-    fn fail(&self, writer: &mut Writer, error: &crate::series::Error) {
+    /// What came after that which was written last failed. The segment before is left, and synced with the next.
+    fn fail(&self, writer: &mut Writer, error: &Error) {
         tracing::warn!(store = %self.options.name, %error, "the log of points failed: going on in another segment");
+        *self.refusing.lock() = Some(error.to_string());
         let mut state = self.state();
+        state.withdraw(writer.written);
         state.queue.fail(writer.written, error);
         let ticket = state.queue.ticket;
         drop(state);
         writer.under_way.clear();
-        (writer.open, writer.written, writer.synced) = (None, ticket, ticket);
-        writer.unsynced.clear();
+        writer.unsynced.extend(writer.open.take().map(|(_, object)| object));
+        writer.written = ticket;
+    }
+
+    /// Tries the log again after it failed, until it works: writers may have given up meanwhile.
+    pub(super) async fn watch_log(&self) {
+        while !self.is_closing() {
+            self.clock.sleep(RETRY).await;
+            if self.refusing.lock().is_some() {
+                let ticket = {
+                    let queue = &mut self.state().queue;
+                    if !queue.is_untouched() {
+                        queue.rotate();
+                    }
+                    queue.begin();
+                    queue.ticket
+                };
+                // It is logged where it fails.
+                let _ = self.commit(ticket, true).await;
+            }
+        }
     }
 
     /// A segment's object, made if it is not there.
     async fn segment(&self, segment: u32) -> Result<Arc<dyn Object>> {
-        let (_, volume) = &self.members[segment as usize % self.members.len()];
+        let volume = self.log.volume(self.volume_of(segment));
         let name = self.segment_name(segment);
         match volume.create(&name, &Intent::LOG).await {
             // Somebody who waited for it gave up.
@@ -102,6 +179,28 @@ impl Inner {
                 volume.open(&name).await.map_err(|error| failed(&error))
             }
             made => made.map_err(|error| failed(&error)),
+        }
+    }
+
+    /// The position of the volume a segment is on.
+    pub(super) fn volume_of(&self, segment: u32) -> usize {
+        segment as usize % self.log.volumes()
+    }
+
+    /// Removes segments that nothing needs any more. One that stays is removed by the next opening.
+    pub(super) async fn forget_segments(&self, segments: std::ops::Range<u32>) {
+        for segment in segments {
+            let position = self.volume_of(segment);
+            match self.log.volume(position).remove(&self.segment_name(segment)).await {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    let volume = &self.members[position].0;
+                    tracing::warn!(%volume, %error, "a segment of the log of points stays until the next opening");
+                }
+                _ => {
+                    let size = self.writer.lock().await.sizes.remove(&segment);
+                    self.log.count_beside(position, 0, size.unwrap_or(0));
+                }
+            }
         }
     }
 

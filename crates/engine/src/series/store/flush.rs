@@ -88,7 +88,7 @@ impl Inner {
                 })
                 .collect();
             let shapes = state.catalogue.shapes.clone();
-            (taken, shapes, databases, state.queue.ticket, state.queue.is_untold)
+            (taken, shapes, databases, state.queue.standing(), state.queue.is_untold)
         };
         if self.commit(ticket, true).await.is_err() || is_untold {
             self.write_catalogue().await?;
@@ -235,19 +235,22 @@ impl Inner {
 /// Edits on their way to the log store, in batches of a size it takes.
 pub(super) struct Writing<'a> {
     inner: &'a Inner,
+    max: usize,
     edits: Vec<Edit>,
     bytes: usize,
 }
 
 impl<'a> Writing<'a> {
     pub(super) fn new(inner: &'a Inner) -> Self {
-        Self { inner, edits: Vec::new(), bytes: 0 }
+        // A part of what is set aside for upkeep: merges free what was replaced before the next batch.
+        let part = usize::try_from(inner.options.buffer_bytes / 4).unwrap_or(usize::MAX);
+        Self { inner, max: inner.sizes.batch.min(part), edits: Vec::new(), bytes: 0 }
     }
 
     /// Adds an edit; writes those before it first where they would be too many together.
     pub(super) async fn add(&mut self, edit: Edit) -> Result<()> {
         let bytes = Sizes::edit(&edit);
-        if self.bytes + bytes > self.inner.sizes.batch {
+        if self.bytes + bytes > self.max {
             self.write().await?;
         }
         self.edits.push(edit);
@@ -266,7 +269,7 @@ impl<'a> Writing<'a> {
         if edits.is_empty() {
             return Ok(());
         }
-        self.inner.log.write(edits).await.map_err(|error| failed(&error))
+        self.inner.log.write_upkeep(edits).await.map_err(|error| failed(&error))
     }
 }
 

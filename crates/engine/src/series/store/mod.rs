@@ -163,6 +163,8 @@ struct Inner {
     /// Held by the one who writes blocks.
     upkeep: AsyncMutex<Upkeep>,
     closing: AtomicBool,
+    /// Why the write-ahead log failed, until it works again.
+    refusing: Mutex<Option<String>>,
     counts: Counts,
     opened: policy::time::Instant,
     /// Why tasks do not do their work at the moment.
@@ -202,7 +204,14 @@ impl Store {
     /// As for [`Series::write`]; what was answered is as durable as it was.
     pub async fn close(&self) -> Result<()> {
         self.0.closing.store(true, Ordering::SeqCst);
-        self.0.flush_all().await?;
+        match self.0.flush_all().await {
+            // They are in the log, and the next opening has room for it or goes on with it.
+            Err(error @ Error::OutOfSpace(_)) => {
+                tracing::warn!(store = %self.0.options.name, %error, "points stay in the write-ahead log");
+                self.sync().await?;
+            }
+            flushed => flushed?,
+        }
         self.0.log.close().await.map_err(|error| failed(&error))
     }
 
@@ -276,15 +285,20 @@ impl Inner {
             let mut upkeep = self.upkeep.lock().await;
             self.make_room(&mut upkeep).await?;
         }
+        // In the log it takes about what it takes here.
+        let bytes = batch.bytes() as u64;
+        let delay = self.log.admit(bytes).map_err(|error| failed(&error))?;
+        if !delay.is_zero() {
+            self.clock.sleep(delay).await;
+        }
+        let takes: Vec<bool> =
+            (0..self.log.volumes()).map(|volume| self.log.takes(volume, bytes)).collect();
         let (written, ticket) = {
             let (wall, now) = (self.clock.wall(), self.clock.now());
-            self.state().accept(&batch, session.as_ref(), wall, now)?
+            self.state().accept(&batch, session.as_ref(), &takes, wall, now)?
         };
         let durable = self.options.durability == Durability::Always;
         self.commit(ticket, durable).await?;
-        if session.is_some() {
-            self.state().queue.confirm(ticket);
-        }
         Ok(written)
     }
 }

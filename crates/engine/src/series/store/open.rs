@@ -1,5 +1,6 @@
 //! Opening: the catalogue is read, and what the log tells is taken in again. Blocks are not read.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -11,7 +12,7 @@ use volume::{Clock, IoBufMut, Name, Object, Volume};
 
 use super::commit::Writer;
 use super::flush::Which;
-use super::key;
+use super::key::{self, BlockKey};
 use super::pages::{self, Meta};
 use super::sizes::Sizes;
 use super::state::{Limits, Numbers, State};
@@ -25,6 +26,10 @@ use crate::series::{Error, Result};
 const OPEN: Io = Io::new(Origin::Open, Step::Log);
 /// What is read of a segment at a time.
 const STEP: usize = 1 << 20;
+/// The smallest buffers.
+const BUFFERS_MIN: u64 = 64 << 10;
+/// The write-ahead log takes no more than this part of the volumes, 1/16.
+const WAL_SHARE: u64 = 16;
 
 /// What was found while opening.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -49,17 +54,19 @@ impl Store {
     /// As for [`log::Store::open`].
     pub async fn open(
         members: Vec<(String, Arc<dyn Volume>)>,
-        options: Options,
+        mut options: Options,
         clock: Clock,
         create: Option<StoreId>,
     ) -> Result<(Self, Report)> {
         Name::new(&format!("{}-wal/0.log", options.name)).map_err(|error| failed(&error))?;
-        if options.buffer_bytes < 64 << 10 {
+        if options.buffer_bytes < BUFFERS_MIN {
             return Err(Error::Invalid("buffer_bytes: give at least 64 KiB".into()));
         }
         let mut blocks = options.log.clone();
         blocks.name = format!("{}-blocks", options.name);
         blocks.durability = Durability::Never;
+        // Buffers can be written whenever a volume is full, and once more while what they replace is still there.
+        blocks.set_aside = 2 * options.buffer_bytes / members.len().max(1) as u64;
         let to_member = |(label, volume): &(String, Arc<dyn Volume>)| {
             Member::new(label.clone(), Arc::clone(volume))
         };
@@ -68,6 +75,9 @@ impl Store {
             .await
             .map_err(|error| failed(&error))?;
         let mut report = Report { log: log_report, ..Report::default() };
+        let (set_aside, capacity) = log.room_set_aside();
+        options.buffer_bytes = options.buffer_bytes.min(set_aside / 2).max(BUFFERS_MIN);
+        options.wal_bytes = options.wal_bytes.min(capacity / WAL_SHARE);
 
         let meta = match get(&log, key::META).await? {
             // It is written before anything else is.
@@ -76,14 +86,18 @@ impl Store {
             Some(bytes) => Meta::decode(&bytes).ok_or_else(|| damaged("databases"))?,
         };
         let mut segments = Vec::new();
-        for (label, volume) in &members {
+        let mut segment_sizes = BTreeMap::new();
+        for (position, (label, _)) in members.iter().enumerate() {
+            let volume = log.volume(position);
             for listed in volume.list().await.map_err(|error| failed(&error))? {
                 let Some(segment) = segment_of(&options.name, &listed.name) else { continue };
                 if segment < meta.floor {
                     // It was done with, and came back.
                     volume.remove(&listed.name).await.map_err(|error| failed(&error))?;
                 } else {
-                    segments.push((segment, label.clone(), Arc::clone(volume), listed.name));
+                    log.count_beside(position, listed.len, 0);
+                    segment_sizes.insert(segment, listed.len);
+                    segments.push((segment, label.clone(), Arc::clone(&volume), listed.name));
                 }
             }
         }
@@ -111,16 +125,26 @@ impl Store {
             clock,
             members,
             state: Mutex::new(state),
-            writer: AsyncMutex::new(Writer::default()),
+            writer: AsyncMutex::new(Writer::new(segment_sizes)),
             upkeep: AsyncMutex::new(Upkeep::new(floor)),
             closing: AtomicBool::new(false),
+            refusing: Mutex::default(),
             counts: Counts::default(),
             opened,
             stopped: Stopped::default(),
             sizes,
         };
         let ticket = inner.state().queue.ticket;
-        inner.commit(ticket, true).await?;
+        match inner.commit(ticket, true).await {
+            // There is no room at all, not even what was kept back. Rounds go on behind those of all blocks.
+            Err(Error::OutOfSpace(why)) => {
+                tracing::warn!(store = %inner.options.name, %why, "opened on a full volume");
+                let round = inner.newest_round();
+                let mut state = inner.state();
+                state.round = state.round.max(round + 1);
+            }
+            begun => begun?,
+        }
         for (number, label, volume, name) in segments {
             let what = format!("{label}: {name}");
             let object = volume.open(&name).await.map_err(|error| failed(&error))?;
@@ -165,7 +189,11 @@ impl Inner {
                 report.damage.push(format!("{what}: the record before {}", records.end()));
             }
             if self.state().memory > self.options.buffer_bytes as usize / 2 {
-                self.make_room(&mut upkeep).await?;
+                match self.make_room(&mut upkeep).await {
+                    // The log is no longer than it may be: it fits memory.
+                    Err(Error::OutOfSpace(_)) => {}
+                    made => made?,
+                }
             }
         }
         report.segment_bytes += records.end() as u64;
@@ -173,8 +201,17 @@ impl Inner {
             report.torn.push(what.into());
         }
         // What the last life took and did not write is taken in.
-        self.write_blocks(&mut upkeep, Which::Taken, None).await?;
-        Ok(())
+        match self.write_blocks(&mut upkeep, Which::Taken, None).await {
+            Ok(_) | Err(Error::OutOfSpace(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The newest round of any block.
+    fn newest_round(&self) -> u64 {
+        let keys = self.log.keys(b"", None, usize::MAX);
+        let rounds = keys.iter().filter_map(|key| BlockKey::parse(key)).map(|key| key.round);
+        rounds.max().unwrap_or(0)
     }
 }
 
@@ -201,7 +238,7 @@ async fn load(log: &log::Store, state: &mut State, meta: Meta, now: Instant) -> 
     catalogue.dirty_pages.clear();
     for key in log.keys(key::SESSIONS, None, usize::MAX) {
         if let Some(bytes) = get(log, &key).await? {
-            state.sessions().decode(&bytes, now).ok_or_else(|| damaged("sessions"))?;
+            state.sessions.decode(&bytes, now).ok_or_else(|| damaged("sessions"))?;
         }
     }
     Ok(())

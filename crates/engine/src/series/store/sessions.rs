@@ -81,16 +81,6 @@ impl Sessions {
         }
     }
 
-    /// A batch that was added is not stored after all, or nobody knows.
-    pub(super) fn remove(&mut self, session: &Session) {
-        if let Some(client) = self.clients.get_mut(&session.client)
-            && let Some(back) = client.newest.checked_sub(session.sequence)
-            && back < SESSION_WINDOW
-        {
-            client.stored &= !(1 << back);
-        }
-    }
-
     /// All of them, least recently used first, in records of about `max` bytes. One at least.
     pub(super) fn encode(&self, max: usize) -> Vec<Bytes> {
         let mut clients: Vec<_> = self.clients.iter().collect();
@@ -146,12 +136,11 @@ mod tests {
         }
         assert!(!sessions.knows(&session(437)).unwrap());
         assert!(sessions.knows(&session(436)).is_err());
-        sessions.remove(&session(499));
         let mut read = Sessions::default();
         for record in sessions.encode(1000) {
             read.decode(&record, NOW).unwrap();
         }
-        assert!(read.knows(&session(500)).unwrap() && !read.knows(&session(499)).unwrap());
+        assert!(read.knows(&session(500)).unwrap() && !read.knows(&session(498)).unwrap());
     }
 
     /// One client more than there was room for had others forgotten in silence: what they sent again was stored

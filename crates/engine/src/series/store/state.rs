@@ -3,7 +3,7 @@
 //! A row is taken in under one lock: its source and shape are looked up, and the same bytes are appended
 //! to the source's buffer and to the log. What that costs does not depend on how many sources there are.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ const SOURCE_BYTES_MIN: usize = 256;
 
 pub(super) struct State {
     pub(super) catalogue: Catalogue,
-    sessions: Sessions,
+    /// Which batches were stored.
+    pub(super) sessions: Sessions,
     buffers: Vec<Buffer>,
     free: Vec<u32>,
     /// Sources whose buffers are full.
@@ -41,6 +42,42 @@ pub(super) struct State {
     pub(super) round: u64,
     pub(super) limits: Limits,
     pub(super) accepted_points: u64,
+    /// What the log does not have yet, in its order: nobody sees it before.
+    staged: VecDeque<Staged>,
+}
+
+/// A change that counts once the log has it.
+struct Staged {
+    ticket: u64,
+    segment: u32,
+    since: Instant,
+    change: Change,
+}
+
+enum Change {
+    Batch(StagedBatch),
+    /// The rows that wait of these sources are taken.
+    Take(Vec<u32>),
+}
+
+struct StagedBatch {
+    database: String,
+    newest: i64,
+    points: u64,
+    session: Option<Session>,
+    /// As the log has them.
+    rows: Vec<u8>,
+    ends: Vec<StagedRow>,
+}
+
+/// A row that the log does not have yet.
+#[derive(Clone, Copy)]
+struct StagedRow {
+    source: u32,
+    shape: u32,
+    /// Where it begins and ends behind its source.
+    start: u32,
+    end: u32,
 }
 
 /// The bounds of a store.
@@ -85,11 +122,7 @@ pub(super) struct Queue {
     pub(super) failures: Vec<(u64, u64, Error)>,
     /// A segment failed since the catalogue was stored: what it told may be told nowhere.
     pub(super) is_untold: bool,
-    /// Batches of sessions that are not written yet, by ticket.
-    marks: VecDeque<(u64, Session)>,
-    /// Those that failed.
-    lost_marks: Vec<Session>,
-    /// How many segments failed: what was answered of them is durable only once it is in blocks.
+    /// How often a sync failed: what was answered of those segments is durable only once it is in blocks.
     pub(super) failed_segments: u64,
     /// As many of those are made up for: everything they told is in blocks.
     pub(super) replaced_segments: u64,
@@ -118,8 +151,6 @@ impl Queue {
             ticket: 0,
             failures: Vec::new(),
             is_untold: false,
-            marks: VecDeque::new(),
-            lost_marks: Vec::new(),
             failed_segments: 0,
             replaced_segments: 0,
         }
@@ -170,10 +201,6 @@ impl Queue {
     pub(super) fn fail(&mut self, done: u64, error: &Error) {
         self.chunks.clear();
         self.is_untold = true;
-        self.failed_segments += 1;
-        let failed = self.marks.partition_point(|(ticket, _)| *ticket <= done);
-        self.lost_marks.extend(self.marks.drain(failed..).map(|(_, session)| session));
-        self.marks.clear();
         self.failures.push((done, self.ticket, error.clone()));
         if self.failures.len() > 64 {
             self.failures.remove(0);
@@ -183,11 +210,15 @@ impl Queue {
         self.begin();
     }
 
-    /// Everything up to a ticket is written.
-    pub(super) fn confirm(&mut self, ticket: u64) {
-        while self.marks.front().is_some_and(|(of, _)| *of <= ticket) {
-            self.marks.pop_front();
+    /// The last ticket that did not fail: what is queued now is up to here.
+    pub(super) fn standing(&self) -> u64 {
+        let mut ticket = self.ticket;
+        while let Some(&(from, ..)) =
+            self.failures.iter().find(|(from, to, _)| *from < ticket && ticket <= *to)
+        {
+            ticket = from;
         }
+        ticket
     }
 
     /// Why a ticket failed, if it did.
@@ -212,15 +243,8 @@ impl State {
             round: 0,
             limits,
             accepted_points: 0,
+            staged: VecDeque::new(),
         }
-    }
-
-    /// Which batches were stored.
-    pub(super) fn sessions(&mut self) -> &mut Sessions {
-        for session in std::mem::take(&mut self.queue.lost_marks) {
-            self.sessions.remove(&session);
-        }
-        &mut self.sessions
     }
 
     /// How many sources have a buffer.
@@ -235,11 +259,13 @@ impl State {
         fair.clamp(SOURCE_BYTES_MIN, self.limits.source_bytes.max(SOURCE_BYTES_MIN))
     }
 
-    /// Takes a batch in; gives what to answer, and the ticket to wait for.
+    /// Takes a batch in; gives what to answer, and the ticket to wait for. It counts when the log has it:
+    /// [`State::settle`]. `takes` says of each volume whether it has room for it in the log.
     pub(super) fn accept(
         &mut self,
         batch: &Batch,
         session: Option<&Session>,
+        takes: &[bool],
         wall: Duration,
         now: Instant,
     ) -> Result<(Written, u64)> {
@@ -247,14 +273,23 @@ impl State {
         let facts = self.catalogue.databases.get(name).ok_or_else(|| no_database(name))?;
         let (database, cutoff) = (facts.id, facts.cutoff(wall));
         if let Some(session) = session {
-            if self.sessions().knows(session)? {
+            if self.sessions.knows(session)? {
                 let written = Written { repeated: true, ..Written::default() };
                 return Ok((written, self.queue.ticket));
             }
             self.sessions.make_place(&session.client, now)?;
         }
+        // The same batch on its way: it ends as that one does.
+        if let Some(ticket) = session.and_then(|session| self.staged_ticket(session)) {
+            return Ok((Written { repeated: true, ..Written::default() }, ticket));
+        }
         if self.queue.offset >= self.limits.segment_bytes {
             self.queue.rotate();
+        }
+        for _ in 0..takes.len() {
+            if !takes[self.queue.segment as usize % takes.len()] && takes.contains(&true) {
+                self.queue.rotate();
+            }
         }
         let (keys, shapes) = batch.counts();
         let mut taking = Taking {
@@ -267,7 +302,7 @@ impl State {
         };
         let mut written = Written::default();
         for (at, row) in batch.rows().enumerate() {
-            match self.take_row(&mut taking, &row, now) {
+            match self.take_row(&mut taking, &row) {
                 Ok(points) => {
                     written.rows += 1;
                     written.points += points;
@@ -281,10 +316,6 @@ impl State {
             }
         }
         self.catalogue.settle(std::mem::take(&mut taking.grown));
-        self.accepted_points += written.points as u64;
-        if let Some(facts) = self.catalogue.databases.get_mut(name) {
-            facts.newest = facts.newest.max(taking.newest);
-        }
         if written.rows == 0 && session.is_none() {
             return Ok((written, self.queue.ticket));
         }
@@ -296,19 +327,88 @@ impl State {
         put_varint(&mut middle, taking.source_count);
         let parts = [&head, &taking.shapes, &middle, &taking.sources, &taking.rows];
         let ticket = self.queue.push(&parts.map(Vec::as_slice));
-        if let Some(session) = session {
-            // It counts unless the log fails to take the batch, whoever waits for that.
-            self.sessions.add(&session.client, session.sequence, now);
-            self.queue.marks.push_back((ticket, session.clone()));
-        }
+        let batch = StagedBatch {
+            database: name.to_string(),
+            newest: taking.newest,
+            points: written.points as u64,
+            session: session.cloned(),
+            rows: taking.rows,
+            ends: taking.ends,
+        };
+        self.stage(ticket, Change::Batch(batch), now);
         Ok((written, ticket))
+    }
+
+    /// The rows of these sources that wait are taken once the log has what was queued up to `ticket`.
+    pub(super) fn stage_take(&mut self, ticket: u64, sources: Vec<u32>, now: Instant) {
+        self.stage(ticket, Change::Take(sources), now);
+    }
+
+    fn stage(&mut self, ticket: u64, change: Change, since: Instant) {
+        let staged = Staged { ticket, segment: self.queue.segment, since, change };
+        self.memory += staged.memory();
+        self.staged.push_back(staged);
+    }
+
+    fn staged_ticket(&self, session: &Session) -> Option<u64> {
+        let is_it = |staged: &&Staged| match &staged.change {
+            Change::Batch(batch) => batch.session.as_ref() == Some(session),
+            Change::Take(_) => false,
+        };
+        self.staged.iter().find(is_it).map(|staged| staged.ticket)
+    }
+
+    /// The log has everything up to this ticket: it counts from now on.
+    pub(super) fn settle(&mut self, upto: u64) {
+        while let Some(staged) = self.staged.pop_front_if(|staged| staged.ticket <= upto) {
+            self.memory -= staged.memory();
+            let batch = match staged.change {
+                Change::Batch(batch) => batch,
+                Change::Take(sources) => {
+                    sources.into_iter().for_each(|source| self.take(source));
+                    continue;
+                }
+            };
+            for row in batch.ends {
+                // It may have been dropped meanwhile.
+                if self.catalogue.has_source(row.source) {
+                    let bytes = &batch.rows[row.start as usize..row.end as usize];
+                    self.append(row.source, bytes, staged.segment, staged.since);
+                } else {
+                    self.let_go(row.shape, 1);
+                }
+            }
+            self.accepted_points += batch.points;
+            if let Some(facts) = self.catalogue.databases.get_mut(&batch.database) {
+                facts.newest = facts.newest.max(batch.newest);
+            }
+            if let Some(session) = batch.session {
+                self.sessions.add(&session.client, session.sequence, staged.since);
+            }
+        }
+    }
+
+    /// What came after this ticket is not in the log: it never was.
+    pub(super) fn withdraw(&mut self, after: u64) {
+        while let Some(staged) = self.staged.pop_back_if(|staged| staged.ticket > after) {
+            self.memory -= staged.memory();
+            if let Change::Batch(batch) = staged.change {
+                batch.ends.iter().for_each(|row| self.let_go(row.shape, 1));
+            }
+        }
+    }
+
+    /// Rows of a shape are in no buffer any more, nor on their way to one.
+    fn let_go(&mut self, shape: u32, rows: usize) {
+        let before = self.catalogue.shape_bytes;
+        self.catalogue.let_go(shape, rows);
+        self.memory -= before - self.catalogue.shape_bytes;
     }
 
     fn take_row(
         &mut self,
         taking: &mut Taking,
         row: &RowRef<'_>,
-        now: Instant,
     ) -> std::result::Result<usize, Reason> {
         if row.time < taking.cutoff {
             return Err(Reason::Expired);
@@ -375,9 +475,9 @@ impl State {
         }
         self.tell(taking, source, shape, measurement, row);
         taking.newest = taking.newest.max(row.time);
-        let encoded = std::mem::take(&mut taking.rows);
-        self.append(source, shape, &encoded[start..], self.queue.segment, now);
-        taking.rows = encoded;
+        self.catalogue.shapes[shape as usize].rows += 1;
+        let (start, end) = (start as u32, taking.rows.len() as u32);
+        taking.ends.push(StagedRow { source, shape, start, end });
         Ok(points)
     }
 
@@ -422,9 +522,8 @@ impl State {
     }
 
     /// Adds an encoded row to its source's buffer.
-    fn append(&mut self, source: u32, shape: u32, row: &[u8], segment: u32, now: Instant) {
+    fn append(&mut self, source: u32, row: &[u8], segment: u32, now: Instant) {
         let full = self.source_bytes();
-        self.catalogue.shapes[shape as usize].rows += 1;
         let facts = &mut self.catalogue.sources[source];
         if facts.buffer == NONE {
             let buffer = Buffer { source, first: segment, is_ready: false, rows: Vec::new() };
@@ -525,13 +624,20 @@ impl State {
             self.taken.remove(source);
             self.memory -= taken.rows.capacity();
         }
-        let before = self.catalogue.shape_bytes;
         let shapes = shapes.iter().filter(|(_, rows)| **rows > 0);
-        shapes.for_each(|(&shape, &rows)| self.catalogue.let_go(shape, rows));
-        self.memory -= before - self.catalogue.shape_bytes;
+        shapes.for_each(|(&shape, &rows)| self.let_go(shape, rows));
     }
 
-    /// Whether a source has rows that are in no block.
+    /// The sources of rows that the log does not have yet.
+    pub(super) fn staged_sources(&self) -> HashSet<u32> {
+        let batch = |staged: &'_ Staged| match &staged.change {
+            Change::Batch(batch) => batch.ends.iter().map(|row| row.source).collect(),
+            Change::Take(_) => Vec::new(),
+        };
+        self.staged.iter().flat_map(batch).collect()
+    }
+
+    /// Whether a source has rows that are in no block; those that are staged do not count.
     pub(super) fn is_waiting(&self, source: u32) -> bool {
         self.waiting(source).iter().any(|rows| !rows.is_empty())
     }
@@ -568,7 +674,8 @@ impl State {
         let taken = self.taken.values().map(|taken| taken.first).min();
         let oldest = self.oldest().map(|(segment, _)| segment);
         let queued = self.queue.chunks.front().map(|chunk| chunk.segment);
-        [taken, oldest, queued].into_iter().flatten().fold(self.queue.segment, u32::min)
+        let staged = self.staged.front().map(|staged| staged.segment);
+        [taken, oldest, queued, staged].into_iter().flatten().fold(self.queue.segment, u32::min)
     }
 
     /// Takes in a batch again that is in the log. None if it makes no sense.
@@ -674,7 +781,8 @@ impl State {
             if let Some(facts) = all.find(|facts| facts.id == database) {
                 facts.newest = facts.newest.max(time);
             }
-            self.append(source, shape, &row, segment, now);
+            self.catalogue.shapes[shape as usize].rows += 1;
+            self.append(source, &row, segment, now);
         }
         Some(())
     }
@@ -723,4 +831,16 @@ struct Taking {
     sources: Vec<u8>,
     source_count: u64,
     rows: Vec<u8>,
+    ends: Vec<StagedRow>,
+}
+
+impl Staged {
+    fn memory(&self) -> usize {
+        match &self.change {
+            Change::Batch(batch) => {
+                batch.rows.capacity() + size_of::<StagedRow>() * batch.ends.capacity()
+            }
+            Change::Take(sources) => size_of::<u32>() * sources.capacity(),
+        }
+    }
 }

@@ -24,6 +24,7 @@ const TICK: Duration = Duration::from_millis(100);
 const RESTARTS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
 const SYNC: &str = "syncs of points";
+const WATCH: &str = "trying the failed log of points again";
 const UPKEEP: &str = "upkeep of points";
 const LOG: &str = "upkeep of the log store";
 
@@ -67,6 +68,14 @@ impl Store {
         }));
         let store = self.clone();
         tasks.push(Box::pin(async move {
+            let run = || async {
+                store.0.stopped.clear(WATCH);
+                store.0.watch_log().await;
+            };
+            store.0.supervise(WATCH, run).await;
+        }));
+        let store = self.clone();
+        tasks.push(Box::pin(async move {
             store.0.supervise(UPKEEP, || store.0.keep_up()).await;
         }));
         for volume in 0..self.0.log.volumes() {
@@ -84,10 +93,18 @@ impl Store {
 }
 
 impl Store {
-    /// What the store can do at this moment.
+    /// What the store can do now, from memory: for a health check each second.
     #[must_use]
     pub fn health(&self) -> StoreHealth {
-        StoreHealth { upkeep_stopped: self.0.stopped.told(), ..StoreHealth::default() }
+        let mut health = self.0.log.health();
+        health.upkeep_stopped = self.0.stopped.told();
+        if let Some(why) = &*self.0.refusing.lock() {
+            health.writes_refused = Some(format!("the write-ahead log: {why}"));
+        }
+        if self.0.is_closing() {
+            health.writes_refused = Some(format!("store {} is closed", self.0.options.name));
+        }
+        health
     }
 }
 

@@ -11,6 +11,7 @@ use crate::log::StoreId;
 use crate::series::{Kind, Predicate, Reason, Scalar, Test, Value};
 
 mod cases;
+mod full;
 mod gone;
 mod inspected;
 mod model;

@@ -27,6 +27,8 @@ const REGROUPED_BYTES: usize = 64 << 20;
 const EXPIRED: usize = 4096;
 /// How long expired blocks may stay: they are read no more at once.
 const EXPIRY_EVERY: std::time::Duration = std::time::Duration::from_secs(60);
+/// The same while writes are refused.
+const EXPIRY_EVERY_FULL: std::time::Duration = std::time::Duration::from_secs(1);
 /// Sources forgotten between two moments in which others get the lock.
 const FORGOTTEN: usize = 256;
 /// Blocks deleted at a time where there is no room.
@@ -94,10 +96,13 @@ impl Inner {
             self.checkpoint(upkeep).await?;
             return Ok(true);
         }
-        if !upkeep.regroup.is_empty() {
+        // To regroup takes room before it gives any.
+        let is_full = self.log.fullness() >= 1.0;
+        if !upkeep.regroup.is_empty() && !is_full {
             return self.regroup(upkeep).await;
         }
-        let is_due = upkeep.expired_at.is_none_or(|at| now.since(at) >= EXPIRY_EVERY);
+        let every = if is_full { EXPIRY_EVERY_FULL } else { EXPIRY_EVERY };
+        let is_due = upkeep.expired_at.is_none_or(|at| now.since(at) >= every);
         if is_due {
             return self.expire(upkeep, now).await;
         }
@@ -138,8 +143,8 @@ impl Inner {
     pub(super) async fn checkpoint(&self, upkeep: &mut Upkeep) -> Result<()> {
         let (ticket, floor, sessions) = {
             let mut state = self.state();
-            let sessions = state.sessions().encode(self.sizes.block);
-            (state.queue.ticket, state.floor(), sessions)
+            let sessions = state.sessions.encode(self.sizes.block);
+            (state.queue.standing(), state.floor(), sessions)
         };
         // A session that outlives its batch would have it refused for ever.
         self.commit(ticket, true).await?;
@@ -149,22 +154,14 @@ impl Inner {
         // Only now may a segment be forgotten, and only then removed: one that came back after a crash
         // would put old points over newer ones.
         self.write_meta(floor).await?;
-        for segment in upkeep.floor..floor {
-            let (label, volume) = &self.members[segment as usize % self.members.len()];
-            match volume.remove(&self.segment_name(segment)).await {
-                Err(error) if error.kind() != volume::ErrorKind::NotFound => {
-                    tracing::warn!(volume = %label, %error, "a segment of the log of points stays until the next opening");
-                }
-                _ => {}
-            }
-        }
+        self.forget_segments(upkeep.floor..floor).await;
         upkeep.floor = floor;
         Ok(())
     }
 
     async fn write_one(&self, key: &'static [u8], value: Bytes) -> Result<()> {
         let edits = vec![Edit::Put { key: Bytes::from_static(key), value, lives: None }];
-        self.log.write(edits).await.map_err(|error| failed(&error))
+        self.log.write_upkeep(edits).await.map_err(|error| failed(&error))
     }
 
     async fn write_meta(&self, floor: u32) -> Result<()> {
@@ -246,10 +243,12 @@ impl Inner {
         let sources: Vec<(&u32, &Vec<u16>)> = cuts.fields.iter().collect();
         for sources in sources.chunks(FORGOTTEN) {
             let mut state = self.state();
+            let staged = state.staged_sources();
             for &(&source, fields) in sources {
                 let had = state.catalogue.fields_of(source);
                 if had.iter().all(|field| fields.binary_search(field).is_ok())
                     && !state.is_waiting(source)
+                    && !staged.contains(&source)
                 {
                     state.catalogue.forget_source(source);
                 }
@@ -282,7 +281,8 @@ impl Inner {
         for record in records {
             ticket = state.queue.push(&[&[wal::DELETE], &record]);
         }
-        cuts.fields.keys().for_each(|&source| state.take(source));
+        let sources = cuts.fields.keys().copied().collect();
+        state.stage_take(ticket, sources, self.clock.now());
         Ok((ticket, cuts))
     }
 
@@ -317,6 +317,7 @@ impl Inner {
             self.blocks_of(Owner::Group(group), cuts.span, &mut keys);
         }
         let mut damaged = None;
+        // What is written anew at once has room in what is set aside; merges free what it replaces.
         let mut writing = Writing::new(self);
         for block in &keys {
             let mut tables = match self.tables(block).await {
@@ -468,9 +469,7 @@ impl Inner {
     /// Deletes blocks that expired, and, where there is no room, the oldest ones.
     async fn expire(&self, upkeep: &mut Upkeep, now: Instant) -> Result<bool> {
         self.age(upkeep, now).await?;
-        let volumes = self.log.figures().volumes;
-        let fill = volumes.iter().map(|volume| volume.fill).fold(0.0, f64::max);
-        if self.options.full < 1.0 && fill >= self.options.full {
+        if self.options.full < 1.0 && self.log.fullness() >= self.options.full {
             let oldest = self.oldest_blocks();
             if !oldest.is_empty() {
                 self.delete_blocks(&oldest).await?;

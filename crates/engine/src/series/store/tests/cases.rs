@@ -314,7 +314,7 @@ fn a_log_that_fails_is_left_and_the_next_segment_tells_everything_again() {
     {
         let mut state = store.0.state();
         let (wall, now) = (world.clock.wall(), world.clock.now());
-        state.accept(&one("b", 1, 1.0), None, wall, now).unwrap();
+        state.accept(&one("b", 1, 1.0), None, &[true], wall, now).unwrap();
         let done = state.queue.ticket - 1;
         state.queue.fail(done, &Error::Unavailable("away".into()));
     }
