@@ -98,7 +98,7 @@ impl Store {
         for Member { label, volume } in members {
             let keeps = options.set_aside > 0;
             let reserve = match keeps {
-                true => Some(Reserve::open(Arc::clone(&volume), &names.prefix()).await?),
+                true => Some(Reserve::open(Arc::clone(&volume), names.prefix()).await?),
                 false => None,
             };
             let through = reserve.clone().map(|reserve| Arc::new(reserve) as Arc<dyn Volume>);

@@ -16,6 +16,9 @@ const STRANGE: Io = Io::new(Origin::UserWrite, Step::Data);
 
 type Points = BTreeMap<usize, BTreeMap<i64, Arc<str>>>;
 
+/// Times of the points of one write, and their texts.
+type Written = Vec<(i64, Arc<str>)>;
+
 /// A machine with small volumes, and what was answered there.
 struct Machine {
     clock: Clock,
@@ -25,7 +28,7 @@ struct Machine {
     random: Xoshiro256PlusPlus,
     model: Points,
     /// Of the write that was cut.
-    unsure: Option<(usize, Vec<(i64, Arc<str>)>)>,
+    unsure: Option<(usize, Written)>,
     time: i64,
 }
 
