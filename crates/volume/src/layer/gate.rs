@@ -380,92 +380,39 @@ impl GatedObject {
         }
     }
 
-    /// Syncs the log, and pays for what is unsynced in that moment.
-    ///
-    /// Writes that arrive while the sync waits for its turn share it, so it pays for them too. It keeps
-    /// what it has paid, and asks for the rest only: at first for what arrived, then for all that a log
-    /// may have unsynced. So it waits for [`PAYMENTS_MAX`] turns at most, however busy the log is.
+    /// Pays for what is unsynced and syncs it, in one moment: what was written while this waited for
+    /// its turn is synced along, so it is paid for along.
     async fn sync_log(&self, unsynced: &Mutex<usize>, io: Io) -> Result<()> {
-        let mut payment = Payment::new(&self.turnstile);
+        let mut paid: Option<(usize, Passed)> = None;
         loop {
-            let next = {
+            let owed = {
                 let mut unsynced = unsynced.lock();
-                if *unsynced <= payment.bytes {
-                    let synced = std::mem::take(&mut *unsynced);
-                    ControlFlow::Break((synced, self.inner.sync(io)))
+                if *unsynced == paid.map_or(0, |(bytes, _)| bytes) {
+                    *unsynced = 0;
+                    ControlFlow::Break(self.inner.sync(io))
                 } else {
                     ControlFlow::Continue(*unsynced)
                 }
             };
-            match next {
-                ControlFlow::Break((synced, sync)) => {
-                    let passed = payment.settle(synced);
-                    let outcome = sync.await;
-                    if let Some(passed) = passed {
+            match owed {
+                ControlFlow::Break(sync) => {
+                    let synced = sync.await;
+                    if let Some((_, passed)) = paid {
                         self.turnstile.answered(passed);
                     }
-                    return outcome;
+                    return synced;
                 }
-                ControlFlow::Continue(owed) => payment.cover(owed).await?,
+                ControlFlow::Continue(owed) => {
+                    if let Some((_, passed)) = paid.take() {
+                        self.turnstile.refund(passed);
+                    }
+                    // Nothing is owed where another sync took it along.
+                    if owed > 0 {
+                        let passed = self.turnstile.pass(Errand::COMMIT, owed).await?;
+                        paid = Some((owed, passed));
+                    }
+                }
             }
-        }
-    }
-}
-
-/// How often a sync of a log waits for its turn at most: for what was unsynced when it was asked for, for
-/// what arrived meanwhile, and for as much as the log can have unsynced.
-const PAYMENTS_MAX: u32 = 3;
-
-/// What a sync has paid so far. What is not used is given back, also when the sync is given up.
-struct Payment<'a> {
-    turnstile: &'a Arc<Turnstile>,
-    /// The bytes it covers.
-    bytes: usize,
-    /// What was charged for them, and when the last of it was granted.
-    passed: Option<Passed>,
-    payments: u32,
-}
-
-impl<'a> Payment<'a> {
-    const fn new(turnstile: &'a Arc<Turnstile>) -> Self {
-        Self { turnstile, bytes: 0, passed: None, payments: 0 }
-    }
-
-    /// Pays for the rest of `owed` bytes; the last time for all that may be unsynced by then.
-    async fn cover(&mut self, owed: usize) -> Result<()> {
-        self.payments += 1;
-        let bytes = match self.turnstile.unsynced_max() {
-            // Nothing bounds the log, and nothing makes it wait.
-            usize::MAX => owed,
-            _ if self.payments < PAYMENTS_MAX => owed,
-            most => most.max(owed),
-        };
-        let more = self.turnstile.pass(Errand::COMMIT.beyond(self.bytes), bytes).await?;
-        let before = self.passed.map_or(Cost::default(), |passed| passed.cost);
-        let cost = Cost { ops: before.ops + more.cost.ops, bytes: before.bytes + more.cost.bytes };
-        self.passed = Some(Passed { cost, ..more });
-        self.bytes = bytes;
-        Ok(())
-    }
-
-    /// Keeps what `used` bytes cost, and gives back the rest. What was kept, if anything was.
-    fn settle(mut self, used: usize) -> Option<Passed> {
-        let passed = self.passed.take()?;
-        if used == 0 {
-            self.turnstile.refund(passed);
-            return None;
-        }
-        // More than it costs was charged where less was used, and where the contract changed while a rest
-        // waited, which was priced as an I/O of its own then.
-        self.turnstile.refund_beyond(passed, used);
-        Some(passed)
-    }
-}
-
-impl Drop for Payment<'_> {
-    fn drop(&mut self) {
-        if let Some(passed) = self.passed.take() {
-            self.turnstile.refund(passed);
         }
     }
 }

@@ -465,61 +465,6 @@ fn two_syncs_of_a_log_pay_once() {
     assert_eq!(stage.device.take().iter().filter(|a| a.what == "sync").count(), 2);
 }
 
-/// A sync that found more unsynced than it had paid for gave its tokens back and queued again, behind
-/// everybody: on a busy log, for as long as others commit.
-#[test]
-fn a_sync_each_second_is_done_within_it_however_busy_the_log_is() {
-    const END: Duration = Duration::from_secs(10);
-    let stage = Stage::with(&contract(100), "wal.log", |_| {});
-    let object = stage.run(stage.gate.create(&name("data"), &Intent::DATA)).unwrap();
-    let others = join_all((0..10).map(|_| async {
-        while stage.now() < END {
-            object.write_at(0, data(4096), WRITE).await.unwrap();
-        }
-    }));
-    let appends = async {
-        let mut at = 0;
-        while stage.now() < END {
-            stage.object.write_at(at, data(100), WRITE).await.unwrap();
-            at += 100;
-            stage.clock.sleep(MS).await;
-        }
-    };
-    let timer = async {
-        let mut longest = Duration::ZERO;
-        for second in 1..10 {
-            stage.clock.sleep_until(Instant::ZERO + Duration::from_secs(second)).await;
-            let from = stage.now();
-            stage.object.sync(WRITE).await.unwrap();
-            longest = longest.max(stage.now().saturating_sub(from));
-        }
-        longest
-    };
-    let ((_, ()), longest) = stage.run(join(join(others, appends), timer));
-    // Three turns, each behind the ten others, and eight operations.
-    assert!(longest <= (3 * 11 + 8) * 10 * MS, "{longest:?}");
-    let synced = stage.device.take().iter().filter(|asked| asked.what == "sync").count();
-    assert_eq!(synced, 9);
-}
-
-#[test]
-fn a_sync_that_is_given_up_gives_back_what_it_paid() {
-    let stage = Stage::with(&contract(100), "wal.log", |_| {});
-    stage.run(stage.object.write_at(0, data(256 * KIB), WRITE)).unwrap();
-    let mut sync = stage.object.sync(WRITE);
-    assert!(poll_once(&mut sync).is_pending());
-    stage.run(stage.object.write_at(256 * KIB, data(256 * KIB), WRITE)).unwrap();
-    stage.pass(15 * MS);
-    assert!(poll_once(&mut sync).is_pending(), "the first half is paid for");
-    assert_eq!(stage.spent().ops, 1);
-    drop(sync);
-    assert_eq!(stage.spent().ops, 0);
-    let start = stage.now();
-    stage.run(stage.object.sync(WRITE)).unwrap();
-    assert_eq!(stage.now(), start + 5 * MS, "a token and a half were there");
-    assert_eq!(stage.spent(), Cost { ops: 2, bytes: 512 * KIB });
-}
-
 #[test]
 fn a_deadline_ends_the_wait_of_who_has_one() {
     let stage = Stage::new(&contract(10));

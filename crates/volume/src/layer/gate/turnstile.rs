@@ -90,8 +90,6 @@ pub(super) struct Errand {
     deadline: Option<Instant>,
     refusable: bool,
     of_user: bool,
-    /// Bytes of it that an earlier request has paid for.
-    paid: usize,
 }
 
 /// A request that may go.
@@ -114,7 +112,6 @@ impl Errand {
         deadline: None,
         refusable: false,
         of_user: true,
-        paid: 0,
     };
 
     pub(super) const fn read(io: Io) -> Self {
@@ -125,13 +122,7 @@ impl Errand {
             deadline: io.deadline,
             refusable: io.refusable(),
             of_user: matches!(io.origin, Origin::UserRead | Origin::UserWrite),
-            paid: 0,
         }
-    }
-
-    /// The same, of which the first `paid` bytes are paid for.
-    pub(super) const fn beyond(self, paid: usize) -> Self {
-        Self { paid, ..self }
     }
 
     pub(super) const fn write(io: Io) -> Self {
@@ -262,16 +253,6 @@ impl Turnstile {
     /// Gives back what a request was charged that did not go.
     pub(super) fn refund(self: &Arc<Self>, passed: Passed) {
         self.change(|state, _| state.scheduler.refund(passed.class, passed.cost));
-    }
-
-    /// Gives back what `passed` was charged beyond what `len` bytes cost.
-    pub(super) fn refund_beyond(self: &Arc<Self>, passed: Passed, len: usize) {
-        self.change(|state, _| {
-            let beyond = less(passed.cost, state.contract.cost(len as u64));
-            if beyond != Cost::default() {
-                state.scheduler.refund(passed.class, beyond);
-            }
-        });
     }
 
     pub(super) fn check_open(&self) -> Result<()> {
@@ -415,10 +396,6 @@ impl Wake for Turnstile {
     }
 }
 
-fn less(a: Cost, b: Cost) -> Cost {
-    Cost { ops: a.ops.saturating_sub(b.ops), bytes: a.bytes.saturating_sub(b.bytes) }
-}
-
 /// What a look at the scheduler came to.
 struct Turned {
     /// Those whose answer is there now.
@@ -442,10 +419,7 @@ impl State {
         now: Instant,
     ) -> std::result::Result<Ticket, Full> {
         let Errand { class, deadline, refusable, of_user, .. } = errand;
-        let cost = match (self.contract.cost(len as u64), errand.paid) {
-            (cost, 0) => cost,
-            (cost, paid) => less(cost, self.contract.cost(paid as u64)),
-        };
+        let cost = self.contract.cost(len as u64);
         let ticket = Ticket(self.last_ticket.0 + 1);
         let request = Request { class, cost, deadline, refusable, of_user };
         self.scheduler.submit(ticket, request, now)?;
