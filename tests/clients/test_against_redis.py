@@ -16,8 +16,6 @@ MEMBERS = [b"m", b"n", b"o", b"p"]
 NUMBERS = [b"0", b"1", b"-1", b"2", b"5", b"-7", b"nope", b"1.5"]
 SCORES = [b"0", b"1", b"-1", b"1.5", b"3", b"inf", b"-inf", b"1e20", b"nope"]
 BOUNDS = SCORES + [b"(1", b"(0", b"-inf", b"+inf"]
-# Far enough away that both answer alike, whichever is a little later.
-TIMES = [b"100", b"1000", b"100000"]
 
 # Which replies tell a time, and how far two servers asked one after the other may be apart.
 TIMES_OFF = {b"ttl": 5, b"expiretime": 5, b"pttl": 5000, b"pexpiretime": 5000}
@@ -77,19 +75,28 @@ def maybe(rng, *options):
     return [word for option in options if rng.random() < 0.3 for word in option]
 
 
+def seconds(rng):
+    """A time to live that neither server reaches, and so far from any other that GT and LT answer alike in both."""
+    return b"%d" % rng.randint(1_000, 10_000_000)
+
+
+def milliseconds(rng):
+    return seconds(rng) + b"000"
+
+
 def command(rng):
     key = rng.choice(KEYS)
     number, score, word = rng.choice(NUMBERS), rng.choice(SCORES), rng.choice(WORDS)
-    member, when = rng.choice(MEMBERS), rng.choice(TIMES)
+    member, when, millis = rng.choice(MEMBERS), seconds(rng), milliseconds(rng)
     low, high = rng.choice(BOUNDS), rng.choice(BOUNDS)
-    end = rng.choice([(b"EX", when), (b"PX", when), (b"KEEPTTL",), (b"EXAT", b"9000000000"), (b"EX", number)])
+    end = rng.choice([(b"EX", when), (b"PX", millis), (b"KEEPTTL",), (b"EXAT", b"9000000000"), (b"EX", number)])
     return rng.choice([
         [b"get", key],
         [b"set", key, word],
         [b"set", key, word, *maybe(rng, (b"NX",), (b"XX",), (b"GET",), end)],
         [b"setnx", key, word],
         [b"setex", key, when, word],
-        [b"psetex", key, b"100000", word],
+        [b"psetex", key, millis, word],
         [b"getset", key, word],
         [b"getdel", key],
         [b"getex", key, *maybe(rng, (b"PERSIST",), (b"EX", when))],
@@ -111,7 +118,7 @@ def command(rng):
         [b"type", key],
         [rng.choice([b"ttl", b"pttl", b"expiretime", b"pexpiretime"]), key],
         [b"touch", *some(rng, KEYS)],
-        [b"pexpire", key, b"100000", *maybe(rng, (b"NX",), (b"GT",))],
+        [b"pexpire", key, millis, *maybe(rng, (b"NX",), (b"GT",))],
         [b"persist", key],
         [b"expire", key, when, *maybe(rng, (b"NX",), (b"XX",), (b"GT",), (b"LT",))],
         [b"expireat", key, b"9000000000", *maybe(rng, (b"GT",), (b"LT",))],

@@ -95,5 +95,5 @@ def test_renewed_certificates_are_taken_up(server, directory):
     assert after != before
     (directory / "server.key").write_text((directory / "client.key").read_text())
     status, told = server.reload()
-    assert status == 409 and "server.key: it is not the key of the first certificate in " in told
+    assert status == 422 and "server.key: it is not the key of the first certificate in " in told
     assert shown() == after
