@@ -148,11 +148,21 @@ impl Table {
 
     /// Takes away what of the fields lies in an interval; says whether there was anything. Stays resolved.
     pub(in crate::series) fn cut(&mut self, fields: impl Fn(u16) -> bool, span: Span) -> bool {
+        self.cut_points(|field| fields(field).then_some(move |time| span.contains(time)))
+    }
+
+    /// Takes away the points of each field at the times that `gone` tells for it; says whether there were any.
+    /// Stays resolved.
+    pub(in crate::series) fn cut_points<G: Fn(i64) -> bool>(
+        &mut self,
+        gone: impl Fn(u16) -> Option<G>,
+    ) -> bool {
         let mut was_there = false;
-        for column in self.columns.iter_mut().filter(|column| fields(column.field)) {
+        for column in &mut self.columns {
+            let Some(is_gone) = gone(column.field) else { continue };
             let before = column.values.len();
             let stays = (0..before as u32).map(|at| (column.row(at as usize), at));
-            let stays = stays.filter(|(row, _)| !span.contains(self.times[*row as usize]));
+            let stays = stays.filter(|(row, _)| !is_gone(self.times[*row as usize]));
             let stays: Vec<(u32, u32)> = stays.collect();
             if stays.len() < before {
                 column.keep(&stays, self.times.len());
@@ -164,6 +174,11 @@ impl Table {
             self.drop_empty_rows();
         }
         was_there
+    }
+
+    /// When a column has values.
+    pub(in crate::series) fn times_of(&self, column: &Column) -> impl Iterator<Item = i64> {
+        (0..column.values.len()).map(|at| self.times[column.row(at) as usize])
     }
 
     fn drop_empty_rows(&mut self) {

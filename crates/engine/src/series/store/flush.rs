@@ -141,8 +141,6 @@ impl Inner {
     ) -> Edit {
         let key = key.bytes();
         let block = block::encode(&key, sources);
-        Counts::add(&self.counts.blocks, 1);
-        Counts::add(&self.counts.block_bytes, block.len() as u64);
         Edit::Put { key, value: block.into(), lives }
     }
 
@@ -252,6 +250,12 @@ impl<'a> Writing<'a> {
         let bytes = Sizes::edit(&edit);
         if self.bytes + bytes > self.max {
             self.write().await?;
+        }
+        if let Edit::Put { key, value, .. } = &edit
+            && BlockKey::parse(key).is_some()
+        {
+            Counts::add(&self.inner.counts.blocks, 1);
+            Counts::add(&self.inner.counts.block_bytes, value.len() as u64);
         }
         self.edits.push(edit);
         self.bytes += bytes;

@@ -28,8 +28,10 @@ mod index;
 mod inspect;
 mod key;
 mod open;
+mod overwritten;
 mod pages;
 mod read;
+mod regroup;
 mod rows;
 mod sessions;
 mod sets;
@@ -54,6 +56,7 @@ use self::ask::Asking;
 use self::commit::Writer;
 pub use self::inspect::{Damage, Inspected, inspect, stores_on};
 pub use self::open::Report;
+use self::overwritten::Dropped;
 use self::sizes::Sizes;
 use self::state::State;
 use self::tend::Stopped;
@@ -170,6 +173,7 @@ struct Inner {
     /// Why tasks do not do their work at the moment.
     stopped: Stopped,
     sizes: Sizes,
+    dropped: Dropped,
 }
 
 impl Store {

@@ -13,6 +13,7 @@ use volume::{Clock, IoBufMut, Name, Object, Volume};
 use super::commit::Writer;
 use super::flush::Which;
 use super::key::{self, BlockKey};
+use super::overwritten::Dropped;
 use super::pages::{self, Meta};
 use super::sizes::Sizes;
 use super::state::{Limits, Numbers, State};
@@ -133,6 +134,7 @@ impl Store {
             opened,
             stopped: Stopped::default(),
             sizes,
+            dropped: Dropped::default(),
         };
         let ticket = inner.state().queue.ticket;
         match inner.commit(ticket, true).await {

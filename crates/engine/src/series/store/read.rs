@@ -88,6 +88,8 @@ pub(super) struct Walk {
 }
 
 struct Plan {
+    /// How often hidden points had been dropped when it was made.
+    dropped: u64,
     /// What those that were read have of each field.
     blocks: Vec<(BlockKey, Option<Vec<Points>>)>,
     windows: VecDeque<Window>,
@@ -160,6 +162,7 @@ impl Walk {
 
     /// Which blocks count where. False if there is no such series.
     fn make_plan(&mut self) -> bool {
+        let dropped = self.inner.dropped.of(self.source);
         let waiting = {
             let state = self.inner.state();
             let catalogue = &state.catalogue;
@@ -199,7 +202,7 @@ impl Walk {
             windows[first..until].iter_mut().for_each(|window| window.blocks.push(at));
         }
         let blocks = keys.into_iter().map(|key| (key, None)).collect();
-        self.plan = Some(Plan { blocks, windows: windows.into(), waiting });
+        self.plan = Some(Plan { dropped, blocks, windows: windows.into(), waiting });
         true
     }
 }
@@ -215,6 +218,10 @@ async fn gather(
         let (key, loaded) = &mut plan.blocks[at];
         if loaded.is_none() {
             *loaded = Some(load(inner, key, source, fields, &plan.waiting).await?);
+            // A block that came later than the plan may hide what was dropped from this one.
+            if inner.dropped.of(source) != plan.dropped {
+                return Err(Gone::Regrouped);
+            }
         }
     }
     let merged = plan.waiting.iter().enumerate().map(|(field, waiting)| {

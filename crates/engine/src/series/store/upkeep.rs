@@ -1,4 +1,4 @@
-//! What is done beside writes: making room, checkpoints, deletes, regrouping, expiry.
+//! What is done beside writes: making room, checkpoints, deletes, expiry.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
@@ -10,19 +10,17 @@ use super::ask::Asking;
 use super::catalogue::{DatabaseFacts, field_of};
 use super::flush::{Cuts, Which, Writing};
 use super::key::{self, BlockKey, GROUP_BITS, Owner, Slot};
+use super::overwritten::Search;
 use super::pages::Meta;
-use super::sizes::Sizes;
 use super::wal::{self, take_u32};
 use super::{Counts, Inner, failed};
 use crate::log::Edit;
 use crate::series::batch::{put_varint, take_varint, unzigzag, zigzag};
-use crate::series::block::{self, Block, ROWS_MAX, Table};
+use crate::series::block::{Block, Table};
 use crate::series::{Database, Error, Result, Selector, Span};
 
-/// Slots regrouped between two syncs.
-const REGROUPED: usize = 32;
-/// Blocks that may take more together are not read to the end: they would hardly fit one.
-const REGROUPED_BYTES: usize = 64 << 20;
+/// From this fullness on, points that were overwritten are looked for.
+const SCARCE: f64 = 0.9;
 /// Keys looked at at a time for those that are expired.
 const EXPIRED: usize = 4096;
 /// How long expired blocks may stay: they are read no more at once.
@@ -46,6 +44,7 @@ const DATABASES_MAX: usize = 10_000;
 #[derive(Default)]
 pub(super) struct Upkeep {
     pub(super) regroup: BTreeSet<Slot>,
+    overwritten: Search,
     /// Segments of the log before this one are removed.
     pub(super) floor: u32,
     /// Where the look for expired blocks goes on.
@@ -97,9 +96,13 @@ impl Inner {
             return Ok(true);
         }
         // To regroup takes room before it gives any.
-        let is_full = self.log.fullness() >= 1.0;
+        let fullness = self.log.fullness();
+        let is_full = fullness >= 1.0;
         if !upkeep.regroup.is_empty() && !is_full {
-            return self.regroup(upkeep).await;
+            return self.regroup(&mut upkeep.regroup).await;
+        }
+        if fullness >= SCARCE && self.drop_overwritten(&mut upkeep.overwritten, now).await? {
+            return Ok(true);
         }
         let every = if is_full { EXPIRY_EVERY_FULL } else { EXPIRY_EVERY };
         let is_due = upkeep.expired_at.is_none_or(|at| now.since(at) >= every);
@@ -347,7 +350,15 @@ impl Inner {
     }
 
     /// What is in a block; none if it is gone.
-    async fn tables(&self, key: &BlockKey) -> Result<Option<Vec<(u32, Table)>>> {
+    pub(super) async fn tables(&self, key: &BlockKey) -> Result<Option<Vec<(u32, Table)>>> {
+        Ok(self.measured_tables(key).await?.map(|(tables, _)| tables))
+    }
+
+    /// The same, and how long the block is.
+    pub(super) async fn measured_tables(
+        &self,
+        key: &BlockKey,
+    ) -> Result<Option<(Vec<(u32, Table)>, usize)>> {
         let name = key.bytes();
         let source = match key.slot.owner {
             Owner::Source(source) => source,
@@ -357,94 +368,8 @@ impl Inner {
             return Ok(None);
         };
         let block = Block::open(&name, &bytes).map_err(|bad| self.of_block(key, source, bad))?;
-        block.tables().map(Some).map_err(|bad| self.of_block(key, source, bad))
-    }
-
-    /// Puts the blocks of some slots together.
-    async fn regroup(&self, upkeep: &mut Upkeep) -> Result<bool> {
-        let mut puts = Writing::new(self);
-        let mut deletes = Vec::new();
-        for _ in 0..REGROUPED {
-            let Some(slot) = upkeep.regroup.pop_first() else { break };
-            match self.regrouped(slot).await {
-                Ok(Some((put, mut replaced))) => {
-                    puts.add(put).await?;
-                    deletes.append(&mut replaced);
-                    Counts::add(&self.counts.regrouped, 1);
-                }
-                Ok(None) => {}
-                // They stay as they are, and reads say what is wrong.
-                Err(Error::Corrupt(error)) => tracing::warn!(%error, "blocks are not regrouped"),
-                Err(error) => {
-                    upkeep.regroup.insert(slot);
-                    return Err(error);
-                }
-            }
-        }
-        if deletes.is_empty() {
-            return Ok(false);
-        }
-        puts.end().await?;
-        self.log.sync().await.map_err(|error| failed(&error))?;
-        let mut writing = Writing::new(self);
-        for delete in deletes {
-            writing.add(delete).await?;
-        }
-        writing.end().await?;
-        Ok(true)
-    }
-
-    /// The blocks of a slot as one, and what that replaces. It takes the place of the last of them, so that those
-    /// before it, if a crash leaves them, change nothing.
-    async fn regrouped(&self, slot: Slot) -> Result<Option<(Edit, Vec<Edit>)>> {
-        let keys = self.log.keys(&slot.prefix(), None, usize::MAX);
-        let keys: Vec<BlockKey> = keys.iter().filter_map(|key| BlockKey::parse(key)).collect();
-        let [first, .., last] = keys[..] else { return Ok(None) };
-        let mut sources: BTreeMap<u32, Table> = BTreeMap::new();
-        let (mut rows, mut bytes) = (0, block::BYTES_MAX);
-        for key in &keys {
-            for (source, table) in self.tables(key).await?.unwrap_or_default() {
-                rows += table.times.len();
-                bytes += block::bytes_max(&table);
-                sources.entry(source).or_default().append(table);
-            }
-            if rows > ROWS_MAX / 2 || bytes > REGROUPED_BYTES {
-                return Ok(None);
-            }
-        }
-        // Points in a block between them, of another length of slots or of another owner, would come
-        // behind older ones; one of the last round, too, has points that are newer than those of the first.
-        let span = Span { from: slot.start, to: slot.end() };
-        let mut others = Vec::new();
-        for &source in sources.keys() {
-            self.blocks_of(Owner::Source(source), span, &mut others);
-        }
-        let group = sources.keys().next().map(|&source| Owner::group_of(source));
-        group.into_iter().for_each(|group| self.blocks_of(group, span, &mut others));
-        let is_between = |other: &BlockKey| {
-            other.slot != slot && first.round < other.round && other.round <= last.round
-        };
-        if others.iter().any(is_between) {
-            return Ok(None);
-        }
-        sources.values_mut().for_each(Table::resolve);
-        let sources: Vec<(u32, Table)> = sources.into_iter().collect();
-        let lives = self.lives(&slot, sources.first().map(|(source, _)| *source));
-        let replaced = keys[..keys.len() - 1].iter();
-        let replaced = replaced.map(|key| Edit::Delete { key: key.bytes() }).collect();
-        let put = self.put_block(last, &sources, lives);
-        Ok((Sizes::edit(&put) <= self.sizes.block).then_some((put, replaced)))
-    }
-
-    /// How many more bytes of blocks will have been written when a slot expires, at the rate of late.
-    fn lives(&self, slot: &Slot, source: Option<u32>) -> Option<u64> {
-        let (wall, now) = (self.clock.wall(), self.clock.now());
-        let keep = self.state().catalogue.database_of(source?)?.keep?;
-        let end = i128::from(slot.end()) + keep.as_nanos() as i128;
-        let left = u64::try_from(end - wall.as_nanos() as i128).ok()?;
-        let bytes = self.counts.block_bytes.load(std::sync::atomic::Ordering::Relaxed);
-        let took = now.since(self.opened).as_secs_f64().max(1.0);
-        Some((bytes as f64 / took * (left as f64 / 1e9)) as u64)
+        let tables = block.tables().map_err(|bad| self.of_block(key, source, bad))?;
+        Ok(Some((tables, bytes.len())))
     }
 
     /// Tells databases what time has passed since the last call. One that gets no points grows older all the same; a

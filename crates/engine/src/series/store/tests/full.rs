@@ -90,8 +90,7 @@ impl Machine {
         let mut points = Vec::new();
         for _ in 0..self.random.random_range(1..6) {
             self.time += SECOND;
-            let text: String =
-                (0..TEXT).map(|_| char::from(self.random.random_range(b' '..=b'~'))).collect();
+            let text = self.any_text();
             row(&mut batch, &source.to_string(), "f", self.time, Value::Text(&text));
             points.push((self.time, text.into()));
         }
@@ -133,6 +132,28 @@ impl Machine {
             }
         }
         taken
+    }
+
+    /// Writes other texts to some points that are there.
+    fn overwrite(&mut self, store: &Store) -> Result<usize> {
+        let source = self.random.random_range(0..SOURCES);
+        let times: Vec<i64> = self.model[&source].keys().copied().collect();
+        let from = self.random.random_range(0..times.len());
+        let mut batch = Batch::new("db");
+        let mut points = Vec::new();
+        for &time in times[from..].iter().take(5) {
+            let text = self.any_text();
+            row(&mut batch, &source.to_string(), "f", time, Value::Text(&text));
+            points.push((time, text.into()));
+        }
+        let count = points.len();
+        self.run(store, store.write(batch, None))?;
+        self.model.entry(source).or_default().extend(points);
+        Ok(count * TEXT)
+    }
+
+    fn any_text(&mut self) -> String {
+        (0..TEXT).map(|_| char::from(self.random.random_range(b' '..=b'~'))).collect()
     }
 
     fn bytes(&self) -> usize {
@@ -397,4 +418,30 @@ fn health_is_green_again_without_a_write_of_a_user() {
     machine.delete_most(&store, 0);
     machine.wait_for_room(&store);
     machine.write(&store).expect("health said so");
+}
+
+/// What was overwritten stayed where no eight blocks of a slot came together, until nothing could be written.
+#[test]
+fn points_that_are_overwritten_again_and_again_take_no_more_room() {
+    for (seed, volumes) in [(10, 1), (11, 3)] {
+        let capacity = (CAPACITY * u64::from(volumes)) as usize;
+        let mut machine = Machine::new(volumes, Durability::Interval(Duration::from_secs(1)), seed);
+        let mut store = machine.with_database();
+        while machine.bytes() < capacity * 45 / 100 {
+            machine.write(&store).expect("there is room");
+        }
+        let mut written = 0;
+        for round in 0..4 {
+            while written < capacity * (round + 1) {
+                match machine.overwrite(&store) {
+                    Ok(bytes) => written += bytes,
+                    Err(Error::OutOfSpace(_)) => machine.wait_for_room(&store),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            machine.check(&store, "overwritten");
+            store = machine.restart(store, false);
+            machine.check(&store, "overwritten, after a death");
+        }
+    }
 }

@@ -7,6 +7,7 @@ use volume::layer::call::Op;
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::{Intent, Listed, Name, Object, Space};
 
+use super::overwritten::Search;
 use super::*;
 
 const MILLIS: fn(u64) -> Duration = Duration::from_millis;
@@ -204,4 +205,84 @@ fn a_panic_of_upkeep_is_reported_and_upkeep_starts_again() {
     world.clock.run(tended(&store, watched));
     world.reboot(1);
     assert_eq!(times(&world, &world.open(), "b"), (0..20).collect::<Vec<_>>());
+}
+
+/// Who reads may have made the plan before the block came that hides what is dropped.
+#[test]
+fn a_reader_on_its_way_misses_nothing_when_overwritten_points_are_dropped() {
+    let world = World::new();
+    let store = world.with_database();
+    let write = |value: f64| {
+        let mut batch = Batch::new("db");
+        for slot in 0..4 {
+            for n in 0..300 {
+                row(&mut batch, "a", "f", slot * (1 << 54) + n * SECOND, Value::Float(value));
+            }
+        }
+        world.clock.run(store.write(batch, None)).unwrap();
+        world.clock.run(store.flush()).unwrap();
+    };
+    write(1.0);
+    let before = store.0.log.keys(b"b", None, usize::MAX);
+    let series = store.find(&Selector::all("db"), None, 1).unwrap()[0].id;
+    let mut cursor = store.read(series, Scan::of(Span::ALL));
+    let first = world.clock.run(cursor.next()).unwrap().unwrap();
+    write(2.0);
+    assert!(store.0.log.keys(b"b", None, usize::MAX).len() > before.len());
+    let mut search = Search::default();
+    while world.clock.run(store.0.drop_overwritten(&mut search, world.clock.now())).unwrap() {}
+    let left = store.0.log.keys(b"b", None, usize::MAX);
+    assert!(before.iter().all(|key| !left.contains(key)), "the first blocks are gone");
+    let mut times: Vec<i64> = first.iter().map(|(time, _)| time).collect();
+    while let Some(points) = world.clock.run(cursor.next()).unwrap() {
+        times.extend(points.iter().map(|(time, _)| time));
+    }
+    assert_eq!(times.len(), 4 * 300);
+    assert!(
+        world
+            .points(&store, series, Scan::of(Span::ALL))
+            .unwrap()
+            .iter()
+            .all(|point| point.1 == Scalar::Float(2.0))
+    );
+}
+
+/// Only what later blocks have goes, and only of the fields they have.
+#[test]
+fn what_was_overwritten_in_part_stays_in_part() {
+    let mut world = World::new();
+    let store = world.with_database();
+    let (mut old, mut new) = (Batch::new("db"), Batch::new("db"));
+    for n in 0..400 {
+        old.begin("m");
+        old.tag("s", "a");
+        // What does not pack.
+        old.field("f", Value::Integer(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64)));
+        old.field("g", Value::Integer(n.wrapping_mul(0x2545_f491_4f6c_dd1d)));
+        old.end(n * SECOND).unwrap();
+        if n < 300 {
+            row(&mut new, "a", "f", n * SECOND, Value::Integer(1000));
+        }
+    }
+    for batch in [old, new] {
+        world.clock.run(store.write(batch, None)).unwrap();
+        world.clock.run(store.flush()).unwrap();
+    }
+    let series: Vec<SeriesId> =
+        store.find(&Selector::all("db"), None, 9).unwrap().iter().map(|info| info.id).collect();
+    let read = |store: &Store| world.columns(store, &series, Scan::of(Span::ALL));
+    let before = read(&store);
+    let bytes = |store: &Store| -> usize {
+        let keys = store.0.log.keys(b"b", None, usize::MAX);
+        keys.iter().map(|key| world.clock.run(store.0.log.get(key)).unwrap().unwrap().len()).sum()
+    };
+    let (took, mut search) = (bytes(&store), Search::default());
+    while world.clock.run(store.0.drop_overwritten(&mut search, world.clock.now())).unwrap() {}
+    assert!(bytes(&store) < took, "{took} bytes before and {} after", bytes(&store));
+    assert_eq!(read(&store), before);
+    drop(store);
+    world.reboot(1);
+    let store = world.open();
+    let read = world.columns(&store, &series, Scan::of(Span::ALL));
+    assert_eq!(read, before);
 }
