@@ -253,7 +253,7 @@ fn what_was_overwritten_in_part_stays_in_part() {
     let mut world = World::new();
     let store = world.with_database();
     let (mut old, mut new) = (Batch::new("db"), Batch::new("db"));
-    for n in 0..400 {
+    for n in 0..400_i64 {
         old.begin("m");
         old.tag("s", "a");
         // What does not pack.
