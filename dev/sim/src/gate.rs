@@ -159,10 +159,11 @@ impl Stage {
         for _ in 0..random.random_range(3..12) {
             let pause = Duration::from_micros(random.random_range(0..200_000));
             self.sim.clock().sleep(pause).await;
-            match random.random_range(0..6) {
+            match random.random_range(0..7) {
                 0 => self.append(&who, &mut random, &*log, &bytes).await,
                 1 => self.write(&who, &mut random, &*data, &bytes).await,
                 2 => self.read_much(&who, &mut random, &*data).await,
+                3 => self.keep_appending(&who, &mut random, &*log, &bytes).await,
                 _ => self.burst(&who, &mut random, &*data).await,
             }
         }
@@ -259,6 +260,39 @@ impl Stage {
         };
         futures_util::future::join(sync, during).await;
         self.answered(who, "synced again", log.sync(io).await);
+    }
+
+    /// Appends to a log all the time, and two timers that sync it: a sync finds more unsynced at its turn than it
+    /// asked for, or less because of the other.
+    async fn keep_appending(
+        &self,
+        who: &str,
+        random: &mut Xoshiro256PlusPlus,
+        log: &dyn Object,
+        bytes: &IoBuf,
+    ) {
+        let io = Io::new(Origin::UserWrite, Step::Log);
+        let most = Duration::from_micros(random.random_range(1..3_000));
+        let lens: Vec<_> = (0..200).map(|_| any_len(random) / 4).collect();
+        let pauses = lens.iter().map(|&len| (len, random.random_range(Duration::ZERO..most)));
+        let pauses: Vec<_> = pauses.collect();
+        let every = [0, 0].map(|_| Duration::from_micros(random.random_range(500..100_000)));
+        let is_over = std::cell::Cell::new(false);
+        let appends = async {
+            for (len, pause) in pauses {
+                let appended = log.write_at(log.len(), bytes.slice(0..len), io).await;
+                self.answered(who, "appended", appended);
+                self.sim.clock().sleep(pause).await;
+            }
+            is_over.set(true);
+        };
+        let timers = join_all(every.map(async |every| {
+            while !is_over.get() {
+                self.sim.clock().sleep(every).await;
+                self.answered(who, "synced by a timer", log.sync(io).await);
+            }
+        }));
+        futures_util::future::join(appends, timers).await;
     }
 
     /// Other terms, never above what the provider keeps to.

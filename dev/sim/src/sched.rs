@@ -20,7 +20,7 @@ use policy::budget::Share;
 use policy::contract::{Contract, Cost, Counted, Limit};
 use policy::provider::Provider;
 use policy::purpose::Class;
-use policy::sched::{Event, Policy, Request, Scheduler, Tags, Ticket};
+use policy::sched::{Event, Grant, Policy, Request, Scheduler, Tags, Ticket};
 use policy::time::{Instant, NANOS_PER_SEC};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -70,8 +70,7 @@ struct Stage {
     /// The latest the clock has shown: what second it is for those who deal out seconds.
     shown_max: Instant,
     waiting: BTreeMap<Ticket, Request>,
-    in_hand: VecDeque<(Class, Cost)>,
-    last: [[Option<Ticket>; 2]; CLASSES],
+    in_hand: VecDeque<(Request, Grant)>,
     /// Since when somebody is first in a class at the longest.
     first_since: [Instant; CLASSES],
     count: Count,
@@ -116,7 +115,6 @@ impl Stage {
             shown_max: Instant::ZERO,
             waiting: BTreeMap::new(),
             in_hand: VecDeque::new(),
-            last: [[None; 2]; CLASSES],
             first_since: [Instant::ZERO; CLASSES],
             count: Count::default(),
             second: (0, 0),
@@ -150,7 +148,8 @@ impl Stage {
                 self.pass(pause);
             }
             70..78 => self.cancel(),
-            78..86 => self.refund(),
+            78..83 => self.refund(),
+            83..86 => self.put_back(),
             86..90 => self.change_terms(),
             90..93 => {
                 self.share = any_share(&mut self.random);
@@ -244,9 +243,29 @@ impl Stage {
     }
 
     fn refund(&mut self) {
-        let Some((class, cost)) = self.in_hand.pop_front() else { return };
+        let Some((Request { class, .. }, Grant { cost, .. })) = self.in_hand.pop_front() else {
+            return;
+        };
         self.note(format_args!("! {cost:?} of {} is given back", class.name()));
         self.scheduler.refund(class, cost);
+        self.given_back(class, cost);
+    }
+
+    /// A request that was granted waits for more, or less, in its old place.
+    fn put_back(&mut self) {
+        let Some((request, grant)) = self.in_hand.pop_front() else { return };
+        let largest = self.scheduler.largest();
+        let len = self.random.random_range(0..=OPS_MAX * OP_BYTES_MAX);
+        let len = len.min(largest.bytes).min(largest.ops.saturating_mul(OP_BYTES_MAX));
+        let cost = self.terms.cost(len);
+        self.note(format_args!("! {:?} is put back for {cost:?}", grant.ticket));
+        self.scheduler.put_back(grant, cost, self.shown());
+        self.given_back(request.class, grant.cost);
+        self.count.granted -= 1;
+        self.waiting.insert(grant.ticket, Request { cost, ..request });
+    }
+
+    fn given_back(&mut self, class: Class, cost: Cost) {
         let spent = &mut self.count.spent[class.index()];
         *spent = Cost { ops: spent.ops - cost.ops, bytes: spent.bytes - cost.bytes };
         self.second.1 = self.second.1.saturating_sub(cost.ops);
@@ -268,7 +287,7 @@ impl Stage {
         self.shown_max = self.shown_max.max(self.shown());
         while let Some(event) = self.scheduler.poll(self.shown()) {
             match event {
-                Event::Granted { ticket, cost } => self.granted(ticket, cost),
+                Event::Granted(grant) => self.granted(grant),
                 Event::Expired { ticket } => {
                     let request = self.waiting.remove(&ticket).expect("answered once");
                     let passed = request.deadline.is_some_and(|at| at <= self.shown());
@@ -286,15 +305,18 @@ impl Stage {
         assert!(self.policy != Policy::None || self.waiting.is_empty(), "somebody waits");
     }
 
-    fn granted(&mut self, ticket: Ticket, cost: Cost) {
+    fn granted(&mut self, grant: Grant) {
+        let Grant { ticket, cost, .. } = grant;
         let request = self.waiting.remove(&ticket).expect("answered once");
         let (class, index) = (request.class, request.class.index());
         assert_eq!(cost, request.cost, "no more and no less than it costs");
         // Where users may pause, work of their class goes past them.
         let apart = self.policy == Policy::TagsP99 && class == Class::Foreground;
-        let last = &mut self.last[index][usize::from(apart && !request.of_user)];
-        assert!(*last < Some(ticket), "{ticket:?} of {} was overtaken", class.name());
-        *last = Some(ticket);
+        let mut others = self.waiting.iter().filter(|(_, other)| {
+            other.class == class && (!apart || other.of_user == request.of_user)
+        });
+        let overtaken = others.find(|(other, _)| **other < ticket);
+        assert!(overtaken.is_none(), "{overtaken:?} of {} was overtaken", class.name());
         assert!(request.deadline.is_none_or(|at| self.shown() < at), "{ticket:?} goes too late");
         self.note(format_args!(". {ticket:?} of {} goes for {cost:?}", class.name()));
         self.check_patience(class, cost);
@@ -303,9 +325,9 @@ impl Stage {
         let spent = &mut self.count.spent[index];
         *spent = Cost { ops: spent.ops + cost.ops, bytes: spent.bytes + cost.bytes };
         self.check_second(cost);
-        let held: u64 = self.in_hand.iter().map(|(_, cost)| cost.ops).sum();
+        let held: u64 = self.in_hand.iter().map(|(_, held)| held.cost.ops).sum();
         if !self.calm && held + cost.ops <= HELD_MAX && self.random.random_bool(0.1) {
-            self.in_hand.push_back((class, cost));
+            self.in_hand.push_back((request, grant));
         } else {
             let admitted = self.provider.admit(self.now, cost);
             assert!(

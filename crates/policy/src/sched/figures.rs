@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::contract::Cost;
 
-/// What happened in one class. All but `queued` only grow; `spent` shrinks by refunds.
+/// What happened in one class. All but `queued` only grow; `spent` shrinks by refunds, and a grant that is
+/// put back was none.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Figures {
     /// Requests that wait now.
@@ -58,6 +59,13 @@ impl Waits {
         self.counts[Self::index(wait)] += 1;
         self.total += wait;
         self.max = self.max.max(wait);
+    }
+
+    /// Undoes [`Waits::record`], for a request that goes on waiting. The longest stays what it was: this
+    /// request waits for longer than it did so far.
+    pub(super) fn forget(&mut self, wait: Duration) {
+        self.counts[Self::index(wait)] -= 1;
+        self.total -= wait;
     }
 
     fn index(wait: Duration) -> usize {

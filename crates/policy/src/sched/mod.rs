@@ -6,7 +6,8 @@
 //! ```text
 //!   submit(ticket, request, now) ─►┌───────────┐─► poll(now): Granted | Expired, until None
 //!   cancel(ticket)               ─►│ scheduler │
-//!   refund(class, cost)          ─►└───────────┘─► next_wakeup(): when to poll again
+//!   refund(class, cost)          ─►│           │─► next_wakeup(): when to poll again
+//!   put_back(grant, cost, now)   ─►└───────────┘
 //! ```
 //!
 //! One rule per file, and [`Policy`] is the list of them; [`Tags`] is the one to use. What all of them owe
@@ -30,6 +31,7 @@ pub use strict::Strict;
 pub use tags::{Rights, Tags};
 pub use window::Window;
 
+use self::queues::Place;
 use crate::budget::Share;
 use crate::contract::{Contract, Cost};
 use crate::purpose::Class;
@@ -59,17 +61,23 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Event {
     /// It may go to the device.
-    Granted {
-        /// Whose turn it is.
-        ticket: Ticket,
-        /// What was charged for it.
-        cost: Cost,
-    },
+    Granted(Grant),
     /// Its deadline passed; nothing was charged.
     Expired {
         /// Whose deadline it was.
         ticket: Ticket,
     },
+}
+
+/// A request that may go to the device.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Grant {
+    /// Whose turn it is.
+    pub ticket: Ticket,
+    /// What was charged for it.
+    pub cost: Cost,
+    /// Where it waited: what [`Scheduler::put_back`] needs.
+    place: Place,
 }
 
 /// A queue had no room for a request that may be refused.
@@ -110,6 +118,11 @@ pub trait Scheduler: Send {
 
     /// Takes back what was granted to a request of `class` and not used.
     fn refund(&mut self, class: Class, cost: Cost);
+
+    /// Takes a grant back that was not used, and lets its request wait for one of `cost` instead. It keeps
+    /// its place: it is granted before every request of its class with a later ticket that still waits.
+    /// The class is not charged for the first grant, and the wait counts from the first submission.
+    fn put_back(&mut self, grant: Grant, cost: Cost, now: Instant);
 
     /// Goes by new terms from now on. Those who wait are priced anew by their bytes; what was granted
     /// is not.

@@ -5,7 +5,7 @@
 //! counts, but a log may have any number of bytes unsynced.
 
 use super::queues::Queues;
-use super::{Event, Figures, Full, Request, Scheduler, Ticket, Window};
+use super::{Event, Figures, Full, Grant, Request, Scheduler, Ticket, Window};
 use crate::budget::Share;
 use crate::contract::{Contract, Cost};
 use crate::purpose::Class;
@@ -64,6 +64,10 @@ impl Scheduler for Pass {
 
     fn refund(&mut self, class: Class, cost: Cost) {
         self.queues.refund(class, cost);
+    }
+
+    fn put_back(&mut self, grant: Grant, cost: Cost, _: Instant) {
+        self.queues.put_back(grant, cost);
     }
 
     fn set_contract(&mut self, contract: &Contract, _: Instant) {

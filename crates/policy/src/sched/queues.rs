@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Event, Figures, Full, Request, Ticket, Window};
+use super::{Event, Figures, Full, Grant, Request, Ticket, Window};
 use crate::contract::{Contract, Cost};
 use crate::purpose::Class;
 use crate::time::Instant;
@@ -47,6 +47,22 @@ pub(super) struct Waiting {
     pub(super) since: Instant,
     /// [`Instant::FAR`] if it has none.
     deadline: Instant,
+}
+
+/// Where a request waited before it was granted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Place {
+    lane: usize,
+    since: Instant,
+    deadline: Instant,
+    granted_at: Instant,
+}
+
+impl Place {
+    /// The index of the class.
+    pub(super) const fn class(&self) -> usize {
+        class_of(self.lane)
+    }
 }
 
 impl Waiting {
@@ -185,7 +201,29 @@ impl Queues {
         figures.spent = sum(figures.spent, head.paid);
         figures.waits.record(now.since(head.since));
         self.window.spend(now, head.paid);
-        Event::Granted { ticket: head.ticket, cost: head.paid }
+        let Waiting { ticket, paid: cost, since, deadline, .. } = head;
+        Event::Granted(Grant {
+            ticket,
+            cost,
+            place: Place { lane, since, deadline, granted_at: now },
+        })
+    }
+
+    /// Undoes a grant: its request waits again for `cost`, before all with later tickets.
+    pub(super) fn put_back(&mut self, grant: Grant, cost: Cost) {
+        let Grant { ticket, cost: spent, place: Place { lane, since, deadline, granted_at } } =
+            grant;
+        let index = class_of(lane);
+        self.window.refund(spent);
+        let figures = &mut self.figures[index];
+        figures.granted -= 1;
+        figures.spent = less(figures.spent, spent);
+        figures.waits.forget(granted_at.since(since));
+        self.waiting[index] = sum(self.waiting[index], cost);
+        self.deadlines_from = self.deadlines_from.min(deadline);
+        let line = &mut self.lines[lane];
+        let before = line.partition_point(|waiting| waiting.ticket < ticket);
+        line.insert(before, Waiting { ticket, cost, paid: Cost::default(), since, deadline });
     }
 
     /// Takes out who has that ticket; gives the index of its class, and what it had paid.

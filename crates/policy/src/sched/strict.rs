@@ -6,7 +6,7 @@
 //! for each class are the business of [`Tags`](super::Tags).
 
 use super::queues::{Queues, least, sum};
-use super::{Event, Figures, Full, Request, Scheduler, Ticket, Window};
+use super::{Event, Figures, Full, Grant, Request, Scheduler, Ticket, Window};
 use crate::budget::{Admission, Budget, Share};
 use crate::contract::{Contract, Cost};
 use crate::purpose::Class;
@@ -90,6 +90,11 @@ impl Scheduler for Strict {
     fn refund(&mut self, class: Class, cost: Cost) {
         self.budget.refund(cost);
         self.queues.refund(class, cost);
+    }
+
+    fn put_back(&mut self, grant: Grant, cost: Cost, _: Instant) {
+        self.budget.refund(grant.cost);
+        self.queues.put_back(grant, cost);
     }
 
     fn set_contract(&mut self, contract: &Contract, now: Instant) {

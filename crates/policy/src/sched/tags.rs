@@ -45,7 +45,7 @@ use std::time::Duration;
 
 use self::pauses::Pauses;
 use super::queues::{Queues, RAISED, class_of, least, sum};
-use super::{Event, Figures, Full, Request, Scheduler, Ticket, Window};
+use super::{Event, Figures, Full, Grant, Request, Scheduler, Ticket, Window};
 use crate::budget::{Admission, Budget, Share};
 use crate::contract::{Contract, Cost};
 use crate::purpose::Class;
@@ -382,6 +382,21 @@ impl Scheduler for Tags {
         self.queues.refund(class, cost);
     }
 
+    fn put_back(&mut self, grant: Grant, cost: Cost, now: Instant) {
+        self.budget.refund(grant.cost);
+        let index = grant.place.class();
+        let nanos = self.pace.nanos(grant.cost);
+        let Rights { reservation, limit, .. } = self.rights[index];
+        // A class in debt is owed what its grant had cost, but no more than it would be if it had not been
+        // served of late.
+        let tag = &mut self.owed_from[index];
+        *tag = (*tag).min(before(*tag, nanos / reservation).max(now));
+        if limit < 1.0 {
+            self.held_until[index] = before(self.held_until[index], nanos / limit);
+        }
+        self.queues.put_back(grant, cost);
+    }
+
     fn set_contract(&mut self, contract: &Contract, now: Instant) {
         let budget = &mut self.budget;
         budget.set_contract(contract, now);
@@ -432,6 +447,10 @@ const fn is_user(index: usize) -> bool {
 
 fn later(at: Instant, now: Instant) -> Option<Instant> {
     (at > now).then_some(at)
+}
+
+fn before(at: Instant, nanos: f64) -> Instant {
+    Instant::from_nanos(at.as_nanos().saturating_sub(nanos as u64))
 }
 
 fn forgiven(now: Instant) -> Instant {

@@ -37,12 +37,20 @@ pub(super) fn poll_all(scheduler: &mut dyn Scheduler, now: Instant) -> Vec<Event
     std::iter::from_fn(|| scheduler.poll(now)).collect()
 }
 
+pub(super) fn granted(event: Event) -> Grant {
+    match event {
+        Event::Granted(grant) => grant,
+        Event::Expired { ticket } => panic!("{ticket:?} expired"),
+    }
+}
+
 /// What a random driver does.
 #[derive(Clone, Debug)]
 enum Act {
     Submit { class: usize, ops: u64, patience_us: Option<u64>, refusable: bool, of_user: bool },
     Cancel { which: usize },
     Refund { which: usize },
+    PutBack { which: usize, ops: u64 },
     Terms { iops: u64 },
     Wait { us: u64 },
     WaitForWakeup,
@@ -63,6 +71,7 @@ fn any_acts() -> impl Strategy<Value = Vec<Act>> {
         8 => submit,
         1 => (0usize..1000).prop_map(|which| Act::Cancel { which }),
         1 => (0usize..1000).prop_map(|which| Act::Refund { which }),
+        2 => (0usize..1000, 1u64..=8).prop_map(|(which, ops)| Act::PutBack { which, ops }),
         1 => (50u64..5000).prop_map(|iops| Act::Terms { iops }),
         2 => (0u64..5000).prop_map(|us| Act::Wait { us }),
         3 => Just(Act::WaitForWakeup),
@@ -79,9 +88,7 @@ struct Driver {
     now: Instant,
     next: u64,
     waiting: BTreeMap<Ticket, Request>,
-    granted: Vec<(Class, Cost)>,
-    /// Of each class, work and users apart where users may pause.
-    last_granted: [[Option<Ticket>; 2]; 5],
+    granted: Vec<(Request, Grant)>,
     spent: [Cost; 5],
     expired: u64,
     cancelled: u64,
@@ -97,7 +104,6 @@ impl Driver {
             next: 0,
             waiting: BTreeMap::new(),
             granted: Vec::new(),
-            last_granted: [[None; 2]; 5],
             spent: [Cost::default(); 5],
             expired: 0,
             cancelled: 0,
@@ -123,9 +129,18 @@ impl Driver {
             }
             Act::Refund { which } => {
                 if !self.granted.is_empty() {
-                    let (class, cost) = self.granted.swap_remove(which % self.granted.len());
-                    self.scheduler.refund(class, cost);
-                    self.spent[class.index()] = queues::less(self.spent[class.index()], cost);
+                    let (request, grant) = self.granted.swap_remove(which % self.granted.len());
+                    self.scheduler.refund(request.class, grant.cost);
+                    self.give_back(request.class, grant.cost);
+                }
+            }
+            Act::PutBack { which, ops } => {
+                if !self.granted.is_empty() {
+                    let (request, grant) = self.granted.swap_remove(which % self.granted.len());
+                    let cost = self::request(request.class, ops).cost;
+                    self.scheduler.put_back(grant, cost, self.now);
+                    self.give_back(request.class, grant.cost);
+                    self.waiting.insert(grant.ticket, Request { cost, ..request });
                 }
             }
             Act::Terms { iops } => self.scheduler.set_contract(&terms(iops), self.now),
@@ -142,6 +157,10 @@ impl Driver {
         assert_eq!(self.scheduler.next_wakeup().is_none(), self.waiting.is_empty());
         assert!(self.scheduler.next_wakeup().is_none_or(|at| at > self.now));
         assert!(self.waiting.values().all(|r| r.deadline.is_none_or(|at| at > self.now)));
+    }
+
+    fn give_back(&mut self, class: Class, cost: Cost) {
+        self.spent[class.index()] = queues::less(self.spent[class.index()], cost);
     }
 
     fn submit(&mut self, request: Request) {
@@ -163,7 +182,8 @@ impl Driver {
 
     fn check(&mut self, event: Event) {
         match event {
-            Event::Granted { ticket, cost } => {
+            Event::Granted(grant) => {
+                let Grant { ticket, cost, .. } = grant;
                 let request = self.waiting.remove(&ticket).expect("answered once");
                 let class = request.class;
                 assert_eq!(cost, request.cost);
@@ -171,13 +191,14 @@ impl Driver {
                     let urgent = self.waiting.values().map(|w| w.class).min();
                     assert!(urgent.is_none_or(|u| class <= u), "{class:?} before {urgent:?}");
                 }
+                // Where users may pause, work of their class goes past them.
                 let apart = self.policy == Policy::TagsP99 && class == Class::Foreground;
-                let lane = usize::from(apart && !request.of_user);
-                let last = &mut self.last_granted[class.index()][lane];
-                assert!(*last < Some(ticket), "first come first served");
-                *last = Some(ticket);
+                let mut others = self.waiting.iter().filter(|(_, other)| {
+                    other.class == class && (!apart || other.of_user == request.of_user)
+                });
+                assert!(others.all(|(other, _)| ticket < *other), "first come first served");
                 self.spent[class.index()] = queues::sum(self.spent[class.index()], cost);
-                self.granted.push((class, cost));
+                self.granted.push((request, grant));
             }
             Event::Expired { ticket } => {
                 let request = self.waiting.remove(&ticket).expect("answered once");

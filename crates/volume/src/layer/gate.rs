@@ -8,7 +8,8 @@
 //!   largest operation is split into pieces, each charged and issued as an I/O of its own, several in
 //!   flight. A sync costs nothing: the bytes were paid for when they were written.
 //! - Logs: writes go into the page cache and cost nothing; a sync costs the operations for the bytes
-//!   written since the last one, in class commit. A write that would leave more unsynced than a budget
+//!   written since the last one, in class commit. It pays for all that is unsynced when its turn comes, and keeps
+//!   its place in the queue while the log grows. A write that would leave more unsynced than a budget
 //!   can pay for at once syncs first: the kernel never has more to write back than was, or can be, paid.
 //! - Creating, opening, removing, listing, cutting: nothing.
 //!
@@ -20,7 +21,7 @@ mod answers;
 mod turnstile;
 
 use std::collections::HashMap;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ use policy::purpose::{Class, Pressure};
 use policy::sched::{Figures, Policy, QUEUE_MAX};
 
 use self::answers::Answers;
-use self::turnstile::{Errand, Passed, Turnstile};
+use self::turnstile::{Asked, Errand, Passed, Passing, Turnstile};
 use crate::task::block_on;
 use crate::{
     Clock, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume,
@@ -380,41 +381,75 @@ impl GatedObject {
         }
     }
 
-    /// Pays for what is unsynced and syncs it, in one moment: what was written while this waited for
-    /// its turn is synced along, so it is paid for along.
+    /// Pays for what is unsynced and syncs it, in one moment.
+    ///
+    /// Writes that arrive while this waits for its turn share the sync, so they are charged here: when the
+    /// turn comes, and more is unsynced than was paid for, all is given back and the whole is asked for. The
+    /// sync keeps its place in that, so it waits for nobody who came after it, but for the tokens of what
+    /// arrived. That is bounded: a log that has more unsynced than a budget can pay for at once takes no
+    /// writes. Nothing is paid while it waits: tokens that were kept for long would be spent beside those
+    /// that were earned since, which the provider may not have.
     async fn sync_log(&self, unsynced: &Mutex<usize>, io: Io) -> Result<()> {
-        let mut paid: Option<(usize, Passed)> = None;
+        let mut paid = None;
         loop {
-            let owed = {
-                let mut unsynced = unsynced.lock();
-                if *unsynced == paid.map_or(0, |(bytes, _)| bytes) {
-                    *unsynced = 0;
-                    ControlFlow::Break(self.inner.sync(io))
-                } else {
-                    ControlFlow::Continue(*unsynced)
-                }
-            };
-            match owed {
-                ControlFlow::Break(sync) => {
+            match self.try_sync_log(unsynced, io, paid)? {
+                Attempt::Made(sync, passed) => {
                     let synced = sync.await;
-                    if let Some((_, passed)) = paid {
+                    if let Some(passed) = passed {
                         self.turnstile.answered(passed);
                     }
                     return synced;
                 }
-                ControlFlow::Continue(owed) => {
-                    if let Some((_, passed)) = paid.take() {
-                        self.turnstile.refund(passed);
-                    }
-                    // Nothing is owed where another sync took it along.
-                    if owed > 0 {
-                        let passed = self.turnstile.pass(Errand::COMMIT, owed).await?;
-                        paid = Some((owed, passed));
-                    }
-                }
+                Attempt::Waits(bytes, passing) => paid = Some((bytes, passing.await?)),
             }
         }
     }
+
+    /// Syncs a log of which so many bytes were `paid` for, if that is what is unsynced, or if all of it can
+    /// be paid for now. No write comes between the payment and the sync: it would wait for the lock.
+    fn try_sync_log(
+        &self,
+        unsynced: &Mutex<usize>,
+        io: Io,
+        paid: Option<(usize, Passed)>,
+    ) -> Result<Attempt<'_>> {
+        let mut unsynced = unsynced.lock();
+        let (covered, before) = paid.unzip();
+        let owed = *unsynced;
+        // Others may be woken only without the lock.
+        let (passed, turned) = if owed == 0 || Some(owed) == covered {
+            (before, None)
+        } else {
+            match self.turnstile.ask(Errand::COMMIT, owed, before)? {
+                (Asked::Passed(passed), turned) => (Some(passed), Some(turned)),
+                (Asked::Waits(passing), turned) => {
+                    drop(unsynced);
+                    self.turnstile.follow_up(turned);
+                    return Ok(Attempt::Waits(owed, passing));
+                }
+            }
+        };
+        *unsynced = 0;
+        let sync = self.inner.sync(io);
+        drop(unsynced);
+        if let Some(turned) = turned {
+            self.turnstile.follow_up(turned);
+        }
+        // Another sync took all of it along.
+        if let (0, Some(unused)) = (owed, passed) {
+            self.turnstile.refund(unused);
+            return Ok(Attempt::Made(sync, None));
+        }
+        Ok(Attempt::Made(sync, passed))
+    }
+}
+
+/// What became of an attempt to sync a log.
+enum Attempt<'a> {
+    /// The sync was asked for, with what was paid for it.
+    Made(Pending<'a, ()>, Option<Passed>),
+    /// It waits to pay for so many bytes.
+    Waits(usize, Passing<'a>),
 }
 
 /// The ranges of at most `piece_len` bytes that make `len`; one empty range for an empty request.

@@ -33,7 +33,7 @@ pub use stabilizer::Stabilizer;
 pub use windows::Windows;
 
 use super::queues::{Queues, sum};
-use super::{Event, Figures, Full, Request, Scheduler, Ticket, Window};
+use super::{Event, Figures, Full, Grant, Request, Scheduler, Ticket, Window};
 use crate::budget::{Admission, Budget, REQUEST_OPS_MAX, Share};
 use crate::contract::{Contract, Cost, Counted};
 use crate::purpose::Class;
@@ -299,6 +299,12 @@ impl<S: Scheme> Scheduler for Seconds<S> {
     fn refund(&mut self, class: Class, cost: Cost) {
         self.back(group(class), cost);
         self.queues.refund(class, cost);
+    }
+
+    /// Tokens of a second that is over are lost, here too.
+    fn put_back(&mut self, grant: Grant, cost: Cost, _: Instant) {
+        self.back(group(Class::ALL[grant.place.class()]), grant.cost);
+        self.queues.put_back(grant, cost);
     }
 
     /// More tokens than before come with the next second; fewer, at once.

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::sched::Policy;
-use crate::sched::tests::{millis, poll_all, request};
+use crate::sched::tests::{granted, millis, poll_all, request};
 
 /// So many operations a second; bytes are free.
 fn terms(iops: u64) -> Contract {
@@ -64,10 +64,9 @@ fn nobody_is_more_urgent_for_the_stabilizer() {
     for class in [Class::Idle, Class::Commit, Class::Background] {
         stage.submit(class, 1, 10);
     }
-    let tickets: Vec<_> = poll_all(&mut *stage.scheduler, millis(1000));
-    let expected =
-        [3, 4].map(|n| Event::Granted { ticket: Ticket(n), cost: request(Class::Idle, 1).cost });
-    assert_eq!(tickets, expected);
+    let granted = poll_all(&mut *stage.scheduler, millis(1000)).into_iter().map(granted);
+    let granted: Vec<_> = granted.map(|grant| (grant.ticket, grant.cost)).collect();
+    assert_eq!(granted, [3, 4].map(|n| (Ticket(n), request(Class::Idle, 1).cost)));
 }
 
 #[test]
@@ -171,7 +170,7 @@ fn the_released_windows_drain_a_class_that_was_drawn() {
     }
     let order: Vec<_> = poll_all(&mut *stage.scheduler, millis(1000)).into_iter().collect();
     let class = |event: &Event| match event {
-        Event::Granted { ticket, .. } => (ticket.0 - 1001) % 3,
+        Event::Granted(Grant { ticket, .. }) => (ticket.0 - 1001) % 3,
         Event::Expired { .. } => panic!("nobody is in a hurry"),
     };
     let runs = order.chunks(50).map(|run| run.iter().map(class).collect::<Vec<_>>());

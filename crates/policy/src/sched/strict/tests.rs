@@ -1,6 +1,6 @@
 use super::*;
 use crate::sched::QUEUE_MAX;
-use crate::sched::tests::{T0, millis, poll_all, request, terms};
+use crate::sched::tests::{T0, granted, millis, poll_all, request, terms};
 use crate::units::KIB;
 
 fn strict(iops: u64) -> Strict {
@@ -18,14 +18,14 @@ fn a_request_split_under_larger_terms_pays_in_parts() {
     scheduler.submit(Ticket(1), request, T0).unwrap();
     scheduler.set_contract(&terms(10), T0);
     let mut now = T0;
-    let granted = loop {
+    let grant = loop {
         if let Some(event) = scheduler.poll(now) {
-            break event;
+            break granted(event);
         }
         now = scheduler.next_wakeup().unwrap();
     };
     let cost = Cost { ops: 8, bytes: 2048 * KIB };
-    assert_eq!(granted, Event::Granted { ticket: Ticket(1), cost });
+    assert_eq!((grant.ticket, grant.cost), (Ticket(1), cost));
     assert_eq!(scheduler.figures(Class::Urgent).spent, cost);
     assert!(now > millis(3000), "2 MiB at 640 KiB a second");
 }

@@ -6,7 +6,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::*;
 use crate::contract::{Counted, Limit};
 use crate::provider::Provider;
-use crate::sched::tests::{T0, millis, poll_all, request, terms};
+use crate::sched::tests::{T0, granted, millis, poll_all, request, terms};
 use crate::sched::{Policy, QUEUE_MAX, Waits};
 use crate::units::{KIB, MIB};
 
@@ -117,7 +117,7 @@ impl Stage {
             }
             let mut went = false;
             while let Some(event) = self.scheduler.poll(self.now) {
-                let Event::Granted { ticket, cost } = event else { panic!("nobody is in a hurry") };
+                let Grant { ticket, cost, .. } = granted(event);
                 if let Some(since) = self.raised.remove(&ticket) {
                     self.raised_waits.push(self.now.since(since));
                 }
@@ -512,4 +512,38 @@ fn what_is_expected_is_about_what_is_waited() {
         let near = waits.iter().filter(near).count();
         assert!(near >= 90, "{policy:?}: {near} of {}: {waits:?}", waits.len());
     }
+}
+
+/// A sync that found its log grown paid, gave it back and asked again: its class's tag stood where the
+/// first grant had put it, so users who were due took the tokens that it gave back.
+#[test]
+fn what_is_put_back_is_not_held_against_its_class() {
+    let largest = Cost { ops: 8, bytes: 8 * 256 * KIB };
+    let mut tags = Tags::new(&ops(100), Share::new(1.0, 0.0).unwrap(), QUEUE_MAX, T0);
+    let commit = Request { cost: largest, ..request(Class::Commit, 1) };
+    tags.submit(Ticket(1), commit, T0).unwrap();
+    for ticket in 2..100 {
+        tags.submit(Ticket(ticket), request(Class::Foreground, 1), T0).unwrap();
+    }
+    tags.submit(Ticket(100), commit, T0).unwrap();
+    assert_eq!(poll_all(&mut tags, T0), []);
+    let mut now = millis(80);
+    let mut grant = granted(tags.poll(now).unwrap());
+    for _ in 0..3 {
+        assert_eq!((grant.ticket, grant.cost), (Ticket(1), largest));
+        tags.put_back(grant, largest, now);
+        now = now + Duration::from_millis(1);
+        grant = granted(tags.poll(now).unwrap());
+    }
+    assert_eq!(grant.ticket, Ticket(1));
+    let figures = tags.figures(Class::Commit);
+    assert_eq!((figures.granted, figures.queued, figures.spent), (1, 1, largest));
+    assert_eq!((figures.waits.total, figures.waits.max), (now.since(T0), now.since(T0)));
+    // The grant that is used counts as ever: users who are due go before the next commit.
+    let mut next = tags.poll(now);
+    while next.is_none() {
+        now = tags.next_wakeup().unwrap();
+        next = tags.poll(now);
+    }
+    assert_eq!(next.map(granted).map(|grant| grant.ticket), Some(Ticket(2)));
 }

@@ -118,7 +118,7 @@ impl Stage {
         }
         while let Some(event) = stage.scheduler.poll(stage.now) {
             match event {
-                Event::Granted { ticket, cost } => {
+                Event::Granted(Grant { ticket, cost, .. }) => {
                     writeln!(
                         told,
                         "  {} goes for {} ops, {} KiB",

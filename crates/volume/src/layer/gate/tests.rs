@@ -15,6 +15,7 @@ use crate::conformance::{self, Harness, Work};
 use crate::mem::Mem;
 
 mod adapt;
+mod busy;
 mod expected;
 mod threads;
 
@@ -193,17 +194,19 @@ impl Stage {
 
     /// Under the plainest scheduler that waits: what these tests are about is the gate.
     fn with(contract: &Contract, object: &str, change: impl FnOnce(&mut Device)) -> Self {
+        Self::under(Policy::Strict, contract, object, change)
+    }
+
+    fn under(
+        policy: Policy,
+        contract: &Contract,
+        object: &str,
+        change: impl FnOnce(&mut Device),
+    ) -> Self {
         let clock = Clock::simulated();
         let mut device = Device::new(&clock);
         change(&mut device);
-        let gate = Gate::with_policy(
-            device.clone(),
-            "vol",
-            contract,
-            all(),
-            Policy::Strict,
-            clock.clone(),
-        );
+        let gate = Gate::with_policy(device.clone(), "vol", contract, all(), policy, clock.clone());
         let object = clock.run(gate.create(&name(object), &Intent::DATA)).unwrap();
         Self { clock, device, gate, object }
     }

@@ -13,7 +13,7 @@ use policy::budget::Share;
 use policy::contract::{Contract, Cost};
 use policy::estimate::{Advice, Estimate, INTERVAL, Kind, Seen};
 use policy::purpose::{Class, Origin, Pressure};
-use policy::sched::{Event, Full, Request, Scheduler, Ticket};
+use policy::sched::{Event, Full, Grant, Request, Scheduler, Ticket};
 use policy::time::Instant;
 
 use super::{Answers, Meter};
@@ -75,7 +75,7 @@ enum Waiter {
 
 #[derive(Clone, Copy)]
 enum Answer {
-    Granted(Class, Cost),
+    Granted(Class, Grant),
     Expired,
     Closed,
 }
@@ -97,10 +97,17 @@ pub(super) struct Errand {
 pub(super) struct Passed {
     pub(super) class: Class,
     pub(super) kind: Kind,
-    /// What it was charged.
-    pub(super) cost: Cost,
     /// When it was let go.
     pub(super) at: Instant,
+    grant: Grant,
+}
+
+/// A request that was asked for without waiting.
+pub(super) enum Asked<'a> {
+    /// It may go, now.
+    Passed(Passed),
+    /// It waits.
+    Waits(Passing<'a>),
 }
 
 impl Errand {
@@ -201,6 +208,30 @@ impl Turnstile {
         Passing { turnstile: self, errand, len, waits: None }
     }
 
+    /// Asks whether a request of `len` bytes may go, and charges it if so. It may take the place of
+    /// `before`, which is given back in the same moment: it goes before everyone of its class who came
+    /// later than that.
+    ///
+    /// The caller may hold a lock: others who may go now are woken by [`Turnstile::follow_up`], which is the
+    /// caller's to call without it.
+    ///
+    /// # Errors
+    /// As for [`Turnstile::pass`]. `before` is given back then, too.
+    pub(super) fn ask(
+        self: &Arc<Self>,
+        errand: Errand,
+        len: usize,
+        before: Option<Passed>,
+    ) -> Result<(Asked<'_>, Turned)> {
+        let mut passing = self.pass(errand, len);
+        let (answer, turned) = passing.submit(before, Waker::noop())?;
+        let asked = match answer {
+            Some(answer) => Asked::Passed(answer?),
+            None => Asked::Waits(passing),
+        };
+        Ok((asked, turned))
+    }
+
     /// The device answered a request that had passed.
     pub(super) fn answered(self: &Arc<Self>, passed: Passed) {
         let now = self.clock.now();
@@ -252,7 +283,7 @@ impl Turnstile {
 
     /// Gives back what a request was charged that did not go.
     pub(super) fn refund(self: &Arc<Self>, passed: Passed) {
-        self.change(|state, _| state.scheduler.refund(passed.class, passed.cost));
+        self.change(|state, _| state.scheduler.refund(passed.class, passed.grant.cost));
     }
 
     pub(super) fn check_open(&self) -> Result<()> {
@@ -359,7 +390,7 @@ impl Turnstile {
     }
 
     /// What a turn leaves to do without the lock: wakers may run anything.
-    fn follow_up(self: &Arc<Self>, turned: Turned) {
+    pub(super) fn follow_up(self: &Arc<Self>, turned: Turned) {
         if let Some(at) = turned.alarm_at {
             self.clock.wake_at(at, Arc::clone(self).into());
         }
@@ -397,11 +428,12 @@ impl Wake for Turnstile {
 }
 
 /// What a look at the scheduler came to.
-struct Turned {
+#[must_use = "those who may go are to be woken"]
+pub(super) struct Turned {
     /// Those whose answer is there now.
     wakers: Vec<Waker>,
-    /// The answer to who has no waiter yet: what it was charged, or that its deadline passed.
-    own: Option<Option<Cost>>,
+    /// The answer to who has no waiter yet: its grant, or that its deadline passed.
+    own: Option<Option<Grant>>,
     /// When to look again, if no alarm rings by then.
     alarm_at: Option<Instant>,
 }
@@ -458,7 +490,7 @@ impl State {
         let mut turned = Turned { wakers: Vec::new(), own: None, alarm_at: None };
         while let Some(event) = self.scheduler.poll(now) {
             let (ticket, answer) = match event {
-                Event::Granted { ticket, cost } => (ticket, Some(cost)),
+                Event::Granted(grant) => (grant.ticket, Some(grant)),
                 Event::Expired { ticket } => (ticket, None),
             };
             if Some(ticket) == own {
@@ -468,7 +500,7 @@ impl State {
             let first = self.moved.remove(&ticket).unwrap_or(ticket);
             if let Some(waiter) = self.waiters.get_mut(&first) {
                 let class = waiter.class();
-                let answer = answer.map_or(Answer::Expired, |cost| Answer::Granted(class, cost));
+                let answer = answer.map_or(Answer::Expired, |grant| Answer::Granted(class, grant));
                 turned.wakers.extend(waiter.answer(answer));
             }
         }
@@ -521,32 +553,46 @@ pub(super) struct Passing<'a> {
 }
 
 impl Passing<'_> {
-    /// Asks for the first time; on the common way this is all.
-    fn submit(&mut self, cx: &Context<'_>) -> Poll<Result<Passed>> {
+    /// Asks for the first time, in the place of `before` if there is one: the answer, if it is there. On
+    /// the common way this is all.
+    fn submit(
+        &mut self,
+        before: Option<Passed>,
+        waker: &Waker,
+    ) -> Result<(Option<Result<Passed>>, Turned)> {
         let turnstile = self.turnstile;
         let mut state = turnstile.state.lock();
         if let Err(closed) = turnstile.check_open() {
-            return Poll::Ready(Err(closed));
+            // Nobody waits any more who could use it.
+            if let Some(before) = before {
+                state.scheduler.refund(before.class, before.grant.cost);
+            }
+            return Err(closed);
         }
         let now = turnstile.clock.now();
         let errand = self.errand.under(state.pressure);
-        let ticket = match state.submit(errand, self.len, now) {
-            Ok(ticket) => ticket,
-            Err(full) => return Poll::Ready(Err(turnstile.full_error(full))),
+        let ticket = match before {
+            None => {
+                state.submit(errand, self.len, now).map_err(|full| turnstile.full_error(full))?
+            }
+            Some(before) => {
+                let cost = state.contract.cost(self.len as u64);
+                state.scheduler.put_back(before.grant, cost, now);
+                before.grant.ticket
+            }
         };
         let turned = state.turn(now, Some(ticket));
-        let own = turned.own;
-        if own.is_none() {
-            let (waker, len) = (cx.waker().clone(), self.len);
+        if turned.own.is_none() {
+            let (waker, len) = (waker.clone(), self.len);
             state.waiters.insert(ticket, Waiter::Waits { waker, ticket, errand, len });
             self.waits = Some(ticket);
         }
         drop(state);
-        turnstile.follow_up(turned);
-        own.map_or(Poll::Pending, |cost| {
-            let answer = cost.map_or(Answer::Expired, |cost| Answer::Granted(errand.class, cost));
-            Poll::Ready(self.outcome(answer, now))
-        })
+        let answer = turned.own.map(|own| {
+            let granted = own.map(|grant| Answer::Granted(errand.class, grant));
+            self.outcome(granted.unwrap_or(Answer::Expired), now)
+        });
+        Ok((answer, turned))
     }
 
     /// Asks again: the answer, or another waker.
@@ -573,9 +619,9 @@ impl Passing<'_> {
 
     fn outcome(&self, answer: Answer, now: Instant) -> Result<Passed> {
         match answer {
-            Answer::Granted(class, cost) => {
+            Answer::Granted(class, grant) => {
                 let kind = Kind::of(self.errand.is_write, self.len);
-                Ok(Passed { class, kind, cost, at: now })
+                Ok(Passed { class, kind, at: now, grant })
             }
             Answer::Expired => Err(self.turnstile.expired_error(self.errand.class)),
             Answer::Closed => Err(self.turnstile.closed_error()),
@@ -588,7 +634,11 @@ impl Future for Passing<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.waits {
-            None => self.submit(cx),
+            None => {
+                let (answer, turned) = self.submit(None, cx.waker())?;
+                self.turnstile.follow_up(turned);
+                answer.map_or(Poll::Pending, Poll::Ready)
+            }
             Some(ticket) => self.fetch(ticket, cx),
         }
     }
@@ -606,8 +656,8 @@ impl Drop for Passing<'_> {
                     state.scheduler.cancel(ticket);
                     state.moved.remove(&ticket);
                 }
-                Some(Waiter::Answered(Answer::Granted(class, cost))) => {
-                    state.scheduler.refund(class, cost);
+                Some(Waiter::Answered(Answer::Granted(class, grant))) => {
+                    state.scheduler.refund(class, grant.cost);
                 }
                 _ => {}
             }
