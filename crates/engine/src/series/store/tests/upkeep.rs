@@ -253,12 +253,13 @@ fn what_was_overwritten_in_part_stays_in_part() {
     let mut world = World::new();
     let store = world.with_database();
     let (mut old, mut new) = (Batch::new("db"), Batch::new("db"));
-    for n in 0..400_i64 {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    for n in 0..400 {
         old.begin("m");
         old.tag("s", "a");
         // What does not pack.
-        old.field("f", Value::Integer(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64)));
-        old.field("g", Value::Integer(n.wrapping_mul(0x2545_f491_4f6c_dd1d)));
+        old.field("f", Value::Integer(random.random()));
+        old.field("g", Value::Integer(random.random()));
         old.end(n * SECOND).unwrap();
         if n < 300 {
             row(&mut new, "a", "f", n * SECOND, Value::Integer(1000));
