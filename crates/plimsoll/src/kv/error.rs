@@ -7,19 +7,21 @@ use engine::kv::Error;
 use rust_rocksdb::ErrorKind;
 use volume::ErrorKind as Pool;
 
+use super::room::WAY_OUT;
+
 /// Of any call.
 pub(super) fn store_error(error: rust_rocksdb::Error) -> Error {
     let (pool, kind) = (rocks::pool_error(&error), error.kind());
     let text = error.into_string();
     match (pool, kind) {
-        (Some(Pool::OutOfSpace), _) => Error::OutOfSpace(text),
+        (Some(Pool::OutOfSpace), _) => out_of_space(&text),
         (Some(Pool::Unavailable), _) => Error::Unavailable(text),
         (Some(Pool::Busy), _) => Error::Busy(text),
         (Some(Pool::Corrupt), _) => Error::Corrupt(text),
         // Another process has the volumes.
         (Some(Pool::Fenced), _) => Error::Closed(text),
         // A compaction that found no room stopped the store.
-        (_, ErrorKind::CompactionTooLarge) => Error::OutOfSpace(text),
+        (_, ErrorKind::CompactionTooLarge) => out_of_space(&text),
         (_, ErrorKind::IOError) => Error::Unavailable(text),
         (
             _,
@@ -29,6 +31,10 @@ pub(super) fn store_error(error: rust_rocksdb::Error) -> Error {
         (_, ErrorKind::ShutdownInProgress) => Error::Closed(text),
         _ => Error::Other(text),
     }
+}
+
+fn out_of_space(text: &str) -> Error {
+    Error::OutOfSpace(format!("{text}; {WAY_OUT}"))
 }
 
 /// Of a write. After a device failed under a log, RocksDB takes no write until it is opened again: it

@@ -29,6 +29,9 @@ const WORK_MAX: Duration = Duration::from_secs(10);
 /// How often is looked while writes are refused.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
+/// What ends a lack of room. Every `OutOfSpace` of a store says it, and nothing above says it again.
+pub(super) const WAY_OUT: &str = "delete keys, or add a volume";
+
 /// How long it waits between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -69,10 +72,10 @@ impl fmt::Display for Refused {
         write!(
             f,
             "the volumes are full: {} are left for users beside the {} that deletes and compactions \
-             need, and this write takes {}; delete keys, or add a volume",
+             need, and this write of {} takes twice its size, in the log and in a table; {WAY_OUT}",
             Bytes(*left),
             Bytes(*reserve),
-            Bytes(Valve::cost(*bytes)),
+            Bytes(*bytes),
         )
     }
 }
@@ -216,7 +219,7 @@ impl Room {
         let reserve = self.sizes.reserve;
         Some(format!(
             "the volumes are full: {} are left beside the {} that deletes and compactions need; \
-             delete keys, or add a volume",
+             {WAY_OUT}",
             Bytes(for_users),
             Bytes(reserve)
         ))

@@ -181,14 +181,9 @@ impl From<engine::kv::Error> for Reply {
         use engine::kv::Error;
         let code = match error {
             Error::Busy(_) | Error::Unavailable(_) => "TRYAGAIN",
+            // The store says the way out.
             Error::OutOfSpace(why) => {
-                return Self::coded(
-                    "OOM",
-                    format_args!(
-                        "command not allowed when the volumes have no room: {why}. Delete keys or add a \
-                         volume"
-                    ),
-                );
+                return Self::coded("OOM", format_args!("command not allowed: {why}"));
             }
             _ => "ERR",
         };

@@ -202,3 +202,29 @@ fn a_volume_too_small_for_a_store_is_refused_with_the_arithmetic() {
     let refused = refused.err().expect("20 MB are too few").to_string();
     assert!(refused.contains("19.1 MiB") && refused.contains("at least"), "{refused}");
 }
+
+/// The advice stood in it twice, and what the write takes was told as if the client had sent it.
+#[test]
+fn a_refusal_tells_the_size_of_the_write_and_the_way_out_once() {
+    let rig = Rig::new(1, 1);
+    let store = rig.open();
+    let end = fill(&store, 0, 0);
+    let refused = store.apply(&[Change::Put(key(end), value(end, 0))]).unwrap_err().to_string();
+    assert_eq!(refused.matches("add a volume").count(), 1, "{refused}");
+    assert!(refused.contains("this write of 97.7 KiB takes twice its size"), "{refused}");
+}
+
+/// Why a write is charged twice its size: until a flush its record in the log takes room, and what the
+/// memtable holds will take as much in a table.
+#[test]
+fn a_write_takes_room_in_the_log_and_in_a_table() {
+    let rig = Rig::new(1, 1);
+    let store = rig.open();
+    let free = || block_on(rig.volumes[0].space()).unwrap().free;
+    let before = free();
+    store.apply(&[Change::Put(key(0), value(0, 0))]).unwrap();
+    let record = before - free();
+    let (unflushed, _) = store.db().inner().backlog();
+    assert!(record >= VALUE as u64, "the log took {record} bytes");
+    assert!(unflushed >= VALUE as u64, "a flush will write {unflushed} bytes");
+}

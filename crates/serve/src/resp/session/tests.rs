@@ -1,3 +1,4 @@
+mod access;
 mod pipelines;
 
 use std::sync::Arc;
@@ -427,8 +428,7 @@ fn neighbours_are_one_batch_of_the_store() {
 }
 
 /// What a client is told where volume a is full.
-const NO_ROOM: &str = "-OOM command not allowed when the volumes have no room: volume a. Delete keys or add a \
-                       volume";
+const NO_ROOM: &str = "-OOM command not allowed: volume a";
 
 #[test]
 fn a_failed_batch_fails_each_of_its_commands() {
