@@ -69,9 +69,8 @@ pub(super) fn hosts(section: &Section<'_>) -> Vec<String> {
         let has_port = !name.contains('[') && name.matches(':').count() == 1;
         (name.bytes().all(allowed) && !has_port).then(|| name.to_owned())
     };
-    section.read_or("hosts", Vec::new(), |field| {
-        field.list(NAMES)?.iter().map(|name| name.parsed(NAMES, plain)).collect()
-    })
+    section
+        .read_or("hosts", Vec::new(), |field| field.list(NAMES, |name| name.parsed(NAMES, plain)))
 }
 
 impl fmt::Display for AdminListen {

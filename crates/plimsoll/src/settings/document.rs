@@ -74,6 +74,14 @@ impl<'t> Document<'t> {
         Mistakes::of(self.mistakes.take()).map_or(Ok(()), Err)
     }
 
+    /// The first of these mistakes, after the others were noted.
+    fn first_of(&self, wrong: impl IntoIterator<Item = Mistake>) -> Option<Mistake> {
+        let mut wrong = wrong.into_iter();
+        let first = wrong.next();
+        self.mistakes.borrow_mut().extend(wrong);
+        first
+    }
+
     fn line(&self, at: usize) -> usize {
         1 + self.text[..at].matches('\n').count()
     }
@@ -104,6 +112,22 @@ impl<'d> Section<'d> {
     /// Remembers a mistake.
     pub(super) fn note(&self, mistake: Mistake) {
         self.document.mistakes.borrow_mut().push(mistake);
+    }
+
+    /// Both of what was read; where both are wrong the first mistake is given, and the other is noted.
+    pub(super) fn both<A, B>(
+        &self,
+        one: Result<A, Mistake>,
+        other: Result<B, Mistake>,
+    ) -> Result<(A, B), Mistake> {
+        match (one, other) {
+            (Ok(one), Ok(other)) => Ok((one, other)),
+            (Err(mistake), Ok(_)) | (Ok(_), Err(mistake)) => Err(mistake),
+            (Err(first), Err(second)) => {
+                self.note(second);
+                Err(first)
+            }
+        }
     }
 
     /// What was read, unless it is a mistake, which is noted.
@@ -380,17 +404,37 @@ impl<'d> Field<'d> {
         Ok(items.iter().map(field).collect())
     }
 
-    /// A list of texts, each once, at least one.
-    pub(super) fn list(&self, accepted: &str) -> Result<Vec<Field<'d>>, Mistake> {
+    /// A list of texts that `read` understands, each once, at least one. All that are wrong are told.
+    pub(super) fn list<T>(
+        &self,
+        accepted: &str,
+        read: impl Fn(&Field<'d>) -> Result<T, Mistake>,
+    ) -> Result<Vec<T>, Mistake> {
         let mut seen = BTreeSet::new();
-        let fields = self.items(accepted)?.into_iter().map(|field| {
+        self.every(accepted, |field| {
             let text = field.text(accepted)?;
             if !seen.insert(text) {
                 return Err(field.mistaken(format!("{} twice", quoted(text)), "each name once"));
             }
-            Ok(field)
-        });
-        fields.collect()
+            read(&field)
+        })
+    }
+
+    /// A list of what `read` understands, at least one. Where several are wrong the first mistake is given,
+    /// and the others are noted.
+    pub(super) fn every<T>(
+        &self,
+        accepted: &str,
+        mut read: impl FnMut(Field<'d>) -> Result<T, Mistake>,
+    ) -> Result<Vec<T>, Mistake> {
+        let (mut good, mut wrong) = (Vec::new(), Vec::new());
+        for item in self.items(accepted)? {
+            match read(item) {
+                Ok(item) => good.push(item),
+                Err(mistake) => wrong.push(mistake),
+            }
+        }
+        self.document.first_of(wrong).map_or(Ok(good), Err)
     }
 }
 

@@ -148,29 +148,31 @@ impl Http {
 fn tokens(field: &Field<'_>) -> Result<Vec<Token>, Mistake> {
     const LIST: &str = "a list of texts that are not empty, or of tables such as \
                         { token = \"…\", may = \"read\", databases = [\"plant\"] }";
-    let mut tokens: Vec<Token> = Vec::new();
-    for item in field.items(LIST)? {
+    const TOKEN: &str = "a text that is not empty";
+    let mut known: Vec<Secret> = Vec::new();
+    field.every(LIST, |item| {
         let mistake = item.mistake("each token once");
         let token = if item.is_table() {
             let section = item.section(TOKEN_KEYS)?;
-            let token = section.require("token", "a text that is not empty")?;
-            let databases = section.get("databases").map(|field| names(&field)).transpose()?;
-            let grant = Grant { may: kv::may(&section)?, databases };
-            Token { secret: Secret::new(token.text("a text that is not empty")?), grant }
+            let token = section.require("token", TOKEN).and_then(|token| token.text(TOKEN));
+            let databases = section.get("databases").map(|field| names(&field)).transpose();
+            let (token, (databases, may)) =
+                section.both(token, section.both(databases, kv::may(&section)))?;
+            Token { secret: Secret::new(token), grant: Grant { may, databases } }
         } else {
             Token::full(item.text(LIST)?)
         };
-        if tokens.iter().any(|known| known.secret == token.secret) {
+        if known.contains(&token.secret) {
             return Err(mistake);
         }
-        tokens.push(token);
-    }
-    Ok(tokens)
+        known.push(token.secret.clone());
+        Ok(token)
+    })
 }
 
 fn names(field: &Field<'_>) -> Result<Vec<String>, Mistake> {
     const NAMES: &str = "a list of names of databases";
-    field.list(NAMES)?.iter().map(|name| Ok(name.text(NAMES)?.to_owned())).collect()
+    field.list(NAMES, |name| Ok(name.text(NAMES)?.to_owned()))
 }
 
 /// The first masked as every secret, the others by number: what is shown is a file, where each token differs.

@@ -1,5 +1,6 @@
 //! `[kv]`: the key-value store, and the door Redis clients come through.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -85,8 +86,7 @@ impl Kv {
         let meta = section.read_or("meta", Vec::new(), |field| {
             let known: Vec<_> =
                 of.iter().flat_map(|pool| &pool.volumes).map(String::as_str).collect();
-            let named = field.list("a list of volumes of the pool")?;
-            named.iter().map(|field| Ok(field.known(&known)?.to_owned())).collect()
+            field.list("a list of volumes of the pool", |name| Ok(name.known(&known)?.to_owned()))
         });
         Some(Self { pool: pool?, meta, options, listen, door, tls })
     }
@@ -204,20 +204,20 @@ fn users(field: &Field<'_>) -> Result<Vec<User>, Mistake> {
     const LIST: &str =
         "a list of tables such as { name = \"dashboard\", password = \"…\", may = \"read\" }";
     const NAME: &str = "a name that no other user has, nor default";
-    let mut users: Vec<User> = Vec::new();
-    for item in field.items(LIST)? {
+    const PASSWORD: &str = "a text that is not empty";
+    let mut taken = BTreeSet::from(["default".to_owned()]);
+    field.every(LIST, |item| {
         let section = item.section(USER_KEYS)?;
-        let name = section.require("name", NAME)?;
-        let password = section.require("password", "a text that is not empty")?;
-        let password = resp::Secret::new(password.text("a text that is not empty")?);
         let free = |text: &str| {
-            let taken = text == "default" || users.iter().any(|user| user.name == text);
-            (!taken && !text.contains(char::is_whitespace)).then(|| text.to_owned())
+            let free = !text.contains(char::is_whitespace) && taken.insert(text.to_owned());
+            free.then(|| text.to_owned())
         };
-        let user = User { name: name.parsed(NAME, free)?, password, may: may(&section)? };
-        users.push(user);
-    }
-    Ok(users)
+        let name = section.require("name", NAME).and_then(|name| name.parsed(NAME, free));
+        let password = section.require("password", PASSWORD);
+        let password = password.and_then(|password| password.text(PASSWORD));
+        let ((name, password), may) = section.both(section.both(name, password), may(&section))?;
+        Ok(User { name, password: resp::Secret::new(password), may })
+    })
 }
 
 fn show_user(user: &User) -> String {

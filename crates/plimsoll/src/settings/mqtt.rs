@@ -53,8 +53,7 @@ impl Mqtt {
         let broker = section.need("broker", BROKER, |field| field.parsed(BROKER, with_port));
         let topics = section.need("topics", TOPICS, |field| {
             let filter = |text: &str| is_filter(text).then(|| text.to_owned());
-            let listed = field.list(TOPICS)?;
-            listed.iter().map(|field| field.parsed(TOPICS, filter)).collect::<Result<Vec<_>, _>>()
+            field.list(TOPICS, |topic| topic.parsed(TOPICS, filter))
         });
         let database = section.need("database", "the name of a database", |field| {
             field.text("the name of a database").map(str::to_owned)
@@ -153,8 +152,7 @@ fn json(section: &Section<'_>) -> Json {
     const NAMES: &str = "a list of names";
     let usual = Json::default();
     let tags = section.read_or("tags", Vec::new(), |field| {
-        let listed = field.list(NAMES)?;
-        listed.iter().map(|name| Ok(name.text(NAMES)?.to_owned())).collect()
+        field.list(NAMES, |name| Ok(name.text(NAMES)?.to_owned()))
     });
     Json {
         measurement: section.read_or("measurement", usual.measurement, text),

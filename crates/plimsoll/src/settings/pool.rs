@@ -140,8 +140,7 @@ impl Pool {
         });
         let accepted = "a list of volumes, such as [\"a\", \"b\"]";
         let volumes = section.need("volumes", accepted, |field| {
-            let named = field.list(accepted)?;
-            named.iter().map(|field| Ok(field.known(volumes)?.to_owned())).collect()
+            field.list(accepted, |name| Ok(name.known(volumes)?.to_owned()))
         })?;
         Some(Self { name, placement, copies: copies as usize, migration, volumes })
     }

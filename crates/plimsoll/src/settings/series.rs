@@ -52,7 +52,7 @@ impl Series {
     pub(super) fn read(section: &Section<'_>, volumes: &[&str], pools: &[Pool]) -> Option<Self> {
         const VOLUMES: &str = "a list of volumes that are of no pool";
         let chosen = section.need("volumes", VOLUMES, |field| {
-            let of_no_pool = |field: Field<'_>| {
+            let of_no_pool = |field: &Field<'_>| {
                 let name = field.known(volumes)?;
                 let has = |pool: &&Pool| pool.volumes.iter().any(|volume| volume == name);
                 match pools.iter().find(has) {
@@ -63,7 +63,7 @@ impl Series {
                     }
                 }
             };
-            field.list(VOLUMES)?.into_iter().map(of_no_pool).collect::<Result<Vec<_>, _>>()
+            field.list(VOLUMES, of_no_pool)
         });
         let count = chosen.as_ref().map_or(1, Vec::len);
         let mut options = Options::new(u16::try_from(count).unwrap_or(u16::MAX));

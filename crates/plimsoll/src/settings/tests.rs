@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use expect_test::{expect, expect_file};
@@ -547,4 +548,87 @@ fn a_broker_is_subscribed_to_beside_the_door() {
         let mistake = parse(&format!("{store}{line}")).expect_err("a mistake").to_string();
         assert!(mistake.contains(wanted) && !mistake.contains("hush"), "{line}: {mistake}");
     }
+}
+
+/// Inside a list only the first mistake was told.
+#[test]
+fn all_mistakes_inside_lists_are_told() {
+    let text = r#"[volume.a]
+path = "/mnt/a"
+contract = "gp3"
+
+[pool.main]
+volumes = [
+    "x",
+    "a",
+    "a",
+    7,
+]
+
+[kv]
+pool = "main"
+password = "hush"
+users = [
+    { name = "one two", password = 1, may = "fly" },
+    { name = "one", password = "p" },
+    { name = "one", password = "" },
+    "two",
+]
+
+[series]
+volumes = ["y",
+    "a"]
+
+[http]
+tokens = [
+    "",
+    { token = 5, may = "swim", databases = [
+        1,
+        2] },
+    "t",
+    "t",
+]
+
+[mqtt]
+broker = "hall:1883"
+database = "sea"
+topics = ["a/#/b",
+    "+a"]
+
+[admin]
+hosts = ["a:1",
+    "b c"]
+"#;
+    let mistakes = parse(text).expect_err("mistakes").to_string();
+    let found: Vec<_> = mistakes
+        .lines()
+        .map(|line| line.split(": found").next().expect("a place and a key"))
+        .collect();
+    let wanted = [
+        "7: pool.main.volumes",
+        "9: pool.main.volumes",
+        "10: pool.main.volumes",
+        "17: kv.users.name",
+        "17: kv.users.password",
+        "17: kv.users.may",
+        "19: kv.users.name",
+        "19: kv.users.password",
+        "20: kv.users",
+        "24: series.volumes",
+        "25: series.volumes",
+        "29: http.tokens",
+        "30: http.tokens.token",
+        "30: http.tokens.may",
+        "31: http.tokens.databases",
+        "32: http.tokens.databases",
+        "34: http.tokens",
+        "40: mqtt.topics",
+        "41: mqtt.topics",
+        "44: admin.hosts",
+        "45: admin.hosts",
+    ];
+    // Those of one line come in any order.
+    let found: BTreeSet<_> = found.into_iter().collect();
+    let wanted = wanted.map(|place| format!("plimsoll.toml:{place}"));
+    assert_eq!(found, wanted.iter().map(String::as_str).collect(), "{mistakes}");
 }
