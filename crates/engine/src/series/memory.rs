@@ -11,6 +11,7 @@ use super::{
     Reason, Rejected, Result, Room, SESSION_WINDOW, Scalar, Scan, Selector, Series, SeriesId,
     Session, Span, Written,
 };
+use crate::health::StoreHealth;
 
 /// The store as maps in memory: the model the real ones are compared with. It survives nothing, and keeps
 /// everything: how long a database keeps points is remembered, and not acted on.
@@ -292,6 +293,10 @@ impl Series for Memory {
 
     fn room(&self) -> Room {
         Room { free: 1.0, retry_after: Duration::ZERO }
+    }
+
+    fn health(&self) -> StoreHealth {
+        StoreHealth::default()
     }
 
     fn durability(&self) -> Durability {

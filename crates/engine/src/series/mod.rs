@@ -24,6 +24,7 @@ pub use memory::Memory;
 pub use select::{Info, Pattern, Predicate, Selector, SeriesId, Test};
 pub use value::{Kind, Points, Scalar, Value, Values};
 
+use crate::health::StoreHealth;
 pub use crate::log::Durability;
 
 /// What a call on a store ends with.
@@ -331,6 +332,9 @@ pub trait Series: Send + Sync {
 
     /// How much room there is for writes.
     fn room(&self) -> Room;
+
+    /// What the store can do for its users now, from memory: for a health check each second.
+    fn health(&self) -> StoreHealth;
 
     /// What a write has survived once it was answered.
     fn durability(&self) -> Durability;

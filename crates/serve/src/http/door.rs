@@ -59,13 +59,20 @@ async fn ping() -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
-/// As clients of version 2 ask: whether it can be written to.
+/// As clients of version 2 ask: whether it can be written to and read, as `/health/ready?store=series` of
+/// the admin listener says it.
 async fn health(State(service): State<Arc<Service>>) -> Response {
-    let full = service.store.room().free <= 0.0;
-    let (status, word, message) = if full {
-        (StatusCode::SERVICE_UNAVAILABLE, "fail", "the buffers are full")
+    let store = service.store.health();
+    let wrong = if service.store.room().free <= 0.0 {
+        Some("the buffers are full".to_owned())
+    } else if let Some(why) = store.writes_refused {
+        Some(format!("writes are refused: {why}"))
     } else {
-        (StatusCode::OK, "pass", "ready for queries and writes")
+        store.reads_refused.map(|why| format!("reads fail: {why}"))
+    };
+    let (status, word, message) = match wrong {
+        Some(wrong) => (StatusCode::SERVICE_UNAVAILABLE, "fail", wrong),
+        None => (StatusCode::OK, "pass", "ready for queries and writes".to_owned()),
     };
     let told = json!({
         "name": "plimsoll", "message": message, "status": word, "checks": [], "version": VERSION,

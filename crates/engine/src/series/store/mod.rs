@@ -66,6 +66,7 @@ use super::{
     Batch, Columns, Cursor, Database, Durability, Error, Info, Kind, Pending, Result, Room, Scan,
     Selector, Series, SeriesId, Session, Span, Written,
 };
+use crate::health::StoreHealth;
 use crate::log;
 
 /// How a store of points is kept. All of it may change from one opening to the next, but the name.
@@ -382,6 +383,10 @@ impl Series for Store {
         let free = (1.0 - used).clamp(0.0, 1.0);
         let retry_after = Duration::from_secs(1).mul_f64(1.0 - free);
         Room { free, retry_after }
+    }
+
+    fn health(&self) -> StoreHealth {
+        Self::health(self)
     }
 
     fn durability(&self) -> Durability {
