@@ -1,5 +1,6 @@
 //! The running program as its doors see it: figures, health, reload, and its volumes.
 
+mod access;
 mod drains;
 mod health;
 mod points;
@@ -8,7 +9,7 @@ mod volumes;
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -25,9 +26,11 @@ use policy::time::Instant;
 use serve::admin::volumes::{Changed, List, New};
 use serve::admin::{self, Control, Health};
 use serve::figures::{self, Figures};
+use serve::http;
 use serve::resp::{Certificates, Tls, TlsError, TlsFiles};
 use volume::Clock;
 
+use self::access::Access;
 use self::drains::Drains;
 pub(crate) use self::points::Points;
 use self::probe::Probes;
@@ -51,6 +54,8 @@ pub(crate) struct Program {
     /// The store of time series, and what its clients are shown.
     points: Option<Points>,
     points_tls: Option<Arc<Tls>>,
+    /// What lets clients in, once the doors are open.
+    access: OnceLock<Access>,
 }
 
 impl Program {
@@ -65,6 +70,7 @@ impl Program {
         let drains = Drains::resume(store.pool(), &clock);
         let (settings, changing) = (Mutex::new(settings), Mutex::default());
         let (points, points_tls, probes) = (None, None, Probes::default());
+        let access = OnceLock::new();
         Self {
             store,
             clock,
@@ -77,7 +83,15 @@ impl Program {
             tls,
             points,
             points_tls,
+            access,
         }
+    }
+
+    /// Has a reload change what lets clients in at these doors.
+    pub(crate) fn with_doors(&self, redis: &serve::resp::Service, points: Option<&http::Service>) {
+        let points = points.map(|service| Arc::clone(&service.tokens));
+        let access = Access { redis: Arc::clone(&redis.access), points };
+        assert!(self.access.set(access).is_ok(), "the doors are opened once");
     }
 
     /// Keeps time series, too, and shows their clients these certificates.
@@ -312,6 +326,9 @@ impl Control for Program {
             );
             current.tls = Some(files.clone());
             told.push("http.tls: new connections get the certificates as they are now".into());
+        }
+        if let Some(access) = self.access.get() {
+            told.extend(access.change(&mut current, &new));
         }
         told.extend(self.change_contracts(&mut current, &new));
         for volume in &mut current.volumes {

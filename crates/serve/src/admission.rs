@@ -1,16 +1,23 @@
 //! Who may connect, where connections are short: those that ask for nothing give way.
 //!
 //! A connection that has asked for nothing yet is a *stranger*. Anybody can open a thousand of them and say
-//! nothing. Where there is no room for another connection, the stranger that came first is closed for it; only
-//! where every connection is in use is the new one turned away.
+//! nothing. Where there is no room for another connection, the stranger that came first is closed for it;
+//! without strangers, the connection that has been idle longest, if that is [`IDLE_MIN`] or more. The new
+//! one is turned away only where every connection is in use.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// A connection that was used more recently than this is closed for no other. Pools of clients keep
+/// connections for the next request; they open one again where it was closed after a minute.
+const IDLE_MIN: Duration = Duration::from_secs(60);
 
 /// How many connections a door takes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -26,17 +33,33 @@ pub(crate) struct Limits {
 #[derive(Debug)]
 pub(crate) struct Admission {
     limits: Limits,
+    began: Instant,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     next: u64,
-    /// Connections that are not closed, nor told to.
-    open: usize,
     by_address: HashMap<IpAddr, usize>,
-    /// In the order they came.
-    strangers: BTreeMap<u64, (Option<IpAddr>, CancellationToken)>,
+    /// Connections that are not closed, nor told to, in the order they came.
+    open: BTreeMap<u64, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    address: Option<IpAddr>,
+    cut: CancellationToken,
+    is_stranger: bool,
+    usage: Arc<Usage>,
+}
+
+/// When a connection was used.
+#[derive(Debug, Default)]
+struct Usage {
+    /// Whether something of it is under way.
+    is_busy: AtomicBool,
+    /// The last time, in milliseconds since the door was opened.
+    last_ms: AtomicU64,
 }
 
 /// A connection that was let in; dropped, its place is free.
@@ -44,59 +67,63 @@ struct State {
 pub(crate) struct Guest {
     admission: Arc<Admission>,
     id: u64,
-    address: Option<IpAddr>,
-    cut: CancellationToken,
+    /// What is said here changes the state only where it differs.
     is_stranger: AtomicBool,
+    usage: Arc<Usage>,
 }
 
 /// What letting somebody in came to.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) guest: Guest,
-    /// Whether a stranger was closed for it.
+    /// Whether another connection was closed for it.
     pub(crate) shed: bool,
 }
 
 impl Admission {
     pub(crate) fn new(limits: Limits) -> Arc<Self> {
-        Arc::new(Self { limits, state: Mutex::default() })
+        Arc::new(Self { limits, began: Instant::now(), state: Mutex::default() })
     }
 
-    /// Lets in a connection from `from`, which `cut` closes. `None` if there is no room, and no stranger
-    /// who would make some.
+    /// Lets in a connection from `from`, which `cut` closes. `None` if there is no room, and no other
+    /// connection that would make some.
     pub(crate) fn admit(
         self: &Arc<Self>,
         from: Option<IpAddr>,
         cut: CancellationToken,
+        now: Instant,
     ) -> Option<Admitted> {
         let address = from.map(counted);
+        let now_ms = self.ms(now);
         let mut state = self.state.lock();
-        let (mut full, mut shed) = (state.open >= self.limits.connections_max, false);
+        let (mut full, mut shed) = (state.open.len() >= self.limits.connections_max, false);
         if let Some(address) = address
             && state.by_address.get(&address).copied().unwrap_or(0) >= self.most_from(address)
         {
-            // Its own strangers make room for it, nobody else's.
-            if !state.shed(Some(address)) {
+            // Its own connections make room for it, nobody else's.
+            if !state.shed(Some(address), now_ms) {
                 return None;
             }
             (full, shed) = (false, true);
         }
         if full {
-            if !state.shed(None) {
+            if !state.shed(None, now_ms) {
                 return None;
             }
             shed = true;
         }
         let id = state.next;
         state.next += 1;
-        state.open += 1;
         if let Some(address) = address {
             *state.by_address.entry(address).or_default() += 1;
         }
-        state.strangers.insert(id, (address, cut.clone()));
+        let usage = Arc::new(Usage::default());
+        usage.last_ms.store(now_ms, Ordering::Relaxed);
+        let open = Open { address, cut, is_stranger: true, usage: Arc::clone(&usage) };
+        state.open.insert(id, open);
         let admission = Arc::clone(self);
-        let is_stranger = AtomicBool::new(true);
-        Some(Admitted { guest: Guest { admission, id, address, cut, is_stranger }, shed })
+        let guest = Guest { admission, id, is_stranger: AtomicBool::new(true), usage };
+        Some(Admitted { guest, shed })
     }
 
     fn most_from(&self, address: IpAddr) -> usize {
@@ -104,23 +131,36 @@ impl Admission {
         let usual = if address.is_loopback() { all } else { all.div_ceil(2) };
         self.limits.per_address_max.unwrap_or(usual)
     }
+
+    /// Milliseconds from when the door was opened.
+    fn ms(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.began).as_millis()).unwrap_or(u64::MAX)
+    }
 }
 
 impl State {
-    /// Closes the stranger that came first, of an address if one is given; false if there is none.
-    fn shed(&mut self, of: Option<IpAddr>) -> bool {
-        let mut strangers = self.strangers.iter();
-        let found = strangers.find(|(_, (address, _))| of.is_none() || *address == of);
-        let Some((&id, _)) = found else { return false };
-        if let Some((address, cut)) = self.strangers.remove(&id) {
+    /// Closes the connection that can best be spared, of an address if one is given; false if there is none.
+    fn shed(&mut self, of: Option<IpAddr>, now_ms: u64) -> bool {
+        let mut there = self.open.iter().filter(|(_, open)| of.is_none() || open.address == of);
+        let stranger = there.clone().find(|(_, open)| open.is_stranger).map(|(&id, _)| id);
+        let found = stranger.or_else(|| {
+            let idle =
+                there.by_ref().filter(|(_, open)| !open.usage.is_busy.load(Ordering::Relaxed));
+            let last = idle.map(|(&id, open)| (open.usage.last_ms.load(Ordering::Relaxed), id));
+            let longest = last.min()?;
+            let is_idle = u128::from(now_ms.saturating_sub(longest.0)) >= IDLE_MIN.as_millis();
+            is_idle.then_some(longest.1)
+        });
+        let Some(id) = found else { return false };
+        if let Some(cut) = self.leave(id) {
             cut.cancel();
-            self.leave(address);
         }
         true
     }
 
-    fn leave(&mut self, address: Option<IpAddr>) {
-        self.open -= 1;
+    /// A connection's place is free; what closes the connection, if it was there.
+    fn leave(&mut self, id: u64) -> Option<CancellationToken> {
+        let Open { address, cut, .. } = self.open.remove(&id)?;
         if let Some(address) = address
             && let Some(open) = self.by_address.get_mut(&address)
         {
@@ -129,39 +169,53 @@ impl State {
                 self.by_address.remove(&address);
             }
         }
+        Some(cut)
     }
 }
 
 impl Guest {
     /// It asked for something that it may ask for: it is no stranger any more.
     pub(crate) fn is_known(&self) {
-        if self.is_stranger.load(Ordering::Relaxed) {
-            let mut state = self.admission.state.lock();
-            // One that was told to close stays told.
-            if state.strangers.remove(&self.id).is_some() {
-                self.is_stranger.store(false, Ordering::Relaxed);
-            }
-        }
+        self.set_stranger(false);
     }
 
     /// What it asked for was refused for want of a name: it is what it was before.
     pub(crate) fn is_stranger(&self) {
-        if !self.is_stranger.load(Ordering::Relaxed) {
-            let mut state = self.admission.state.lock();
-            state.strangers.insert(self.id, (self.address, self.cut.clone()));
-            self.is_stranger.store(true, Ordering::Relaxed);
+        self.set_stranger(true);
+    }
+
+    fn set_stranger(&self, is_stranger: bool) {
+        if self.is_stranger.load(Ordering::Relaxed) == is_stranger {
+            return;
         }
+        // One that was told to close stays told.
+        if let Some(open) = self.admission.state.lock().open.get_mut(&self.id) {
+            open.is_stranger = is_stranger;
+            self.is_stranger.store(is_stranger, Ordering::Relaxed);
+        }
+    }
+
+    /// Something of it is under way until [`Guest::rests`].
+    pub(crate) fn works(&self) {
+        self.usage.is_busy.store(true, Ordering::Relaxed);
+    }
+
+    /// Nothing of it is under way.
+    pub(crate) fn rests(&self, now: Instant) {
+        self.moves(now);
+        self.usage.is_busy.store(false, Ordering::Relaxed);
+    }
+
+    /// It was sent something, or took something.
+    pub(crate) fn moves(&self, now: Instant) {
+        self.usage.last_ms.store(self.admission.ms(now), Ordering::Relaxed);
     }
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        let mut state = self.admission.state.lock();
-        let was_stranger = self.is_stranger.load(Ordering::Relaxed);
         // One that was shed has left already.
-        if state.strangers.remove(&self.id).is_some() || !was_stranger {
-            state.leave(self.address);
-        }
+        self.admission.state.lock().leave(self.id);
     }
 }
 
@@ -187,7 +241,7 @@ mod tests {
     fn come(door: &Arc<Admission>, from: &str) -> Option<(Admitted, CancellationToken)> {
         let cut = CancellationToken::new();
         let from = from.parse().expect("an address");
-        Some((door.admit(Some(from), cut.clone())?, cut))
+        Some((door.admit(Some(from), cut.clone(), Instant::now())?, cut))
     }
 
     const HERE: &str = "127.0.0.1";
@@ -205,8 +259,40 @@ mod tests {
         assert!(!known_cut.is_cancelled() && !second_cut.is_cancelled());
     }
 
+    /// A client that once sent a command was never closed, however long it was silent.
     #[test]
-    fn who_is_known_gives_way_to_nobody() {
+    fn without_strangers_the_one_that_was_idle_longest_gives_way() {
+        let door = door(3, None);
+        let began = Instant::now();
+        let after = |secs| began + Duration::from_secs(secs);
+        let come = |secs| {
+            let cut = CancellationToken::new();
+            let from = HERE.parse().expect("an address");
+            Some((door.admit(Some(from), cut.clone(), after(secs))?, cut))
+        };
+        let [(first, first_cut), (second, second_cut), (third, third_cut)] =
+            [0, 0, 0].map(|secs| come(secs).expect("room"));
+        [&first, &second, &third].into_iter().for_each(|admitted| admitted.guest.is_known());
+        first.guest.works();
+        third.guest.moves(after(2));
+        assert!(come(59).is_none(), "none was idle for long enough");
+        let (fourth, fourth_cut) = come(61).expect("the second was idle for long enough");
+        assert!(fourth.shed && second_cut.is_cancelled());
+        assert!(!first_cut.is_cancelled() && !third_cut.is_cancelled());
+        second.guest.is_known();
+        fourth.guest.is_known();
+        // What is under way is never idle, and counts from its end.
+        first.guest.rests(after(1000));
+        third.guest.moves(after(1001));
+        fourth.guest.moves(after(1002));
+        assert!(come(1059).is_none());
+        assert!(come(1062).is_some());
+        assert!(first_cut.is_cancelled());
+        assert!(!third_cut.is_cancelled() && !fourth_cut.is_cancelled());
+    }
+
+    #[test]
+    fn who_is_known_and_in_use_gives_way_to_nobody() {
         let door = door(2, None);
         let guests: Vec<_> = (0..2).map(|_| come(&door, HERE).expect("room")).collect();
         guests.iter().for_each(|(admitted, _)| admitted.guest.is_known());
@@ -239,7 +325,7 @@ mod tests {
         third.guest.is_known();
         assert!(come(&door, HERE).is_none(), "there are two");
         drop((second, third));
-        assert_eq!(door.state.lock().open, 0);
+        assert!(door.state.lock().open.is_empty());
         assert!(door.state.lock().by_address.is_empty());
     }
 

@@ -740,7 +740,7 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_resp_rejected_connections Connections turned away
             # TYPE plimsoll_resp_rejected_connections counter
             plimsoll_resp_rejected_connections_total 0
-            # HELP plimsoll_resp_shed_connections Silent connections closed for new ones
+            # HELP plimsoll_resp_shed_connections Silent or idle connections closed for new ones
             # TYPE plimsoll_resp_shed_connections counter
             plimsoll_resp_shed_connections_total 0
             # HELP plimsoll_resp_received_bytes Bytes read from clients

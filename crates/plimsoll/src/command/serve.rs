@@ -27,8 +27,8 @@ use crate::wiring;
 /// Prints the effective settings, then a line that starts with `ready`. SIGTERM and SIGINT stop it:
 /// requests that have arrived are answered, then everything is made durable. SIGHUP, or `POST /reload`
 /// at the admin listener, reads the settings and the certificates again: contracts and the shares of them
-/// that are used change at once, new connections get the new certificates, anything else that differs
-/// is named and waits for a restart.
+/// that are used change at once, so do passwords, users and tokens, new connections get the new
+/// certificates, anything else that differs is named and waits for a restart.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll serve -c plimsoll.toml
@@ -155,6 +155,7 @@ impl Serving {
                 Ok(())
             }));
         }
+        program.with_doors(&service, http_service.as_deref());
         if let Some((listener, _)) = admin_listener {
             let control = Arc::clone(&program) as _;
             let figures = Arc::clone(&program) as _;

@@ -201,7 +201,11 @@ impl Http {
         page.gauge("http_connections_open", "Connections open", self.connections)?;
         page.counter("http_connections", "Connections accepted", self.accepted)?;
         page.counter("http_rejected_connections", "Connections turned away", self.rejected)?;
-        page.counter("http_shed_connections", "Silent connections closed for new ones", self.shed)?;
+        page.counter(
+            "http_shed_connections",
+            "Silent or idle connections closed for new ones",
+            self.shed,
+        )?;
         let requests = self.requests.iter();
         page.counters(
             "http_requests",
@@ -477,7 +481,11 @@ impl Resp {
         page.gauge("resp_buffered_bytes", "Bytes of unfinished requests", self.buffered)?;
         page.counter("resp_connections", "Connections accepted", self.connections)?;
         page.counter("resp_rejected_connections", "Connections turned away", self.rejected)?;
-        page.counter("resp_shed_connections", "Silent connections closed for new ones", self.shed)?;
+        page.counter(
+            "resp_shed_connections",
+            "Silent or idle connections closed for new ones",
+            self.shed,
+        )?;
         page.counter("resp_received_bytes", "Bytes read from clients", self.bytes_in)?;
         page.counter("resp_sent_bytes", "Bytes written to clients", self.bytes_out)?;
         page.counter("resp_hits", "Keys read that were there", self.hits)?;

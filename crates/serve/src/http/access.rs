@@ -9,9 +9,12 @@
 //! Without tokens a door is on loopback, and everybody there is let in but web pages: a browser would let
 //! any page write.
 
+use std::sync::Arc;
+
 use axum::http::{HeaderMap, header};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use parking_lot::RwLock;
 
 use super::params::Params;
 use crate::May;
@@ -31,6 +34,27 @@ impl Token {
     #[must_use]
     pub fn full(secret: impl Into<String>) -> Self {
         Self { secret: Secret::new(secret), grant: Grant::default() }
+    }
+}
+
+/// The tokens of a door, which change while clients are connected: each request is checked against those
+/// there are when it comes.
+#[derive(Debug)]
+pub struct Tokens(RwLock<Arc<[Token]>>);
+
+impl Tokens {
+    pub(super) fn new(tokens: Vec<Token>) -> Self {
+        Self(RwLock::new(tokens.into()))
+    }
+
+    /// Lets requests in by these from now on.
+    pub fn replace(&self, tokens: Vec<Token>) {
+        *self.0.write() = tokens.into();
+    }
+
+    /// Those there are now.
+    pub(super) fn now(&self) -> Arc<[Token]> {
+        Arc::clone(&self.0.read())
     }
 }
 

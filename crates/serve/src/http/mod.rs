@@ -37,7 +37,7 @@ mod table;
 pub(crate) mod time;
 mod write;
 
-pub use access::{Grant, Token};
+pub use access::{Grant, Token, Tokens};
 pub use door::router;
 pub use hosts::{Hosts, WrongHost};
 pub use service::{Service, Settings, Wall};

@@ -74,7 +74,7 @@ async fn run(
     let (head, _) = request.into_parts();
     let params = Params::of(head.uri.query(), b"");
     let asked = async {
-        let grant = access::check(&service.settings.tokens, &head.headers, &params)?;
+        let grant = access::check(&service.tokens.now(), &head.headers, &params)?;
         let text = text(&params)?;
         let statements = influxql::parse(&text, (service.wall)());
         let statements = statements.map_err(|error| Refusal::bad(error.to_string()))?;

@@ -42,9 +42,8 @@ async fn ask(service: Arc<Service>, request: Request) -> Result<Response, Refusa
     let post = head.method == Method::POST;
     // Nothing of a stranger's body is read.
     let address = Params::of(head.uri.query(), b"");
-    let tokens = &service.settings.tokens;
-    let known = access::check(tokens, &head.headers, &address);
-    let grant = known?;
+    let tokens = service.tokens.now();
+    let grant = access::check(&tokens, &head.headers, &address)?;
     let form = if post { form(&service, &head.headers, body).await? } else { Vec::new() };
     let params = Params::of(head.uri.query(), &form);
     let text = params

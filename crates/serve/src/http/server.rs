@@ -36,7 +36,8 @@ use crate::resp::Tls;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Terms {
     /// Connections at once. Where there are as many, one that never asked for anything is closed for a new
-    /// one. More: more memory and file descriptors. Default 1000.
+    /// one, or the one that has been idle longest, for a minute at least. More: more memory and file
+    /// descriptors. Default 1000.
     pub connections_max: usize,
     /// Connections at once from one address; of IPv6 from one network of 64 bits. Default: half of
     /// [`connections_max`](Self::connections_max), from loopback all.
@@ -71,7 +72,7 @@ pub struct Connections {
     pub accepted: AtomicU64,
     /// Turned away: there were as many as may be.
     pub rejected: AtomicU64,
-    /// Closed for others before they asked for anything.
+    /// Closed for others: they had asked for nothing, or were idle longest.
     pub shed: AtomicU64,
 }
 
@@ -127,7 +128,8 @@ pub async fn run<L>(
             let (stream, from) = listener.accept().await;
             let cut = cut.child_token();
             // Whoever comes on top is turned away without a word: that costs nothing.
-            let Some(Admitted { guest, shed }) = admission.admit(from.address(), cut.clone())
+            let Some(Admitted { guest, shed }) =
+                admission.admit(from.address(), cut.clone(), Instant::now())
             else {
                 counts.rejected.fetch_add(1, Relaxed);
                 continue;
@@ -183,7 +185,8 @@ async fn serve<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let stream = TokioIo::new(Patient::new(stream, terms.write_timeout));
+    let guest = Arc::clone(&service.guest);
+    let stream = TokioIo::new(Patient::new(stream, terms.write_timeout, guest));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(terms.read_timeout)
@@ -211,10 +214,12 @@ impl Service<Request<Incoming>> for Known {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.guest.is_known();
+        self.guest.works();
         let guest = Arc::clone(&self.guest);
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await?;
+            guest.rests(Instant::now());
             let refused =
                 [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::MISDIRECTED_REQUEST];
             if refused.contains(&answer.status()) {
@@ -229,13 +234,14 @@ impl Service<Request<Incoming>> for Known {
 struct Patient<S> {
     stream: S,
     timeout: Duration,
+    guest: Arc<Guest>,
     /// Runs while nothing can be written.
     until: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Patient<S> {
-    fn new(stream: S, timeout: Duration) -> Self {
-        Self { stream, timeout, until: None }
+    fn new(stream: S, timeout: Duration, guest: Arc<Guest>) -> Self {
+        Self { stream, timeout, guest, until: None }
     }
 
     /// Passes on what writing came to, unless that takes too long.
@@ -245,6 +251,7 @@ impl<S> Patient<S> {
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if written.is_ready() {
+            self.guest.moves(Instant::now());
             self.until = None;
             return written;
         }

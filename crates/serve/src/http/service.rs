@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::series::Series;
 use tokio::sync::Semaphore;
 
-use super::access::Token;
+use super::access::{Token, Tokens};
 use super::hosts::Hosts;
 use super::server::Terms;
 use super::stats::Stats;
@@ -13,7 +13,7 @@ use super::stats::Stats;
 /// Limits and terms of the door. Plain data; [`Settings::default`] holds every default.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
-    /// What clients must show one of to be served. Default: none, for loopback only.
+    /// What clients must show one of to be served; [`Tokens`] has them once the door is made. Default: none, for loopback only.
     pub tokens: Vec<Token>,
     /// The names the door answers to. Default: those of loopback.
     pub hosts: Hosts,
@@ -58,8 +58,10 @@ pub type Wall = Box<dyn Fn() -> i64 + Send + Sync>;
 
 /// The store and everything else a request may ask.
 pub struct Service {
-    /// The terms.
+    /// The terms, without the tokens.
     pub settings: Settings,
+    /// What clients must show one of.
+    pub tokens: Arc<Tokens>,
     /// What the door counts.
     pub stats: Stats,
     pub(super) store: Arc<dyn Series>,
@@ -72,9 +74,11 @@ pub struct Service {
 impl Service {
     /// A door to `store`.
     #[must_use]
-    pub fn new(settings: Settings, store: Arc<dyn Series>, wall: Wall) -> Self {
+    pub fn new(mut settings: Settings, store: Arc<dyn Series>, wall: Wall) -> Self {
+        let tokens = Arc::new(Tokens::new(std::mem::take(&mut settings.tokens)));
         let bodies = settings.bodies_bytes_max.min(Semaphore::MAX_PERMITS);
         Self {
+            tokens,
             stats: Stats::default(),
             bodies: Arc::new(Semaphore::new(bodies)),
             queries: Arc::new(Semaphore::new(settings.queries_max)),

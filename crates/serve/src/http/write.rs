@@ -116,7 +116,7 @@ async fn write(
     let (head, body) = request.into_parts();
     let params = Params::of(head.uri.query(), b"");
     let settings = &service.settings;
-    let grant = access::check(&settings.tokens, &head.headers, &params)?;
+    let grant = access::check(&service.tokens.now(), &head.headers, &params)?;
     grant.write()?;
     let Some(name) = params.get(database) else {
         return Err(Refusal::bad(format!("{database} is required: the name of a database")));

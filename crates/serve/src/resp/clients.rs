@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::command;
@@ -108,13 +109,25 @@ impl Peer {
             cut,
         };
         peer.is_busy(since);
+        peer.rests();
         peer
     }
 
-    /// Something of it is executed.
+    /// Something of it is executed, until [`Peer::rests`].
     pub(super) fn is_busy(&self, now: Duration) {
+        self.guest.iter().for_each(Guest::works);
         let ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         self.busy_ms.store(ms, Ordering::Relaxed);
+    }
+
+    /// Nothing of it is executed.
+    pub(super) fn rests(&self) {
+        self.guest.iter().for_each(|guest| guest.rests(Instant::now()));
+    }
+
+    /// It takes its replies.
+    pub(super) fn moves(&self) {
+        self.guest.iter().for_each(|guest| guest.moves(Instant::now()));
     }
 
     /// It had a command executed, as one who may.

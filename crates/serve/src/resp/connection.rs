@@ -16,7 +16,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Semaphore;
 use tokio::task::block_in_place;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::clients::Peer;
@@ -50,6 +50,8 @@ pub(super) struct Connection<S> {
     stop: CancellationToken,
     /// When a client that did not say who it is has had time enough.
     stranger_until: Pin<Box<Sleep>>,
+    /// Whether it was one when it was last waited for.
+    was_stranger: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -68,6 +70,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             threads,
             stop,
             stranger_until: Box::pin(tokio::time::sleep(service.settings.auth_timeout)),
+            was_stranger: true,
             service,
         }
     }
@@ -121,6 +124,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn read(&mut self, input: &mut BytesMut) -> io::Result<usize> {
         input.reserve(READ_BYTES);
         let is_stranger = !self.session.is_authenticated();
+        if is_stranger && !self.was_stranger {
+            // The password changed behind it: it has time to say the new one.
+            let until = Instant::now() + self.service.settings.auth_timeout;
+            self.stranger_until.as_mut().reset(until);
+        }
+        self.was_stranger = is_stranger;
         if self.stop.is_cancelled() {
             return Ok(0);
         }
@@ -137,6 +146,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return Err(ended("it did not authenticate in time"));
             }
         };
+        self.peer.moves();
         self.service.stats.bytes_in.add(read as u64);
         Ok(read)
     }
@@ -192,6 +202,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 if written == 0 {
                     return Err(io::ErrorKind::WriteZero.into());
                 }
+                self.peer.moves();
                 rest = &rest[written..];
             }
             patient(&self.service, self.stream.flush()).await

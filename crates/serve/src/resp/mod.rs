@@ -8,6 +8,7 @@
 //! Each command is atomic. Replies come in the order of the requests; every complete request that has
 //! arrived is executed before the next read, and the replies leave together.
 
+mod access;
 mod clients;
 mod command;
 mod connection;
@@ -24,6 +25,7 @@ mod stats;
 mod tls;
 mod wire;
 
+pub use access::Access;
 pub use reply::{Protocol, Reply};
 pub use secret::Secret;
 pub use server::Server;

@@ -9,6 +9,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
@@ -112,8 +113,8 @@ impl Server {
         let stats = &self.service.stats;
         let id = stats.connections.add_one();
         let cut = self.cut.child_token();
-        let Some(Admitted { guest, shed }) = self.admission.admit(Some(from.ip()), cut.clone())
-        else {
+        let admitted = self.admission.admit(Some(from.ip()), cut.clone(), Instant::now());
+        let Some(Admitted { guest, shed }) = admitted else {
             stats.rejected.add_one();
             if self.tls.is_none() {
                 // Best effort, as in Redis: who is turned away is not waited for.

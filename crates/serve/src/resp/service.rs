@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use engine::keyspace::Keyspace;
 
+use super::access::Access;
 use super::clients::Clients;
 use super::cursors::Cursors;
 use super::secret::Secret;
@@ -27,12 +28,13 @@ pub struct User {
 /// Limits and terms of a RESP door. Plain data; [`Settings::default`] holds every default.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
-    /// What clients must know to be served. Default: none, for loopback only.
+    /// What clients must know to be served; [`Access`] has it once the door is made. Default: none, for loopback only.
     pub password: Option<Secret>,
-    /// Clients who may do less than who knows the password. Default: none.
+    /// Clients who may do less than who knows the password; [`Access`] has them, too. Default: none.
     pub users: Vec<User>,
     /// Connections at once. Where there are as many, one that never had a command executed is closed for a
-    /// new one. More: more memory and file descriptors. Default 1000.
+    /// new one, or the one that has been idle longest, for a minute at least. More: more memory and file
+    /// descriptors. Default 1000.
     pub clients_max: u64,
     /// Connections at once from one address; of IPv6 from one network of 64 bits. Default: half of
     /// [`clients_max`](Self::clients_max), from loopback all.
@@ -92,8 +94,10 @@ const ARGS_MAX: usize = 1024 * 1024;
 
 /// The store and everything else a command may ask.
 pub struct Service {
-    /// The terms.
+    /// The terms, without the password and the users.
     pub settings: Settings,
+    /// The password and the users.
+    pub access: Arc<Access>,
     /// The keys behind the door.
     pub keyspace: Arc<Keyspace>,
     /// Figures of the program around the door.
@@ -108,26 +112,18 @@ pub struct Service {
 impl Service {
     /// A door to `keyspace`.
     #[must_use]
-    pub fn new(settings: Settings, keyspace: Arc<Keyspace>, figures: Arc<dyn Figures>) -> Self {
+    pub fn new(mut settings: Settings, keyspace: Arc<Keyspace>, figures: Arc<dyn Figures>) -> Self {
+        let users = std::mem::take(&mut settings.users);
+        let access = Access::new(settings.password.take(), users);
         Self {
             settings,
+            access: Arc::new(access),
             keyspace,
             figures,
             stats: Stats::default(),
             cursors: Cursors::default(),
             clients: Clients::default(),
         }
-    }
-
-    /// What a client who says so of itself may do; `None` if that is not right.
-    pub(super) fn known(&self, name: &[u8], password: &[u8]) -> Option<May> {
-        let Settings { password: all, users, .. } = &self.settings;
-        let owner = name == DEFAULT_USER && all.as_ref().is_none_or(|all| all.is(password));
-        // Every password is compared, whoever the client says it is.
-        users.iter().fold(owner.then_some(May::All), |known, user| {
-            let right = user.password.is(password) & (user.name.as_bytes() == name);
-            known.or(right.then_some(user.may))
-        })
     }
 
     /// What a client may send.

@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 use super::clients::Peer;
 use super::command::{self, Call, Control, Data, Failure, Found, Pending, Queue, Run};
 use super::reply::{Protocol, Reply};
-use super::service::Service;
+use super::secret::Secret;
+use super::service::{DEFAULT_USER, Service};
 use super::wire::Request;
 use crate::May;
 
@@ -33,6 +34,10 @@ pub(super) struct Client {
     pub(super) protocol: Protocol,
     /// Whether it has said who it is, or need not.
     pub(super) authenticated: bool,
+    /// The password it showed, if it had to.
+    shown: Option<Secret>,
+    /// What of [`Access`](super::access::Access) was looked at.
+    access_seen: u64,
     /// What it may do, once it has.
     pub(super) may: May,
     /// Whether it asked to be closed.
@@ -43,9 +48,40 @@ pub(super) struct Client {
 
 impl Client {
     /// It showed that it is `user`.
-    pub(super) fn is_known(&mut self, user: &[u8], may: May) {
+    pub(super) fn is_known(&mut self, user: &[u8], password: &[u8], may: May) {
         (self.authenticated, self.may) = (true, may);
+        self.shown = Some(Secret::new(String::from_utf8_lossy(password)));
         self.peer.tell(|told| told.user = Bytes::copy_from_slice(user));
+    }
+
+    /// It has not said who it is.
+    pub(super) fn is_new(&mut self, service: &Service) {
+        // Read first: what changes from here on is looked at before the next request.
+        self.access_seen = service.access.version();
+        self.authenticated = !service.access.is_asked_for();
+        (self.may, self.shown) = (May::All, None);
+        self.peer.tell(|told| told.user = DEFAULT_USER.into());
+    }
+
+    /// Goes by the password and the users as they are now: what it showed lets it do as much as that
+    /// does now, or nothing.
+    fn review(&mut self, service: &Service) {
+        let version = service.access.version();
+        if self.access_seen == version {
+            return;
+        }
+        self.access_seen = version;
+        let may = match &self.shown {
+            Some(shown) => service.access.known(&self.peer.told().user, shown.reveal().as_bytes()),
+            None => (!service.access.is_asked_for()).then_some(May::All),
+        };
+        match may {
+            Some(may) => self.may = may,
+            None => {
+                self.is_new(service);
+                self.pending = Pending::default();
+            }
+        }
     }
 }
 
@@ -75,14 +111,17 @@ impl Session {
 
     /// A connection that was just accepted.
     pub(super) fn of(peer: Arc<Peer>, service: &Service) -> Self {
-        let client = Client {
+        let mut client = Client {
             peer,
             protocol: Protocol::Resp2,
-            authenticated: service.settings.password.is_none(),
+            authenticated: false,
+            shown: None,
+            access_seen: 0,
             may: May::All,
             closing: false,
             pending: Pending::default(),
         };
+        client.is_new(service);
         Self { client, run: Neighbours::default() }
     }
 
@@ -113,6 +152,7 @@ impl Session {
         out_bytes_max: usize,
     ) {
         self.client.peer.is_busy(service.figures.uptime());
+        self.client.review(service);
         while out.len() < out_bytes_max
             && !self.client.closing
             && let Some(request) = requests.pop_front()
@@ -127,6 +167,7 @@ impl Session {
         if self.client.authenticated {
             self.client.peer.is_known();
         }
+        self.client.peer.rests();
     }
 
     /// Answers bytes that were no request. The connection is closing from then on.

@@ -2,7 +2,6 @@
 
 use super::client::{CLIENT, check_name, own};
 use super::{Call, Command, NO_KEYS, Pending, Run, integer, shown};
-use crate::May;
 use crate::resp::reply::{Protocol, Reply};
 use crate::resp::service::DEFAULT_USER;
 
@@ -100,7 +99,7 @@ fn select(call: &mut Call<'_>) -> Reply {
 /// `AUTH [user] password`.
 fn auth(call: &mut Call<'_>) -> Reply {
     let (user, password) = match call.words {
-        [_, password] if call.service.settings.password.is_some() => (DEFAULT_USER, password),
+        [_, password] if call.service.access.is_asked_for() => (DEFAULT_USER, password),
         [_, _] => {
             return Reply::error(
                 "AUTH <password> called without any password configured for the default user. \
@@ -110,10 +109,10 @@ fn auth(call: &mut Call<'_>) -> Reply {
         [_, user, password] => (&user[..], password),
         _ => return Reply::error("syntax error"),
     };
-    let Some(may) = call.service.known(user, password) else {
+    let Some(may) = call.service.access.known(user, password) else {
         return Reply::coded("WRONGPASS", WRONG_PASS);
     };
-    call.client.is_known(user, may);
+    call.client.is_known(user, password, may);
     Reply::OK
 }
 
@@ -137,10 +136,10 @@ fn hello(call: &mut Call<'_>) -> Reply {
     while let [option, rest @ ..] = words {
         words = match rest {
             [user, password, rest @ ..] if option.eq_ignore_ascii_case(b"auth") => {
-                let Some(may) = call.service.known(user, password) else {
+                let Some(may) = call.service.access.known(user, password) else {
                     return Reply::coded("WRONGPASS", WRONG_PASS);
                 };
-                known = Some((user, may));
+                known = Some((user, password, may));
                 rest
             }
             [new, rest @ ..] if option.eq_ignore_ascii_case(b"setname") => {
@@ -164,8 +163,8 @@ fn hello(call: &mut Call<'_>) -> Reply {
              protocol version at the same time",
         );
     }
-    if let Some((user, may)) = known {
-        client.is_known(user, may);
+    if let Some((user, password, may)) = known {
+        client.is_known(user, password, may);
     }
     client.protocol = protocol;
     client.peer.tell(|told| {
@@ -189,11 +188,9 @@ fn reset(call: &mut Call<'_>) -> Reply {
     let client = &mut *call.client;
     client.protocol = Protocol::default();
     client.pending = Pending::default();
-    client.authenticated = call.service.settings.password.is_none();
-    client.may = May::All;
+    client.is_new(call.service);
     client.peer.tell(|told| {
         told.name.clear();
-        told.user = DEFAULT_USER.into();
         told.protocol = Protocol::default();
     });
     Reply::Status("RESET")

@@ -1,0 +1,41 @@
+//! What lets clients in, changed by a reload.
+
+use std::sync::Arc;
+
+use serve::http::Tokens;
+
+use crate::settings::Settings;
+
+/// Passwords, users and tokens of the open doors.
+pub(super) struct Access {
+    pub(super) redis: Arc<serve::resp::Access>,
+    /// Those of time series, if there is a door to them.
+    pub(super) points: Option<Arc<Tokens>>,
+}
+
+impl Access {
+    /// Takes up what `new` says, and tells what changed. A door that asks for something goes on to ask: the
+    /// address it listens at may be one that everybody reaches, so that it opens for all only with a restart.
+    pub(super) fn change(&self, current: &mut Settings, new: &Settings) -> Vec<String> {
+        let mut told = Vec::new();
+        let (ours, theirs) = (&mut current.kv.door, &new.kv.door);
+        let stays_shut = ours.password.is_none() || theirs.password.is_some();
+        if stays_shut && (&ours.password, &ours.users) != (&theirs.password, &theirs.users) {
+            self.redis.replace(theirs.password.clone(), theirs.users.clone());
+            (ours.password, ours.users) = (theirs.password.clone(), theirs.users.clone());
+            told.push("kv.password, kv.users: asked of each request from now on".into());
+        }
+        if let (Some(tokens), Some((_, ours)), Some((_, theirs))) =
+            (&self.points, &mut current.series, &new.series)
+        {
+            let (ours, theirs) = (&mut ours.door.tokens, &theirs.door.tokens);
+            let stays_shut = ours.is_empty() || !theirs.is_empty();
+            if stays_shut && ours != theirs {
+                tokens.replace(theirs.clone());
+                ours.clone_from(theirs);
+                told.push("http.tokens: asked of each request from now on".into());
+            }
+        }
+        told
+    }
+}
