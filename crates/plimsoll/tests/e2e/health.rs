@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 
-use crate::place::{Place, Server, settings, until};
+use crate::place::{Place, Server, flip_a_byte_of_a_table, settings, until};
+use crate::points;
 
-fn health(server: &Server) -> (bool, Value) {
+/// Whether a server is well, and what it says; its status has to say the same.
+pub(crate) fn health(server: &Server) -> (bool, Value) {
     let (status, body) = server.admin("GET /health");
     let health: Value = serde_json::from_str(&body).expect("JSON");
     let healthy = health["healthy"].as_bool().expect("true or false");
@@ -45,5 +47,86 @@ fn a_volume_that_goes_and_comes_back_shows() {
 
     std::fs::rename(place.path("elsewhere"), place.path("b")).expect("a rename");
     until(|| health(&server).0);
+    server.stop();
+}
+
+/// How many lines of the log say so.
+fn logged(place: &Place, what: &str) -> usize {
+    let log = std::fs::read_to_string(place.path("log")).expect("the log");
+    log.lines().filter(|line| line.contains(what)).count()
+}
+
+#[test]
+fn a_damaged_table_shows_once_it_was_read() {
+    let place = Place::new();
+    let server = place.serve();
+    let mut client = server.client();
+    for n in 0..1000 {
+        assert_eq!(client.ask(&format!("set {n} {}", "x".repeat(1000))), "+OK");
+    }
+    server.stop();
+    // The second opening turns the log of the first into a table.
+    place.serve().stop();
+    let table = flip_a_byte_of_a_table(&place);
+    let server = place.serve();
+    let mut client = server.client();
+    let read_all = |client: &mut crate::place::Client| {
+        (0..1000).filter(|n| client.ask(&format!("get {n}")).starts_with('-')).count()
+    };
+    let failed = read_all(&mut client);
+    assert!((1..1000).contains(&failed), "{failed} keys are in one block of {table}");
+    let (healthy, found) = health(&server);
+    assert!(!healthy, "{found}");
+    assert_eq!(found["stores"]["kv"]["damaged"], 1, "{found}");
+    let problem = found["problems"][0].as_str().expect("text");
+    assert!(problem.starts_with("kv: damage found and not repaired: 1"), "{found}");
+    assert!(is_ready(&server), "every other block is served: {found}");
+    assert_eq!(read_all(&mut client), failed);
+    // Object and volume, once, however often it is read.
+    let volume = std::path::Path::new(&table).strip_prefix(place.dir.path()).expect("a volume's");
+    let volume = volume.iter().next().expect("a name").to_string_lossy().into_owned();
+    assert_eq!(logged(&place, "is damaged"), 1);
+    assert_eq!(logged(&place, &format!("on volume {volume} is damaged")), 1);
+    assert_eq!(health(&server).1["stores"]["kv"]["damaged"], 1);
+    server.stop();
+}
+
+#[test]
+fn a_damaged_block_of_time_series_shows_once_it_was_read() {
+    let place = Place::new();
+    let volume = place.path("d");
+    std::fs::create_dir(&volume).expect("room for a directory");
+    place.write(&format!("{}{}", crate::check::SERIES, settings("unlimited", "")));
+    let server = place.serve();
+    let door = server.http.expect("a door of time series");
+    let lines: Vec<_> = (1..=5000_u64)
+        .map(|time| format!("tide height={} {time}", time.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        .collect();
+    let answer = points::ask(door, "POST /write?db=sea", "", &lines.join("\n"));
+    assert_eq!(answer.status, 204, "{}", answer.body);
+    // An orderly end writes blocks.
+    server.stop();
+    let server = place.serve();
+    let door = server.http.expect("a door of time series");
+    assert!(health(&server).0);
+    let is_log = |path: &std::path::Path| path.to_string_lossy().contains("series-wal");
+    for object in std::fs::read_dir(volume.join("objects")).expect("a volume") {
+        let path = object.expect("a file").path();
+        let mut bytes = std::fs::read(&path).expect("an object");
+        if !is_log(&path) && bytes.len() > 20_000 {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            std::fs::write(&path, bytes).expect("room for an object");
+        }
+    }
+    let query = || points::ask(door, "GET /query?db=sea&q=SELECT+height+FROM+tide", "", "");
+    let answer = query();
+    assert!(answer.body.contains("corrupt"), "{}", &answer.body[..answer.body.len().min(300)]);
+    let (healthy, found) = health(&server);
+    assert!(!healthy, "{found}");
+    assert_eq!(found["stores"]["series"]["damaged"], 1, "{found}");
+    query();
+    assert_eq!(logged(&place, "a record is damaged"), 1);
+    assert_eq!(health(&server).1["stores"]["series"]["damaged"], 1);
     server.stop();
 }

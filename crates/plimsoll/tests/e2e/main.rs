@@ -2,6 +2,7 @@
 
 mod bench;
 mod check;
+mod full;
 mod guide;
 mod health;
 mod kill;

@@ -75,6 +75,24 @@ pub(crate) fn settings(contract: &str, more: &str) -> String {
         + more
 }
 
+/// Changes a bit in the middle of a table of the pool, and gives its path.
+pub(crate) fn flip_a_byte_of_a_table(place: &Place) -> String {
+    for volume in ["a", "b", "c"] {
+        let objects = std::fs::read_dir(place.path(volume).join("objects")).expect("a volume");
+        for object in objects {
+            let path = object.expect("a file").path();
+            if path.extension().is_some_and(|extension| extension == "tab") {
+                let mut bytes = std::fs::read(&path).expect("a table");
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 1;
+                std::fs::write(&path, bytes).expect("room for a table");
+                return path.display().to_string();
+            }
+        }
+    }
+    panic!("there is no table");
+}
+
 /// Far longer than anything here takes: what has not come by then will not come.
 const NEVER: Duration = Duration::from_secs(180);
 

@@ -1,6 +1,6 @@
 //! The program end to end: settings, doors, signals, checks.
 
-use crate::place::{Place, settings};
+use crate::place::{Place, flip_a_byte_of_a_table, settings};
 
 #[test]
 fn what_was_stored_is_there_after_a_stop() {
@@ -303,24 +303,6 @@ fn a_pool_that_lost_most_of_its_manifests_opens_after_a_repair() {
     server.stop();
 }
 
-/// Flips a byte in the middle of some table, and says which.
-fn flip_a_byte_of_a_table(place: &Place) -> String {
-    for volume in ["a", "b", "c"] {
-        let objects = std::fs::read_dir(place.path(volume).join("objects")).expect("a volume");
-        for object in objects {
-            let path = object.expect("a file").path();
-            if path.extension().is_some_and(|extension| extension == "tab") {
-                let mut bytes = std::fs::read(&path).expect("a table");
-                let middle = bytes.len() / 2;
-                bytes[middle] ^= 1;
-                std::fs::write(&path, bytes).expect("room for a table");
-                return path.display().to_string();
-            }
-        }
-    }
-    panic!("there is no table");
-}
-
 #[test]
 fn with_a_data_volume_away_the_rest_is_served_and_health_says_so() {
     let place = Place::new();
@@ -372,5 +354,52 @@ fn certificates_that_cannot_be_used_stop_a_start_and_change_nothing_on_a_reload(
     assert_eq!(status, "HTTP/1.1 200 OK");
     assert!(told.contains("kv.tls: needs a restart\n"), "{told}");
     assert_eq!(server.client().ask("ping"), "+PONG");
+    server.stop();
+}
+
+/// A token taken from the settings went on to work until a restart.
+#[test]
+fn a_reload_takes_up_passwords_users_and_tokens() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("d")).expect("room for a directory");
+    let write = |kv: &str, tokens: &str| {
+        let series =
+            crate::check::SERIES.replace("[http]\n", &format!("[http]\ntokens = [{tokens}]\n"));
+        place.write(&format!("{series}{}", settings("unlimited", kv)));
+    };
+    let user = "users = [{ name = \"app\", password = \"hush\", may = \"read\" }]\n";
+    write(&format!("password = \"old\"\n{user}"), "\"one\", \"two\"");
+    let server = place.serve();
+    let door = server.http.expect("a door of time series");
+    let points = |token: &str| {
+        let header = format!("Authorization: Token {token}\r\n");
+        crate::points::ask(door, "POST /write?db=sea", &header, "tide height=1 1").status
+    };
+    let (mut owner, mut app) = (server.client(), server.client());
+    assert_eq!(owner.ask("auth old"), "+OK");
+    assert_eq!(app.ask("auth app hush"), "+OK");
+    assert_eq!([points("one"), points("two"), points("three")], [204, 204, 401]);
+
+    write("password = \"new\"\n", "\"two\", \"three\"");
+    let (status, told) = server.admin("POST /reload");
+    assert_eq!(status, "HTTP/1.1 200 OK", "{told}");
+    assert!(told.contains("kv.password, kv.users: asked of each request"), "{told}");
+    assert!(told.contains("http.tokens: asked of each request"), "{told}");
+    assert!(!told.contains("restart"), "{told}");
+    assert_eq!([points("one"), points("two"), points("three")], [401, 204, 204]);
+    for client in [&mut owner, &mut app] {
+        assert_eq!(client.ask("get k"), "-NOAUTH Authentication required.");
+        assert_eq!(client.ask("auth new"), "+OK");
+        assert_eq!(client.ask("get k"), "$-1");
+    }
+
+    // What asks for something asks for it until the next start: others may reach the listeners by then.
+    place.write(&format!("{}{}", crate::check::SERIES, settings("unlimited", "")));
+    let (_, told) = server.admin("POST /reload");
+    for key in ["kv.password", "http.tokens"] {
+        assert!(told.contains(&format!("{key}: needs a restart\n")), "{told}");
+    }
+    assert_eq!(points("one"), 401);
+    assert_eq!(server.client().ask("get k"), "-NOAUTH Authentication required.");
     server.stop();
 }
