@@ -26,7 +26,25 @@ impl Transaction<'_> {
         let Some(hash) = self.hash(key)? else { return Ok(vec![None; fields.len()]) };
         let records: Vec<_> =
             fields.iter().map(|field| format::field_key(hash.id, field)).collect();
-        self.get_all(&records)
+        self.read_all(&records)
+    }
+
+    /// All fields, in their order.
+    ///
+    /// # Errors
+    /// As [`Transaction::hash_len`].
+    pub fn hash_fields(&mut self, key: &[u8]) -> Result<Vec<Bytes>> {
+        self.assert_held(key);
+        let Some(hash) = self.hash(key)? else { return Ok(Vec::new()) };
+        let (mut found, mut budget) = (Vec::new(), self.budget);
+        self.walk(&format::fields(hash.id), false, usize::MAX, |record, _| {
+            let field = format::element_name(&record);
+            budget.take(field.len())?;
+            found.push(field);
+            Ok(())
+        })?;
+        self.budget = budget;
+        Ok(found)
     }
 
     /// Fields and values in the order of the fields: those behind `after`, and no more than `max`.
@@ -45,11 +63,14 @@ impl Transaction<'_> {
         if let Some(after) = after {
             range.from = successor(&format::field_key(hash.id, after));
         }
-        let mut entries = Vec::new();
+        let (mut entries, mut budget) = (Vec::new(), self.budget);
         self.walk(&range, false, max, |record, value| {
-            entries.push((format::element_name(&record), value));
+            let field = format::element_name(&record);
+            budget.take(field.len() + value.len())?;
+            entries.push((field, value));
             Ok(())
         })?;
+        self.budget = budget;
         Ok(entries)
     }
 

@@ -56,6 +56,9 @@ pub enum Error {
         "the store holds data of another program, or of another version: give this one a store of its own"
     )]
     NotAKeyspace,
+    /// What is read has more bytes than [`Keyspace::begin_within`] allows: read less at a time.
+    #[error("what is read has more than {0} bytes")]
+    TooLong(usize),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] kv::Error),
@@ -143,7 +146,17 @@ impl Keyspace {
     /// # Errors
     /// What the store reports when the keys are fetched, which is done for all of them at once.
     pub fn begin(&self, touches: &Touches) -> Result<Transaction<'_>> {
-        Transaction::begin(self, touches)
+        Transaction::begin(self, touches, usize::MAX)
+    }
+
+    /// As [`Keyspace::begin`], for a transaction whose reads may hold this many bytes in memory. What is looked
+    /// at for changing it does not count.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`] where the keys that are read have more, here or in the calls that read; the others
+    /// as for `begin`.
+    pub fn begin_within(&self, touches: &Touches, bytes_max: usize) -> Result<Transaction<'_>> {
+        Transaction::begin(self, touches, bytes_max)
     }
 
     /// How many keys there are, those included whose time is over but which were not removed yet:

@@ -119,7 +119,7 @@ impl Transaction<'_> {
         self.assert_held(key);
         let Some(set) = self.sorted(key)? else { return Ok(Vec::new()) };
         let range = format::scores_within(set.id, scores);
-        let (mut found, mut skipped) = (Vec::new(), 0);
+        let (mut found, mut skipped, mut budget) = (Vec::new(), 0, self.budget);
         self.walk(&range, reverse, skip.saturating_add(max), |record, _| {
             if skipped < skip {
                 skipped += 1;
@@ -127,9 +127,11 @@ impl Transaction<'_> {
             }
             let scored = format::read_score(&record);
             let (score, member) = scored.ok_or_else(|| unreadable("score", &record))?;
+            budget.take(member.len())?;
             found.push((member, score));
             Ok(())
         })?;
+        self.budget = budget;
         Ok(found)
     }
 
@@ -168,11 +170,14 @@ impl Transaction<'_> {
         if let Some(after) = after {
             range.from = successor(&format::member_key(set.id, after));
         }
-        let mut found = Vec::new();
+        let (mut found, mut budget) = (Vec::new(), self.budget);
         self.walk(&range, false, max, |record, score| {
-            found.push((format::element_name(&record), read_score(&record, &score)?));
+            let member = format::element_name(&record);
+            budget.take(member.len())?;
+            found.push((member, read_score(&record, &score)?));
             Ok(())
         })?;
+        self.budget = budget;
         Ok(found)
     }
 

@@ -101,7 +101,28 @@ pub struct Transaction<'k> {
     grows: bool,
     /// How many parts of what is touched were fetched.
     parts_fetched: usize,
+    /// What may still be read to be given to the caller.
+    pub(super) budget: Budget,
     held: Held<'k>,
+}
+
+/// Bytes that reads may hold in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    max: usize,
+    left: usize,
+}
+
+/// What an element that was read takes beside its bytes.
+const ELEMENT_BYTES: usize = 32;
+
+impl Budget {
+    /// An element of so many bytes was read.
+    pub(super) fn take(&mut self, bytes: usize) -> Result<()> {
+        let left = self.left.checked_sub(bytes.saturating_add(ELEMENT_BYTES));
+        self.left = left.ok_or(Error::TooLong(self.max))?;
+        Ok(())
+    }
 }
 
 /// The bytes of values after which a transaction fetches no further part ahead.
@@ -123,7 +144,7 @@ const PAGE_BYTES: usize = if cfg!(test) { 64 } else { 1 << 20 };
 const DELETED_SINGLY_MAX: usize = if cfg!(test) { 4 } else { 64 };
 
 impl<'k> Transaction<'k> {
-    pub(super) fn begin(space: &'k Keyspace, touches: &Touches) -> Result<Self> {
+    pub(super) fn begin(space: &'k Keyspace, touches: &Touches, bytes_max: usize) -> Result<Self> {
         let stripes = &space.stripes;
         let wait = |wait: &mut dyn FnMut()| space.store.wait(wait);
         let held = if touches.everything {
@@ -137,7 +158,8 @@ impl<'k> Transaction<'k> {
             });
             stripes.hold(holds, wait)
         };
-        let (fetched, parts_fetched) = fetch(space, touches)?;
+        let mut budget = Budget { max: bytes_max, left: bytes_max };
+        let (fetched, parts_fetched) = fetch(space, touches, &mut budget)?;
         Ok(Self {
             space,
             now: space.now(),
@@ -151,6 +173,7 @@ impl<'k> Transaction<'k> {
             earliest: u64::MAX,
             grows: false,
             parts_fetched,
+            budget,
             held,
         })
     }
@@ -230,6 +253,20 @@ impl<'k> Transaction<'k> {
             self.fetched.extend(missing.into_iter().zip(values));
         }
         Ok(records.iter().map(|record| self.known(record).flatten()).collect())
+    }
+
+    /// As [`Transaction::get_all`], of what the caller is given: within its budget.
+    pub(super) fn read_all(&mut self, records: &[Bytes]) -> Result<Vec<Option<Bytes>>> {
+        let missing: Vec<_> =
+            records.iter().filter(|record| self.known(record).is_none()).cloned().collect();
+        if !missing.is_empty() {
+            let values = self.space.store.get_many_within(&missing, self.budget.left)?;
+            let values = values.ok_or(Error::TooLong(self.budget.max))?;
+            self.fetched.extend(missing.into_iter().zip(values));
+        }
+        let values: Vec<_> = records.iter().map(|record| self.known(record).flatten()).collect();
+        values.iter().flatten().try_for_each(|value| self.budget.take(value.len()))?;
+        Ok(values)
     }
 
     pub(super) fn get(&mut self, record: &Bytes) -> Result<Option<Bytes>> {
@@ -505,8 +542,17 @@ impl<'k> Transaction<'k> {
     }
 }
 
+/// Whether the caller is given what is fetched for it.
+const fn is_read(touch: Touch) -> bool {
+    matches!(touch, Touch::Peek | Touch::Read)
+}
+
 /// Main records as the store has them, and how many parts of `touches` they are.
-fn fetch(space: &Keyspace, touches: &Touches) -> Result<(HashMap<Bytes, Option<Bytes>>, usize)> {
+fn fetch(
+    space: &Keyspace,
+    touches: &Touches,
+    budget: &mut Budget,
+) -> Result<(HashMap<Bytes, Option<Bytes>>, usize)> {
     let stripes = &space.stripes;
     let mut fetched = HashMap::new();
     let mut fetch = |keys: &[(Bytes, Touch)]| -> Result<usize> {
@@ -514,18 +560,42 @@ fn fetch(space: &Keyspace, touches: &Touches) -> Result<(HashMap<Bytes, Option<B
             Touch::Peek | Touch::Read | Touch::Write => true,
             Touch::Replace => stripes.may_have_collections(stripes.of(key)),
         });
-        let records = wanted.map(|(key, _)| format::main_key(key));
-        let mut records: Vec<_> = records.filter(|record| !fetched.contains_key(record)).collect();
+        let records = wanted.map(|(key, touch)| (format::main_key(key), is_read(*touch)));
+        let mut records: Vec<_> =
+            records.filter(|(record, _)| !fetched.contains_key(record)).collect();
         if records.len() > 1 {
+            // A key that is both read and changed counts as one that is changed.
             records.sort_unstable();
-            records.dedup();
+            records.dedup_by(|later, kept| later.0 == kept.0);
         }
         if records.is_empty() {
             return Ok(0);
         }
-        let values = space.store.get_many(&records)?;
-        let bytes = values.iter().flatten().map(Bytes::len).sum();
-        fetched.extend(records.into_iter().zip(values));
+        let bytes_of =
+            |values: &[Option<Bytes>]| values.iter().flatten().map(Bytes::len).sum::<usize>();
+        let all: Vec<_> = records.iter().map(|(record, _)| record.clone()).collect();
+        if let Some(values) = space.store.get_many_within(&all, budget.left)? {
+            let bytes: usize = bytes_of(&values);
+            fetched.extend(all.into_iter().zip(values));
+            budget.left = budget.left.saturating_sub(bytes);
+            return Ok(bytes);
+        }
+        // Too much, unless it is in what is changed: those are held, so the others may be read apart.
+        let mut bytes = 0;
+        for is_read in [true, false] {
+            let some = records.iter().filter(|(_, of)| *of == is_read);
+            let some: Vec<_> = some.map(|(record, _)| record.clone()).collect();
+            let values = if is_read {
+                let values = space.store.get_many_within(&some, budget.left)?;
+                let values = values.ok_or(Error::TooLong(budget.max))?;
+                budget.left = budget.left.saturating_sub(bytes_of(&values));
+                values
+            } else {
+                space.store.get_many(&some)?
+            };
+            bytes += bytes_of(&values);
+            fetched.extend(some.into_iter().zip(values));
+        }
         Ok(bytes)
     };
     let (mut from, mut bytes, mut done) = (0, 0, 0);

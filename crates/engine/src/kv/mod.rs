@@ -132,6 +132,18 @@ pub trait KeyValue: Send + Sync {
     /// The values of `keys`, in their order, as they were at one moment.
     fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Bytes>>>;
 
+    /// As [`KeyValue::get_many`]; `None` where the values have more than `bytes_max` bytes together. A store
+    /// that can stops reading there. Default: it reads them all, and counts.
+    fn get_many_within(
+        &self,
+        keys: &[Bytes],
+        bytes_max: usize,
+    ) -> Result<Option<Vec<Option<Bytes>>>> {
+        let values = self.get_many(keys)?;
+        let bytes = values.iter().flatten().map(Bytes::len).sum::<usize>();
+        Ok((bytes <= bytes_max).then_some(values))
+    }
+
     /// Applies all changes or none, in their order.
     ///
     /// A store keeps a reserve that [`Error::OutOfSpace`] guards: this call is refused before it is touched.

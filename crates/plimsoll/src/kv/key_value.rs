@@ -179,12 +179,35 @@ impl Db {
 
 impl KeyValue for Db {
     fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Bytes>>> {
-        cached_or_waiting(ReadOptions::default, |options| {
+        let found = self.get_many_within(keys, usize::MAX)?;
+        Ok(found.expect("no values have more bytes than there are addresses"))
+    }
+
+    fn get_many_within(
+        &self,
+        keys: &[Bytes],
+        bytes_max: usize,
+    ) -> Result<Option<Vec<Option<Bytes>>>> {
+        let limited = || {
+            let mut options = ReadOptions::default();
+            options.set_value_size_soft_limit(bytes_max as u64);
+            options
+        };
+        cached_or_waiting(limited, |options| {
             let values = match keys {
                 [key] => vec![self.get_opt(key, &options)],
                 keys => self.multi_get_opt(keys, &options),
             };
-            values.into_iter().map(|value| Ok(value?.map(Bytes::from))).collect()
+            let (mut found, mut bytes) = (Vec::with_capacity(values.len()), 0);
+            for value in values {
+                match value {
+                    // RocksDB read no more when it had as many.
+                    Err(error) if error.kind() == ErrorKind::Aborted => return Ok(None),
+                    value => found.push(value?.map(Bytes::from)),
+                }
+                bytes += found.last().and_then(Option::as_ref).map_or(0, Bytes::len);
+            }
+            Ok((bytes <= bytes_max).then_some(found))
         })
     }
 

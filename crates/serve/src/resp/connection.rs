@@ -1,8 +1,8 @@
 //! One connection: reads, executes requests, writes.
 //!
 //! What bounds it: an unfinished request by the limits of the decoder and, together with those of all
-//! others, `clients_bytes_max`; replies by [`REPLY_BYTES_AT_ONCE`], since nothing more is executed
-//! before they were taken; work in the store by `threads`; silence by `idle_timeout`, and that of a
+//! others, `clients_bytes_max`; replies by [`REPLY_BYTES_AT_ONCE`] and one of `request_max`, since nothing more is
+//! executed before they were taken; work in the store by `threads`; silence by `idle_timeout`, and that of a
 //! client who did not say yet who it is by `auth_timeout`. A client that does not read its replies
 //! stops only itself.
 

@@ -82,6 +82,14 @@ impl Reply {
         Self::Bulk(Bytes::from_static(text.as_bytes()))
     }
 
+    /// The answer in place of one that has more than `max` bytes.
+    pub(super) fn too_long(max: usize) -> Self {
+        Self::error(format_args!(
+            "the reply is longer than {max} bytes (request_max): ask for less at a time, of a \
+             collection with HSCAN or ZSCAN"
+        ))
+    }
+
     /// Roughly the bytes it takes to hold and to send.
     pub(super) fn bytes(&self) -> usize {
         const WORD: usize = 32;
@@ -196,6 +204,7 @@ impl From<engine::keyspace::Error> for Reply {
         match super::command::Failure::from(error) {
             super::command::Failure::Refused(reply) => reply,
             super::command::Failure::Failed(error) => error.into(),
+            super::command::Failure::TooLong(max) => Self::too_long(max),
         }
     }
 }

@@ -42,7 +42,8 @@ pub struct Settings {
     /// The longest key or value, in bytes; Redis' `proto-max-bulk-len`. More: one client can make the
     /// store and the log handle a larger piece at once. Default 64 MiB (Redis: 512 MiB).
     pub bulk_bytes_max: usize,
-    /// The longest request, in bytes. Default 128 MiB.
+    /// The longest request, in bytes, and the longest reply. A command with a longer one gets an error, a
+    /// transaction is discarded. More: one connection can hold more memory. Default 128 MiB.
     pub request_bytes_max: usize,
     /// Bytes that requests still arriving may hold together; each connection has 64 KiB free on top.
     /// Beyond it a connection gets an error and is closed. Default 256 MiB.
@@ -124,6 +125,13 @@ impl Service {
             cursors: Cursors::default(),
             clients: Clients::default(),
         }
+    }
+
+    /// The longest reply to a command, or to `EXEC`: as long as a request, so that what came in can go out.
+    /// Elements count some bytes more than they have; a value as long as any has to fit.
+    pub(super) fn reply_bytes_max(&self) -> usize {
+        const HEADS: usize = 64 * 1024;
+        self.settings.request_bytes_max.max(self.settings.bulk_bytes_max).saturating_add(HEADS)
     }
 
     /// What a client may send.

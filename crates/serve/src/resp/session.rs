@@ -286,8 +286,8 @@ impl Session {
             Err(Undone { again: true, .. }) if commands.len() > 1 => {
                 self.each_alone(service, &commands, out)
             }
-            Err(Undone { error, .. }) => {
-                commands.iter().for_each(|_| self.answer(service, error.clone().into(), out));
+            Err(Undone { reply, .. }) => {
+                commands.iter().for_each(|_| self.answer(service, reply.clone(), out));
                 commands.len()
             }
         };
@@ -314,7 +314,7 @@ impl Session {
             command.1.command.touch(&command.0, &mut touches);
             let reply = match self.perform(service, std::slice::from_ref(command), &touches, &[]) {
                 Ok(replies) => replies.into_iter().flatten().next().expect("a reply to each"),
-                Err(Undone { error, .. }) => error.into(),
+                Err(Undone { reply, .. }) => reply,
             };
             self.answer(service, reply, out);
         }
@@ -370,13 +370,10 @@ impl Session {
         match self.perform(service, &queue.kept, &touches, &watched) {
             Ok(Some(replies)) => Reply::Array(replies),
             Ok(None) => Reply::NullArray,
-            Err(Undone { error: error @ kv::Error::OutOfSpace(_), .. }) => {
-                let Reply::Error(why) = Reply::from(error) else {
-                    unreachable!("an error is answered with one")
-                };
+            Err(Undone { reply: Reply::Error(why), aborts: true, .. }) => {
                 Reply::coded("EXECABORT", format_args!("Transaction discarded because of: {why}"))
             }
-            Err(Undone { error, .. }) => error.into(),
+            Err(Undone { reply, .. }) => reply,
         }
     }
 
@@ -390,7 +387,9 @@ impl Session {
         touches: &Touches,
         watched: &[Watched],
     ) -> Result<Option<Vec<Reply>>, Undone> {
-        let mut transaction = service.keyspace.begin(touches).map_err(Undone::before)?;
+        let max = service.reply_bytes_max();
+        let transaction = service.keyspace.begin_within(touches, max);
+        let mut transaction = transaction.map_err(Undone::before)?;
         for watched in watched {
             if !transaction.is_unchanged(watched).map_err(Undone::before)? {
                 return Ok(None);
@@ -416,10 +415,16 @@ impl Session {
             let reply = match outcome {
                 Ok(reply) | Err(Failure::Refused(reply)) => reply,
                 Err(Failure::Failed(error)) => return Err(Undone::before(error.into())),
+                Err(Failure::TooLong(max)) => return Err(Undone::too_long(max)),
             };
-            bytes += if in_parts { reply.bytes() } else { 0 };
+            let reply_bytes = reply.bytes();
+            bytes += reply_bytes;
+            // Neighbours are done one by one then; each may have as long a reply as this transaction.
+            if reply_bytes > max || !in_parts && bytes > max {
+                return Err(Undone::too_long(max));
+            }
             replies.push(reply);
-            if bytes >= REPLY_BYTES_AT_ONCE {
+            if in_parts && bytes >= REPLY_BYTES_AT_ONCE {
                 break;
             }
         }
@@ -437,7 +442,10 @@ impl Session {
 
 /// Why a transaction was not done.
 struct Undone {
-    error: kv::Error,
+    /// What its commands are answered.
+    reply: Reply,
+    /// Whether `EXEC` says that it was discarded: nothing of it was done, and it can be sent again.
+    aborts: bool,
     /// Whether its commands may be done one by one instead: nothing of it can have been applied, and some of
     /// them may not need what failed.
     again: bool,
@@ -446,16 +454,24 @@ struct Undone {
 impl Undone {
     /// It failed before anything was applied.
     fn before(error: keyspace::Error) -> Self {
+        if let keyspace::Error::TooLong(max) = error {
+            return Self::too_long(max);
+        }
         let error = store_error(error);
         let again = !matches!(error, kv::Error::Busy(_) | kv::Error::Closed(_));
-        Self { error, again }
+        Self { aborts: matches!(error, kv::Error::OutOfSpace(_)), again, reply: error.into() }
+    }
+
+    /// Its replies are too long, together or one of them.
+    fn too_long(max: usize) -> Self {
+        Self { reply: Reply::too_long(max), aborts: true, again: true }
     }
 
     /// It failed when it was applied: without room nothing was, and otherwise nobody knows.
     fn at_commit(error: keyspace::Error) -> Self {
         let error = store_error(error);
-        let again = matches!(error, kv::Error::OutOfSpace(_));
-        Self { error, again }
+        let full = matches!(error, kv::Error::OutOfSpace(_));
+        Self { reply: error.into(), aborts: full, again: full }
     }
 }
 

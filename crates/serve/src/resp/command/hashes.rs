@@ -147,7 +147,9 @@ fn hgetall(data: &mut Data<'_, '_>) -> Outcome {
 
 /// `HKEYS key`.
 fn hkeys(data: &mut Data<'_, '_>) -> Outcome {
-    Ok(Reply::Array(all(data)?.into_iter().map(|(field, _)| Reply::Bulk(field)).collect()))
+    let fields = data.transaction.hash_fields(&data.words[1])?;
+    data.service.stats.looked_up(u64::from(!fields.is_empty()), 1);
+    Ok(Reply::Array(fields.into_iter().map(Reply::Bulk).collect()))
 }
 
 /// `HVALS key`.

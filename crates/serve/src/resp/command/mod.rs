@@ -81,6 +81,8 @@ pub(super) enum Failure {
     Refused(Reply),
     /// The store failed: nothing of the transaction may be applied.
     Failed(kv::Error),
+    /// Its reply is longer than this: nothing of the transaction may be applied.
+    TooLong(usize),
 }
 
 impl From<Reply> for Failure {
@@ -97,6 +99,7 @@ impl From<keyspace::Error> for Failure {
                 "Operation against a key holding the wrong kind of value",
             )),
             keyspace::Error::Store(error) => Self::Failed(error),
+            keyspace::Error::TooLong(max) => Self::TooLong(max),
             other => Self::Failed(kv::Error::Other(other.to_string())),
         }
     }

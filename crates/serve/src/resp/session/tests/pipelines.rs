@@ -163,6 +163,84 @@ fn long_replies_leave_before_the_next_values_are_read() {
     assert!(last.ends_with(b"x\r\n"), "the last one comes last");
 }
 
+/// One MGET, HGETALL or EXEC could hold gigabytes for one connection.
+#[test]
+fn a_reply_is_as_long_as_a_request_may_be_and_no_longer() {
+    const VALUE: usize = 100 << 10;
+    let store = Arc::new(Broken::default());
+    let keyspace = keyspace(Arc::clone(&store) as _);
+    let settings =
+        Settings { request_bytes_max: 1 << 20, bulk_bytes_max: VALUE, ..Settings::default() };
+    let service = Service::new(settings, keyspace, Arc::new(Still));
+    let max = service.reply_bytes_max();
+    let mut session = Session::new(1, &service);
+    let mut ask = |lines: &[String]| {
+        let words = |line: &String| -> Request {
+            line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
+        };
+        let mut requests: VecDeque<Request> = lines.iter().map(words).collect();
+        let mut out = BytesMut::new();
+        store.read.store(0, Ordering::Relaxed);
+        session.execute(&service, &mut requests, &mut out, usize::MAX);
+        let read = store.read.load(Ordering::Relaxed);
+        (String::from_utf8_lossy(&out).into_owned(), read)
+    };
+    let value = "x".repeat(VALUE);
+    let numbers = || (0..20).map(|n| n.to_string());
+    for n in numbers() {
+        assert_eq!(
+            ask(&[format!("set {n} {value}"), format!("hset h {n} {value}")]).0,
+            "+OK\r\n:1\r\n"
+        );
+    }
+    let keys = |count| numbers().take(count).collect::<Vec<_>>().join(" ");
+    let too_long = format!(
+        "-ERR the reply is longer than {max} bytes (request_max): ask for less at a time, of a \
+         collection with HSCAN or ZSCAN\r\n"
+    );
+    let long = |command: String| {
+        // Neighbours are answered as ever.
+        let (out, _) = ask(&["ping".into(), "strlen 0".into(), command.clone(), "strlen 1".into()]);
+        assert!(out.len() < max, "{} bytes for {command}", out.len());
+        assert_eq!(out, format!("+PONG\r\n:{VALUE}\r\n{too_long}:{VALUE}\r\n"), "{command}");
+    };
+    [
+        format!("mget {}", keys(20)),
+        // Little is read, and much is answered.
+        format!("mget {}", ["0"; 20].join(" ")),
+        "hgetall h".into(),
+        "hvals h".into(),
+        format!("hmget h {}", keys(20)),
+        "hscan h 0 count 20".into(),
+    ]
+    .map(long);
+    let (out, _) = ask(&[format!("mget {}", keys(10)), format!("hmget h {}", keys(10))]);
+    assert!(out.len() > 20 * VALUE, "what fits is answered");
+    assert!(ask(&["hkeys h".into()]).0.starts_with("*20\r\n"), "values are not answered");
+
+    let transaction = |reads: &[String]| {
+        let kept = reads.iter().cloned();
+        let lines: Vec<_> = ["multi".into(), "set new 1".into()]
+            .into_iter()
+            .chain(kept)
+            .chain(["exec".into()])
+            .collect();
+        ask(&lines).0
+    };
+    let gets: Vec<_> = numbers().map(|n| format!("get {n}")).collect();
+    for reads in [&gets, &vec!["hgetall h".into()], &vec![format!("mget {}", ["0"; 20].join(" "))]]
+    {
+        let out = transaction(reads);
+        assert!(out.len() < max, "{} bytes", out.len());
+        let discarded = "-EXECABORT Transaction discarded because of: ERR the reply is longer";
+        assert!(out.contains(discarded), "{}", &out[..out.len().min(500)]);
+        assert_eq!(ask(&["exists new".into()]).0, ":0\r\n", "nothing was done");
+    }
+    assert!(transaction(&gets[..5]).len() > 5 * VALUE);
+    // What deletes is not bounded by what it deletes.
+    assert_eq!(ask(&[format!("del {} h", keys(20))]).0, ":21\r\n");
+}
+
 #[test]
 fn a_watched_key_that_is_not_there_is_unchanged_by_flushall() {
     let (_, service) = stage();
