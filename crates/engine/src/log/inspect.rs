@@ -77,7 +77,7 @@ pub async fn stores_on(members: &[Member]) -> Result<BTreeSet<String>> {
             let Some(name) = listed.name.as_str().strip_suffix("/store") else { continue };
             // A name that is too long for a store's files is not a store's.
             let Ok(names) = Names::new(name) else { continue };
-            if own_object(member, &names).await?.1.is_some() {
+            if own_object(member, &names).await?.slot.is_some() {
                 stores.insert(name.to_owned());
             }
         }
@@ -96,7 +96,7 @@ pub async fn inspect(members: &[Member], name: &str, scrub: bool) -> Result<Insp
     let mut newest = None;
     let mut there = 0;
     for member in members {
-        let (_, slot) = own_object(member, &names).await?;
+        let slot = own_object(member, &names).await?.slot;
         there += u16::from(slot.is_some());
         newest = newest.into_iter().chain(slot).max_by_key(|slot: &format::Slot| slot.generation);
     }

@@ -35,6 +35,7 @@ mod file;
 mod format;
 mod index;
 mod inspect;
+mod lease;
 mod merge;
 mod recovery;
 mod scan;
@@ -325,11 +326,17 @@ struct Disk {
     /// Held by the one who merges, or removes files.
     merger: AsyncMutex<()>,
     /// The store's own object there.
-    own: Arc<dyn Object>,
+    own: Mutex<Arc<dyn Object>>,
 }
 
+/// Which sequences and files are the store's. It guards against files that come back after they were removed; that
+/// nobody else has the store open is what [`Volume`]s see to, by their locks.
 struct Lease {
     generation: u64,
+    /// Of each volume, the page of its own object that may be overwritten: the other one is whole.
+    pages: Vec<u64>,
+    /// Volumes that the newest lease could not be written to.
+    behind: Vec<bool>,
 }
 
 impl Store {

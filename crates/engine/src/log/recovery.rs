@@ -110,8 +110,7 @@ impl Store {
         for member in &members {
             slots.push(own_object(member, &names).await?);
         }
-        let known = slots.iter().flat_map(|(_, slot)| slot).max_by_key(|slot| slot.generation);
-        let known = known.copied();
+        let known = slots.iter().flat_map(|own| own.slot).max_by_key(|slot| slot.generation);
         let id = match (known, create) {
             (Some(slot), _) => slot.store,
             (None, Some(id)) => id,
@@ -122,10 +121,15 @@ impl Store {
         };
         check_members(&members, &slots, id, known)?;
         // A volume that is new gets its own object before the others count it.
-        let new: Vec<_> = slots.iter().map(|(_, slot)| slot.is_none()).collect();
+        let new: Vec<_> = slots.iter().map(|own| own.slot.is_none()).collect();
+        let lease = Lease {
+            generation: known.map_or(0, |slot| slot.generation),
+            pages: slots.iter().map(|own| own.page).collect(),
+            behind: vec![false; slots.len()],
+        };
         let mut disks = Vec::new();
-        for ((member, reserve), (own, _)) in members.into_iter().zip(reserves).zip(slots) {
-            let own = match own {
+        for ((member, reserve), own) in members.into_iter().zip(reserves).zip(slots) {
+            let own = match own.object {
                 Some(own) => own,
                 None => member.volume.create(&names.of(Role::Store), &Intent::DATA).await?,
             };
@@ -136,7 +140,7 @@ impl Store {
                 sealing: Mutex::default(),
                 sealer: AsyncMutex::default(),
                 merger: AsyncMutex::default(),
-                own,
+                own: Mutex::new(own),
             });
         }
         let file_bytes_told = options.file_bytes;
@@ -175,21 +179,29 @@ impl Store {
             bell: super::Bell::default(),
             closing: false.into(),
             is_unsure: false.into(),
-            lease: AsyncMutex::new(Lease { generation: known.map_or(0, |slot| slot.generation) }),
+            lease: AsyncMutex::new(lease),
         };
         let report = inner.recover(known, &new).await?;
         Ok((Self(Arc::new(inner)), report))
     }
 }
 
-/// The store's own object on a volume, if there is one, and what it says.
-pub(super) async fn own_object(
-    member: &Member,
-    names: &Names,
-) -> Result<(Option<Arc<dyn Object>>, Option<Slot>)> {
+/// The store's own object on a volume.
+#[derive(Default)]
+pub(super) struct Own {
+    /// None: there is none.
+    pub(super) object: Option<Arc<dyn Object>>,
+    /// What it says, if it is whole.
+    pub(super) slot: Option<Slot>,
+    /// Where its page is that says nothing newer.
+    page: u64,
+}
+
+/// Looks at the store's own object on a volume.
+pub(super) async fn own_object(member: &Member, names: &Names) -> Result<Own> {
     let object = match member.volume.open(&names.of(Role::Store)).await {
         Ok(object) => object,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((None, None)),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Own::default()),
         Err(error) => return Err(error),
     };
     let bytes = object.read_at(0, IoBufMut::zeroed(2 * PAGE), OPEN).await?;
@@ -199,29 +211,30 @@ pub(super) async fn own_object(
             format!("volume {}: {}: {}", member.label, names.of(Role::Store), Bad::Version.what());
         return Err(Error::new(ErrorKind::Invalid, message));
     }
-    let slot = slots.into_iter().flatten().max_by_key(|slot| slot.generation);
-    Ok((Some(object), slot))
+    let newest = slots.into_iter().zip([PAGE as u64, 0]);
+    let newest = newest.filter_map(|(slot, other)| Some((slot.ok()?, other)));
+    let newest = newest.max_by_key(|(slot, _)| slot.generation);
+    let (slot, page) = newest.map_or((None, 0), |(slot, other)| (Some(slot), other));
+    Ok(Own { object: Some(object), slot, page })
 }
-
-type Slots = [(Option<Arc<dyn Object>>, Option<Slot>)];
 
 fn check_members(
     members: &[Member],
-    slots: &Slots,
+    slots: &[Own],
     id: StoreId,
     known: Option<Slot>,
 ) -> Result<()> {
-    for (member, (own, slot)) in members.iter().zip(slots) {
-        if slot.is_some_and(|slot| slot.store != id) {
+    for (member, own) in members.iter().zip(slots) {
+        if own.slot.is_some_and(|slot| slot.store != id) {
             let message = format!("volume {}: holds another log store of this name", member.label);
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        if own.is_some() && slot.is_none() && known.is_none() {
+        if own.object.is_some() && own.slot.is_none() && known.is_none() {
             // It may have been cut off while it was made.
             tracing::warn!(volume = %member.label, "the log store's own object is damaged");
         }
     }
-    let there = slots.iter().filter(|(_, slot)| slot.is_some()).count();
+    let there = slots.iter().filter(|own| own.slot.is_some()).count();
     if let Some(known) = known
         && there < usize::from(known.volumes)
     {
@@ -297,7 +310,7 @@ impl Inner {
         }
         // From here on no file can come back that is not there.
         self.begin_lease(known, new).await?;
-        self.renew_lease().await?;
+        self.open_lease().await?;
         let mut state = self.state();
         let ids: Vec<_> = state.files.keys().copied().collect();
         for id in ids {

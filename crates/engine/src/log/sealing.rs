@@ -1,5 +1,4 @@
-//! Files that are full: synced, given a hint, and from then on the policy's to merge. And what has to be
-//! durable besides: leases, and everything at once.
+//! Files that are full: synced, given a hint, and from then on the policy's to merge. And everything at once.
 //!
 //! A hint says what a whole, durable file holds, so that nobody has to read it when the store is
 //! opened. It is written behind the file's own sync; if it is missing or damaged, the file is read.
@@ -9,18 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use futures_util::lock::MutexGuard;
 use futures_util::stream::FuturesUnordered;
 use policy::purpose::{Io, Origin, Step};
 use volume::buf::PAGE;
-use volume::{Error, ErrorKind, Intent, IoBuf, Name, Object, Result};
+use volume::{Error, ErrorKind, Intent, Name, Object, Result};
 
 use super::file::{File, Role};
-use super::format::{self, HintHeader, Layout, Slot};
+use super::format::{self, HintHeader, Layout};
 use super::merge::LOOK;
 use super::state::Phase;
 use super::writer::{Open, Output, Writer};
-use super::{FileId, Inner, Lease, WRITE};
+use super::{FileId, Inner};
 
 /// Hints must keep pace with the files, and nobody waits for one of them.
 const HINT: Io = Io::new(Origin::Merge { hunger_percent: 30 }, Step::Data);
@@ -28,10 +26,6 @@ const HINT: Io = Io::new(Origin::Merge { hunger_percent: 30 }, Step::Data);
 const WAITING_MAX: usize = 16;
 /// Files that are sealed at the same time: each waits for the device three times, and others write there too.
 const SEALED_AT_ONCE: usize = 4;
-/// A lease is for this many files' bytes on each volume, and for as many files.
-const LEASE_FILES: u64 = 64;
-/// Ids of files fit the five bytes they have in names and in the index.
-const FILES: u64 = 1 << 40;
 
 /// A file that waits to be sealed.
 pub(super) struct Sealing {
@@ -302,103 +296,7 @@ impl Inner {
             outcome = outcome.and(self.seal_waiting(seat).await.map(|_| ()));
         }
         outcome?;
-        let (sequence, file) = {
-            let state = self.state();
-            (state.sequence, state.next_file)
-        };
-        self.write_lease(self.lease.lock().await, |_| Some((sequence, file))).await
-    }
-
-    /// Renews the lease if half of it is used.
-    async fn keep_lease(&self) -> Result<()> {
-        let is_low = {
-            let state = self.state();
-            state.sequence_end - state.sequence < self.lease_bytes() / 2
-                || state.file_end - state.next_file < self.lease_files() / 2
-        };
-        if is_low { self.renew_lease().await } else { Ok(()) }
-    }
-
-    /// Durably takes more sequences and ids of files, once for all who ask for it at the same time.
-    pub(super) async fn renew_lease(&self) -> Result<()> {
-        let ends = |state: &super::State| (state.sequence_end, state.file_end);
-        let known = ends(&self.state());
-        let lease = self.lease.lock().await;
-        if ends(&self.state()) != known {
-            return Ok(());
-        }
-        self.write_lease(lease, |state| {
-            let sequence = state.sequence.checked_add(self.lease_bytes())?;
-            let file = state.next_file.checked_add(self.lease_files());
-            Some((sequence, file.filter(|&end| end < FILES)?))
-        })
-        .await
-    }
-
-    fn lease_files(&self) -> u64 {
-        LEASE_FILES * self.disks.len() as u64
-    }
-
-    fn lease_bytes(&self) -> u64 {
-        self.lease_files() * self.options.file_bytes
-    }
-
-    async fn write_lease(
-        &self,
-        mut lease: MutexGuard<'_, Lease>,
-        ends: impl Fn(&super::State) -> Option<(u64, u64)>,
-    ) -> Result<()> {
-        let (sequence_end, file_end) = ends(&self.state()).ok_or_else(|| {
-            let message = "the log store has used up its sequences or files: copy it to a new one";
-            Error::new(ErrorKind::Invalid, message)
-        })?;
-        lease.generation += 1;
-        let slot = Slot {
-            store: self.id,
-            generation: lease.generation,
-            sequence_end,
-            file_end,
-            volumes: self.disks.len() as u16,
-        };
-        let written =
-            join_all((0..self.disks.len()).map(|seat| self.write_slot(seat, &slot))).await;
-        written.into_iter().collect::<Result<()>>()?;
-        let mut state = self.state();
-        state.sequence_end = sequence_end;
-        state.file_end = file_end;
-        Ok(())
-    }
-
-    /// Makes the own objects of volumes that are new. The number of volumes stays what it was: a crash
-    /// may come before all of them have one.
-    pub(super) async fn begin_lease(&self, known: Option<Slot>, new: &[bool]) -> Result<()> {
-        let mut lease = self.lease.lock().await;
-        lease.generation += 1;
-        let (sequence_end, file_end) = {
-            let state = self.state();
-            (state.sequence, state.next_file)
-        };
-        let slot = Slot {
-            store: self.id,
-            generation: lease.generation,
-            sequence_end,
-            file_end,
-            volumes: known.map_or(0, |slot| slot.volumes),
-        };
-        for seat in (0..self.disks.len()).filter(|&seat| new[seat]) {
-            self.write_slot(seat, &slot).await?;
-        }
-        Ok(())
-    }
-
-    async fn write_slot(&self, seat: usize, slot: &Slot) -> Result<()> {
-        let disk = &self.disks[seat];
-        let failed =
-            |e: Error| e.within(format_args!("volume {}: the log store's lease", disk.label));
-        let at = slot.generation % 2 * PAGE as u64;
-        let page = IoBuf::from(&slot.encode()[..]);
-        disk.own.write_at(at, page, WRITE).await.map_err(failed)?;
-        self.sync_object(seat, &*disk.own, WRITE).await.map_err(failed)
+        self.end_lease().await
     }
 
     /// Removes files that nothing leads to and nobody reads; says whether there were any.

@@ -11,6 +11,7 @@ mod damage;
 mod disk;
 mod emergency;
 mod full;
+mod lease;
 mod merge;
 mod store;
 
