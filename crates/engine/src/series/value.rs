@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::Span;
+
 /// The kind of a field's values: fixed for each field of a measurement by the first value written.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
@@ -287,6 +289,18 @@ impl Points {
     pub fn truncate(&mut self, len: usize) {
         self.times.truncate(len);
         self.values.truncate(len);
+    }
+
+    /// Lets go of those of an interval.
+    pub(crate) fn cut(&mut self, span: Span) {
+        if !self.times.iter().any(|&time| span.contains(time)) {
+            return;
+        }
+        let mut kept = Self::new(self.values.kind());
+        for (time, value) in self.iter().filter(|(time, _)| !span.contains(*time)) {
+            kept.push(time, value);
+        }
+        *self = kept;
     }
 
     /// Last point first.

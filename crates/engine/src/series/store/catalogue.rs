@@ -106,6 +106,11 @@ pub(super) struct DatabaseFacts {
 }
 
 impl DatabaseFacts {
+    /// One that has no points.
+    pub(super) fn new(id: u32, keep: Option<Duration>) -> Self {
+        Self { id, keep, newest: i64::MIN }
+    }
+
     /// Points before this time are gone. A clock that jumps ahead takes nothing away, and neither does a
     /// point from the future: only both do.
     pub(super) fn cutoff(&self, wall: Duration) -> i64 {

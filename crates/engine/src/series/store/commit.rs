@@ -12,7 +12,7 @@ use policy::purpose::{Io, Origin, Step};
 use volume::{ErrorKind, Intent, IoBuf, Name, Object};
 
 use super::state::Chunk;
-use super::{Inner, failed};
+use super::{Inner, failed, in_doubt};
 use crate::log::Durability;
 use crate::series::{Error, Result};
 
@@ -44,8 +44,8 @@ impl Inner {
     /// are to survive the machine, what is durable.
     ///
     /// # Errors
-    /// `OutOfSpace`: it is nowhere, and never will be; others: it does not count, and may be found by the next
-    /// start.
+    /// `OutOfSpace` and `Busy`: it is nowhere, and never will be; others: it does not count, and may be found by the
+    /// next start.
     pub(super) async fn commit(&self, ticket: u64, durable: bool) -> Result<()> {
         let mut writer = self.writer.lock().await;
         if writer.written < ticket
@@ -66,7 +66,8 @@ impl Inner {
             writer.open = None;
             writer.unsynced.clear();
             self.state().queue.failed_segments += 1;
-            self.fail(&mut writer, &error);
+            // The log has it, and nobody knows for how long.
+            self.fail(&mut writer, &in_doubt(error));
             writer.synced = writer.written;
         }
         if counts_durable {
@@ -119,7 +120,7 @@ impl Inner {
         };
         match cut {
             Ok(()) => error,
-            Err(_) => Error::Unavailable(error.to_string()),
+            Err(_) => in_doubt(error),
         }
     }
 

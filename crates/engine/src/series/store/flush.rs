@@ -12,13 +12,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::key::{self, BlockKey, Owner, Slot};
+use super::owed::Cuts;
 use super::sizes::Sizes;
 use super::state::Taken;
 use super::upkeep::Upkeep;
 use super::{Counts, Inner, failed, pages, rows};
 use crate::log::Edit;
+use crate::series::Result;
 use crate::series::block::{self, Table};
-use crate::series::{Result, Span};
 
 /// How many sources' rows are written at a time: of full buffers some megabytes, of others what shares a sync.
 const READY: usize = 256;
@@ -38,22 +39,6 @@ pub(super) enum Which {
     Through(u32),
     /// What was taken already.
     Taken,
-}
-
-/// What is deleted.
-pub(super) struct Cuts {
-    pub(super) span: Span,
-    /// Fields of each source.
-    pub(super) fields: HashMap<u32, Vec<u16>>,
-}
-
-impl Cuts {
-    /// Takes it away from what is known of a source; says whether there was anything.
-    pub(super) fn apply(&self, source: u32, table: &mut Table) -> bool {
-        self.fields.get(&source).is_some_and(|fields| {
-            table.cut(|field| fields.binary_search(&field).is_ok(), self.span)
-        })
-    }
 }
 
 /// By database, turn and slot: what one block holds. A slot with too many rows takes several turns.

@@ -14,6 +14,8 @@ pub(super) const GROUP_BITS: u32 = 6;
 
 /// Databases, floor and newest times.
 pub(super) const META: &[u8] = b"m";
+/// What the clock said when that record was written.
+pub(super) const CLOCK: &[u8] = b"c";
 /// Sessions.
 pub(super) const SESSIONS: &[u8] = b"s";
 /// Measurements: with an id behind it.

@@ -21,6 +21,7 @@
 //! go on, and write blocks themselves when buffers are full.
 
 mod ask;
+mod away;
 mod catalogue;
 mod commit;
 mod flush;
@@ -29,6 +30,7 @@ mod inspect;
 mod key;
 mod open;
 mod overwritten;
+mod owed;
 mod pages;
 mod read;
 mod regroup;
@@ -391,6 +393,16 @@ impl Series for Store {
 
     fn durability(&self) -> Durability {
         self.0.options.durability
+    }
+}
+
+/// An error of something that may have been done all the same: it is no refusal.
+fn in_doubt(error: Error) -> Error {
+    match error {
+        Error::OutOfSpace(_) | Error::Busy { .. } => {
+            Error::Unavailable(format!("{error}; it may or may not have been done"))
+        }
+        other => other,
     }
 }
 

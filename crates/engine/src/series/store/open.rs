@@ -10,6 +10,7 @@ use policy::purpose::{Io, Origin, Step};
 use policy::time::Instant;
 use volume::{Clock, IoBufMut, Name, Object, Volume};
 
+use super::away::Away;
 use super::commit::Writer;
 use super::flush::Which;
 use super::key::{self, BlockKey};
@@ -117,6 +118,9 @@ impl Store {
         state.round = u64::from(segment) << 32;
         let floor = meta.floor;
         load(&log, &mut state, meta, clock.now()).await?;
+        let ended = get(&log, key::CLOCK).await?.and_then(|bytes| Away::decode(&bytes));
+        state.away =
+            ended.map_or_else(Away::default, |ended| Away::since(ended, clock.wall(), clock.now()));
         // It is there before anything that is newer: its number is not given again.
         state.queue.begin();
         let opened = clock.now();
@@ -181,7 +185,7 @@ impl Inner {
                     let now = self.clock.now();
                     self.state().replay(body, segment, &mut numbers, now)
                 }
-                Some((&wal::DELETE, body)) => match self.redo(&mut upkeep, body).await {
+                Some((&wal::DELETE, body)) => match self.redo(&mut upkeep, segment, body).await {
                     Some(done) => Some(done?),
                     None => None,
                 },

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::catalogue::{field_of, source_of};
 use super::key::{self, BlockKey, LEVELS, Owner, Slot};
+use super::owed::Owed;
 use super::{Inner, failed, rows};
 use crate::series::block::Block;
 use crate::series::value::Points;
@@ -90,6 +91,8 @@ pub(super) struct Walk {
 struct Plan {
     /// How often hidden points had been dropped when it was made.
     dropped: u64,
+    /// Deletes of something of the source that are not carried out in all blocks.
+    owed: Vec<Arc<Owed>>,
     /// What those that were read have of each field.
     blocks: Vec<(BlockKey, Option<Vec<Points>>)>,
     windows: VecDeque<Window>,
@@ -163,7 +166,7 @@ impl Walk {
     /// Which blocks count where. False if there is no such series.
     fn make_plan(&mut self) -> bool {
         let dropped = self.inner.dropped.of(self.source);
-        let waiting = {
+        let (waiting, owed) = {
             let state = self.inner.state();
             let catalogue = &state.catalogue;
             let kinds = self.fields.iter().map(|&field| catalogue.kind_of(self.source, field));
@@ -176,7 +179,8 @@ impl Walk {
             for rows in state.waiting(self.source) {
                 rows::points(rows, &catalogue.shapes, &wanted, &mut waiting);
             }
-            waiting
+            let owed = state.owed.iter().filter(|owed| owed.cuts.fields.contains_key(&self.source));
+            (waiting, owed.cloned().collect())
         };
         // Rows first, keys then: what becomes a block between the two is seen twice and not missed.
         let span = self.scan.span;
@@ -202,7 +206,7 @@ impl Walk {
             windows[first..until].iter_mut().for_each(|window| window.blocks.push(at));
         }
         let blocks = keys.into_iter().map(|key| (key, None)).collect();
-        self.plan = Some(Plan { dropped, blocks, windows: windows.into(), waiting });
+        self.plan = Some(Plan { dropped, owed, blocks, windows: windows.into(), waiting });
         true
     }
 }
@@ -217,7 +221,7 @@ async fn gather(
     for &at in &window.blocks {
         let (key, loaded) = &mut plan.blocks[at];
         if loaded.is_none() {
-            *loaded = Some(load(inner, key, source, fields, &plan.waiting).await?);
+            *loaded = Some(load(inner, key, source, fields, &plan.waiting, &plan.owed).await?);
             // A block that came later than the plan may hide what was dropped from this one.
             if inner.dropped.of(source) != plan.dropped {
                 return Err(Gone::Regrouped);
@@ -247,6 +251,7 @@ async fn load(
     source: u32,
     fields: &[u16],
     waiting: &[Points],
+    owed: &[Arc<Owed>],
 ) -> std::result::Result<Vec<Points>, Gone> {
     let name = key.bytes();
     let damaged = |what: &dyn std::fmt::Display| Gone::Failed(inner.of_block(key, source, what));
@@ -268,7 +273,15 @@ async fn load(
             Err(damaged(&format_args!("it has {found}s where {kind}s are")))
         }
     });
-    columns.collect()
+    let mut columns: Vec<Points> = columns.collect::<std::result::Result<_, _>>()?;
+    for owed in owed.iter().filter(|owed| key.round < owed.before) {
+        for (points, &field) in columns.iter_mut().zip(fields) {
+            if owed.cuts.has(source, field) {
+                points.cut(owed.cuts.span);
+            }
+        }
+    }
+    Ok(columns)
 }
 
 /// The points of an interval: of those with one time the last one of the last part. There is one part at least.

@@ -83,6 +83,9 @@ impl Inner {
         if others.iter().any(is_between) {
             return Ok(None);
         }
+        if sources.is_empty() {
+            return Ok(None);
+        }
         sources.values_mut().for_each(Table::resolve);
         let sources: Vec<(u32, Table)> = sources.into_iter().collect();
         let lives = self.lives(&slot, sources.first().map(|(source, _)| *source));

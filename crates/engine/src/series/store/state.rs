@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use policy::time::Instant;
 
+use super::away::Away;
 use super::catalogue::{Catalogue, Grown, NONE, Told};
+use super::owed::Owed;
 use super::rows::{self, Order};
 use super::sessions::Sessions;
 use super::wal::{self, put_text, take_bytes, take_text, take_u32};
@@ -44,6 +46,9 @@ pub(super) struct State {
     pub(super) accepted_points: u64,
     /// What the log does not have yet, in its order: nobody sees it before.
     staged: VecDeque<Staged>,
+    /// Deletes that are not carried out in blocks yet, in their order.
+    pub(super) owed: VecDeque<Arc<Owed>>,
+    pub(super) away: Away,
 }
 
 /// A change that counts once the log has it.
@@ -139,6 +144,8 @@ pub(super) struct Chunk {
 
 /// A chunk is closed at this many bytes.
 const CHUNK: usize = 4 << 20;
+/// So many failures are told apart.
+const FAILURES: usize = 64;
 
 impl Queue {
     pub(super) fn new(store: StoreId, segment: u32) -> Self {
@@ -202,8 +209,11 @@ impl Queue {
         self.chunks.clear();
         self.is_untold = true;
         self.failures.push((done, self.ticket, error.clone()));
-        if self.failures.len() > 64 {
-            self.failures.remove(0);
+        if self.failures.len() > FAILURES {
+            // Who still waits for one of the first learns no more than that it may have failed.
+            let (from, ..) = self.failures.remove(0);
+            let why = "the write-ahead log failed several times meanwhile".to_string();
+            self.failures[0] = (from, self.failures[0].1, Error::Unavailable(why));
         }
         self.rotate();
         // What is asked for from now on is not what failed, even if nothing is queued until then.
@@ -244,6 +254,8 @@ impl State {
             limits,
             accepted_points: 0,
             staged: VecDeque::new(),
+            owed: VecDeque::new(),
+            away: Away::default(),
         }
     }
 
@@ -399,7 +411,7 @@ impl State {
     }
 
     /// Rows of a shape are in no buffer any more, nor on their way to one.
-    fn let_go(&mut self, shape: u32, rows: usize) {
+    pub(super) fn let_go(&mut self, shape: u32, rows: usize) {
         let before = self.catalogue.shape_bytes;
         self.catalogue.let_go(shape, rows);
         self.memory -= before - self.catalogue.shape_bytes;
@@ -675,7 +687,11 @@ impl State {
         let oldest = self.oldest().map(|(segment, _)| segment);
         let queued = self.queue.chunks.front().map(|chunk| chunk.segment);
         let staged = self.staged.front().map(|staged| staged.segment);
-        [taken, oldest, queued, staged].into_iter().flatten().fold(self.queue.segment, u32::min)
+        let owed = self.owed.front().map(|owed| owed.segment);
+        [taken, oldest, queued, staged, owed]
+            .into_iter()
+            .flatten()
+            .fold(self.queue.segment, u32::min)
     }
 
     /// Takes in a batch again that is in the log. None if it makes no sense.

@@ -15,6 +15,7 @@ mod full;
 mod gone;
 mod inspected;
 mod model;
+mod owed;
 mod sizes;
 mod upkeep;
 

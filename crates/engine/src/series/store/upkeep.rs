@@ -1,21 +1,21 @@
 //! What is done beside writes: making room, checkpoints, deletes, expiry.
 
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use bytes::Bytes;
 use parking_lot::MutexGuard;
 use policy::time::Instant;
 
 use super::ask::Asking;
-use super::catalogue::{DatabaseFacts, field_of};
-use super::flush::{Cuts, Which, Writing};
+use super::catalogue::DatabaseFacts;
+use super::flush::{Which, Writing};
 use super::key::{self, BlockKey, GROUP_BITS, Owner, Slot};
 use super::overwritten::Search;
+use super::owed::Cuts;
 use super::pages::Meta;
-use super::wal::{self, take_u32};
-use super::{Counts, Inner, failed};
+use super::wal;
+use super::{Counts, Inner, failed, in_doubt};
 use crate::log::Edit;
-use crate::series::batch::{put_varint, take_varint, unzigzag, zigzag};
 use crate::series::block::{Block, Table};
 use crate::series::{Database, Error, Result, Selector, Span};
 
@@ -34,8 +34,8 @@ const OLDEST: usize = 256;
 
 /// How often is stored how far the databases' own time has gone: what a restart may take back of it.
 const TIMES_EVERY: std::time::Duration = std::time::Duration::from_secs(3600);
-/// What the log is told of a delete at a time, in bytes.
-const CUTS_MAX: usize = 16 << 20;
+/// How often what is owed is tried again.
+const OWED_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// All of them are in one record. Whoever writes to any name makes one.
 const DATABASES_MAX: usize = 10_000;
@@ -54,6 +54,16 @@ pub(super) struct Upkeep {
     aged_at: Option<Instant>,
     /// When that was stored last.
     stored_at: Option<Instant>,
+    /// A database was dropped, and that is not stored yet.
+    is_meta_owed: bool,
+    /// When what is owed was tried last.
+    owed_at: Option<Instant>,
+}
+
+/// Where the log tells something: the ticket to wait for, and the segment.
+struct Logged {
+    ticket: u64,
+    segment: u32,
 }
 
 impl Upkeep {
@@ -67,14 +77,29 @@ impl Inner {
         let mut upkeep = self.upkeep.lock().await;
         let upkeep = &mut *upkeep;
         let now = self.clock.now();
-        let (has_ready, is_large, oldest, segment, floor) = {
+        let (has_ready, is_large, oldest, segment, floor, is_owing) = {
             let mut state = self.state();
             let oldest = state.oldest();
             let floor = state.floor();
             let is_large = state.memory > self.options.buffer_bytes as usize / 2
                 || state.catalogue.has_many_shapes();
-            (state.has_ready(), is_large, oldest, state.queue.segment, floor)
+            let is_owing = !state.owed.is_empty();
+            (state.has_ready(), is_large, oldest, state.queue.segment, floor, is_owing)
         };
+        if (is_owing || upkeep.is_meta_owed)
+            && upkeep.owed_at.is_none_or(|at| now.since(at) >= OWED_EVERY)
+        {
+            upkeep.owed_at = Some(now);
+            match self.pay(upkeep).await {
+                Err(error) => {
+                    tracing::warn!(store = %self.options.name, %error, "what is deleted still takes room, and is tried again");
+                }
+                Ok(()) => {
+                    upkeep.owed_at = None;
+                    return Ok(true);
+                }
+            }
+        }
         if has_ready {
             return self.write_blocks(upkeep, Which::Ready, None).await;
         }
@@ -162,24 +187,32 @@ impl Inner {
         Ok(())
     }
 
-    async fn write_one(&self, key: &'static [u8], value: Bytes) -> Result<()> {
-        let edits = vec![Edit::Put { key: Bytes::from_static(key), value, lives: None }];
-        self.log.write_upkeep(edits).await.map_err(|error| failed(&error))
+    pub(super) async fn write_meta(&self, floor: u32) -> Result<()> {
+        let databases = self.state().catalogue.databases.clone();
+        self.write_meta_with(floor, databases).await
     }
 
-    async fn write_meta(&self, floor: u32) -> Result<()> {
-        let meta = {
-            let catalogue = &self.state().catalogue;
-            Meta {
+    async fn write_meta_with(
+        &self,
+        floor: u32,
+        databases: BTreeMap<String, DatabaseFacts>,
+    ) -> Result<()> {
+        let (meta, clock) = {
+            let state = self.state();
+            let catalogue = &state.catalogue;
+            let meta = Meta {
                 floor,
                 next_database: catalogue.next_database,
                 next_measurement: catalogue.next_measurement,
                 next_source: catalogue.sources.next(),
-                databases: catalogue.databases.clone(),
-            }
+                databases,
+            };
+            (meta.encode(), state.away.encode(self.clock.wall()))
         };
-        self.write_one(key::META, meta.encode()).await?;
-        self.log.sync().await.map_err(|error| failed(&error))
+        let put = |key, value| Edit::Put { key: Bytes::from_static(key), value, lives: None };
+        let edits = vec![put(key::META, meta), put(key::CLOCK, clock)];
+        self.log.write_upkeep(edits).await.map_err(|error| failed(&error))?;
+        self.log.sync().await.map_err(|error| in_doubt(failed(&error)))
     }
 
     pub(super) async fn create_database(&self, database: Database) -> Result<()> {
@@ -191,54 +224,92 @@ impl Inner {
         }
         let upkeep = self.upkeep.lock().await;
         let max = self.sizes.block;
-        {
+        let (id, databases) = {
             let catalogue = &mut self.state().catalogue;
             let count = catalogue.databases.len();
             // Names, and numbers of at most 40 bytes.
             let bytes: usize = catalogue.databases.keys().map(|name| name.len() + 40).sum();
-            match catalogue.databases.get_mut(&name) {
+            let mut databases = catalogue.databases.clone();
+            let id = catalogue.next_database;
+            match databases.get_mut(&name) {
                 Some(facts) if facts.keep == keep => return Ok(()),
                 Some(facts) => facts.keep = keep,
                 None if count >= DATABASES_MAX || bytes + 600 > max => {
                     return Err(Error::Invalid(format!("there are {count} databases: drop some")));
                 }
                 None => {
-                    let id = catalogue.next_database;
                     catalogue.next_database += 1;
-                    catalogue.databases.insert(name, DatabaseFacts { id, keep, newest: i64::MIN });
+                    databases.insert(name.clone(), DatabaseFacts::new(id, keep));
                 }
             }
-        }
-        self.write_meta(upkeep.floor).await
+            (id, databases)
+        };
+        // Nobody writes to it before it is durable: a start would not know whose points these are.
+        self.write_meta_with(upkeep.floor, databases).await?;
+        let mut state = self.state();
+        let facts = state.catalogue.databases.entry(name);
+        facts.or_insert_with(|| DatabaseFacts::new(id, keep)).keep = keep;
+        Ok(())
     }
 
     pub(super) async fn drop_database(&self, name: &str) -> Result<bool> {
         let mut upkeep = self.upkeep.lock().await;
         // From here on nothing is written to it.
         let facts = self.state().catalogue.databases.remove(name);
-        let Some(facts) = facts else { return Ok(false) };
-        let all = Selector::all(name);
-        let (ticket, cuts) =
-            self.queue_delete(&Asking::dropped(self, &all, facts.id), Span::ALL)?;
-        self.commit(ticket, true).await?;
-        self.apply(&mut upkeep, &cuts).await?;
-        self.state().catalogue.forget_database(facts.id);
+        let Some(facts) = facts else {
+            // It may be that nobody was told so yet.
+            self.store_databases(&mut upkeep).await?;
+            return Ok(false);
+        };
+        let id = facts.id;
+        let told =
+            match self.queue_delete(&Asking::dropped(self, &Selector::all(name), id), Span::ALL) {
+                Ok((told, cuts)) => self.commit(told.ticket, true).await.map(|()| (told, cuts)),
+                Err(error) => Err(error),
+            };
+        let (told, cuts) = match told {
+            Ok(told) => told,
+            Err(error) => {
+                self.state().catalogue.databases.insert(name.to_string(), facts);
+                return Err(error);
+            }
+        };
+        upkeep.is_meta_owed = true;
+        let done = self.carry_out(&mut upkeep, cuts, told.segment).await;
+        self.state().catalogue.forget_database(id);
         self.tidy();
-        self.write_catalogue().await?;
-        self.write_meta(upkeep.floor).await?;
+        done?;
+        self.store_databases(&mut upkeep).await?;
         Ok(true)
+    }
+
+    /// Stores that databases were dropped, if that is not stored yet.
+    async fn store_databases(&self, upkeep: &mut Upkeep) -> Result<()> {
+        if upkeep.is_meta_owed {
+            // The log says that it is deleted: it does not come back for want of room.
+            self.write_catalogue().await.map_err(in_doubt)?;
+            self.write_meta(upkeep.floor).await.map_err(in_doubt)?;
+            upkeep.is_meta_owed = false;
+        }
+        Ok(())
     }
 
     pub(super) async fn delete(&self, selector: &Selector, span: Span) -> Result<u64> {
         let mut upkeep = self.upkeep.lock().await;
-        let (ticket, cuts) = self.queue_delete(&Asking::new(self, selector), span)?;
+        let (told, cuts) = self.queue_delete(&Asking::new(self, selector), span)?;
         let durable = self.options.durability == crate::log::Durability::Always;
-        self.commit(ticket, durable).await?;
-        self.apply(&mut upkeep, &cuts).await?;
+        self.commit(told.ticket, durable).await?;
+        let cuts = self.carry_out(&mut upkeep, cuts, told.segment).await?;
         if span == Span::ALL {
             self.forget(&cuts);
         }
         Ok(cuts.fields.values().map(|fields| fields.len() as u64).sum())
+    }
+
+    /// Does what is owed.
+    async fn pay(&self, upkeep: &mut Upkeep) -> Result<()> {
+        self.pay_deletes().await?;
+        self.store_databases(upkeep).await
     }
 
     /// Forgets the sources of which everything was deleted, unless rows of them came meanwhile.
@@ -275,41 +346,33 @@ impl Inner {
 
     /// Tells the log what is deleted, and takes the rows that wait: those that come later stay. Series that are
     /// made while they are looked for have no points yet that the call is about.
-    fn queue_delete(&self, asking: &Asking<'_>, span: Span) -> Result<(u64, Cuts)> {
+    fn queue_delete(&self, asking: &Asking<'_>, span: Span) -> Result<(Logged, Cuts)> {
         let fields = asking.fields()?.into_iter().collect();
         let cuts = Cuts { span, fields };
         let records = cuts.encode();
         let mut state = self.state();
-        let mut ticket = state.queue.ticket;
+        let mut told = Logged { ticket: state.queue.ticket, segment: state.queue.segment };
         for record in records {
-            ticket = state.queue.push(&[&[wal::DELETE], &record]);
+            told.ticket = state.queue.push(&[&[wal::DELETE], &record]);
         }
         let sources = cuts.fields.keys().copied().collect();
-        state.stage_take(ticket, sources, self.clock.now());
-        Ok((ticket, cuts))
+        state.stage_take(told.ticket, sources, self.clock.now());
+        Ok((told, cuts))
     }
 
-    /// Deletes again what the log tells.
-    pub(super) async fn redo(&self, upkeep: &mut Upkeep, body: &[u8]) -> Option<Result<()>> {
-        let cuts = Cuts::decode(body)?;
-        {
-            let mut state = self.state();
-            cuts.fields.keys().for_each(|&source| state.take(source));
-        }
-        Some(match self.apply(upkeep, &cuts).await {
-            // What is damaged cannot be read either: it must not keep the store shut.
-            Err(Error::Corrupt(error)) => {
-                tracing::warn!(%error, "deleted points may be left in a damaged block");
-                Ok(())
-            }
-            done => done,
-        })
-    }
-
-    /// Writes what was taken without what is deleted, and the blocks that have something of it anew. A block
+    /// Writes the blocks that have something of what is deleted anew, and what was taken without it. A block
     /// keeps its key, so nothing is left that could come back.
-    async fn apply(&self, upkeep: &mut Upkeep, cuts: &Cuts) -> Result<()> {
-        self.write_blocks(upkeep, Which::Taken, Some(cuts)).await?;
+    pub(super) async fn apply(&self, upkeep: &mut Upkeep, cuts: &Cuts) -> Result<()> {
+        // First what may give room.
+        let cut = self.cut_blocks(cuts, u64::MAX).await;
+        if matches!(cut, Ok(()) | Err(Error::Corrupt(_))) {
+            self.write_blocks(upkeep, Which::Taken, Some(cuts)).await?;
+        }
+        cut
+    }
+
+    /// Writes the blocks of rounds before `before` that have something of what is deleted anew.
+    pub(super) async fn cut_blocks(&self, cuts: &Cuts, before: u64) -> Result<()> {
         let mut keys = Vec::new();
         let mut groups = BTreeSet::new();
         for &source in cuts.fields.keys() {
@@ -322,9 +385,9 @@ impl Inner {
         let mut damaged = None;
         // What is written anew at once has room in what is set aside; merges free what it replaces.
         let mut writing = Writing::new(self);
-        for block in &keys {
-            let mut tables = match self.tables(block).await {
-                Ok(Some(tables)) => tables,
+        for block in keys.iter().filter(|block| block.round < before) {
+            let (mut tables, _) = match self.measured_tables(block).await {
+                Ok(Some(found)) => found,
                 Ok(None) => continue,
                 Err(error @ Error::Corrupt(_)) => {
                     damaged = Some(error);
@@ -349,12 +412,20 @@ impl Inner {
         damaged.map_or(Ok(()), Err)
     }
 
-    /// What is in a block; none if it is gone.
+    /// What counts of a block; none if it is gone.
     pub(super) async fn tables(&self, key: &BlockKey) -> Result<Option<Vec<(u32, Table)>>> {
-        Ok(self.measured_tables(key).await?.map(|(tables, _)| tables))
+        let Some((mut tables, _)) = self.measured_tables(key).await? else { return Ok(None) };
+        let owed = self.state().owed.clone();
+        for owed in owed.iter().filter(|owed| key.round < owed.before) {
+            for (source, table) in &mut tables {
+                owed.cuts.apply(*source, table);
+            }
+        }
+        tables.retain(|(_, table)| !table.times.is_empty());
+        Ok(Some(tables))
     }
 
-    /// The same, and how long the block is.
+    /// What is in a block, with what is still to be deleted of it, and how long it is; none if it is gone.
     pub(super) async fn measured_tables(
         &self,
         key: &BlockKey,
@@ -378,13 +449,16 @@ impl Inner {
         let passed =
             upkeep.aged_at.replace(now).map_or(std::time::Duration::ZERO, |at| now.since(at));
         let wall = self.clock.wall();
-        let does_keep = {
-            let databases = &mut self.state().catalogue.databases;
+        let (does_keep, was_away) = {
+            let mut state = self.state();
+            let away = state.away.told(wall, now);
+            let passed = passed.saturating_add(away.unwrap_or_default());
+            let databases = &mut state.catalogue.databases;
             databases.values_mut().for_each(|facts| facts.age(passed, wall));
-            databases.values().any(|facts| facts.keep.is_some())
+            (databases.values().any(|facts| facts.keep.is_some()), away.is_some())
         };
         let stored = *upkeep.stored_at.get_or_insert(now);
-        if does_keep && now.since(stored) >= TIMES_EVERY {
+        if does_keep && (was_away || now.since(stored) >= TIMES_EVERY) {
             self.write_meta(upkeep.floor).await?;
             upkeep.stored_at = Some(now);
         }
@@ -470,40 +544,5 @@ impl Inner {
             }
             after = keys.last().cloned();
         }
-    }
-}
-
-impl Cuts {
-    /// As records of a length the log takes.
-    fn encode(&self) -> Vec<Vec<u8>> {
-        let mut head = Vec::new();
-        put_varint(&mut head, zigzag(self.span.from));
-        put_varint(&mut head, zigzag(self.span.to));
-        let (mut records, mut bytes) = (Vec::new(), head.clone());
-        for (&source, fields) in &self.fields {
-            if bytes.len() > CUTS_MAX {
-                records.push(std::mem::replace(&mut bytes, head.clone()));
-            }
-            put_varint(&mut bytes, u64::from(source));
-            put_varint(&mut bytes, fields.len() as u64);
-            fields.iter().for_each(|&field| put_varint(&mut bytes, u64::from(field)));
-        }
-        records.push(bytes);
-        records
-    }
-
-    fn decode(mut bytes: &[u8]) -> Option<Self> {
-        let from = &mut bytes;
-        let span = Span { from: unzigzag(take_varint(from)?), to: unzigzag(take_varint(from)?) };
-        let mut fields = HashMap::new();
-        while !from.is_empty() {
-            let source = take_u32(from)?;
-            let mut of = Vec::new();
-            for _ in 0..take_varint(from)? {
-                of.push(field_of(crate::series::SeriesId(take_varint(from)?)));
-            }
-            fields.insert(source, of);
-        }
-        Some(Self { span, fields })
     }
 }

@@ -180,3 +180,57 @@ fn points_expire_where_no_more_come() {
     assert_eq!(count(&store), 0);
     world.options.series_max = 1;
 }
+
+/// Time in which the program was away was not counted: what was to be kept for three hours was there a week later.
+#[test]
+fn points_expire_for_the_time_the_program_was_away() {
+    let hour = Duration::from_secs(3600);
+    let mut world = World::new();
+    world.clock.set_wall_offset(Duration::from_secs(1_700_000_000));
+    let store = world.open();
+    world.clock.run(store.create_database(database(Some(hour * 3)))).unwrap();
+    let now = world.clock.wall().as_nanos() as i64;
+    world.clock.run(store.write(one("a", now, 1.0), None)).unwrap();
+    world.clock.run(store.close()).unwrap();
+    let count = |world: &World, store: &Store| {
+        let found = store.find(&Selector::all("db"), None, 1).unwrap();
+        world.points(store, found[0].id, Scan::of(Span::ALL)).unwrap().len()
+    };
+    world.reboot(1);
+    world.clock.set_wall_offset(Duration::from_secs(1_700_000_000) + hour * 24 * 7);
+    // It ends again before it is sure of the clock.
+    let store = world.open();
+    world.tend(&store);
+    world.clock.jump(hour / 2);
+    world.tend(&store);
+    assert_eq!(count(&world, &store), 1, "the clock may be wrong");
+    world.clock.run(store.create_database(Database { name: "other".into(), keep: None })).unwrap();
+    world.reboot(2);
+    let store = world.open();
+    world.tend(&store);
+    assert_eq!(count(&world, &store), 1);
+    world.clock.jump(hour + Duration::from_secs(61));
+    world.tend(&store);
+    assert_eq!(count(&world, &store), 0);
+    assert!(store.figures().expired > 0);
+}
+
+/// Old points that were loaded are as young as they were when the program starts again.
+#[test]
+fn a_restart_makes_loaded_points_no_older() {
+    let hour = Duration::from_secs(3600);
+    let mut world = World::new();
+    world.clock.set_wall_offset(Duration::from_secs(1_700_000_000));
+    let store = world.open();
+    world.clock.run(store.create_database(database(Some(hour * 3)))).unwrap();
+    // Of years ago.
+    world.clock.run(store.write(one("a", SECOND, 1.0), None)).unwrap();
+    world.clock.run(store.close()).unwrap();
+    world.reboot(1);
+    let store = world.open();
+    world.tend(&store);
+    world.clock.jump(hour + Duration::from_secs(61));
+    world.tend(&store);
+    let found = store.find(&Selector::all("db"), None, 1).unwrap();
+    assert_eq!(world.points(&store, found[0].id, Scan::of(Span::ALL)).unwrap().len(), 1);
+}

@@ -1,0 +1,108 @@
+//! The time the program was away, by which databases grow older, too.
+//!
+//! While it runs time is measured; how long it was away only the clock can tell. A clock may be wrong, above all
+//! soon after a machine starts, so it is believed once it has gone for [`BELIEVED_AFTER`] as time is measured. Until then
+//! it is stored as going on from where the program ended, so that nothing is forgotten if it ends again.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use policy::time::Instant;
+
+/// How long the clock has to go steadily before it is believed.
+pub(super) const BELIEVED_AFTER: Duration = Duration::from_secs(3600);
+/// A clock that is further from the measured time than this was set.
+const STEP: i64 = 5_000_000_000;
+/// What its record begins with.
+const VERSION: u8 = 1;
+
+/// What the clock says beyond the time that was measured.
+#[derive(Debug, Default)]
+pub(super) struct Away {
+    /// In nanoseconds; negative where the clock was set back.
+    time: i64,
+    /// The clock, and when that was; none once it was believed, or if there is nothing to believe.
+    seen: Option<(i64, Instant)>,
+}
+
+impl Away {
+    /// The program starts. `ended` is what the clock said when that was stored last.
+    pub(super) fn since(ended: i64, wall: Duration, now: Instant) -> Self {
+        let wall = nanos(wall);
+        Self { time: wall.saturating_sub(ended), seen: Some((wall, now)) }
+    }
+
+    /// How long the program was away: once, when the clock is believed.
+    pub(super) fn told(&mut self, wall: Duration, now: Instant) -> Option<Duration> {
+        let (seen, since) = self.seen?;
+        let (wall, took) = (nanos(wall), now.since(since));
+        let set_by = wall.saturating_sub(seen.saturating_add(nanos(took)));
+        if set_by.abs() > STEP {
+            self.time = self.time.saturating_add(set_by);
+            self.seen = Some((wall, now));
+            return None;
+        }
+        if took < BELIEVED_AFTER {
+            return None;
+        }
+        let time = u64::try_from(self.time).map_or(Duration::ZERO, Duration::from_nanos);
+        *self = Self::default();
+        Some(time)
+    }
+
+    /// What is stored of it, together with how far databases have come.
+    pub(super) fn encode(&self, wall: Duration) -> Bytes {
+        let mut bytes = vec![VERSION];
+        bytes.extend_from_slice(&nanos(wall).saturating_sub(self.time).to_le_bytes());
+        bytes.into()
+    }
+
+    /// What the clock said; none if the record is of a later version.
+    pub(super) fn decode(bytes: &[u8]) -> Option<i64> {
+        let (&version, rest) = bytes.split_first()?;
+        let ended = i64::from_le_bytes(*rest.first_chunk()?);
+        (version == VERSION).then_some(ended)
+    }
+}
+
+fn nanos(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_clock_is_believed_once_it_went_steadily() {
+        let mut away = Away::since(nanos(DAY), DAY * 8, at(0));
+        let wall = |seconds| DAY * 8 + Duration::from_secs(seconds);
+        assert_eq!(away.told(wall(60), at(60)), None);
+        // It ends before the clock is believed: nothing is forgotten.
+        assert_eq!(Away::decode(&away.encode(wall(60))), Some(nanos(DAY + at(60).since(at(0)))));
+        // A clock that loses a second in an hour is steady.
+        assert_eq!(away.told(wall(3600), at(3601)), Some(DAY * 7));
+        assert_eq!(away.told(wall(9999), at(9999)), None, "once");
+        assert_eq!(Away::decode(&away.encode(DAY)), Some(nanos(DAY)));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_begins_anew() {
+        let mut away = Away::since(nanos(DAY * 9), DAY, at(0));
+        assert_eq!(away.told(DAY, at(1)), None);
+        // The network tells the time.
+        assert_eq!(away.told(DAY * 10, at(60)), None);
+        assert_eq!(away.told(DAY * 10 + Duration::from_secs(3599), at(3659)), None);
+        let told = away.told(DAY * 10 + Duration::from_secs(3600), at(3660)).unwrap();
+        assert!(told > DAY - Duration::from_secs(61) && told <= DAY, "{told:?}");
+        // One that stays behind takes nothing back.
+        let mut away = Away::since(nanos(DAY * 9), DAY, at(0));
+        assert_eq!(away.told(DAY + BELIEVED_AFTER, at(3600)), Some(Duration::ZERO));
+    }
+}

@@ -1,0 +1,204 @@
+//! What is deleted, and deletes that the log tells and blocks do not show yet.
+//!
+//! A delete writes blocks anew, which takes room before it gives any. Where there is none the delete is *owed*: what
+//! waits in memory is cut at once, reads hide what is deleted of blocks, and upkeep carries it out when there is room.
+//! The segment of the log that tells it stays until then.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Inner;
+use super::catalogue::field_of;
+use super::rows;
+use super::state::{State, Taken};
+use super::upkeep::Upkeep;
+use super::wal::take_u32;
+use crate::series::batch::{put_varint, take_value, take_varint, unzigzag, zigzag};
+use crate::series::block::Table;
+use crate::series::{Error, Kind, Result, SeriesId, Span};
+
+/// What the log is told of a delete at a time, in bytes.
+const CUTS_MAX: usize = 16 << 20;
+
+/// What is deleted.
+pub(super) struct Cuts {
+    pub(super) span: Span,
+    /// Fields of each source, ascending.
+    pub(super) fields: HashMap<u32, Vec<u16>>,
+}
+
+/// A delete that is not carried out in blocks.
+pub(super) struct Owed {
+    pub(super) cuts: Arc<Cuts>,
+    /// It is about blocks of earlier rounds.
+    pub(super) before: u64,
+    /// The segment of the log that tells it.
+    pub(super) segment: u32,
+}
+
+impl Cuts {
+    /// Whether something of a field is deleted.
+    pub(super) fn has(&self, source: u32, field: u16) -> bool {
+        self.fields.get(&source).is_some_and(|fields| fields.binary_search(&field).is_ok())
+    }
+
+    /// Takes it away from what is known of a source; says whether there was anything.
+    pub(super) fn apply(&self, source: u32, table: &mut Table) -> bool {
+        self.fields.get(&source).is_some_and(|fields| {
+            table.cut(|field| fields.binary_search(&field).is_ok(), self.span)
+        })
+    }
+
+    /// As records of a length the log takes.
+    pub(super) fn encode(&self) -> Vec<Vec<u8>> {
+        let mut head = Vec::new();
+        put_varint(&mut head, zigzag(self.span.from));
+        put_varint(&mut head, zigzag(self.span.to));
+        let (mut records, mut bytes) = (Vec::new(), head.clone());
+        for (&source, fields) in &self.fields {
+            if bytes.len() > CUTS_MAX {
+                records.push(std::mem::replace(&mut bytes, head.clone()));
+            }
+            put_varint(&mut bytes, u64::from(source));
+            put_varint(&mut bytes, fields.len() as u64);
+            fields.iter().for_each(|&field| put_varint(&mut bytes, u64::from(field)));
+        }
+        records.push(bytes);
+        records
+    }
+
+    fn decode(mut bytes: &[u8]) -> Option<Self> {
+        let from = &mut bytes;
+        let span = Span { from: unzigzag(take_varint(from)?), to: unzigzag(take_varint(from)?) };
+        let mut fields = HashMap::new();
+        while !from.is_empty() {
+            let source = take_u32(from)?;
+            let mut of = Vec::new();
+            for _ in 0..take_varint(from)? {
+                of.push(field_of(SeriesId(take_varint(from)?)));
+            }
+            of.sort_unstable();
+            fields.insert(source, of);
+        }
+        Some(Self { span, fields })
+    }
+}
+
+impl Inner {
+    /// Deletes again what a segment of the log tells.
+    pub(super) async fn redo(
+        &self,
+        upkeep: &mut Upkeep,
+        segment: u32,
+        body: &[u8],
+    ) -> Option<Result<()>> {
+        let cuts = Cuts::decode(body)?;
+        {
+            let mut state = self.state();
+            cuts.fields.keys().for_each(|&source| state.take(source));
+        }
+        Some(match self.carry_out(upkeep, cuts, segment).await {
+            // What is damaged cannot be read either: it must not keep the store shut.
+            Err(Error::Corrupt(error)) => {
+                tracing::warn!(%error, "deleted points may be left in a damaged block");
+                Ok(())
+            }
+            done => done.map(drop),
+        })
+    }
+
+    /// Deletes what the log tells, from what was taken and from blocks. What there is no room for is owed.
+    pub(super) async fn carry_out(
+        &self,
+        upkeep: &mut Upkeep,
+        cuts: Cuts,
+        segment: u32,
+    ) -> Result<Arc<Cuts>> {
+        let cuts = Arc::new(cuts);
+        match self.apply(upkeep, &cuts).await {
+            Err(error @ (Error::OutOfSpace(_) | Error::Unavailable(_))) => {
+                tracing::warn!(store = %self.options.name, %error, "what is deleted is hidden, and takes room until there is some");
+                self.state().owe(Arc::clone(&cuts), segment);
+            }
+            done => done?,
+        }
+        Ok(cuts)
+    }
+
+    /// Carries out deletes that are owed.
+    pub(super) async fn pay_deletes(&self) -> Result<()> {
+        loop {
+            let Some(owed) = self.state().owed.front().cloned() else { return Ok(()) };
+            match self.cut_blocks(&owed.cuts, owed.before).await {
+                // It cannot be read.
+                Err(Error::Corrupt(error)) => {
+                    tracing::warn!(%error, "deleted points may be left in a damaged block");
+                }
+                done => done?,
+            }
+            self.state().owed.pop_front();
+        }
+    }
+}
+
+impl State {
+    /// A delete is to be carried out later.
+    fn owe(&mut self, cuts: Arc<Cuts>, segment: u32) {
+        self.cut_taken(&cuts);
+        let before = self.round;
+        self.owed.push_back(Arc::new(Owed { cuts, before, segment }));
+    }
+
+    /// Takes what is deleted out of the rows that were taken. That takes memory only.
+    fn cut_taken(&mut self, cuts: &Cuts) {
+        for &source in cuts.fields.keys() {
+            let Some(taken) = self.taken.remove(&source) else { continue };
+            self.memory -= taken.rows.capacity();
+            let mut kept = Vec::new();
+            let mut rest = &taken.rows[..];
+            while !rest.is_empty() {
+                self.cut_row(cuts, source, &mut rest, &mut kept);
+            }
+            if !kept.is_empty() {
+                self.memory += kept.capacity();
+                self.taken.insert(source, Arc::new(Taken { first: taken.first, rows: kept }));
+            }
+        }
+    }
+
+    /// Takes a row, and puts what stays of it.
+    fn cut_row(&mut self, cuts: &Cuts, source: u32, from: &mut &[u8], into: &mut Vec<u8>) {
+        const OURS: &str = "rows were encoded by us";
+        let row = *from;
+        let (shape, time) = rows::take_head(from).expect(OURS);
+        let of = &self.catalogue.shapes[shape as usize];
+        let (columns, measurement) = (Arc::clone(&of.columns), of.measurement);
+        let (mut stay, mut values) = (Vec::<(u16, Kind)>::new(), Vec::new());
+        for &(field, kind) in columns.iter() {
+            let before = *from;
+            take_value(from, kind).expect(OURS);
+            if !cuts.has(source, field) {
+                stay.push((field, kind));
+                values.extend_from_slice(&before[..before.len() - from.len()]);
+            }
+        }
+        if stay.len() == columns.len() || !cuts.span.contains(time) {
+            into.extend_from_slice(&row[..row.len() - from.len()]);
+            return;
+        }
+        if !stay.is_empty() {
+            let before = self.catalogue.shape_bytes;
+            let (shape, order) = self.catalogue.shape_of(measurement, &stay);
+            self.memory += self.catalogue.shape_bytes - before;
+            match order {
+                None => rows::put(into, shape, time, &values),
+                Some(order) => {
+                    let kinds = stay.iter().map(|&(_, kind)| kind);
+                    rows::put_ordered(into, shape, time, &values, kinds, &order).expect(OURS);
+                }
+            }
+            self.catalogue.shapes[shape as usize].rows += 1;
+        }
+        self.let_go(shape, 1);
+    }
+}
