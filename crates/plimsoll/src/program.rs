@@ -280,6 +280,7 @@ impl Figures for Program {
                 counts: copies.times.octaves().collect(),
             },
             born: self.store.pool().born_with_more(),
+            streamed: self.store.pool().streamed_tables(),
             dropped: named(&Whence::ALL, |whence| whence.name(), &copies.dropped),
             failed: vec![("gone", copies.gone), ("failed", copies.failed)],
             planned: copies.planned,

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use policy::intent::{Intent, Kind};
-use policy::placement::Keys;
 use policy::purpose::{Io, Step};
 use policy::units::MIB;
 use pool::cache;
@@ -100,21 +99,19 @@ impl TableWriter {
         let state = std::mem::replace(&mut self.state, State::Done);
         done?;
         match state {
-            State::Streamed(stream) => self.seal(&stream),
+            State::Streamed(stream) => self.seal(&stream, io(activity)),
             State::Buffered(_) | State::Done => Ok(()),
         }
     }
 
     /// What was streamed is complete: it is described, and never changes again.
-    fn seal(&self, stream: &Stream) -> Result<()> {
-        let pool = self.fs.pool();
-        block_on(pool.seal(&self.name, &stream.checksum))?;
-        if let Some(TableFacts { family, level, range: Some(range), .. }) = self.facts()
-            && self.kind == FileKind::Table
-        {
-            self.fs.describe(&self.name, family, level, Some(Keys::from(&range)));
+    fn seal(&self, stream: &Stream, io: Io) -> Result<()> {
+        let (pool, checksum) = (self.fs.pool(), &stream.checksum);
+        if self.kind == FileKind::Blob {
+            return block_on(pool.seal(&self.name, checksum));
         }
-        Ok(())
+        let intent = Intent { len: Some(self.len), ..self.fs.table_intent(self.facts()) };
+        block_on(pool.seal_table(&self.name, checksum, &intent, io.origin))
     }
 
     fn try_append(&mut self, data: &[u8], io: Io) -> Result<()> {

@@ -128,6 +128,8 @@ pub struct Copies {
     pub times: Waits,
     /// New tables that began with a copy more than the pool promises.
     pub born: u64,
+    /// Tables that were streamed, for want of memory to hold them whole.
+    pub streamed: u64,
     /// Copies dropped, by why.
     pub dropped: Vec<(&'static str, u64)>,
     /// Copies that were begun and came to nothing, by why.

@@ -140,6 +140,7 @@ impl Figures for Program {
                 counts: vec![(second, 6), (Duration::MAX, 0)],
             },
             born: 2,
+            streamed: 9,
             dropped: vec![("cold", 3)],
             failed: vec![("gone", 1)],
             planned: 4,
@@ -650,6 +651,9 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_copies_born New tables that began with a copy more
             # TYPE plimsoll_copies_born counter
             plimsoll_copies_born_total 2
+            # HELP plimsoll_pool_streamed_tables Tables streamed because no memory was left to hold them whole
+            # TYPE plimsoll_pool_streamed_tables counter
+            plimsoll_pool_streamed_tables_total 9
             # HELP plimsoll_copies_dropped Copies dropped, by why
             # TYPE plimsoll_copies_dropped counter
             plimsoll_copies_dropped_total{why="cold"} 3

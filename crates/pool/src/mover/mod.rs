@@ -264,6 +264,12 @@ impl Mover {
                     tracing::warn!("a copy that is bad stays for now: {e}");
                 }
             }
+            for table in pool.take_births() {
+                let io = Io::new(origin(Why::Heat), Step::Data);
+                if let Err(e) = pool.make_births(table, io).await {
+                    tracing::debug!("table {table} has fewer copies than its heat asks for: {e}");
+                }
+            }
             let repaired = match redundancy.promised {
                 1 => Repaired::default(),
                 _ => pool.repair_others(&lost, IO).await,

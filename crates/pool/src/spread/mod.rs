@@ -23,6 +23,7 @@
 //! while the pool is open is simply used again, unless it was missing when the pool was opened.
 
 mod align;
+mod births;
 mod body;
 mod check;
 mod claim;
@@ -104,8 +105,8 @@ struct Inner {
     meta: Vec<VolumeId>,
     promise: Promise,
     damages: Damages,
-    /// Objects that were sealed after they were streamed.
-    sealed_late: AtomicU64,
+    /// Tables that were sealed after they were streamed.
+    streamed_tables: AtomicU64,
     /// Locked last, for as long as a decision takes.
     placing: Mutex<Placing>,
     heats: DeviceHeats,
@@ -232,7 +233,7 @@ impl Spread {
             meta,
             promise: Promise::new(copies),
             damages: Damages::default(),
-            sealed_late: AtomicU64::new(0),
+            streamed_tables: AtomicU64::new(0),
             placing: Mutex::new(placing),
             heats: DeviceHeats::default(),
             journal,

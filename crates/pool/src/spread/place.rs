@@ -291,7 +291,9 @@ impl Inner {
                 return;
             };
             let placed = Placed { number, layout: flight.layout().clone() };
-            if !promised && !self.has_room_to_spare(&placed.layout, wanted.intent).await {
+            if !promised
+                && !self.has_room_to_spare(&placed.layout, wanted.intent.len.unwrap_or(0)).await
+            {
                 return;
             }
             match self.make_leaves(wanted.id, wanted.kind, &placed, wanted.intent, data).await {
@@ -315,8 +317,7 @@ impl Inner {
     }
 
     /// Whether volumes have room for a copy that would not be the next to go again.
-    async fn has_room_to_spare(&self, layout: &Layout, intent: &Intent) -> bool {
-        let len = intent.len.unwrap_or(0);
+    pub(super) async fn has_room_to_spare(&self, layout: &Layout, len: u64) -> bool {
         let held = self.held();
         for (part, &volume) in layout.volumes().iter().enumerate() {
             let Ok(device) = self.seats.volume(volume) else { return false };

@@ -175,6 +175,16 @@ impl Placing {
         self.copies_for(self.tables.get(id.0).map_or(0.0, |table| table.rate))
     }
 
+    /// A table that is there turned out to be this: gives how hot it will be.
+    pub(super) fn describe_late(&mut self, id: ObjectId, intent: &Intent, origin: Origin) -> f32 {
+        let rate = self.expected(intent, Some(origin));
+        if let Kind::Table { family, level, range } = &intent.kind {
+            self.tables.describe(id.0, family, *level, range.as_ref().map(Keys::from));
+            self.tables.set_rate(id.0, rate);
+        }
+        rate
+    }
+
     /// A table was made with one copy more than the pool promises.
     pub(super) fn count_replicated(&mut self) {
         self.replicated += 1;

@@ -30,6 +30,8 @@ struct Amiss {
     due: bool,
     /// Objects with a copy that did not answer as it should.
     suspects: BTreeSet<ObjectId>,
+    /// Tables that should have begun with more copies than they have.
+    births: BTreeSet<ObjectId>,
     waker: Option<Waker>,
 }
 
@@ -48,6 +50,11 @@ impl Promise {
     /// A copy of an object did not answer as it should, and another did.
     pub(super) fn suspect(&self, id: ObjectId) {
         self.tell(|amiss| amiss.due |= amiss.suspects.insert(id));
+    }
+
+    /// A table should have begun with more copies.
+    pub(super) fn owe(&self, id: ObjectId) {
+        self.tell(|amiss| amiss.due |= amiss.births.insert(id));
     }
 
     fn tell(&self, what: impl FnOnce(&mut Amiss)) {
@@ -188,6 +195,11 @@ impl Spread {
     /// Nobody had time for these yet.
     pub(crate) fn suspect_again(&self, suspects: BTreeSet<ObjectId>) {
         self.0.promise.amiss.lock().suspects.extend(suspects);
+    }
+
+    /// Tables that should have begun with more copies, since this was asked.
+    pub(crate) fn take_births(&self) -> BTreeSet<ObjectId> {
+        std::mem::take(&mut self.0.promise.amiss.lock().births)
     }
 
     /// Ready as soon as something changed about what is promised since it was ready the last time.

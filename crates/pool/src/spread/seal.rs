@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use volume::{Error, ErrorKind, Name, Result};
+use policy::purpose::Origin;
+use volume::{Error, ErrorKind, Intent, Name, Result};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::Spread;
@@ -47,14 +48,32 @@ impl Spread {
             lsn
         };
         drop(alone);
-        pool.sealed_late.fetch_add(1, Ordering::Relaxed);
         pool.journal.durable(lsn).await
     }
 
-    /// Objects that were streamed and sealed when they were complete, since the pool was opened: tables for which
-    /// there was no memory.
+    /// As [`Spread::seal`], for a table that was written for `origin` and turned out to be what `intent` says: placement
+    /// knows it by its keys from now on. If it takes the place of hot tables, a [`Mover`](crate::mover::Mover)
+    /// makes the copies that [`Spread::write_whole`] would have made at once.
+    ///
+    /// # Errors
+    /// As for [`Spread::seal`].
+    pub async fn seal_table(
+        &self,
+        name: &Name,
+        checksum: &Checksum,
+        intent: &Intent,
+        origin: Origin,
+    ) -> Result<()> {
+        self.seal(name, checksum).await?;
+        self.0.streamed_tables.fetch_add(1, Ordering::Relaxed);
+        self.describe_late(name, intent, origin);
+        Ok(())
+    }
+
+    /// Tables that were streamed, for want of memory to hold them, and sealed when they were complete; since
+    /// the pool was opened.
     #[must_use]
-    pub fn sealed_late(&self) -> u64 {
-        self.0.sealed_late.load(Ordering::Relaxed)
+    pub fn streamed_tables(&self) -> u64 {
+        self.0.streamed_tables.load(Ordering::Relaxed)
     }
 }

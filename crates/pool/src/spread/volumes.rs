@@ -32,11 +32,12 @@ use volume::{Error, ErrorKind, Intent, Io, Name, Result};
 use super::body::{Body, Replica};
 use super::check::first_names;
 use super::place::Wanted;
+use super::placing::Flight;
 use super::{Inner, Spread};
 use crate::header::{self, Found, Header, LABEL_MAX};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::{Placed, Record};
-use crate::seats::{Member, Seat};
+use crate::seats::{Member, Occupied, Seat};
 
 /// A volume of a pool.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -340,25 +341,39 @@ impl Spread {
 
     /// Makes a copy of an object where placement wants one more.
     pub(super) async fn copy_anywhere(&self, body: &Body, io: Io) -> Result<()> {
-        let pool = &self.0;
+        let (flight, occupied) = self.0.choose_copy(body).await?;
+        self.copy_as(body.id, flight.layout().clone(), occupied, io).await?;
+        flight.land();
+        Ok(())
+    }
+
+    /// The same where there is room to spare; false if there is not.
+    pub(super) async fn copy_to_spare(&self, body: &Body, io: Io) -> Result<bool> {
+        let (flight, occupied) = self.0.choose_copy(body).await?;
+        if !self.0.has_room_to_spare(flight.layout(), body.len()).await {
+            return Ok(false);
+        }
+        self.copy_as(body.id, flight.layout().clone(), occupied, io).await?;
+        flight.land();
+        Ok(true)
+    }
+}
+
+impl Inner {
+    /// Where placement wants one more copy of an object.
+    async fn choose_copy(&self, body: &Body) -> Result<(Flight<'_>, Vec<Occupied>)> {
         let intent = match body.kind {
             Kind::Log => Intent { len: Some(body.len()), ..Intent::LOG },
             Kind::Table | Kind::Data => Intent { len: Some(body.len()), ..Intent::DATA },
         };
         let taken: Vec<_> = body.copies().volumes().collect();
         let wanted = Wanted { id: body.id, kind: body.kind, intent: &intent, origin: None };
-        let chosen = pool.choose(wanted, &[], Some(&taken)).await;
-        let (flight, occupied) = chosen.map_err(|_| {
+        self.choose(wanted, &[], Some(&taken)).await.map_err(|_| {
             let what = format!("{}: no other volume takes {} bytes", body.name, body.len());
             Error::new(ErrorKind::OutOfSpace, what)
-        })?;
-        self.copy_as(body.id, flight.layout().clone(), occupied, io).await?;
-        flight.land();
-        Ok(())
+        })
     }
-}
 
-impl Inner {
     pub(super) fn held(&self) -> BTreeMap<VolumeId, Held> {
         let mut held: BTreeMap<VolumeId, Held> = BTreeMap::new();
         self.journal.look(|state| {

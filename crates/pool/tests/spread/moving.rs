@@ -17,13 +17,13 @@ use policy::purpose::{Class, Origin, Step};
 use policy::units::MIB;
 use policy::weight::Seen;
 use pool::mover::{Figures, Load, Mover};
-use pool::spread::{Opening, Spread};
+use pool::spread::{Checksum, Opening, Spread};
 use pool::{Member, ObjectId};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::layer::gate::Gate;
 use volume::mem::Mem;
-use volume::{Clock, Intent, Io, IoBuf, IoBufMut, Object};
+use volume::{Clock, Intent, Io, IoBuf, IoBufMut, Object, Volume};
 
 use super::jitter::Jitter;
 use super::rig::{POOL, mems, name};
@@ -64,13 +64,25 @@ impl Scene {
     }
 
     async fn write_table(&self, text: &str, level: u8, number: u64, origin: Origin) {
-        let key = |at: u64| (number * 100 + at).to_be_bytes().into();
-        let range = Some(KeyRange { first: key(0), last: key(99) });
-        let kind = Kind::Table { family: Family("f".into()), level: Some(level), range };
-        let intent = Intent { kind, len: None };
-        let data = IoBuf::from(&vec![number as u8; MIB as usize][..]);
         let io = Io::new(origin, Step::Data);
-        self.pool.write_whole(&name(text), &intent, data, io).await.expect("there is room");
+        let intent = intent(level, number);
+        let written = self.pool.write_whole(&name(text), &intent, data(number), io).await;
+        written.expect("there is room");
+    }
+
+    /// The same for a table of which neither keys nor length are known before it is complete.
+    async fn stream_table(&self, text: &str, level: u8, number: u64, origin: Origin) {
+        let (io, name) = (Io::new(origin, Step::Data), name(text));
+        let known = intent(level, number);
+        let Kind::Table { family, level, .. } = known.kind.clone() else { unreachable!() };
+        let unknown = Intent { kind: Kind::Table { family, level, range: None }, len: None };
+        let table = self.pool.create(&name, &unknown).await.expect("there is room");
+        table.write_at(0, data(number), io).await.expect("there is room");
+        table.sync(io).await.expect("volumes are well");
+        let mut checksum = Checksum::default();
+        checksum.update(&data(number));
+        let sealed = self.pool.seal_table(&name, &checksum, &known, origin).await;
+        sealed.expect("volumes are well");
     }
 
     /// Reads tables, as fast as gates let it, with sixteen reads under way.
@@ -144,6 +156,18 @@ impl Scene {
     fn copies(&self, text: &str) -> usize {
         self.pool.copies_of(self.id(text)).len()
     }
+}
+
+/// A table with keys that only tables of the same number have.
+fn intent(level: u8, number: u64) -> Intent {
+    let key = |at: u64| (number * 100 + at).to_be_bytes().into();
+    let range = Some(KeyRange { first: key(0), last: key(99) });
+    let kind = Kind::Table { family: Family("f".into()), level: Some(level), range };
+    Intent { kind, len: None }
+}
+
+fn data(number: u64) -> IoBuf {
+    IoBuf::from(&vec![number as u8; MIB as usize][..])
 }
 
 /// Runs `all` until `story` is told.
@@ -303,6 +327,34 @@ fn what_takes_the_place_of_a_hot_table_begins_with_two_copies() {
             // Nobody reads what it takes the place of.
             scene.write_table("cold", 2, 99, compaction).await;
             assert_eq!(scene.copies("cold"), 1);
+        };
+        let reads = scene.read_tables(TABLES);
+        let weigh = scene.weigh(0);
+        while_told(story, join3(reads, weigh, mover)).await;
+    });
+}
+
+/// Its copies cost reads of a volume that is hot, so the mover makes them, in less than a decision takes.
+#[test]
+fn a_streamed_table_gets_the_copies_that_one_written_whole_begins_with() {
+    let clock = Clock::simulated();
+    clock.run(async {
+        let scene = Scene::open(&clock, mems(3)).await;
+        scene.write_tables().await;
+        let (mover, figures) = scene.mover(Policy::Level);
+        let story = async {
+            clock.sleep(seconds(45)).await;
+            let compaction = Origin::Compaction { level: 1 };
+            let heat = figures.lock().made[Why::Heat as usize];
+            scene.pool.set_table_leaving(&name("t1"), true);
+            scene.write_table("whole", 2, 1, compaction).await;
+            scene.stream_table("streamed", 2, 1, compaction).await;
+            scene.stream_table("cold", 2, 99, compaction).await;
+            assert_eq!(scene.copies("whole"), 2);
+            clock.sleep(seconds(4)).await;
+            assert_eq!((scene.copies("streamed"), scene.copies("cold")), (2, 1));
+            assert_eq!((scene.pool.streamed_tables(), scene.pool.born_with_more()), (2, 2));
+            assert_eq!(figures.lock().made[Why::Heat as usize], heat, "nothing was planned");
         };
         let reads = scene.read_tables(TABLES);
         let weigh = scene.weigh(0);

@@ -399,6 +399,11 @@ impl Copies {
         let times = std::iter::once((Labels::new(), Histogram(&self.times)));
         page.family("copy_seconds", "How long a copy took", times)?;
         page.counter("copies_born", "New tables that began with a copy more", self.born)?;
+        page.counter(
+            "pool_streamed_tables",
+            "Tables streamed because no memory was left to hold them whole",
+            self.streamed,
+        )?;
         page.counters("copies_dropped", "Copies dropped, by why", by_why(&self.dropped))?;
         page.counters("copies_failed", "Copies that came to nothing", by_why(&self.failed))?;
         page.gauge("copies_planned", "Copies planned and not begun", self.planned)?;

@@ -1,0 +1,60 @@
+//! Copies that a streamed table lacks.
+//!
+//! A table that is written whole gets the copies its heat asks for while its bytes are in memory. Of one that is
+//! streamed neither keys nor bytes are known when it is placed, so its heat is estimated when it is sealed, and
+//! its copies are read back: by the mover, after the compaction went on.
+
+use policy::intent::Kind;
+use policy::purpose::{Io, Origin};
+use volume::{Intent, Name, Result};
+
+use super::body::Body;
+use super::{Inner, Spread};
+use crate::leaf::ObjectId;
+
+impl Spread {
+    /// Tells placement what a table turned out to be, and notes it if it should have more copies.
+    pub(super) fn describe_late(&self, name: &Name, intent: &Intent, origin: Origin) {
+        let pool = &self.0;
+        let Kind::Table { .. } = intent.kind else { return };
+        let Ok(body) = pool.body(name) else { return };
+        let (rate, count) = {
+            let mut placing = pool.placing.lock();
+            let rate = placing.describe_late(body.id, intent, origin);
+            (rate, placing.copies_at_birth(body.id))
+        };
+        pool.begin_as_hot(&body, rate);
+        if count > body.replicas().len() {
+            pool.promise.owe(body.id);
+        }
+    }
+
+    /// Makes the copies of a table that it should have begun with, as far as volumes have room to spare. Nothing is
+    /// done if it is gone, or will be soon.
+    pub(crate) async fn make_births(&self, id: ObjectId, io: Io) -> Result<()> {
+        let pool = &self.0;
+        let count = pool.placing.lock().copies_at_birth(id);
+        loop {
+            let Ok(body) = pool.body_by_id(id) else { return Ok(()) };
+            if body.replicas().len() >= count || self.is_table_leaving(id) {
+                return Ok(());
+            }
+            if !self.copy_to_spare(&body, io).await? {
+                return Ok(());
+            }
+            pool.placing.lock().count_replicated();
+        }
+    }
+}
+
+impl Inner {
+    /// What is read of a table is expected of its first copy, until it is measured.
+    fn begin_as_hot(&self, body: &Body, rate: f32) {
+        let replicas = body.replicas();
+        let Some(first) = replicas.first().filter(|_| rate > 0.0) else { return };
+        for part in 0..first.parts() {
+            let (len, rate) = (first.part_len(part, body.len()), rate / first.parts() as f32);
+            self.heats.begin(first.volume(part), body.id, len, rate);
+        }
+    }
+}
