@@ -378,7 +378,9 @@ impl Journal {
             home.lost = true;
             let tried = home.tried;
             let raise = |id| self.raise_epoch(id, tried, next.seal);
-            home.may_count.push(chosen.clone());
+            if !home.may_count.contains(&chosen) {
+                home.may_count.push(chosen.clone());
+            }
             for &id in &first {
                 if let Err(e) = raise(id).await {
                     failed.push((id, e));
