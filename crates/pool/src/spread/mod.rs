@@ -31,6 +31,7 @@ mod copies;
 mod damage;
 mod handle;
 mod heat;
+mod logs;
 mod moving;
 mod names;
 mod place;

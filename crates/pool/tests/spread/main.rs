@@ -10,6 +10,7 @@ mod damage;
 mod faults;
 mod formats;
 mod jitter;
+mod logs;
 mod losses;
 mod many;
 mod model;
