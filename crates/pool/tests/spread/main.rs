@@ -9,6 +9,7 @@ mod crashes;
 mod damage;
 mod faults;
 mod formats;
+mod full;
 mod jitter;
 mod logs;
 mod losses;

@@ -207,6 +207,72 @@ fn without_most_of_its_manifest_a_pool_is_read_only_and_never_goes_two_ways() {
     });
 }
 
+/// What is read only is the manifest: reads go on, and so do writes to logs whose volumes answer.
+#[test]
+fn two_of_three_volumes_that_fail_at_once_leave_reads_and_one_that_is_back_lets_all_go_on() {
+    for back in ["s0", "s1"] {
+        let rig = Rig::new(mems(3));
+        block_on(async {
+            let members = rig.faults.iter().enumerate();
+            let members = members.map(|(i, fault)| Member::new(format!("s{i}"), fault.clone()));
+            let opening = Opening::new(RoundRobin::default()).create_if_missing(POOL);
+            let pool = Spread::open(members.collect(), opening).await.unwrap();
+            for i in 0..6u8 {
+                put(&pool, &format!("t{i}"), &[i; 100]).await.unwrap();
+            }
+            let mut logs = Vec::new();
+            for i in 0..3 {
+                let log = pool.create(&name(&format!("{i}.log")), &Intent::LOG).await.unwrap();
+                log.sync(IO).await.unwrap();
+                let on = pool.stat(&name(&format!("{i}.log"))).await.unwrap().layout;
+                logs.push((on.volumes()[0].0, log));
+            }
+            let away = ["s0", "s1"]
+                .map(|volume| (volume, rig.plan.inject(Rule::new(UNAVAILABLE).volume(volume))));
+            for i in 0..6u8 {
+                let stat = pool.stat(&name(&format!("t{i}"))).await.unwrap();
+                let read = get(&pool, &format!("t{i}")).await;
+                match stat.layout.volumes()[0].0 {
+                    2 => assert_eq!(read.unwrap(), [i; 100]),
+                    _ => assert_eq!(read.unwrap_err().kind(), ErrorKind::Unavailable),
+                }
+            }
+            assert!(logs.iter().any(|(volume, _)| *volume == 2));
+            for (volume, log) in &logs {
+                let written = log.write_at(0, IoBuf::from(&b"bytes"[..]), IO).await;
+                match volume {
+                    2 => {
+                        written.unwrap();
+                        log.sync(IO).await.unwrap();
+                    }
+                    _ => assert_eq!(written.unwrap_err().kind(), ErrorKind::Unavailable),
+                }
+            }
+            let mut refused = vec![put(&pool, "new", b"bytes").await.unwrap_err()];
+            refused.push(pool.remove(&name("t0")).await.unwrap_err());
+            refused.extend(pool.create(&name("a.log"), &Intent::LOG).await.err());
+            assert_eq!(refused.len(), 3);
+            for e in &refused {
+                assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+            }
+            let why = refused[1].to_string();
+            assert!(why.contains("more than half of the volumes that keep the manifest"), "{why}");
+            let lifted = away.iter().filter(|(volume, _)| *volume == back);
+            lifted.for_each(|(_, rule)| rig.plan.lift(*rule));
+            // What was refused may be there: an error says that it is not known.
+            put(&pool, "next", b"bytes").await.unwrap();
+            assert_eq!(get(&pool, "next").await.unwrap(), b"bytes");
+            drop(pool);
+            mend(&rig);
+            let pool = rig.open().await.unwrap();
+            assert_eq!(get(&pool, "next").await.unwrap(), b"bytes");
+            for i in 0..6u8 {
+                assert_eq!(get(&pool, &format!("t{i}")).await.unwrap(), [i; 100]);
+            }
+        });
+    }
+}
+
 #[test]
 fn a_pool_that_lost_most_of_its_manifest_goes_on_when_one_is_back() {
     let rig = Rig::new(mems(5));

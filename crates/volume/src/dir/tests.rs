@@ -215,6 +215,19 @@ fn an_object_that_cannot_fit_leaves_nothing_behind() {
     create(&dir, "a");
 }
 
+/// A quota that is used up is no room: what makes room is the same. The limit of one file's length is not.
+#[test]
+fn a_quota_is_room_and_the_length_of_a_file_is_not() {
+    for (errno, kind) in [
+        (Errno::NOSPC, ErrorKind::OutOfSpace),
+        (Errno::DQUOT, ErrorKind::OutOfSpace),
+        (Errno::FBIG, ErrorKind::Invalid),
+    ] {
+        assert_eq!(sys::error(Path::new("/"), "x", errno).kind(), kind);
+    }
+    assert_eq!(Error::from_io("x", Errno::DQUOT.into()).kind(), ErrorKind::OutOfSpace);
+}
+
 #[test]
 fn a_directory_that_was_moved_away_is_unavailable_until_it_is_back() {
     let temp = on_device();
