@@ -3,70 +3,19 @@
 //! `cargo bench -p volume --bench gate`. The gate's own cost is that with its
 //! scheduler's name less `bare`.
 
+mod null;
+
 use std::hint::black_box;
-use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use futures_util::FutureExt;
 use policy::budget::Share;
 use policy::contract::{Contract, Counted, Limit};
 use policy::purpose::{Origin, Step};
 use policy::sched::Policy;
 use volume::layer::gate::Gate;
-use volume::{
-    Clock, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume, ready,
-};
+use volume::{Clock, Intent, Io, IoBufMut, Name, Object, Volume};
 
-/// A device that does nothing, at once.
-struct Null;
-
-impl Volume for Null {
-    fn create(&self, _: &Name, _: &Intent) -> Pending<'_, Arc<dyn Object>> {
-        ready(Ok(Arc::new(Self)))
-    }
-
-    fn open(&self, _: &Name) -> Pending<'_, Arc<dyn Object>> {
-        ready(Ok(Arc::new(Self)))
-    }
-
-    fn remove(&self, _: &Name) -> Pending<'_, ()> {
-        ready(Ok(()))
-    }
-
-    fn list(&self) -> Pending<'_, Vec<Listed>> {
-        ready(Ok(Vec::new()))
-    }
-
-    fn space(&self) -> Pending<'_, Space> {
-        ready(Ok(Space { total: 0, free: 0 }))
-    }
-}
-
-impl Object for Null {
-    fn read_at(&self, _: u64, into: IoBufMut, _: Io) -> Pending<'_, IoBufMut> {
-        ready(Ok(into))
-    }
-
-    fn write_at(&self, _: u64, _: IoBuf, _: Io) -> Pending<'_, ()> {
-        ready(Ok(()))
-    }
-
-    fn len(&self) -> u64 {
-        0
-    }
-
-    fn set_len(&self, _: u64) -> Pending<'_, ()> {
-        ready(Ok(()))
-    }
-
-    fn sync(&self, _: Io) -> Pending<'_, ()> {
-        ready(Ok(()))
-    }
-}
-
-fn now<T>(pending: Pending<'_, T>) -> Result<T> {
-    pending.now_or_never().expect("nobody waits in this bench")
-}
+use self::null::{Null, now};
 
 /// Both kinds of limit, as gp3 has them, and so much of each that no request ever waits.
 fn ample() -> Contract {

@@ -61,8 +61,12 @@ impl Mem {
         let mem = Self::with_capacity(label, capacity);
         for (name, bytes) in image {
             let set_aside = set_aside.get(&name).copied().unwrap_or(0);
-            mem.room.force(set_aside.max(len(&bytes)));
-            let object = mem.enter(&name, set_aside).expect("the names of an image differ");
+            let taken = set_aside.max(len(&bytes));
+            let force = |room: &Room| {
+                room.force(taken);
+                true
+            };
+            let object = mem.enter(&name, set_aside, force).expect("the names of an image differ");
             *object.bytes.write() = Arc::new(bytes);
         }
         mem
@@ -93,10 +97,12 @@ impl Mem {
     pub fn fork(&self, label: &str) -> Self {
         let fork = Self::new(label);
         for (name, object) in self.objects.lock().iter() {
-            let made = fork.enter(name, 0).expect("the names of a volume differ");
             let bytes = Arc::clone(&object.bytes.read());
-            assert!(fork.room.take(len(&bytes)), "a fork is smaller than 1 TiB");
-            *made.bytes.write() = bytes;
+            let made = fork.enter(name, 0, |room| room.take(len(&bytes)));
+            *made
+                .expect("the names of a volume differ, and it is smaller than 1 TiB")
+                .bytes
+                .write() = bytes;
         }
         fork
     }
@@ -118,25 +124,23 @@ impl Mem {
 
     /// Makes an object with room for `set_aside` bytes.
     pub(crate) fn create_now(&self, name: &Name, set_aside: u64) -> Result<Arc<Bytes>> {
-        if !self.room.take(set_aside) {
-            return Err(self.error(
-                ErrorKind::OutOfSpace,
-                name,
-                "volume full: no room to set aside",
-            ));
-        }
-        let made = self.enter(name, set_aside);
-        if made.is_err() {
-            self.room.give_back(set_aside);
-        }
-        made
+        self.enter(name, set_aside, |room| room.take(set_aside))
     }
 
-    /// Makes an object whose room was taken.
-    fn enter(&self, name: &Name, set_aside: u64) -> Result<Arc<Bytes>> {
+    /// Makes an object, unless there is one of that name or `take` finds no room for it.
+    fn enter(
+        &self,
+        name: &Name,
+        set_aside: u64,
+        take: impl FnOnce(&Room) -> bool,
+    ) -> Result<Arc<Bytes>> {
         let mut objects = self.objects.lock();
         if objects.contains_key(name) {
             return Err(self.error(ErrorKind::AlreadyExists, name, "there is such an object"));
+        }
+        if !take(&self.room) {
+            let what = "volume full: no room to set aside";
+            return Err(self.error(ErrorKind::OutOfSpace, name, what));
         }
         let object = Arc::new(Bytes {
             what: format!("{}: {name}", self.label),
@@ -407,6 +411,17 @@ mod tests {
         block_on(mem.remove(&name("a"))).unwrap();
         drop(a);
         assert_eq!(block_on(mem.space()).unwrap().free, 40);
+    }
+
+    /// It was told that there is no room, which a caller tries again with more.
+    #[test]
+    fn a_name_that_is_taken_is_told_where_there_is_no_room_either() {
+        let mem = Mem::with_capacity("small", 100);
+        let reserved = Intent { len: Some(60), ..Intent::DATA };
+        block_on(mem.create(&name("a"), &reserved)).unwrap();
+        let again = block_on(mem.create(&name("a"), &reserved)).err().unwrap();
+        assert_eq!(again.kind(), ErrorKind::AlreadyExists);
+        assert_eq!(mem.space_now().free, 40);
     }
 
     #[test]

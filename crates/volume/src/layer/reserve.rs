@@ -16,7 +16,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -31,6 +31,9 @@ use crate::{
 const PIECES: u64 = 16;
 /// What stands before the number of a piece and its length in hexadecimal digits.
 const NAME: &str = "reserve.";
+/// After so many pieces in a row that took no room the file system sets none aside. One says little: others
+/// may have freed as much while it was made.
+const REFUSALS_MAX: u32 = 3;
 const IO: Io = Io::new(Origin::Bulk, Step::Data);
 
 /// A volume with room kept back. Clones are handles to the same one.
@@ -41,15 +44,25 @@ struct Shared {
     inner: Arc<dyn Volume>,
     prefix: String,
     pieces: Mutex<Vec<Piece>>,
-    /// The file system sets no room aside.
-    is_refused: AtomicBool,
+    /// Pieces in a row that took no room.
+    refusals: AtomicU32,
     /// Pieces are not listed, and count as free.
     is_hidden: AtomicBool,
 }
 
+#[derive(Clone, Copy)]
 struct Piece {
     number: u64,
     len: u64,
+    /// It is being removed, or its removal was given up.
+    is_leaving: bool,
+}
+
+impl Piece {
+    /// Whether both have the same name.
+    const fn is(&self, other: &Self) -> bool {
+        self.number == other.number && self.len == other.len
+    }
 }
 
 impl Reserve {
@@ -62,7 +75,7 @@ impl Reserve {
             inner,
             prefix: format!("{prefix}{NAME}"),
             pieces: Mutex::default(),
-            is_refused: AtomicBool::new(false),
+            refusals: AtomicU32::new(0),
             is_hidden: AtomicBool::new(false),
         };
         for listed in shared.inner.list().await? {
@@ -80,7 +93,8 @@ impl Reserve {
     /// Bytes that are kept back now: the volume calls them taken.
     #[must_use]
     pub fn held(&self) -> u64 {
-        self.0.pieces.lock().iter().map(|piece| piece.len).sum()
+        let pieces = self.0.pieces.lock();
+        pieces.iter().filter(|piece| !piece.is_leaving).map(|piece| piece.len).sum()
     }
 
     /// Shows the volume from now on as if nothing were kept back: pieces are not listed, and count as free. For
@@ -103,7 +117,7 @@ impl Reserve {
         }
         if len == 0
             || held + len > target + PAGE as u64
-            || self.0.is_refused.load(Ordering::Relaxed)
+            || self.0.refusals.load(Ordering::Relaxed) >= REFUSALS_MAX
         {
             return Ok(false);
         }
@@ -115,7 +129,7 @@ impl Reserve {
             let pieces = self.0.pieces.lock();
             (0..).find(|n| pieces.iter().all(|piece| piece.number != *n)).unwrap_or(0)
         };
-        let piece = Piece { number, len };
+        let piece = Piece { number, len, is_leaving: false };
         let name = self.0.name(&piece);
         let intent = Intent { len: Some(len), ..Intent::DATA };
         let object = match self.0.inner.create(&name, &intent).await {
@@ -130,11 +144,13 @@ impl Reserve {
         };
         let after = self.0.inner.space().await?;
         if before.free.saturating_sub(after.free) < len / 2 {
-            self.0.is_refused.store(true, Ordering::Relaxed);
-            tracing::info!(object = %name, "the file system sets no room aside");
+            if self.0.refusals.fetch_add(1, Ordering::Relaxed) + 1 == REFUSALS_MAX {
+                tracing::info!(object = %name, "the file system sets no room aside");
+            }
             self.0.inner.remove(&name).await?;
             return Ok(false);
         }
+        self.0.refusals.store(0, Ordering::Relaxed);
         let kept = async {
             object.write_at(0, IoBufMut::zeroed(PAGE).freeze(), IO).await?;
             object.sync(IO).await
@@ -158,23 +174,38 @@ impl Shared {
         let (number, len) = name.as_str().strip_prefix(&self.prefix)?.split_once('.')?;
         let number = u64::from_str_radix(number, 16).ok()?;
         let len = u64::from_str_radix(len, 16).ok()?;
-        Some(Piece { number, len })
+        Some(Piece { number, len, is_leaving: false })
     }
 
     /// Removes a piece; says whether there was one.
+    ///
+    /// A piece that another call is removing is removed here, too: its room may do for both, and the other call
+    /// may have been given up. So a piece stays in the list until it is gone.
     async fn let_go(&self) -> Result<bool> {
-        let Some(piece) = self.pieces.lock().pop() else { return Ok(false) };
+        let Some(piece) = self.leaving() else { return Ok(false) };
         let name = self.name(&piece);
         match self.inner.remove(&name).await {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                self.pieces.lock().push(piece);
+                let mut pieces = self.pieces.lock();
+                let stays = pieces.iter_mut().filter(|other| other.is(&piece));
+                stays.for_each(|piece| piece.is_leaving = false);
                 Err(error)
             }
             _ => {
+                self.pieces.lock().retain(|other| !other.is(&piece));
                 tracing::debug!(object = %name, "the volume is full: room kept back is used");
                 Ok(true)
             }
         }
+    }
+
+    /// The next piece to remove.
+    fn leaving(&self) -> Option<Piece> {
+        let mut pieces = self.pieces.lock();
+        let place =
+            pieces.iter().position(|piece| piece.is_leaving).or(pieces.len().checked_sub(1))?;
+        pieces[place].is_leaving = true;
+        Some(pieces[place])
     }
 
     /// Does it again, with more room, as long as it fails for lack of that.
@@ -298,7 +329,12 @@ impl Object for Kept {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
+    use futures_util::future::join;
+
     use super::*;
+    use crate::Clock;
     use crate::conformance::{self, Blocking};
     use crate::layer::crash::{Crash, Power};
     use crate::mem::Mem;
@@ -318,6 +354,110 @@ mod tests {
 
     fn pages(count: usize) -> IoBuf {
         IoBufMut::zeroed(count * PAGE).freeze()
+    }
+
+    /// A volume in memory that takes a while to remove an object, and one that goes while another is made.
+    struct Slow {
+        mem: Mem,
+        clock: Clock,
+        goes: Mutex<Option<Name>>,
+    }
+
+    impl Slow {
+        fn new(clock: &Clock, pages: usize) -> Self {
+            let mem = Mem::with_capacity("v", (pages * PAGE) as u64);
+            Self { mem, clock: clock.clone(), goes: Mutex::default() }
+        }
+    }
+
+    #[deny(clippy::missing_trait_methods)]
+    impl Volume for Slow {
+        fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
+            if let Some(goes) = self.goes.lock().take() {
+                self.mem.remove_now(&goes).unwrap();
+            }
+            self.mem.create(name, intent)
+        }
+
+        fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
+            self.mem.open(name)
+        }
+
+        fn remove(&self, name: &Name) -> Pending<'_, ()> {
+            let name = name.clone();
+            Box::pin(async move {
+                self.clock.sleep(Duration::from_millis(1)).await;
+                self.mem.remove(&name).await
+            })
+        }
+
+        fn list(&self) -> Pending<'_, Vec<Listed>> {
+            self.mem.list()
+        }
+
+        fn space(&self) -> Pending<'_, Space> {
+            self.mem.space()
+        }
+
+        fn expected_wait(&self) -> Duration {
+            self.mem.expected_wait()
+        }
+    }
+
+    /// A full volume on which one piece of two pages is kept back, and two objects without bytes.
+    fn with_one_piece(clock: &Clock) -> (Reserve, [Arc<dyn Object>; 2]) {
+        let reserve = on(Slow::new(clock, 64));
+        keep(&reserve, 32 * PAGE as u64);
+        clock.run(async {
+            let stranger = reserve.create(&name("stranger"), &Intent::DATA).await.unwrap();
+            stranger.write_at(0, pages(32 + 30), IO).await.unwrap();
+            assert_eq!(reserve.held(), 2 * PAGE as u64);
+            let a = reserve.create(&name("a"), &Intent::DATA).await.unwrap();
+            (reserve.clone(), [a, reserve.create(&name("b"), &Intent::DATA).await.unwrap()])
+        })
+    }
+
+    /// While one write removed the last piece another found none, and failed, though there was room for both
+    /// in a moment.
+    #[test]
+    fn one_piece_serves_all_writes_that_find_the_volume_full() {
+        let clock = Clock::simulated();
+        let (reserve, [a, b]) = with_one_piece(&clock);
+        let both = clock.run(join(a.write_at(0, pages(1), IO), b.write_at(0, pages(1), IO)));
+        both.0.and(both.1).unwrap();
+        assert_eq!(reserve.held(), 0);
+        let full = clock.run(a.write_at(0, pages(2), IO)).unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::OutOfSpace);
+    }
+
+    /// A piece whose removal was given up was forgotten: its room was nobody's until the next start.
+    #[test]
+    fn a_piece_is_there_for_others_when_a_write_is_given_up() {
+        let clock = Clock::simulated();
+        let (reserve, [a, b]) = with_one_piece(&clock);
+        let mut write = a.write_at(0, pages(1), IO);
+        assert!(write.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(write);
+        clock.run(b.write_at(0, pages(2), IO)).unwrap();
+        assert_eq!((reserve.held(), a.len()), (0, 0));
+    }
+
+    /// A piece took no room because another object went meanwhile: nothing was kept back until the next start.
+    #[test]
+    fn room_that_others_free_meanwhile_is_not_taken_for_a_refusal() {
+        let clock = Clock::simulated();
+        let slow = Slow::new(&clock, 64);
+        let stranger = block_on(slow.create(&name("stranger"), &Intent::DATA)).unwrap();
+        block_on(stranger.write_at(0, pages(32), IO)).unwrap();
+        drop(stranger);
+        *slow.goes.lock() = Some(name("stranger"));
+        let reserve = on(slow);
+        let target = 32 * PAGE as u64;
+        let keep = || clock.run(async { while reserve.approach(target).await.unwrap() {} });
+        keep();
+        assert_eq!(reserve.held(), 0);
+        keep();
+        assert_eq!(reserve.held(), target);
     }
 
     #[test]
