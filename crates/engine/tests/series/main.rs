@@ -17,8 +17,8 @@ use volume::{Clock, Name, Volume};
 const ID: StoreId = StoreId([5; 16]);
 const SECOND: i64 = 1_000_000_000;
 
-fn testdata() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/series/v1")
+fn testdata(version: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/series").join(version)
 }
 
 fn options() -> Options {
@@ -114,9 +114,13 @@ fn write_sample() {
         Ok::<_, engine::series::Error>(())
     });
     made.expect("memory does not fail");
-    // As a crash leaves it.
+    keep(&mem, "v1");
+}
+
+/// Keeps what is on a volume as a crash leaves it.
+fn keep(mem: &Mem, version: &str) {
     for (name, bytes) in mem.image() {
-        let path = testdata().join(name.as_str());
+        let path = testdata(version).join(name.as_str());
         std::fs::create_dir_all(path.parent().expect("in a directory")).expect("room");
         std::fs::write(path, bytes).expect("room");
     }
@@ -124,10 +128,10 @@ fn write_sample() {
 
 #[test]
 fn the_sample_of_version_1_opens() {
-    if std::env::var_os("WRITE_SAMPLE").is_some() && !testdata().exists() {
+    if std::env::var_os("WRITE_SAMPLE").is_some() && !testdata("v1").exists() {
         write_sample();
     }
-    let (mem, clock) = (Mem::from_image("v", read(&testdata())), Clock::simulated());
+    let (mem, clock) = (Mem::from_image("v", read(&testdata("v1"))), Clock::simulated());
     let checked = clock.run(async {
         let store = open(&mem, &clock, None).await?;
         assert_eq!(store.databases()[0].keep, Some(std::time::Duration::from_secs(1 << 30)));
@@ -157,6 +161,68 @@ fn the_sample_of_version_1_opens() {
         for (sequence, repeated) in [(1, true), (2, true), (3, false), (4, true)] {
             let written = store.write(rows(0, 1), session(sequence)).await?;
             assert_eq!(written.repeated, repeated, "{sequence}");
+        }
+        store.close().await
+    });
+    checked.expect("it opens");
+}
+
+/// How many fields the rows of version 2 have, of which each row has one.
+const SPARSE: i64 = 40;
+
+fn sparse_field(n: i64) -> String {
+    format!("f{:02}", n % SPARSE)
+}
+
+/// One field a row, all different: blocks whose columns list the rows they have.
+fn sparse_rows() -> Batch {
+    let mut batch = Batch::new("harbour");
+    for n in 0..400 {
+        batch.begin("log");
+        batch.tag("at", "bow");
+        batch.field(&sparse_field(n), Value::Float(n as f64 / 4.0));
+        batch.end(n * SECOND).expect("a good row");
+    }
+    batch
+}
+
+fn write_sparse_sample() {
+    let (mem, clock) = (Mem::new("v"), Clock::simulated());
+    let made = clock.run(async {
+        let store = open(&mem, &clock, Some(ID)).await?;
+        store.create_database(Database { name: "harbour".into(), keep: None }).await?;
+        store.write(sparse_rows(), None).await?;
+        store.flush().await
+    });
+    made.expect("memory does not fail");
+    keep(&mem, "v2");
+}
+
+#[test]
+fn the_sample_of_blocks_of_version_2_opens() {
+    if std::env::var_os("WRITE_SAMPLE").is_some() && !testdata("v2").exists() {
+        write_sparse_sample();
+    }
+    let image = read(&testdata("v2"));
+    // A block's version stands behind its magic and checksum.
+    let is_of_version_2 =
+        |bytes: &[u8]| bytes.windows(9).any(|window| window.starts_with(b"PlSe") && window[8] == 2);
+    assert!(image.values().any(|bytes| is_of_version_2(bytes)), "it is about such blocks");
+    let (mem, clock) = (Mem::from_image("v", image), Clock::simulated());
+    let checked = clock.run(async {
+        let store = open(&mem, &clock, None).await?;
+        let series = store.find(&Selector::all("harbour"), None, 1000)?;
+        assert_eq!(series.len() as i64, SPARSE);
+        for info in series {
+            let mut found = Vec::new();
+            let mut cursor = store.read(info.id, Scan::of(Span::ALL));
+            while let Some(points) = cursor.next().await? {
+                found.extend(points.iter().map(|(time, value)| (time, value.to_scalar())));
+            }
+            let wanted = (0..400).filter(|&n| *info.field == *sparse_field(n));
+            let wanted: Vec<_> =
+                wanted.map(|n| (n * SECOND, Scalar::Float(n as f64 / 4.0))).collect();
+            assert_eq!(found, wanted, "{info:?}");
         }
         store.close().await
     });

@@ -338,6 +338,15 @@ mod tests {
     }
 
     #[test]
+    fn zero_keeps_its_sign() {
+        let batches = read(vec![table("m", None, "v", vec![float(-0.0), float(0.0)])]);
+        let values = batches[0].column(2).as_primitive::<Float64Type>();
+        let signs: Vec<bool> =
+            values.values().iter().map(|value| value.is_sign_negative()).collect();
+        assert_eq!(signs, [true, false]);
+    }
+
+    #[test]
     fn batches_are_bounded_and_nothing_is_a_stream_too() {
         let batches = read(vec![table("m", None, "v", vec![float(1.0); ROWS_AT_ONCE * 2 + 1])]);
         let rows: Vec<_> = batches.iter().map(RecordBatch::num_rows).collect();

@@ -10,3 +10,4 @@ mod fields;
 mod input;
 mod queries;
 mod writes;
+mod zero;
