@@ -24,6 +24,7 @@ pub mod purpose;
 pub mod room;
 pub mod route;
 pub mod sched;
+pub mod steps;
 pub mod time;
 pub mod units;
 pub mod weight;

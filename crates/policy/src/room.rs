@@ -101,11 +101,17 @@ impl Sizes {
         let memtable = wanted.memtable.min(most);
         let table = wanted.table.min(most);
         let level_base = wanted.level_base.min(4 * most);
-        let merge = LEVEL0_TABLES * memtable + 2 * level_base;
-        let reserve = merge + wanted.memtables * memtable + METADATA;
         let shrunk =
             (memtable, table, level_base) != (wanted.memtable, wanted.table, wanted.level_base);
-        Self { memtable, table, level_base, reserve, shrunk }
+        let mut sizes = Self { memtable, table, level_base, reserve: 0, shrunk };
+        sizes.reserve = sizes.merge() + wanted.memtables * memtable + METADATA;
+        sizes
+    }
+
+    /// The merge of the first level into the next that the reserve counts on.
+    #[must_use]
+    pub const fn merge(&self) -> u64 {
+        LEVEL0_TABLES * self.memtable + 2 * self.level_base
     }
 }
 
@@ -123,6 +129,34 @@ pub fn writable(free: &[u64], copies: usize) -> u64 {
         .unwrap_or(0)
 }
 
+/// What the next merge of the first level rewrites. All in bytes.
+///
+/// All tables of the first level may overlap, and all of the level they are merged into. While a store is
+/// filled fast, both grow beyond what they are in ordinary times: the merge takes the next level's tables as
+/// its inputs, so that they are not merged further down meanwhile.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Merge {
+    /// The first level.
+    pub level0: u64,
+    /// The level that the first is merged into.
+    pub base: u64,
+}
+
+impl Merge {
+    /// What it writes at most, before anything is removed.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.level0.saturating_add(self.base)
+    }
+
+    /// The merges of two families, which share their volumes: all that came lately, and the larger one
+    /// of the levels below. Merges that do not fit side by side are made one after the other.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { level0: self.level0.saturating_add(other.level0), base: self.base.max(other.base) }
+    }
+}
+
 /// The room of a store at one moment. All in bytes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Room {
@@ -130,22 +164,30 @@ pub struct Room {
     pub writable: u64,
     /// What memtables hold and flushes will write.
     pub unflushed: u64,
-    /// Tables of the first level beyond those the reserve counts on, which a merge rewrites.
-    pub backlog: u64,
-}
-
-/// The backlog of `tables` in the first level of `memtable` bytes each.
-#[must_use]
-pub const fn backlog(tables: u64, memtable: u64) -> u64 {
-    tables.saturating_sub(LEVEL0_TABLES) * memtable
+    /// What the next merge rewrites.
+    pub merge: Merge,
 }
 
 impl Room {
-    /// Bytes that users may still write to the volumes.
+    /// Bytes that users may still write to the volumes: the reserve stays, and room for what the next
+    /// merge takes beyond the one that the reserve counts on.
     #[must_use]
     pub const fn for_users(&self, sizes: &Sizes) -> u64 {
-        let needed = sizes.reserve + self.unflushed + self.backlog;
+        let backlog = self.merge.bytes().saturating_sub(sizes.merge());
+        let needed = sizes.reserve.saturating_add(self.unflushed).saturating_add(backlog);
         self.writable.saturating_sub(needed)
+    }
+
+    /// Bytes that compactions may write while memtables are flushed.
+    #[must_use]
+    pub const fn for_compactions(&self) -> u64 {
+        self.writable.saturating_sub(self.unflushed.saturating_add(METADATA))
+    }
+
+    /// What the next merge lacks: nothing where it fits.
+    #[must_use]
+    pub const fn lacks(&self) -> u64 {
+        self.merge.bytes().saturating_sub(self.for_compactions())
     }
 }
 
@@ -257,6 +299,42 @@ mod tests {
                 prop_assert!(sizes.reserve <= total / 5);
             }
         }
+    }
+
+    /// Seen on three volumes of 300 MB with two copies: a merge of 112 MB, and a reserve of 40 MB.
+    #[test]
+    fn users_are_refused_before_the_next_merge_does_not_fit() {
+        let wanted =
+            Wanted { memtable: 8 * MIB, memtables: 4, table: 8 * MIB, level_base: 32 * MIB };
+        let sizes = sizes(410_000_000, wanted).unwrap();
+        let merge = Merge { level0: 49_000_000, base: 63_000_000 };
+        let room = |writable| Room { writable, unflushed: 0, merge };
+        assert!(sizes.reserve < 45_000_000, "{sizes:?}");
+        assert_eq!(room(sizes.reserve + 60_000_000).for_users(&sizes), 0);
+        let takes = (0..200).map(|n| room(n * 1_000_000));
+        for room in takes.filter(|room| room.for_users(&sizes) > 0) {
+            assert_eq!(room.lacks(), 0, "{room:?}");
+        }
+        assert!(room(160_000_000).for_users(&sizes) > 0);
+        let usual =
+            Room { merge: Merge { level0: 4 * sizes.memtable, base: sizes.level_base }, ..room(0) };
+        assert_eq!(Room { writable: sizes.reserve + 1, ..usual }.for_users(&sizes), 1);
+    }
+
+    #[test]
+    fn a_merge_waits_for_the_flush_of_what_is_in_memory() {
+        let merge = Merge { level0: 5 * MIB, base: 10 * MIB };
+        let room = Room { writable: 20 * MIB, unflushed: 3 * MIB, merge };
+        assert_eq!((room.for_compactions(), room.lacks()), (15 * MIB, 0));
+        assert_eq!(Room { unflushed: 4 * MIB, ..room }.lacks(), MIB);
+    }
+
+    #[test]
+    fn families_merge_one_after_the_other() {
+        let a = Merge { level0: 1, base: 20 };
+        let b = Merge { level0: 3, base: 10 };
+        assert_eq!(a.and(b), Merge { level0: 4, base: 20 });
+        assert_eq!(a.and(b).bytes(), 24);
     }
 
     #[test]

@@ -79,14 +79,25 @@ impl Inner {
 
     /// Looks at the room there is.
     pub(super) fn look_at_room(&self) {
-        let (unflushed, level0) = self.backlog();
-        self.room.look(unflushed, level0);
+        self.room.look(self.unflushed(), self.merge());
     }
 
-    /// Bytes that memtables hold, and tables in the first level.
-    pub(super) fn backlog(&self) -> (u64, u64) {
-        let level0 = properties::num_files_at_level(0);
-        (self.sum(properties::CUR_SIZE_ALL_MEM_TABLES), self.sum(&level0))
+    /// Bytes that memtables hold.
+    pub(super) fn unflushed(&self) -> u64 {
+        self.sum(properties::CUR_SIZE_ALL_MEM_TABLES)
+    }
+
+    /// Calls `see` with what the families there are were opened with, by their names.
+    pub(super) fn with_families<T>(
+        &self,
+        see: impl FnOnce(&BTreeMap<String, RocksOptions>) -> T,
+    ) -> T {
+        see(&self.families.lock())
+    }
+
+    /// Tells placement where the tables lie that were moved by hand.
+    pub(super) fn describe_tables(&self) {
+        self.rocks.describe_tables();
     }
 
     /// A property of RocksDB, of all families together.
@@ -104,6 +115,31 @@ impl Inner {
         let names: Vec<_> = self.families.lock().keys().cloned().collect();
         let handles = names.iter().filter_map(|name| self.rocks.cf_handle(name));
         handles.for_each(|family| visit(&family));
+    }
+
+    /// Whether the first level has so many tables that a flush waits, for another would make writers wait.
+    pub(super) fn first_level_is_full(&self) -> bool {
+        let level0 = properties::num_files_at_level(0);
+        let slow: Vec<_> = self.with_families(|families| {
+            let families = families.iter();
+            let automatic = families.filter(|(_, rocks)| !rocks.get_disable_auto_compactions());
+            automatic.map(|(name, rocks)| (name.clone(), Shim::thresholds(rocks).level0)).collect()
+        });
+        slow.into_iter().any(|(name, slow)| {
+            let Some(family) = self.rocks.cf_handle(&name) else { return false };
+            let tables = self.rocks.property_int_value_cf(&family, &level0);
+            tables.ok().flatten().unwrap_or(0) + 1 >= slow
+        })
+    }
+}
+
+impl Drop for Inner {
+    /// RocksDB's end flushes what was written without the log, and would wait for a compaction to make the first
+    /// level smaller, on full volumes for ever. It does not where it knows of none to come.
+    fn drop(&mut self) {
+        if self.first_level_is_full() {
+            self.set_automatic(false);
+        }
     }
 }
 

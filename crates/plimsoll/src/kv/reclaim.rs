@@ -3,24 +3,30 @@
 //! A delete is a record more until a compaction meets what it deletes. On volumes with room that may
 //! take as long as it likes. Where room is scarce, this thread flushes the memtables with the
 //! deletes, and RocksDB compacts tables that mostly hold deletes by itself (`CompactOnDeletion`); when it
-//! has nothing left to do and room is still scarce, the whole store is compacted. The thread also sets
-//! aside again what was used of the volumes' reserves.
+//! has nothing left to do and room is still scarce, the whole store is compacted. Where compactions find no
+//! room, it takes small steps first: see [`Steps`]. The thread also sets aside again what was used of the
+//! volumes' reserves.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use policy::time::Instant;
 use pool::spread::Spread;
 use rust_rocksdb::{CompactOptions, FlushOptions, properties};
 use volume::Volume as _;
 use volume::task::block_on;
 
 use super::db::Inner;
+use super::steps::Steps;
 use crate::volumes::Devices;
 
 /// The time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long it takes until a compaction that failed is tried again.
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// A volume's own share of what its file system can spare is one part in so many at most.
 const DEVICE_SHARE: u64 = 5;
@@ -33,17 +39,17 @@ pub(super) struct Reclaim {
 }
 
 #[derive(Default)]
-struct Stop {
+pub(super) struct Stop {
     set: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Stop {
-    /// Waits for the next look; false when it is time to end.
-    fn wait(&self) -> bool {
+    /// Waits for so long; false when it is time to end.
+    pub(super) fn wait(&self, time: Duration) -> bool {
         let mut set = self.set.lock();
         if !*set {
-            self.changed.wait_for(&mut set, LOOK_EVERY);
+            self.changed.wait_for(&mut set, time);
         }
         !*set
     }
@@ -56,13 +62,15 @@ impl Reclaim {
         let thread = std::thread::Builder::new()
             .name("reclaim".into())
             .spawn(move || {
-                let mut pending = false;
+                let (mut steps, mut owed) = (Steps::default(), Owed::default());
                 loop {
                     set_aside(&reclaimed, &pool, &devices);
-                    if !stopped.wait() {
+                    if !stopped.wait(LOOK_EVERY) {
                         return;
                     }
-                    pending = reclaimed.reclaim(pending);
+                    if !steps.look(&reclaimed, &stopped) {
+                        reclaimed.reclaim(&mut owed);
+                    }
                 }
             })
             .expect("the system has room for one more thread");
@@ -100,12 +108,26 @@ fn set_aside(store: &Inner, pool: &Spread, devices: &Devices) {
     }
 }
 
+/// Work that deletes left behind.
+#[derive(Default)]
+struct Owed {
+    /// Their memtables were flushed, and what they delete is not gone yet.
+    pending: bool,
+    /// A compaction of the whole store failed; the next one is not begun before.
+    not_before: Option<Instant>,
+}
+
 impl Inner {
-    /// Makes room where it is scarce and keys were deleted since the last time, or room is still `pending`
-    /// from then. Gives whether more may come of another call.
-    fn reclaim(&self, pending: bool) -> bool {
+    /// Makes room where it is scarce and keys were deleted since the last time, or room is still owed from
+    /// then.
+    fn reclaim(&self, owed: &mut Owed) {
         if !self.room().is_scarce() {
-            return false;
+            *owed = Owed::default();
+            return;
+        }
+        if self.first_level_is_full() {
+            // A flush would wait behind writers that wait for a compaction; if that fails, steps follow.
+            return;
         }
         if self.room().take_deleted() > 0 {
             if let Err(error) = self.flush_all() {
@@ -113,23 +135,32 @@ impl Inner {
                 self.room().count_deleted(1);
             }
             self.look_at_room();
-            return true;
+            owed.pending = true;
+            return;
         }
-        if !pending || self.is_compacting() {
-            return pending;
+        let now = self.clock().now();
+        let waits = owed.not_before.is_some_and(|not_before| now < not_before);
+        if !owed.pending || waits || self.is_compacting() {
+            return;
         }
         tracing::info!("room is scarce after deletes: the store is compacted");
+        let failed = self.failed();
         let mut options = CompactOptions::default();
         options.set_exclusive_manual_compaction(false);
+        // It flushes first, and else waits until that makes no writer wait: on a full store for ever.
+        options.set_allow_write_stall(true);
         self.each_family(|family| {
             self.rocks().compact_range_cf_opt(family, None::<&[u8]>, None::<&[u8]>, &options);
         });
         self.look_at_room();
-        false
+        owed.pending = self.failed() > failed;
+        owed.not_before = owed.pending.then(|| now + AGAIN_AFTER);
     }
 
     fn flush_all(&self) -> Result<(), rust_rocksdb::Error> {
-        let options = FlushOptions::default();
+        let mut options = FlushOptions::default();
+        // The merge that would spare writers the wait may itself wait for these deletes.
+        options.set_allow_write_stall(true);
         let mut done = Ok(());
         self.each_family(|family| {
             if done.is_ok() {
@@ -137,6 +168,12 @@ impl Inner {
             }
         });
         done
+    }
+
+    /// Flushes and compactions that failed since the store was opened.
+    pub(super) fn failed(&self) -> u64 {
+        let failed = self.rocks().property_int_value(properties::BACKGROUND_ERRORS);
+        failed.ok().flatten().unwrap_or(0)
     }
 
     /// Whether RocksDB compacts, or is about to.

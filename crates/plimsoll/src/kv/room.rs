@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use policy::room::{self, Sizes, Valve};
+use policy::room::{self, Merge, Sizes, Valve};
 use policy::time::Instant;
 use policy::units::{Bytes, MIB};
 use pool::spread::Spread;
@@ -143,7 +143,6 @@ impl Room {
     ) -> Result<RwLockReadGuard<'_, ()>, Refused> {
         let begun = store.clock().now();
         loop {
-            let (unflushed, level0) = store.backlog();
             let works = store.is_working();
             {
                 let now = store.clock().now();
@@ -151,7 +150,7 @@ impl Room {
                 let mut looks = self.looks.lock();
                 // While writes are refused one look serves all that come.
                 if !looks.valve.refuses() || looks.at.is_none_or(|at| now.since(at) >= LOOK_EVERY) {
-                    looks.for_users = self.measure(unflushed, level0);
+                    looks.for_users = self.measure(store.unflushed(), store.merge());
                     looks.at = Some(now);
                     if looks.takes(bytes, waits, &self.sizes) {
                         self.settle(&looks);
@@ -188,9 +187,9 @@ impl Room {
     }
 
     /// Looks at the room there is.
-    pub(super) fn look(&self, unflushed: u64, level0: u64) {
+    pub(super) fn look(&self, unflushed: u64, merge: Merge) {
         let mut looks = self.looks.lock();
-        looks.for_users = self.measure(unflushed, level0);
+        looks.for_users = self.measure(unflushed, merge);
         let for_users = looks.for_users;
         // Only a write that found no room in the end closes it.
         if looks.valve.refuses() {
@@ -225,10 +224,14 @@ impl Room {
         ))
     }
 
-    fn measure(&self, unflushed: u64, level0: u64) -> u64 {
+    fn measure(&self, unflushed: u64, merge: Merge) -> u64 {
+        self.there(unflushed, merge).for_users(&self.sizes)
+    }
+
+    /// The room there is now.
+    pub(super) fn there(&self, unflushed: u64, merge: Merge) -> room::Room {
         let there = block_on(self.pool.room());
-        let backlog = room::backlog(level0, self.sizes.memtable);
-        room::Room { writable: there.writable, unflushed, backlog }.for_users(&self.sizes)
+        room::Room { writable: there.writable, unflushed, merge }
     }
 
     /// A quarter of what is left, so that the looks come closer together as it runs out.

@@ -4,10 +4,12 @@
 //! restart, and did not start when it was filled once more.
 
 use std::collections::BTreeMap;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use engine::kv::Error;
 use policy::contract::Contract;
+use rust_rocksdb::{CompactionOptions, WriteBatch};
 use volume::{Intent, Name, Volume as _};
 
 use super::*;
@@ -192,6 +194,119 @@ fn what_others_fill_costs_no_key_and_no_opening() {
     wait_for_room(&store, 200, 1);
     (10..100 + written).for_each(|n| check(&store, n, Some(0)));
     check(&store, 200, Some(1));
+}
+
+/// What tells it has ended, or gives up.
+fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, ended) = mpsc::channel();
+    std::thread::spawn(move || done.send(work()));
+    match ended.recv_timeout(PATIENCE) {
+        Ok(result) => result,
+        Err(error) => panic!("{what}: {error}"),
+    }
+}
+
+/// Keys of the last level, of the overgrown one, and of the first, in whose tables they lie wide apart.
+const LAST: u64 = 100;
+const NEXT: u64 = 150;
+const FIRST: u64 = 100;
+
+/// The keys of [`overgrown`].
+fn overgrown_keys() -> impl Iterator<Item = u64> + Clone {
+    let first = (0..FIRST).map(|n| 3 * (n * 37 % FIRST * 2) + 2);
+    (0..LAST).map(|n| 3 * n).chain((0..NEXT).map(|n| 3 * n + 1)).chain(first)
+}
+
+/// A store whose next merge is of 25 MB, more than twice its reserve. RocksDB does not compact it.
+fn overgrown(rig: &Rig) -> Store {
+    let store = rig.open();
+    store.set_options(&[("disable_auto_compactions", "true")]).unwrap();
+    let mut keys = overgrown_keys();
+    for (keys, level) in [(LAST, 6), (NEXT, 4), (FIRST, 0)].map(|(n, level)| {
+        (keys.by_ref().take(usize::try_from(n).unwrap()).collect::<Vec<_>>(), level)
+    }) {
+        for n in keys {
+            store.apply(&[Change::Put(key(n), value(n, 0))]).unwrap();
+        }
+        store.flush().unwrap();
+        if level > 0 {
+            let files = store.live_files().unwrap().into_iter().filter(|file| file.level == 0);
+            let names: Vec<_> = files.map(|file| file.name).collect();
+            let mut options = CompactionOptions::default();
+            options.set_output_file_size_limit(400_000);
+            store.compact_files(&options, &names, level).unwrap();
+        }
+    }
+    store
+}
+
+/// Leaves `left` bytes of a lone volume, and gives what takes the others.
+fn foreign(rig: &Rig, left: u64) -> Arc<dyn volume::Object> {
+    let [volume] = &rig.volumes[..] else { unreachable!("one volume") };
+    let foreign = block_on(volume.create(&Name::new("foreign").unwrap(), &Intent::DATA)).unwrap();
+    let free = block_on(volume.space()).unwrap().free;
+    block_on(foreign.set_len(free - left)).unwrap();
+    foreign
+}
+
+#[test]
+fn users_are_refused_while_the_next_merge_would_not_fit() {
+    let rig = Rig::new(1, 1);
+    let store = overgrown(&rig);
+    let _foreign = foreign(&rig, 24_000_000);
+    store.inner().look_at_room();
+    let merge = store.inner().merge();
+    assert!((9 * MIB..12 * MIB).contains(&merge.level0), "{merge:?}");
+    assert!((13 * MIB..16 * MIB).contains(&merge.base), "{merge:?}");
+    let room = store.room().there(store.inner().unflushed(), merge);
+    let reserve = store.room().sizes().reserve;
+    assert!(room.writable > 2 * reserve && room.for_users(store.room().sizes()) == 0, "{room:?}");
+    assert!(store.room().is_scarce());
+}
+
+#[test]
+fn a_store_in_which_not_even_small_steps_fit_takes_deletes_and_ends_in_order() {
+    let rig = Rig::new(1, 1);
+    overgrown(&rig).close().unwrap();
+    let foreign = foreign(&rig, 3_000_000);
+    let store = Arc::new(rig.open());
+    let deleting = Arc::clone(&store);
+    in_time("a delete", move || delete(&deleting, overgrown_keys().take(10)));
+    let mut unlogged = WriteBatch::default();
+    unlogged.put(key(20_000), value(20_000, 0));
+    let writing = Arc::clone(&store);
+    in_time("a write", move || writing.write_without_wal(&unlogged)).unwrap();
+    let store = Arc::into_inner(store).expect("nobody writes any more");
+    in_time("an orderly end", move || store.close()).unwrap();
+
+    let store = rig.open();
+    block_on(foreign.set_len(0)).unwrap();
+    wait_for_room(&store, 10_000, 1);
+    overgrown_keys().take(10).for_each(|n| check(&store, n, None));
+    overgrown_keys().skip(10).for_each(|n| check(&store, n, Some(0)));
+}
+
+#[test]
+fn a_store_that_is_filled_fast_refuses_and_then_rests() {
+    let rig = Rig::new(3, 2);
+    let store = Arc::new(rig.open());
+    let fills: Vec<_> = (0..4).map(|n| (n * 10_000, Arc::clone(&store))).collect();
+    let fills =
+        fills.into_iter().map(|(from, store)| std::thread::spawn(move || fill(&store, from, 0)));
+    let fills: Vec<_> = fills.collect();
+    let ends = in_time("filling", || {
+        fills.into_iter().map(|fill| fill.join().unwrap()).collect::<Vec<_>>()
+    });
+    let begun = Instant::now();
+    while store.inner().is_working() {
+        assert!(begun.elapsed() < PATIENCE, "its compactions do not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let inner = store.inner();
+    assert_eq!(store.room().there(inner.unflushed(), inner.merge()).lacks(), 0);
+    for (from, end) in (0..).step_by(10_000).zip(ends) {
+        (from..end).for_each(|n| check(&store, n, Some(0)));
+    }
 }
 
 #[test]
