@@ -227,15 +227,18 @@ impl Spread {
 
     /// Reads every copy of an open object and drops those that are not what was written, or cannot be read,
     /// if another can: for when what was read made no sense. Gives how many were dropped; the next read
-    /// goes to one that is good. Of an object without a checksum only what cannot be read is bad. One with
-    /// a single copy is left alone.
+    /// goes to one that is good. Of an object without a checksum only what cannot be read is bad. A single
+    /// copy stays: its [damage](Spread::damage) is told.
     ///
     /// # Errors
     /// `Unavailable`, `OutOfSpace`, `Poisoned`: no volume takes the manifest.
     pub async fn distrust(&self, object: &Handle, io: Io) -> Result<u64> {
         let body = object.body();
         let replicas = body.replicas();
-        if replicas.len() == 1 {
+        // There is nothing to drop; it is read through once, so that its damage is known.
+        if let [only] = &replicas[..]
+            && self.0.is_told(body.id, only.number)
+        {
             return Ok(0);
         }
         let checksum = self.0.checksum(body.id)?;

@@ -65,7 +65,12 @@ impl Inner {
         tracing::error!("{name} (object {id}) on volume {labels} is damaged: {why}");
     }
 
-    /// The same for a read that failed, if it shows damage.
+    /// Whether a copy was told of already.
+    pub(super) fn is_told(&self, id: ObjectId, number: u64) -> bool {
+        self.damages.0.lock().copies.contains_key(&(id, number))
+    }
+
+    /// [`Inner::tell_damage`] of a read that failed, if it shows damage.
     pub(super) fn tell_if_damage(&self, body: &Body, number: u64, e: &volume::Error) {
         if e.kind() == ErrorKind::Corrupt
             && let Some(replica) = body.replica(number)
