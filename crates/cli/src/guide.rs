@@ -220,7 +220,7 @@ fn lines(text: &str) -> Vec<&str> {
 
 #[test]
 fn quoted_rust_is_compiled() {
-    let compiled = include_str!("../tests/guide.rs");
+    let compiled = include_str!("../../plimsoll/tests/guide.rs");
     let compiled = lines(compiled);
     let mut quoted = 0;
     for Block { place, info, text } in blocks() {
