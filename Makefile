@@ -6,7 +6,7 @@ VENV    := target/venv
 # One selection everywhere: another one resolves other features and compiles RocksDB again (docs/adr/0001).
 ALL     := --release --locked --workspace
 # Packages that do not link RocksDB have benches of their own.
-CRITERION := -p engine -p policy -p pool -p serve -p volume
+CRITERION := $(addprefix -p plimsoll-,engine policy pool serve volume)
 
 export PATH := $(TOOLS)/bin:$(PATH)
 
