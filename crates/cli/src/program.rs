@@ -3,7 +3,6 @@
 mod access;
 mod drains;
 mod health;
-mod points;
 mod probe;
 mod volumes;
 
@@ -17,6 +16,7 @@ use engine::keyspace::Keyspace;
 use engine::series::Series as _;
 use parking_lot::Mutex;
 use plimsoll::kv::Store;
+use plimsoll::series;
 use plimsoll::volumes::Device;
 use policy::migrate::{Whence, Why};
 use policy::prefetch::Mode;
@@ -32,7 +32,6 @@ use volume::Clock;
 
 use self::access::Access;
 use self::drains::Drains;
-pub(crate) use self::points::Points;
 use self::probe::Probes;
 use crate::settings::{self, Settings};
 use crate::wiring;
@@ -52,7 +51,7 @@ pub(crate) struct Program {
     /// What clients are shown, where they speak TLS.
     tls: Option<Arc<Tls>>,
     /// The store of time series, and what its clients are shown.
-    points: Option<Points>,
+    points: Option<series::Store>,
     points_tls: Option<Arc<Tls>>,
     /// What lets clients in, once the doors are open.
     access: OnceLock<Access>,
@@ -95,24 +94,21 @@ impl Program {
     }
 
     /// Keeps time series, too, and shows their clients these certificates.
-    pub(crate) fn with_points(mut self, points: Option<Points>, tls: Option<Arc<Tls>>) -> Self {
+    pub(crate) fn with_points(
+        mut self,
+        points: Option<series::Store>,
+        tls: Option<Arc<Tls>>,
+    ) -> Self {
         (self.points, self.points_tls) = (points, tls);
         self
     }
 
-    /// Ends what it does by itself, and closes the store: everything is durable on return, but for
-    /// [time series](Self::close_points).
-    pub(crate) fn close(self) -> plimsoll::Result<()> {
+    /// Ends what it does by itself, and closes the stores: everything is durable on return.
+    pub(crate) fn close(self) -> anyhow::Result<()> {
         drop(self.drains);
-        self.store.close()
-    }
-
-    /// Closes the store of time series, if there is one: they are durable when it is ready.
-    pub(crate) async fn close_points(&self) -> anyhow::Result<()> {
-        match &self.points {
-            Some(points) => points.close().await,
-            None => Ok(()),
-        }
+        let points = self.points.map_or(Ok(()), series::Store::close);
+        self.store.close()?;
+        points.context("the store of time series")
     }
 
     /// Gives the time to the door of time series: nanoseconds since 1970.
@@ -222,9 +218,8 @@ impl Figures for Program {
             space: space(device.name()),
             ..volume_figures(&device)
         });
-        let points = self.points.iter().flat_map(Points::devices).map(|device| figures::Volume {
-            space: space(device.name()),
-            ..volume_figures(&device)
+        let points = self.points.iter().flat_map(|points| points.devices().here()).map(|device| {
+            figures::Volume { space: space(device.name()), ..volume_figures(&device) }
         });
         figures.chain(points).collect()
     }
@@ -252,7 +247,7 @@ impl Figures for Program {
     }
 
     fn series(&self) -> Option<figures::Series> {
-        let store = &self.points.as_ref()?.store;
+        let store = self.points.as_ref()?;
         let of = store.figures();
         Some(figures::Series {
             series: of.series,
@@ -294,7 +289,7 @@ impl Figures for Program {
     }
 
     fn log(&self) -> Option<figures::Log> {
-        self.points.as_ref().map(|points| points.store.figures().log.into())
+        self.points.as_ref().map(|points| points.figures().log.into())
     }
 }
 

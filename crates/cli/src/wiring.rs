@@ -1,6 +1,8 @@
 //! From settings to what the library opens.
 
+use anyhow::Context;
 use plimsoll::kv::{Builder, Store};
+use plimsoll::series;
 use plimsoll::volumes::{Devices, Volume};
 use policy::contract::Contract;
 use policy::placement::{Hash, LeastOverlap, RoundRobin, Single, Stripe};
@@ -58,6 +60,27 @@ pub(crate) fn opening(settings: &Settings) -> Opening {
 pub(crate) fn series_volumes(settings: &Settings, names: &[String]) -> Vec<Volume> {
     let named = settings.volumes.iter().filter(|volume| names.contains(&volume.name));
     named.map(device).collect()
+}
+
+/// Opens the store of time series, and logs what it found.
+pub(crate) fn series_store(
+    settings: &Settings,
+    series: &settings::Series,
+    clock: &Clock,
+) -> anyhow::Result<series::Store> {
+    let store = series::Store::builder()
+        .volumes(series_volumes(settings, &series.volumes))
+        .options(series.options.clone())
+        .clock(clock.clone())
+        .open()
+        .context("the store of time series, on series.volumes")?;
+    for torn in &store.report().torn {
+        tracing::info!("series: {torn} ends where a crash cut it");
+    }
+    for damage in &store.report().damage {
+        tracing::error!("series: {damage}: its points are lost");
+    }
+    Ok(store)
 }
 
 /// Everything below the doors.

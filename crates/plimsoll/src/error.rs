@@ -1,11 +1,11 @@
-//! What opening and closing volumes and stores ends with.
+//! The one error that everything here becomes with `?`.
 
 use policy::contract::spec::SpecError;
 
-/// What opening and closing ends with.
+/// What calls end with.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why volumes, a pool or a store could not be opened or closed.
+/// Why volumes, a pool or a store could not be opened or closed, or what a call on an open store failed with.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -23,6 +23,9 @@ pub enum Error {
     /// None of the volumes is there, a line for each: mount them.
     #[error("no volume is there:\n  {}", .0.join("\n  "))]
     AllAway(Vec<String>),
+    /// A volume is away, and the store needs all of its volumes: mount it.
+    #[error("{0}: the store needs all of its volumes")]
+    Away(String),
     /// The pool on the volumes cannot be used: its kind says what to do.
     #[error("the pool: {0}")]
     Pool(#[source] volume::Error),
@@ -34,6 +37,15 @@ pub enum Error {
         /// Why.
         source: rocks::Error,
     },
+    /// What a call on a key-value store failed with: its kind says what to do.
+    #[error(transparent)]
+    Kv(#[from] engine::kv::Error),
+    /// What a call on RocksDB's own handle failed with.
+    #[error(transparent)]
+    RocksDb(#[from] rust_rocksdb::Error),
+    /// What a call on a store of time series failed with: its kind says what to do.
+    #[error(transparent)]
+    Series(#[from] engine::series::Error),
     /// A handle of the store is still held somewhere: drop it, then close again.
     #[error("something still uses the store")]
     InUse,

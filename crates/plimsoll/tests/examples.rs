@@ -58,6 +58,11 @@ fn six_volumes() {
 }
 
 #[test]
+fn sensors() {
+    assert_eq!(run("sensors"), "3600 points are stored\ncelsius of boiler: at most 75.9 degrees\n");
+}
+
+#[test]
 fn no_example_is_left_out() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let mut names: Vec<_> = std::fs::read_dir(source)
@@ -66,5 +71,5 @@ fn no_example_is_left_out() {
         .map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned())
         .collect();
     names.sort();
-    assert_eq!(names, ["embed", "families", "six_volumes"], "run each of them above");
+    assert_eq!(names, ["embed", "families", "sensors", "six_volumes"], "run each of them above");
 }

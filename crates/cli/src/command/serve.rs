@@ -18,7 +18,7 @@ use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::watch;
 use volume::Clock;
 
-use crate::program::{Points, Program, certificates};
+use crate::program::{Program, certificates};
 use crate::settings::{AdminListen, Settings};
 use crate::wiring;
 
@@ -101,10 +101,10 @@ impl Serving {
         let store = wiring::store(&settings, &clock).open()?;
         let door = settings.kv.door.clone();
         let points = match &settings.series {
-            Some((series, _)) => Some(runtime.block_on(Points::open(&settings, series, &clock))?),
+            Some((series, _)) => Some(wiring::series_store(&settings, series, &clock)?),
             None => None,
         };
-        let points_store = points.as_ref().map(|points| points.store.clone());
+        let points_store = points.as_ref().map(|points| points.engine().clone());
         let http_door = settings.series.as_ref().map(|(_, http)| http.door.clone());
         let admin_names =
             settings.admin.as_ref().map(|admin| admin.hosts.clone()).unwrap_or_default();
@@ -138,10 +138,6 @@ impl Serving {
         let mut http_service = None;
         if let (Some(store), Some(door), Some(listener)) = (points_store, http_door, http_listener)
         {
-            // Each by itself: a long regrouping holds up no sync.
-            store.tasks().into_iter().for_each(|task| {
-                runtime.spawn(task);
-            });
             let terms = door.terms;
             let service = http::Service::new(door, Arc::new(store), Box::new(program.wall()));
             let service = Arc::new(service);
@@ -231,12 +227,10 @@ impl Serving {
             // Best effort: left behind, the next start takes it over.
             let _ = std::fs::remove_file(path);
         }
-        let closed = runtime.block_on(program.close_points());
         // Waits for what still runs, a reload perhaps; after it nobody else has the program.
         drop(runtime);
         let program = Arc::into_inner(program).context("something still uses the store")?;
-        program.close()?;
-        closed
+        program.close()
     }
 }
 

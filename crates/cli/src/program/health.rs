@@ -7,7 +7,7 @@ use policy::placement::VolumeId;
 use serve::admin::Health;
 use volume::Space;
 
-use super::{Points, Program};
+use super::Program;
 
 impl Program {
     /// Looks at every volume and every store. Waits for no volume longer than [`Probes`] do.
@@ -40,7 +40,7 @@ impl Program {
 
     /// The room on each volume, or what is wrong with it. Waits a bounded time.
     pub(super) fn spaces(&self) -> BTreeMap<String, Result<Space, String>> {
-        let points = self.points.iter().flat_map(Points::devices);
+        let points = self.points.iter().flat_map(|points| points.devices().here());
         let devices: Vec<_> = self.store.devices().here().into_iter().chain(points).collect();
         self.probes.spaces(&devices, &self.clock)
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use engine::health::StoreHealth;
 use policy::migrate::{Policy, Terms};
-use policy::placement::{LeastOverlap, VolumeId};
+use policy::placement::{LeastOverlap, Placement, VolumeId};
 use pool::spread::{Opening, Spread};
 use volume::Clock;
 use volume::task::block_on;
@@ -213,11 +213,25 @@ impl Builder {
         self
     }
 
-    /// Opens the pool this way: where it puts new tables, and which volumes take logs and manifest.
-    /// Default: tables apart from those they are read with, [`LeastOverlap`].
+    /// Opens the pool this way: beside placement and copies, which volumes take logs and manifest. It goes before
+    /// what [`Builder::copies`] and [`Builder::placement`] said until then.
     #[must_use]
     pub fn opening(mut self, opening: Opening) -> Self {
         self.opening = opening;
+        self
+    }
+
+    /// Keeps everything on so many volumes: then it survives the loss of all but one of them. Default: one.
+    #[must_use]
+    pub fn copies(mut self, copies: usize) -> Self {
+        self.opening = self.opening.copies(copies);
+        self
+    }
+
+    /// Puts new tables where `placement` says. Default: apart from those they are read with, [`LeastOverlap`].
+    #[must_use]
+    pub fn placement(mut self, placement: impl Placement + 'static) -> Self {
+        self.opening = self.opening.placement(placement);
         self
     }
 

@@ -149,6 +149,13 @@ impl Opening {
         }
     }
 
+    /// Puts new tables where `placement` says.
+    #[must_use]
+    pub fn placement(mut self, placement: impl Placement + 'static) -> Self {
+        self.placement = Box::new(placement);
+        self
+    }
+
     /// Keeps logs and the manifest on the volumes with these labels, as long as they have room. By
     /// default logs are placed like everything else, and the manifest on the first volumes.
     #[must_use]

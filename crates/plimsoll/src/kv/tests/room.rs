@@ -339,7 +339,7 @@ fn a_write_takes_room_in_the_log_and_in_a_table() {
     let before = free();
     store.apply(&[Change::Put(key(0), value(0, 0))]).unwrap();
     let record = before - free();
-    let (unflushed, _) = store.db().inner().backlog();
+    let unflushed = store.db().inner().unflushed();
     assert!(record >= VALUE as u64, "the log took {record} bytes");
     assert!(unflushed >= VALUE as u64, "a flush will write {unflushed} bytes");
 }
