@@ -218,7 +218,7 @@ impl Handle {
     }
 
     /// How long one copy is.
-    pub(super) async fn len_of(&self, replica: &Replica) -> Result<u64> {
+    async fn len_of(&self, replica: &Replica) -> Result<u64> {
         let mut len = 0;
         for part in 0..replica.parts() {
             len = self.leaf_of(replica, part).await?.len();

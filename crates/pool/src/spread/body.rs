@@ -39,7 +39,7 @@ pub(super) struct Body {
     len: AtomicU64,
     /// Its length in the manifest when the pool was opened.
     len_recovered: u64,
-    /// It has a checksum; see [`Body::is_sealed`].
+    /// Written whole, with a checksum: never changes again.
     sealed: AtomicBool,
     /// A sync of it is not done before this edit is durable.
     lsn: AtomicU64,
@@ -256,10 +256,9 @@ impl Body {
         self.log_len().unwrap_or_else(|| self.len.load(Ordering::Acquire))
     }
 
-    /// The length of a log that is open and has no checksum: its leaf's, whatever became of writes that failed.
+    /// The length of a log that is open: its leaf's, whatever became of writes that failed.
     fn log_len(&self) -> Option<u64> {
-        let living = self.kind == Kind::Log && !self.is_sealed();
-        let open = living.then(|| self.open.lock())?;
+        let open = (self.kind == Kind::Log).then(|| self.open.lock())?;
         open.copies.iter().find_map(|copy| copy.leaves[0].as_ref().map(|leaf| leaf.len()))
     }
 
@@ -280,28 +279,16 @@ impl Body {
     /// Whether [`Body::len`] is exact without asking a volume.
     pub(super) fn knows_len(&self) -> bool {
         let fitted = |copy: &OpenCopy| copy.replica.parts[0].fitted.load(Ordering::Acquire);
-        self.kind != Kind::Log || self.is_sealed() || self.open.lock().copies.iter().any(fitted)
+        self.kind != Kind::Log || self.open.lock().copies.iter().any(fitted)
     }
 
-    /// Whether it has a checksum: it never changes again, or is a log, which loses it before it does.
     pub(super) fn is_sealed(&self) -> bool {
         self.sealed.load(Ordering::Acquire)
     }
 
-    /// Whether it never changes again.
-    pub(super) fn is_fixed(&self) -> bool {
-        self.kind != Kind::Log && self.is_sealed()
-    }
-
-    /// It has a checksum from now on.
+    /// It never changes again.
     pub(super) fn seal(&self) {
-        self.settled.store(true, Ordering::Release);
         self.sealed.store(true, Ordering::Release);
-    }
-
-    /// It has a checksum no more.
-    pub(super) fn unseal(&self) {
-        self.sealed.store(false, Ordering::Release);
     }
 
     /// Copies may differ from `offset` on: nothing behind it was acknowledged.
@@ -322,11 +309,6 @@ impl Body {
 
     pub(super) fn is_open(&self) -> bool {
         self.handles.load(Ordering::Acquire) > 0
-    }
-
-    /// Whether there is another handle but the one that asks.
-    pub(super) fn is_shared(&self) -> bool {
-        self.handles.load(Ordering::Acquire) > 1
     }
 
     pub(super) fn open_handle(&self) {
@@ -598,7 +580,7 @@ impl Inner {
     }
 
     /// What the manifest says about a body's length, if it says anything.
-    pub(super) fn committed_len(&self, body: &Body) -> Option<u64> {
+    fn committed_len(&self, body: &Body) -> Option<u64> {
         self.journal.look(|state| Some(state.object(body.id)?.committed?.len))
     }
 
@@ -628,14 +610,11 @@ pub(super) fn name_part(body: &Body, replica: &Replica, part: usize, e: Error) -
 /// Makes a leaf that was found when the pool was opened as long as the manifest says. Longer means
 /// that its end was never synced.
 async fn fit(body: &Body, replica: &Replica, part: usize, leaf: &dyn Object) -> Result<()> {
-    if body.kind == Kind::Log && !body.is_sealed() {
+    if body.kind == Kind::Log {
         body.set_len(leaf.len());
         return Ok(());
     }
-    let expected = match body.kind {
-        Kind::Log => body.len(),
-        Kind::Table | Kind::Data => replica.part_len(part, body.len_recovered),
-    };
+    let expected = replica.part_len(part, body.len_recovered);
     if leaf.len() < expected {
         let what = format!("{} bytes of {expected} are there: restore it", leaf.len());
         return Err(Error::new(ErrorKind::Corrupt, what));

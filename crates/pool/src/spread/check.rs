@@ -16,12 +16,12 @@ use crate::header;
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::recovery::{self, Recovered, Survey, Trust};
 use crate::manifest::state::Claimed;
-use crate::manifest::{Committed, Placed, State};
+use crate::manifest::{Placed, State};
 use crate::seats::{Member, Seats};
 
 /// How many bytes a scrub reads at once.
-pub(super) const SCRUB_BYTES: u64 = MIB;
-pub(super) const IO: Io = Io::new(Origin::Scrub, Step::Data);
+const SCRUB_BYTES: u64 = MIB;
+const IO: Io = Io::new(Origin::Scrub, Step::Data);
 
 /// What a check or a scrub found.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -72,8 +72,6 @@ pub enum Problem {
     },
     /// Its bytes are not those that were written: they are lost.
     Damaged,
-    /// It is not what another copy is, and no checksum says which of them is right: the store that reads it decides.
-    Unlike,
     /// It cannot be read.
     Unreadable(
         /// What the volume said.
@@ -149,30 +147,40 @@ impl Spread {
         Ok(pool.journal.look(|state| compare(state, &pool.seats, &listings, &is_draft)))
     }
 
-    /// Reads back every copy of every object that has a checksum, and compares them. The copies of logs that have none
-    /// are compared with each other; those of logs that nobody has open get one. `tell` is called as it goes on.
+    /// Reads back every copy of every object that was written whole, and compares it with its checksum. `tell` is
+    /// called as it goes on.
     ///
     /// # Errors
     /// None so far: what cannot be read is a finding.
     pub async fn scrub(&self, mut tell: impl FnMut(Progress) + Send) -> Result<Report> {
-        let scrubbed = self.0.scrubbed();
-        let mut progress = Progress {
-            done: 0,
-            of: scrubbed.iter().map(|object| object.len * object.copies).sum(),
-        };
+        let sealed = self.0.sealed();
+        let mut progress =
+            Progress { done: 0, of: sealed.iter().map(|sealed| sealed.len * sealed.copies).sum() };
         let mut report = Report::default();
         tell(progress);
-        for Scrubbed { id, name, len, checksum, copies } in scrubbed {
+        for Sealed { id, name, len, checksum, .. } in sealed {
+            let mut found = Vec::new();
             // It may have lost its name while it waited for its turn.
             let object = self.0.body_by_id(id).ok().map(|body| self.handle(body));
-            let found = match (&object, checksum) {
-                (None, _) => Vec::new(),
-                (Some(object), Some(checksum)) => self.scrub_sealed(object, len, checksum).await,
-                (Some(log), None) => self.scrub_log(log).await,
-            };
+            let replicas = object.as_ref().map_or_else(Vec::new, |object| object.body().replicas());
+            for replica in &replicas {
+                let Some(object) = &object else { continue };
+                let problem = match read_back(object, replica, IO).await {
+                    Ok(found) if found == checksum => None,
+                    Ok(_) => Some(Problem::Damaged),
+                    Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Gone) => continue,
+                    Err(e) if e.kind() == ErrorKind::Unavailable => Some(Problem::Away),
+                    Err(e) => Some(Problem::Unreadable(e.to_string())),
+                };
+                if matches!(problem, Some(Problem::Damaged)) {
+                    let why = "it is not what was written";
+                    self.0.tell_damage(object.body(), replica, why);
+                }
+                found.push((replica.labels(), problem));
+            }
             report.objects += 1;
             report.bytes += len;
-            progress.done += len * copies;
+            progress.done += len * replicas.len() as u64;
             let elsewhere = found.iter().any(|(_, problem)| problem.is_none());
             report.findings.extend(found.into_iter().filter_map(|(volume, problem)| {
                 Some(Finding { volume, name: name.to_string(), problem: problem?, elsewhere })
@@ -180,29 +188,6 @@ impl Spread {
             tell(progress);
         }
         Ok(report)
-    }
-
-    /// Compares each copy of an object with its checksum.
-    async fn scrub_sealed(&self, object: &Handle, len: u64, checksum: u64) -> Vec<Found> {
-        let body = object.body();
-        let mut read = Vec::new();
-        for replica in body.replicas() {
-            let found = read_back(object, &replica, len, IO).await;
-            read.push((replica, found));
-        }
-        // A log may have been written meanwhile.
-        if self.0.checksum(body.id).ok().flatten() != Some(checksum) {
-            return Vec::new();
-        }
-        let copies = read.into_iter().filter_map(|(replica, read)| match read {
-            Ok(read) if read == checksum => found(&replica, None),
-            Ok(_) => {
-                self.0.tell_damage(body, &replica, NOT_WRITTEN);
-                found(&replica, Some(Problem::Damaged))
-            }
-            Err(e) => found(&replica, Some(problem(&e)?)),
-        });
-        copies.collect()
     }
 
     /// Drops every copy that a report found to be bad while another is good, so that
@@ -241,27 +226,31 @@ impl Spread {
         {
             return Ok(0);
         }
-        let checksum = self.0.checksum(body.id)?;
-        let len = object.len();
+        let sealed = self.0.journal.look(|state| state.object(body.id)?.committed?.checksum);
         let (mut good, mut bad) = (0, Vec::new());
-        for replica in replicas {
-            match read_back(object, &replica, len, io).await {
-                Ok(found) if checksum.is_none_or(|checksum| found == checksum) => good += 1,
-                Ok(_) => bad.push((replica, NOT_WRITTEN.to_owned())),
-                Err(e) if is_suspicious(&e) => bad.push((replica, e.to_string())),
+        for replica in &replicas {
+            match read_back(object, replica, io).await {
+                Ok(found) if sealed.is_none_or(|checksum| found == checksum) => good += 1,
+                Ok(_) => {
+                    let why = "it is not what was written".to_owned();
+                    self.0.tell_damage(body, replica, &why);
+                    bad.push((replica.volume(0), why));
+                }
+                Err(e) if is_suspicious(&e) => {
+                    self.0.tell_damage(body, replica, &e.to_string());
+                    bad.push((replica.volume(0), e.to_string()));
+                }
                 Err(e) => tracing::debug!("a copy was not verified: {e}"),
             }
         }
-        // A log may have been written meanwhile: then it has no checksum, and nothing was learned.
-        if self.0.checksum(body.id)? != checksum {
-            return Ok(0);
-        }
-        bad.iter().for_each(|(replica, why)| self.0.tell_damage(body, replica, why));
         let mut dropped = 0;
-        for (replica, why) in bad.into_iter().filter(|_| good > 0) {
-            let labels = replica.labels();
-            tracing::warn!("{}: the copy on volume {labels} is bad and goes: {why}", body.name);
-            dropped += u64::from(self.drop_bad(body.id, replica.volume(0)).await?);
+        for (volume, why) in bad.into_iter().filter(|_| good > 0) {
+            let label = self.0.seats.label(volume);
+            tracing::warn!("{}: the copy on volume {label} is bad and goes: {why}", body.name);
+            if self.drop_bad(body.id, volume).await? {
+                self.0.tell_repaired();
+                dropped += 1;
+            }
         }
         Ok(dropped)
     }
@@ -276,15 +265,10 @@ impl Spread {
 
     /// Drops a copy that is bad; false if somebody else did, or it is the last.
     async fn drop_bad(&self, id: ObjectId, volume: VolumeId) -> Result<bool> {
-        let on = |placed: &Placed| placed.layout.volumes().contains(&volume);
-        let number = self.copies_of(id).into_iter().find(on).map(|placed| placed.number);
         let dropped = self.drop_copy(id, volume).await;
         self.0.promise.due();
         match dropped {
-            Ok(()) => {
-                self.0.tell_repaired(id, number.as_slice());
-                Ok(true)
-            }
+            Ok(()) => Ok(true),
             Err(e)
                 if matches!(
                     e.kind(),
@@ -298,29 +282,10 @@ impl Spread {
     }
 }
 
-/// What was found out about a copy: the labels of its volumes, and what is the matter with it.
-pub(super) type Found = (String, Option<Problem>);
-
-/// Why a copy is damaged.
-const NOT_WRITTEN: &str = "it is not what was written";
-
-pub(super) fn found(replica: &Replica, problem: Option<Problem>) -> Option<Found> {
-    Some((replica.labels(), problem))
-}
-
-/// What is the matter with a copy that cannot be read; nothing if it is gone.
-pub(super) fn problem(e: &Error) -> Option<Problem> {
-    match e.kind() {
-        ErrorKind::NotFound | ErrorKind::Gone => None,
-        ErrorKind::Unavailable => Some(Problem::Away),
-        _ => Some(Problem::Unreadable(e.to_string())),
-    }
-}
-
-/// The checksum of the first `len` bytes of one copy.
-async fn read_back(object: &Handle, replica: &Replica, len: u64, io: Io) -> Result<u64> {
+/// The checksum of what is there of one copy.
+async fn read_back(object: &Handle, replica: &Replica, io: Io) -> Result<u64> {
     let mut hash = Xxh3::new();
-    let mut at = 0;
+    let (mut at, len) = (0, object.len());
     while at < len {
         let step = SCRUB_BYTES.min(len - at);
         let into = IoBufMut::zeroed(step as usize);
@@ -337,28 +302,26 @@ impl Recovered {
     }
 }
 
-struct Scrubbed {
+struct Sealed {
     id: ObjectId,
     name: Name,
     len: u64,
-    /// A log may have none.
-    checksum: Option<u64>,
+    checksum: u64,
     copies: u64,
 }
 
 impl Inner {
-    /// Every log, and every other object with a checksum, by one of its names.
-    fn scrubbed(&self) -> Vec<Scrubbed> {
+    /// Every object with a checksum, by one of its names.
+    fn sealed(&self) -> Vec<Sealed> {
         self.journal.look(|state| {
             let names = first_names(state).into_iter();
-            let scrubbed = names.filter_map(|(id, name)| {
+            let sealed = names.filter_map(|(id, name)| {
                 let object = state.object(id)?;
                 let (committed, copies) = (object.committed?, object.copies.count() as u64);
-                let Committed { len, checksum } = committed;
-                let is_scrubbed = checksum.is_some() || object.kind == Kind::Log;
-                is_scrubbed.then(|| Scrubbed { id, name: name.clone(), len, checksum, copies })
+                let (len, checksum) = (committed.len, committed.checksum?);
+                Some(Sealed { id, name: name.clone(), len, checksum, copies })
             });
-            scrubbed.collect()
+            sealed.collect()
         })
     }
 }
@@ -399,8 +362,7 @@ fn compare(
             let before = found.len();
             for (part, &volume) in layout.volumes().iter().enumerate() {
                 let expected = match object.kind {
-                    Kind::Log if !object.is_sealed() => 0,
-                    Kind::Log => len,
+                    Kind::Log => 0,
                     Kind::Table | Kind::Data => layout.chunks().part_len(len, part),
                 };
                 if listings.iter().all(|(id, _)| *id != volume) {
@@ -459,7 +421,6 @@ impl fmt::Display for Problem {
                 write!(f, "{found} of {expected} bytes are there: restore it")
             }
             Self::Damaged => f.write_str("its bytes are not what was written: restore it"),
-            Self::Unlike => f.write_str("its copies differ, and no checksum says which is right"),
             Self::Unreadable(why) => write!(f, "cannot be read: {why}"),
             Self::Leftover => f.write_str("not needed any more, will be removed"),
             Self::Foreign => f.write_str("not the pool's, left alone"),

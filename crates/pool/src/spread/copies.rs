@@ -50,7 +50,7 @@ pub struct ObjectStat {
     pub kind: Kind,
     /// Its length in bytes; of a log the length at its first sync.
     pub len: u64,
-    /// Whether it has a checksum: it never changes, or is a log that was not written since a scrub.
+    /// Whether it was written whole and never changes.
     pub sealed: bool,
     /// Its copies, the first one first.
     pub copies: Vec<Placed>,
@@ -137,7 +137,7 @@ impl Spread {
             e.within(format_args!("a copy of {} on volume {label}", handle.body().name))
         })?;
         let target = Target { placed: &placed, leaves };
-        let copied = match handle.body().is_fixed() {
+        let copied = match handle.body().is_sealed() {
             true => self.copy_sealed(&handle, &target, io).await,
             false => self.copy_living(&handle, &target, io).await,
         };
@@ -294,7 +294,7 @@ impl Spread {
         pool.journal.ready().await?;
         self.another_must_answer(&body, from).await?;
         // A write that is under way counts on the copies it began with.
-        let alone = match body.is_fixed() {
+        let alone = match body.is_sealed() {
             true => None,
             false => Some(body.turn.alone().await),
         };
@@ -425,7 +425,7 @@ impl Inner {
     }
 
     /// The checksum of a sealed object.
-    pub(super) fn checksum(&self, id: ObjectId) -> Result<Hashed> {
+    fn checksum(&self, id: ObjectId) -> Result<Hashed> {
         let committed = self.journal.look(|state| Some(state.object(id)?.committed));
         Ok(committed.ok_or_else(|| gone(id))?.and_then(|committed| committed.checksum))
     }

@@ -10,7 +10,6 @@ use volume::{Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Resul
 
 use super::Spread;
 use super::body::{Body, Replica, Way, name_part};
-use super::turn::Writing;
 use crate::leaf::{Kind, ObjectId};
 
 /// An open object of a pool.
@@ -156,8 +155,8 @@ impl Handle {
         self.pool.0.leaf(&self.body, replica, part).await
     }
 
-    fn must_not_be_fixed(&self) -> Result<()> {
-        if self.body.is_fixed() {
+    fn must_not_be_sealed(&self) -> Result<()> {
+        if self.body.is_sealed() {
             let what = format!("{}: was written whole and never changes", self.body.name);
             return Err(Error::new(ErrorKind::Invalid, what));
         }
@@ -210,8 +209,7 @@ impl Handle {
     ) -> Result<IoBufMut> {
         let mut tried = vec![number];
         let mut suspicious = false;
-        let mut damaged = Vec::new();
-        damaged.extend((failed.kind() == ErrorKind::Corrupt).then_some(number));
+        let mut damaged = failed.kind() == ErrorKind::Corrupt;
         self.pool.0.tell_if_damage(&self.body, number, &failed);
         while another_may(&failed) {
             let Some(replica) = self.body.choose(&tried) else { break };
@@ -225,12 +223,14 @@ impl Handle {
                     if suspicious {
                         self.pool.0.promise.suspect(self.body.id);
                     }
-                    self.pool.0.tell_repaired(self.body.id, &damaged);
+                    if damaged {
+                        self.pool.0.tell_repaired();
+                    }
                     return Ok(read);
                 }
                 Err(e) => {
                     self.pool.0.tell_if_damage(&self.body, replica.number, &e);
-                    damaged.extend((e.kind() == ErrorKind::Corrupt).then_some(replica.number));
+                    damaged |= e.kind() == ErrorKind::Corrupt;
                     // What is away may be back; what is damaged is not.
                     if failed.kind() != ErrorKind::Unavailable {
                         failed = e;
@@ -296,7 +296,7 @@ impl Handle {
     }
 
     async fn write(&self, offset: u64, data: IoBuf, io: Io) -> Result<()> {
-        self.must_not_be_fixed()?;
+        self.must_not_be_sealed()?;
         let Some(end) = offset.checked_add(data.len() as u64) else {
             let what = format!("{}: a write ends behind 2^64 bytes", self.body.name);
             return Err(Error::new(ErrorKind::Invalid, what));
@@ -304,29 +304,15 @@ impl Handle {
         if data.is_empty() {
             return Ok(());
         }
-        let _writing = self.begin_write(offset).await?;
+        self.must_be_alike().await?;
+        let _writing = self.body.turn.write(offset).await;
+        self.must_not_be_sealed()?;
         let replicas = self.body.replicas();
         let together = Together::begin(self, &replicas, offset);
         let writes = replicas.iter().map(|replica| self.write_to(replica, offset, &data, io));
         together.end(Change::Bytes, join_all(writes).await, io).await?;
         self.body.extend(end);
         self.lost_is_written().await
-    }
-
-    /// Lets a write at `offset` begin. A log loses its checksum first.
-    async fn begin_write(&self, offset: u64) -> Result<Writing<'_>> {
-        loop {
-            self.must_not_be_fixed()?;
-            if self.body.is_sealed() {
-                self.pool.unseal_log(&self.body).await?;
-            }
-            self.must_be_alike().await?;
-            let writing = self.body.turn.write(offset).await;
-            // It may have been sealed while this waited.
-            if !self.body.is_sealed() {
-                return Ok(writing);
-            }
-        }
     }
 
     /// Makes copies the same again that may differ, so that what is written next stands behind the same bytes in
@@ -364,9 +350,10 @@ impl Handle {
     }
 
     async fn resize(&self, len: u64) -> Result<()> {
-        self.must_not_be_fixed()?;
+        self.must_not_be_sealed()?;
+        self.must_be_alike().await?;
         let _in_order = self.body.resizing.lock().await;
-        let _writing = self.begin_write(len.min(self.body.len())).await?;
+        let _writing = self.body.turn.write(len.min(self.body.len())).await;
         if self.body.kind != Kind::Log && len < self.body.len() {
             // The manifest first: a leaf shorter than it says would look like a loss after a crash.
             // An earlier try may have recorded it in vain: what it recorded is waited for as well.
@@ -506,7 +493,7 @@ impl Object for Handle {
     }
 
     fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
-        self.must_not_be_fixed()?;
+        self.must_not_be_sealed()?;
         // No copy comes or goes while somebody writes.
         if self.pool.0.journal.is_written(self.body.lsn())
             && let Some(writing) = self.body.turn.try_write(offset)

@@ -31,7 +31,6 @@ mod copies;
 mod damage;
 mod handle;
 mod heat;
-mod logs;
 mod moving;
 mod names;
 mod place;

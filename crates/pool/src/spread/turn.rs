@@ -12,8 +12,6 @@ pub(super) struct Turn(Mutex<State>);
 #[derive(Default)]
 struct State {
     writers: usize,
-    /// Writes that were let in so far.
-    begun: u64,
     /// Somebody is alone, or waits until he is.
     alone: bool,
     /// Where the first byte begins that was written, or cut, since anybody asked.
@@ -52,7 +50,6 @@ impl Turn {
             return None;
         }
         state.writers += 1;
-        state.begun += 1;
         Some(Writing(self, offset))
     }
 
@@ -78,11 +75,6 @@ impl Turn {
         })
         .await;
         alone
-    }
-
-    /// Writes that were let in so far: none came in between if it is the same later, and nobody writes then.
-    pub(super) fn begun(&self) -> u64 {
-        self.0.lock().begun
     }
 
     /// From where on bytes changed since the last time this was asked, by those who are done.

@@ -11,7 +11,6 @@ mod faults;
 mod formats;
 mod full;
 mod jitter;
-mod logs;
 mod losses;
 mod many;
 mod model;
