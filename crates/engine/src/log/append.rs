@@ -21,6 +21,9 @@ use super::writer::{Change, Done, Open, Output, Pending, Writer};
 use super::{Durability, Edit, For, Inner, KEY_MAX, WRITE};
 use crate::log::FileId;
 
+/// How often merges make room for upkeep's writes, a file of each volume at a time.
+const UPKEEP_TRIES: u32 = 64;
+
 impl Inner {
     /// Makes the changes and waits until they count.
     pub(super) async fn submit(&self, edits: Vec<Edit>, of: For) -> Result<()> {
@@ -64,11 +67,13 @@ impl Inner {
 
     /// As [`Inner::submit`]; where even that has no room, merges make some.
     pub(super) async fn submit_upkeep(&self, edits: Vec<Edit>) -> Result<()> {
+        let mut tries = 0;
         loop {
             let refused = match self.submit(edits.clone(), For::Upkeep).await {
                 Err(error) if error.kind() == ErrorKind::OutOfSpace => error,
                 done => return done,
             };
+            tries += 1;
             let mut freed = false;
             for seat in 0..self.disks.len() {
                 freed |= self.make_room(seat).await.unwrap_or_else(|error| {
@@ -76,7 +81,8 @@ impl Inner {
                     false
                 });
             }
-            if !freed {
+            // A device that has no room whatever is freed must not be tried for ever.
+            if !freed || tries == UPKEEP_TRIES {
                 return Err(refused);
             }
         }
