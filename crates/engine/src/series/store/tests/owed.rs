@@ -152,6 +152,42 @@ fn a_refused_write_that_stays_in_the_log_is_in_doubt() {
     assert_eq!(rig.open().cardinality(&Selector::all("db")).unwrap(), 7, "it is there");
 }
 
+/// The delete is in the log and there is no room to write blocks anew: it was answered `OutOfSpace`, and what it is
+/// about came back until the next start.
+#[test]
+fn a_delete_for_which_blocks_find_no_room_counts_at_once() {
+    let rig = Rig::new(Durability::Always);
+    let mut store = rig.with_database();
+    rig.write(&store, 0..40);
+    rig.clock.run(store.flush()).unwrap();
+    rig.write(&store, 40..44);
+    for op in [Op::Write, Op::Create] {
+        rig.fail(op, "series-blocks/0*");
+    }
+    assert_eq!(rig.clock.run(store.delete(everything_that_goes(), Span::ALL)).unwrap(), 3);
+    rig.assert_deleted(&store, 0..44, &[]);
+    // What is written again at the same times stays.
+    rig.write(&store, 7..8);
+    rig.assert_deleted(&store, 0..44, &[7]);
+    for _ in 0..2 {
+        drop(store);
+        store = rig.open();
+        rig.assert_deleted(&store, 0..44, &[7]);
+    }
+    rig.plan.clear();
+    rig.tend(&store);
+    assert!(store.0.state().owed.is_empty());
+    rig.clock.run(store.flush()).unwrap();
+    {
+        let mut state = store.0.state();
+        let segment = state.queue.segment;
+        assert_eq!(state.floor(), segment, "the log is let go");
+    }
+    rig.assert_deleted(&store, 0..44, &[7]);
+    drop(store);
+    rig.assert_deleted(&rig.open(), 0..44, &[7]);
+}
+
 /// A delete that the log tells was carried out while the store was opened: where that found no room, it stayed shut.
 #[test]
 fn a_store_opens_on_a_volume_without_room_for_a_delete_that_is_in_its_log() {
