@@ -20,6 +20,8 @@ use crate::series::Result;
 
 /// How often a task looks for something to do, and how soon a failed sync is tried again.
 const TICK: Duration = Duration::from_millis(100);
+/// How long upkeep waits after it failed.
+const RETRY: Duration = Duration::from_secs(1);
 /// The shortest and the longest pause before a task that panicked is started again.
 const RESTARTS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
@@ -163,16 +165,16 @@ impl Inner {
     /// Writes blocks, regroups and expires them.
     async fn keep_up(&self) {
         while !self.is_closing() {
-            let mut is_idle = true;
-            match self.tend_once().await {
-                Ok(did) => is_idle = !did,
+            let pause = match self.tend_once().await {
+                Ok(did) => (!did).then_some(TICK),
                 Err(error) => {
                     tracing::warn!(store = %self.options.name, %error, "writing blocks failed, and is tried again");
+                    Some(RETRY)
                 }
-            }
+            };
             self.stopped.clear(UPKEEP);
-            if is_idle {
-                self.clock.sleep(TICK).await;
+            if let Some(pause) = pause {
+                self.clock.sleep(pause).await;
             }
         }
     }

@@ -73,10 +73,24 @@ impl Upkeep {
 }
 
 impl Inner {
+    /// Does a piece of upkeep; says whether there may be more.
     pub(super) async fn tend_once(&self) -> Result<bool> {
         let mut upkeep = self.upkeep.lock().await;
         let upkeep = &mut *upkeep;
         let now = self.clock.now();
+        match self.write_what_waits(upkeep, now).await {
+            Ok(false) => self.free_room(upkeep, now).await,
+            // What expired or was overwritten may give the room that is missing.
+            Err(error @ Error::OutOfSpace(_)) => match self.free_room(upkeep, now).await? {
+                true => Ok(true),
+                false => Err(error),
+            },
+            done => done,
+        }
+    }
+
+    /// Writes blocks where buffers or the log have grown, carries out deletes that are owed, and lets go of the log.
+    async fn write_what_waits(&self, upkeep: &mut Upkeep, now: Instant) -> Result<bool> {
         let (has_ready, is_large, oldest, segment, floor, is_owing) = {
             let mut state = self.state();
             let oldest = state.oldest();
@@ -84,7 +98,9 @@ impl Inner {
             let is_large = state.memory > self.options.buffer_bytes as usize / 2
                 || state.catalogue.has_many_shapes();
             let is_owing = !state.owed.is_empty();
-            (state.has_ready(), is_large, oldest, state.queue.segment, floor, is_owing)
+            // What was taken and found no room is still to be written.
+            let has_ready = state.has_ready() || !state.taken.is_empty();
+            (has_ready, is_large, oldest, state.queue.segment, floor, is_owing)
         };
         if (is_owing || upkeep.is_meta_owed)
             && upkeep.owed_at.is_none_or(|at| now.since(at) >= OWED_EVERY)
@@ -120,9 +136,14 @@ impl Inner {
             self.checkpoint(upkeep).await?;
             return Ok(true);
         }
-        // To regroup takes room before it gives any.
+        Ok(false)
+    }
+
+    /// Regroups blocks, drops overwritten points and deletes what expired.
+    async fn free_room(&self, upkeep: &mut Upkeep, now: Instant) -> Result<bool> {
         let fullness = self.log.fullness();
         let is_full = fullness >= 1.0;
+        // To regroup takes room before it gives any.
         if !upkeep.regroup.is_empty() && !is_full {
             return self.regroup(&mut upkeep.regroup).await;
         }
@@ -459,8 +480,14 @@ impl Inner {
         };
         let stored = *upkeep.stored_at.get_or_insert(now);
         if does_keep && (was_away || now.since(stored) >= TIMES_EVERY) {
-            self.write_meta(upkeep.floor).await?;
-            upkeep.stored_at = Some(now);
+            match self.write_meta(upkeep.floor).await {
+                // The next call tries again; until then a restart takes the time back, and what expires gives room.
+                Err(Error::OutOfSpace(_)) => {}
+                written => {
+                    written?;
+                    upkeep.stored_at = Some(now);
+                }
+            }
         }
         Ok(())
     }

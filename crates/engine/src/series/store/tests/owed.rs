@@ -223,6 +223,38 @@ fn a_store_opens_on_a_volume_without_room_for_a_delete_that_is_in_its_log() {
     rig.assert_deleted(&rig.open(), 0..404, &[3]);
 }
 
+/// Upkeep ended at rows that found no room, so what had expired stayed, and the room never came.
+#[test]
+fn what_expired_gives_the_room_that_other_work_needs() {
+    let rig = Rig::new(Durability::Interval(Duration::from_secs(1)));
+    let store = rig.open();
+    let keep = Some(Duration::from_secs(3600));
+    rig.clock.run(store.create_database(database(keep))).unwrap();
+    rig.write(&store, 0..400);
+    rig.clock.run(store.flush()).unwrap();
+    rig.write(&store, 400..404);
+    for op in [Op::Write, Op::Create] {
+        rig.fail(op, "series-blocks/0*");
+    }
+    let _ = rig.clock.run(store.delete(everything_that_goes(), Span::ALL));
+    drop(store);
+    rig.plan.clear();
+    rig.take_the_rest();
+    let store = rig.open();
+    assert!(!store.0.state().owed.is_empty(), "there was room for it");
+    assert!(!store.0.state().taken.is_empty(), "there was room for them");
+    for _ in 0..100 {
+        rig.clock.jump(Duration::from_secs(3600));
+        let _ = rig.clock.run(store.tend_once());
+        let _ = rig.clock.run(store.0.log.tend_once(0));
+    }
+    assert!(store.figures().expired > 0);
+    assert!(store.0.state().owed.is_empty() && store.0.state().taken.is_empty());
+    assert_eq!(store.health().writes_refused, None);
+    rig.write(&store, 500_000..500_001);
+    assert_eq!(rig.times(&store, "a", "stays"), [500_000]);
+}
+
 /// It was in memory all the same: to create it again did nothing, and a crash took it with its points.
 #[test]
 fn a_database_that_could_not_be_stored_is_not_there() {
