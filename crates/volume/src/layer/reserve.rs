@@ -16,7 +16,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -31,8 +31,8 @@ use crate::{
 const PIECES: u64 = 16;
 /// What stands before the number of a piece and its length in hexadecimal digits.
 const NAME: &str = "reserve.";
-/// After so many pieces in a row that took no room the file system sets none aside. One says little: others
-/// may have freed as much while it was made.
+/// How many pieces in a row have to take no room until the file system is known to set none aside. Of a single
+/// one, another program may have freed as much while it was made.
 const REFUSALS_MAX: u32 = 3;
 const IO: Io = Io::new(Origin::Bulk, Step::Data);
 
@@ -44,6 +44,8 @@ struct Shared {
     inner: Arc<dyn Volume>,
     prefix: String,
     pieces: Mutex<Vec<Piece>>,
+    /// The number of the next piece. None is given twice: a removal may come late.
+    next: AtomicU64,
     /// Pieces in a row that took no room.
     refusals: AtomicU32,
     /// Pieces are not listed, and count as free.
@@ -75,11 +77,13 @@ impl Reserve {
             inner,
             prefix: format!("{prefix}{NAME}"),
             pieces: Mutex::default(),
+            next: AtomicU64::new(0),
             refusals: AtomicU32::new(0),
             is_hidden: AtomicBool::new(false),
         };
         for listed in shared.inner.list().await? {
             let Some(piece) = shared.piece_of(&listed.name) else { continue };
+            shared.next.fetch_max(piece.number + 1, Ordering::Relaxed);
             // Those with a byte were seen to take room; the others may be of a moment before a crash.
             if listed.len > 0 {
                 shared.pieces.lock().push(piece);
@@ -110,6 +114,10 @@ impl Reserve {
     /// # Errors
     /// As for [`Volume::create`].
     pub async fn approach(&self, target: u64) -> Result<bool> {
+        if self.0.pieces.lock().iter().any(|piece| piece.is_leaving) {
+            // Its removal may have been given up: until it is gone its room is neither held nor free.
+            return self.0.let_go().await;
+        }
         let held = self.held();
         let len = (target / PIECES).next_multiple_of(PAGE as u64);
         if held > target + len {
@@ -125,20 +133,12 @@ impl Reserve {
         if before.free < 2 * len {
             return Ok(false);
         }
-        let number = {
-            let pieces = self.0.pieces.lock();
-            (0..).find(|n| pieces.iter().all(|piece| piece.number != *n)).unwrap_or(0)
-        };
+        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let piece = Piece { number, len, is_leaving: false };
         let name = self.0.name(&piece);
         let intent = Intent { len: Some(len), ..Intent::DATA };
         let object = match self.0.inner.create(&name, &intent).await {
             Ok(object) => object,
-            // Of an attempt that was given up. Somebody else was quicker.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                self.0.inner.remove(&name).await?;
-                return Ok(true);
-            }
             Err(error) if error.kind() == ErrorKind::OutOfSpace => return Ok(false),
             Err(error) => return Err(error),
         };
@@ -172,7 +172,7 @@ impl Shared {
 
     fn piece_of(&self, name: &Name) -> Option<Piece> {
         let (number, len) = name.as_str().strip_prefix(&self.prefix)?.split_once('.')?;
-        let number = u64::from_str_radix(number, 16).ok()?;
+        let number = u64::from_str_radix(number, 16).ok().filter(|&number| number < u64::MAX)?;
         let len = u64::from_str_radix(len, 16).ok()?;
         Some(Piece { number, len, is_leaving: false })
     }
@@ -331,7 +331,7 @@ impl Object for Kept {
 mod tests {
     use std::task::{Context, Waker};
 
-    use futures_util::future::join;
+    use futures_util::future::{join, join3};
 
     use super::*;
     use crate::Clock;
@@ -430,7 +430,7 @@ mod tests {
         assert_eq!(full.kind(), ErrorKind::OutOfSpace);
     }
 
-    /// A piece whose removal was given up was forgotten: its room was nobody's until the next start.
+    /// A piece whose removal was given up was forgotten: its room stayed taken until the next start.
     #[test]
     fn a_piece_is_there_for_others_when_a_write_is_given_up() {
         let clock = Clock::simulated();
@@ -440,6 +440,54 @@ mod tests {
         drop(write);
         clock.run(b.write_at(0, pages(2), IO)).unwrap();
         assert_eq!((reserve.held(), a.len()), (0, 0));
+    }
+
+    /// The pieces that are on the volume, in bytes.
+    fn listed(reserve: &Reserve) -> u64 {
+        let listed = block_on(reserve.list()).unwrap();
+        let pieces = listed.iter().filter_map(|listed| reserve.0.piece_of(&listed.name));
+        pieces.map(|piece| piece.len).sum()
+    }
+
+    /// The second of two removals of one piece met a new piece of the same name, which counted as held for ever.
+    #[test]
+    fn a_removal_that_comes_late_leaves_newer_pieces_alone() {
+        let clock = Clock::simulated();
+        let (reserve, [a, b]) = with_one_piece(&clock);
+        let after = |micros| clock.sleep(Duration::from_micros(micros));
+        clock.run(async {
+            let first = a.write_at(0, pages(1), IO);
+            let second = async {
+                after(500).await;
+                b.write_at(0, pages(1), IO).await
+            };
+            let anew = async {
+                after(1200).await;
+                let stranger = reserve.open(&name("stranger")).await.unwrap();
+                stranger.set_len(0).await.unwrap();
+                assert!(reserve.approach(32 * PAGE as u64).await.unwrap());
+            };
+            let (first, second, ()) = join3(first, second, anew).await;
+            first.and(second).unwrap();
+        });
+        assert_eq!((reserve.held(), listed(&reserve)), (2 * PAGE as u64, 2 * PAGE as u64));
+    }
+
+    /// A piece whose removal was given up was replaced and stayed, neither held nor free.
+    #[test]
+    fn a_removal_that_was_given_up_is_made_before_more_is_kept() {
+        let clock = Clock::simulated();
+        let (reserve, [a, _]) = with_one_piece(&clock);
+        let mut write = a.write_at(0, pages(1), IO);
+        assert!(write.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(write);
+        let target = 32 * PAGE as u64;
+        clock.run(async {
+            let stranger = reserve.open(&name("stranger")).await.unwrap();
+            stranger.set_len(0).await.unwrap();
+            while reserve.approach(target).await.unwrap() {}
+        });
+        assert_eq!((reserve.held(), listed(&reserve)), (target, target));
     }
 
     /// A piece took no room because another object went meanwhile: nothing was kept back until the next start.
