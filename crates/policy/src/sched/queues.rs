@@ -56,12 +56,22 @@ pub(super) struct Place {
     since: Instant,
     deadline: Instant,
     granted_at: Instant,
+    /// It was granted from what others left, and is not held against its class.
+    is_spare: bool,
 }
 
 impl Place {
     /// The index of the class.
     pub(super) const fn class(&self) -> usize {
         class_of(self.lane)
+    }
+
+    pub(super) const fn granted_at(&self) -> Instant {
+        self.granted_at
+    }
+
+    pub(super) const fn is_spare(&self) -> bool {
+        self.is_spare
     }
 }
 
@@ -205,14 +215,23 @@ impl Queues {
         Event::Granted(Grant {
             ticket,
             cost,
-            place: Place { lane, since, deadline, granted_at: now },
+            place: Place { lane, since, deadline, granted_at: now, is_spare: false },
         })
+    }
+
+    /// As [`Queues::grant`], from what others left.
+    pub(super) fn grant_spare(&mut self, lane: usize, now: Instant) -> Event {
+        let mut event = self.grant(lane, now);
+        if let Event::Granted(grant) = &mut event {
+            grant.place.is_spare = true;
+        }
+        event
     }
 
     /// Undoes a grant: its request waits again for `cost`, before all with later tickets.
     pub(super) fn put_back(&mut self, grant: Grant, cost: Cost) {
-        let Grant { ticket, cost: spent, place: Place { lane, since, deadline, granted_at } } =
-            grant;
+        let Grant { ticket, cost: spent, place } = grant;
+        let Place { lane, since, deadline, granted_at, .. } = place;
         let index = class_of(lane);
         self.window.refund(spent);
         let figures = &mut self.figures[index];

@@ -257,9 +257,10 @@ impl Tags {
         let index = class_of(lane);
         let left = self.line(index, now);
         self.pay_or_pause(lane, now, left)?;
-        if !is_user(index) {
-            self.owed_from[index] = to.min(now);
+        if is_user(index) {
+            return Some(self.queues.grant_spare(lane, now));
         }
+        self.owed_from[index] = to.min(now);
         Some(self.queues.grant(lane, now))
     }
 
@@ -389,8 +390,10 @@ impl Scheduler for Tags {
         let Rights { reservation, limit, .. } = self.rights[index];
         // A class in debt is owed what its grant had cost, but no more than it would be if it had not been
         // served of late.
-        let tag = &mut self.owed_from[index];
-        *tag = (*tag).min(before(*tag, nanos / reservation).max(now));
+        if !grant.place.is_spare() {
+            let tag = &mut self.owed_from[index];
+            *tag = (*tag).min(before(*tag, nanos / reservation).max(now));
+        }
         if limit < 1.0 {
             self.held_until[index] = before(self.held_until[index], nanos / limit);
         }

@@ -303,7 +303,10 @@ impl<S: Scheme> Scheduler for Seconds<S> {
 
     /// Tokens of a second that is over are lost, here too.
     fn put_back(&mut self, grant: Grant, cost: Cost, _: Instant) {
-        self.back(group(Class::ALL[grant.place.class()]), grant.cost);
+        let is_over = self.second != Some(grant.place.granted_at().as_nanos() / NANOS_PER_SEC);
+        let ops = if is_over { 0 } else { grant.cost.ops };
+        let back = Cost { ops, ..grant.cost };
+        self.back(group(Class::ALL[grant.place.class()]), back);
         self.queues.put_back(grant, cost);
     }
 

@@ -57,6 +57,18 @@ fn the_stabilizer_gives_a_seconds_tokens_at_its_start_and_loses_what_is_left() {
     assert_eq!(stage.burst(Class::Foreground, 3000, 9_500), 1000, "nothing was saved up");
 }
 
+/// They came on top of the next second's.
+#[test]
+fn tokens_that_are_put_back_in_the_next_second_are_lost() {
+    let mut stage = Stage::new(Policy::Stabilizer, 100);
+    stage.submit(Class::Commit, 8, 900);
+    let grant = granted(stage.scheduler.poll(millis(900)).unwrap());
+    assert_eq!(stage.burst(Class::Foreground, 50, 1000), 50);
+    stage.scheduler.put_back(grant, grant.cost, millis(1000));
+    assert_eq!(stage.poll(1000), 1, "what was put back is granted again");
+    assert_eq!(stage.burst(Class::Foreground, 100, 1010), 42);
+}
+
 #[test]
 fn nobody_is_more_urgent_for_the_stabilizer() {
     let mut stage = Stage::new(Policy::Stabilizer, 2);

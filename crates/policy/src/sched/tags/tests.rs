@@ -547,3 +547,22 @@ fn what_is_put_back_is_not_held_against_its_class() {
     }
     assert_eq!(next.map(granted).map(|grant| grant.ticket), Some(Ticket(2)));
 }
+
+/// A grant from what others left moves no tag. Put back, it forgave its class a debt of earlier seconds all the same.
+#[test]
+fn what_others_left_forgives_no_debt_when_it_is_put_back() {
+    let mut tags = Tags::new(&ops(100), Share::new(1.0, 0.0).unwrap(), QUEUE_MAX, T0);
+    let index = Class::Commit.index();
+    tags.owed_from[index] = millis(5000);
+    tags.submit(Ticket(1), request(Class::Commit, 1), T0).unwrap();
+    let mut now = T0;
+    let mut event = tags.poll(now);
+    while event.is_none() {
+        now = tags.next_wakeup().unwrap();
+        event = tags.poll(now);
+    }
+    assert!(now < millis(5000), "it was due");
+    let grant = granted(event.unwrap());
+    tags.put_back(grant, grant.cost, now);
+    assert_eq!(tags.owed_from[index], millis(5000));
+}
