@@ -107,6 +107,11 @@ impl Tables {
     /// anew.
     pub fn insert(&mut self, table: Table<'_>) {
         self.remove(table.object);
+        self.enter(table, true);
+    }
+
+    /// Adds a table. A flush's begins when its keys are known, and but once.
+    fn enter(&mut self, table: Table<'_>, is_new: bool) {
         let keys = table.keys.filter(|keys| keys.first <= keys.last);
         let Keys { first, last } = keys.unwrap_or(Keys { first: &[], last: &[] });
         let group = self.group(table.family);
@@ -123,7 +128,7 @@ impl Tables {
         self.slots.insert(table.object, slot);
         let group = &mut self.groups[group as usize];
         group.tables += 1;
-        if table.level == Some(0) {
+        if is_new && table.level == Some(0) && keys.is_some() {
             group.flushed.begin();
         }
         self.link(slot);
@@ -137,8 +142,11 @@ impl Tables {
         level: Option<u8>,
         keys: Option<Keys<'_>>,
     ) {
-        let Some(Entry { on, len, rate, .. }) = self.take(object) else { return };
-        self.insert(Table { object, family, level, keys, len, on: &on, rate, leaving: false });
+        let Some(known) = self.take(object) else { return };
+        let Entry { on, len, rate, .. } = known;
+        let is_new = known.level != Some(0) || !known.has_keys;
+        let table = Table { object, family, level, keys, len, on: &on, rate, leaving: false };
+        self.enter(table, is_new);
     }
 
     /// A table is at another level now, with the same bytes.
