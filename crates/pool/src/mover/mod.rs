@@ -257,6 +257,9 @@ impl Mover {
             self.pool.suspect_again(suspects);
             return;
         }
+        let flying = self.pace.in_flight().map(|flight| flight.object);
+        let planned = self.planned.iter().map(|copying| copying.object);
+        let planned: BTreeSet<u64> = planned.chain(flying).collect();
         let pool = self.pool.clone();
         self.under_way.push(Box::pin(async move {
             for suspect in suspects {
@@ -264,16 +267,16 @@ impl Mover {
                     tracing::warn!("a copy that is bad stays for now: {e}");
                 }
             }
-            for table in pool.take_births() {
-                let io = Io::new(origin(Why::Heat), Step::Data);
-                if let Err(e) = pool.make_births(table, io).await {
-                    tracing::debug!("table {table} has fewer copies than its heat asks for: {e}");
-                }
-            }
             let repaired = match redundancy.promised {
                 1 => Repaired::default(),
                 _ => pool.repair_others(&lost, IO).await,
             };
+            // What is promised comes first, and a table of which a copy is planned gets that one.
+            for table in pool.take_births().into_iter().filter(|id| !planned.contains(&id.0)) {
+                if let Err(e) = pool.make_births(table, IO).await {
+                    tracing::debug!("table {table} has fewer copies than its heat asks for: {e}");
+                }
+            }
             Ended::Others(repaired)
         }));
     }

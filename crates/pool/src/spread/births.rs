@@ -23,7 +23,7 @@ impl Spread {
             let rate = placing.describe_late(body.id, intent, origin);
             (rate, placing.copies_at_birth(body.id))
         };
-        pool.begin_as_hot(&body, rate);
+        pool.begin_as_hot(&body, rate / count.max(1) as f32);
         if count > body.replicas().len() {
             pool.promise.owe(body.id);
         }

@@ -222,7 +222,7 @@ impl Spread {
         let replicas = body.replicas();
         // There is nothing to drop; it is read through once, so that its damage is known.
         if let [only] = &replicas[..]
-            && self.0.is_told(body.id, only.number)
+            && !self.0.begin_reading_through(body.id, only.number)
         {
             return Ok(0);
         }
@@ -240,7 +240,10 @@ impl Spread {
                     self.0.tell_damage(body, replica, &e.to_string());
                     bad.push((replica.volume(0), e.to_string()));
                 }
-                Err(e) => tracing::debug!("a copy was not verified: {e}"),
+                Err(e) => {
+                    self.0.give_up_reading_through(body.id, replica.number);
+                    tracing::debug!("a copy was not verified: {e}");
+                }
             }
         }
         let mut dropped = 0;

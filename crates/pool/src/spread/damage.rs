@@ -10,8 +10,8 @@ use super::body::{Body, Replica};
 use super::{Inner, Spread};
 use crate::leaf::ObjectId;
 
-/// So many copies are remembered that were told of.
-const TOLD_MAX: usize = 4096;
+/// How many copies are remembered as damaged, and as read through.
+const KNOWN_MAX: usize = 4096;
 
 /// Damage that was found since a pool was opened.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -35,8 +35,24 @@ impl Damage {
 pub(super) struct Damages {
     found: AtomicU64,
     repaired: AtomicU64,
-    /// Copies that were told of, by object and number.
-    told: Mutex<BTreeSet<(ObjectId, u64)>>,
+    /// Copies that were told of.
+    told: Mutex<Known>,
+    /// Single copies that were read through because what was read of them made no sense.
+    read_through: Mutex<Known>,
+}
+
+/// Copies, by object and number; all are forgotten when there are [`KNOWN_MAX`].
+#[derive(Default)]
+struct Known(BTreeSet<(ObjectId, u64)>);
+
+impl Known {
+    /// Adds one; says whether it is new.
+    fn add(&mut self, copy: (ObjectId, u64)) -> bool {
+        if self.0.len() >= KNOWN_MAX {
+            self.0.clear();
+        }
+        self.0.insert(copy)
+    }
 }
 
 impl Spread {
@@ -51,22 +67,22 @@ impl Spread {
 impl Inner {
     /// A copy has bytes that are not what was written. Logged once for each.
     pub(super) fn tell_damage(&self, body: &Body, replica: &Replica, why: &str) {
-        let mut told = self.damages.told.lock();
-        if told.len() >= TOLD_MAX {
-            told.clear();
-        }
-        if !told.insert((body.id, replica.number)) {
+        if !self.damages.told.lock().add((body.id, replica.number)) {
             return;
         }
-        drop(told);
         self.damages.found.fetch_add(1, Ordering::Relaxed);
         let (name, id, labels) = (&body.name, body.id, replica.labels());
         tracing::error!("{name} (object {id}) on volume {labels} is damaged: {why}");
     }
 
-    /// Whether a copy was told of already.
-    pub(super) fn is_told(&self, id: ObjectId, number: u64) -> bool {
-        self.damages.told.lock().contains(&(id, number))
+    /// Whether a single copy is yet to be read through: only the first caller is told so.
+    pub(super) fn begin_reading_through(&self, id: ObjectId, number: u64) -> bool {
+        self.damages.read_through.lock().add((id, number))
+    }
+
+    /// It could not be read now: the next caller tries again.
+    pub(super) fn give_up_reading_through(&self, id: ObjectId, number: u64) {
+        self.damages.read_through.lock().0.remove(&(id, number));
     }
 
     /// [`Inner::tell_damage`] of a read that failed, if it shows damage.

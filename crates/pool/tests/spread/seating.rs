@@ -384,6 +384,24 @@ fn a_copy_that_made_no_sense_is_found_out_by_who_read_it() {
     });
 }
 
+/// Every read of a block that RocksDB takes for damaged read the whole table again, though its checksum was right.
+#[test]
+fn a_single_copy_is_read_through_once_however_often_it_is_distrusted() {
+    let volumes = mems(2);
+    block_on(async {
+        let pool = open(&volumes).await.unwrap();
+        fill(&pool).await.unwrap();
+        let handle = pool.open_handle(&name("t0")).await.unwrap();
+        assert_eq!(pool.distrust(&handle, IO).await.unwrap(), 0);
+        let on = places(&pool, "t0").await[0];
+        let image = volumes[usize::from(on)].image();
+        let leaf = image.iter().find(|(_, found)| **found == bytes("t0", 300_000)).unwrap().0;
+        volumes[usize::from(on)].damage(leaf, 99, |byte| *byte ^= 8);
+        assert_eq!(pool.distrust(&handle, IO).await.unwrap(), 0);
+        assert_eq!(pool.damage().found, 0, "it was read a second time");
+    });
+}
+
 #[test]
 fn a_damaged_copy_is_named_and_made_anew() {
     let volumes = mems(3);
