@@ -1,6 +1,6 @@
 //! What an uncontended request pays for its gate: budget covered, nobody waiting, real clock.
 //!
-//! `cargo bench -p volume --bench gate`. The gate's own cost is that with its
+//! `cargo bench -p plimsoll-volume --bench gate`. The gate's own cost is that with its
 //! scheduler's name less `bare`.
 
 mod null;

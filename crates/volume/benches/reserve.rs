@@ -1,6 +1,6 @@
 //! What a write pays for the room kept back below it: nothing is full, so a layer only looks at the answer.
 //!
-//! `cargo bench -p volume --bench reserve`. The layer's own cost is `reserve` less `bare`.
+//! `cargo bench -p plimsoll-volume --bench reserve`. The layer's own cost is `reserve` less `bare`.
 
 mod null;
 

@@ -385,8 +385,8 @@ impl GatedObject {
     ///
     /// Writes that arrive while this waits for its turn share the sync, so they are charged here: when the
     /// turn comes, and more is unsynced than was paid for, all is given back and the whole is asked for. The
-    /// sync keeps its place in that, so it waits for nobody who came after it, but for the tokens of what
-    /// arrived. That is bounded: a log that has more unsynced than a budget can pay for at once takes no
+    /// sync keeps its place: no later request of its class overtakes it, and it waits only until the tokens for
+    /// what arrived are earned. That is bounded: a log that has more unsynced than a budget can pay for at once takes no
     /// writes. Nothing is paid while it waits: tokens that were kept for long would be spent beside those
     /// that were earned since, which the provider may not have.
     async fn sync_log(&self, unsynced: &Mutex<usize>, io: Io) -> Result<()> {
@@ -405,8 +405,8 @@ impl GatedObject {
         }
     }
 
-    /// Syncs a log of which so many bytes were `paid` for, if that is what is unsynced, or if all of it can
-    /// be paid for now. No write comes between the payment and the sync: it would wait for the lock.
+    /// Syncs a log if what is unsynced of it is the bytes that were `paid` for, or if all of it can be paid for
+    /// now. No write comes between the payment and the sync: it would wait for the lock.
     fn try_sync_log(
         &self,
         unsynced: &Mutex<usize>,
@@ -420,7 +420,7 @@ impl GatedObject {
         let (passed, turned) = if owed == 0 || Some(owed) == covered {
             (before, None)
         } else {
-            match self.turnstile.ask(Errand::COMMIT, owed, before)? {
+            match self.turnstile.ask(owed, before)? {
                 (Asked::Passed(passed), turned) => (Some(passed), Some(turned)),
                 (Asked::Waits(passing), turned) => {
                     drop(unsynced);
@@ -448,7 +448,7 @@ impl GatedObject {
 enum Attempt<'a> {
     /// The sync was asked for, with what was paid for it.
     Made(Pending<'a, ()>, Option<Passed>),
-    /// It waits to pay for so many bytes.
+    /// It waits to pay for these bytes.
     Waits(usize, Passing<'a>),
 }
 

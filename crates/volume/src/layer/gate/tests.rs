@@ -469,6 +469,27 @@ fn two_syncs_of_a_log_pay_once() {
 }
 
 #[test]
+fn a_sync_that_is_given_up_while_it_waits_for_more_costs_nothing() {
+    let stage = Stage::with(&contract(100), "wal.log", |_| {});
+    stage.run(stage.object.write_at(0, data(256 * KIB), WRITE)).unwrap();
+    let mut sync = stage.object.sync(WRITE);
+    assert!(poll_once(&mut sync).is_pending());
+    stage.run(stage.object.write_at(256 * KIB, data(256 * KIB), WRITE)).unwrap();
+    stage.pass(15 * MS);
+    assert!(
+        poll_once(&mut sync).is_pending(),
+        "its turn came, and the second half lacks half a token"
+    );
+    assert_eq!((stage.spent().ops, stage.class(Class::Commit).queued), (0, 1));
+    drop(sync);
+    assert_eq!((stage.spent().ops, stage.class(Class::Commit).queued), (0, 0));
+    let start = stage.now();
+    stage.run(stage.object.sync(WRITE)).unwrap();
+    assert_eq!(stage.now(), start + 5 * MS, "a token and a half were there");
+    assert_eq!(stage.spent(), Cost { ops: 2, bytes: 512 * KIB });
+}
+
+#[test]
 fn a_deadline_ends_the_wait_of_who_has_one() {
     let stage = Stage::new(&contract(10));
     let hurry = Io { deadline: Some(Instant::ZERO + 5 * MS), ..READ };

@@ -208,9 +208,9 @@ impl Turnstile {
         Passing { turnstile: self, errand, len, waits: None }
     }
 
-    /// Asks whether a request of `len` bytes may go, and charges it if so. It may take the place of
-    /// `before`, which is given back in the same moment: it goes before everyone of its class who came
-    /// later than that.
+    /// Asks whether the sync of a log with `len` bytes may go, and charges it if so. It may take the place of
+    /// `before`, which is given back in the same moment: it goes before all of its class that came later than
+    /// that.
     ///
     /// The caller may hold a lock: others who may go now are woken by [`Turnstile::follow_up`], which is the
     /// caller's to call without it.
@@ -219,13 +219,13 @@ impl Turnstile {
     /// As for [`Turnstile::pass`]. `before` is given back then, too.
     pub(super) fn ask(
         self: &Arc<Self>,
-        errand: Errand,
         len: usize,
         before: Option<Passed>,
     ) -> Result<(Asked<'_>, Turned)> {
-        let mut passing = self.pass(errand, len);
+        let mut passing = self.pass(Errand::COMMIT, len);
         let (answer, turned) = passing.submit(before, Waker::noop())?;
         let asked = match answer {
+            // It has no deadline, so it does not expire, and no turn of others is lost here.
             Some(answer) => Asked::Passed(answer?),
             None => Asked::Waits(passing),
         };
@@ -432,7 +432,7 @@ impl Wake for Turnstile {
 pub(super) struct Turned {
     /// Those whose answer is there now.
     wakers: Vec<Waker>,
-    /// The answer to who has no waiter yet: its grant, or that its deadline passed.
+    /// The answer to the caller's own ticket, which has no waiter yet: its grant, or that its deadline passed.
     own: Option<Option<Grant>>,
     /// When to look again, if no alarm rings by then.
     alarm_at: Option<Instant>,
@@ -563,7 +563,7 @@ impl Passing<'_> {
         let turnstile = self.turnstile;
         let mut state = turnstile.state.lock();
         if let Err(closed) = turnstile.check_open() {
-            // Nobody waits any more who could use it.
+            // The gate is closed: no waiter is left to wake.
             if let Some(before) = before {
                 state.scheduler.refund(before.class, before.grant.cost);
             }

@@ -28,7 +28,7 @@ fn longest_sync<F: Future>(stage: &Stage, append_len: u64, others: F) -> Duratio
     stage.run(join(join(appends, others), timer)).1
 }
 
-/// Ten who want more of the volume than there is.
+/// Ten writers or readers that together ask for more than the contract.
 async fn crowd(stage: &Stage, io: Io) {
     let object = stage.gate.open(&name("other")).await.unwrap();
     let ten = (0..10).map(|_| async {
@@ -46,7 +46,7 @@ fn stage(contract: &Contract, policy: Policy) -> Stage {
 }
 
 /// A sync that found more unsynced than it had paid for gave its tokens back and queued again, behind
-/// everybody: on a busy log, for as long as others commit.
+/// all others: on a busy log, for as long as others commit.
 #[test]
 fn a_sync_keeps_its_place_when_its_log_grew_meanwhile() {
     for policy in [Policy::Strict, Policy::Tags, Policy::TagsP99] {
@@ -67,7 +67,7 @@ fn a_sync_catches_up_with_its_log() {
     let terms = Contract { limits: vec![bytes], ..Contract::unlimited() };
     let stage = stage(&terms, Policy::Strict);
     let longest = longest_sync(&stage, 2 << 10, async {});
-    // Two of four MiB/s are written: half of what a second earns is there.
+    // 2 MiB/s are written and 4 MiB/s earned: the sync finds its tokens there.
     assert_eq!(longest, Duration::ZERO);
     let stage = self::stage(&terms, Policy::Strict);
     let longest = longest_sync(&stage, 3 << 10, crowd(&stage, READ));
