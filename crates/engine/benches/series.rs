@@ -2,7 +2,7 @@
 //!
 //! Rows are those of the Time Series Benchmark Suite's `cpu-only`: ten tags, ten fields that walk. The volume is
 //! memory, and nothing is synced: what is left is the processor's part.
-//! `cargo bench -p engine --bench series`.
+//! `cargo bench -p plimsoll-engine --bench series`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! What a store with 100,000 files pays for merge control: for the next file to merge, and for a record that
 //! dies.
 //!
-//! `cargo bench -p policy --bench merge`.
+//! `cargo bench -p plimsoll-policy --bench merge`.
 
 use std::hint::black_box;
 

@@ -16,7 +16,7 @@ pub enum Put {
     Now,
     /// Be written, and answered after this time.
     After(Duration),
-    /// Nothing: what is left belongs to merges. The client may try again after this time.
+    /// Nothing: what is left is kept for merges and for the store's own puts. The client may try again after this time.
     Refused {
         /// When to try again at the earliest: `Retry-After`. Clients add some at random, or all come
         /// back at once.
@@ -27,7 +27,7 @@ pub enum Put {
 /// From where on puts wait, and what is kept from them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PutLimits {
-    /// Up to this fill they do not wait: U_l. Of what they may use, which is all but the reserve.
+    /// Up to this fill they do not wait: U_l. Of what they may use, which is all but what is [kept](Self::kept).
     pub low: f64,
     /// At this one they wait longest: U_h. Of what they may use; not below `low`.
     pub high: f64,
@@ -37,8 +37,8 @@ pub struct PutLimits {
     pub exponent: f64,
     /// Bytes that puts never use, so that a merge can always run: see [`PutLimits::reserve`].
     pub reserve: u64,
-    /// Bytes beside them that only puts use which free room, or bring to rest what was accepted: a deletion
-    /// writes anew what stays.
+    /// Bytes kept, besides `reserve`, for the store's own puts: a deletion writes anew what stays, and buffers are
+    /// flushed. Users' puts never get them.
     pub set_aside: u64,
 }
 

@@ -216,3 +216,14 @@ proptest! {
         prop_assert!(limits.delay(&fill(a)) <= limits.delay_max);
     }
 }
+
+#[test]
+fn what_is_set_aside_is_for_the_stores_own_puts() {
+    let limits = PutLimits { set_aside: 50, ..PutLimits::new(100) };
+    assert_eq!(limits.kept(), 150);
+    let with_free = |free| fill(CAPACITY - free);
+    let is_refused = |free| matches!(limits.admit(10, &with_free(free)), Put::Refused { .. });
+    assert!(!is_refused(160) && is_refused(159));
+    let is_upkeep_refused = |free| !limits.admit_upkeep(10, &with_free(free));
+    assert!(!is_upkeep_refused(110) && is_upkeep_refused(109), "merges need the reserve");
+}
