@@ -27,7 +27,7 @@ use crate::volumes::{Device, Devices, Volume};
 use crate::{Error, Result};
 
 /// A store of points and its volumes. It dereferences to [`Engine`], which has all there is, and does not block: with
-/// the trait [`engine::series::Series`] for whoever runs futures. What is defined here blocks the thread.
+/// the trait [`engine::series::Series`] for callers with an executor. What is defined here blocks the thread.
 ///
 /// Threads of its own write blocks, merge, sync and expire. Dropping it closes the store; [`Store::close`] also tells
 /// whether all went well.
@@ -225,3 +225,6 @@ impl Builder {
         Ok(Store { engine, devices, report, clock, threads })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,8 +32,10 @@ mod open;
 mod overwritten;
 mod owed;
 mod pages;
+mod queue;
 mod read;
 mod regroup;
+mod replay;
 mod rows;
 mod sessions;
 mod sets;
@@ -205,21 +207,23 @@ impl Store {
         self.0.flush_all().await
     }
 
-    /// Flushes and seals everything, so that the next opening is quick. Later writes fail; reads go on.
+    /// Flushes and seals everything, so that the next opening is quick. Later writes fail; reads go on. The
+    /// [tasks](Store::tasks) end, whatever it returns.
     ///
     /// # Errors
     /// As for [`Series::write`]; what was answered is as durable as it was.
     pub async fn close(&self) -> Result<()> {
         self.0.closing.store(true, Ordering::SeqCst);
-        match self.0.flush_all().await {
+        let flushed = match self.0.flush_all().await {
             // They are in the log, and the next opening has room for it or goes on with it.
             Err(error @ Error::OutOfSpace(_)) => {
                 tracing::warn!(store = %self.0.options.name, %error, "points stay in the write-ahead log");
-                self.sync().await?;
+                self.sync().await
             }
-            flushed => flushed?,
-        }
-        self.0.log.close().await.map_err(|error| failed(&error))
+            flushed => flushed,
+        };
+        let closed = self.0.log.close().await.map_err(|error| failed(&error));
+        flushed.and(closed)
     }
 
     /// How the store is. Takes time in proportion to its measurements and files, not to its series.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU32;
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join, select};
 use volume::layer::call::Op;
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 use volume::{Intent, Listed, Name, Object, Space};
@@ -205,6 +205,27 @@ fn a_panic_of_upkeep_is_reported_and_upkeep_starts_again() {
     world.clock.run(tended(&store, watched));
     world.reboot(1);
     assert_eq!(times(&world, &world.open(), "b"), (0..20).collect::<Vec<_>>());
+}
+
+/// An end that failed left the tasks running, and who waited for them waited for ever.
+#[test]
+fn tasks_end_though_closing_fails() {
+    let world = every_second();
+    let plan = FaultPlan::new(1);
+    let store = open_with(&world, &plan);
+    world.clock.run(store.write(one("a", 1, 1.0), None)).unwrap();
+    for op in [Op::Write, Op::Sync, Op::Create] {
+        plan.inject(Rule::new(Effect::Fail(ErrorKind::Unavailable)).on(op));
+    }
+    let end = async {
+        let (closed, ()) = join(store.close(), store.tend()).await;
+        assert!(matches!(closed, Err(Error::Unavailable(_))), "{closed:?}");
+    };
+    let too_long = world.clock.sleep(Duration::from_secs(600));
+    assert!(matches!(
+        world.clock.run(select(std::pin::pin!(end), std::pin::pin!(too_long))),
+        Either::Left(_)
+    ));
 }
 
 /// Who reads may have made the plan before the block came that hides what is dropped.
