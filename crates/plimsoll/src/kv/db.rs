@@ -128,7 +128,8 @@ impl Inner {
         slow.into_iter().any(|(name, slow)| {
             let Some(family) = self.rocks.cf_handle(&name) else { return false };
             let tables = self.rocks.property_int_value_cf(&family, &level0);
-            tables.ok().flatten().unwrap_or(0) + 1 >= slow
+            // Zero: writers are never slowed down.
+            slow > 0 && tables.ok().flatten().unwrap_or(0) + 1 >= slow
         })
     }
 }

@@ -26,6 +26,10 @@ const DELETED_SHARE: f64 = 0.5;
 const SMALL_LEVEL0_SLOWDOWN: i32 = 8;
 const SMALL_LEVEL0_STOP: i32 = 12;
 
+/// A flush and a compaction at a time on such volumes: each compaction fits into the room kept for one, and
+/// two together do not.
+const SMALL_JOBS: u32 = 2;
+
 /// How a store is opened. All of it may differ from one opening to the next.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Options {
@@ -82,7 +86,8 @@ pub struct Options {
     /// time to write, about three times LZ4's to read, and saves room and bytes of compactions.
     pub compression_last: Compression,
     /// Flushes and compactions at the same time. Default 4. More use more of a machine's cores and of
-    /// its pool's idle volumes; whatever they are, gates let users go first.
+    /// its pool's idle volumes; whatever they are, gates let users go first. On volumes so small that memtables
+    /// shrink there are two: the room that is kept is for one compaction.
     pub jobs: u32,
     /// Parts of one compaction at the same time. Default 2. More end the compaction of the first level
     /// sooner, when that is what writers wait for.
@@ -251,7 +256,9 @@ impl Options {
         rocks.set_target_file_size_base(sizes.table);
         rocks.set_max_bytes_for_level_base(sizes.level_base);
         rocks.add_compact_on_deletion_collector_factory(0, 0, DELETED_SHARE);
+        let mut jobs = self.jobs;
         if sizes.shrunk {
+            jobs = jobs.min(SMALL_JOBS);
             // A merge of the first level has to fit into the reserve, and so has one of any other.
             rocks.set_level_zero_slowdown_writes_trigger(SMALL_LEVEL0_SLOWDOWN);
             rocks.set_level_zero_stop_writes_trigger(SMALL_LEVEL0_STOP);
@@ -260,7 +267,7 @@ impl Options {
         rocks.set_level_compaction_dynamic_level_bytes(true);
         rocks.set_compression_type(self.compression.into());
         rocks.set_bottommost_compression_type(self.compression_last.into());
-        rocks.set_max_background_jobs(whole(self.jobs));
+        rocks.set_max_background_jobs(whole(jobs));
         rocks.set_max_subcompactions(self.subcompactions);
         rocks
     }

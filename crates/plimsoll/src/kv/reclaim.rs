@@ -125,8 +125,8 @@ impl Inner {
             *owed = Owed::default();
             return;
         }
-        if self.first_level_is_full() {
-            // A flush would wait behind writers that wait for a compaction; if that fails, steps follow.
+        if self.first_level_is_full() && self.is_compacting() {
+            // A flush would only make the first level longer. Where the compaction fails, steps follow.
             return;
         }
         if self.room().take_deleted() > 0 {
@@ -146,7 +146,8 @@ impl Inner {
         tracing::info!("room is scarce after deletes: the store is compacted");
         let failed = self.failed();
         let mut options = CompactOptions::default();
-        options.set_exclusive_manual_compaction(false);
+        // Where the room that is kept is for one compaction, none runs beside it.
+        options.set_exclusive_manual_compaction(self.room().sizes().shrunk);
         // It flushes first, and else waits until that makes no writer wait: on a full store for ever.
         options.set_allow_write_stall(true);
         self.each_family(|family| {

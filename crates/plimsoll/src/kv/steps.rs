@@ -16,6 +16,7 @@ use rust_rocksdb::{CompactionOptions, Error, properties};
 use super::db::Inner;
 use super::levels::Leveled;
 use super::reclaim::Stop;
+use super::room::WAY_OUT;
 
 /// Tables of the first level at which RocksDB merges it.
 const MERGED_AT: u64 = 4;
@@ -132,7 +133,7 @@ impl Episode {
             error = error.map(tracing::field::display),
             room = %Bytes(room.for_compactions()),
             missing = %Bytes(least.saturating_sub(room.for_compactions())),
-            "not even a small compaction finds room: delete keys, or add a volume"
+            "not even a small compaction finds room: {WAY_OUT}"
         );
     }
 }
@@ -199,7 +200,7 @@ impl Inner {
             let Some(handle) = self.rocks().cf_handle(&family.name) else { continue };
             let set = self.rocks().set_options_cf(&handle, &[("disable_auto_compactions", off)]);
             if let Err(error) = set {
-                // It holds all the same: what finds no room is RocksDB's note of it, which nobody reads.
+                // The option is in force. RocksDB could only not write its OPTIONS file, which an opening does not read.
                 tracing::debug!(%error, family = family.name, "RocksDB did not note an option");
             }
         }

@@ -213,15 +213,16 @@ impl Builder {
         self
     }
 
-    /// Opens the pool this way: beside placement and copies, which volumes take logs and manifest. It goes before
-    /// what [`Builder::copies`] and [`Builder::placement`] said until then.
+    /// Opens the pool this way: beside placement and copies, which volumes take logs and manifest. It overrides
+    /// earlier calls of [`Builder::copies`] and [`Builder::placement`]; later ones override it.
     #[must_use]
     pub fn opening(mut self, opening: Opening) -> Self {
         self.opening = opening;
         self
     }
 
-    /// Keeps everything on so many volumes: then it survives the loss of all but one of them. Default: one.
+    /// Keeps `copies` copies of everything, each on another volume: it survives the loss of all but one of them.
+    /// Default: one.
     #[must_use]
     pub fn copies(mut self, copies: usize) -> Self {
         self.opening = self.opening.copies(copies);
