@@ -107,8 +107,14 @@ impl Program {
     pub(crate) fn close(self) -> anyhow::Result<()> {
         drop(self.drains);
         let points = self.points.map_or(Ok(()), series::Store::close);
-        self.store.close()?;
-        points.context("the store of time series")
+        let points = points.context("the store of time series");
+        if let Err(error) = self.store.close() {
+            if let Err(points) = points {
+                tracing::error!("{points:#}");
+            }
+            return Err(error.into());
+        }
+        points
     }
 
     /// Gives the time to the door of time series: nanoseconds since 1970.

@@ -35,7 +35,7 @@
 //!
 //! # Errors
 //!
-//! Every error becomes [`Error`] with `?`. Its kinds, and those of [`engine::kv::Error`] and
+//! What calls on a store return becomes [`Error`] with `?`. Its kinds, and those of [`engine::kv::Error`] and
 //! [`engine::series::Error`] in it, are made by what the caller should do: try again, make room, mend the call.
 //!
 //! # What is durable

@@ -1,7 +1,7 @@
 //! Small compactions on volumes that have no room for a large one.
 //!
 //! The merge of the first level into the next takes both as a whole. Where it does not fit, a database that
-//! retries it for ever gets nowhere, for as inputs of the merge the tables below are not merged further
+//! retries it for ever makes no progress: the merge claims the tables of the next level, so they are not merged further
 //! down. So tables are merged down by hand, a few at a time, each time those that fit, until the merge
 //! does.
 
@@ -38,8 +38,8 @@ pub struct Step {
 pub fn next(levels: &[Vec<Table>], base: usize, room: u64) -> Result<Step, Option<u64>> {
     let Some((level0, bases)) = levels.first().zip(levels.get(base)) else { return Err(None) };
     let oldest = merges_of_first(level0, base, bases);
-    // Whatever is merged into it, the whole next level is rewritten: that is worth it for as much as it
-    // holds itself.
+    // Whatever is merged into it, the whole next level is rewritten: that is worth it only if at least half of what
+    // is written comes from the first level.
     let fitting = oldest.iter().rev().find(|merge| merge.step.bytes <= room);
     let worth = |merge: &&Merge| 2 * merge.new_bytes >= merge.step.bytes;
     if let Some(merge) = fitting.filter(worth) {

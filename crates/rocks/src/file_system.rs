@@ -113,19 +113,8 @@ impl FileSystem {
         keys: Option<Keys<'_>>,
     ) {
         if let Ok(name) = self.root.name(path) {
-            self.describe(&name, family, level, keys);
+            self.pool.describe_table(&name, &self.family(family), level, keys);
         }
-    }
-
-    /// A table that is there already.
-    pub(crate) fn describe(
-        &self,
-        name: &Name,
-        family: u32,
-        level: Option<u8>,
-        keys: Option<Keys<'_>>,
-    ) {
-        self.pool.describe_table(name, &self.family(family), level, keys);
     }
 
     /// A table is at this level now, and stays.

@@ -14,8 +14,8 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// Takes up what `new` says, and tells what changed. A door that asks for something goes on to ask: the
-    /// address it listens at may be one that everybody reaches, so that it opens for all only with a restart.
+    /// Takes up what `new` says, and tells what changed. A door that asks for a password
+    /// or a token goes on to ask for one: its address may be public, so only a restart opens it to all.
     pub(super) fn change(&self, current: &mut Settings, new: &Settings) -> Vec<String> {
         let mut told = Vec::new();
         let (ours, theirs) = (&mut current.kv.door, &new.kv.door);

@@ -4,7 +4,7 @@
 //! A lease is on every volume when the store was opened. Later one volume is enough, since a store opens on
 //! all of its volumes or not at all, and the newest lease of any counts: a volume that is full or away does not end it.
 //!
-//! A lease keeps nobody out. Two programs that open one store are kept apart by the volumes, each of which is
+//! A lease does not keep a second program out. Two programs that open one store are kept apart by the volumes, each of which is
 //! locked by the one that has it open ([`volume::dir`]).
 
 use futures_util::future::join_all;

@@ -25,8 +25,8 @@
 //!
 //! # Who does the work
 //!
-//! Those who wait write for each other; sealing and merging is done by [`Store::tend`], which somebody
-//! has to run for each volume. Without it puts still go on until there is no room.
+//! A caller that waits writes what others wait for, too; [`Store::tend`] seals and merges, and the store's owner runs it
+//! for each volume. Without it puts still go on until there is no room.
 
 mod append;
 mod bell;
@@ -89,7 +89,7 @@ pub enum Durability {
     Always,
     /// At the latest after this time.
     Interval(Duration),
-    /// When somebody asks for it.
+    /// When [`Store::sync`] is called.
     Never,
 }
 
@@ -102,7 +102,7 @@ pub struct Options {
     /// More write in parallel, and have as many more files open.
     pub partitions: u16,
     /// Files are sealed at this many bytes: R; default 64 MiB, at most 2 GiB. Larger ones seek less,
-    /// and keep more room that nobody uses: where that is more than `live` leaves, [`Rule::DeathTime`]
+    /// and keep more room unused: where that is more than `live` leaves, [`Rule::DeathTime`]
     /// seals them earlier, down to 4 MiB ([`Figures::file_bytes`]).
     pub file_bytes: u64,
     /// When an answer is given; default `Always`.
@@ -134,14 +134,14 @@ pub struct Options {
     pub index_setting: &'static str,
     /// What reading costs on the volumes, for merges; default a volume paid by operation.
     pub device: Device,
-    /// What of each volume only [`Store::write_upkeep`] uses, deletions and merges, in bytes; default none, at
-    /// most a tenth of the volume. It is kept together with what merges need, so that nobody else takes it either:
-    /// see [`volume::layer::reserve`].
+    /// Bytes of each volume that only [`Store::write_upkeep`], deletions and merges use; default none, at most a tenth
+    /// of the volume. They are kept together with what merges need, and no other program can take them: see
+    /// [`volume::layer::reserve`].
     pub set_aside: u64,
 }
 
 impl Options {
-    /// The defaults for so many volumes.
+    /// The defaults for this number of volumes.
     #[must_use]
     pub fn new(volumes: u16) -> Self {
         let device = Device {
@@ -191,7 +191,7 @@ impl Options {
         limits
     }
 
-    /// Whether a store that is to be made can go on for ever on a volume of so many bytes.
+    /// Whether a store that is to be made can go on for ever on a volume of `capacity` bytes.
     fn check_room(&self, label: &str, capacity: u64, partitions: u64) -> Result<()> {
         let room = Room {
             capacity,
@@ -329,8 +329,8 @@ struct Disk {
     own: Mutex<Arc<dyn Object>>,
 }
 
-/// Which sequences and files are the store's. It guards against files that come back after they were removed; that
-/// nobody else has the store open is what [`Volume`]s see to, by their locks.
+/// Which sequences and files are the store's. It guards against files that come back after they were removed;
+/// [`Volume`]s guard against a second program, by their locks.
 struct Lease {
     generation: u64,
     /// Of each volume, the page of its own object that may be overwritten: the other one is whole.
@@ -430,7 +430,7 @@ impl Store {
 
     /// The same for changes that free room, or bring to rest what was accepted before: they may use what
     /// [`Options::set_aside`] keeps, and are never delayed. Where that is used up, too, merges make room first,
-    /// whether somebody runs [`Store::tend`] or not.
+    /// whether the owner runs [`Store::tend`] or not.
     ///
     /// # Errors
     /// As for [`Store::put`]; `OutOfSpace`: nothing that is dead is left to be merged.
@@ -447,14 +447,14 @@ impl Store {
         self.0.admit_beside(bytes)
     }
 
-    /// Whether the volume at this position takes so many bytes of users.
+    /// Whether the volume at this position takes `bytes` of users' puts.
     #[must_use]
     pub fn takes(&self, volume: usize, bytes: u64) -> bool {
         self.0.takes(volume, bytes)
     }
 
-    /// Objects that are kept beside the store on the volume at this position, and count as its own, grew or
-    /// shrank by so many bytes.
+    /// Objects that are kept beside the store on the volume at this position, and count as its own, grew by
+    /// `grown` bytes and shrank by `shrunk`.
     pub fn count_beside(&self, volume: usize, grown: u64, shrunk: u64) {
         let mut state = self.0.state();
         let own = &mut state.seats[volume].own;
@@ -538,8 +538,8 @@ impl Store {
     }
 
     /// Tends the volume at this position until the store is closed: seals files, removes dead ones,
-    /// merges, and syncs at intervals. Somebody has to run it for each volume; twice is once too
-    /// often, but does no harm.
+    /// merges, and syncs at intervals. The owner of the store runs it for each volume; to run it twice
+    /// does no harm.
     pub async fn tend(&self, volume: usize) {
         self.0.tend(volume).await;
     }

@@ -179,7 +179,7 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// Whether a put of so many bytes would be let in.
+    /// Whether a put of `len` bytes would be let in.
     pub(super) fn takes(&self, len: u64, written: u64) -> bool {
         let fill = self.fill(written);
         self.away.is_none() && !matches!(self.limits.admit(len, &fill), Put::Refused { .. })
@@ -213,7 +213,7 @@ pub(super) struct State {
     pub(super) file_end: u64,
     /// Sequences, and the partitions they are of.
     under_way: BTreeMap<u64, Layout>,
-    /// A file died whole, and nobody was told yet.
+    /// A file died whole, and the bell was not rung yet.
     pub(super) any_died: bool,
     /// Deletions that are remembered, oldest first.
     graves: VecDeque<(u64, Box<[u8]>)>,

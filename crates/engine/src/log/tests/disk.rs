@@ -1,7 +1,7 @@
 //! The store on a spinning disk, in virtual time: what of the disk's bandwidth reaches users, and where
 //! the rest goes.
 //!
-//! Everyday rounds are short. `LOG_DISK="put=never live=0.6 fills=24" cargo test -p engine --release --
+//! Everyday rounds are short. `LOG_DISK="put=never live=0.6 fills=24" cargo test -p plimsoll-engine --release --
 //! --nocapture on_a_disk_as_told` plays another and prints its account.
 
 use std::cell::{Cell, RefCell};

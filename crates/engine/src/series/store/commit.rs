@@ -11,7 +11,7 @@ use std::time::Duration;
 use policy::purpose::{Io, Origin, Step};
 use volume::{ErrorKind, Intent, IoBuf, Name, Object};
 
-use super::state::Chunk;
+use super::queue::Chunk;
 use super::{Inner, failed, in_doubt};
 use crate::log::Durability;
 use crate::series::{Error, Result};
@@ -66,7 +66,7 @@ impl Inner {
             writer.open = None;
             writer.unsynced.clear();
             self.state().queue.failed_segments += 1;
-            // The log has it, and nobody knows for how long.
+            // The log has it, and a crash may take it.
             self.fail(&mut writer, &in_doubt(error));
             writer.synced = writer.written;
         }
@@ -175,7 +175,7 @@ impl Inner {
         let volume = self.log.volume(self.volume_of(segment));
         let name = self.segment_name(segment);
         match volume.create(&name, &Intent::LOG).await {
-            // Somebody who waited for it gave up.
+            // A caller made it and gave up waiting.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 volume.open(&name).await.map_err(|error| failed(&error))
             }

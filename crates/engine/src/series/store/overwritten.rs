@@ -24,7 +24,7 @@ use crate::series::{Error, Result, Span};
 const KEYS: usize = 256;
 /// How long after one search the next one begins, if there are new blocks.
 const SEARCH_EVERY: Duration = Duration::from_secs(5);
-/// A block is written anew if at least one part of it in so many goes.
+/// A block is written anew if at least an eighth of it goes.
 const GAIN: usize = 8;
 /// Points that later blocks of a slot may have until the earlier ones are left as they are: some 16 bytes each.
 const HIDDEN_MAX: usize = 8 << 20;

@@ -1,25 +1,26 @@
-//! What is known in memory: the catalogue, the buffers, and what the log still has to write.
+//! What is known in memory: the catalogue, and rows from their writer to a block.
 //!
 //! A row is taken in under one lock: its source and shape are looked up, and the same bytes are appended
 //! to the source's buffer and to the log. What that costs does not depend on how many sources there are.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use policy::time::Instant;
 
 use super::away::Away;
-use super::catalogue::{Catalogue, Grown, NONE, Told};
+use super::catalogue::{Catalogue, Grown, NONE};
 use super::owed::Owed;
+use super::queue::Queue;
 use super::rows::{self, Order};
 use super::sessions::Sessions;
-use super::wal::{self, put_text, take_bytes, take_text, take_u32};
+use super::wal::{self, put_text};
 use crate::log::StoreId;
-use crate::series::batch::{Strings, put_varint, shape_fields, take_value, take_varint};
+use crate::series::batch::{Strings, put_varint, shape_fields};
 use crate::series::memory::no_database;
 use crate::series::{
-    Batch, Error, Kind, REJECTED_MAX, Reason, Rejected, Result, RowRef, Session, Value, Written,
+    Batch, REJECTED_MAX, Reason, Rejected, Result, RowRef, Session, Value, Written,
 };
 
 /// A buffer may not be made smaller than this: blocks of a few rows cost more than they save.
@@ -44,7 +45,7 @@ pub(super) struct State {
     pub(super) round: u64,
     pub(super) limits: Limits,
     pub(super) accepted_points: u64,
-    /// What the log does not have yet, in its order: nobody sees it before.
+    /// What the log does not have yet, in its order: reads do not see it before.
     staged: VecDeque<Staged>,
     /// Deletes that are not carried out in blocks yet, in their order.
     pub(super) owed: VecDeque<Arc<Owed>>,
@@ -115,129 +116,6 @@ pub(super) struct Taken {
     pub(super) rows: Vec<u8>,
 }
 
-/// What the log has to write.
-pub(super) struct Queue {
-    store: StoreId,
-    pub(super) segment: u32,
-    offset: u64,
-    pub(super) chunks: VecDeque<Chunk>,
-    /// Bytes queued since the store was opened: what a write waits for.
-    pub(super) ticket: u64,
-    /// Tickets that failed, and why.
-    pub(super) failures: Vec<(u64, u64, Error)>,
-    /// A segment failed since the catalogue was stored: what it told may be told nowhere.
-    pub(super) is_untold: bool,
-    /// How often a sync failed: what was answered of those segments is durable only once it is in blocks.
-    pub(super) failed_segments: u64,
-    /// As many of those are made up for: everything they told is in blocks.
-    pub(super) replaced_segments: u64,
-}
-
-/// Bytes of a segment that are written at once.
-#[derive(Clone)]
-pub(super) struct Chunk {
-    pub(super) segment: u32,
-    pub(super) offset: u64,
-    pub(super) bytes: Vec<u8>,
-    pub(super) ticket: u64,
-}
-
-/// A chunk is closed at this many bytes.
-const CHUNK: usize = 4 << 20;
-/// So many failures are told apart.
-const FAILURES: usize = 64;
-
-impl Queue {
-    pub(super) fn new(store: StoreId, segment: u32) -> Self {
-        let chunks = VecDeque::new();
-        Self {
-            store,
-            segment,
-            offset: 0,
-            chunks,
-            ticket: 0,
-            failures: Vec::new(),
-            is_untold: false,
-            failed_segments: 0,
-            replaced_segments: 0,
-        }
-    }
-
-    /// Begins another segment.
-    pub(super) fn rotate(&mut self) {
-        self.segment += 1;
-        self.offset = 0;
-    }
-
-    pub(super) fn is_untouched(&self) -> bool {
-        self.offset <= wal::HEADER as u64
-    }
-
-    /// Queues a record; gives the ticket to wait for.
-    pub(super) fn push(&mut self, parts: &[&[u8]]) -> u64 {
-        let fits = |chunk: &Chunk| chunk.segment == self.segment && chunk.bytes.len() < CHUNK;
-        if !self.chunks.back().is_some_and(fits) {
-            let (segment, offset) = (self.segment, self.offset);
-            self.chunks.push_back(Chunk { segment, offset, bytes: Vec::new(), ticket: 0 });
-        }
-        let chunk = self.chunks.back_mut().expect("there is one");
-        let before = chunk.bytes.len();
-        if self.offset == 0 {
-            chunk.bytes.extend_from_slice(&wal::header(self.store, self.segment));
-        }
-        let at = chunk.offset + chunk.bytes.len() as u64;
-        wal::put_record(&mut chunk.bytes, self.segment, at, parts);
-        let more = (chunk.bytes.len() - before) as u64;
-        self.offset += more;
-        self.ticket += more;
-        chunk.ticket = self.ticket;
-        self.ticket
-    }
-
-    /// Queues the header of a segment nobody wrote to, so that the segment is there.
-    pub(super) fn begin(&mut self) {
-        let bytes = wal::header(self.store, self.segment).to_vec();
-        self.offset = bytes.len() as u64;
-        self.ticket += self.offset;
-        let (segment, ticket) = (self.segment, self.ticket);
-        self.chunks.push_back(Chunk { segment, offset: 0, bytes, ticket });
-    }
-
-    /// Everything after `done` failed: what was written there may or may not be found again. It goes on
-    /// in another segment.
-    pub(super) fn fail(&mut self, done: u64, error: &Error) {
-        self.chunks.clear();
-        self.is_untold = true;
-        self.failures.push((done, self.ticket, error.clone()));
-        if self.failures.len() > FAILURES {
-            // Who still waits for one of the first learns no more than that it may have failed.
-            let (from, ..) = self.failures.remove(0);
-            let why = "the write-ahead log failed several times meanwhile".to_string();
-            self.failures[0] = (from, self.failures[0].1, Error::Unavailable(why));
-        }
-        self.rotate();
-        // What is asked for from now on is not what failed, even if nothing is queued until then.
-        self.begin();
-    }
-
-    /// The last ticket that did not fail: what is queued now is up to here.
-    pub(super) fn standing(&self) -> u64 {
-        let mut ticket = self.ticket;
-        while let Some(&(from, ..)) =
-            self.failures.iter().find(|(from, to, _)| *from < ticket && ticket <= *to)
-        {
-            ticket = from;
-        }
-        ticket
-    }
-
-    /// Why a ticket failed, if it did.
-    pub(super) fn failure(&self, ticket: u64) -> Option<Error> {
-        let of = self.failures.iter().find(|(from, to, _)| *from < ticket && ticket <= *to);
-        of.map(|(_, _, error)| error.clone())
-    }
-}
-
 impl State {
     pub(super) fn new(store: StoreId, segment: u32, limits: Limits) -> Self {
         Self {
@@ -295,7 +173,7 @@ impl State {
         if let Some(ticket) = session.and_then(|session| self.staged_ticket(session)) {
             return Ok((Written { repeated: true, ..Written::default() }, ticket));
         }
-        if self.queue.offset >= self.limits.segment_bytes {
+        if self.queue.is_segment_full(self.limits.segment_bytes) {
             self.queue.rotate();
         }
         for _ in 0..takes.len() {
@@ -534,7 +412,7 @@ impl State {
     }
 
     /// Adds an encoded row to its source's buffer.
-    fn append(&mut self, source: u32, row: &[u8], segment: u32, now: Instant) {
+    pub(super) fn append(&mut self, source: u32, row: &[u8], segment: u32, now: Instant) {
         let full = self.source_bytes();
         let facts = &mut self.catalogue.sources[source];
         if facts.buffer == NONE {
@@ -693,127 +571,6 @@ impl State {
             .flatten()
             .fold(self.queue.segment, u32::min)
     }
-
-    /// Takes in a batch again that is in the log. None if it makes no sense.
-    pub(super) fn replay(
-        &mut self,
-        mut body: &[u8],
-        segment: u32,
-        numbers: &mut Numbers,
-        now: Instant,
-    ) -> Option<()> {
-        let from = &mut body;
-        let client = take_text(from)?.to_string();
-        let sequence = take_varint(from)?;
-        for _ in 0..take_varint(from)? {
-            let (number, measurement) = (take_u32(from)?, take_u32(from)?);
-            let (database, name) = (take_u32(from)?, take_text(from)?);
-            let mut is_there = self.catalogue.databases.values().any(|facts| facts.id == database);
-            if is_there {
-                is_there = self.catalogue.define_measurement(measurement, database, name);
-            }
-            let mut columns = Vec::new();
-            for _ in 0..take_varint(from)? {
-                let field = u16::try_from(take_varint(from)?).ok()?;
-                let (&kind, rest) = from.split_first()?;
-                *from = rest;
-                let kind = Kind::from_byte(kind)?;
-                let name = take_text(from)?;
-                if is_there && !self.catalogue.define_field(measurement, field, name, kind) {
-                    return None;
-                }
-                columns.push((field, kind));
-            }
-            numbers.shapes.insert(number, (is_there.then_some(measurement), columns));
-        }
-        for _ in 0..take_varint(from)? {
-            let (source, measurement) = (take_u32(from)?, take_u32(from)?);
-            let tags = take_bytes(from)?;
-            if self.catalogue.measurements.contains_key(&measurement) {
-                match self.catalogue.tell_source(source, measurement, tags) {
-                    Told::Known => {
-                        numbers.replaced.remove(&source);
-                    }
-                    Told::Replaced => {
-                        numbers.replaced.insert(source);
-                    }
-                    Told::Nonsense => return None,
-                }
-            }
-        }
-        let mut grown = Grown::default();
-        let done = self.replay_rows(from, segment, numbers, &mut grown, now);
-        self.catalogue.settle(grown);
-        done?;
-        if !client.is_empty() {
-            self.sessions.add(&client, sequence, now);
-        }
-        Some(())
-    }
-
-    fn replay_rows(
-        &mut self,
-        from: &mut &[u8],
-        segment: u32,
-        numbers: &Numbers,
-        grown: &mut Grown,
-        now: Instant,
-    ) -> Option<()> {
-        let mut shapes: HashMap<u32, (u32, Option<Order>)> = HashMap::new();
-        while !from.is_empty() {
-            let source = take_u32(from)?;
-            let (number, time) = rows::take_head(from)?;
-            let (measurement, columns) = numbers.shapes.get(&number)?;
-            let values = *from;
-            for &(_, kind) in columns {
-                take_value(from, kind)?;
-            }
-            let values = &values[..values.len() - from.len()];
-            let Some(measurement) = *measurement else { continue };
-            if numbers.replaced.contains(&source) {
-                continue;
-            }
-            if !self.catalogue.has_source(source) {
-                return None;
-            }
-            let before = self.catalogue.shape_bytes;
-            let found = shapes
-                .entry(number)
-                .or_insert_with(|| self.catalogue.shape_of(measurement, columns));
-            self.memory += self.catalogue.shape_bytes - before;
-            let (shape, order) = (found.0, &found.1);
-            let mut row = Vec::new();
-            match order {
-                None => rows::put(&mut row, shape, time, values),
-                Some(order) => {
-                    let kinds = columns.iter().map(|&(_, kind)| kind);
-                    rows::put_ordered(&mut row, shape, time, values, kinds, order)?;
-                }
-            }
-            let set = self.catalogue.shapes[shape as usize].set;
-            self.catalogue.extend(source, set, grown);
-            let database = self.catalogue.measurements.get(&measurement)?.database;
-            let mut all = self.catalogue.databases.values_mut();
-            if let Some(facts) = all.find(|facts| facts.id == database) {
-                facts.newest = facts.newest.max(time);
-            }
-            self.catalogue.shapes[shape as usize].rows += 1;
-            self.append(source, &row, segment, now);
-        }
-        Some(())
-    }
-}
-
-/// The fields of a shape and their kinds.
-type Columns = Vec<(u16, Kind)>;
-
-/// What a segment's numbers mean.
-#[derive(Default)]
-pub(super) struct Numbers {
-    /// The measurement and the columns of each shape; no measurement if it is gone.
-    shapes: BTreeMap<u32, (Option<u32>, Columns)>,
-    /// Sources that were deleted, and others have their tags now.
-    replaced: BTreeSet<u32>,
 }
 
 /// The shape of rows, where it was looked up.

@@ -53,8 +53,8 @@ impl Stopped {
 }
 
 impl Store {
-    /// Tends the store until it is closed: all of its [tasks](Store::tasks) side by side. Somebody has to run it,
-    /// or them.
+    /// Tends the store until it is closed: all of its [tasks](Store::tasks) side by side. The owner of the store
+    /// runs it, or them.
     pub async fn tend(&self) {
         join_all(self.tasks()).await;
     }

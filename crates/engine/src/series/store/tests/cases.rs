@@ -330,7 +330,7 @@ fn a_log_that_fails_is_left_and_the_next_segment_tells_everything_again() {
     }
 }
 
-/// What a known series takes; by hand: `SERIES_KNOWN=1000000 cargo test --release -p engine known -- --nocapture`.
+/// What a known series takes; by hand: `SERIES_KNOWN=1000000 cargo test --release -p plimsoll-engine known -- --nocapture`.
 #[test]
 fn known_series_take_little_memory() {
     let known = std::env::var("SERIES_KNOWN").ok().and_then(|known| known.parse().ok());

@@ -251,7 +251,7 @@ fn run(world: &World, store: &Store, op: &Op) -> Result<()> {
     Ok(())
 }
 
-/// Rounds of the model test; more by hand: `SERIES_ROUNDS=2000 cargo test --release -p engine model`.
+/// Rounds of the model test; more by hand: `SERIES_ROUNDS=2000 cargo test --release -p plimsoll-engine model`.
 fn rounds(few: u64) -> u64 {
     std::env::var("SERIES_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(few)
 }

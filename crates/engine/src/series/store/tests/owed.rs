@@ -314,7 +314,7 @@ fn a_database_whose_drop_was_refused_is_still_there() {
 /// One who waited long learned nothing of the first of many failures, and took it for a success.
 #[test]
 fn the_first_of_many_failures_is_still_one() {
-    let mut queue = state::Queue::new(ID, 1);
+    let mut queue = queue::Queue::new(ID, 1);
     let first = queue.push(&[b"one"]);
     queue.fail(0, &Error::OutOfSpace("v0".into()));
     for _ in 0..200 {
