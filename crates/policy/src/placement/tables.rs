@@ -451,6 +451,7 @@ mod tests {
 
     #[test]
     fn what_is_flushed_is_as_hot_as_the_last_one_was_at_its_hottest() {
+        const KEYS: Keys<'static> = Keys { first: b"a", last: b"b" };
         let family = Family("f".into());
         let mut tables = Tables::default();
         let insert = |tables: &mut Tables, object: u64, level: u8| {
@@ -458,7 +459,7 @@ mod tests {
                 object,
                 family: &family,
                 level: Some(level),
-                keys: None,
+                keys: Some(KEYS),
                 len: 1,
                 on: &[VolumeId(0)],
                 rate: 0.0,
@@ -477,6 +478,9 @@ mod tests {
         insert(&mut tables, 3, 0);
         assert_eq!(tables.flushed(&family), 40.0, "nobody has read it yet");
         tables.set_rate(3, 60.0);
+        assert_eq!(tables.flushed(&family), 60.0);
+        // Known anew, it is the same table.
+        tables.describe(3, &family, Some(0), Some(KEYS));
         assert_eq!(tables.flushed(&family), 60.0);
     }
 }

@@ -252,14 +252,12 @@ impl Mover {
         let takers = of(&[State::Active]).len();
         self.tell(&redundancy, takers);
         self.figures.lock().redundancy = redundancy;
+        self.plan_births().await;
         let suspects = self.pool.take_suspects();
         if std::mem::replace(&mut self.mending, true) {
             self.pool.suspect_again(suspects);
             return;
         }
-        let flying = self.pace.in_flight().map(|flight| flight.object);
-        let planned = self.planned.iter().map(|copying| copying.object);
-        let planned: BTreeSet<u64> = planned.chain(flying).collect();
         let pool = self.pool.clone();
         self.under_way.push(Box::pin(async move {
             for suspect in suspects {
@@ -271,14 +269,23 @@ impl Mover {
                 1 => Repaired::default(),
                 _ => pool.repair_others(&lost, IO).await,
             };
-            // What is promised comes first, and a table of which a copy is planned gets that one.
-            for table in pool.take_births().into_iter().filter(|id| !planned.contains(&id.0)) {
-                if let Err(e) = pool.make_births(table, IO).await {
-                    tracing::debug!("table {table} has fewer copies than its heat asks for: {e}");
-                }
-            }
             Ended::Others(repaired)
         }));
+    }
+
+    /// Plans the copies that streamed tables should have begun with, behind all others.
+    async fn plan_births(&mut self) {
+        for table in self.pool.take_births() {
+            let object = table.0;
+            let is_planned = self.planned.iter().any(|copying| copying.object == object)
+                || self.pace.in_flight().any(|flight| flight.object == object);
+            if is_planned {
+                continue;
+            }
+            if let Some(copying) = self.pool.place_birth(table).await {
+                self.planned.push_back(copying);
+            }
+        }
     }
 
     /// Says what changed about what is promised.

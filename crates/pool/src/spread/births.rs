@@ -2,11 +2,12 @@
 //!
 //! A table that is written whole gets the copies its heat asks for while its bytes are in memory. Of one that is
 //! streamed neither keys nor bytes are known when it is placed, so its heat is estimated when it is sealed, and
-//! its copies are read back: by the mover, after the compaction went on.
+//! its second copy is read back: by the mover, after the compaction went on.
 
 use policy::intent::Kind;
-use policy::purpose::{Io, Origin};
-use volume::{Intent, Name, Result};
+use policy::migrate::{Copying, Why};
+use policy::purpose::Origin;
+use volume::{Intent, Name};
 
 use super::body::Body;
 use super::{Inner, Spread};
@@ -29,21 +30,24 @@ impl Spread {
         }
     }
 
-    /// Makes the copies of a table that it should have begun with, as far as volumes have room to spare. Nothing is
-    /// done if it is gone, or will be soon.
-    pub(crate) async fn make_births(&self, id: ObjectId, io: Io) -> Result<()> {
+    /// Where the second copy of a table goes that should have begun with one, if a volume has room to spare. None if it
+    /// is gone or will be soon, or has one. The planner sees to more copies than that.
+    pub(crate) async fn place_birth(&self, id: ObjectId) -> Option<Copying> {
         let pool = &self.0;
+        let body = pool.body_by_id(id).ok()?;
         let count = pool.placing.lock().copies_at_birth(id);
-        loop {
-            let Ok(body) = pool.body_by_id(id) else { return Ok(()) };
-            if body.replicas().len() >= count || self.is_table_leaving(id) {
-                return Ok(());
-            }
-            if !self.copy_to_spare(&body, io).await? {
-                return Ok(());
-            }
-            pool.placing.lock().count_replicated();
+        let replicas = body.replicas();
+        if replicas.len() >= count || self.is_table_leaving(id) {
+            return None;
         }
+        let from = replicas.first()?.volume(0);
+        let (flight, _) = pool.choose_copy(&body).await.ok()?;
+        let to = *flight.layout().volumes().first()?;
+        if !pool.has_room_to_spare(flight.layout(), body.len()).await {
+            return None;
+        }
+        pool.placing.lock().count_replicated();
+        Some(Copying { object: id.0, len: body.len(), from, to, why: Why::Heat })
     }
 }
 

@@ -346,22 +346,11 @@ impl Spread {
         flight.land();
         Ok(())
     }
-
-    /// The same where there is room to spare; false if there is not.
-    pub(super) async fn copy_to_spare(&self, body: &Body, io: Io) -> Result<bool> {
-        let (flight, occupied) = self.0.choose_copy(body).await?;
-        if !self.0.has_room_to_spare(flight.layout(), body.len()).await {
-            return Ok(false);
-        }
-        self.copy_as(body.id, flight.layout().clone(), occupied, io).await?;
-        flight.land();
-        Ok(true)
-    }
 }
 
 impl Inner {
     /// Where placement wants one more copy of an object.
-    async fn choose_copy(&self, body: &Body) -> Result<(Flight<'_>, Vec<Occupied>)> {
+    pub(super) async fn choose_copy(&self, body: &Body) -> Result<(Flight<'_>, Vec<Occupied>)> {
         let intent = match body.kind {
             Kind::Log => Intent { len: Some(body.len()), ..Intent::LOG },
             Kind::Table | Kind::Data => Intent { len: Some(body.len()), ..Intent::DATA },
