@@ -63,8 +63,9 @@ impl Client {
         self.peer.tell(|told| told.user = DEFAULT_USER.into());
     }
 
-    /// Goes by the password and the users as they are now: what it showed lets it do as much as that
-    /// does now, or nothing.
+    /// Applies the present password and users: the connection has the rights that the password it showed
+    /// gives now, or none. A transaction that was begun with other rights is discarded at `EXEC`: its commands
+    /// were checked against those.
     fn review(&mut self, service: &Service) {
         let version = service.access.version();
         if self.access_seen == version {
@@ -76,7 +77,11 @@ impl Client {
             None => (!service.access.is_asked_for()).then_some(May::All),
         };
         match may {
-            Some(may) => self.may = may,
+            Some(may) if may == self.may => {}
+            Some(may) => {
+                self.may = may;
+                self.pending.queue.iter_mut().for_each(Queue::discard);
+            }
             None => {
                 self.is_new(service);
                 self.pending = Pending::default();

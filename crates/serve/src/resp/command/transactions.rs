@@ -28,7 +28,7 @@ pub(in crate::resp) struct Queue {
     pub(in crate::resp) kept: Vec<(Request, Found)>,
     /// Their bytes.
     bytes: usize,
-    /// Whether one was refused, so that none is done.
+    /// Whether `EXEC` does none of them: one was refused, or the client's rights changed.
     pub(in crate::resp) broken: bool,
 }
 
@@ -48,8 +48,7 @@ impl Queue {
         const WORD_BYTES: usize = 32;
         self.bytes += request.iter().map(|word| word.len() + WORD_BYTES).sum::<usize>();
         if self.bytes > max {
-            self.broken = true;
-            self.kept.clear();
+            self.discard();
             return Reply::error(format_args!(
                 "the commands of a transaction are too long together: {max} bytes at most \
                  (request_max)"
@@ -59,6 +58,12 @@ impl Queue {
             self.kept.push((request, found));
         }
         Reply::Status("QUEUED")
+    }
+
+    /// Forgets the commands: `EXEC` does none of them, nor of those that come.
+    pub(in crate::resp) fn discard(&mut self) {
+        self.broken = true;
+        self.kept.clear();
     }
 }
 

@@ -71,3 +71,26 @@ fn a_first_password_is_asked_of_everybody() {
     assert_eq!(one.ask("auth new"), "+OK");
     assert_eq!(one.ask("ping"), "+PONG");
 }
+
+/// A user whose rights were cut while a transaction was open still wrote through `EXEC`.
+#[test]
+fn a_transaction_is_discarded_when_rights_change_before_exec() {
+    let service = service(Memory::default(), Some("owner"));
+    let allow = |may| {
+        service.access.replace(Some(Secret::new("owner")), vec![user("secret", may)]);
+    };
+    allow(May::All);
+    let mut app = Talk::new(&service);
+    assert_eq!(app.ask("auth app secret"), "+OK");
+    assert_eq!(app.ask("multi"), "+OK");
+    assert_eq!(app.ask("set k v"), "+QUEUED");
+    allow(May::Read);
+    assert_eq!(app.ask("exec"), "-EXECABORT Transaction discarded because of previous errors.");
+    assert_eq!(app.ask("get k"), "$-1");
+
+    // A reload that leaves the user's rights as they were leaves the transaction, too.
+    assert_eq!(app.ask("multi"), "+OK");
+    assert_eq!(app.ask("get k"), "+QUEUED");
+    allow(May::Read);
+    assert_eq!(app.ask("exec"), "*1 $-1");
+}
