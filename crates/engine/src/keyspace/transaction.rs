@@ -575,9 +575,12 @@ fn fetch(
             |values: &[Option<Bytes>]| values.iter().flatten().map(Bytes::len).sum::<usize>();
         let all: Vec<_> = records.iter().map(|(record, _)| record.clone()).collect();
         if let Some(values) = space.store.get_many_within(&all, budget.left)? {
+            // Only values of keys that are read are given to the caller.
+            let read = records.iter().zip(&values).filter(|((_, is_read), _)| *is_read);
+            let read = read.filter_map(|(_, value)| value.as_ref()).map(Bytes::len).sum();
+            budget.left = budget.left.saturating_sub(read);
             let bytes: usize = bytes_of(&values);
             fetched.extend(all.into_iter().zip(values));
-            budget.left = budget.left.saturating_sub(bytes);
             return Ok(bytes);
         }
         // Too much, unless it is in what is changed: those are held, so the others may be read apart.

@@ -264,3 +264,37 @@ fn a_watched_key_that_is_not_there_is_unchanged_by_flushall() {
         assert_eq!(ask("exec\n"), done, "{watched} and {flush}");
     }
 }
+
+/// A service over a store that counts, whose requests and replies have at most 1 MiB and values 500 KiB; and
+/// what one of its connections answers to each line.
+fn small_stage() -> (Arc<Broken>, Service) {
+    let store = Arc::new(Broken::default());
+    let keyspace = keyspace(Arc::clone(&store) as _);
+    let settings =
+        Settings { request_bytes_max: 1 << 20, bulk_bytes_max: 500 << 10, ..Settings::default() };
+    (store, Service::new(settings, keyspace, Arc::new(Still)))
+}
+
+fn ask(service: &Service, lines: &[String]) -> String {
+    let words = |line: &String| -> Request {
+        line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
+    };
+    let mut requests: VecDeque<Request> = lines.iter().map(words).collect();
+    let mut out = BytesMut::new();
+    Session::new(1, service).execute(service, &mut requests, &mut out, usize::MAX);
+    String::from_utf8_lossy(&out).trim_end().replace("\r\n", " ")
+}
+
+/// Two long strings that were only appended to left no room for the reply of the command beside them.
+#[test]
+fn values_that_are_changed_take_nothing_from_the_reply() {
+    let (_, service) = small_stage();
+    let value = "x".repeat(400 << 10);
+    let sets = [format!("set a {value}"), format!("set b {value}"), format!("hset h f {value}")];
+    assert_eq!(ask(&service, &sets), "+OK +OK :1");
+    let lines = ["multi", "append a y", "append b y", "hgetall h", "exec"].map(str::to_owned);
+    let done = ask(&service, &lines);
+    let (length, longer) = (value.len(), value.len() + 1);
+    let told = format!("*3 :{longer} :{longer} *2 $1 f ${length} {value}");
+    assert!(done.ends_with(&told), "{}", &done[..done.len().min(500)]);
+}
