@@ -87,9 +87,27 @@ pub(super) struct Main {
     pub(super) value: Value,
 }
 
+/// What a main record says without its bytes: what commands need that tell kind, expiry or length.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Head {
+    /// Milliseconds since 1970 from which on the key does not exist.
+    pub(super) expires: Option<u64>,
+    pub(super) kind: Kind,
+    /// The bytes of a string, the elements of a collection.
+    pub(super) len: u64,
+}
+
 const EXPIRES_FLAG: u8 = 0x80;
 
 impl Main {
+    pub(super) fn head(&self) -> Head {
+        let len = match &self.value {
+            Value::String(value) => value.len() as u64,
+            Value::Hash(collection) | Value::SortedSet(collection) => collection.len,
+        };
+        Head { expires: self.expires, kind: self.value.kind(), len }
+    }
+
     pub(super) fn encode(&self) -> Bytes {
         let kind = match self.value.kind() {
             Kind::String => 1,

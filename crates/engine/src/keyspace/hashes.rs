@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::format::{self, Collection, Main, Value};
+use super::format::{self, Collection, Kind, Main, Value};
 use super::transaction::successor;
 use super::{Error, Result, Transaction};
 
@@ -14,7 +14,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`Error::WrongKind`] if `key` holds something else; what the store reports.
     pub fn hash_len(&mut self, key: &[u8]) -> Result<u64> {
-        Ok(self.hash(key)?.map_or(0, |hash| hash.len))
+        Ok(self.len_of(key, Kind::Hash)?.unwrap_or(0))
     }
 
     /// The values of these fields, in their order.
@@ -27,6 +27,17 @@ impl Transaction<'_> {
         let records: Vec<_> =
             fields.iter().map(|field| format::field_key(hash.id, field)).collect();
         self.read_all(&records)
+    }
+
+    /// How many bytes the value of a field has. The value is not kept, and counts against no limit.
+    ///
+    /// # Errors
+    /// As [`Transaction::hash_len`].
+    pub fn hash_value_len(&mut self, key: &[u8], field: &[u8]) -> Result<Option<u64>> {
+        self.assert_held(key);
+        let Some(hash) = self.hash(key)? else { return Ok(None) };
+        let value = self.glance(&format::field_key(hash.id, field))?;
+        Ok(value.map(|value| value.len() as u64))
     }
 
     /// All fields, in their order.

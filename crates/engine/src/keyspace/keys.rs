@@ -29,7 +29,7 @@ impl Transaction<'_> {
     /// # Errors
     /// What the store reports.
     pub fn kind(&mut self, key: &[u8]) -> Result<Option<Kind>> {
-        Ok(self.live(key)?.map(|main| main.value.kind()))
+        Ok(self.head(key)?.map(|head| head.kind))
     }
 
     /// Removes `key`, and says whether it existed.
@@ -48,7 +48,7 @@ impl Transaction<'_> {
     /// # Errors
     /// What the store reports.
     pub fn expires(&mut self, key: &[u8]) -> Result<Option<Option<u64>>> {
-        Ok(self.live(key)?.map(|main| main.expires))
+        Ok(self.head(key)?.map(|head| head.expires))
     }
 
     /// Has `key` expire at a time in milliseconds since 1970, or never; and says whether it exists. A

@@ -149,8 +149,8 @@ impl Keyspace {
         Transaction::begin(self, touches, usize::MAX)
     }
 
-    /// As [`Keyspace::begin`], for a transaction whose reads may hold this many bytes in memory. What is looked
-    /// at for changing it does not count.
+    /// As [`Keyspace::begin`], for a transaction whose reads may hold this many bytes in memory. Values that it
+    /// changes, or [looks](Touch::Look) at, do not count.
     ///
     /// # Errors
     /// [`Error::TooLong`] where the keys that are read have more, here or in the calls that read; the others

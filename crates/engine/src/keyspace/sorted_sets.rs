@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use super::format::{self, Collection, Main, Value};
+use super::format::{self, Collection, Kind, Main, Value};
 use super::transaction::{successor, unreadable};
 use super::{Error, Result, Transaction};
 
@@ -15,7 +15,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`Error::WrongKind`] if `key` holds something else; what the store reports.
     pub fn sorted_len(&mut self, key: &[u8]) -> Result<u64> {
-        Ok(self.sorted(key)?.map_or(0, |set| set.len))
+        Ok(self.len_of(key, Kind::SortedSet)?.unwrap_or(0))
     }
 
     /// The scores of these members, in their order.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::format::{Main, Value};
+use super::format::{Kind, Main, Value};
 use super::{Error, Result, Transaction};
 
 /// What a key that is written does with an expiry.
@@ -27,6 +27,14 @@ impl Transaction<'_> {
             Some(Value::String(value)) => Ok(Some(value)),
             Some(_) => Err(Error::WrongKind),
         }
+    }
+
+    /// How many bytes the string of `key` has.
+    ///
+    /// # Errors
+    /// As [`Transaction::string`].
+    pub fn string_len(&mut self, key: &[u8]) -> Result<Option<u64>> {
+        self.len_of(key, Kind::String)
     }
 
     /// Gives `key` a string, whatever it held. Where no neighbour of the key ever was a collection, this

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use super::format::{self, Collection, Main, Value};
+use super::format::{self, Collection, Head, Kind, Main, Value};
 use super::stripes::{Held, Hold, StripeIndex};
 use super::{Error, Keyspace, Result};
 use crate::kv::{self, Change, KeyRange, Scan};
@@ -13,9 +13,12 @@ use crate::kv::{self, Change, KeyRange, Scan};
 /// What a transaction does with a key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Touch {
-    /// Looks at its kind, expiry, length or string: one record. A transaction that only peeks sees all
-    /// keys of a [part](Touches::end_part) at one moment, and keeps nobody away; beside other touches this
-    /// one is as `Read`.
+    /// Looks at its kind, its expiry, and how many bytes or elements it has. The transaction keeps no more of the
+    /// record than that, so that the length of a string counts against no limit. Locks as `Peek`.
+    Look,
+    /// Looks at its kind, expiry, length or string: one record. A transaction of `Peek` and `Look` alone sees all
+    /// keys of a [part](Touches::end_part) at one moment and takes no locks, unless it looks at more bytes than it
+    /// may hold; beside other touches this one locks as `Read`.
     Peek,
     /// Reads any part of it.
     Read,
@@ -30,6 +33,8 @@ pub enum Touch {
 pub struct Touches {
     keys: Vec<(Bytes, Touch)>,
     everything: bool,
+    /// Whether the keys are locked even where all of them are only looked at.
+    locks: bool,
     /// How many keys there were at the end of each part.
     parts: Vec<usize>,
 }
@@ -45,9 +50,14 @@ impl Touches {
         self.everything = true;
     }
 
-    /// Ends a part: the keys since the part before are fetched at one moment. With parts, only so many
-    /// of them are fetched ahead as have [`FETCHED_BYTES_MAX`] bytes together:
-    /// [`Transaction::parts_fetched`] tells how many.
+    /// Locks the keys even where all of them are only looked at.
+    pub(super) fn lock(&mut self) {
+        self.locks = true;
+    }
+
+    /// Ends a part: the transaction fetches the keys since the part before at one moment. With parts, it stops
+    /// fetching ahead once the values have [`FETCHED_BYTES_MAX`] bytes together:
+    /// [`Transaction::parts_fetched`] tells where.
     pub fn end_part(&mut self) {
         self.parts.push(self.keys.len());
     }
@@ -83,6 +93,8 @@ pub struct Transaction<'k> {
     pub(super) now: u64,
     /// Records as the store has them.
     fetched: HashMap<Bytes, Option<Bytes>>,
+    /// What main records that are only looked at say.
+    heads: HashMap<Bytes, Option<Head>>,
     /// Records as they will be, and those that will be gone.
     overlay: BTreeMap<Bytes, Option<Bytes>>,
     /// Ranges that will be gone, before anything of the overlay is there.
@@ -131,6 +143,10 @@ pub const FETCHED_BYTES_MAX: usize = 16 << 20;
 /// a value may be as long as a client may send, and all of them are in memory before they are counted.
 const PARTS_KEYS_MAX: usize = 8;
 
+/// The most records that are looked at in one call of the store, where all of them have too many bytes for one. Few
+/// in tests, so that borders are met.
+const LOOKED_AT_ONCE: usize = if cfg!(test) { 3 } else { 128 };
+
 /// Records and what they hold.
 type Entries = Vec<(Bytes, Bytes)>;
 
@@ -147,23 +163,37 @@ impl<'k> Transaction<'k> {
     pub(super) fn begin(space: &'k Keyspace, touches: &Touches, bytes_max: usize) -> Result<Self> {
         let stripes = &space.stripes;
         let wait = |wait: &mut dyn FnMut()| space.store.wait(wait);
-        let held = if touches.everything {
-            stripes.hold_everything(wait)
-        } else if touches.keys.iter().all(|(_, touch)| *touch == Touch::Peek) {
-            stripes.hold([], wait)
-        } else {
+        let hold = || {
             let holds = touches.keys.iter().map(|(key, touch)| match touch {
-                Touch::Peek | Touch::Read => (stripes.of(key), Hold::Shared),
+                Touch::Look | Touch::Peek | Touch::Read => (stripes.of(key), Hold::Shared),
                 Touch::Write | Touch::Replace => (stripes.of(key), Hold::Alone),
             });
             stripes.hold(holds, wait)
         };
-        let mut budget = Budget { max: bytes_max, left: bytes_max };
-        let (fetched, parts_fetched) = fetch(space, touches, &mut budget)?;
+        let is_short = |(_, touch): &(_, Touch)| matches!(touch, Touch::Look | Touch::Peek);
+        let lock_free = !touches.everything && !touches.locks && touches.keys.iter().all(is_short);
+        let mut held = if touches.everything {
+            stripes.hold_everything(wait)
+        } else if lock_free {
+            stripes.hold([], wait)
+        } else {
+            hold()
+        };
+        let (fetched, budget) = match Fetched::of(space, touches, bytes_max, !lock_free)? {
+            Some(fetched) => fetched,
+            // Too many bytes for one call of the store: locked, the keys are the same in several calls.
+            None => {
+                held = hold();
+                let fetched = Fetched::of(space, touches, bytes_max, true)?;
+                fetched.expect("locked keys are fetched in several calls")
+            }
+        };
+        let Fetched { records: fetched, heads, parts: parts_fetched } = fetched;
         Ok(Self {
             space,
             now: space.now(),
             fetched,
+            heads,
             overlay: BTreeMap::new(),
             dropped: Vec::new(),
             flushed: false,
@@ -276,6 +306,14 @@ impl<'k> Transaction<'k> {
         }
     }
 
+    /// The record's value, which is not kept.
+    pub(super) fn glance(&self, record: &Bytes) -> Result<Option<Bytes>> {
+        match self.known(record) {
+            Some(known) => Ok(known),
+            None => Ok(self.space.store.get_many(std::slice::from_ref(record))?.swap_remove(0)),
+        }
+    }
+
     /// What the record holds, if that is known without asking the store.
     fn known(&self, record: &Bytes) -> Option<Option<Bytes>> {
         match self.overlay.get(record) {
@@ -362,7 +400,7 @@ impl<'k> Transaction<'k> {
         self.get(&format::main_key(key))?.map(|record| decode(key, &record)).transpose()
     }
 
-    /// The key's main record if there is one and somebody looked at it before.
+    /// The key's main record if there is one and the transaction holds it already.
     pub(super) fn known_main(&self, key: &[u8]) -> Result<Option<Main>> {
         let known = self.known(&format::main_key(key)).flatten();
         known.map(|record| decode(key, &record)).transpose()
@@ -372,6 +410,26 @@ impl<'k> Transaction<'k> {
     pub(super) fn live(&mut self, key: &[u8]) -> Result<Option<Main>> {
         let now = self.now;
         Ok(self.main(key)?.filter(|main| main.expires.is_none_or(|expires| expires > now)))
+    }
+
+    /// What the key's main record says, unless its time is over.
+    pub(super) fn head(&mut self, key: &[u8]) -> Result<Option<Head>> {
+        let record = format::main_key(key);
+        let head = match self.heads.get(&record) {
+            // As it was fetched with the other keys of its part, even if it was fetched again for another part.
+            Some(head) if !self.flushed && !self.overlay.contains_key(&record) => *head,
+            _ => self.main(key)?.map(|main| main.head()),
+        };
+        let now = self.now;
+        Ok(head.filter(|head| head.expires.is_none_or(|expires| expires > now)))
+    }
+
+    /// How many bytes or elements a key of this kind has, unless its time is over.
+    pub(super) fn len_of(&mut self, key: &[u8], kind: Kind) -> Result<Option<u64>> {
+        match self.head(key)? {
+            Some(head) if head.kind != kind => Err(Error::WrongKind),
+            head => Ok(head.map(|head| head.len)),
+        }
     }
 
     /// The key's main record, for changing it: one whose time is over is removed first.
@@ -496,6 +554,7 @@ impl<'k> Transaction<'k> {
         assert!(self.held.is_everything(), "others may be at the keys that are removed");
         self.overlay.clear();
         self.fetched.clear();
+        self.heads.clear();
         self.marked.clear();
         self.flushed = true;
         self.grows = false;
@@ -542,80 +601,165 @@ impl<'k> Transaction<'k> {
     }
 }
 
-/// Whether the caller is given what is fetched for it.
-const fn is_read(touch: Touch) -> bool {
-    matches!(touch, Touch::Peek | Touch::Read)
+/// What a transaction does with a record that it fetches ahead. In this order: a key of several touches is
+/// fetched for the first of them.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Use {
+    /// Holds it, to change it.
+    Change,
+    /// Holds it, to give it to the caller: its bytes count against the budget.
+    Read,
+    /// Keeps its head.
+    Look,
 }
 
-/// Main records as the store has them, and how many parts of `touches` they are.
-fn fetch(
-    space: &Keyspace,
-    touches: &Touches,
-    budget: &mut Budget,
-) -> Result<(HashMap<Bytes, Option<Bytes>>, usize)> {
-    let stripes = &space.stripes;
-    let mut fetched = HashMap::new();
-    let mut fetch = |keys: &[(Bytes, Touch)]| -> Result<usize> {
-        let wanted = keys.iter().filter(|(key, touch)| match touch {
-            Touch::Peek | Touch::Read | Touch::Write => true,
-            Touch::Replace => stripes.may_have_collections(stripes.of(key)),
-        });
-        let records = wanted.map(|(key, touch)| (format::main_key(key), is_read(*touch)));
-        let mut records: Vec<_> =
-            records.filter(|(record, _)| !fetched.contains_key(record)).collect();
-        if records.len() > 1 {
-            // A key that is both read and changed counts as one that is changed.
-            records.sort_unstable();
-            records.dedup_by(|later, kept| later.0 == kept.0);
-        }
-        if records.is_empty() {
-            return Ok(0);
-        }
-        let bytes_of =
-            |values: &[Option<Bytes>]| values.iter().flatten().map(Bytes::len).sum::<usize>();
-        let all: Vec<_> = records.iter().map(|(record, _)| record.clone()).collect();
-        if let Some(values) = space.store.get_many_within(&all, budget.left)? {
-            // Only values of keys that are read are given to the caller.
-            let read = records.iter().zip(&values).filter(|((_, is_read), _)| *is_read);
-            let read = read.filter_map(|(_, value)| value.as_ref()).map(Bytes::len).sum();
-            budget.left = budget.left.saturating_sub(read);
-            let bytes: usize = bytes_of(&values);
-            fetched.extend(all.into_iter().zip(values));
-            return Ok(bytes);
-        }
-        // Too much, unless it is in what is changed: those are held, so the others may be read apart.
-        let mut bytes = 0;
-        for is_read in [true, false] {
-            let some = records.iter().filter(|(_, of)| *of == is_read);
-            let some: Vec<_> = some.map(|(record, _)| record.clone()).collect();
-            let values = if is_read {
-                let values = space.store.get_many_within(&some, budget.left)?;
-                let values = values.ok_or(Error::TooLong(budget.max))?;
-                budget.left = budget.left.saturating_sub(bytes_of(&values));
-                values
-            } else {
-                space.store.get_many(&some)?
+/// What a transaction fetched ahead.
+#[derive(Default)]
+struct Fetched {
+    /// Records as the store has them.
+    records: HashMap<Bytes, Option<Bytes>>,
+    /// What main records say of which no more was asked for.
+    heads: HashMap<Bytes, Option<Head>>,
+    /// How many parts of what is touched these are.
+    parts: usize,
+}
+
+impl Fetched {
+    /// Fetches main records, and tells what they left of `bytes_max`. `None` where a part cannot be fetched in one
+    /// call of the store, and is not `locked`: then it is not known to be the same in several.
+    fn of(
+        space: &Keyspace,
+        touches: &Touches,
+        bytes_max: usize,
+        locked: bool,
+    ) -> Result<Option<(Self, Budget)>> {
+        let mut budget = Budget { max: bytes_max, left: bytes_max };
+        let mut fetched = Self::default();
+        let (mut from, mut bytes) = (0, 0);
+        let mut parts = touches.parts.iter().copied().enumerate().peekable();
+        while let Some((n, end)) = parts.next() {
+            let joins = |(_, next): &(usize, usize)| next - from <= PARTS_KEYS_MAX;
+            if parts.peek().is_some_and(joins) {
+                continue;
+            }
+            let keys = &touches.keys[from..end];
+            let Some(more) = fetched.fetch(space, keys, &mut budget, locked)? else {
+                return Ok(None);
             };
-            bytes += bytes_of(&values);
-            fetched.extend(some.into_iter().zip(values));
+            bytes += more;
+            (from, fetched.parts) = (end, n + 1);
+            if bytes >= FETCHED_BYTES_MAX {
+                return Ok(Some((fetched, budget)));
+            }
         }
-        Ok(bytes)
-    };
-    let (mut from, mut bytes, mut done) = (0, 0, 0);
-    let mut parts = touches.parts.iter().copied().enumerate().peekable();
-    while let Some((n, end)) = parts.next() {
-        let joins = |(_, next): &(usize, usize)| next - from <= PARTS_KEYS_MAX;
-        if parts.peek().is_some_and(joins) {
-            continue;
-        }
-        bytes += fetch(&touches.keys[from..end])?;
-        (from, done) = (end, n + 1);
-        if bytes >= FETCHED_BYTES_MAX {
-            return Ok((fetched, done));
-        }
+        let rest = fetched.fetch(space, &touches.keys[from..], &mut budget, locked)?;
+        Ok(rest.map(|_| (fetched, budget)))
     }
-    fetch(&touches.keys[from..])?;
-    Ok((fetched, done))
+
+    /// Fetches the main records of keys that are not there yet, and gives their bytes.
+    fn fetch(
+        &mut self,
+        space: &Keyspace,
+        keys: &[(Bytes, Touch)],
+        budget: &mut Budget,
+        locked: bool,
+    ) -> Result<Option<usize>> {
+        let stripes = &space.stripes;
+        let wanted = keys.iter().filter_map(|(key, touch)| {
+            let usage = match touch {
+                Touch::Look => Use::Look,
+                Touch::Peek | Touch::Read => Use::Read,
+                Touch::Write => Use::Change,
+                Touch::Replace if stripes.may_have_collections(stripes.of(key)) => Use::Change,
+                Touch::Replace => return None,
+            };
+            Some((format::main_key(key), usage))
+        });
+        let mut wanted: Vec<_> =
+            wanted.filter(|(record, usage)| !self.has(record, *usage)).collect();
+        if wanted.len() > 1 {
+            wanted.sort_unstable();
+            wanted.dedup_by(|later, kept| later.0 == kept.0);
+        }
+        if wanted.is_empty() {
+            return Ok(Some(0));
+        }
+        let all: Vec<_> = wanted.iter().map(|(record, _)| record.clone()).collect();
+        if let Some(values) = space.store.get_many_within(&all, budget.left)? {
+            let mut bytes = 0;
+            for ((record, usage), value) in wanted.into_iter().zip(values) {
+                bytes += value.as_ref().map_or(0, Bytes::len);
+                self.keep(record, usage, value, budget)?;
+            }
+            return Ok(Some(bytes));
+        }
+        // Too much for one call, unless it is in what is changed or looked at.
+        let of = |usage| {
+            let some = wanted.iter().filter(move |(_, of)| *of == usage);
+            some.map(|(record, _)| record.clone()).collect::<Vec<_>>()
+        };
+        let (changed, read, looked_at) = (of(Use::Change), of(Use::Read), of(Use::Look));
+        if changed.is_empty() && looked_at.is_empty() {
+            return Err(Error::TooLong(budget.max));
+        }
+        if !locked && wanted.len() > 1 {
+            return Ok(None);
+        }
+        let mut bytes = 0;
+        let mut keep =
+            |records: &[Bytes], usage, values: Vec<Option<Bytes>>, budget: &mut Budget| {
+                records.iter().zip(values).try_for_each(|(record, value)| {
+                    bytes += value.as_ref().map_or(0, Bytes::len);
+                    self.keep(record.clone(), usage, value, budget)
+                })
+            };
+        if !read.is_empty() {
+            let values = space.store.get_many_within(&read, budget.left)?;
+            keep(&read, Use::Read, values.ok_or(Error::TooLong(budget.max))?, budget)?;
+        }
+        if !changed.is_empty() {
+            keep(&changed, Use::Change, space.store.get_many(&changed)?, budget)?;
+        }
+        let (mut rest, mut at_once) = (&looked_at[..], LOOKED_AT_ONCE);
+        while !rest.is_empty() {
+            let (some, behind) = rest.split_at(at_once.min(rest.len()));
+            let max = if some.len() > 1 { budget.max.min(FETCHED_BYTES_MAX) } else { usize::MAX };
+            match space.store.get_many_within(some, max)? {
+                Some(values) => {
+                    keep(some, Use::Look, values, budget)?;
+                    rest = behind;
+                }
+                None => at_once = some.len().div_ceil(2),
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Whether nothing more of the record is needed for this.
+    fn has(&self, record: &Bytes, usage: Use) -> bool {
+        self.records.contains_key(record) || usage == Use::Look && self.heads.contains_key(record)
+    }
+
+    /// Keeps what is needed of a record.
+    fn keep(
+        &mut self,
+        record: Bytes,
+        usage: Use,
+        value: Option<Bytes>,
+        budget: &mut Budget,
+    ) -> Result<()> {
+        if usage == Use::Look {
+            let main = value.map(|value| decode(&record[1..], &value)).transpose()?;
+            self.heads.insert(record, main.map(|main| main.head()));
+            return Ok(());
+        }
+        if usage == Use::Read {
+            let bytes = value.as_ref().map_or(0, Bytes::len);
+            budget.left = budget.left.saturating_sub(bytes);
+        }
+        self.records.insert(record, value);
+        Ok(())
+    }
 }
 
 /// The first key behind `key`.

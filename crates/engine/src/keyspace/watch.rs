@@ -24,7 +24,7 @@ impl Keyspace {
         let mut touches = Touches::default();
         touches.add(key.clone(), Touch::Read);
         let mut transaction = self.begin(&touches)?;
-        let existed = transaction.live(key)?.is_some();
+        let existed = transaction.head(key)?.is_some();
         let stripe = self.stripes.of(key);
         let version = self.stripes.version(stripe);
         Ok(Watched { key: key.clone(), stripe, version, existed })
@@ -35,7 +35,9 @@ impl Touches {
     /// Adds what a transaction has to touch to ask whether `watched` [is unchanged](
     /// Transaction::is_unchanged).
     pub fn add_watched(&mut self, watched: &Watched) {
-        self.add(watched.key.clone(), Touch::Read);
+        self.add(watched.key.clone(), Touch::Look);
+        // A change is in the store before its stripe says so: without a lock, the transaction could see it in between.
+        self.lock();
     }
 }
 
@@ -47,6 +49,6 @@ impl Transaction<'_> {
     /// What the store reports.
     pub fn is_unchanged(&mut self, watched: &Watched) -> Result<bool> {
         Ok(self.space.stripes.version(watched.stripe) == watched.version
-            && self.live(&watched.key)?.is_some() == watched.existed)
+            && self.head(&watched.key)?.is_some() == watched.existed)
     }
 }

@@ -144,6 +144,53 @@ fn several_keys_are_seen_at_one_moment() {
     });
 }
 
+/// Bytes move from string to string while their lengths are asked for, which takes several calls of the store: the
+/// limit is a byte.
+#[test]
+fn several_lengths_are_seen_at_one_moment() {
+    let stage = Stage::new();
+    let strings = ["s1", "s2", "s3", "s4", "s5"];
+    let put = |on: &mut Transaction<'_>, key: &str, len: usize| {
+        let value = Bytes::from(vec![b'x'; len]);
+        on.put_string(key.as_bytes(), value, Expiry::Never).expect("memory");
+    };
+    stage.write(&strings, |on| strings.iter().for_each(|key| put(on, key, 100)));
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let looking = || {
+            let touches = touches(Touch::Look, &strings);
+            while !done.load(Ordering::Relaxed) {
+                let mut on = stage.space.begin_within(&touches, 1).expect("memory");
+                let length = |key: &&str| on.string_len(key.as_bytes()).expect("a string");
+                let sum: u64 = strings.iter().filter_map(length).sum();
+                assert_eq!(sum, 500);
+            }
+        };
+        let looker = scope.spawn(looking);
+        let moving = |thread| {
+            for round in 0..ROUNDS {
+                let draw = drawn(thread, round) as usize;
+                let (from, to) = (strings[draw % 5], strings[draw / 5 % 5]);
+                stage.write(&[from, to], |on| {
+                    let length = |on: &mut Transaction<'_>, key: &str| {
+                        on.string_len(key.as_bytes())
+                            .expect("a string")
+                            .map_or(0, |len| len as usize)
+                    };
+                    let left = length(on, from).saturating_sub(1);
+                    let moved = length(on, from) - left;
+                    put(on, from, left);
+                    let more = length(on, to) + moved;
+                    put(on, to, more);
+                });
+            }
+        };
+        let movers: Vec<_> = (0..3).map(|n| scope.spawn(move || moving(n))).collect();
+        joined(movers, &done);
+        looker.join().expect("the sum is always the same");
+    });
+}
+
 /// A collection is never seen half made or half gone, while it is replaced by strings and made again.
 #[test]
 fn collections_are_seen_whole() {

@@ -25,6 +25,8 @@ struct Probe {
     memory: Memory,
     /// Calls that read.
     reads: AtomicU64,
+    /// The most bytes of values that one call gave.
+    read_at_once: AtomicUsize,
     /// The most entries that were asked for at once.
     scanned_max: AtomicUsize,
     /// Everything that was applied.
@@ -67,7 +69,26 @@ impl KeyValue for Probe {
     fn get_many(&self, keys: &[Bytes]) -> kv::Result<Vec<Option<Bytes>>> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.called()?;
-        self.memory.get_many(keys)
+        let values = self.memory.get_many(keys)?;
+        let bytes = values.iter().flatten().map(Bytes::len).sum();
+        self.read_at_once.fetch_max(bytes, Ordering::Relaxed);
+        Ok(values)
+    }
+
+    fn get_many_within(
+        &self,
+        keys: &[Bytes],
+        bytes_max: usize,
+    ) -> kv::Result<Option<Vec<Option<Bytes>>>> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.called()?;
+        let values = self.memory.get_many(keys)?;
+        let bytes = values.iter().flatten().map(Bytes::len).sum();
+        if bytes > bytes_max {
+            return Ok(None);
+        }
+        self.read_at_once.fetch_max(bytes, Ordering::Relaxed);
+        Ok(Some(values))
     }
 
     fn apply(&self, changes: &[Change]) -> kv::Result<()> {

@@ -129,11 +129,12 @@ fn step() -> impl Strategy<Value = Step> {
 impl Op {
     fn touch(&self) -> Option<(usize, Touch)> {
         let (key, touch) = match self {
-            Op::Kind(key) | Op::Expires(key) | Op::String(key) => (key, Touch::Peek),
-            Op::HashLen(key) | Op::HashGet(key, _) | Op::HashEntries(key, ..) => (key, Touch::Read),
-            Op::SortedLen(key) | Op::SortedScores(key, _) | Op::SortedRange(key, ..) => {
-                (key, Touch::Read)
+            Op::Kind(key) | Op::Expires(key) | Op::HashLen(key) | Op::SortedLen(key) => {
+                (key, Touch::Look)
             }
+            Op::String(key) => (key, Touch::Peek),
+            Op::HashGet(key, _) | Op::HashEntries(key, ..) => (key, Touch::Read),
+            Op::SortedScores(key, _) | Op::SortedRange(key, ..) => (key, Touch::Read),
             Op::SortedCount(key, _) | Op::SortedMembers(key, ..) => (key, Touch::Read),
             Op::PutString(key, ..) => (key, Touch::Replace),
             Op::HashSet(key, _) | Op::HashDelete(key, _) => (key, Touch::Write),

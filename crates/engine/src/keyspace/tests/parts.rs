@@ -50,3 +50,56 @@ fn short_values_are_all_fetched_some_keys_at_a_time() {
     });
     assert_eq!(reads, 16);
 }
+
+/// The bytes of values that were only asked for their length were in memory together, or too many.
+#[test]
+fn long_values_that_are_looked_at_are_in_memory_some_at_a_time() {
+    const KEYS: usize = 100;
+    const LEN: usize = FETCHED_BYTES_MAX / 4;
+    let stage = Stage::new();
+    let record = Bytes::from([&[1], &vec![b'x'; LEN][..]].concat());
+    let keys: Vec<_> = (0..KEYS).map(|n| format!("k{n}")).collect();
+    keys.iter().for_each(|key| stage.put_raw(format!("k{key}"), record.clone()));
+    let mut touches = Touches::default();
+    keys.iter().for_each(|key| touches.add(bytes(key), Touch::Look));
+    stage.store.read_at_once.store(0, Ordering::Relaxed);
+    let mut on = stage.space.begin_within(&touches, FETCHED_BYTES_MAX).expect("it begins");
+    for key in &keys {
+        assert_eq!(on.string_len(key.as_bytes()), Ok(Some(LEN as u64)));
+    }
+    let most = stage.store.read_at_once.load(Ordering::Relaxed);
+    assert!((LEN..=FETCHED_BYTES_MAX).contains(&most), "{most}");
+}
+
+/// Beside values that are looked at, those that are read have their whole limit, and not more.
+#[test]
+fn only_values_that_are_read_count_against_the_limit() {
+    let stage = Stage::new();
+    let put = |key: &str, len: usize| {
+        stage.write(&[key], |on| {
+            let value = Bytes::from(vec![b'x'; len]);
+            on.put_string(key.as_bytes(), value, Expiry::Never).expect("memory");
+        });
+    };
+    put("read", 90);
+    put("look", 500);
+    put("write", 700);
+    let mut touches = touches(Touch::Peek, &["read"]);
+    touches.add(bytes("look"), Touch::Look);
+    touches.add(bytes("gone"), Touch::Look);
+    let begin = |touches: &Touches, max| {
+        let mut on = stage.space.begin_within(touches, max)?;
+        let lengths = ["look", "gone"].map(|key| on.string_len(key.as_bytes()));
+        assert_eq!(lengths, [Ok(Some(500)), Ok(None)]);
+        Ok(on.string(b"read")?.map(|value| value.len()))
+    };
+    assert_eq!(begin(&touches, 100), Ok(Some(90)));
+    assert_eq!(begin(&touches, 90), Err(Error::TooLong(90)), "a record has a byte more");
+    touches.add(bytes("write"), Touch::Write);
+    touches.add(bytes("write"), Touch::Look);
+    assert_eq!(begin(&touches, 100), Ok(Some(90)));
+    // A key that is read as well is held, and counts.
+    touches.add(bytes("look"), Touch::Peek);
+    assert_eq!(begin(&touches, 600), Ok(Some(90)));
+    assert_eq!(begin(&touches, 100), Err(Error::TooLong(100)));
+}

@@ -40,7 +40,7 @@ pub(super) static ROWS: &[Command] = &[
         "2.0.0",
         "Get all the fields in a hash",
     ),
-    Command::data("hlen", 2, READS_FAST, FIRST, Touch::Peek, hlen).about(
+    Command::data("hlen", 2, READS_FAST, FIRST, Touch::Look, hlen).about(
         "hash",
         "2.0.0",
         "Get the number of fields in a hash",
@@ -100,7 +100,7 @@ fn put(data: &mut Data<'_, '_>, name: &'static str) -> Result<u64, Failure> {
 
 /// `HSETNX key field value`.
 fn hsetnx(data: &mut Data<'_, '_>) -> Outcome {
-    if value(data)?.is_some() {
+    if length(data)?.is_some() {
         return Ok(Reply::Integer(0));
     }
     let entry = (data.words[2].clone(), data.words[3].clone());
@@ -115,12 +115,19 @@ fn hget(data: &mut Data<'_, '_>) -> Outcome {
 
 /// `HEXISTS key field`.
 fn hexists(data: &mut Data<'_, '_>) -> Outcome {
-    Ok(Reply::Integer(i64::from(value(data)?.is_some())))
+    Ok(Reply::Integer(i64::from(length(data)?.is_some())))
 }
 
 /// `HSTRLEN key field`.
 fn hstrlen(data: &mut Data<'_, '_>) -> Outcome {
-    Ok(Reply::count(value(data)?.map_or(0, |value| value.len() as u64)))
+    Ok(Reply::count(length(data)?.unwrap_or(0)))
+}
+
+/// The length of the value of the field that is named first.
+fn length(data: &mut Data<'_, '_>) -> Result<Option<u64>, Failure> {
+    let length = data.transaction.hash_value_len(&data.words[1], &data.words[2])?;
+    data.service.stats.looked_up(u64::from(length.is_some()), 1);
+    Ok(length)
 }
 
 /// The value of the field that is named first.

@@ -20,7 +20,7 @@ pub(super) static ROWS: &[Command] = &[
         "1.0.0",
         "Delete a key",
     ),
-    Command::data("exists", -2, READS_FAST, ALL, Touch::Peek, exists).about(
+    Command::data("exists", -2, READS_FAST, ALL, Touch::Look, exists).about(
         "generic",
         "1.0.0",
         "Determine if a key exists",
@@ -35,7 +35,7 @@ pub(super) static ROWS: &[Command] = &[
         "1.2.0",
         "Set the expiration for a key as a UNIX timestamp",
     ),
-    Command::data("expiretime", 2, READS_FAST, FIRST, Touch::Peek, expiretime).about(
+    Command::data("expiretime", 2, READS_FAST, FIRST, Touch::Look, expiretime).about(
         "generic",
         "7.0.0",
         "Get the expiration Unix timestamp for a key",
@@ -57,27 +57,27 @@ pub(super) static ROWS: &[Command] = &[
         "2.6.0",
         "Set the expiration for a key as a UNIX timestamp specified in milliseconds",
     ),
-    Command::data("pexpiretime", 2, READS_FAST, FIRST, Touch::Peek, pexpiretime).about(
+    Command::data("pexpiretime", 2, READS_FAST, FIRST, Touch::Look, pexpiretime).about(
         "generic",
         "7.0.0",
         "Get the expiration Unix timestamp for a key in milliseconds",
     ),
-    Command::data("pttl", 2, READS_FAST, FIRST, Touch::Peek, pttl).about(
+    Command::data("pttl", 2, READS_FAST, FIRST, Touch::Look, pttl).about(
         "generic",
         "2.6.0",
         "Get the time to live for a key in milliseconds",
     ),
-    Command::data("touch", -2, READS_FAST, ALL, Touch::Peek, exists).about(
+    Command::data("touch", -2, READS_FAST, ALL, Touch::Look, exists).about(
         "generic",
         "3.2.1",
         "Count the keys that exist: there is no time of last access to change",
     ),
-    Command::data("ttl", 2, READS_FAST, FIRST, Touch::Peek, ttl).about(
+    Command::data("ttl", 2, READS_FAST, FIRST, Touch::Look, ttl).about(
         "generic",
         "1.0.0",
         "Get the time to live for a key in seconds",
     ),
-    Command::data("type", 2, READS_FAST, FIRST, Touch::Peek, kind).about(
+    Command::data("type", 2, READS_FAST, FIRST, Touch::Look, kind).about(
         "generic",
         "1.0.0",
         "Determine the type stored at key",

@@ -18,7 +18,7 @@ pub(super) static ROWS: &[Command] = &[
         "1.2.0",
         "Add one or more members to a sorted set, or update the score of existing members",
     ),
-    Command::data("zcard", 2, READS_FAST, FIRST, Touch::Peek, zcard).about(
+    Command::data("zcard", 2, READS_FAST, FIRST, Touch::Look, zcard).about(
         "sorted-set",
         "1.2.0",
         "Get the number of members in a sorted set",

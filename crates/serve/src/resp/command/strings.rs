@@ -107,7 +107,7 @@ pub(super) static ROWS: &[Command] = &[
         "2.2.0",
         "Overwrite part of a string at key starting at the specified offset",
     ),
-    Command::data("strlen", 2, READS_FAST, FIRST, Touch::Peek, strlen).about(
+    Command::data("strlen", 2, READS_FAST, FIRST, Touch::Look, strlen).about(
         "string",
         "2.2.0",
         "Get the length of the value stored in a key",
@@ -142,8 +142,9 @@ fn mget(data: &mut Data<'_, '_>) -> Outcome {
 
 /// `STRLEN key`.
 fn strlen(data: &mut Data<'_, '_>) -> Outcome {
-    let value = looked_up(data)?;
-    Ok(Reply::count(value.map_or(0, |value| value.len() as u64)))
+    let length = data.transaction.string_len(&data.words[1])?;
+    data.service.stats.looked_up(u64::from(length.is_some()), 1);
+    Ok(Reply::count(length.unwrap_or(0)))
 }
 
 /// `GETRANGE key start end`: both ends are in it, negative ones count from the end.

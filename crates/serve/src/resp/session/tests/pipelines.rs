@@ -18,6 +18,8 @@ struct Broken {
     writes: AtomicUsize,
     /// The bytes of values that were read.
     read: AtomicUsize,
+    /// The most bytes of values that one call read.
+    read_at_once: AtomicUsize,
 }
 
 impl KeyValue for Broken {
@@ -29,7 +31,27 @@ impl KeyValue for Broken {
         let values = self.memory.get_many(keys)?;
         let bytes = values.iter().flatten().map(Bytes::len).sum();
         self.read.fetch_add(bytes, Ordering::Relaxed);
+        self.read_at_once.fetch_max(bytes, Ordering::Relaxed);
         Ok(values)
+    }
+
+    /// Stops at the limit, as RocksDB does.
+    fn get_many_within(
+        &self,
+        keys: &[Bytes],
+        bytes_max: usize,
+    ) -> kv::Result<Option<Vec<Option<Bytes>>>> {
+        let (mut values, mut bytes) = (Vec::new(), 0);
+        for key in keys {
+            let value = self.get_many(std::slice::from_ref(key))?.swap_remove(0);
+            bytes += value.as_ref().map_or(0, Bytes::len);
+            self.read_at_once.fetch_max(bytes, Ordering::Relaxed);
+            if bytes > bytes_max {
+                return Ok(None);
+            }
+            values.push(value);
+        }
+        Ok(Some(values))
     }
 
     fn apply(&self, changes: &[Change]) -> kv::Result<()> {
@@ -297,4 +319,55 @@ fn values_that_are_changed_take_nothing_from_the_reply() {
     let (length, longer) = (value.len(), value.len() + 1);
     let told = format!("*3 :{longer} :{longer} *2 $1 f ${length} {value}");
     assert!(done.ends_with(&told), "{}", &done[..done.len().min(500)]);
+}
+
+/// EXISTS of many long values was refused: their bytes counted as bytes of the reply.
+#[test]
+fn a_reply_of_one_number_may_be_about_any_number_of_bytes() {
+    const KEYS: usize = 10_000;
+    let (store, service) = stage();
+    let record = Bytes::from([&[1], &[b'x'; 20 << 10][..]].concat());
+    let puts = (0..KEYS).map(|n| Change::Put(format!("k{n}").into(), record.clone()));
+    store.memory.apply(&puts.collect::<Vec<_>>()).expect("memory");
+    let keys = (0..KEYS).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
+    store.read_at_once.store(0, Ordering::Relaxed);
+    assert_eq!(ask(&service, &[format!("exists {keys}")]), format!(":{KEYS}"));
+    assert_eq!(ask(&service, &[format!("touch {keys} absent")]), format!(":{KEYS}"));
+    let most = store.read_at_once.load(Ordering::Relaxed);
+    assert!(most < 130 << 20, "{most} bytes were in memory at once");
+}
+
+#[test]
+fn a_transaction_may_ask_for_lengths_and_expiries_of_any_number_of_bytes() {
+    const KEYS: usize = 40;
+    let (store, service) = small_stage();
+    let value = "x".repeat(100 << 10);
+    for n in 0..KEYS {
+        let set = [format!("set {n} {value} ex 100"), format!("hset h {n} {value}")];
+        assert_eq!(ask(&service, &set), "+OK :1");
+    }
+    store.read_at_once.store(0, Ordering::Relaxed);
+    let exec = |commands: &[&str]| {
+        let kept = (0..KEYS).flat_map(|n| commands.iter().map(move |c| format!("{c} {n}")));
+        let lines: Vec<_> = ["multi".into()].into_iter().chain(kept).collect();
+        ask(&service, &[lines, vec!["exec".into()]].concat())
+    };
+    let replies = |commands: &[&str], replies: &str| {
+        let queued = " +QUEUED".repeat(KEYS * commands.len());
+        let each = format!(" {replies}").repeat(KEYS);
+        format!("+OK{queued} *{}{each}", KEYS * commands.len())
+    };
+    let asked = ["strlen", "ttl", "type", "hexists h", "hstrlen h"];
+    let length = value.len();
+    let told = replies(&asked, &format!(":{length} :100 +string :1 :{length}"));
+    assert_eq!(exec(&asked), told);
+    let most = store.read_at_once.load(Ordering::Relaxed);
+    assert!(most < 2 << 20, "{most} bytes were in memory at once");
+
+    // What is watched is not read for the reply, either.
+    let watch = (0..KEYS).map(|n| format!("watch {n}"));
+    let change = ["multi", "set new 1", "exec"].map(str::to_owned);
+    let lines: Vec<_> = watch.chain(change).collect();
+    let done = ask(&service, &lines);
+    assert!(done.ends_with("+OK +QUEUED *1 +OK"), "{done}");
 }
