@@ -50,7 +50,7 @@ impl Transaction<'_> {
         let (mut found, mut budget) = (Vec::new(), self.budget);
         self.walk(&format::fields(hash.id), false, usize::MAX, |record, _| {
             let field = format::element_name(&record);
-            budget.take(field.len())?;
+            budget.take(1, field.len())?;
             found.push(field);
             Ok(())
         })?;
@@ -77,7 +77,7 @@ impl Transaction<'_> {
         let (mut entries, mut budget) = (Vec::new(), self.budget);
         self.walk(&range, false, max, |record, value| {
             let field = format::element_name(&record);
-            budget.take(field.len() + value.len())?;
+            budget.take(2, field.len() + value.len())?;
             entries.push((field, value));
             Ok(())
         })?;

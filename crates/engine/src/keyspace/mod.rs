@@ -38,7 +38,7 @@ pub use keys::KeysPage;
 pub use strings::Expiry;
 use stripes::Stripes;
 use transaction::unreadable;
-pub use transaction::{FETCHED_BYTES_MAX, Touch, Touches, Transaction};
+pub use transaction::{FETCHED_BYTES_MAX, ReadLimits, Touch, Touches, Transaction};
 pub use watch::Watched;
 
 /// What a call on a keyspace ends with.
@@ -59,6 +59,9 @@ pub enum Error {
     /// What is read has more bytes than [`Keyspace::begin_within`] allows: read less at a time.
     #[error("what is read has more than {0} bytes")]
     TooLong(usize),
+    /// What is read has more elements than [`Keyspace::begin_within`] allows: read less at a time.
+    #[error("what is read has more than {0} elements")]
+    TooMany(usize),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] kv::Error),
@@ -146,17 +149,17 @@ impl Keyspace {
     /// # Errors
     /// What the store reports when the keys are fetched, which is done for all of them at once.
     pub fn begin(&self, touches: &Touches) -> Result<Transaction<'_>> {
-        Transaction::begin(self, touches, usize::MAX)
+        Transaction::begin(self, touches, ReadLimits::NONE)
     }
 
-    /// As [`Keyspace::begin`], for a transaction whose reads may hold this many bytes in memory. Values that it
+    /// As [`Keyspace::begin`], for a transaction whose reads may hold this much in memory. Values that it
     /// changes, or [looks](Touch::Look) at, do not count.
     ///
     /// # Errors
-    /// [`Error::TooLong`] where the keys that are read have more, here or in the calls that read; the others
-    /// as for `begin`.
-    pub fn begin_within(&self, touches: &Touches, bytes_max: usize) -> Result<Transaction<'_>> {
-        Transaction::begin(self, touches, bytes_max)
+    /// [`Error::TooLong`] or [`Error::TooMany`] where the keys that are read have more, here or in the calls that
+    /// read; the others as for `begin`.
+    pub fn begin_within(&self, touches: &Touches, limits: ReadLimits) -> Result<Transaction<'_>> {
+        Transaction::begin(self, touches, limits)
     }
 
     /// How many keys there are, those included whose time is over but which were not removed yet:

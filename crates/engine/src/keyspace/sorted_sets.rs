@@ -127,7 +127,7 @@ impl Transaction<'_> {
             }
             let scored = format::read_score(&record);
             let (score, member) = scored.ok_or_else(|| unreadable("score", &record))?;
-            budget.take(member.len())?;
+            budget.take(1, member.len())?;
             found.push((member, score));
             Ok(())
         })?;
@@ -173,7 +173,7 @@ impl Transaction<'_> {
         let (mut found, mut budget) = (Vec::new(), self.budget);
         self.walk(&range, false, max, |record, score| {
             let member = format::element_name(&record);
-            budget.take(member.len())?;
+            budget.take(1, member.len())?;
             found.push((member, read_score(&record, &score)?));
             Ok(())
         })?;

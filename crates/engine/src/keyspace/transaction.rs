@@ -118,22 +118,45 @@ pub struct Transaction<'k> {
     held: Held<'k>,
 }
 
-/// Bytes that reads may hold in memory.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Budget {
-    max: usize,
-    left: usize,
+/// What the reads of a transaction may hold in memory for the caller.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ReadLimits {
+    /// The bytes of values, and of names of elements.
+    pub bytes_max: usize,
+    /// Keys, fields, values and members that walks collect: each takes some memory beside its bytes.
+    pub elements_max: usize,
 }
 
-/// What an element that was read takes beside its bytes.
-const ELEMENT_BYTES: usize = 32;
+impl ReadLimits {
+    /// No limit.
+    pub const NONE: Self = Self { bytes_max: usize::MAX, elements_max: usize::MAX };
+}
+
+/// What reads may still hold in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    limits: ReadLimits,
+    bytes_left: usize,
+    elements_left: usize,
+}
 
 impl Budget {
-    /// An element of so many bytes was read.
-    pub(super) fn take(&mut self, bytes: usize) -> Result<()> {
-        let left = self.left.checked_sub(bytes.saturating_add(ELEMENT_BYTES));
-        self.left = left.ok_or(Error::TooLong(self.max))?;
+    fn new(limits: ReadLimits) -> Self {
+        let ReadLimits { bytes_max, elements_max } = limits;
+        Self { limits, bytes_left: bytes_max, elements_left: elements_max }
+    }
+
+    /// Counts elements that have `bytes` together.
+    pub(super) fn take(&mut self, elements: usize, bytes: usize) -> Result<()> {
+        let bytes_left = self.bytes_left.checked_sub(bytes).ok_or_else(|| self.too_long())?;
+        let elements_left = self.elements_left.checked_sub(elements);
+        let elements_left = elements_left.ok_or(Error::TooMany(self.limits.elements_max))?;
+        (self.bytes_left, self.elements_left) = (bytes_left, elements_left);
         Ok(())
+    }
+
+    fn too_long(&self) -> Error {
+        Error::TooLong(self.limits.bytes_max)
     }
 }
 
@@ -160,7 +183,11 @@ const PAGE_BYTES: usize = if cfg!(test) { 64 } else { 1 << 20 };
 const DELETED_SINGLY_MAX: usize = if cfg!(test) { 4 } else { 64 };
 
 impl<'k> Transaction<'k> {
-    pub(super) fn begin(space: &'k Keyspace, touches: &Touches, bytes_max: usize) -> Result<Self> {
+    pub(super) fn begin(
+        space: &'k Keyspace,
+        touches: &Touches,
+        limits: ReadLimits,
+    ) -> Result<Self> {
         let stripes = &space.stripes;
         let wait = |wait: &mut dyn FnMut()| space.store.wait(wait);
         let hold = || {
@@ -179,12 +206,12 @@ impl<'k> Transaction<'k> {
         } else {
             hold()
         };
-        let (fetched, budget) = match Fetched::of(space, touches, bytes_max, !lock_free)? {
+        let (fetched, budget) = match Fetched::of(space, touches, limits, !lock_free)? {
             Some(fetched) => fetched,
             // Too many bytes for one call of the store: locked, the keys are the same in several calls.
             None => {
                 held = hold();
-                let fetched = Fetched::of(space, touches, bytes_max, true)?;
+                let fetched = Fetched::of(space, touches, limits, true)?;
                 fetched.expect("locked keys are fetched in several calls")
             }
         };
@@ -264,6 +291,15 @@ impl<'k> Transaction<'k> {
         self.parts_fetched
     }
 
+    /// Counts elements against the limits of the transaction that the caller keeps of what it [walks](Self::keys)
+    /// over, and their bytes.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`], [`Error::TooMany`].
+    pub fn keeps(&mut self, elements: usize, bytes: usize) -> Result<()> {
+        self.budget.take(elements, bytes)
+    }
+
     /// The keyspace.
     #[must_use]
     pub fn keyspace(&self) -> &'k Keyspace {
@@ -290,12 +326,12 @@ impl<'k> Transaction<'k> {
         let missing: Vec<_> =
             records.iter().filter(|record| self.known(record).is_none()).cloned().collect();
         if !missing.is_empty() {
-            let values = self.space.store.get_many_within(&missing, self.budget.left)?;
-            let values = values.ok_or(Error::TooLong(self.budget.max))?;
+            let values = self.space.store.get_many_within(&missing, self.budget.bytes_left)?;
+            let values = values.ok_or_else(|| self.budget.too_long())?;
             self.fetched.extend(missing.into_iter().zip(values));
         }
         let values: Vec<_> = records.iter().map(|record| self.known(record).flatten()).collect();
-        values.iter().flatten().try_for_each(|value| self.budget.take(value.len()))?;
+        values.iter().flatten().try_for_each(|value| self.budget.take(1, value.len()))?;
         Ok(values)
     }
 
@@ -625,15 +661,15 @@ struct Fetched {
 }
 
 impl Fetched {
-    /// Fetches main records, and tells what they left of `bytes_max`. `None` where a part cannot be fetched in one
+    /// Fetches main records, and tells what they left of `limits`. `None` where a part cannot be fetched in one
     /// call of the store, and is not `locked`: then it is not known to be the same in several.
     fn of(
         space: &Keyspace,
         touches: &Touches,
-        bytes_max: usize,
+        limits: ReadLimits,
         locked: bool,
     ) -> Result<Option<(Self, Budget)>> {
-        let mut budget = Budget { max: bytes_max, left: bytes_max };
+        let mut budget = Budget::new(limits);
         let mut fetched = Self::default();
         let (mut from, mut bytes) = (0, 0);
         let mut parts = touches.parts.iter().copied().enumerate().peekable();
@@ -685,7 +721,7 @@ impl Fetched {
             return Ok(Some(0));
         }
         let all: Vec<_> = wanted.iter().map(|(record, _)| record.clone()).collect();
-        if let Some(values) = space.store.get_many_within(&all, budget.left)? {
+        if let Some(values) = space.store.get_many_within(&all, budget.bytes_left)? {
             let mut bytes = 0;
             for ((record, usage), value) in wanted.into_iter().zip(values) {
                 bytes += value.as_ref().map_or(0, Bytes::len);
@@ -700,7 +736,7 @@ impl Fetched {
         };
         let (changed, read, looked_at) = (of(Use::Change), of(Use::Read), of(Use::Look));
         if changed.is_empty() && looked_at.is_empty() {
-            return Err(Error::TooLong(budget.max));
+            return Err(budget.too_long());
         }
         if !locked && wanted.len() > 1 {
             return Ok(None);
@@ -714,8 +750,8 @@ impl Fetched {
                 })
             };
         if !read.is_empty() {
-            let values = space.store.get_many_within(&read, budget.left)?;
-            keep(&read, Use::Read, values.ok_or(Error::TooLong(budget.max))?, budget)?;
+            let values = space.store.get_many_within(&read, budget.bytes_left)?;
+            keep(&read, Use::Read, values.ok_or_else(|| budget.too_long())?, budget)?;
         }
         if !changed.is_empty() {
             keep(&changed, Use::Change, space.store.get_many(&changed)?, budget)?;
@@ -723,7 +759,8 @@ impl Fetched {
         let (mut rest, mut at_once) = (&looked_at[..], LOOKED_AT_ONCE);
         while !rest.is_empty() {
             let (some, behind) = rest.split_at(at_once.min(rest.len()));
-            let max = if some.len() > 1 { budget.max.min(FETCHED_BYTES_MAX) } else { usize::MAX };
+            let limit = budget.limits.bytes_max.min(FETCHED_BYTES_MAX);
+            let max = if some.len() > 1 { limit } else { usize::MAX };
             match space.store.get_many_within(some, max)? {
                 Some(values) => {
                     keep(some, Use::Look, values, budget)?;
@@ -755,7 +792,7 @@ impl Fetched {
         }
         if usage == Use::Read {
             let bytes = value.as_ref().map_or(0, Bytes::len);
-            budget.left = budget.left.saturating_sub(bytes);
+            budget.bytes_left = budget.bytes_left.saturating_sub(bytes);
         }
         self.records.insert(record, value);
         Ok(())

@@ -5,6 +5,8 @@ use redis_protocol::resp2::{encode as encode2, types::BytesFrame as Frame2};
 use redis_protocol::resp3::encode::complete as encode3;
 use redis_protocol::resp3::types::{BytesFrame as Frame3, VerbatimStringFormat};
 
+use super::service::BYTES_PER_ELEMENT;
+
 /// The version of the protocol a connection speaks; `HELLO` changes it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Protocol {
@@ -24,6 +26,17 @@ impl Protocol {
             Self::Resp3 => 3,
         }
     }
+}
+
+/// Which limit a reply breaks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum ReplyLimit {
+    /// Its own length, as it is sent.
+    Length,
+    /// The bytes that are in memory for it.
+    Read,
+    /// The elements that are.
+    Elements,
 }
 
 /// One answer.
@@ -82,26 +95,61 @@ impl Reply {
         Self::Bulk(Bytes::from_static(text.as_bytes()))
     }
 
-    /// The answer in place of one that has more than `max` bytes.
-    pub(super) fn too_long(max: usize) -> Self {
-        Self::error(format_args!(
-            "the reply is longer than {max} bytes (request_max): ask for less at a time, of a \
-             collection with HSCAN or ZSCAN"
-        ))
+    /// The answer in place of one that breaks a limit, where `request_bytes_max` is `request_max` of the settings.
+    pub(super) fn too_long(limit: ReplyLimit, request_bytes_max: usize) -> Self {
+        const LESS: &str = "ask for less at a time; SCAN, HSCAN and ZSCAN walk in steps";
+        let elements = request_bytes_max / BYTES_PER_ELEMENT;
+        Self::error(match limit {
+            ReplyLimit::Length => {
+                format!("the reply is longer than {request_bytes_max} bytes (request_max): {LESS}")
+            }
+            ReplyLimit::Read => format!(
+                "what is read for the reply is longer than {request_bytes_max} bytes (request_max): {LESS}"
+            ),
+            ReplyLimit::Elements => format!(
+                "the reply has more than {elements} elements, one for each {BYTES_PER_ELEMENT} bytes of \
+                 request_max: {LESS}"
+            ),
+        })
     }
 
-    /// Roughly the bytes it takes to hold and to send.
-    pub(super) fn bytes(&self) -> usize {
-        const WORD: usize = 32;
-        WORD + match self {
-            Self::Bulk(bytes) => bytes.len(),
-            Self::Error(text) | Self::Text(text) => text.len(),
-            Self::Array(replies) | Self::Set(replies) => replies.iter().map(Self::bytes).sum(),
-            Self::Map(pairs) => pairs.iter().map(|(key, value)| key.bytes() + value.bytes()).sum(),
-            Self::Status(_) | Self::Integer(_) | Self::Null | Self::NullArray | Self::Double(_) => {
-                0
+    /// How many bytes [`Reply::encode`] appends.
+    pub(super) fn encoded_len(&self, protocol: Protocol) -> usize {
+        let line = |digits: usize| 1 + digits + 2;
+        let bulk = |len: usize| line(decimal_len(len as u64)) + len + 2;
+        let is_resp2 = protocol == Protocol::Resp2;
+        match self {
+            Self::Status(word) => line(word.len()),
+            Self::Error(text) => line(text.len()),
+            Self::Integer(number) => {
+                line(usize::from(*number < 0) + decimal_len(number.unsigned_abs()))
+            }
+            Self::Bulk(bytes) => bulk(bytes.len()),
+            // RESP3 says before it that it is text: "txt:".
+            Self::Text(text) => bulk(text.len() + if is_resp2 { 0 } else { 4 }),
+            Self::Null | Self::NullArray => line(if is_resp2 { 2 } else { 0 }),
+            Self::Double(number) if is_resp2 => bulk(digits(*number).len()),
+            Self::Double(_) => {
+                let mut out = BytesMut::new();
+                self.clone().encode(protocol, &mut out);
+                out.len()
+            }
+            Self::Array(replies) | Self::Set(replies) => {
+                let all = replies.iter().map(|reply| reply.encoded_len(protocol));
+                Self::head_len(replies.len()) + all.sum::<usize>()
+            }
+            Self::Map(pairs) => {
+                let entries = if is_resp2 { 2 * pairs.len() } else { pairs.len() };
+                let all = pairs.iter().flat_map(|(key, value)| [key, value]);
+                let all = all.map(|reply| reply.encoded_len(protocol));
+                Self::head_len(entries) + all.sum::<usize>()
             }
         }
+    }
+
+    /// How many bytes of an encoded array of `len` answers come before the first of them.
+    pub(super) fn head_len(len: usize) -> usize {
+        1 + decimal_len(len as u64) + 2
     }
 
     /// Appends the bytes of this answer to `out`.
@@ -165,6 +213,11 @@ impl Reply {
     }
 }
 
+/// How many digits a number has.
+fn decimal_len(number: u64) -> usize {
+    number.checked_ilog10().unwrap_or(0) as usize + 1
+}
+
 /// A number as Redis writes it: as short as it can be read back, with an exponent where it is long.
 pub(super) fn digits(number: f64) -> String {
     const LONG: std::ops::Range<f64> = 1e-5..1e17;
@@ -201,10 +254,10 @@ impl From<engine::kv::Error> for Reply {
 
 impl From<engine::keyspace::Error> for Reply {
     fn from(error: engine::keyspace::Error) -> Self {
-        match super::command::Failure::from(error) {
+        match super::command::Failure::from(error.clone()) {
             super::command::Failure::Refused(reply) => reply,
             super::command::Failure::Failed(error) => error.into(),
-            super::command::Failure::TooLong(max) => Self::too_long(max),
+            super::command::Failure::TooLong(_) => Self::error(error),
         }
     }
 }
@@ -236,6 +289,10 @@ mod tests {
             (Reply::Double(-1.5), "$4\r\n-1.5\r\n", ",-1.5\r\n"),
             (Reply::Double(3.0), "$1\r\n3\r\n", ",3\r\n"),
             (Reply::Double(f64::INFINITY), "$3\r\ninf\r\n", ",inf\r\n"),
+            (Reply::Integer(i64::MIN), ":-9223372036854775808\r\n", ":-9223372036854775808\r\n"),
+            (Reply::Integer(10), ":10\r\n", ":10\r\n"),
+            (Reply::word("0123456789"), "$10\r\n0123456789\r\n", "$10\r\n0123456789\r\n"),
+            (Reply::Text("sevenen".into()), "$7\r\nsevenen\r\n", "=11\r\ntxt:sevenen\r\n"),
             (Reply::Double(1e20), "$5\r\n1e+20\r\n", ",100000000000000000000\r\n"),
             (
                 map,
@@ -244,8 +301,10 @@ mod tests {
             ),
         ];
         for (reply, resp2, resp3) in cases {
-            assert_eq!(bytes(&reply, Protocol::Resp2), resp2);
-            assert_eq!(bytes(&reply, Protocol::Resp3), resp3);
+            for (protocol, encoded) in [(Protocol::Resp2, resp2), (Protocol::Resp3, resp3)] {
+                assert_eq!(bytes(&reply, protocol), encoded);
+                assert_eq!(reply.encoded_len(protocol), encoded.len(), "{encoded}");
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::keyspace::Keyspace;
+use engine::keyspace::{Keyspace, ReadLimits};
 
 use super::access::Access;
 use super::clients::Clients;
@@ -42,8 +42,9 @@ pub struct Settings {
     /// The longest key or value, in bytes; Redis' `proto-max-bulk-len`. More: one client can make the
     /// store and the log handle a larger piece at once. Default 64 MiB (Redis: 512 MiB).
     pub bulk_bytes_max: usize,
-    /// The longest request, in bytes, and the longest reply. A command with a longer one gets an error, a
-    /// transaction is discarded. More: one connection can hold more memory. Default 128 MiB.
+    /// The longest request, in bytes, and the longest reply, as its bytes are sent; one value alone is always
+    /// answered. A command with a longer reply gets an error, a transaction is discarded. A reply also has at most
+    /// one element for each 16 bytes of this. More: one connection can hold more memory. Default 128 MiB.
     pub request_bytes_max: usize,
     /// Bytes that requests still arriving may hold together; each connection has 64 KiB free on top.
     /// Beyond it a connection gets an error and is closed. Default 256 MiB.
@@ -90,6 +91,11 @@ impl Default for Settings {
 /// The user that a password without a name is of.
 pub(super) const DEFAULT_USER: &[u8] = b"default";
 
+/// A reply has at most one element for so many bytes of [`Settings::request_bytes_max`]. An element takes a hundred
+/// bytes of memory, however short it is. Less: more memory for one connection; more: replies of short elements are
+/// refused that would not be too long.
+pub(super) const BYTES_PER_ELEMENT: usize = 16;
+
 /// The most arguments of a request, as in Redis before 7: bounds what bookkeeping a request costs.
 const ARGS_MAX: usize = 1024 * 1024;
 
@@ -127,11 +133,16 @@ impl Service {
         }
     }
 
-    /// The longest reply to a command, or to `EXEC`: as long as a request, so that what came in can go out.
-    /// Elements count some bytes more than they have; a value as long as any has to fit.
-    pub(super) fn reply_bytes_max(&self) -> usize {
+    /// What a command, or the commands of `EXEC`, may hold in memory for the reply. It bounds what is read and not
+    /// sent, too, and no reply that [`Settings::request_bytes_max`] allows needs more, as a rule.
+    pub(super) fn read_limits(&self) -> ReadLimits {
+        // Records are longer than their values by some bytes, and a value as long as any has to fit.
         const HEADS: usize = 64 * 1024;
-        self.settings.request_bytes_max.max(self.settings.bulk_bytes_max).saturating_add(HEADS)
+        let Settings { bulk_bytes_max, request_bytes_max, .. } = self.settings;
+        ReadLimits {
+            bytes_max: request_bytes_max.max(bulk_bytes_max).saturating_add(HEADS),
+            elements_max: request_bytes_max / BYTES_PER_ELEMENT,
+        }
     }
 
     /// What a client may send.

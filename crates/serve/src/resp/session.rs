@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::clients::Peer;
 use super::command::{self, Call, Control, Data, Failure, Found, Pending, Queue, Run};
-use super::reply::{Protocol, Reply};
+use super::reply::{Protocol, Reply, ReplyLimit};
 use super::secret::Secret;
 use super::service::{DEFAULT_USER, Service};
 use super::wire::Request;
@@ -317,6 +317,7 @@ impl Session {
             }
             let mut touches = Touches::default();
             command.1.command.touch(&command.0, &mut touches);
+            touches.end_part();
             let reply = match self.perform(service, std::slice::from_ref(command), &touches, &[]) {
                 Ok(replies) => replies.into_iter().flatten().next().expect("a reply to each"),
                 Err(Undone { reply, .. }) => reply,
@@ -392,18 +393,20 @@ impl Session {
         touches: &Touches,
         watched: &[Watched],
     ) -> Result<Option<Vec<Reply>>, Undone> {
-        let max = service.reply_bytes_max();
-        let transaction = service.keyspace.begin_within(touches, max);
-        let mut transaction = transaction.map_err(Undone::before)?;
+        let max = service.settings.request_bytes_max;
+        let before = |error| Undone::before(error, max);
+        let transaction = service.keyspace.begin_within(touches, service.read_limits());
+        let mut transaction = transaction.map_err(before)?;
         for watched in watched {
-            if !transaction.is_unchanged(watched).map_err(Undone::before)? {
+            if !transaction.is_unchanged(watched).map_err(before)? {
                 return Ok(None);
             }
         }
         let in_parts = touches.has_parts();
         let fetched = if in_parts { transaction.parts_fetched() } else { commands.len() };
         let mut replies = Vec::with_capacity(fetched);
-        let mut bytes = 0;
+        // The replies to EXEC are one reply.
+        let mut bytes = if in_parts { 0 } else { Reply::head_len(commands.len()) };
         for (words, found) in &commands[..fetched] {
             let outcome = match found.command.run() {
                 Run::Data(_, run) | Run::Everything(run) => {
@@ -419,14 +422,17 @@ impl Session {
             };
             let reply = match outcome {
                 Ok(reply) | Err(Failure::Refused(reply)) => reply,
-                Err(Failure::Failed(error)) => return Err(Undone::before(error.into())),
-                Err(Failure::TooLong(max)) => return Err(Undone::too_long(max)),
+                Err(Failure::Failed(error)) => return Err(before(error.into())),
+                Err(Failure::TooLong(limit)) => return Err(Undone::too_long(limit, max)),
             };
-            let reply_bytes = reply.bytes();
+            let reply_bytes = reply.encoded_len(self.client.protocol);
             bytes += reply_bytes;
+            // One value is as long as `bulk_max` at most, and its owner has to get it back.
+            let is_value = matches!(reply, Reply::Bulk(_));
             // Neighbours are done one by one then; each may have as long a reply as this transaction.
-            if reply_bytes > max || !in_parts && bytes > max {
-                return Err(Undone::too_long(max));
+            let is_too_long = if in_parts { reply_bytes > max && !is_value } else { bytes > max };
+            if is_too_long {
+                return Err(Undone::too_long(ReplyLimit::Length, max));
             }
             replies.push(reply);
             if in_parts && bytes >= REPLY_BYTES_AT_ONCE {
@@ -457,19 +463,21 @@ struct Undone {
 }
 
 impl Undone {
-    /// It failed before anything was applied.
-    fn before(error: keyspace::Error) -> Self {
-        if let keyspace::Error::TooLong(max) = error {
-            return Self::too_long(max);
+    /// It failed before anything was applied, where replies have at most `max` bytes.
+    fn before(error: keyspace::Error, max: usize) -> Self {
+        match error {
+            keyspace::Error::TooLong(_) => return Self::too_long(ReplyLimit::Read, max),
+            keyspace::Error::TooMany(_) => return Self::too_long(ReplyLimit::Elements, max),
+            _ => {}
         }
         let error = store_error(error);
         let again = !matches!(error, kv::Error::Busy(_) | kv::Error::Closed(_));
         Self { aborts: matches!(error, kv::Error::OutOfSpace(_)), again, reply: error.into() }
     }
 
-    /// Its replies are too long, together or one of them.
-    fn too_long(max: usize) -> Self {
-        Self { reply: Reply::too_long(max), aborts: true, again: true }
+    /// Its replies are too long, together or one of them, where they may have `max` bytes.
+    fn too_long(limit: ReplyLimit, max: usize) -> Self {
+        Self { reply: Reply::too_long(limit, max), aborts: true, again: true }
     }
 
     /// It failed when it was applied: without room nothing was, and otherwise nobody knows.

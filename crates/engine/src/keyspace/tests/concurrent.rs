@@ -160,7 +160,7 @@ fn several_lengths_are_seen_at_one_moment() {
         let looking = || {
             let touches = touches(Touch::Look, &strings);
             while !done.load(Ordering::Relaxed) {
-                let mut on = stage.space.begin_within(&touches, 1).expect("memory");
+                let mut on = stage.space.begin_within(&touches, within(1)).expect("memory");
                 let length = |key: &&str| on.string_len(key.as_bytes()).expect("a string");
                 let sum: u64 = strings.iter().filter_map(length).sum();
                 assert_eq!(sum, 500);

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use super::format::{self, Collection, Kind, Main, Value};
 use super::stripes::StripeIndex;
-use super::{Error, Keyspace, Result, Touch, Touches, Transaction};
+use super::{Error, Keyspace, ReadLimits, Result, Touch, Touches, Transaction};
 use crate::kv::{self, Change, Count, Durability, KeyRange, KeyValue, Memory, Scan};
 
 /// A store in memory.
@@ -200,6 +200,11 @@ fn touches(touch: Touch, keys: &[&str]) -> Touches {
     let mut touches = Touches::default();
     keys.iter().for_each(|key| touches.add(bytes(key), touch));
     touches
+}
+
+/// Limits of bytes alone.
+fn within(bytes_max: usize) -> ReadLimits {
+    ReadLimits { bytes_max, ..ReadLimits::NONE }
 }
 
 fn bytes(text: &str) -> Bytes {

@@ -63,7 +63,7 @@ fn long_values_that_are_looked_at_are_in_memory_some_at_a_time() {
     let mut touches = Touches::default();
     keys.iter().for_each(|key| touches.add(bytes(key), Touch::Look));
     stage.store.read_at_once.store(0, Ordering::Relaxed);
-    let mut on = stage.space.begin_within(&touches, FETCHED_BYTES_MAX).expect("it begins");
+    let mut on = stage.space.begin_within(&touches, within(FETCHED_BYTES_MAX)).expect("it begins");
     for key in &keys {
         assert_eq!(on.string_len(key.as_bytes()), Ok(Some(LEN as u64)));
     }
@@ -88,7 +88,7 @@ fn only_values_that_are_read_count_against_the_limit() {
     touches.add(bytes("look"), Touch::Look);
     touches.add(bytes("gone"), Touch::Look);
     let begin = |touches: &Touches, max| {
-        let mut on = stage.space.begin_within(touches, max)?;
+        let mut on = stage.space.begin_within(touches, within(max))?;
         let lengths = ["look", "gone"].map(|key| on.string_len(key.as_bytes()));
         assert_eq!(lengths, [Ok(Some(500)), Ok(None)]);
         Ok(on.string(b"read")?.map(|value| value.len()))

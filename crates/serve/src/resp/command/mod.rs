@@ -17,7 +17,7 @@ use bytes::Bytes;
 use engine::keyspace::{self, Touch, Touches, Transaction};
 use engine::kv;
 
-use super::reply::{Protocol, Reply};
+use super::reply::{Protocol, Reply, ReplyLimit};
 use super::service::Service;
 use super::session::Client;
 use crate::May;
@@ -81,8 +81,8 @@ pub(super) enum Failure {
     Refused(Reply),
     /// The store failed: nothing of the transaction may be applied.
     Failed(kv::Error),
-    /// Its reply is longer than this: nothing of the transaction may be applied.
-    TooLong(usize),
+    /// Its reply is too long: nothing of the transaction may be applied.
+    TooLong(ReplyLimit),
 }
 
 impl From<Reply> for Failure {
@@ -99,7 +99,8 @@ impl From<keyspace::Error> for Failure {
                 "Operation against a key holding the wrong kind of value",
             )),
             keyspace::Error::Store(error) => Self::Failed(error),
-            keyspace::Error::TooLong(max) => Self::TooLong(max),
+            keyspace::Error::TooLong(_) => Self::TooLong(ReplyLimit::Read),
+            keyspace::Error::TooMany(_) => Self::TooLong(ReplyLimit::Elements),
             other => Self::Failed(kv::Error::Other(other.to_string())),
         }
     }

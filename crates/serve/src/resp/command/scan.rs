@@ -41,21 +41,14 @@ const COUNT_MAX: i64 = 100_000;
 /// `KEYS pattern`.
 fn keys(data: &mut Data<'_, '_>) -> Outcome {
     let pattern = &data.words[1];
-    let (mut from, mut found, mut bytes) = (Bytes::new(), Vec::new(), 0);
+    let (mut from, mut found) = (Bytes::new(), Vec::new());
     loop {
         let page = data.transaction.keys(&from, KEYS_AT_ONCE)?;
         for (key, _) in page.keys {
             if matches(pattern, &key) {
-                bytes += key.len();
+                data.transaction.keeps(1, key.len())?;
                 found.push(Reply::Bulk(key));
             }
-        }
-        let max = data.service.settings.request_bytes_max;
-        if bytes > max {
-            return Err(Reply::error(format_args!(
-                "the keys are more than {max} bytes (request_max): walk over them with SCAN"
-            ))
-            .into());
         }
         match page.next {
             Some(next) => from = next,

@@ -194,7 +194,7 @@ fn a_reply_is_as_long_as_a_request_may_be_and_no_longer() {
     let settings =
         Settings { request_bytes_max: 1 << 20, bulk_bytes_max: VALUE, ..Settings::default() };
     let service = Service::new(settings, keyspace, Arc::new(Still));
-    let max = service.reply_bytes_max();
+    let max = service.settings.request_bytes_max;
     let mut session = Session::new(1, &service);
     let mut ask = |lines: &[String]| {
         let words = |line: &String| -> Request {
@@ -216,24 +216,28 @@ fn a_reply_is_as_long_as_a_request_may_be_and_no_longer() {
         );
     }
     let keys = |count| numbers().take(count).collect::<Vec<_>>().join(" ");
-    let too_long = format!(
-        "-ERR the reply is longer than {max} bytes (request_max): ask for less at a time, of a \
-         collection with HSCAN or ZSCAN\r\n"
-    );
-    let long = |command: String| {
+    let too_long = |what: &str| {
+        format!(
+            "-ERR {what} is longer than {max} bytes (request_max): ask for less at a time; SCAN, HSCAN and \
+             ZSCAN walk in steps\r\n"
+        )
+    };
+    let long = |(what, command): (&str, String)| {
+        let too_long = too_long(what);
         // Neighbours are answered as ever.
         let (out, _) = ask(&["ping".into(), "strlen 0".into(), command.clone(), "strlen 1".into()]);
         assert!(out.len() < max, "{} bytes for {command}", out.len());
         assert_eq!(out, format!("+PONG\r\n:{VALUE}\r\n{too_long}:{VALUE}\r\n"), "{command}");
     };
+    let read = "what is read for the reply";
     [
-        format!("mget {}", keys(20)),
+        (read, format!("mget {}", keys(20))),
         // Little is read, and much is answered.
-        format!("mget {}", ["0"; 20].join(" ")),
-        "hgetall h".into(),
-        "hvals h".into(),
-        format!("hmget h {}", keys(20)),
-        "hscan h 0 count 20".into(),
+        ("the reply", format!("mget {}", ["0"; 20].join(" "))),
+        (read, "hgetall h".into()),
+        (read, "hvals h".into()),
+        (read, format!("hmget h {}", keys(20))),
+        (read, "hscan h 0 count 20".into()),
     ]
     .into_iter()
     .for_each(long);
@@ -251,8 +255,9 @@ fn a_reply_is_as_long_as_a_request_may_be_and_no_longer() {
     {
         let out = ask(&transaction(reads)).0;
         assert!(out.len() < max, "{} bytes", out.len());
-        let discarded = "-EXECABORT Transaction discarded because of: ERR the reply is longer";
-        assert!(out.contains(discarded), "{}", &out[..out.len().min(500)]);
+        let discarded = "-EXECABORT Transaction discarded because of: ERR ";
+        let longer = format!("the reply is longer than {max} bytes (request_max)");
+        assert!(out.contains(discarded) && out.contains(&longer), "{}", &out[..out.len().min(500)]);
         assert_eq!(ask(&["exists new".into()]).0, ":0\r\n", "nothing was done");
     }
     assert!(ask(&transaction(&gets[..5])).0.len() > 5 * VALUE);
@@ -370,4 +375,89 @@ fn a_transaction_may_ask_for_lengths_and_expiries_of_any_number_of_bytes() {
     let lines: Vec<_> = watch.chain(change).collect();
     let done = ask(&service, &lines);
     assert!(done.ends_with("+OK +QUEUED *1 +OK"), "{done}");
+}
+
+/// A service whose requests and replies have at most `max` bytes.
+fn stage_of(max: usize) -> Service {
+    let settings = Settings {
+        request_bytes_max: max,
+        bulk_bytes_max: max.min(1 << 20),
+        ..Settings::default()
+    };
+    Service::new(settings, keyspace(Arc::new(Memory::default())), Arc::new(Still))
+}
+
+/// Every element counted 32 bytes: KEYS of three million short keys was "longer than 134283264 bytes".
+#[test]
+fn a_reply_of_short_elements_may_be_as_long_as_any() {
+    const KEYS: usize = 50_000;
+    let service = stage_of(1 << 20);
+    let numbers: Vec<_> = (10_000..10_000 + KEYS).collect();
+    for some in numbers.chunks(1000) {
+        let pairs =
+            |sep: &str| some.iter().map(|n| format!("{n}{sep}1")).collect::<Vec<_>>().join(" ");
+        let scored = some.iter().map(|n| format!("1 {n}")).collect::<Vec<_>>().join(" ");
+        let sets = [
+            format!("mset {}", pairs(" ")),
+            format!("hset h {}", pairs(" ")),
+            format!("zadd z {scored}"),
+        ];
+        assert_eq!(ask(&service, &sets), "+OK :1000 :1000");
+    }
+    for (command, replies) in
+        [("keys 1????", 10_000), ("keys ?????", KEYS), ("hkeys h", KEYS), ("zrange z 0 -1", KEYS)]
+    {
+        let told = ask(&service, &[command.into()]);
+        assert!(
+            told.starts_with(&format!("*{replies} ")),
+            "{command}: {}",
+            &told[..200.min(told.len())]
+        );
+    }
+}
+
+/// The limit is that of the bytes as they are sent, to the byte; the error names it as the settings have it.
+#[test]
+fn a_reply_is_as_long_as_request_max_when_it_is_encoded() {
+    let service = stage_of(4096);
+    let value = "x".repeat(2037);
+    let sets = [format!("set a {value}"), format!("set b {value}")];
+    assert_eq!(ask(&service, &sets), "+OK +OK");
+    let fits = ask(&service, &["mget a b".into()]);
+    assert_eq!(fits, format!("*2 $2037 {value} $2037 {value}"), "4096 bytes with their line ends");
+    let too_long = "ERR the reply is longer than 4096 bytes (request_max): ask for less at a time; SCAN, HSCAN \
+                    and ZSCAN walk in steps";
+    let told = ask(&service, &["append b y".into(), "mget a b".into(), "keys ?".into()]);
+    assert_eq!(told, format!(":2038 -{too_long} *2 $1 a $1 b"));
+    // A transaction is one reply.
+    let lines = ["multi", "get a", "get b", "exec"].map(str::to_owned);
+    let told = ask(&service, &lines);
+    let discarded = format!("-EXECABORT Transaction discarded because of: {too_long}");
+    assert_eq!(told, format!("+OK +QUEUED +QUEUED {discarded}"));
+}
+
+#[test]
+fn one_value_is_answered_however_long_it_is() {
+    let service = stage_of(4096);
+    let value = "x".repeat(4000);
+    let lines = [format!("set a {value}"), format!("append a {}", "y".repeat(96)), "get a".into()];
+    let told = ask(&service, &lines);
+    assert_eq!(told, format!("+OK :4096 $4096 {value}{}", "y".repeat(96)));
+}
+
+/// However short they are, elements take memory: the limit says that, and not a length that is not true.
+#[test]
+fn a_reply_has_no_more_elements_than_its_limit_allows() {
+    let service = stage_of(4096);
+    let fields = |n: usize| (0..n).map(|n| format!("{n} 1")).collect::<Vec<_>>().join(" ");
+    assert_eq!(ask(&service, &[format!("hset h {}", fields(256))]), ":256");
+    assert!(ask(&service, &["hkeys h".into()]).starts_with("*256 "));
+    let too_many = "-ERR the reply has more than 256 elements, one for each 16 bytes of request_max: ask for less \
+                    at a time; SCAN, HSCAN and ZSCAN walk in steps";
+    assert_eq!(ask(&service, &["hgetall h".into()]), too_many);
+    assert_eq!(ask(&service, &["hset h new 1".into(), "hkeys h".into()]), format!(":1 {too_many}"));
+    let sets: Vec<_> = (0..256).map(|n| format!("set {n} 1")).collect();
+    ask(&service, &sets);
+    assert_eq!(ask(&service, &["keys *".into()]), too_many, "with the hash");
+    assert!(ask(&service, &["keys [0-9]*".into()]).starts_with("*256 "));
 }
