@@ -15,10 +15,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
 use axum::response::Response;
 use axum::serve::{Listener, ListenerExt};
-use hyper::body::Incoming;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -200,8 +201,8 @@ where
     Ok(connection.await?)
 }
 
-/// What a connection asks, which is no stranger while it is answered, nor after it unless it was refused for want
-/// of a name.
+/// The service of one connection. The connection is no stranger while a request is answered, nor afterwards unless
+/// that was refused for want of a name; and it is in use until the body of the answer ends.
 struct Known {
     inner: TowerToHyperService<Router>,
     guest: Arc<Guest>,
@@ -214,19 +215,61 @@ impl Service<Request<Incoming>> for Known {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.guest.is_known();
-        self.guest.works();
-        let guest = Arc::clone(&self.guest);
+        let under_way = UnderWay::new(Arc::clone(&self.guest));
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await?;
-            guest.rests(Instant::now());
+            let guest = &under_way.0;
             let refused =
                 [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::MISDIRECTED_REQUEST];
             if refused.contains(&answer.status()) {
                 guest.is_stranger();
             }
-            Ok(answer)
+            Ok(answer.map(|body| Body::new(Produced { body, _under_way: under_way })))
         })
+    }
+}
+
+/// A request of a connection, which is in use until this is dropped.
+struct UnderWay(Arc<Guest>);
+
+impl UnderWay {
+    fn new(guest: Arc<Guest>) -> Self {
+        guest.works();
+        Self(guest)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.rests(Instant::now());
+    }
+}
+
+/// The body of an answer, of which pieces may still be made when its head has left. The HTTP library drops it at
+/// its end, or with the connection.
+struct Produced {
+    body: Body,
+    _under_way: UnderWay,
+}
+
+impl HttpBody for Produced {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -314,5 +357,59 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use futures_util::stream;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::{Mutex, mpsc};
+
+    use super::*;
+
+    /// A query whose rows took longer than a minute was cut off in the middle for a new connection.
+    #[tokio::test]
+    async fn an_answer_under_way_gives_way_to_no_new_connection() {
+        let door = Admission::new(Limits { connections_max: 1, per_address_max: None });
+        let cut = CancellationToken::new();
+        let admitted = door.admit(None, cut.clone(), Instant::now()).expect("room");
+        let guest = Arc::new(admitted.guest);
+        let (pieces, receiver) = mpsc::channel::<Bytes>(1);
+        let receiver = Arc::new(Mutex::new(Some(receiver)));
+        let answer = move || async move {
+            let receiver = receiver.lock().await.take().expect("it is asked once");
+            Body::from_stream(stream::unfold(receiver, |mut receiver| async {
+                let piece = receiver.recv().await?;
+                Some((Ok::<_, Infallible>(piece), receiver))
+            }))
+        };
+        let inner = TowerToHyperService::new(Router::new().route("/query", get(answer)));
+        let service = Known { inner, guest: Arc::clone(&guest) };
+        let (mut client, stream) = tokio::io::duplex(4096);
+        let served = tokio::spawn(async move {
+            serve(stream, service, Terms::default(), &CancellationToken::new()).await
+        });
+        let request = b"GET /query HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        client.write_all(request).await.expect("it is read");
+        pieces.send(Bytes::from_static(b"one")).await.expect("it is answered");
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"one\r\n") {
+            seen.push(client.read_u8().await.expect("the server answers"));
+        }
+
+        // The rest takes its time.
+        let late = || Instant::now() + Duration::from_secs(61);
+        let none = door.admit(None, CancellationToken::new(), late());
+        assert!(none.is_none() && !cut.is_cancelled(), "the answer is under way");
+        pieces.send(Bytes::from_static(b"two")).await.expect("it is answered");
+        drop(pieces);
+        let mut rest = String::new();
+        client.read_to_string(&mut rest).await.expect("the server answers");
+        assert!(rest.contains("two") && rest.ends_with("0\r\n\r\n"), "{rest}");
+        served.await.expect("no panic").expect("it ended well");
+        let next = door.admit(None, CancellationToken::new(), late()).expect("it is idle");
+        assert!(next.shed && cut.is_cancelled());
     }
 }
