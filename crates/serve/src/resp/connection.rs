@@ -103,7 +103,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 continue;
             }
             while !requests.is_empty() && !self.session.is_closing() {
-                self.execute(&mut requests, &mut out).await;
+                self.execute(&mut requests, &mut out).await?;
                 self.write(&mut out).await?;
             }
             if let Some(error) = broken
@@ -175,12 +175,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Executes requests from the front of `requests`, until enough replies wait in `out`: on this
     /// thread, which costs no hop to another, and goes on with other connections elsewhere only where
-    /// the store has to wait.
-    async fn execute(&mut self, requests: &mut VecDeque<Request>, out: &mut BytesMut) {
-        let _permit = self.threads.acquire().await.expect("the semaphore is never closed");
+    /// the store has to wait. A connection that waits for its turn is in use: no other is let in for it. One that
+    /// is cut off meanwhile executes nothing.
+    async fn execute(
+        &mut self,
+        requests: &mut VecDeque<Request>,
+        out: &mut BytesMut,
+    ) -> io::Result<()> {
+        self.peer.is_busy(self.service.figures.uptime());
+        let permit = self.peer.cut.run_until_cancelled(self.threads.acquire()).await;
+        let permit = permit.filter(|_| !self.peer.cut.is_cancelled());
+        let permit = permit.ok_or_else(|| ended("it was cut off"))?;
+        let _permit = permit.expect("the semaphore is never closed");
         let (session, service) = (&mut self.session, &self.service);
         let mut work = || session.execute(service, requests, out, REPLY_BYTES_AT_ONCE);
-        if service.keyspace.yields() { work() } else { block_in_place(work) }
+        if service.keyspace.yields() {
+            work()
+        } else {
+            block_in_place(work)
+        }
+        Ok(())
     }
 
     async fn refuse(&mut self, error: impl std::fmt::Display) -> io::Result<()> {
@@ -266,5 +280,130 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.service.stats.buffered.sub(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use engine::keyspace::Keyspace;
+    use engine::kv::{Change, Count, Durability, KeyRange, KeyValue, Memory, Result, Scan};
+    use tokio::io::{DuplexStream, duplex};
+    use tokio::task::{JoinHandle, yield_now};
+
+    use super::*;
+    use crate::admission::{Admission, Limits};
+    use crate::resp::Settings;
+
+    /// A store in memory that may be called on any thread.
+    struct Anywhere(Memory);
+
+    impl KeyValue for Anywhere {
+        fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Bytes>>> {
+            self.0.get_many(keys)
+        }
+
+        fn apply(&self, changes: &[Change]) -> Result<()> {
+            self.0.apply(changes)
+        }
+
+        fn scan(&self, scan: &Scan) -> Result<Vec<(Bytes, Bytes)>> {
+            self.0.scan(scan)
+        }
+
+        fn count(&self, range: &KeyRange) -> Result<Count> {
+            self.0.count(range)
+        }
+
+        fn yields(&self) -> bool {
+            true
+        }
+
+        fn durability(&self) -> Durability {
+            self.0.durability()
+        }
+    }
+
+    /// The only connection of a door, and the only thread its requests may have.
+    struct Stage {
+        door: Arc<Admission>,
+        service: Arc<Service>,
+        threads: Arc<Semaphore>,
+        cut: CancellationToken,
+        client: DuplexStream,
+        served: JoinHandle<io::Result<()>>,
+    }
+
+    impl Stage {
+        /// A connection that is known.
+        async fn new() -> Self {
+            let store = Arc::new(Anywhere(Memory::default()));
+            let keyspace = Keyspace::open(store, Box::new(|| 0), 1).expect("an empty store");
+            let service = Service::new(Settings::default(), Arc::new(keyspace), Arc::new(()));
+            let service = Arc::new(service);
+            let threads = Arc::new(Semaphore::new(1));
+            let door = Admission::new(Limits { connections_max: 1, per_address_max: None });
+            let cut = CancellationToken::new();
+            let guest = door.admit(None, cut.clone(), Instant::now()).expect("room").guest;
+            let peer = Arc::new(Peer::new(1, None, Duration::ZERO, Some(guest), cut.clone()));
+            let (client, stream) = duplex(4096);
+            let stop = CancellationToken::new();
+            let (of, on) = (Arc::clone(&service), Arc::clone(&threads));
+            let connection = Connection::new(stream, of, peer, on, stop);
+            let served = tokio::spawn(connection.serve());
+            let mut stage = Self { door, service, threads, cut, client, served };
+            stage.client.write_all(b"PING\r\n").await.expect("it is read");
+            assert_eq!(stage.line().await, "+PONG");
+            stage
+        }
+
+        async fn line(&mut self) -> String {
+            let mut line = Vec::new();
+            while !line.ends_with(b"\r\n") {
+                line.push(self.client.read_u8().await.expect("the server answers"));
+            }
+            String::from_utf8_lossy(&line).trim_end().to_owned()
+        }
+
+        /// Sends a request, and returns when the connection has read it and can do no more: all tasks run on
+        /// this thread.
+        async fn send(&mut self, request: &str) {
+            let before = self.service.stats.bytes_in.get();
+            self.client.write_all(request.as_bytes()).await.expect("it is read");
+            while self.service.stats.bytes_in.get() < before + request.len() as u64 {
+                yield_now().await;
+            }
+        }
+
+        /// Whether a new connection is let in, 61 seconds from now.
+        fn lets_in_another(&self) -> bool {
+            let late = Instant::now() + Duration::from_secs(61);
+            self.door.admit(None, CancellationToken::new(), late).is_some()
+        }
+    }
+
+    /// A request that waited for a thread made its connection idle, and the connection was closed for a new one.
+    #[tokio::test]
+    async fn a_request_that_waits_for_a_thread_gives_way_to_no_new_connection() {
+        let mut stage = Stage::new().await;
+        let thread = Arc::clone(&stage.threads).acquire_owned().await.expect("it is open");
+        stage.send("SET k v\r\n").await;
+        assert!(!stage.lets_in_another(), "its request waits");
+        drop(thread);
+        assert_eq!(stage.line().await, "+OK");
+        assert!(stage.lets_in_another(), "it is idle");
+        assert!(stage.cut.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_cut_while_it_waits_executes_nothing() {
+        let mut stage = Stage::new().await;
+        let thread = Arc::clone(&stage.threads).acquire_owned().await.expect("it is open");
+        stage.send("SET k v\r\n").await;
+        stage.cut.cancel();
+        drop(thread);
+        let ended = stage.served.await.expect("no panic").expect_err("it was cut");
+        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(stage.service.keyspace.count().expect("memory").keys, 0);
     }
 }
