@@ -10,9 +10,10 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use serde_json::json;
 
+use super::params::Params;
 use super::refusal::{Dialect, Refusal};
 use super::service::Service;
-use super::{own, query, write};
+use super::{access, own, query, write};
 
 /// Clients of InfluxDB look for its version; they need those features of 1.8 that are here.
 const VERSION: &str = concat!("1.8-plimsoll-", env!("CARGO_PKG_VERSION"));
@@ -60,16 +61,22 @@ async fn ping() -> StatusCode {
 }
 
 /// As clients of version 2 ask: whether it can be written to and read, as `/health/ready?store=series` of
-/// the admin listener says it.
-async fn health(State(service): State<Arc<Service>>) -> Response {
+/// the admin listener says it. Why it cannot names volumes and their errors: where tokens are asked for, only
+/// a client that shows one is told.
+async fn health(State(service): State<Arc<Service>>, request: Request) -> Response {
+    let tokens = service.tokens.now();
+    let address = Params::of(request.uri().query(), b"");
+    let tells_why =
+        tokens.is_empty() || access::check(&tokens, request.headers(), &address).is_ok();
     let store = service.store.health();
     let wrong = if service.store.room().free <= 0.0 {
-        Some("the buffers are full".to_owned())
+        Some(("writes are refused", "the buffers are full".to_owned()))
     } else if let Some(why) = store.writes_refused {
-        Some(format!("writes are refused: {why}"))
+        Some(("writes are refused", format!("writes are refused: {why}")))
     } else {
-        store.reads_refused.map(|why| format!("reads fail: {why}"))
+        store.reads_refused.map(|why| ("reads fail", format!("reads fail: {why}")))
     };
+    let wrong = wrong.map(|(brief, why)| if tells_why { why } else { brief.to_owned() });
     let (status, word, message) = match wrong {
         Some(wrong) => (StatusCode::SERVICE_UNAVAILABLE, "fail", wrong),
         None => (StatusCode::OK, "pass", "ready for queries and writes".to_owned()),

@@ -7,6 +7,7 @@ mod door;
 mod entry_influxql;
 mod entry_line;
 mod fields;
+mod health;
 mod input;
 mod queries;
 mod writes;

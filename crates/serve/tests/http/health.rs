@@ -1,0 +1,125 @@
+//! What `/health` tells, and whom.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::health::StoreHealth;
+use engine::series::{
+    Batch, Columns, Cursor, Database, Durability, Info, Kind, Memory, Pending, Result, Room, Scan,
+    Selector, Series, SeriesId, Session, Span, Written,
+};
+use serve::http::{Settings, Token};
+
+use crate::door::{Door, NOW};
+
+/// A store in memory that says this of itself.
+struct Ailing {
+    memory: Memory,
+    health: StoreHealth,
+    free: f64,
+}
+
+impl Series for Ailing {
+    fn write(&self, batch: Batch, session: Option<Session>) -> Pending<'_, Written> {
+        self.memory.write(batch, session)
+    }
+
+    fn delete(&self, selector: Selector, span: Span) -> Pending<'_, u64> {
+        self.memory.delete(selector, span)
+    }
+
+    fn find(
+        &self,
+        selector: &Selector,
+        after: Option<SeriesId>,
+        limit: usize,
+    ) -> Result<Vec<Info>> {
+        self.memory.find(selector, after, limit)
+    }
+
+    fn read(&self, series: SeriesId, scan: Scan) -> Box<dyn Cursor> {
+        self.memory.read(series, scan)
+    }
+
+    fn read_columns(&self, series: &[SeriesId], scan: Scan) -> Box<dyn Columns> {
+        self.memory.read_columns(series, scan)
+    }
+
+    fn create_database(&self, database: Database) -> Pending<'_, ()> {
+        self.memory.create_database(database)
+    }
+
+    fn drop_database(&self, name: &str) -> Pending<'_, bool> {
+        self.memory.drop_database(name)
+    }
+
+    fn databases(&self) -> Vec<Database> {
+        self.memory.databases()
+    }
+
+    fn measurements(&self, selector: &Selector) -> Result<Vec<String>> {
+        self.memory.measurements(selector)
+    }
+
+    fn tag_keys(&self, selector: &Selector) -> Result<Vec<String>> {
+        self.memory.tag_keys(selector)
+    }
+
+    fn tag_values(&self, selector: &Selector, key: &str) -> Result<Vec<String>> {
+        self.memory.tag_values(selector, key)
+    }
+
+    fn fields(&self, database: &str, measurement: &str) -> Result<Vec<(String, Kind)>> {
+        self.memory.fields(database, measurement)
+    }
+
+    fn cardinality(&self, selector: &Selector) -> Result<u64> {
+        self.memory.cardinality(selector)
+    }
+
+    fn room(&self) -> Room {
+        Room { free: self.free, retry_after: Duration::ZERO }
+    }
+
+    fn health(&self) -> StoreHealth {
+        self.health.clone()
+    }
+
+    fn durability(&self) -> Durability {
+        self.memory.durability()
+    }
+}
+
+/// The names of volumes and the texts of their errors were told to whoever asked.
+#[test]
+fn a_stranger_learns_that_something_is_wrong_and_no_more() {
+    let broken = |why: &str| Some(format!("volume a: {why}: /dev/nvme1n1: input/output error"));
+    let writes = StoreHealth { writes_refused: broken("sync"), ..StoreHealth::default() };
+    let reads = StoreHealth { reads_refused: broken("read"), ..StoreHealth::default() };
+    let well = StoreHealth::default();
+    let (good, wrong) = ("Authorization: Token one\r\n", "Authorization: Token two\r\n");
+    for (health, free, brief, details) in [
+        (&writes, 1.0, "writes are refused", "writes are refused: volume a: sync"),
+        (&reads, 1.0, "reads fail", "reads fail: volume a: read"),
+        (&well, 0.0, "writes are refused", "the buffers are full"),
+    ] {
+        let door = |tokens| {
+            let (health, memory) = (health.clone(), Memory::default());
+            let store = Arc::new(Ailing { memory, health, free });
+            Door::over(Settings { tokens, ..Settings::default() }, store, Box::new(|| NOW))
+        };
+        let told = |door: &Door, headers: &str| {
+            let answer = door.send("GET /health", headers, b"");
+            assert_eq!(answer.status, 503, "whoever asks");
+            let json = answer.json();
+            assert_eq!(json["status"], "fail");
+            json["message"].as_str().expect("a text").to_owned()
+        };
+        let asks = door(vec![Token::full("one")]);
+        assert_eq!(told(&asks, ""), brief);
+        assert_eq!(told(&asks, wrong), brief);
+        assert!(told(&asks, good).starts_with(details), "{}", told(&asks, good));
+        let open = door(Vec::new());
+        assert!(told(&open, "").starts_with(details), "{}", told(&open, ""));
+    }
+}
