@@ -15,6 +15,7 @@
 //! Time is milliseconds since 1970 on the wall's clock, because expiries survive restarts: a clock that
 //! is set back lets keys live longer, one set forward ends them early, and nothing else depends on it.
 
+mod fetched;
 mod format;
 mod hashes;
 mod keys;
@@ -33,12 +34,13 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::kv::{self, Change, Durability, KeyRange, KeyValue, Scan};
+pub use fetched::FETCHED_BYTES_MAX;
 pub use format::Kind;
 pub use keys::KeysPage;
 pub use strings::Expiry;
 use stripes::Stripes;
 use transaction::unreadable;
-pub use transaction::{FETCHED_BYTES_MAX, ReadLimits, Touch, Touches, Transaction};
+pub use transaction::{ReadLimits, Touch, Touches, Transaction};
 pub use watch::Watched;
 
 /// What a call on a keyspace ends with.
