@@ -100,7 +100,7 @@ impl Admission {
         if let Some(address) = address
             && state.by_address.get(&address).copied().unwrap_or(0) >= self.most_from(address)
         {
-            // Its own connections make room for it, nobody else's.
+            // An address over its limit sheds only its own connections.
             if !state.shed(Some(address), now_ms) {
                 return None;
             }

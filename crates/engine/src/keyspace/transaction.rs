@@ -169,8 +169,8 @@ type Entries = Vec<(Bytes, Bytes)>;
 const PAGE_ENTRIES: usize = if cfg!(test) { 3 } else { 1024 };
 /// The most bytes.
 const PAGE_BYTES: usize = if cfg!(test) { 64 } else { 1 << 20 };
-/// Collections of up to so many elements are deleted one by one: a range would leave a mark in the store
-/// that reads look at, for the sake of few records.
+/// Deletes collections of up to this many elements one by one. A deleted range leaves a mark in the store that
+/// later reads have to check, which few records are not worth.
 const DELETED_SINGLY_MAX: usize = if cfg!(test) { 4 } else { 64 };
 
 impl<'k> Transaction<'k> {
@@ -254,11 +254,11 @@ impl<'k> Transaction<'k> {
         let changes: Vec<_> = changes.collect();
         let store = &space.store;
         let done = if grows { store.apply(&changes) } else { store.apply_freeing(&changes) };
-        // Whoever watches a key is told also where nobody knows what happened. A flush needs no telling:
-        // a key that was there is seen to be gone, and one that was not there has not changed.
+        // A failed write may have been applied, so clients that watch its keys see a change then, too. A flush
+        // counts no changes: they see that a key is gone, and one that was absent has not changed.
         let stripes = &space.stripes;
         changed.into_iter().for_each(|stripe| stripes.changed(stripe));
-        // Once it is in the store: who removes expired keys looks there after asking for this.
+        // Only once it is in the store: `remove_expired` reads `swept` first, and the store afterwards.
         space.swept.fetch_min(earliest, Ordering::AcqRel);
         done?;
         if flushed {
@@ -561,7 +561,7 @@ impl<'k> Transaction<'k> {
         Ok((few.len() <= DELETED_SINGLY_MAX).then_some(few))
     }
 
-    /// Removes every record of a range that nobody will write to again.
+    /// Removes every record of a range to which no transaction will write again.
     fn drop_range(&mut self, range: KeyRange) {
         let made: Vec<_> =
             kv::within(&self.overlay, &range).map(|(record, _)| record.clone()).collect();
@@ -644,13 +644,13 @@ pub(super) fn unreadable(what: &str, at: &[u8]) -> Error {
 }
 
 impl Collection {
-    /// With so many elements more.
+    /// This collection with `elements` more.
     pub(super) fn grown(self, key: &[u8], elements: u64) -> Result<Self> {
         let len = self.len.checked_add(elements);
         Ok(Self { len: len.ok_or_else(|| unreadable("number of elements", key))?, ..self })
     }
 
-    /// With so many elements fewer; `None` if none is left.
+    /// This collection with `elements` fewer; `None` if none is left.
     pub(super) fn shrunk(self, key: &[u8], elements: u64) -> Result<Option<Self>> {
         let len = self.len.checked_sub(elements);
         let len = len.ok_or_else(|| unreadable("number of elements", key))?;

@@ -125,7 +125,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         input.reserve(READ_BYTES);
         let is_stranger = !self.session.is_authenticated();
         if is_stranger && !self.was_stranger {
-            // The password changed behind it: it has time to say the new one.
+            // A reload replaced its password, or it sent RESET: it has time to authenticate again.
             let until = Instant::now() + self.service.settings.auth_timeout;
             self.stranger_until.as_mut().reset(until);
         }
