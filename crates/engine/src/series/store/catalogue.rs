@@ -13,10 +13,9 @@ use std::time::Duration;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::index::{Posting, Symbols};
-use super::rows::Order;
 use super::sets::{EMPTY, Sets};
-pub(super) use super::sources::PAGE;
-use super::sources::Sources;
+use super::shapes::{Order, Shape};
+use super::sources::{NONE, PAGE, Sources};
 use crate::series::batch::{Strings, shape_fields};
 use crate::series::lookup::Lookup;
 use crate::series::memory::no_database;
@@ -31,8 +30,6 @@ const SHAPE_COST: usize = 80;
 const FIELD_COST: usize = 80;
 /// What a measurement takes besides its name and fields, in bytes, about.
 const MEASUREMENT_COST: usize = 400;
-/// No buffer, or no segment.
-pub(super) const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Default)]
 pub(super) struct Catalogue {
@@ -151,17 +148,6 @@ struct Pair {
     value: u32,
     /// None: it is gone.
     sources: Option<Posting>,
-}
-
-/// The fields of rows, in the order of the first of them. It is there while rows of it are in buffers.
-#[derive(Clone, Debug)]
-pub(super) struct Shape {
-    pub(super) measurement: u32,
-    pub(super) columns: Arc<[(u16, Kind)]>,
-    pub(super) set: u32,
-    pub(super) told: u32,
-    /// How many rows of it are in no block yet.
-    pub(super) rows: usize,
 }
 
 fn pair_hash(measurement: u32, key: u32, value: u32) -> u64 {

@@ -1,6 +1,6 @@
 //! From rows to blocks.
 //!
-//! Blocks are divided where they might be longer than the log store takes ([`Sizes`]): what was accepted can always
+//! Blocks are divided where they might be longer than the log store takes ([`Sizes`](super::sizes::Sizes)): what was accepted can always
 //! be written.
 //!
 //! The log is synced first: a block uses numbers of sources and fields that the log tells. Nothing is read
@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::cuts::Cuts;
 use super::key::{self, BlockKey, Owner, Slot};
-use super::owed::Cuts;
-use super::sizes::Sizes;
 use super::state::Taken;
 use super::upkeep::Upkeep;
-use super::{Counts, Inner, failed, pages, rows};
+use super::writing::Writing;
+use super::{Inner, failed, pages, rows};
 use crate::log::Edit;
 use crate::series::Result;
 use crate::series::block::{self, Table};
@@ -212,53 +212,6 @@ impl Inner {
             writing.add(Edit::Delete { key: part.clone() }).await?;
         }
         writing.end().await
-    }
-}
-
-/// Edits on their way to the log store, in batches of a size it takes.
-pub(super) struct Writing<'a> {
-    inner: &'a Inner,
-    max: usize,
-    edits: Vec<Edit>,
-    bytes: usize,
-}
-
-impl<'a> Writing<'a> {
-    pub(super) fn new(inner: &'a Inner) -> Self {
-        // A part of what is set aside for upkeep: merges free what was replaced before the next batch.
-        let part = usize::try_from(inner.options.buffer_bytes / 4).unwrap_or(usize::MAX);
-        Self { inner, max: inner.sizes.batch.min(part), edits: Vec::new(), bytes: 0 }
-    }
-
-    /// Adds an edit; writes those before it first where they would be too many together.
-    pub(super) async fn add(&mut self, edit: Edit) -> Result<()> {
-        let bytes = Sizes::edit(&edit);
-        if self.bytes + bytes > self.max {
-            self.write().await?;
-        }
-        if let Edit::Put { key, value, .. } = &edit
-            && BlockKey::parse(key).is_some()
-        {
-            Counts::add(&self.inner.counts.blocks, 1);
-            Counts::add(&self.inner.counts.block_bytes, value.len() as u64);
-        }
-        self.edits.push(edit);
-        self.bytes += bytes;
-        Ok(())
-    }
-
-    /// Writes what is left.
-    pub(super) async fn end(mut self) -> Result<()> {
-        self.write().await
-    }
-
-    async fn write(&mut self) -> Result<()> {
-        self.bytes = 0;
-        let edits = std::mem::take(&mut self.edits);
-        if edits.is_empty() {
-            return Ok(());
-        }
-        self.inner.log.write_upkeep(edits).await.map_err(|error| failed(&error))
     }
 }
 

@@ -23,7 +23,12 @@
 mod ask;
 mod away;
 mod catalogue;
+mod checkpoint;
 mod commit;
+mod cuts;
+mod databases;
+mod delete;
+mod expire;
 mod flush;
 mod index;
 mod inspect;
@@ -36,17 +41,21 @@ mod queue;
 mod read;
 mod regroup;
 mod replay;
+mod rounds;
 mod rows;
 mod sessions;
 mod sets;
+mod shapes;
 mod sizes;
 mod sources;
 mod state;
+mod tables;
 mod tend;
 #[cfg(test)]
 mod tests;
 mod upkeep;
 mod wal;
+mod writing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

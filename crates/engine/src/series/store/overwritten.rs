@@ -12,9 +12,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use policy::time::Instant;
 
-use super::flush::Writing;
 use super::key::{BlockKey, GROUP_BITS, Owner, Slot};
 use super::sizes::Sizes;
+use super::writing::Writing;
 use super::{Inner, failed};
 use crate::log::Edit;
 use crate::series::block::Table;

@@ -1,88 +1,18 @@
-//! What is deleted, and deletes that the log tells and blocks do not show yet.
+//! Deletes that the log tells and blocks do not show yet.
 //!
 //! A delete writes blocks anew, which takes room before it gives any. Where there is none the delete is *owed*: what
 //! waits in memory is cut at once, reads hide what is deleted of blocks, and upkeep carries it out when there is room.
 //! The segment of the log that tells it stays until then.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Inner;
-use super::catalogue::field_of;
+use super::cuts::{Cuts, Owed};
 use super::rows;
 use super::state::{State, Taken};
 use super::upkeep::Upkeep;
-use super::wal::take_u32;
-use crate::series::batch::{put_varint, take_value, take_varint, unzigzag, zigzag};
-use crate::series::block::Table;
-use crate::series::{Error, Kind, Result, SeriesId, Span};
-
-/// What the log is told of a delete at a time, in bytes.
-const CUTS_MAX: usize = 16 << 20;
-
-/// What is deleted.
-pub(super) struct Cuts {
-    pub(super) span: Span,
-    /// Fields of each source, ascending.
-    pub(super) fields: HashMap<u32, Vec<u16>>,
-}
-
-/// A delete that is not carried out in blocks.
-pub(super) struct Owed {
-    pub(super) cuts: Arc<Cuts>,
-    /// It is about blocks of earlier rounds.
-    pub(super) before: u64,
-    /// The segment of the log that tells it.
-    pub(super) segment: u32,
-}
-
-impl Cuts {
-    /// Whether something of a field is deleted.
-    pub(super) fn has(&self, source: u32, field: u16) -> bool {
-        self.fields.get(&source).is_some_and(|fields| fields.binary_search(&field).is_ok())
-    }
-
-    /// Takes it away from what is known of a source; says whether there was anything.
-    pub(super) fn apply(&self, source: u32, table: &mut Table) -> bool {
-        self.fields.get(&source).is_some_and(|fields| {
-            table.cut(|field| fields.binary_search(&field).is_ok(), self.span)
-        })
-    }
-
-    /// As records of a length the log takes.
-    pub(super) fn encode(&self) -> Vec<Vec<u8>> {
-        let mut head = Vec::new();
-        put_varint(&mut head, zigzag(self.span.from));
-        put_varint(&mut head, zigzag(self.span.to));
-        let (mut records, mut bytes) = (Vec::new(), head.clone());
-        for (&source, fields) in &self.fields {
-            if bytes.len() > CUTS_MAX {
-                records.push(std::mem::replace(&mut bytes, head.clone()));
-            }
-            put_varint(&mut bytes, u64::from(source));
-            put_varint(&mut bytes, fields.len() as u64);
-            fields.iter().for_each(|&field| put_varint(&mut bytes, u64::from(field)));
-        }
-        records.push(bytes);
-        records
-    }
-
-    fn decode(mut bytes: &[u8]) -> Option<Self> {
-        let from = &mut bytes;
-        let span = Span { from: unzigzag(take_varint(from)?), to: unzigzag(take_varint(from)?) };
-        let mut fields = HashMap::new();
-        while !from.is_empty() {
-            let source = take_u32(from)?;
-            let mut of = Vec::new();
-            for _ in 0..take_varint(from)? {
-                of.push(field_of(SeriesId(take_varint(from)?)));
-            }
-            of.sort_unstable();
-            fields.insert(source, of);
-        }
-        Some(Self { span, fields })
-    }
-}
+use crate::series::batch::take_value;
+use crate::series::{Error, Kind, Result};
 
 impl Inner {
     /// Deletes again what a segment of the log tells.

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::catalogue::{Catalogue, DatabaseFacts, PAGE, Told};
+use super::catalogue::{Catalogue, DatabaseFacts, Told};
+use super::sources::PAGE;
 use super::wal::{put_text, take_bytes, take_text, take_u32};
 use crate::series::Kind;
 use crate::series::batch::{put_varint, take_varint, unzigzag, zigzag};

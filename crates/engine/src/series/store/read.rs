@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::catalogue::{field_of, source_of};
+use super::cuts::Owed;
 use super::key::{self, BlockKey, LEVELS, Owner, Slot};
-use super::owed::Owed;
 use super::{Inner, failed, rows};
 use crate::series::block::Block;
 use crate::series::value::Points;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::flush::Writing;
 use super::key::{BlockKey, Owner, Slot};
 use super::sizes::Sizes;
+use super::writing::Writing;
 use super::{Counts, Inner, failed};
 use crate::log::Edit;
 use crate::series::block::{self, ROWS_MAX, Table};

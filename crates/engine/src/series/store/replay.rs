@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use policy::time::Instant;
 
 use super::catalogue::{Grown, Told};
-use super::rows::{self, Order};
+use super::rows;
+use super::shapes::Order;
 use super::state::State;
 use super::wal::{take_bytes, take_text, take_u32};
 use crate::series::Kind;

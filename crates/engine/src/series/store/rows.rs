@@ -2,14 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::catalogue::Shape;
+use super::shapes::Shape;
 use crate::series::Kind;
 use crate::series::batch::{put_varint, take_value, take_varint};
 use crate::series::block::{Builder, Table};
 use crate::series::value::Points;
-
-/// Which field of a row each column of its shape is, where the row has them in another order.
-pub(super) type Order = Box<[u32]>;
 
 /// Appends a row.
 pub(super) fn put(into: &mut Vec<u8>, shape: u32, time: i64, values: &[u8]) {

@@ -2,7 +2,8 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::catalogue::NONE;
+/// No buffer, or no segment.
+pub(super) const NONE: u32 = u32::MAX;
 
 /// How many sources share a page, and a record of the catalogue.
 pub(super) const PAGE: u32 = 1024;

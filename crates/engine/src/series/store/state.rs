@@ -10,11 +10,13 @@ use std::time::Duration;
 use policy::time::Instant;
 
 use super::away::Away;
-use super::catalogue::{Catalogue, Grown, NONE};
-use super::owed::Owed;
+use super::catalogue::{Catalogue, Grown};
+use super::cuts::Owed;
 use super::queue::Queue;
-use super::rows::{self, Order};
+use super::rows;
 use super::sessions::Sessions;
+use super::shapes::Order;
+use super::sources::NONE;
 use super::wal::{self, put_text};
 use crate::log::StoreId;
 use crate::series::batch::{Strings, put_varint, shape_fields};
