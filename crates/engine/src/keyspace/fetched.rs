@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use bytes::Bytes;
 
 use super::format::{self, Head};
-use super::transaction::{Budget, decode};
-use super::{Keyspace, ReadLimits, Result, Touch, Touches};
+use super::records::decode;
+use super::touches::{Budget, ReadLimits, Touch, Touches};
+use super::{Keyspace, Result};
 
 /// The bytes of values after which a transaction fetches no further part ahead.
 pub const FETCHED_BYTES_MAX: usize = 16 << 20;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::format::{self, Collection, Kind, Main, Value};
-use super::transaction::successor;
+use super::records::successor;
 use super::{Error, Result, Transaction};
 
 impl Transaction<'_> {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use super::format::{self, Kind};
-use super::transaction::{decode, successor, unreadable};
+use super::records::{decode, successor, unreadable};
 use super::{Keyspace, Result, Touch, Touches, Transaction};
 use crate::kv::{KeyRange, Scan};
 

@@ -19,11 +19,13 @@ mod fetched;
 mod format;
 mod hashes;
 mod keys;
+mod records;
 mod sorted_sets;
 mod strings;
 mod stripes;
 #[cfg(test)]
 mod tests;
+mod touches;
 mod transaction;
 mod watch;
 
@@ -37,10 +39,11 @@ use crate::kv::{self, Change, Durability, KeyRange, KeyValue, Scan};
 pub use fetched::FETCHED_BYTES_MAX;
 pub use format::Kind;
 pub use keys::KeysPage;
+use records::unreadable;
 pub use strings::Expiry;
 use stripes::Stripes;
-use transaction::unreadable;
-pub use transaction::{ReadLimits, Touch, Touches, Transaction};
+pub use touches::{ReadLimits, Touch, Touches};
+pub use transaction::Transaction;
 pub use watch::Watched;
 
 /// What a call on a keyspace ends with.

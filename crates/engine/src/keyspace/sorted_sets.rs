@@ -6,7 +6,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 
 use super::format::{self, Collection, Kind, Main, Value};
-use super::transaction::{successor, unreadable};
+use super::records::{successor, unreadable};
 use super::{Error, Result, Transaction};
 
 impl Transaction<'_> {

@@ -7,80 +7,11 @@ use bytes::Bytes;
 
 use super::fetched::Fetched;
 use super::format::{self, Collection, Head, Kind, Main, Value};
+use super::records::{decode, successor};
 use super::stripes::{Held, Hold, StripeIndex};
+use super::touches::{Budget, ReadLimits, Touch, Touches};
 use super::{Error, Keyspace, Result};
 use crate::kv::{self, Change, KeyRange, Scan};
-
-/// What a transaction does with a key.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Touch {
-    /// Looks at its kind, its expiry, and how many bytes or elements it has. The transaction keeps no more of the
-    /// record than that, so that the length of a string counts against no limit. Locks as `Peek`.
-    Look,
-    /// Looks at its kind, expiry, length or string: one record. A transaction of `Peek` and `Look` alone sees all
-    /// keys of a [part](Touches::end_part) at one moment and takes no locks, unless it looks at more bytes than it
-    /// may hold; beside other touches this one locks as `Read`.
-    Peek,
-    /// Reads any part of it.
-    Read,
-    /// Reads it and changes it.
-    Write,
-    /// Changes it without having looked at it, as a rule: it is not fetched ahead.
-    Replace,
-}
-
-/// What a transaction touches.
-#[derive(Clone, Debug, Default)]
-pub struct Touches {
-    pub(super) keys: Vec<(Bytes, Touch)>,
-    everything: bool,
-    /// Whether the keys are locked even where all of them are only looked at.
-    locks: bool,
-    /// How many keys there were at the end of each part.
-    pub(super) parts: Vec<usize>,
-}
-
-impl Touches {
-    /// Adds a key.
-    pub fn add(&mut self, key: Bytes, touch: Touch) {
-        self.keys.push((key, touch));
-    }
-
-    /// Adds every key there is, to be changed: the transaction has the keyspace for itself.
-    pub fn add_everything(&mut self) {
-        self.everything = true;
-    }
-
-    /// Locks the keys even where all of them are only looked at.
-    pub(super) fn lock(&mut self) {
-        self.locks = true;
-    }
-
-    /// Ends a part: the transaction fetches the keys since the part before at one moment. With parts, it stops
-    /// fetching ahead once the values have [`FETCHED_BYTES_MAX`](super::FETCHED_BYTES_MAX) bytes together:
-    /// [`Transaction::parts_fetched`] tells where.
-    pub fn end_part(&mut self) {
-        self.parts.push(self.keys.len());
-    }
-
-    /// Whether a part was ended.
-    #[must_use]
-    pub fn has_parts(&self) -> bool {
-        !self.parts.is_empty()
-    }
-
-    /// How many keys were added.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.keys.len()
-    }
-
-    /// Whether nothing was added.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty() && !self.everything
-    }
-}
 
 /// Changes that are not applied yet, and the locks that make them one with what they were made from.
 /// Dropped without [`commit`](Self::commit), nothing has happened. A call that fails has changed nothing,
@@ -117,48 +48,6 @@ pub struct Transaction<'k> {
     /// What may still be read to be given to the caller.
     pub(super) budget: Budget,
     held: Held<'k>,
-}
-
-/// What the reads of a transaction may hold in memory for the caller.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct ReadLimits {
-    /// The bytes of values, and of names of elements.
-    pub bytes_max: usize,
-    /// Keys, fields, values and members that walks collect: each takes some memory beside its bytes.
-    pub elements_max: usize,
-}
-
-impl ReadLimits {
-    /// No limit.
-    pub const NONE: Self = Self { bytes_max: usize::MAX, elements_max: usize::MAX };
-}
-
-/// What reads may still hold in memory.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Budget {
-    pub(super) limits: ReadLimits,
-    pub(super) bytes_left: usize,
-    elements_left: usize,
-}
-
-impl Budget {
-    pub(super) fn new(limits: ReadLimits) -> Self {
-        let ReadLimits { bytes_max, elements_max } = limits;
-        Self { limits, bytes_left: bytes_max, elements_left: elements_max }
-    }
-
-    /// Counts elements that have `bytes` together.
-    pub(super) fn take(&mut self, elements: usize, bytes: usize) -> Result<()> {
-        let bytes_left = self.bytes_left.checked_sub(bytes).ok_or_else(|| self.too_long())?;
-        let elements_left = self.elements_left.checked_sub(elements);
-        let elements_left = elements_left.ok_or(Error::TooMany(self.limits.elements_max))?;
-        (self.bytes_left, self.elements_left) = (bytes_left, elements_left);
-        Ok(())
-    }
-
-    pub(super) fn too_long(&self) -> Error {
-        Error::TooLong(self.limits.bytes_max)
-    }
 }
 
 /// Records and what they hold.
@@ -625,35 +514,5 @@ impl<'k> Transaction<'k> {
     pub(super) fn assert_held(&self, key: &[u8]) {
         let stripe = self.space.stripes.of(key);
         assert!(self.held.has(stripe, Hold::Shared), "others may change a key that is read");
-    }
-}
-
-/// The first key behind `key`.
-pub(super) fn successor(key: &[u8]) -> Bytes {
-    [key, &[0]].concat().into()
-}
-
-pub(super) fn decode(key: &[u8], record: &Bytes) -> Result<Main> {
-    Main::decode(record).ok_or_else(|| unreadable("main record", key))
-}
-
-/// The error for stored bytes that are not what is written here.
-pub(super) fn unreadable(what: &str, at: &[u8]) -> Error {
-    let at = at.escape_ascii();
-    Error::Store(kv::Error::Corrupt(format!("the {what} at \"{at}\" is not readable")))
-}
-
-impl Collection {
-    /// This collection with `elements` more.
-    pub(super) fn grown(self, key: &[u8], elements: u64) -> Result<Self> {
-        let len = self.len.checked_add(elements);
-        Ok(Self { len: len.ok_or_else(|| unreadable("number of elements", key))?, ..self })
-    }
-
-    /// This collection with `elements` fewer; `None` if none is left.
-    pub(super) fn shrunk(self, key: &[u8], elements: u64) -> Result<Option<Self>> {
-        let len = self.len.checked_sub(elements);
-        let len = len.ok_or_else(|| unreadable("number of elements", key))?;
-        Ok((len > 0).then_some(Self { len, ..self }))
     }
 }

@@ -1,0 +1,118 @@
+//! What a transaction touches, and how much of it may be in memory.
+
+use bytes::Bytes;
+
+use super::{Error, Result};
+
+/// What a transaction does with a key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Touch {
+    /// Looks at its kind, its expiry, and how many bytes or elements it has. The transaction keeps no more of the
+    /// record than that, so that the length of a string counts against no limit. Locks as `Peek`.
+    Look,
+    /// Looks at its kind, expiry, length or string: one record. A transaction of `Peek` and `Look` alone sees all
+    /// keys of a [part](Touches::end_part) at one moment and takes no locks, unless it looks at more bytes than it
+    /// may hold; beside other touches this one locks as `Read`.
+    Peek,
+    /// Reads any part of it.
+    Read,
+    /// Reads it and changes it.
+    Write,
+    /// Changes it without having looked at it, as a rule: it is not fetched ahead.
+    Replace,
+}
+
+/// What a transaction touches.
+#[derive(Clone, Debug, Default)]
+pub struct Touches {
+    pub(super) keys: Vec<(Bytes, Touch)>,
+    pub(super) everything: bool,
+    /// Whether the keys are locked even where all of them are only looked at.
+    pub(super) locks: bool,
+    /// How many keys there were at the end of each part.
+    pub(super) parts: Vec<usize>,
+}
+
+impl Touches {
+    /// Adds a key.
+    pub fn add(&mut self, key: Bytes, touch: Touch) {
+        self.keys.push((key, touch));
+    }
+
+    /// Adds every key there is, to be changed: the transaction has the keyspace for itself.
+    pub fn add_everything(&mut self) {
+        self.everything = true;
+    }
+
+    /// Locks the keys even where all of them are only looked at.
+    pub(super) fn lock(&mut self) {
+        self.locks = true;
+    }
+
+    /// Ends a part: the transaction fetches the keys since the part before at one moment. With parts, it stops
+    /// fetching ahead once the values have [`FETCHED_BYTES_MAX`](super::FETCHED_BYTES_MAX) bytes together:
+    /// [`Transaction::parts_fetched`] tells where.
+    pub fn end_part(&mut self) {
+        self.parts.push(self.keys.len());
+    }
+
+    /// Whether a part was ended.
+    #[must_use]
+    pub fn has_parts(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
+    /// How many keys were added.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether nothing was added.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty() && !self.everything
+    }
+}
+
+/// What the reads of a transaction may hold in memory for the caller.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ReadLimits {
+    /// The bytes of values, and of names of elements.
+    pub bytes_max: usize,
+    /// Keys, fields, values and members that walks collect: each takes some memory beside its bytes.
+    pub elements_max: usize,
+}
+
+impl ReadLimits {
+    /// No limit.
+    pub const NONE: Self = Self { bytes_max: usize::MAX, elements_max: usize::MAX };
+}
+
+/// What reads may still hold in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    pub(super) limits: ReadLimits,
+    pub(super) bytes_left: usize,
+    elements_left: usize,
+}
+
+impl Budget {
+    pub(super) fn new(limits: ReadLimits) -> Self {
+        let ReadLimits { bytes_max, elements_max } = limits;
+        Self { limits, bytes_left: bytes_max, elements_left: elements_max }
+    }
+
+    /// Counts elements that have `bytes` together.
+    pub(super) fn take(&mut self, elements: usize, bytes: usize) -> Result<()> {
+        let bytes_left = self.bytes_left.checked_sub(bytes).ok_or_else(|| self.too_long())?;
+        let elements_left = self.elements_left.checked_sub(elements);
+        let elements_left = elements_left.ok_or(Error::TooMany(self.limits.elements_max))?;
+        (self.bytes_left, self.elements_left) = (bytes_left, elements_left);
+        Ok(())
+    }
+
+    pub(super) fn too_long(&self) -> Error {
+        Error::TooLong(self.limits.bytes_max)
+    }
+}
