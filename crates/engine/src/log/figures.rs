@@ -2,10 +2,6 @@
 
 use std::time::Duration;
 
-use super::state::Seat;
-use super::{Disk, Inner, Store};
-use crate::health::StoreHealth;
-
 /// How a store is, volume by volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
@@ -80,44 +76,5 @@ impl Counts {
     #[must_use]
     pub fn write_amplification(&self) -> f64 {
         1.0 + self.copied_bytes as f64 / self.put_bytes.max(1) as f64
-    }
-}
-
-impl Store {
-    /// What the store can do now, from memory: for a health check each second. Writes are refused where no volume takes
-    /// them.
-    #[must_use]
-    pub fn health(&self) -> StoreHealth {
-        let inner = &self.0;
-        let state = inner.state();
-        let seats = || inner.disks.iter().zip(&state.seats);
-        let refusing: Vec<_> =
-            seats().filter(|(_, seat)| seat.is_refusing(state.sequence)).collect();
-        let why = |(disk, seat): &(&Disk, &Seat)| {
-            let full = || Inner::full(&disk.label);
-            seat.away.clone().unwrap_or_else(full)
-        };
-        let all: Vec<_> = refusing.iter().map(why).collect();
-        let writes_refused = match inner.is_closing() {
-            true => Some("the store is closed: open it again".to_string()),
-            false => (all.len() == inner.disks.len()).then(|| all.join("; ")),
-        };
-        let away: Vec<_> = seats().filter_map(|(_, seat)| seat.away.clone()).collect();
-        let damaged = state.files.values().map(|facts| facts.damaged.len() as u64).sum();
-        StoreHealth {
-            writes_refused,
-            reads_refused: (!away.is_empty()).then(|| away.join("; ")),
-            damaged,
-            ..StoreHealth::default()
-        }
-    }
-}
-
-impl Inner {
-    /// Why puts are refused on a volume, and the way out.
-    pub(super) fn full(labels: &str) -> String {
-        format!(
-            "volume {labels}: full but for what deletes and merges need: delete something, or give it more room"
-        )
     }
 }

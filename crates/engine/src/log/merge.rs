@@ -27,7 +27,8 @@ use super::file::{File, Role};
 use super::format::{self, Entries, Entry, Head, Kind, Layout};
 use super::index::Place;
 use super::scan;
-use super::state::{Phase, Stream};
+use super::state::Phase;
+use super::stream::Stream;
 use super::writer::{Open, Writer};
 use super::{Durability, FileId, Inner};
 

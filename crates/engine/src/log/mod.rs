@@ -30,9 +30,11 @@
 
 mod append;
 mod bell;
+mod dirty;
 mod figures;
 mod file;
 mod format;
+mod health;
 mod index;
 mod inspect;
 mod lease;
@@ -42,6 +44,7 @@ mod scan;
 mod scrub;
 mod sealing;
 mod state;
+mod stream;
 mod writeback;
 mod writer;
 

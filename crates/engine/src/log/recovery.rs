@@ -22,13 +22,13 @@ use volume::buf::PAGE;
 use volume::layer::reserve::Reserve;
 use volume::{Clock, Error, ErrorKind, Intent, IoBufMut, Listed, Object, Result, Space, Volume};
 
+use super::dirty::Dirty;
 use super::file::{File, Names, Role};
 use super::format::{
     self, Bad, Entries, HEADER_LEN, HintHeader, Kind, Layout, Seal, Slot, StoreId,
 };
 use super::index::Place;
 use super::state::{Facts, Seat, State};
-use super::writeback::Dirty;
 use super::{Disk, FileId, Inner, Lease, Member, Options, Store, partitions_of, scan};
 
 const OPEN: Io = Io::new(Origin::Open, Step::Data);

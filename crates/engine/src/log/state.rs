@@ -9,31 +9,19 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use policy::merge::{
-    Death, Fill, Group, Groups, Life, Merges, Placed, Put, PutLimits, Sealed, Written,
-};
+use policy::merge::{Death, Fill, Groups, Life, Merges, Placed, Put, PutLimits, Sealed, Written};
 use policy::time::Instant;
 use volume::Space;
 use volume::buf::PAGE;
 
 use super::FileId;
+use super::dirty::Dirty;
 use super::figures::Counts;
 use super::file::File;
 use super::format::{HEADER_LEN, Kind, Layout, key_hash};
 use super::index::{Index, Place};
-use super::writeback::Dirty;
+use super::stream::Stream;
 use super::writer::Writer;
-
-/// Which files records go to: one is open at a time for each.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) struct Stream {
-    /// The volume, by its position.
-    pub(super) seat: usize,
-    pub(super) layout: Layout,
-    pub(super) group: Group,
-    /// Of copies that merges make; they are not in the way of those who wait for a put.
-    pub(super) copies: bool,
-}
 
 /// Padding counts as dead from this part of what was put on, 1/8, and this many bytes.
 const PADDING_SHARE: u64 = 8;

@@ -26,7 +26,7 @@ use volume::{Error, ErrorKind, IoBuf, IoBufMut, Result};
 
 use super::file::File;
 use super::format::{self, Entry, HEADER_LEN, Head, Header, Kind, encode_entry, encode_record};
-use super::state::Stream;
+use super::stream::Stream;
 
 /// Puts of about so many bytes are written together at most.
 pub(super) const GROUP_MAX: u64 = 4 << 20;
