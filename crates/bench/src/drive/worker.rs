@@ -15,7 +15,7 @@ use super::Operation;
 use super::latency::{Dot, Latencies};
 use super::meter::Done;
 use super::pace::{Pace, Turn};
-use super::run::Drive;
+use super::plan::Drive;
 
 /// The longest sleep between two looks at whether to stop.
 const NAP: Duration = Duration::from_millis(100);

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use policy::time::Instant;
 use pool::spread::Spread;
 use rust_rocksdb::{CompactOptions, FlushOptions, properties};
@@ -20,6 +19,7 @@ use volume::task::block_on;
 
 use super::db::Inner;
 use super::steps::Steps;
+use super::stop::ThreadStop;
 use crate::volumes::Devices;
 
 /// The time between two looks.
@@ -33,31 +33,14 @@ const DEVICE_SHARE: u64 = 5;
 
 /// The thread. It ends when this is dropped, and gives up a compaction under way.
 pub(super) struct Reclaim {
-    stop: Arc<Stop>,
+    stop: Arc<ThreadStop>,
     store: Arc<Inner>,
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Default)]
-pub(super) struct Stop {
-    set: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Stop {
-    /// Waits for so long; false when it is time to end.
-    pub(super) fn wait(&self, time: Duration) -> bool {
-        let mut set = self.set.lock();
-        if !*set {
-            self.changed.wait_for(&mut set, time);
-        }
-        !*set
-    }
-}
-
 impl Reclaim {
     pub(super) fn start(store: Arc<Inner>, pool: Spread, devices: Devices) -> Self {
-        let stop = Arc::new(Stop::default());
+        let stop = Arc::new(ThreadStop::default());
         let (stopped, reclaimed) = (Arc::clone(&stop), Arc::clone(&store));
         let thread = std::thread::Builder::new()
             .name("reclaim".into())
@@ -85,8 +68,7 @@ impl Reclaim {
 
 impl Drop for Reclaim {
     fn drop(&mut self) {
-        *self.stop.set.lock() = true;
-        self.stop.changed.notify_all();
+        self.stop.set();
         self.store.rocks().disable_manual_compaction();
         if let Some(thread) = self.thread.take() {
             // It only fails where it panicked, and then it said so.

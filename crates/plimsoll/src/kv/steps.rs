@@ -15,8 +15,8 @@ use rust_rocksdb::{CompactionOptions, Error, properties};
 
 use super::db::Inner;
 use super::levels::Leveled;
-use super::reclaim::Stop;
 use super::room::WAY_OUT;
+use super::stop::ThreadStop;
 
 /// Tables of the first level at which RocksDB merges it.
 const MERGED_AT: u64 = 4;
@@ -51,7 +51,7 @@ enum Outcome {
 impl Steps {
     /// Takes steps where they are needed until they are not, nothing fits, or `stop` says so. Gives whether
     /// more are needed: RocksDB's own compactions are off then.
-    pub(super) fn look(&mut self, store: &Inner, stop: &Stop) -> bool {
+    pub(super) fn look(&mut self, store: &Inner, stop: &ThreadStop) -> bool {
         let failed = store.failed();
         let fails = std::mem::replace(&mut self.failed, failed) < failed;
         let mut due = match self.episode {

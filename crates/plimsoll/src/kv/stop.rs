@@ -1,10 +1,11 @@
-//! A word from one thread to a future of another.
+//! A word from one thread to a future, or to another thread.
 
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 /// Says that it is time to end.
 #[derive(Default)]
@@ -34,5 +35,28 @@ impl Stop {
             false => future.as_mut().poll(cx),
         })
         .await;
+    }
+}
+
+/// Tells a thread that it is time to end.
+#[derive(Default)]
+pub(super) struct ThreadStop {
+    set: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl ThreadStop {
+    pub(super) fn set(&self) {
+        *self.set.lock() = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for `time`; false when it is time to end.
+    pub(super) fn wait(&self, time: Duration) -> bool {
+        let mut set = self.set.lock();
+        if !*set {
+            self.changed.wait_for(&mut set, time);
+        }
+        !*set
     }
 }

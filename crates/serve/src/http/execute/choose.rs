@@ -1,19 +1,17 @@
 //! Which series a statement is about.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use engine::series::{Info, Kind as FieldKind, Predicate, Selector, Span, Test as StoreTest};
+use engine::series::{Info, Predicate, Selector, Span, Test as StoreTest};
 
 use super::Asked;
+use super::fields::Fields;
 use super::filter::Filter;
-use crate::http::influxql::{Condition, Kind, Named, Reference, Source};
+use crate::http::influxql::{Condition, Named, Source};
 use crate::http::refusal::Refusal;
 
 /// The most series one statement may look at.
 pub(super) const SERIES_MAX: usize = 100_000;
-
-/// Fields of a measurement and what they hold.
-pub(super) type Fields = BTreeMap<String, FieldKind>;
 
 /// The span and the tags that are asked for.
 pub(super) fn split(filter: Option<&Condition>) -> Result<(Span, Option<Condition>), Refusal> {
@@ -78,15 +76,6 @@ pub(super) fn predicate(
             "{field:?} is a field: WHERE understands fields in SELECT only"
         ))),
         None => Ok(filter.tags()),
-    }
-}
-
-/// Whether a name means a field.
-pub(super) fn is_field(reference: &Reference, fields: &Fields) -> bool {
-    match reference.kind {
-        None => fields.contains_key(&reference.name),
-        Some(Kind::Tag) => false,
-        Some(_) => true,
     }
 }
 

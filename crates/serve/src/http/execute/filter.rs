@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 use engine::series::{Points, Predicate, Test as StoreTest, Value};
 
-use super::choose::{Fields, is_field};
+use super::fields::{Fields, is_field};
 use crate::http::influxql::{Comparison, Condition, Literal, Test};
 use crate::http::refusal::Refusal;
 

@@ -2,10 +2,12 @@
 
 mod change;
 mod choose;
+mod fields;
 mod filter;
 mod formula;
 mod plan;
 mod raw;
+mod reading;
 mod select;
 mod show;
 mod sums;

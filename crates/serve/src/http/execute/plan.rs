@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use engine::series::aggregate::Function;
 use engine::series::{Kind as FieldKind, Scalar};
 
-use super::choose::{Fields, is_field};
+use super::fields::{Fields, is_field};
 use super::formula::Formula;
 use crate::http::influxql::{Column, Expression, Kind, Pattern, Reference};
 use crate::http::refusal::Refusal;

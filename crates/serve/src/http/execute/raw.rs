@@ -6,7 +6,7 @@ use engine::series::{Info, Scalar, Scan};
 
 use super::Asked;
 use super::plan::Leaf;
-use super::select::Reading;
+use super::reading::Reading;
 use super::walk::{self, Walk};
 use crate::http::refusal::Refusal;
 use crate::http::table::Cell;

@@ -5,37 +5,17 @@
 
 use std::collections::BTreeMap;
 
-use engine::series::{Info, Selector, Span, Test as StoreTest};
+use engine::series::{Info, Selector, Test as StoreTest};
 
 use super::Asked;
-use super::choose::{self, Fields};
+use super::fields::Fields;
 use super::filter::Filter;
 use super::plan::{Known, Plan};
-use super::{raw, sums};
-use crate::http::influxql::{Dimension, Select, Window};
+use super::reading::Reading;
+use super::{choose, raw, sums};
+use crate::http::influxql::{Dimension, Select};
 use crate::http::refusal::Refusal;
 use crate::http::table::Table;
-
-/// What is read of a group.
-pub(super) struct Reading<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) fields: &'a Fields,
-    /// What rows have to be, beyond the tags of their sources.
-    pub(super) filter: &'a Filter,
-    pub(super) span: Span,
-    pub(super) window: Option<Window>,
-    pub(super) select: &'a Select,
-}
-
-impl Reading<'_> {
-    /// How many rows are skipped, and how many are wanted behind them.
-    pub(super) fn page(&self) -> (usize, usize) {
-        let places = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-        // As in InfluxDB: a limit of none is none.
-        let limit = self.select.limit.filter(|&limit| limit > 0);
-        (self.select.offset.map_or(0, places), limit.map_or(usize::MAX, places))
-    }
-}
 
 pub(super) async fn select(asked: &Asked<'_>, select: &Select) -> Result<Vec<Table>, Refusal> {
     let (span, rest) = choose::split(select.filter.as_ref())?;

@@ -3,7 +3,8 @@
 use engine::series::{Scalar, Selector};
 
 use super::Asked;
-use super::choose::{self, Fields};
+use super::choose;
+use super::fields::Fields;
 use crate::http::influxql::{Condition, KeyTest, Page, Show, Source};
 use crate::http::refusal::Refusal;
 use crate::http::table::{Cell, Table};

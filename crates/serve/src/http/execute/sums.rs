@@ -8,7 +8,7 @@ use engine::series::{Info, Points, Scalar, Scan, Span, Value};
 use super::Asked;
 use super::filter::Filter;
 use super::plan::{self, Leaf};
-use super::select::Reading;
+use super::reading::Reading;
 use super::walk::{self, Source, Walk};
 use crate::http::influxql::Fill;
 use crate::http::refusal::Refusal;
