@@ -7,7 +7,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::future::Future;
-use std::num::NonZeroU64;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -302,9 +301,6 @@ fn run_timers(timers: &Weak<Timers>, origin: std::time::Instant) {
         due.into_iter().for_each(Waker::wake);
     }
 }
-
-/// The finest timer slack the kernel takes: a sleep ends when it should, not up to 50 us later.
-pub(crate) const FINEST_SLACK: NonZeroU64 = NonZeroU64::MIN;
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::future::Future;
+use std::num::NonZeroU64;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Instant as MachineInstant;
 
-use crate::clock::FINEST_SLACK;
+/// The finest timer slack the kernel takes: a sleep ends when it should, not up to 50 us later.
+const FINEST_SLACK: NonZeroU64 = NonZeroU64::MIN;
 
 thread_local! {
     static MAY_BLOCK: Cell<bool> = const { Cell::new(false) };

@@ -1,11 +1,9 @@
 //! An open store.
 
 use std::collections::BTreeMap;
-use std::ffi::CStr;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use policy::placement::VolumeId;
 use policy::prefetch::Mode;
 use policy::pressure::{self, Backlog};
@@ -13,18 +11,13 @@ use policy::purpose::Pressure;
 use policy::room::Sizes;
 use pool::spread::Spread;
 use rocks::Shim;
-use rust_rocksdb::{
-    BoundColumnFamily, Cache, ColumnFamilyDescriptor, DBWithThreadMode, Error, MultiThreaded,
-    Options as RocksOptions, properties,
-};
+use rust_rocksdb::{Cache, ColumnFamilyDescriptor, Error, Options as RocksOptions, properties};
 use volume::{Clock, ErrorKind, Name};
 
+use super::inner::{Inner, RocksDb};
 use super::keeper::{Keeper, Loads};
 use super::room::{self, Room};
 use super::{CacheFigures, Family, Options};
-
-/// RocksDB's own handle: column families come and go while others use the database.
-pub type RocksDb = DBWithThreadMode<MultiThreaded>;
 
 /// More than a log holds: its memtables were bounded when it was written.
 const MEMTABLE_UNBOUNDED: usize = 64 << 30;
@@ -45,103 +38,6 @@ pub struct Db {
     block_cache: Option<Cache>,
     file_cache: Option<pool::cache::Cache>,
     options: Options,
-}
-
-/// The database itself.
-pub(super) struct Inner {
-    rocks: rocks::Db<MultiThreaded>,
-    /// What families were opened with, by their names.
-    families: Mutex<BTreeMap<String, RocksOptions>>,
-    room: Room,
-    clock: Clock,
-}
-
-impl Inner {
-    /// Bytes that RocksDB holds of open tables: indexes and filters, where no block cache has them.
-    pub(super) fn table_readers(&self) -> u64 {
-        self.sum(properties::ESTIMATE_TABLE_READERS_MEM)
-    }
-
-    /// The database.
-    pub(super) fn rocks(&self) -> &RocksDb {
-        &self.rocks
-    }
-
-    /// The room on its volumes.
-    pub(super) const fn room(&self) -> &Room {
-        &self.room
-    }
-
-    /// What waits of it go by.
-    pub(super) const fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
-    /// Looks at the room there is.
-    pub(super) fn look_at_room(&self) {
-        self.room.look(self.unflushed(), self.merge());
-    }
-
-    /// Bytes that memtables hold.
-    pub(super) fn unflushed(&self) -> u64 {
-        self.sum(properties::CUR_SIZE_ALL_MEM_TABLES)
-    }
-
-    /// Calls `see` with what the families there are were opened with, by their names.
-    pub(super) fn with_families<T>(
-        &self,
-        see: impl FnOnce(&BTreeMap<String, RocksOptions>) -> T,
-    ) -> T {
-        see(&self.families.lock())
-    }
-
-    /// Tells placement where the tables lie that were moved by hand.
-    pub(super) fn describe_tables(&self) {
-        self.rocks.describe_tables();
-    }
-
-    /// A property of RocksDB, of all families together.
-    pub(super) fn sum(&self, property: &CStr) -> u64 {
-        let mut sum = 0;
-        self.each_family(|family| {
-            let value = self.rocks.property_int_value_cf(family, property);
-            sum += value.ok().flatten().unwrap_or(0);
-        });
-        sum
-    }
-
-    /// Calls `visit` with each family there is.
-    pub(super) fn each_family(&self, mut visit: impl FnMut(&Arc<BoundColumnFamily<'_>>)) {
-        let names: Vec<_> = self.families.lock().keys().cloned().collect();
-        let handles = names.iter().filter_map(|name| self.rocks.cf_handle(name));
-        handles.for_each(|family| visit(&family));
-    }
-
-    /// Whether the first level has so many tables that a flush waits, for another would make writers wait.
-    pub(super) fn first_level_is_full(&self) -> bool {
-        let level0 = properties::num_files_at_level(0);
-        let slow: Vec<_> = self.with_families(|families| {
-            let families = families.iter();
-            let automatic = families.filter(|(_, rocks)| !rocks.get_disable_auto_compactions());
-            automatic.map(|(name, rocks)| (name.clone(), Shim::thresholds(rocks).level0)).collect()
-        });
-        slow.into_iter().any(|(name, slow)| {
-            let Some(family) = self.rocks.cf_handle(&name) else { return false };
-            let tables = self.rocks.property_int_value_cf(&family, &level0);
-            // Zero: writers are never slowed down.
-            slow > 0 && tables.ok().flatten().unwrap_or(0) + 1 >= slow
-        })
-    }
-}
-
-impl Drop for Inner {
-    /// RocksDB's end flushes what was written without the log, and would wait for a compaction to make the first
-    /// level smaller, on full volumes for ever. It does not where it knows of none to come.
-    fn drop(&mut self) {
-        if self.first_level_is_full() {
-            self.set_automatic(false);
-        }
-    }
 }
 
 /// Opens the store in `pool`, or makes it, with the families it has. `clock` is the one the pool's
@@ -203,8 +99,7 @@ pub(super) fn open_under(
     }
     let rocks = open_families(&whole, &built, &sizes)?;
     let rocks = rocks::Db::new(rocks, shim);
-    let inner = Inner { rocks, families: Mutex::new(built), room, clock: clock.clone() };
-    let inner = Arc::new(inner);
+    let inner = Arc::new(Inner::new(rocks, built, room, clock.clone()));
     inner.look_at_room();
     let keeper = file_cache.clone().zip(options.cache());
     let keeper = keeper
@@ -278,15 +173,14 @@ impl Db {
     /// takes RocksDB's mutex some times for each family, for a moment each.
     #[must_use]
     pub fn pressure(&self) -> Pressure {
-        let (rocks, level0) = (&self.inner.rocks, &properties::num_files_at_level(0));
+        let (rocks, level0) = (self.inner.rocks(), &properties::num_files_at_level(0));
         let number = |of: Result<Option<u64>, Error>| of.ok().flatten().unwrap_or(0);
         let whole = |name| number(rocks.property_int_value(name));
         let waiting = whole(properties::IS_WRITE_STOPPED) > 0
             || whole(properties::ACTUAL_DELAYED_WRITE_RATE) > 0;
-        let thresholds: Vec<_> = {
-            let families = self.inner.families.lock();
+        let thresholds: Vec<_> = self.inner.with_families(|families| {
             families.iter().map(|(name, rocks)| (name.clone(), Shim::thresholds(rocks))).collect()
-        };
+        });
         let families = thresholds.into_iter().filter_map(|(name, thresholds)| {
             // One that was dropped meanwhile makes nobody wait.
             let family = rocks.cf_handle(&name)?;
@@ -313,11 +207,11 @@ impl Db {
     /// There is one of that name, or RocksDB could not record it.
     pub fn create_family(&self, family: Family) -> Result<(), Error> {
         let name = family.name.clone();
-        let sizes = self.inner.room.sizes();
+        let sizes = self.inner.room().sizes();
         let mut rocks = family.build(&self.options, sizes, self.block_cache.as_ref());
         self.shim().install(&mut rocks);
         self.create_cf(&name, &rocks)?;
-        self.inner.families.lock().insert(name, rocks);
+        self.inner.add_family(name, rocks);
         Ok(())
     }
 
@@ -330,7 +224,7 @@ impl Db {
     #[must_use]
     pub fn family_options(&self, name: &str) -> Option<RocksOptions> {
         self.cf_handle(name)?;
-        self.inner.families.lock().get(name).cloned()
+        self.inner.with_families(|families| families.get(name).cloned())
     }
 
     /// The database itself, for threads that look after it.
@@ -340,13 +234,13 @@ impl Db {
 
     /// The room on its volumes.
     pub(super) fn room(&self) -> &Room {
-        &self.inner.room
+        self.inner.room()
     }
 
     /// What it stands on, for the parts of RocksDB that want an environment or options of their own.
     #[must_use]
     pub fn shim(&self) -> &Shim {
-        self.inner.rocks.shim()
+        self.inner.shim()
     }
 }
 
@@ -354,6 +248,6 @@ impl Deref for Db {
     type Target = RocksDb;
 
     fn deref(&self) -> &Self::Target {
-        &self.inner.rocks
+        self.inner.rocks()
     }
 }

@@ -19,7 +19,7 @@ use pool::cache::prefetch::Prefetcher;
 use volume::Clock;
 use volume::task::block_on;
 
-use super::db::Inner;
+use super::inner::Inner;
 use super::stop::Stop;
 
 const SECOND: Duration = Duration::from_secs(1);

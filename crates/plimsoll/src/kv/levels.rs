@@ -7,7 +7,7 @@ use policy::steps::Table;
 use policy::units::MIB;
 use rust_rocksdb::{BoundColumnFamily, ColumnFamilyMetaDataOptions, DBCompactionStyle, properties};
 
-use super::db::Inner;
+use super::inner::Inner;
 
 /// A family as its compactions see it.
 pub(super) struct Leveled {

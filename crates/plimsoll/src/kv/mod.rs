@@ -16,6 +16,7 @@ mod copies;
 mod db;
 mod error;
 mod family;
+mod inner;
 mod keeper;
 mod key_value;
 mod levels;
@@ -32,8 +33,9 @@ mod watch;
 mod writes;
 
 pub use self::copies::{destroy, restore};
-pub use self::db::{Db, RocksDb, open, open_with};
+pub use self::db::{Db, open, open_with};
 pub use self::family::Family;
+pub use self::inner::RocksDb;
 pub use self::key_value::COUNT_EXACT_MAX;
 pub use self::options::{CachePolicy, Compression, Options};
 pub use self::store::{Builder, Store};

@@ -17,7 +17,7 @@ use rust_rocksdb::{CompactOptions, FlushOptions, properties};
 use volume::Volume as _;
 use volume::task::block_on;
 
-use super::db::Inner;
+use super::inner::Inner;
 use super::steps::Steps;
 use super::stop::ThreadStop;
 use crate::volumes::Devices;

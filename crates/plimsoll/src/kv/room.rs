@@ -14,11 +14,10 @@ use policy::room::{self, Merge, Sizes, Valve};
 use policy::time::Instant;
 use policy::units::{Bytes, MIB};
 use pool::spread::Spread;
-use volume::ErrorKind;
 use volume::task::block_on;
+use volume::{Clock, ErrorKind};
 
 use super::Options;
-use super::db::Inner;
 
 /// The most bytes that a look allows: others may fill the volumes meanwhile.
 const ALLOWED_MAX: u64 = 64 * MIB;
@@ -34,6 +33,21 @@ pub(super) const WAY_OUT: &str = "delete keys, or add a volume";
 
 /// How long it waits between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// A store at work: what it still writes, and frees.
+pub(super) trait Working {
+    /// What waits of it go by.
+    fn clock(&self) -> &Clock;
+
+    /// Whether it flushes or compacts, or is about to.
+    fn is_working(&self) -> bool;
+
+    /// Bytes that memtables hold.
+    fn unflushed(&self) -> u64;
+
+    /// What the next merge of the first level rewrites.
+    fn merge(&self) -> Merge;
+}
 
 /// The room of one store, which its writers share.
 pub(super) struct Room {
@@ -139,7 +153,7 @@ impl Room {
     pub(super) fn enter(
         &self,
         bytes: u64,
-        store: &Inner,
+        store: &impl Working,
     ) -> Result<RwLockReadGuard<'_, ()>, Refused> {
         let begun = store.clock().now();
         loop {

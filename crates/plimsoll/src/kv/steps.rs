@@ -13,7 +13,7 @@ use policy::steps;
 use policy::units::Bytes;
 use rust_rocksdb::{CompactionOptions, Error, properties};
 
-use super::db::Inner;
+use super::inner::Inner;
 use super::levels::Leveled;
 use super::room::WAY_OUT;
 use super::stop::ThreadStop;

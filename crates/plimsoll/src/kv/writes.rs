@@ -26,7 +26,7 @@ impl Db {
         if let Some(writing) = self.room().enter_allowed(bytes) {
             return Ok(writing);
         }
-        let entered = waiting(|| self.room().enter(bytes, self.inner()));
+        let entered = waiting(|| self.room().enter(bytes, &**self.inner()));
         entered.map_err(|refused| Error::OutOfSpace(refused.to_string()))
     }
 

@@ -13,6 +13,7 @@ use volume::layer::crash::Power;
 use volume::{IoBuf, IoBufMut, Name, Object, Result, Volume};
 
 use super::model::{Death, Found, Model, Seen};
+use super::op::Op;
 use crate::Sim;
 
 const WRITE: Io = Io::new(Origin::UserWrite, Step::Data);
@@ -20,48 +21,6 @@ const READ: Io = Io::new(Origin::UserRead, Step::Data);
 
 const DIRECTORIES: [&str; 3] = ["a", "b", "c"];
 const FILES: [&str; 6] = ["1", "2", "3", "4", "w.log", "x.log"];
-
-/// What a user may ask for. Names are those within its directory.
-#[derive(Clone)]
-pub(super) enum Op {
-    /// Makes an object at once.
-    WriteWhole {
-        name: String,
-        bytes: Vec<u8>,
-    },
-    /// Makes an object, writes to it and syncs it.
-    Put {
-        name: String,
-        bytes: Vec<u8>,
-    },
-    /// Writes to the end of an object, without a sync.
-    Append {
-        name: String,
-        bytes: Vec<u8>,
-    },
-    Sync {
-        name: String,
-    },
-    Rename {
-        from: String,
-        to: String,
-    },
-    Link {
-        from: String,
-        to: String,
-    },
-    Remove {
-        name: String,
-    },
-    RemoveSoon {
-        name: String,
-    },
-    RenameDirectory {
-        from: String,
-        to: String,
-    },
-    Flush,
-}
 
 impl Op {
     /// Something that can be done as things are.

@@ -14,6 +14,7 @@
 
 mod client;
 mod model;
+mod op;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pool::ObjectId;
 
-use super::client::Op;
+use super::op::Op;
 
 /// How a life of the pool ended, the worse one last.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]

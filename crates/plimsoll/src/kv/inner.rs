@@ -1,0 +1,152 @@
+//! The database itself, which a store's handle, its cache and the thread that makes room share.
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use policy::room::Merge;
+use rocks::Shim;
+use rust_rocksdb::{
+    BoundColumnFamily, DBWithThreadMode, MultiThreaded, Options as RocksOptions, properties,
+};
+use volume::Clock;
+
+use super::room::{Room, Working};
+
+/// RocksDB's own handle: column families come and go while others use the database.
+pub type RocksDb = DBWithThreadMode<MultiThreaded>;
+
+/// The database itself.
+pub(super) struct Inner {
+    rocks: rocks::Db<MultiThreaded>,
+    /// What families were opened with, by their names.
+    families: Mutex<BTreeMap<String, RocksOptions>>,
+    room: Room,
+    clock: Clock,
+}
+
+impl Inner {
+    pub(super) fn new(
+        rocks: rocks::Db<MultiThreaded>,
+        families: BTreeMap<String, RocksOptions>,
+        room: Room,
+        clock: Clock,
+    ) -> Self {
+        Self { rocks, families: Mutex::new(families), room, clock }
+    }
+
+    /// Bytes that RocksDB holds of open tables: indexes and filters, where no block cache has them.
+    pub(super) fn table_readers(&self) -> u64 {
+        self.sum(properties::ESTIMATE_TABLE_READERS_MEM)
+    }
+
+    /// The database.
+    pub(super) fn rocks(&self) -> &RocksDb {
+        &self.rocks
+    }
+
+    /// The room on its volumes.
+    pub(super) const fn room(&self) -> &Room {
+        &self.room
+    }
+
+    /// What waits of it go by.
+    pub(super) const fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Looks at the room there is.
+    pub(super) fn look_at_room(&self) {
+        self.room.look(self.unflushed(), self.merge());
+    }
+
+    /// Bytes that memtables hold.
+    pub(super) fn unflushed(&self) -> u64 {
+        self.sum(properties::CUR_SIZE_ALL_MEM_TABLES)
+    }
+
+    /// What RocksDB's files go through.
+    pub(super) fn shim(&self) -> &Shim {
+        self.rocks.shim()
+    }
+
+    /// A family was made with these options.
+    pub(super) fn add_family(&self, name: String, rocks: RocksOptions) {
+        self.families.lock().insert(name, rocks);
+    }
+
+    /// Calls `see` with what the families there are were opened with, by their names.
+    pub(super) fn with_families<T>(
+        &self,
+        see: impl FnOnce(&BTreeMap<String, RocksOptions>) -> T,
+    ) -> T {
+        see(&self.families.lock())
+    }
+
+    /// Tells placement where the tables lie that were moved by hand.
+    pub(super) fn describe_tables(&self) {
+        self.rocks.describe_tables();
+    }
+
+    /// A property of RocksDB, of all families together.
+    pub(super) fn sum(&self, property: &CStr) -> u64 {
+        let mut sum = 0;
+        self.each_family(|family| {
+            let value = self.rocks.property_int_value_cf(family, property);
+            sum += value.ok().flatten().unwrap_or(0);
+        });
+        sum
+    }
+
+    /// Calls `visit` with each family there is.
+    pub(super) fn each_family(&self, mut visit: impl FnMut(&Arc<BoundColumnFamily<'_>>)) {
+        let names: Vec<_> = self.families.lock().keys().cloned().collect();
+        let handles = names.iter().filter_map(|name| self.rocks.cf_handle(name));
+        handles.for_each(|family| visit(&family));
+    }
+
+    /// Whether the first level has so many tables that a flush waits, for another would make writers wait.
+    pub(super) fn first_level_is_full(&self) -> bool {
+        let level0 = properties::num_files_at_level(0);
+        let slow: Vec<_> = self.with_families(|families| {
+            let families = families.iter();
+            let automatic = families.filter(|(_, rocks)| !rocks.get_disable_auto_compactions());
+            automatic.map(|(name, rocks)| (name.clone(), Shim::thresholds(rocks).level0)).collect()
+        });
+        slow.into_iter().any(|(name, slow)| {
+            let Some(family) = self.rocks.cf_handle(&name) else { return false };
+            let tables = self.rocks.property_int_value_cf(&family, &level0);
+            // Zero: writers are never slowed down.
+            slow > 0 && tables.ok().flatten().unwrap_or(0) + 1 >= slow
+        })
+    }
+}
+
+impl Drop for Inner {
+    /// RocksDB's end flushes what was written without the log, and would wait for a compaction to make the first
+    /// level smaller, on full volumes for ever. It does not where it knows of none to come.
+    fn drop(&mut self) {
+        if self.first_level_is_full() {
+            self.set_automatic(false);
+        }
+    }
+}
+
+impl Working for Inner {
+    fn clock(&self) -> &Clock {
+        self.clock()
+    }
+
+    fn is_working(&self) -> bool {
+        self.is_working()
+    }
+
+    fn unflushed(&self) -> u64 {
+        self.unflushed()
+    }
+
+    fn merge(&self) -> Merge {
+        self.merge()
+    }
+}
