@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use policy::inherit::Made;
-use policy::intent::{Family, Intent, Kind};
+use policy::intent::Intent;
 use policy::placement::Keys;
-use policy::purpose::Origin;
 use pool::ObjectId;
-use pool::cache::{self, Cache};
+use pool::cache::Cache;
 use pool::spread::{Claim, Spread, Stat};
 use volume::task::block_on;
 use volume::{Clock, Error, ErrorKind, Name, Object, Result, Volume};
@@ -17,16 +15,13 @@ use volume::{Clock, Error, ErrorKind, Name, Object, Result, Volume};
 use crate::Settings;
 use crate::info_log::InfoLog;
 use crate::logs::Logs;
-use crate::memory::{Allowance, Tails};
 use crate::path::{FileKind, Root, shown};
 use crate::readable::Readable;
 use crate::sequential::Sequential;
 use crate::table::TableWriter;
-use crate::thread::{self, TableFacts};
+use crate::tables::Tables;
+use crate::thread;
 use crate::writable::{OpenFor, Writable};
-
-/// What is merged from deeper levels is nobody's haste, and mostly cold.
-const REWARM_LEVEL_MAX: u8 = 2;
 
 /// What one database sees of a pool.
 pub(crate) struct FileSystem {
@@ -38,9 +33,7 @@ pub(crate) struct FileSystem {
     /// forgotten with the process.
     dirs: Mutex<BTreeSet<Name>>,
     locked: Mutex<BTreeMap<Name, Claim>>,
-    tables: Arc<Allowance>,
-    tails: Tails,
-    cache: Option<Cache>,
+    tables: Arc<Tables>,
     logs: Logs,
     info_log: InfoLog,
 }
@@ -53,55 +46,22 @@ impl FileSystem {
         settings: Settings,
         cache: Option<Cache>,
     ) -> Arc<Self> {
+        let tables = Tables::new(pool.clone(), root.as_str(), settings, cache);
         Arc::new(Self {
             pool,
             clock,
             settings,
             dirs: Mutex::default(),
             locked: Mutex::default(),
-            tables: Allowance::new(settings.table_buffers),
-            tails: Tails::new(settings.table_tails),
-            cache,
+            tables: Arc::new(tables),
             logs: Logs::start(settings.wal_sync_interval),
             info_log: InfoLog::start(root.as_str(), settings.info_log_lines),
             root,
         })
     }
 
-    pub(crate) fn pool(&self) -> &Spread {
-        &self.pool
-    }
-
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
-    }
-
-    pub(crate) fn tails(&self) -> &Tails {
-        &self.tails
-    }
-
-    /// The memory for tables under construction.
-    pub(crate) fn table_memory(&self) -> &Arc<Allowance> {
-        &self.tables
-    }
-
-    /// The intent of a table, from what its builder said about it.
-    pub(crate) fn table_intent(&self, facts: Option<TableFacts>) -> Intent {
-        let kind = match facts {
-            Some(TableFacts { family, level, range, .. }) => {
-                Kind::Table { family: self.family(family), level, range }
-            }
-            None => {
-                let family = Family(self.root.as_str().into());
-                Kind::Table { family, level: None, range: None }
-            }
-        };
-        Intent { kind, len: None }
-    }
-
-    /// What placement calls the column family of this number.
-    fn family(&self, number: u32) -> Family {
-        Family(format!("{}#{number}", self.root.as_str()).into())
     }
 
     /// A table of the database that was just opened.
@@ -113,7 +73,7 @@ impl FileSystem {
         keys: Option<Keys<'_>>,
     ) {
         if let Ok(name) = self.root.name(path) {
-            self.pool.describe_table(&name, &self.family(family), level, keys);
+            self.pool.describe_table(&name, &self.tables.family(family), level, keys);
         }
     }
 
@@ -139,29 +99,14 @@ impl FileSystem {
     pub(crate) fn open_readable(&self, path: &str) -> Result<Readable> {
         let name = self.root.name(path)?;
         let object = Arc::new(block_on(self.pool.open_handle(&name))?);
-        let cached = self.cache.as_ref().map(|cache| cache.open(&object));
+        let cached = self.tables.cache().map(|cache| cache.open(&object));
         let copies = Arc::clone(&object);
-        let readable = Readable::new(object, self.clock.clone(), self.tails.find(&name), cached);
+        let readable =
+            Readable::new(object, self.clock.clone(), self.tables.tails().find(&name), cached);
         Ok(readable.with_copies(&self.pool, copies))
     }
 
-    /// A table of these `bytes` was written. What of them takes the place of hot blocks stays in the
-    /// cache; of what deeper compactions write only the keys are kept.
-    pub(crate) fn keep_warm(&self, name: &Name, table: cache::Table, bytes: &[u8], origin: Origin) {
-        let Some(cache) = &self.cache else { return };
-        // It was just made: if it is gone already there is nothing to keep.
-        let Ok(object) = block_on(self.pool.open_handle(name)) else { return };
-        let cached = cache.open(&Arc::new(object));
-        match origin {
-            Origin::Flush => cached.rewarm(table, bytes, Made::Flushed),
-            Origin::Compaction { level: 0..=REWARM_LEVEL_MAX } => {
-                cached.rewarm(table, bytes, Made::Merged);
-            }
-            _ => cached.describe(table),
-        }
-    }
-
-    pub(crate) fn open_writable(self: &Arc<Self>, path: &str, how: OpenFor) -> Result<Writable> {
+    pub(crate) fn open_writable(&self, path: &str, how: OpenFor) -> Result<Writable> {
         let name = self.root.name(path)?;
         let kind = FileKind::of(path);
         match (kind, how) {
@@ -189,7 +134,11 @@ impl FileSystem {
                     // What an earlier table left behind is not about this one.
                     let _ = thread::take_table();
                 }
-                Ok(Writable::Table(Mutex::new(TableWriter::new(Arc::clone(self), name, kind))))
+                Ok(Writable::Table(Mutex::new(TableWriter::new(
+                    Arc::clone(&self.tables),
+                    name,
+                    kind,
+                ))))
             }
             (FileKind::Table | FileKind::Blob, OpenFor::Append | OpenFor::Overwrite) => {
                 Err(invalid(format!("{name}: a table is written once")))
@@ -271,8 +220,8 @@ impl FileSystem {
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
         let (from, to) = (self.root.name(from)?, self.root.name(to)?);
         if self.pool.contains(&from) {
-            self.tails.forget(&from);
-            self.tails.forget(&to);
+            self.tables.tails().forget(&from);
+            self.tables.tails().forget(&to);
             self.keep_directory(&from);
             let displaced = self.last_name_of(&to);
             block_on(self.pool.rename(&from, &to))?;
@@ -372,7 +321,7 @@ impl FileSystem {
     /// RocksDB removes tables by the dozen and takes note of it only when it opens: there, one that is
     /// back is removed again.
     fn remove_name(&self, name: &Name) -> Result<()> {
-        self.tails.forget(name);
+        self.tables.tails().forget(name);
         self.keep_directory(name);
         let object = self.last_name_of(name);
         self.logs.forget(name);
@@ -383,13 +332,13 @@ impl FileSystem {
 
     /// The cached object that goes with this name.
     fn last_name_of(&self, name: &Name) -> Option<ObjectId> {
-        self.cache.as_ref()?;
+        self.tables.cache()?;
         let stat = block_on(self.pool.stat(name)).ok()?;
         (stat.kind != pool::Kind::Log && stat.links == 1).then_some(stat.id)
     }
 
     fn forget(&self, object: Option<ObjectId>) {
-        if let (Some(cache), Some(object)) = (&self.cache, object) {
+        if let (Some(cache), Some(object)) = (self.tables.cache(), object) {
             cache.forget(object);
         }
     }

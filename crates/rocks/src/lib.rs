@@ -31,6 +31,7 @@ mod sequential;
 mod settings;
 mod shim;
 mod table;
+mod tables;
 mod thread;
 mod writable;
 

@@ -17,10 +17,10 @@ use volume::task::block_on;
 use volume::{Error, ErrorKind, IoBuf, IoBufMut, Name, Object, Result, Volume};
 
 use crate::extent::WINDOW;
-use crate::file_system::FileSystem;
 use crate::memory::{Allowance, Share, Tail};
 use crate::origin::{self, Activity};
 use crate::path::FileKind;
+use crate::tables::Tables;
 use crate::thread::{self, TableFacts};
 
 /// The largest end of a fresh table that is kept for its opening. What is longer is read back.
@@ -31,7 +31,7 @@ const BUFFER_STEP: u64 = MIB;
 
 /// A table or blob file that is being written, by one thread from its beginning to its end.
 pub(crate) struct TableWriter {
-    fs: Arc<FileSystem>,
+    tables: Arc<Tables>,
     name: Name,
     kind: FileKind,
     len: u64,
@@ -46,13 +46,13 @@ enum State {
 }
 
 impl TableWriter {
-    pub(crate) fn new(fs: Arc<FileSystem>, name: Name, kind: FileKind) -> Self {
+    pub(crate) fn new(tables: Arc<Tables>, name: Name, kind: FileKind) -> Self {
         let limit = match kind {
             FileKind::Blob => WINDOW,
-            _ => fs.settings().table_buffer_max,
+            _ => tables.buffer_max(),
         };
-        let state = State::Buffered(Buffer::new(fs.table_memory(), limit));
-        Self { fs, name, kind, len: 0, state }
+        let state = State::Buffered(Buffer::new(tables.memory(), limit));
+        Self { tables, name, kind, len: 0, state }
     }
 
     /// Bytes appended.
@@ -106,11 +106,11 @@ impl TableWriter {
 
     /// What was streamed is complete: it is described, and never changes again.
     fn seal(&self, stream: &Stream, io: Io) -> Result<()> {
-        let (pool, checksum) = (self.fs.pool(), &stream.checksum);
+        let (pool, checksum) = (self.tables.pool(), &stream.checksum);
         if self.kind == FileKind::Blob {
             return block_on(pool.seal(&self.name, checksum));
         }
-        let intent = Intent { len: Some(self.len), ..self.fs.table_intent(self.facts()) };
+        let intent = Intent { len: Some(self.len), ..self.tables.intent(self.facts()) };
         block_on(pool.seal_table(&self.name, checksum, &intent, io.origin))
     }
 
@@ -130,9 +130,8 @@ impl TableWriter {
         {
             // What else is known of it is wanted when it is closed.
             let facts = thread::table();
-            let intent =
-                self.fs.table_intent(facts.map(|facts| TableFacts { range: None, ..facts }));
-            let object = block_on(self.fs.pool().create(&self.name, &intent))?;
+            let intent = self.tables.intent(facts.map(|facts| TableFacts { range: None, ..facts }));
+            let object = block_on(self.tables.pool().create(&self.name, &intent))?;
             let stream = Stream::begin(object, &buffer.bytes, io)?;
             self.state = State::Streamed(Box::new(stream));
         }
@@ -147,19 +146,19 @@ impl TableWriter {
         let data_len = facts.as_ref().map_or(0, |facts| facts.data_len);
         let fences = facts.as_mut().and_then(|facts| facts.fences.take());
         let level = facts.as_ref().and_then(|facts| facts.level);
-        let intent = Intent { len: Some(self.len), ..self.fs.table_intent(facts) };
+        let intent = Intent { len: Some(self.len), ..self.tables.intent(facts) };
         let Buffer { bytes, memory, .. } = buffer;
         let bytes = bytes.freeze();
-        block_on(self.fs.pool().write_whole(&self.name, &intent, bytes.clone(), io))?;
+        block_on(self.tables.pool().write_whole(&self.name, &intent, bytes.clone(), io))?;
         if self.kind == FileKind::Table {
             if let (Some(fences), Some(level), Kind::Table { family, .. }) =
                 (fences, level, intent.kind)
             {
                 let table = cache::Table { family, level, fences };
-                self.fs.keep_warm(&self.name, table, &bytes, io.origin);
+                self.tables.keep_warm(&self.name, table, &bytes, io.origin);
             }
             let start = data_len.max(self.len.saturating_sub(TAIL_MAX)).min(self.len);
-            self.fs.tails().keep(Tail::new(self.name.clone(), start, &bytes[start as usize..]));
+            self.tables.tails().keep(Tail::new(self.name.clone(), start, &bytes[start as usize..]));
         }
         if let Some(bytes) = bytes.reclaim() {
             memory.keep(bytes);
