@@ -16,7 +16,7 @@ use crate::report::{Curve, Plot, Report, Stroke};
 use crate::stats::Median;
 use crate::{Options, machine};
 
-/// The row in reports. MECHANISMS 8 has none for it.
+/// The row in reports.
 const ID: &str = "KV-path";
 
 /// Ours may do as little as this part of what the baseline does in the same time.

@@ -1,5 +1,5 @@
 //! What is left to spend of a contract: our own mirror of the provider's buckets, a little below
-//! them, so that the provider never has a reason to throttle (MECHANISMS 2.5.4).
+//! them, so that the provider never has a reason to throttle (Calcspar, ATC 2023).
 //!
 //! ```text
 //!   provider's limit:  rate r ──────► depth b, starts full
@@ -25,11 +25,11 @@ use crate::contract::{Contract, Cost, Counted, Limit};
 use crate::time::{Instant, NANOS_PER_SEC};
 
 /// The most operations one request may ask for, so that waiting for its tokens never holds up the
-/// queue for long; a larger one is split by whoever submits it (MECHANISMS 2.6).
+/// queue for long; a larger one is split by whoever submits it (Calcspar, ATC 2023).
 pub const REQUEST_OPS_MAX: u64 = 8;
 
 /// The longest time that earns tokens in one step, unless the caller was told to wait longer: a
-/// suspended machine or a jump of the clock is not a burst saved up (MECHANISMS 2.12).
+/// suspended machine or a jump of the clock is not a burst saved up (Calcspar, ATC 2023).
 const ELAPSED_MAX: Duration = Duration::from_secs(1);
 
 const MILLION: u32 = 1_000_000;

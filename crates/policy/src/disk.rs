@@ -7,7 +7,7 @@
 //! The platter turns whether or not anyone reads, so where the head stands over the track is a
 //! function of the time alone; a request for the bytes behind the last one finds them under the
 //! head if it was waiting already, and misses them by nearly a whole turn if it comes just after.
-//! That is the rotation MECHANISMS 5.1 and 5.11 build on.
+//! That is the rotation PARIX (ATC 2017) builds on.
 
 use std::time::Duration;
 
@@ -157,7 +157,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// The disk of MECHANISMS 5.11: a turn of 8.33 ms, about 8 ms for the average seek.
+    /// A disk of 7200 rpm: a turn of 8.33 ms, about 8 ms for the average seek.
     fn mechanics() -> Mechanics {
         Mechanics {
             capacity: 4_000_000_000_000,

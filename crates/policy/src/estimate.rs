@@ -3,8 +3,8 @@
 //! A contract may be wrong, or not ours alone: a backup or another machine drains the same bucket. Then
 //! the provider makes wait what the gate let go, and order is lost where nobody can mend it. The
 //! estimate notices, lowers the share the gate uses until the provider answers at once again, and tries
-//! for more now and then: multiplicative decrease, additive increase (MECHANISMS 2.12,
-//! docs/adr/0011-pressure-and-estimate.md).
+//! for more now and then: multiplicative decrease, additive increase
+//! (docs/adr/0011-pressure-and-estimate.md).
 //!
 //! ```text
 //!   factor 1 ─┐  slow 2 s         ┌─ 1 %/s ─┐  slow 1 s

@@ -1,7 +1,7 @@
 //! How often something is asked for, as a number that forgets.
 //!
 //! Once a second what was counted joins the average of what came before: `heat = (heat + n) / 2`
-//! (Calcspar's exponential smoothing, MECHANISMS 2.7.1). Nothing is touched for that: each heat is
+//! (Calcspar's exponential smoothing, ATC 2023). Nothing is touched for that: each heat is
 //! brought up to date when it is looked at.
 
 use std::collections::HashMap;

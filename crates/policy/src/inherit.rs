@@ -1,4 +1,4 @@
-//! What heat a table begins with: that of the tables it takes the place of (MECHANISMS 2.7.3, 2.8).
+//! What heat a table begins with: that of the tables it takes the place of (Calcspar, ATC 2023).
 //!
 //! A block's heat is known by its place in a table, and a compaction leaves nothing in its place. What
 //! stays are the keys. A few of each table's are kept, its fences, so that a new block gets the heat of

@@ -73,7 +73,7 @@ impl Percentiles {
 
 /// When the volume answers a request that arrived at `now` and takes `base` below the contract.
 ///
-/// Waiting for tokens hides the base latency instead of adding to it (MECHANISMS 1.2).
+/// Waiting for tokens hides the base latency instead of adding to it (Calcspar's traces, ATC 2023).
 #[must_use]
 pub fn answered_at(now: Instant, admitted: Admitted, base: Duration) -> Instant {
     admitted.at.max(now + base)

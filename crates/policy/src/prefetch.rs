@@ -1,4 +1,4 @@
-//! Which blocks are worth reading before anybody asks for them (MECHANISMS 2.7.3 to 2.7.5).
+//! Which blocks are worth reading before anybody asks for them (Calcspar, ATC 2023).
 //!
 //! A volume charges one operation for 256 KiB as it does for 4 KiB, so tokens nobody needs buy
 //! memory's worth of hot neighbourhood. That memory is taken from blocks that were asked for, one by

@@ -2,7 +2,7 @@
 //!
 //! RocksDB slows writes down, then stops them, when memtables wait to be flushed, tables pile up in
 //! level 0, or compactions owe too many bytes. Class by input level alone would let that happen: in a
-//! long read peak the work that would prevent it has the lowest class (MECHANISMS 2.8). So the distance
+//! long read peak the work that would prevent it has the lowest class (Calcspar, ATC 2023). So the distance
 //! to each threshold is a [`Pressure`], which raises the class of exactly the work that is late, and
 //! falls only after a while of calm: at a threshold it would change with every table.
 

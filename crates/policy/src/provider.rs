@@ -1,7 +1,7 @@
 //! The provider's throttle: what the other side of a contract does with the requests we send.
 //!
 //! Each limit of a contract is a continuous token bucket that starts full; requests it does not
-//! cover stand in one first-in-first-out queue (MECHANISMS 1.2):
+//! cover stand in one first-in-first-out queue (Calcspar's traces, ATC 2023):
 //!
 //! ```text
 //!                     rate tokens/s

@@ -3,8 +3,8 @@
 //! Requests carry [`Io`] down from the engine to the device: the *origin* says on whose behalf, the
 //! *step* what this I/O is. What a layer does on behalf of a request keeps the origin's class; only a
 //! pool's own work (copies, scrub) starts a new origin. [`Io::class`] is the one rule for all, and
-//! [`Io::class_under`] what it becomes when users are about to wait for that work (MECHANISMS 2.3, 2.8
-//! and 7.3).
+//! [`Io::class_under`] what it becomes when users are about to wait for that work (Calcspar, ATC
+//! 2023).
 
 use crate::time::Instant;
 
@@ -52,7 +52,7 @@ pub enum Step {
     Manifest,
 }
 
-/// The class of an I/O at a gate, most urgent first: C, H, H-, M, L of MECHANISMS.
+/// The class of an I/O at a gate, most urgent first: C, H, H-, M, L after Calcspar.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Class {
     /// A user, or everyone, waits for durability.
@@ -122,7 +122,7 @@ pub struct Io {
     pub origin: Origin,
     /// What it is.
     pub step: Step,
-    /// When the caller stops caring; only user reads set one (MECHANISMS 2.6).
+    /// When the caller stops caring; only user reads set one (Calcspar, ATC 2023).
     pub deadline: Option<Instant>,
 }
 
@@ -182,7 +182,7 @@ impl Io {
 
     /// Whether a full queue may turn this I/O away: only a pool's own work, which is taken up again
     /// later, and not relief, for full queues are what it is for. An error in a compaction, even the
-    /// deepest, makes RocksDB read-only (MECHANISMS 2.6).
+    /// deepest, makes RocksDB read-only (Calcspar, ATC 2023).
     #[must_use]
     pub const fn refusable(&self) -> bool {
         matches!(self.origin, Origin::Copy | Origin::Scrub | Origin::Prefetch)

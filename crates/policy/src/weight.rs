@@ -1,5 +1,4 @@
-//! How much each volume of a pool carries, of what is paid for (TANGO's access weight; MECHANISMS 3.4,
-//! R2).
+//! How much each volume of a pool carries, of what is paid for (TANGO's access weight).
 //!
 //! ```text
 //!   weight = (reads of users that reach it  +  writes others wait for  +  reads expected) / paid

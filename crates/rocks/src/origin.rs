@@ -1,4 +1,4 @@
-//! On whose behalf RocksDB reads or writes: one rule for all of its I/O (MECHANISMS 2.3).
+//! On whose behalf RocksDB reads or writes: one rule for all of its I/O (Calcspar, ATC 2023).
 //!
 //! RocksDB says with most calls which activity they belong to, and its listener says which
 //! compaction the thread is at. Logs need no rule: whoever causes a record, everyone waits for it.

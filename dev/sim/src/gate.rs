@@ -6,7 +6,7 @@
 //!    Gate ── Simulate ── Trace ── Mem
 //! ```
 //!
-//! What must hold (MECHANISMS 7.5), whatever the scheduler: tokens spent equal I/Os issued,
+//! What must hold, whatever the scheduler: tokens spent equal I/Os issued,
 //! exactly; within a class nobody overtakes; nobody is issued after its deadline; everybody is
 //! answered.
 

@@ -85,7 +85,7 @@ async fn copy(tell: Tell, from: Arc<dyn Object>, to: Arc<dyn Object>) {
     }
 }
 
-/// An object on a gated volume of its own, as slow as gp3 (MECHANISMS 1.3).
+/// An object on a gated volume of its own, as slow as gp3 (Calcspar's traces, ATC 2023).
 fn object(
     sim: &Sim,
     calls: &TraceLog,

@@ -7,7 +7,7 @@
 //!   scheduler ──► provider (for those who promise never to overdraw it)
 //! ```
 //!
-//! What must hold (MECHANISMS 7.5): every request is answered once; within a class nobody overtakes;
+//! What must hold: every request is answered once; within a class nobody overtakes;
 //! nobody is granted after its deadline, and nobody expires before it; only a request that may be refused
 //! is, and only by a full queue; what was spent is what was granted less what was given back; whoever
 //! waits is woken; a second deals out no more than was paid; the provider is never overdrawn; and, as long

@@ -7,7 +7,7 @@
 //!                                     └─ how late a bare sleep was meanwhile
 //! ```
 //!
-//! The rows are B03 to B16 of MECHANISMS 8. Opening stores and running loads is the business of the program;
+//! The rows are B03 to B16 of docs/guide/bench.md. Opening stores and running loads is the business of the program;
 //! here is what becomes of the figures. A figure of a cell is the median of its runs; a ratio of two schemes
 //! is the median of the ratios of runs with the same seed, which ran at the same time or in turn.
 

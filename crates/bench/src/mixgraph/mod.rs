@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Cao et al., "Characterizing, modeling, and benchmarking RocksDB key-value workloads at Facebook", FAST
-//! 2020, section 7, with every parameter of db_bench's `mixgraph` (MECHANISMS 2.9). Keys are in the order of
+//! 2020, section 7, with every parameter of db_bench's `mixgraph` (Calcspar, ATC 2023). Keys are in the order of
 //! their numbers, so that a hot range is one part of the key space, and every value that is read is
 //! verified. What is different from db_bench: which range, which key in it and which operation follow
 //! from draws of their own and not from one number; latencies do not contain waiting for the rate.

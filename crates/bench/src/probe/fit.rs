@@ -2,7 +2,7 @@
 //!
 //! Requests wait in front of the volume all the time, so that whatever its buckets let through is
 //! taken. Then the number that came through by time `t` is the least of what each bucket has given
-//! (MECHANISMS 1.2):
+//! (Calcspar's traces, ATC 2023):
 //!
 //! ```text
 //!   came through           ·····'''  sustained: credits + r·t

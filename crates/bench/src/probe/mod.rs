@@ -1,5 +1,5 @@
-//! Finds the contract of a volume by loading it, as experiments 1 to 4 of Calcspar do (MECHANISMS 1.2,
-//! 1.3): latency below the line and above it, what is paid, how deep the buckets are and how fast they
+//! Finds the contract of a volume by loading it, as experiments 1 to 4 of Calcspar do (ATC 2023):
+//! latency below the line and above it, what is paid, how deep the buckets are and how fast they
 //! fill again.
 //!
 //! A volume does not say what it was sold as, and a stopwatch is fooled: a bucket that was full gives

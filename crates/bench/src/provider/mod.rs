@@ -24,7 +24,7 @@ use crate::{Options, Profile};
 const IO: Io = Io::new(Origin::UserRead, Step::Data);
 const PAGE: usize = 4096;
 
-/// The contract of MECHANISMS 1.2: operations a second.
+/// The contract of Calcspar's traces: operations a second.
 const PAID: u64 = 1000;
 
 /// How much each profile measures.

@@ -1,4 +1,4 @@
-//! B01: the recorded trace of MECHANISMS 1.2. One closed loop sends the requests of each second back to
+//! B01: a trace that Calcspar's authors recorded. One closed loop sends the requests of each second back to
 //! back to an io2 volume of 1000 IOPS; a request is fast if it did not have to wait for a token.
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ const SENT: [u64; 20] = [
 /// Of those, how many were fast on the real volume.
 const RECORDED: [u64; 20] =
     [1000, 1101, 440, 500, 1099, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1000, 1000, 1000, 1000, 1000];
-/// What the model of MECHANISMS 1.2 gives.
+/// What a continuous token bucket gives.
 const EXPECTED: [u64; 20] =
     [1000, 1099, 439, 500, 1099, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1000, 1000, 1000, 1000, 1000];
 

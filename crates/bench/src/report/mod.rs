@@ -50,7 +50,7 @@ pub struct Report {
 /// One figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The row of MECHANISMS 8 it belongs to: `B18`.
+    /// The row it belongs to, by its id: `B18`.
     pub id: String,
     /// The workload or setting it was measured under.
     pub case: String,
@@ -65,7 +65,7 @@ pub struct Row {
 /// A figure and the band it should lie in.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Check {
-    /// The row of MECHANISMS 8 the band is from.
+    /// The row the band is from.
     pub id: String,
     /// What the number is.
     pub what: String,

@@ -11,7 +11,7 @@ use policy::merge::{Device, Rule, Triggers};
 use super::Load;
 use crate::compare;
 
-/// The paper's file system for each node (MECHANISMS 6.10), in bytes, on a disk of five times that.
+/// The paper's file system for each node (PSTA 8(3), 2017), in bytes, on a disk of five times that.
 const PAPER_CAPACITY: f64 = 100e9;
 const DISK_TO_STORE: u64 = 5;
 const KEY_BYTES: u64 = 8;
@@ -20,7 +20,7 @@ const RECORD_ALIGN: u64 = 8;
 const PAGE: u64 = 4096;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A store, its disks and its load. The letters are those of MECHANISMS 6.
+/// A store, its disks and its load. The letters are those of the paper (PSTA 8(3), 2017).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
     /// How many disks: q.

@@ -9,7 +9,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 /// How long records live. All keys have values of one size, so a share of keys is a share of bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
-    /// Keys are written one after the other, round and round (MECHANISMS 6.1): all records live equally
+    /// Keys are written one after the other, round and round (PSTA 8(3), 2017): all records live equally
     /// long, and the store is told how long.
     Cyclic,
     /// Any key at any time: there is nothing to know.

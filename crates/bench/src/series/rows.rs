@@ -1,4 +1,4 @@
-//! The rows: B37 to B42 of MECHANISMS 8, and those that the log store has beside them.
+//! The rows: B37 to B42 of docs/guide/bench.md, and those that the log store has beside them.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Sizes: the paper's, and what we divide them by.
 //!
 //! The paper's nodes had file systems of 100 GB on 7200 rpm disks of 500 GB, files of 1 GB and objects of 128 KiB
-//! (MECHANISMS 6.10). Ratios are kept: of files to the capacity, of what lives to it, of open files, of the
+//! (PSTA 8(3), 2017). Ratios are kept: of files to the capacity, of what lives to it, of open files, of the
 //! way the arm moves. The capacity is divided, by about a hundred in profile short; the disk's speed is not.
 //! Smaller files are begun more often, so what beginning one costs the disk is exaggerated by the same.
 

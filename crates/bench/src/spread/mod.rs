@@ -5,7 +5,7 @@
 //! Cell: a case ── Side: one scheme ── Measured: one run ── balance: spread, deviation, gap to the line
 //! ```
 //!
-//! The rows are B17 to B24 of MECHANISMS 8, the set-up that of 3.8. A volume is throttled on its own, so a
+//! The rows are B17 to B24 of docs/guide/bench.md, the set-up TANGO's. A volume is throttled on its own, so a
 //! pool does what its busiest volume allows: the question is how evenly a scheme loads volumes, and how near
 //! to their line. Opening stores is the business of the program; here is what is run, and what becomes of the
 //! figures. A figure of a cell is the median of its runs; a ratio of two schemes is the median of the ratios

@@ -104,7 +104,7 @@ impl Common {
 /// What of a bench of rows is measured, and for how long.
 #[derive(clap::Args)]
 struct Measured {
-    /// The rows to measure, by their ids in MECHANISMS 8, as B18,B24 [default: all; of smoke a few]
+    /// The rows to measure, by their ids in docs/guide/bench.md, as B18,B24 [default: all; of smoke a few]
     #[arg(long, value_delimiter = ',', value_name = "IDS")]
     rows: Vec<String>,
 

@@ -125,7 +125,7 @@ pub struct Options {
     pub delay_from: f64,
     /// What they wait at most; default 1 s.
     pub delay_max: Duration,
-    /// How the wait grows up to that; default 2: slowly at first. 1 is evenly (MECHANISMS 6.3), and delays
+    /// How the wait grows up to that; default 2: slowly at first. 1 is evenly (PSTA 8(3), 2017), and delays
     /// each put by 20 ms where a thousandth of the volume is missing.
     pub delay_exponent: f64,
     /// How many files a partition has open at once, to keep records apart that die at different times;

@@ -1,5 +1,5 @@
 //! The smaller of two contracts: a machine in a cloud has limits of its own for all its volumes
-//! together, and volumes that were bought for more than that never get it (MECHANISMS 2.12).
+//! together, and volumes that were bought for more than that never get it (Calcspar, ATC 2023).
 //!
 //! A gate knows one volume. So the instance's limits are divided among the volumes once, when they are
 //! opened, and each gate goes by what its volume gets:

@@ -23,7 +23,7 @@ pub enum Counted {
     Bytes,
 }
 
-/// One limit: a continuous token bucket that the provider keeps (MECHANISMS 1.2).
+/// One limit: a continuous token bucket that the provider keeps (Calcspar's traces, ATC 2023).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limit {
     /// What one token stands for.

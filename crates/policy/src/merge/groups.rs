@@ -1,4 +1,4 @@
-//! Which of the open files a record goes to: records that die together lie together (MECHANISMS 6.12).
+//! Which of the open files a record goes to: records that die together lie together (PSTA 8(3), 2017).
 //!
 //! A file whose records live equally long dies from front to back while the next one is filled, and is dead
 //! whole soon after; one whose records do not keeps room that nobody uses until the last of them has

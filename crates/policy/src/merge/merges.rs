@@ -60,7 +60,7 @@ pub enum Why {
     Dead,
     /// The rule says so.
     Rule,
-    /// The rule has long passed over its partition (MECHANISMS 6.11).
+    /// The rule has long passed over its partition (PSTA 8(3), 2017).
     Overdue,
     /// There is hardly any room left. Puts should be refused by now.
     Emergency,

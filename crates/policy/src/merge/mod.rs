@@ -16,7 +16,7 @@
 //! Everything here counts bytes. The clock is [`Written`]: files and records are as old as what was put
 //! since, which no clock step, pause or restart changes.
 //!
-//! The rules are those of Bitcask and of the paper on sensor data in Riak (PSTA 8(3), 2017; MECHANISMS 6),
+//! The rules are those of Bitcask and of the paper on sensor data in Riak (PSTA 8(3), 2017),
 //! and [`Rule::DeathTime`], ours: see docs/adr/0019-merge-control.md.
 
 mod candidates;
@@ -112,7 +112,7 @@ pub struct Fill {
     /// Bytes it has.
     pub capacity: u64,
     /// Bytes that are taken, by whomever: the larger of what the store counts itself (files that are
-    /// unlinked and still open among them) and what the file system says (MECHANISMS 6.11).
+    /// unlinked and still open among them) and what the file system says (PSTA 8(3), 2017).
     pub used: u64,
     /// How much was put so far.
     pub written: Written,

@@ -1,4 +1,4 @@
-//! How long a put waits because the volume is nearly full (MECHANISMS 6.3).
+//! How long a put waits because the volume is nearly full (PSTA 8(3), 2017).
 //!
 //! When writers outrun the merge, somebody has to wait, and clients cannot know it is them: they do not
 //! know which store takes their key. So the answer to a put is delayed, by more the fuller the volume is,

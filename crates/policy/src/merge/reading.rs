@@ -1,4 +1,4 @@
-//! Whether a merge reads a file through, or only what lives in it (MECHANISMS 6.8).
+//! Whether a merge reads a file through, or only what lives in it (PSTA 8(3), 2017).
 //!
 //! Every range costs the device an access, and gaps that are read along cost their transfer. A gap is
 //! worth skipping if it takes longer to read than to jump; the file is worth picking apart if all ranges

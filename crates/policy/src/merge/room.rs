@@ -1,4 +1,4 @@
-//! Whether a store fits on its volume, and with files of what size it fits well (MECHANISMS 6.7).
+//! Whether a store fits on its volume, and with files of what size it fits well (PSTA 8(3), 2017).
 //!
 //! Files that are being written cannot be merged, and a merge needs room for its output. So a store with
 //! many partitions and large files can run out of space however well it merges. With smaller files it
@@ -9,7 +9,7 @@ use std::fmt;
 
 use crate::units::Bytes;
 
-/// How a store divides a volume. (The letters are those of MECHANISMS 6.)
+/// How a store divides a volume. (The letters are those of the paper, PSTA 8(3), 2017.)
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Room {
     /// Bytes of the volume: C.

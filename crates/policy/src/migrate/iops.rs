@@ -1,4 +1,4 @@
-//! What TANGO is compared with: by I/Os in the last second, from the most to the fewest (MECHANISMS 3.6).
+//! What TANGO is compared with: by I/Os in the last second, from the most to the fewest (TANGO).
 //!
 //! In each decision the hottest table of the volume with the most I/Os goes to the one with the fewest, that of
 //! the next one to the last but one, and so on, as long as a source is at its line and above its target. It

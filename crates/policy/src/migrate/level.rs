@@ -3,7 +3,7 @@
 //! A table with copies on two volumes does not send half of its reads to each: whoever reads it goes where
 //! the wait is shorter. So one copy of a table that is read enough takes all that a volume has too much,
 //! where half of it would not, and copies of two small ones need not be made. It is the load-balance problem
-//! of MECHANISMS 3.10, minimise the highest weight over all ways to divide reads among copies: which copies
+//! to minimise the highest weight over all ways to divide reads among copies: which copies
 //! to add is chosen greedily, by the reads each takes off a hot volume for each operation it costs, and how
 //! reads divide is solved by pouring them like water, a table at a time.
 

@@ -3,7 +3,7 @@
 //! Placement spreads tables before anybody knows how much they will be read. Later some volume is at its
 //! line while others are not, and everything waits for that one. Then the tables that are read most there
 //! are copied to where there is room; reads go to whichever copy waits least, and the original stays, so
-//! that nothing has to be moved back (TANGO; MECHANISMS 3.6).
+//! that nothing has to be moved back (TANGO).
 //!
 //! ```text
 //!   Snapshot: volumes, tables ──▶ Planner::decide, every 10 s ──▶ Plan: drop these, copy those
@@ -44,7 +44,7 @@ pub enum Policy {
     /// The hottest table of the volume with the most I/Os goes to the one with the fewest: what TANGO
     /// was compared with.
     Iops,
-    /// Volumes are compared by weight; a copy takes half of the reads (MECHANISMS 3.6).
+    /// Volumes are compared by weight; a copy takes half of the reads (TANGO).
     Tango,
     /// By weight too, and reads are taken to settle where they wait least. A copy is worth the reads it
     /// can take off a hot volume before both are level, so fewer do.
@@ -118,7 +118,7 @@ pub struct Snapshot<'a> {
     pub tables: &'a [Table],
     /// Copies that are being made.
     pub in_flight: &'a [Flight],
-    /// How many tables that are read together with this one a volume has (MECHANISMS 3.5); breaks ties.
+    /// How many tables that are read together with this one a volume has (TANGO); breaks ties.
     pub overlap: &'a dyn Fn(u64, VolumeId) -> f64,
 }
 
@@ -212,7 +212,7 @@ impl Table {
         f64::from(Block::count(self.len).max(1))
     }
 
-    /// Heat as a density: reads a second for each operation that copying it takes (MECHANISMS 3.3).
+    /// Heat as a density: reads a second for each operation that copying it takes (TANGO).
     fn heat(&self) -> f64 {
         self.rate / self.blocks()
     }
@@ -257,7 +257,7 @@ const SLACK: f64 = 0.1;
 /// In so many of the last [`DECISIONS`] for its tables to be copied.
 const HOT_DECISIONS: u32 = 2;
 const DECISIONS: usize = 3;
-/// No copies for heat in so many first decisions: with cold caches all tables look hot (MECHANISMS 7.4).
+/// No copies for heat in so many first decisions: with cold caches all tables look hot.
 const EARLY: u64 = 3;
 /// A volume this far above the mean is worth copies; below it all are busy, and moving does not help.
 const BAND: f64 = 0.05;

@@ -12,7 +12,7 @@ use crate::time::Instant;
 const IN_FLIGHT_MAX: usize = 4;
 
 /// Keeps copies to a twentieth of what is paid for each volume, and all of them together to 64 MiB a second
-/// (MECHANISMS 3.6). A copy goes at full speed, as far as gates let it; the next of its volumes begins once
+/// (TANGO). A copy goes at full speed, as far as gates let it; the next of its volumes begins once
 /// they have rested so long that it was slow enough in the mean. It does not wait for the end of the one
 /// before: where users queue a copy takes long, and costs no more for that.
 #[derive(Debug, Default)]

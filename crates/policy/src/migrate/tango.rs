@@ -1,4 +1,4 @@
-//! The published way: by weight, and a copy takes half (MECHANISMS 3.6).
+//! The published way: by weight, and a copy takes half (TANGO).
 
 use super::{BAND, Balance, Plan, Skip, View, Why};
 

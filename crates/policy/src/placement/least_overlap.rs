@@ -3,8 +3,7 @@
 //! For the same money several small volumes do many times the operations of a large one, but each is
 //! throttled by itself: a pool is as fast as its busiest volume lets it be. The tables of neighbouring
 //! levels that cover the same keys are read together. So a new table goes to the volume that has the
-//! fewest tables of the next level with its keys, and of those to the one that carries least (TANGO;
-//! MECHANISMS 3.5).
+//! fewest tables of the next level with its keys, and of those to the one that carries least (TANGO).
 
 use std::collections::VecDeque;
 

@@ -2,7 +2,7 @@
 //!
 //! A policy sees the volumes and tables as they are now and answers with a [`Layout`]; it never learns
 //! whether the pool followed. [`LeastOverlap`] keeps tables apart that are read together. The other
-//! four know nothing of keys and load: they are the baselines of the benches (MECHANISMS 3.7).
+//! four know nothing of keys and load: they are the baselines of the benches (TANGO).
 
 mod hash;
 mod intervals;

@@ -4,7 +4,7 @@ use super::{Candidate, Layout, New, Placement, Tables, first_from, whole};
 use crate::units::KIB;
 
 /// Every object over every volume, in chunks: RAID0, the strongest of the key-blind baselines
-/// (MECHANISMS 3.7).
+/// (TANGO).
 ///
 /// Logs, and objects no longer than a chunk, stay whole, on the volumes in turn: a striped log would
 /// need a sync on every volume where one is enough.

@@ -18,7 +18,7 @@ fn bytes(rate_per_sec: u64, depth: u64) -> Limit {
 
 const ONE: Cost = Cost { ops: 1, bytes: 4096 };
 
-/// The trace of MECHANISMS 1.2: one closed loop sends the requests of each second back to back on
+/// A trace that Calcspar's authors recorded: one closed loop sends the requests of each second back to back on
 /// an io2 volume of 1000 IOPS, whose requests took 88.5 us and 3 us between them.
 #[test]
 fn the_recorded_trace_of_an_io2_volume() {
@@ -115,7 +115,7 @@ fn without_limits_nobody_waits() {
     }
 }
 
-/// The oracle, MECHANISMS 1.2 word for word: every nanosecond each bucket earns, then the head of
+/// The oracle, a continuous token bucket word for word: every nanosecond each bucket earns, then the head of
 /// the queue leaves if all cover it.
 fn naive(limits: &[Limit], arrivals: &[(u64, Cost)]) -> Vec<u64> {
     let cost_of = |limit: &Limit, cost: &Cost| match limit.counts {

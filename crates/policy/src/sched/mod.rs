@@ -10,8 +10,8 @@
 //!   put_back(grant, cost, now)   ─►└───────────┘
 //! ```
 //!
-//! One rule per file, and [`Policy`] is the list of them; [`Tags`] is the one to use. What all of them owe
-//! (MECHANISMS 2.6, "rules for ours"): every request is answered exactly once, nobody overtakes within a
+//! One rule per file, and [`Policy`] is the list of them; [`Tags`] is the one to use. What all of them owe:
+//! every request is answered exactly once, nobody overtakes within a
 //! class, and only those expire or are refused that said they may, because an error in a commit or a
 //! compaction makes RocksDB read-only.
 

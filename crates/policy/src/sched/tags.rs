@@ -1,6 +1,6 @@
 //! The scheduler to use: every class has a reservation, and what is spare goes to the most urgent.
 //!
-//! Two questions are asked of each class (MECHANISMS 2.5.4):
+//! Two questions are asked of each class (Calcspar, ATC 2023):
 //!
 //! *What is it owed?* A tag per class, as in mClock (Gulati, Merchant, Varman, OSDI 2010), advances by the
 //! time that a request takes at the class's reserved part of the contract. A class whose tag has come is
@@ -101,7 +101,7 @@ pub struct Tags {
 impl Tags {
     /// What each class is given, if nothing else is said; indexed as [`Class::ALL`].
     ///
-    /// The reservations are those of MECHANISMS 2.5.4. Floors are such that users who want nine tenths
+    /// Floors are such that users who want nine tenths
     /// of what was paid and all floors together fit into rho 0.98. Lines are such that those users
     /// hardly ever come to the end of what is kept for them: on a volume of 1000 IOPS it is 562 operations, of
     /// which commits have 32 to themselves.

@@ -1,6 +1,6 @@
 //! More copies of an object, and fewer: for load, and for volumes that are emptied or lost.
 //!
-//! A copy is made in numbered steps (MECHANISMS 3.6):
+//! A copy is made in numbered steps (TANGO):
 //!
 //! 1. pin the object, so that it stays readable even if it is removed, and give the copy a number that
 //!    no other copy ever had;

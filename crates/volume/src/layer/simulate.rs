@@ -7,7 +7,7 @@
 //! the last. Everything else costs nothing.
 //!
 //! A request reaches the volume inside at once and is answered when the provider would answer it
-//! (MECHANISMS 1.2), or later if the volume inside takes longer than that.
+//! (Calcspar's traces, ATC 2023), or later if the volume inside takes longer than that.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;

@@ -3,7 +3,7 @@
 //!
 //! `sim merge` searches: any rule, any lifetimes, merges that are slower or faster than puts. What must hold is that a
 //! store that is feasible never runs out of space, and never refuses puts for ever. `sim merge --table`
-//! plays long enough for an equilibrium and prints what was copied, beside MECHANISMS 6.6.
+//! plays long enough for an equilibrium and prints what was copied, beside what the paper (PSTA 8(3), 2017) has.
 
 mod load;
 mod store;

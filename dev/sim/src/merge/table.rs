@@ -92,7 +92,7 @@ fn told(figures: &Figures) -> String {
 
 fn published_table() -> Vec<Line> {
     let rules = [Rule::Static, Rule::Greedy, Rule::FishermanProduct, Rule::Fisherman];
-    let mut lines = vec![said("as published (MECHANISMS 6.6), C = 25600\n")];
+    let mut lines = vec![said("as published (PSTA 8(3), 2017), C = 25600\n")];
     lines.push(Box::new(move || line("", rules.map(|rule| rule.name().into()))));
     for (lifetimes, partitions, file, lives) in [
         (Lifetimes::Cyclic, 16, 250, &[0.2, 0.4, 0.6, 0.7][..]),

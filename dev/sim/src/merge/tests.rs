@@ -15,7 +15,7 @@ fn the_same_seed_gives_the_same_log() {
     assert!(replay(&PROGRAM, 1).0 == replay(&PROGRAM, 1).0);
 }
 
-/// As in MECHANISMS 6.6, size and all: cyclic keys at 0.7 plane or do not, and smaller stores may.
+/// As in the paper (PSTA 8(3), 2017), size and all: cyclic keys at 0.7 plane or do not, and smaller stores may.
 fn published(lifetimes: Lifetimes, live: f64, rule: Rule) -> f64 {
     let shape = Shape {
         partitions: 16,

@@ -8,7 +8,7 @@
 //!
 //! A life ends when everyone is done, or at any moment before: the power goes off between two steps
 //! or in the middle of one, or the process dies. It may even end while the pool is being opened. What
-//! must hold (MECHANISMS 7.5): what was acknowledged is there, and nothing that was removed; each
+//! must hold: what was acknowledged is there, and nothing that was removed; each
 //! unanswered operation happened or did not; used bytes are the manifest's; of a pool that keeps two copies
 //! of everything each object has them, the same in each; nothing foreign is touched; tokens spent are I/Os issued, also of a pool that died; the provider is not overdrawn.
 

@@ -28,7 +28,7 @@ use crate::command::interrupt::Interrupt;
 ///
 /// Runs schemes side by side on equal simulated volumes: RocksDB as it is, with its own rate limiter, behind
 /// the schedulers that were published, and ours. Every scheme has the same bytes of cache, a copy of the
-/// same loaded database, and the same load from the same seeds. Rows are those of MECHANISMS 8.
+/// same loaded database, and the same load from the same seeds. The guide of benches says what each row asks.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll bench contract --profile smoke

@@ -164,7 +164,7 @@ impl Scale {
                 memory: "64MiB",
                 sample_every: Duration::from_secs(1),
             },
-            // As many as TANGO's evaluation (MECHANISMS 3.8).
+            // As many as TANGO's evaluation (TANGO).
             Profile::Paper => Self {
                 records: 50_000_000,
                 operations: Some(10_000_000),

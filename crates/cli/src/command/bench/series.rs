@@ -18,7 +18,7 @@ use crate::command::scratch::Scratch;
 /// The log store on disks: what merging copies, and what it leaves of the bandwidth, rule by rule
 ///
 /// Runs the store on simulated 7200 rpm disks in virtual time, or in a directory in real time. Every rule of
-/// merging has equal disks and the same puts from the same seeds. Rows are those of MECHANISMS 8.
+/// merging has equal disks and the same puts from the same seeds. The guide of benches says what each row asks.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll bench series --profile smoke

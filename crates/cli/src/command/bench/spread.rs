@@ -28,7 +28,7 @@ use crate::command::interrupt::Interrupt;
 ///
 /// Runs schemes on pools of equal simulated volumes: tables in turn, by hash, striped, one large volume, and
 /// ours. Each has the same records, written through its own placement, and the same load from the same seeds;
-/// nothing but indexes and filters is cached. Rows are those of MECHANISMS 8.
+/// nothing but indexes and filters is cached. The guide of benches says what each row asks.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll bench spread --profile smoke

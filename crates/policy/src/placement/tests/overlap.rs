@@ -40,7 +40,7 @@ impl Naive {
         found.into_iter().map(|(_, object)| object).take(OVERLAPS_MAX).collect()
     }
 
-    /// The overlaps of MECHANISMS 3.5, and our rules for the first and the last level.
+    /// TANGO's overlaps, and our rules for the first and the last level.
     fn overlaps(&self, object: u64, of: &Plain, volume: VolumeId) -> f64 {
         let (Some(level), Some(keys)) = (of.level, of.keys) else { return 0.0 };
         let next = self.level(of.family, |other| other > level).min();

@@ -1,5 +1,5 @@
 //! DA: a pool for each group as in SA, cut anew at each second by what the high group left in the last
-//! two (MECHANISMS 2.5.3, the released formula in parts of P).
+//! two (Calcspar, ATC 2023, the released formula in parts of P).
 //!
 //! Where the code looks at user reads, this looks at what the high group took: here logs and flushes take
 //! from the same pool. A second in which nobody came counts as one that used nothing; the code attributes

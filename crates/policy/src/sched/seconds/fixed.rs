@@ -1,5 +1,4 @@
-//! SA: a pool of its own for each group, 6 : 3 : 1 of P; what one does not use no other may (MECHANISMS
-//! 2.5.3).
+//! SA: a pool of its own for each group, 6 : 3 : 1 of P; what one does not use no other may (Calcspar, ATC 2023).
 
 use super::{GROUPS, Scheme, Used};
 

@@ -1,4 +1,4 @@
-//! Tokens second by second, as Calcspar deals them out (MECHANISMS 2.4 and 2.5.1 to 2.5.3).
+//! Tokens second by second, as Calcspar deals them out (Calcspar, ATC 2023).
 //!
 //! ```text
 //!   second s                          s+1

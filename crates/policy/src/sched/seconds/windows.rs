@@ -1,5 +1,5 @@
 //! TWA: one pool, and time windows that end with the second; the longer a group's window, the more it can
-//! take (MECHANISMS 2.5.1 and 2.5.2).
+//! take (Calcspar, ATC 2023).
 //!
 //! ```text
 //!   start_q = 1 - k · alloc_q     alloc_q in parts of P, moved once a second

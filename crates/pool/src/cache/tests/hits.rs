@@ -1,7 +1,7 @@
 //! Single reads and prefetched blocks share the memory: together they answer at least as much as the
 //! better of them alone.
 //!
-//! Loads are those of the cache rows of the catalogue (MECHANISMS 8, B11), second by second in virtual
+//! Loads are those of the cache rows of the benches (B11), second by second in virtual
 //! time: 1000 reads of 4 KiB a second of objects of four blocks.
 
 use rand::{Rng, RngExt, SeedableRng};

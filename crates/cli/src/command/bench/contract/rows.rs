@@ -1,7 +1,7 @@
-//! The rows of MECHANISMS 8 that are about one volume: what is run, and which band its figure has.
+//! The rows of docs/guide/bench.md that are about one volume: what is run, and which band its figure has.
 //!
-//! Bands are those of MECHANISMS or stricter ones that were asked for; a figure that is better than a band
-//! holds too. Loads are the papers' (MECHANISMS 2.9): a sine with amplitude A around D, here one period a
+//! Bands are those first specified or stricter ones that were asked for; a figure that is better than a band
+//! holds too. Loads are the papers' (Calcspar, ATC 2023): a sine with amplitude A around D, here one period a
 //! run.
 
 use std::sync::Arc;
@@ -60,7 +60,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// A = paid/2, D = 1.2 paid: what the paper's own figures for reads alone are from (MECHANISMS 2.9). At
+    /// A = paid/2, D = 1.2 paid: what the paper's own figures for reads alone are from (Calcspar, ATC 2023). At
     /// D = paid nobody is throttled who finds a third of its reads in a cache.
     fn nominal(paid: u64) -> Wave {
         sine(0.5 * paid as f64, 1.2 * paid as f64)

@@ -1,7 +1,6 @@
 //! Sizes: the papers', and what we divide them by.
 //!
-//! MECHANISMS 8 keeps ratios (data to cache, offered to paid, files to levels) and divides sizes by 20 to
-//! 100. Rates stay what they were as long as the volume's does.
+//! Ratios are kept (data to cache, offered to paid, files to levels), and sizes divided by 20 to 100. Rates stay what they were as long as the volume's does.
 
 use std::time::Duration;
 

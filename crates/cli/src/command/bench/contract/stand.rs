@@ -202,7 +202,7 @@ fn open(
         .tables(|tables| tables.set_cache_index_and_filter_blocks(false))
         .rocks(move |rocks| {
             // Levels from the top, as the papers' RocksDB had them: compactions have the input levels that
-            // MECHANISMS 2.3 sorts them by.
+            // Calcspar sorts them by.
             rocks.set_level_compaction_dynamic_level_bytes(false);
             rocks.enable_statistics();
             rocks.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);

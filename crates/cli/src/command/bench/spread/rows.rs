@@ -1,7 +1,7 @@
-//! The rows of MECHANISMS 8 that are about several volumes: what is run, and which band its figure has.
+//! The rows of docs/guide/bench.md that are about several volumes: what is run, and which band its figure has.
 //!
-//! Bands are those of MECHANISMS or stricter ones that were asked for; a figure that is better than a band
-//! holds too. Loads are the paper's (MECHANISMS 3.8).
+//! Bands are those first specified or stricter ones that were asked for; a figure that is better than a band
+//! holds too. Loads are the paper's (TANGO).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -245,7 +245,7 @@ fn b22() -> Row {
     Row { id: "B22", cases: [90, 50].map(mixed).into(), tell: Box::new(tell) }
 }
 
-/// How long a hot range stays (MECHANISMS 8), and how often it moves in a run.
+/// How long a hot range stays (docs/guide/bench.md), and how often it moves in a run.
 const SHIFT: Duration = Duration::from_secs(60);
 const SHIFTS: u32 = 3;
 

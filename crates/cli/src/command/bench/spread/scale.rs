@@ -1,6 +1,6 @@
 //! Sizes: the paper's, and what we divide them by.
 //!
-//! TANGO was measured on six gp3 volumes with 50 million records in tables of 8 MiB (MECHANISMS 3.8). Two
+//! TANGO was measured on six gp3 volumes with 50 million records in tables of 8 MiB (TANGO). Two
 //! processors cannot carry eighteen thousand operations a second of several stores at once, so volumes are
 //! divided by [`VOLUME_DIVISOR`]: six of them are paid for 1200, and the machine is far from being the limit.
 //! Tables are divided by about as much, so that writing one takes as large a part of a volume's second as the

@@ -1,4 +1,4 @@
-//! The schemes that are compared: data, fixed once, and printed in every report (MECHANISMS 3.7).
+//! The schemes that are compared: data, fixed once, and printed in every report (TANGO).
 //!
 //! All of them run on the same shim, gate and options of RocksDB, each on volumes of its own. What a scheme
 //! is tuned with stands here and nowhere else; a change after a band was looked at gets a line in
@@ -147,7 +147,7 @@ pub(super) const IOPS: Scheme = Scheme {
     ..OURS
 };
 
-/// When tables are copied: the paper does not say how often it decides (MECHANISMS 3.3). More often than our
+/// When tables are copied: the paper does not say how often it decides (TANGO). More often than our
 /// default of 10 s, so that there are as many decisions in a run of seconds.
 pub(super) const DECIDE_EVERY: Duration = Duration::from_secs(2);
 
