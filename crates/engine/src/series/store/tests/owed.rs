@@ -42,6 +42,26 @@ impl Rig {
         store
     }
 
+    /// A store of 404 points of each field on a full volume, with a delete that finds no room.
+    fn with_an_owed_delete(&self, keep: Option<Duration>) -> Store {
+        let store = self.open();
+        self.clock.run(store.create_database(database(keep))).unwrap();
+        // More than what is kept back could take when it is written anew.
+        self.write(&store, 0..400);
+        self.clock.run(store.flush()).unwrap();
+        self.write(&store, 400..404);
+        for op in [Op::Write, Op::Create] {
+            self.fail(op, "series-blocks/0*");
+        }
+        let _ = self.clock.run(store.delete(everything_that_goes(), Span::ALL));
+        drop(store);
+        self.plan.clear();
+        self.take_the_rest();
+        let store = self.open();
+        assert!(!store.0.state().owed.is_empty(), "there was room for it");
+        store
+    }
+
     fn fail(&self, op: Op, name: &str) {
         let full = Effect::Fail(ErrorKind::OutOfSpace);
         self.plan.inject(Rule::new(full).on(op).named(name));
@@ -192,21 +212,8 @@ fn a_delete_for_which_blocks_find_no_room_counts_at_once() {
 #[test]
 fn a_store_opens_on_a_volume_without_room_for_a_delete_that_is_in_its_log() {
     let rig = Rig::new(Durability::Interval(Duration::from_secs(1)));
-    let store = rig.with_database();
-    // More than what is kept back could take when it is written anew.
-    rig.write(&store, 0..400);
-    rig.clock.run(store.flush()).unwrap();
-    rig.write(&store, 400..404);
-    for op in [Op::Write, Op::Create] {
-        rig.fail(op, "series-blocks/0*");
-    }
-    let _ = rig.clock.run(store.delete(everything_that_goes(), Span::ALL));
-    drop(store);
-    rig.plan.clear();
-    rig.take_the_rest();
-    let mut store = rig.open();
+    let mut store = rig.with_an_owed_delete(None);
     rig.assert_deleted(&store, 0..404, &[]);
-    assert!(!store.0.state().owed.is_empty(), "there was room for it");
     drop(store);
     store = rig.open();
     rig.assert_deleted(&store, 0..404, &[]);
@@ -227,22 +234,8 @@ fn a_store_opens_on_a_volume_without_room_for_a_delete_that_is_in_its_log() {
 #[test]
 fn what_expired_gives_the_room_that_other_work_needs() {
     let rig = Rig::new(Durability::Interval(Duration::from_secs(1)));
-    let store = rig.open();
-    let keep = Some(Duration::from_secs(3600));
-    rig.clock.run(store.create_database(database(keep))).unwrap();
-    rig.write(&store, 0..400);
-    rig.clock.run(store.flush()).unwrap();
-    rig.write(&store, 400..404);
-    for op in [Op::Write, Op::Create] {
-        rig.fail(op, "series-blocks/0*");
-    }
-    let _ = rig.clock.run(store.delete(everything_that_goes(), Span::ALL));
-    drop(store);
-    rig.plan.clear();
-    rig.take_the_rest();
-    let store = rig.open();
-    assert!(!store.0.state().owed.is_empty(), "there was room for it");
-    assert!(!store.0.state().taken.is_empty(), "there was room for them");
+    let store = rig.with_an_owed_delete(Some(Duration::from_secs(3600)));
+    assert!(!store.0.state().taken.is_empty(), "there was room for the rows");
     for _ in 0..100 {
         rig.clock.jump(Duration::from_secs(3600));
         let _ = rig.clock.run(store.tend_once());
