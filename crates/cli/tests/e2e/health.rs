@@ -1,5 +1,9 @@
 //! `/health` of a server whose volumes and stores are not well.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::place::{Place, Server, flip_a_byte_of_a_table, settings, until};
@@ -109,15 +113,31 @@ fn a_damaged_block_of_time_series_shows_once_it_was_read() {
     let server = place.serve();
     let door = server.http.expect("a door of time series");
     assert!(health(&server).0);
-    let is_log = |path: &std::path::Path| path.to_string_lossy().contains("series-wal");
-    for object in std::fs::read_dir(volume.join("objects")).expect("a volume") {
-        let path = object.expect("a file").path();
-        let mut bytes = std::fs::read(&path).expect("an object");
-        if !is_log(&path) && bytes.len() > 20_000 {
-            let middle = bytes.len() / 2;
-            bytes[middle] ^= 1;
-            std::fs::write(&path, bytes).expect("room for an object");
+    let objects = volume.join("objects");
+    let blocks = || {
+        let all = std::fs::read_dir(&objects).expect("a volume").map(|object| {
+            let path = object.expect("a file").path();
+            let len = path.metadata().map_or(0, |facts| facts.len());
+            (path, len)
+        });
+        let is_log = |path: &Path| path.to_string_lossy().contains("series-wal");
+        all.filter(|(path, len)| !is_log(path) && *len > 10_000).collect::<BTreeSet<_>>()
+    };
+    // A merge moves the block soon after the start.
+    let mut seen = (blocks(), Instant::now());
+    until(|| {
+        let now = blocks();
+        if now != seen.0 {
+            seen = (now, Instant::now());
         }
+        seen.1.elapsed() >= Duration::from_secs(2)
+    });
+    assert_eq!(seen.0.len(), 1, "{:?}", seen.0);
+    for (path, _) in seen.0 {
+        let mut bytes = std::fs::read(&path).expect("an object");
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&path, bytes).expect("room for an object");
     }
     let query = || points::ask(door, "GET /query?db=sea&q=SELECT+height+FROM+tide", "", "");
     let answer = query();
