@@ -87,7 +87,7 @@ fn a_damaged_table_shows_once_it_was_read() {
     assert!(is_ready(&server), "every other block is served: {found}");
     assert_eq!(read_all(&mut client), failed);
     // Object and volume, once, however often it is read.
-    let volume = std::path::Path::new(&table).strip_prefix(place.dir.path()).expect("a volume's");
+    let volume = Path::new(&table).strip_prefix(place.dir.path()).expect("a volume's");
     let volume = volume.iter().next().expect("a name").to_string_lossy().into_owned();
     assert_eq!(logged(&place, "is damaged"), 1);
     assert_eq!(logged(&place, &format!("on volume {volume} is damaged")), 1);

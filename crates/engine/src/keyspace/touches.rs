@@ -51,7 +51,7 @@ impl Touches {
 
     /// Ends a part: the transaction fetches the keys since the part before at one moment. With parts, it stops
     /// fetching ahead once the values have [`FETCHED_BYTES_MAX`](super::FETCHED_BYTES_MAX) bytes together:
-    /// [`Transaction::parts_fetched`] tells where.
+    /// [`Transaction::parts_fetched`](super::Transaction::parts_fetched) tells where.
     pub fn end_part(&mut self) {
         self.parts.push(self.keys.len());
     }
