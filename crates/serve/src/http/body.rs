@@ -48,6 +48,25 @@ pub(super) struct Incoming {
     pub(super) received: usize,
 }
 
+/// Reads a body of at most `max` bytes that is refused, and keeps nothing of it. The client still sends it: a
+/// connection that is closed on unread bytes is reset, and the client may never see why it was refused.
+pub(super) async fn let_pass(headers: &HeaderMap, body: Body, max: usize, timeout: Duration) {
+    if headers.contains_key(header::EXPECT) {
+        // The client waits to be asked for it.
+        return;
+    }
+    let mut pieces = body.into_data_stream();
+    let passing = async {
+        let mut left = max;
+        while let Some(Ok(piece)) = pieces.next().await {
+            let Some(rest) = left.checked_sub(piece.len()) else { return };
+            left = rest;
+        }
+    };
+    // What does not come in time is left unread.
+    let _ = tokio::time::timeout(timeout, passing).await;
+}
+
 /// Takes so many bytes.
 struct Bounded {
     bytes: Vec<u8>,

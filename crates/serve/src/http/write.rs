@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::access;
-use super::body::Incoming;
+use super::body::{Incoming, let_pass};
 use super::line::{BadLine, Decoder, Line, Precision, Problem};
 use super::params::Params;
 use super::refusal::{Dialect, Refusal};
@@ -131,11 +131,12 @@ async fn write(
         })?,
     };
     let session = session(&head.headers)?;
+    let (max, timeout) = (settings.body_bytes_max, settings.terms.read_timeout);
     let room = service.store.room();
     if room.free <= 0.0 {
+        let_pass(&head.headers, body, max, timeout).await;
         return Err(Refusal::busy("busy: the buffers are full", room.retry_after));
     }
-    let (max, timeout) = (settings.body_bytes_max, settings.terms.read_timeout);
     let bodies = Arc::clone(&service.bodies);
     let mut body = Incoming::new(&head.headers, body, max, timeout, bodies)?;
     let now = (service.wall)();

@@ -1,5 +1,6 @@
 //! What `/health` tells, and whom.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use engine::series::{
 };
 use serve::http::{Settings, Token};
 
-use crate::door::{Door, NOW};
+use crate::door::{Door, NOW, read};
 
 /// A store in memory that says this of itself.
 struct Ailing {
@@ -122,4 +123,19 @@ fn a_stranger_learns_that_something_is_wrong_and_no_more() {
         let open = door(Vec::new());
         assert!(told(&open, "").starts_with(details), "{}", told(&open, ""));
     }
+}
+
+/// The connection was reset while the body was still sent, so that clients saw a broken pipe and no 503.
+#[test]
+fn a_write_that_is_refused_for_full_buffers_is_answered_after_its_body() {
+    let store = Ailing { memory: Memory::default(), health: StoreHealth::default(), free: 0.0 };
+    let door = Door::over(Settings::default(), Arc::new(store), Box::new(|| NOW));
+    let body = "m f=1\n".repeat(4 << 20);
+    let mut stream = door.connect();
+    let head = format!("POST /write?db=d HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).expect("the server reads");
+    stream.write_all(body.as_bytes()).expect("the server reads all of it");
+    let answer = read(&mut stream);
+    assert_eq!(answer.status, 503);
+    assert!(answer.json()["error"].as_str().is_some_and(|why| why.contains("buffers are full")));
 }
