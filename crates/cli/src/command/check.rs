@@ -25,8 +25,8 @@ use crate::wiring;
 /// With PATH, it is what lies on the volumes in these directories that is checked, without settings: a pool, a store
 /// of time series, a log store. It finds out which.
 ///
-/// Of a pool, what its manifest says is compared with what the volumes hold, and with --scrub every table with its
-/// checksum. Of a store of time series, the write-ahead log is read and the blocks' hints are checked, and with --scrub
+/// Of a pool, what its manifest says is compared with what the volumes hold, and with --scrub every copy of every table
+/// and log with its checksum. Of a store of time series, the write-ahead log is read and the blocks' hints are checked, and with --scrub
 /// every block. What is bad is named by volume, object and offset.
 ///
 /// Changes nothing, except that --scrub opens the pool as serving would, and --repair makes it open

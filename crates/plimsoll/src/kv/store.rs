@@ -119,7 +119,7 @@ impl Store {
             writes_refused: self.db.shim().stopped().or_else(|| self.db.room().refusal()),
             reads_refused: unreadable,
             copies_short: redundancy.short + redundancy.doubtful,
-            damaged: damage.found.saturating_sub(damage.repaired),
+            damaged: damage.left,
             upkeep_stopped: stopped.map(|(name, _)| {
                 format!(
                     "the thread {name} ended with a panic: restart, and report what the log says"

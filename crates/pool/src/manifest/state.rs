@@ -36,6 +36,15 @@ pub(crate) struct Stored {
     names: Vec<Name>,
 }
 
+/// The first bytes of an object, and what they must be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Checked {
+    /// How many bytes.
+    pub(crate) len: u64,
+    /// Their xxh3-64.
+    pub(crate) checksum: u64,
+}
+
 impl Stored {
     /// How many names it has.
     pub(crate) fn links(&self) -> u32 {
@@ -79,7 +88,13 @@ impl Stored {
 
     /// Written whole, with a checksum: it never changes again.
     pub(crate) fn is_sealed(&self) -> bool {
-        self.committed.is_some_and(|committed| committed.checksum.is_some())
+        self.kind != Kind::Log && self.checked().is_some()
+    }
+
+    /// How many of its first bytes a checksum covers, and the checksum: all bytes unless it is a log.
+    pub(crate) fn checked(&self) -> Option<Checked> {
+        let Committed { len, checksum } = self.committed?;
+        Some(Checked { len, checksum: checksum? })
     }
 
     /// A crash leaves its copies the same: it never changes again, or is a table that was synced, of which

@@ -126,6 +126,8 @@ impl Handle {
     /// That of a volume: there is no such copy, and all stay.
     async fn make_alike(&self, copies: Vec<Arc<Replica>>, away: Vec<u64>, from: u64) -> Result<()> {
         let body = self.body();
+        // Bytes with a checksum were the same in all copies, and synced: one that has changed must not spread.
+        let differ_from = from.max(body.checked_len());
         let what = format!("{}: no volume with a copy answers", body.name);
         let mut why = Error::new(ErrorKind::Unavailable, what);
         let mut failed = away;
@@ -134,7 +136,7 @@ impl Handle {
             let mut fails = Vec::new();
             let mut sound = Ok(());
             for other in &copies[at + 1..] {
-                match self.align(lead, other, from).await {
+                match self.align(lead, other, differ_from).await {
                     Ok(()) => whole.push(other.number),
                     Err(Unlike::Lead(e)) => {
                         sound = Err(e);
@@ -188,7 +190,7 @@ impl Handle {
     ) -> std::result::Result<(), Unlike> {
         let len = self.len_of(lead).await.map_err(Unlike::Lead)?;
         let found_len = self.len_of(other).await.map_err(Unlike::Other)?;
-        let mut at = from.min(len);
+        let mut at = from.min(len).min(found_len);
         while at < len {
             let step = PIECE.min(len - at);
             let into = || IoBufMut::zeroed(step as usize);
@@ -218,7 +220,7 @@ impl Handle {
     }
 
     /// How long one copy is.
-    async fn len_of(&self, replica: &Replica) -> Result<u64> {
+    pub(super) async fn len_of(&self, replica: &Replica) -> Result<u64> {
         let mut len = 0;
         for part in 0..replica.parts() {
             len = self.leaf_of(replica, part).await?.len();

@@ -49,6 +49,11 @@ pub(super) struct Body {
     pub(super) resizing: AsyncMutex<()>,
     /// Whose turn it is to write.
     pub(super) turn: Turn,
+    /// The first bytes of a log that have a checksum in the manifest: none of them may change before the manifest
+    /// durably has it no more. Changes while the table is locked.
+    checked: AtomicU64,
+    /// How often it was given a checksum.
+    checksums: AtomicU64,
     /// From this byte on its copies may differ; [`ALIKE`] if they are the same.
     doubt: AtomicU64,
     handles: AtomicUsize,
@@ -228,6 +233,8 @@ impl Body {
         let copies = stored.copies.iter().map(|placed| OpenCopy::closed(placed, seats, false));
         let mut body = Self::with(name, id, stored.kind, len, copies.collect());
         body.sealed = AtomicBool::new(stored.is_sealed());
+        let checked = stored.checked().filter(|_| stored.kind == Kind::Log);
+        body.checked = AtomicU64::new(checked.map_or(0, |checked| checked.len));
         body.settled = AtomicBool::new(stored.committed.is_some());
         body.lsn = AtomicU64::new(recorded);
         body
@@ -246,6 +253,8 @@ impl Body {
             settled: AtomicBool::new(false),
             resizing: AsyncMutex::new(()),
             turn: Turn::default(),
+            checked: AtomicU64::new(0),
+            checksums: AtomicU64::new(0),
             doubt: AtomicU64::new(ALIKE),
             handles: AtomicUsize::new(0),
         }
@@ -289,6 +298,28 @@ impl Body {
     /// It never changes again.
     pub(super) fn seal(&self) {
         self.sealed.store(true, Ordering::Release);
+    }
+
+    /// How many of the first bytes of a log have a checksum.
+    pub(super) fn checked_len(&self) -> u64 {
+        self.checked.load(Ordering::Acquire)
+    }
+
+    /// The first `len` bytes of a log have a checksum from now on, and are synced.
+    pub(super) fn set_checked(&self, len: u64) {
+        self.settled.store(true, Ordering::Release);
+        self.checksums.fetch_add(1, Ordering::AcqRel);
+        self.checked.store(len, Ordering::Release);
+    }
+
+    /// How often a log was given a checksum so far.
+    pub(super) fn checksums(&self) -> u64 {
+        self.checksums.load(Ordering::Acquire)
+    }
+
+    /// The checksum of a log is durably gone.
+    pub(super) fn clear_checked(&self) {
+        self.checked.store(0, Ordering::Release);
     }
 
     /// Copies may differ from `offset` on: nothing behind it was acknowledged.

@@ -1,27 +1,25 @@
-//! Comparing what the manifest says with what the volumes hold, and reading back what was sealed.
+//! Comparing what the manifest says with what the volumes hold, and reading copies back.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use policy::placement::VolumeId;
 use policy::purpose::{Io, Origin, Step};
-use policy::units::MIB;
-use volume::{Error, ErrorKind, IoBufMut, Listed, Name, Object, Result, Volume};
-use xxhash_rust::xxh3::Xxh3;
+use volume::{Error, ErrorKind, Listed, Name, Object, Result, Volume};
 
-use super::body::Replica;
+use super::body::{Body, Replica};
 use super::handle::{Handle, is_suspicious};
+use super::hashes::read_through;
 use super::{Inner, Spread};
 use crate::header;
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::recovery::{self, Recovered, Survey, Trust};
 use crate::manifest::state::Claimed;
-use crate::manifest::{Placed, State};
+use crate::manifest::{Checked, Placed, State, Stored};
 use crate::seats::{Member, Seats};
 
-/// How many bytes a scrub reads at once.
-const SCRUB_BYTES: u64 = MIB;
-const IO: Io = Io::new(Origin::Scrub, Step::Data);
+/// Reads of a scrub.
+pub(super) const IO: Io = Io::new(Origin::Scrub, Step::Data);
 
 /// What a check or a scrub found.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -72,6 +70,9 @@ pub enum Problem {
     },
     /// Its bytes are not those that were written: they are lost.
     Damaged,
+    /// A copy of a log whose last bytes differ from those of another copy. No checksum covers these bytes: the store
+    /// that reads the log decides which copy is right.
+    Unlike,
     /// It cannot be read.
     Unreadable(
         /// What the volume said.
@@ -147,40 +148,31 @@ impl Spread {
         Ok(pool.journal.look(|state| compare(state, &pool.seats, &listings, &is_draft)))
     }
 
-    /// Reads back every copy of every object that was written whole, and compares it with its checksum. `tell` is
-    /// called as it goes on.
+    /// Reads back every copy of every object with a checksum, and of every log, and compares it with the checksum. The
+    /// bytes of a log behind its checksum are compared between its copies; where they are equal, the log gets a checksum
+    /// of all its bytes. `tell` is called as it goes on.
     ///
     /// # Errors
-    /// None so far: what cannot be read is a finding.
+    /// None so far: a copy that cannot be read is a finding.
     pub async fn scrub(&self, mut tell: impl FnMut(Progress) + Send) -> Result<Report> {
-        let sealed = self.0.sealed();
-        let mut progress =
-            Progress { done: 0, of: sealed.iter().map(|sealed| sealed.len * sealed.copies).sum() };
+        let scrubbed = self.0.scrubbed();
+        let mut progress = Progress {
+            done: 0,
+            of: scrubbed.iter().map(|object| object.len * object.copies).sum(),
+        };
         let mut report = Report::default();
         tell(progress);
-        for Sealed { id, name, len, checksum, .. } in sealed {
-            let mut found = Vec::new();
-            // It may have lost its name while it waited for its turn.
+        for Scrubbed { id, name, len, copies, sealed } in scrubbed {
+            // It may have lost its last name since the list was made.
             let object = self.0.body_by_id(id).ok().map(|body| self.handle(body));
-            let replicas = object.as_ref().map_or_else(Vec::new, |object| object.body().replicas());
-            for replica in &replicas {
-                let Some(object) = &object else { continue };
-                let problem = match read_back(object, replica, IO).await {
-                    Ok(found) if found == checksum => None,
-                    Ok(_) => Some(Problem::Damaged),
-                    Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Gone) => continue,
-                    Err(e) if e.kind() == ErrorKind::Unavailable => Some(Problem::Away),
-                    Err(e) => Some(Problem::Unreadable(e.to_string())),
-                };
-                if matches!(problem, Some(Problem::Damaged)) {
-                    let why = "it is not what was written";
-                    self.0.tell_damage(object.body(), replica, why);
-                }
-                found.push((replica.labels(), problem));
-            }
+            let found = match (&object, sealed) {
+                (None, _) => Vec::new(),
+                (Some(object), Some(checked)) => self.scrub_sealed(object, checked).await,
+                (Some(log), None) => self.scrub_log(log).await,
+            };
             report.objects += 1;
             report.bytes += len;
-            progress.done += len * replicas.len() as u64;
+            progress.done += len * copies;
             let elsewhere = found.iter().any(|(_, problem)| problem.is_none());
             report.findings.extend(found.into_iter().filter_map(|(volume, problem)| {
                 Some(Finding { volume, name: name.to_string(), problem: problem?, elsewhere })
@@ -188,6 +180,26 @@ impl Spread {
             tell(progress);
         }
         Ok(report)
+    }
+
+    /// Compares each copy of an object that never changes with its checksum.
+    async fn scrub_sealed(&self, object: &Handle, checked: Checked) -> Vec<Found> {
+        let mut findings = Vec::new();
+        for replica in object.body().replicas() {
+            let problem = match read_through(object, &replica, [checked.len; 2], IO).await {
+                Ok(read) if read.all == checked.checksum => None,
+                Ok(_) => {
+                    self.0.tell_damage(object.body(), &replica, NOT_WRITTEN);
+                    Some(Problem::Damaged)
+                }
+                Err(e) => match problem(&e) {
+                    None => continue,
+                    problem => problem,
+                },
+            };
+            findings.push(found(&replica, problem));
+        }
+        findings
     }
 
     /// Drops every copy that a report found to be bad while another is good, so that
@@ -198,8 +210,10 @@ impl Spread {
     pub async fn mend(&self, report: &Report) -> Result<u64> {
         let mut dropped = 0;
         for finding in report.findings.iter().filter(|finding| finding.elsewhere) {
-            let bad =
-                !matches!(finding.problem, Problem::Away | Problem::Leftover | Problem::Foreign);
+            let bad = !matches!(
+                finding.problem,
+                Problem::Away | Problem::Leftover | Problem::Foreign | Problem::Unlike
+            );
             let named = Name::new(&finding.name).ok();
             let id = named.and_then(|name| self.0.journal.look(|state| state.id(&name)));
             // Of a striped copy the label of each volume.
@@ -212,7 +226,7 @@ impl Spread {
 
     /// Reads every copy of an open object and drops those that are not what was written, or cannot be read,
     /// if another can: for when what was read made no sense. Gives how many were dropped; the next read
-    /// goes to one that is good. Of an object without a checksum only what cannot be read is bad. A single
+    /// goes to one that is good. Without a checksum only what cannot be read is bad. A single
     /// copy stays: its [damage](Spread::damage) is told.
     ///
     /// # Errors
@@ -226,33 +240,31 @@ impl Spread {
         {
             return Ok(0);
         }
-        let sealed = self.0.journal.look(|state| state.object(body.id)?.committed?.checksum);
+        let (checked, len) = (self.0.checked(body), object.len());
+        let lens = [checked.map_or(len, |checked| checked.len), len];
         let (mut good, mut bad) = (0, Vec::new());
         for replica in &replicas {
-            match read_back(object, replica, io).await {
-                Ok(found) if sealed.is_none_or(|checksum| found == checksum) => good += 1,
-                Ok(_) => {
-                    let why = "it is not what was written".to_owned();
-                    self.0.tell_damage(body, replica, &why);
-                    bad.push((replica.volume(0), why));
-                }
-                Err(e) if is_suspicious(&e) => {
-                    self.0.tell_damage(body, replica, &e.to_string());
-                    bad.push((replica.volume(0), e.to_string()));
-                }
+            match read_through(object, replica, lens, io).await {
+                Ok(read) if checked.is_none_or(|known| read.first == known.checksum) => good += 1,
+                Ok(_) => bad.push((replica, NOT_WRITTEN.to_owned())),
+                Err(e) if is_suspicious(&e) => bad.push((replica, e.to_string())),
                 Err(e) => {
                     self.0.give_up_reading_through(body.id, replica.number);
                     tracing::debug!("a copy was not verified: {e}");
                 }
             }
         }
+        // The bytes of a log that were written over meanwhile have no checksum any more.
+        if self.0.checked(body) != checked {
+            return Ok(0);
+        }
         let mut dropped = 0;
-        for (volume, why) in bad.into_iter().filter(|_| good > 0) {
-            let label = self.0.seats.label(volume);
-            tracing::warn!("{}: the copy on volume {label} is bad and goes: {why}", body.name);
-            if self.drop_bad(body.id, volume).await? {
-                self.0.tell_repaired();
-                dropped += 1;
+        for (replica, why) in bad {
+            self.0.tell_damage(body, replica, &why);
+            if good > 0 {
+                let labels = replica.labels();
+                tracing::warn!("{}: drops its bad copy on volume {labels}: {why}", body.name);
+                dropped += u64::from(self.drop_bad(body.id, replica.volume(0)).await?);
             }
         }
         Ok(dropped)
@@ -266,12 +278,17 @@ impl Spread {
         }
     }
 
-    /// Drops a copy that is bad; false if somebody else did, or it is the last.
+    /// Drops a bad copy; false if it was dropped already, or is the last.
     async fn drop_bad(&self, id: ObjectId, volume: VolumeId) -> Result<bool> {
+        let on = |placed: &Placed| placed.layout.volumes().contains(&volume);
+        let number = self.copies_of(id).into_iter().find(on).map(|placed| placed.number);
         let dropped = self.drop_copy(id, volume).await;
         self.0.promise.due();
         match dropped {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.0.tell_repaired(id, number.as_slice());
+                Ok(true)
+            }
             Err(e)
                 if matches!(
                     e.kind(),
@@ -285,17 +302,23 @@ impl Spread {
     }
 }
 
-/// The checksum of what is there of one copy.
-async fn read_back(object: &Handle, replica: &Replica, io: Io) -> Result<u64> {
-    let mut hash = Xxh3::new();
-    let (mut at, len) = (0, object.len());
-    while at < len {
-        let step = SCRUB_BYTES.min(len - at);
-        let into = IoBufMut::zeroed(step as usize);
-        hash.update(&object.read_from(replica, at, into, io).await?);
-        at += step;
+/// The labels of a copy's volumes, and what is the matter with it.
+pub(super) type Found = (String, Option<Problem>);
+
+/// Why a copy is damaged.
+pub(super) const NOT_WRITTEN: &str = "it is not what was written";
+
+pub(super) fn found(replica: &Replica, problem: Option<Problem>) -> Found {
+    (replica.labels(), problem)
+}
+
+/// What is the matter with a copy that cannot be read; `None` if it is gone.
+pub(super) fn problem(e: &Error) -> Option<Problem> {
+    match e.kind() {
+        ErrorKind::NotFound | ErrorKind::Gone => None,
+        ErrorKind::Unavailable => Some(Problem::Away),
+        _ => Some(Problem::Unreadable(e.to_string())),
     }
-    Ok(hash.digest())
 }
 
 impl Recovered {
@@ -305,27 +328,36 @@ impl Recovered {
     }
 }
 
-struct Sealed {
+/// An object that a scrub reads.
+struct Scrubbed {
     id: ObjectId,
     name: Name,
     len: u64,
-    checksum: u64,
     copies: u64,
+    /// Its checksum, unless it is a log.
+    sealed: Option<Checked>,
 }
 
 impl Inner {
-    /// Every object with a checksum, by one of its names.
-    fn sealed(&self) -> Vec<Sealed> {
+    /// Every object that never changes, and every log that was synced, by one of its names.
+    fn scrubbed(&self) -> Vec<Scrubbed> {
         self.journal.look(|state| {
             let names = first_names(state).into_iter();
-            let sealed = names.filter_map(|(id, name)| {
+            let scrubbed = names.filter_map(|(id, name)| {
                 let object = state.object(id)?;
                 let (committed, copies) = (object.committed?, object.copies.count() as u64);
-                let (len, checksum) = (committed.len, committed.checksum?);
-                Some(Sealed { id, name: name.clone(), len, checksum, copies })
+                let sealed = object.checked().filter(|_| object.is_sealed());
+                let is_scrubbed = sealed.is_some() || object.kind == Kind::Log;
+                let (name, len) = (name.clone(), committed.len);
+                is_scrubbed.then_some(Scrubbed { id, name, len, copies, sealed })
             });
-            sealed.collect()
+            scrubbed.collect()
         })
+    }
+
+    /// The first bytes of an object that have a checksum in the manifest.
+    pub(super) fn checked(&self, body: &Body) -> Option<Checked> {
+        self.journal.look(|state| state.object(body.id)?.checked())
     }
 }
 
@@ -336,6 +368,15 @@ pub(super) fn first_names(state: &State) -> BTreeMap<ObjectId, &Name> {
         names.entry(id).or_insert(name);
     }
     names
+}
+
+/// How many bytes every copy of an object has. A log that lost its end may still be right: it was not synced.
+fn sure_len(object: &Stored) -> u64 {
+    let committed = object.committed.map_or(0, |committed| committed.len);
+    match object.kind {
+        Kind::Log => object.checked().map_or(0, |checked| checked.len),
+        Kind::Table | Kind::Data => committed,
+    }
 }
 
 fn compare(
@@ -364,10 +405,7 @@ fn compare(
             let leaf = Leaf::Object { id, kind: object.kind, copy: *number }.name();
             let before = found.len();
             for (part, &volume) in layout.volumes().iter().enumerate() {
-                let expected = match object.kind {
-                    Kind::Log => 0,
-                    Kind::Table | Kind::Data => layout.chunks().part_len(len, part),
-                };
+                let expected = layout.chunks().part_len(sure_len(object), part);
                 if listings.iter().all(|(id, _)| *id != volume) {
                     // A volume that left took only with it what was lost.
                     let left = seats.get(volume).is_none();
@@ -424,6 +462,7 @@ impl fmt::Display for Problem {
                 write!(f, "{found} of {expected} bytes are there: restore it")
             }
             Self::Damaged => f.write_str("its bytes are not what was written: restore it"),
+            Self::Unlike => f.write_str("its last bytes differ from another copy's"),
             Self::Unreadable(why) => write!(f, "cannot be read: {why}"),
             Self::Leftover => f.write_str("not needed any more, will be removed"),
             Self::Foreign => f.write_str("not the pool's, left alone"),

@@ -1,7 +1,6 @@
-//! Bytes that are not what was written: which copies have any, and whether another could answer.
+//! Bytes that differ from what was written: which copies have any, and whether another copy replaced them.
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
 use volume::ErrorKind;
@@ -10,79 +9,81 @@ use super::body::{Body, Replica};
 use super::{Inner, Spread};
 use crate::leaf::ObjectId;
 
-/// How many copies are remembered as damaged, and as read through.
-const KNOWN_MAX: usize = 4096;
+/// How many single copies are remembered as read through.
+const READ_THROUGH_MAX: usize = 4096;
 
 /// Damage that was found since a pool was opened.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Damage {
-    /// Copies with bytes that are missing or not what was written, each counted once.
+    /// Copies with bytes that are missing or differ from what was written, each counted once.
     pub found: u64,
-    /// How often another copy gave what a damaged one did not, or took its place.
+    /// Those of them for which another copy answered, or that were dropped, each counted once.
     pub repaired: u64,
+    /// Those of them that the pool still has, and for which no other copy answered.
+    pub left: u64,
 }
 
-impl Damage {
-    /// Whether there is damage that no other copy made good.
-    #[must_use]
-    pub const fn is_left(&self) -> bool {
-        self.found > self.repaired
-    }
-}
+/// One copy of an object, by the number of each.
+type Copy = (ObjectId, u64);
 
-/// What is counted of it.
+/// The damage counted since the pool was opened.
 #[derive(Default)]
 pub(super) struct Damages {
-    found: AtomicU64,
-    repaired: AtomicU64,
-    /// Copies that were told of.
-    told: Mutex<Known>,
-    /// Single copies that were read through because what was read of them made no sense.
-    read_through: Mutex<Known>,
+    known: Mutex<Known>,
+    /// Single copies that were read through because a reader could not use their bytes.
+    read_through: Mutex<BTreeSet<Copy>>,
 }
 
-/// Copies, by object and number; all are forgotten when there are [`KNOWN_MAX`].
 #[derive(Default)]
-struct Known(BTreeSet<(ObjectId, u64)>);
-
-impl Known {
-    /// Adds one; says whether it is new.
-    fn add(&mut self, copy: (ObjectId, u64)) -> bool {
-        if self.0.len() >= KNOWN_MAX {
-            self.0.clear();
-        }
-        self.0.insert(copy)
-    }
+struct Known {
+    found: u64,
+    repaired: u64,
+    /// Damaged copies, and whether another answered for them. [`Spread::damage`] removes those that the pool dropped.
+    copies: BTreeMap<Copy, bool>,
 }
 
 impl Spread {
-    /// Damage that reads, scrubs and those who distrusted what they read found since the pool was opened.
+    /// Damage that reads, scrubs and [`Spread::distrust`] found since the pool was opened.
     #[must_use]
     pub fn damage(&self) -> Damage {
-        let Damages { found, repaired, .. } = &self.0.damages;
-        Damage { found: found.load(Ordering::Relaxed), repaired: repaired.load(Ordering::Relaxed) }
+        let is_there = |&(id, number): &Copy| self.0.has_replica(id, number);
+        // Callers of `tell_damage` may hold the table's lock, so the two locks are not held together here.
+        let known: Vec<Copy> = self.0.damages.known.lock().copies.keys().copied().collect();
+        let gone: BTreeSet<Copy> = known.into_iter().filter(|copy| !is_there(copy)).collect();
+        let mut known = self.0.damages.known.lock();
+        known.copies.retain(|copy, _| !gone.contains(copy));
+        let left = known.copies.values().filter(|repaired| !**repaired).count() as u64;
+        Damage { found: known.found, repaired: known.repaired, left }
     }
 }
 
 impl Inner {
-    /// A copy has bytes that are not what was written. Logged once for each.
+    /// A copy has bytes that differ from what was written. Logged once for each copy.
     pub(super) fn tell_damage(&self, body: &Body, replica: &Replica, why: &str) {
-        if !self.damages.told.lock().add((body.id, replica.number)) {
-            return;
+        {
+            let mut known = self.damages.known.lock();
+            if known.copies.contains_key(&(body.id, replica.number)) {
+                return;
+            }
+            known.copies.insert((body.id, replica.number), false);
+            known.found += 1;
         }
-        self.damages.found.fetch_add(1, Ordering::Relaxed);
         let (name, id, labels) = (&body.name, body.id, replica.labels());
         tracing::error!("{name} (object {id}) on volume {labels} is damaged: {why}");
     }
 
-    /// Whether a single copy is yet to be read through: only the first caller is told so.
+    /// Whether a single copy has yet to be read through: true for the first caller only.
     pub(super) fn begin_reading_through(&self, id: ObjectId, number: u64) -> bool {
-        self.damages.read_through.lock().add((id, number))
+        let mut read_through = self.damages.read_through.lock();
+        if read_through.len() >= READ_THROUGH_MAX {
+            read_through.clear();
+        }
+        read_through.insert((id, number))
     }
 
     /// It could not be read now: the next caller tries again.
     pub(super) fn give_up_reading_through(&self, id: ObjectId, number: u64) {
-        self.damages.read_through.lock().0.remove(&(id, number));
+        self.damages.read_through.lock().remove(&(id, number));
     }
 
     /// [`Inner::tell_damage`] of a read that failed, if it shows damage.
@@ -94,8 +95,22 @@ impl Inner {
         }
     }
 
-    /// Another copy made good what one did not give.
-    pub(super) fn tell_repaired(&self) {
-        self.damages.repaired.fetch_add(1, Ordering::Relaxed);
+    /// Another copy answered for these copies of an object, or they were dropped. Copies that were not told of do not
+    /// count.
+    pub(super) fn tell_repaired(&self, id: ObjectId, numbers: &[u64]) {
+        let mut known = self.damages.known.lock();
+        let Known { repaired, copies, .. } = &mut *known;
+        for number in numbers {
+            if let Some(good @ false) = copies.get_mut(&(id, *number)) {
+                *good = true;
+                *repaired += 1;
+            }
+        }
+    }
+
+    /// Whether an object that was opened has a copy of this number.
+    fn has_replica(&self, id: ObjectId, number: u64) -> bool {
+        let table = self.table.lock();
+        table.bodies.get(&id).is_some_and(|body| body.replica(number).is_some())
     }
 }

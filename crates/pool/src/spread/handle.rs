@@ -10,6 +10,7 @@ use volume::{Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Resul
 
 use super::Spread;
 use super::body::{Body, Replica, Way, name_part};
+use super::turn::Writing;
 use crate::leaf::{Kind, ObjectId};
 
 /// An open object of a pool.
@@ -209,7 +210,8 @@ impl Handle {
     ) -> Result<IoBufMut> {
         let mut tried = vec![number];
         let mut suspicious = false;
-        let mut damaged = failed.kind() == ErrorKind::Corrupt;
+        let mut damaged = Vec::new();
+        damaged.extend((failed.kind() == ErrorKind::Corrupt).then_some(number));
         self.pool.0.tell_if_damage(&self.body, number, &failed);
         while another_may(&failed) {
             let Some(replica) = self.body.choose(&tried) else { break };
@@ -223,14 +225,12 @@ impl Handle {
                     if suspicious {
                         self.pool.0.promise.suspect(self.body.id);
                     }
-                    if damaged {
-                        self.pool.0.tell_repaired();
-                    }
+                    self.pool.0.tell_repaired(self.body.id, &damaged);
                     return Ok(read);
                 }
                 Err(e) => {
                     self.pool.0.tell_if_damage(&self.body, replica.number, &e);
-                    damaged |= e.kind() == ErrorKind::Corrupt;
+                    damaged.extend((e.kind() == ErrorKind::Corrupt).then_some(replica.number));
                     // What is away may be back; what is damaged is not.
                     if failed.kind() != ErrorKind::Unavailable {
                         failed = e;
@@ -304,15 +304,28 @@ impl Handle {
         if data.is_empty() {
             return Ok(());
         }
-        self.must_be_alike().await?;
-        let _writing = self.body.turn.write(offset).await;
-        self.must_not_be_sealed()?;
+        let _writing = self.begin_write(offset).await?;
         let replicas = self.body.replicas();
         let together = Together::begin(self, &replicas, offset);
         let writes = replicas.iter().map(|replica| self.write_to(replica, offset, &data, io));
         together.end(Change::Bytes, join_all(writes).await, io).await?;
         self.body.extend(end);
         self.lost_is_written().await
+    }
+
+    /// Waits until bytes from `offset` on may change.
+    async fn begin_write(&self, offset: u64) -> Result<Writing<'_>> {
+        loop {
+            self.must_be_alike().await?;
+            let writing = self.body.turn.write(offset).await;
+            self.must_not_be_sealed()?;
+            if self.body.checked_len() <= offset {
+                return Ok(writing);
+            }
+            // Only scrubs give checksums to logs, and only appends are common: this is rare.
+            drop(writing);
+            self.pool.forget_checksum(&self.body).await?;
+        }
     }
 
     /// Makes copies the same again that may differ, so that what is written next stands behind the same bytes in
@@ -351,9 +364,8 @@ impl Handle {
 
     async fn resize(&self, len: u64) -> Result<()> {
         self.must_not_be_sealed()?;
-        self.must_be_alike().await?;
         let _in_order = self.body.resizing.lock().await;
-        let _writing = self.body.turn.write(len.min(self.body.len())).await;
+        let _writing = self.begin_write(len.min(self.body.len())).await?;
         if self.body.kind != Kind::Log && len < self.body.len() {
             // The manifest first: a leaf shorter than it says would look like a loss after a crash.
             // An earlier try may have recorded it in vain: what it recorded is waited for as well.
@@ -500,6 +512,7 @@ impl Object for Handle {
             && let Some(end) = offset.checked_add(data.len() as u64)
             && let Some((leaf, piece, number)) = self.body.only_leaf(offset, data.len())
             && !self.body.is_sealed()
+            && self.body.checked_len() <= offset
         {
             let written = leaf.blocking_write_at(piece.inner, data, io);
             written.map_err(|e| self.name(number, piece.part, e))?;

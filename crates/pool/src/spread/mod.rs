@@ -30,7 +30,9 @@ mod claim;
 mod copies;
 mod damage;
 mod handle;
+mod hashes;
 mod heat;
+mod logs;
 mod moving;
 mod names;
 mod place;
@@ -115,6 +117,8 @@ struct Inner {
     table: Mutex<Table>,
     /// Names with an owner; see [`Claim`].
     claimed: Mutex<BTreeSet<Name>>,
+    /// Held while a log is scrubbed.
+    scrubbing: AsyncMutex<()>,
     /// Held while volumes join or leave.
     seating: AsyncMutex<()>,
     foreign: Vec<Foreign>,
@@ -246,6 +250,7 @@ impl Spread {
             journal,
             table: Mutex::default(),
             claimed: Mutex::default(),
+            scrubbing: AsyncMutex::default(),
             seating: AsyncMutex::default(),
             foreign,
         };

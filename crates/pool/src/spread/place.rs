@@ -80,7 +80,11 @@ impl Spread {
         io: Io,
     ) -> Result<()> {
         let pool = &self.0;
-        let kind = Kind::of(intent, name);
+        let kind = match Kind::of(intent, name) {
+            // It never grows, whatever its name.
+            Kind::Log => Kind::Data,
+            kind => kind,
+        };
         let intent = Intent { len: Some(data.len() as u64), ..intent.clone() };
         pool.must_be_free(&pool.table.lock(), name)?;
         pool.journal.ready().await?;

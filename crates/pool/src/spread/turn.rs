@@ -16,6 +16,8 @@ struct State {
     alone: bool,
     /// Where the first byte begins that was written, or cut, since anybody asked.
     touched: Option<u64>,
+    /// The lowest byte that a write could change since [`Turn::watch`].
+    lowest: u64,
     waiting: Vec<Waker>,
 }
 
@@ -50,6 +52,7 @@ impl Turn {
             return None;
         }
         state.writers += 1;
+        state.lowest = state.lowest.min(offset);
         Some(Writing(self, offset))
     }
 
@@ -75,6 +78,16 @@ impl Turn {
         })
         .await;
         alone
+    }
+
+    /// Forgets which bytes writes could change so far. One at a time watches.
+    pub(super) fn watch(&self) {
+        self.0.lock().lowest = u64::MAX;
+    }
+
+    /// The lowest byte that a write could change since [`Turn::watch`]; `u64::MAX` if there was no write.
+    pub(super) fn lowest(&self) -> u64 {
+        self.0.lock().lowest
     }
 
     /// From where on bytes changed since the last time this was asked, by those who are done.

@@ -11,6 +11,7 @@ mod faults;
 mod formats;
 mod full;
 mod jitter;
+mod logs;
 mod losses;
 mod many;
 mod model;

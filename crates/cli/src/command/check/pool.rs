@@ -103,6 +103,9 @@ fn words(problem: &Problem) -> String {
             format!("has {found} bytes of {expected}: the rest is lost")
         }
         Problem::Damaged => "is damaged: its bytes are not those that were written".into(),
+        Problem::Unlike => {
+            "differs from another copy in its last bytes; the store finds out which is right".into()
+        }
         Problem::Unreadable(why) => format!("cannot be read: {why}"),
         Problem::Leftover => "is not needed any more, and goes when the pool is opened".into(),
         Problem::Foreign => "is not the pool's: it is left alone".into(),
