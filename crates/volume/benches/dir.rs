@@ -1,9 +1,8 @@
 //! Random 4 KiB reads by blocking threads: through a directory volume, and the obvious way, `pread` on
 //! the same file with `O_DIRECT`.
 //!
-//! Both are measured in turns of a few reads, so that whatever else the machine and its device do
-//! meets both alike. The last lines compare the medians of these turns: how fast the volume is, where
-//! 1 is as fast as the plain way.
+//! Both ways read in alternate turns of a few reads, so that outside load on the machine and its device affects both
+//! alike. The last lines compare the medians of these turns: the speed of the volume, where 1 is that of plain `pread`.
 
 use std::fs::{File, OpenOptions};
 use std::hint::black_box;
@@ -87,7 +86,7 @@ impl Ways {
             left -= turn;
             let offsets: Vec<u64> =
                 (0..turn).map(|_| rng.random_range(0..FILE_READS) * READ as u64).collect();
-            // Who goes first changes: the second may find something warmed up.
+            // The order alternates, because the second way may find warm caches.
             for way in [0, 1].map(|way| (way + left / TURN) % 2) {
                 let start = Instant::now();
                 if way == 0 {

@@ -1,4 +1,5 @@
-//! What an uncontended request pays for its gate: budget covered, nobody waiting, real clock.
+//! The gate's cost for an uncontended request: the budget covers it, no request waits, the clock is
+//! real.
 //!
 //! `cargo bench -p plimsoll-volume --bench gate`. The gate's own cost is that with its
 //! scheduler's name less `bare`.
@@ -17,7 +18,7 @@ use volume::{Clock, Intent, Io, IoBufMut, Name, Object, Volume};
 
 use self::null::{Null, now};
 
-/// Both kinds of limit, as gp3 has them, and so much of each that no request ever waits.
+/// Both kinds of limit, as gp3 has them, both too large for any request to wait.
 fn ample() -> Contract {
     let limit = |counts, rate_per_sec| Limit { counts, rate_per_sec, depth: rate_per_sec };
     let limits = vec![limit(Counted::Ops, 1 << 40), limit(Counted::Bytes, 1 << 50)];

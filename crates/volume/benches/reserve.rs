@@ -1,4 +1,4 @@
-//! What a write pays for the room kept back below it: nothing is full, so a layer only looks at the answer.
+//! The cost of the reserve layer for a write: the volume has room, so the layer only checks the result.
 //!
 //! `cargo bench -p plimsoll-volume --bench reserve`. The layer's own cost is `reserve` less `bare`.
 

@@ -1,10 +1,9 @@
 //! Reads and writes for threads that wait for one at a time, RocksDB's above all.
 //!
-//! [`Object::blocking_read_at`] and [`Object::blocking_write_at`] do what their namesakes do, in the
-//! caller's memory and without a future: nothing is allocated and nothing shared on the way down. A
-//! profile of RocksDB's write-ahead log asked for them: boxes, buffers and wakers took as long as the
-//! system call itself. A layer that has nothing to gain goes by the functions here, through its own
-//! `read_at` and `write_at`, which say all there is to say about it.
+//! [`Object::blocking_read_at`] and [`Object::blocking_write_at`] work in the caller's memory, without a future: they
+//! allocate nothing and share nothing. A profile of RocksDB's write-ahead log is the reason: boxes, buffers and wakers
+//! took as long as the system call itself. A layer that gains nothing from its own version calls the functions here,
+//! which go through its `read_at` and `write_at`.
 
 use crate::task::block_on;
 use crate::{Io, IoBuf, IoBufMut, Object, Result};

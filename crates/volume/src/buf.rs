@@ -13,11 +13,11 @@ use std::sync::Arc;
 /// Alignment of every buffer, and the unit direct I/O is done in.
 pub const PAGE: usize = 4096;
 
-/// Page-aligned memory of a whole number of pages. Only what was written of it can be seen.
+/// Page-aligned memory of a whole number of pages. Only written bytes are visible.
 struct Pages {
     start: NonNull<u8>,
     capacity: usize,
-    /// Bytes from the start on that were written.
+    /// Bytes written, counted from the start.
     written: usize,
 }
 
@@ -43,20 +43,20 @@ impl Pages {
         Layout::from_size_align(capacity, PAGE).expect("a buffer is smaller than the address space")
     }
 
-    /// What was written.
+    /// The written bytes.
     fn as_slice(&self) -> &[u8] {
         // SAFETY: `start` is valid for `capacity` bytes while `self` lives; the first `written` of
         // them are initialised.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.written) }
     }
 
-    /// What was written.
+    /// The written bytes.
     fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_slice`, and `&mut self` makes the access exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.written) }
     }
 
-    /// Zeroes what was not written before `end`.
+    /// Extends the written bytes to `end` with zeros.
     fn zero_until(&mut self, end: usize) {
         assert!(end <= self.capacity);
         if let Some(missing) = end.checked_sub(self.written) {
@@ -66,12 +66,12 @@ impl Pages {
         }
     }
 
-    /// Writes `bytes` at `at`, which was written up to.
+    /// Writes `bytes` at `at`, which is at most the number of written bytes.
     fn write(&mut self, at: usize, bytes: &[u8]) {
         assert!(at <= self.written && bytes.len() <= self.capacity - at);
         let bytes_start = NonNull::from(bytes).cast();
-        // SAFETY: the target lies within the allocation, which `bytes` is no part of: `self` is
-        // borrowed exclusively.
+        // SAFETY: the target lies within the allocation; `bytes` lies outside it, because `self` is borrowed
+        // exclusively.
         unsafe { self.start.add(at).copy_from_nonoverlapping(bytes_start, bytes.len()) };
         self.written = self.written.max(at + bytes.len());
     }
@@ -86,7 +86,7 @@ impl Drop for Pages {
     }
 }
 
-/// A buffer to fill: for reads to read into and for writers to build in.
+/// A buffer to fill: a reader reads into it, a writer builds its data in it.
 pub struct IoBufMut {
     pages: Pages,
     len: usize,
@@ -101,8 +101,7 @@ impl IoBufMut {
         buf
     }
 
-    /// An empty buffer with room for `capacity` bytes. The system gives the memory of a large one as
-    /// it is filled.
+    /// An empty buffer with room for `capacity` bytes. The system commits the memory of a large one as it is filled.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         Self { pages: Pages::with_capacity(capacity), len: 0 }
@@ -134,7 +133,7 @@ impl IoBufMut {
         self.len = end;
     }
 
-    /// The whole allocation, beyond the length too: what direct I/O reads whole pages into.
+    /// The whole allocation, beyond the length too: direct I/O reads whole pages into it.
     pub fn whole_pages_mut(&mut self) -> &mut [u8] {
         self.pages.zero_until(self.pages.capacity);
         self.pages.as_mut_slice()
@@ -202,7 +201,7 @@ impl IoBuf {
 }
 
 impl IoBuf {
-    /// The buffer again, empty and with all its room, if nobody else holds its memory.
+    /// Returns the buffer, emptied but with its capacity, if this is the only handle to its memory.
     #[must_use]
     pub fn reclaim(self) -> Option<IoBufMut> {
         Some(IoBufMut { pages: Arc::into_inner(self.pages)?, len: 0 })
@@ -236,8 +235,8 @@ thread_local! {
     static SCRATCH: Cell<Option<IoBufMut>> = const { Cell::new(None) };
 }
 
-/// Lends `work` page-aligned memory of `len` bytes, with whatever is in them, which up to 64 KiB is the
-/// thread's own and is used again.
+/// Lends `work` page-aligned memory of `len` bytes, with arbitrary content. Up to 64 KiB, the thread keeps the memory
+/// and reuses it.
 pub fn with_scratch<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     let mut scratch = SCRATCH.take().unwrap_or_else(|| IoBufMut::with_capacity(0));
     if scratch.capacity() < len {

@@ -1,8 +1,7 @@
 //! The one place that asks the time, in a real and a virtual form.
 //!
-//! `now` is monotonic and serves every decision; `wall` serves stored deadlines only (TTL,
-//! retention). Under the virtual clock time moves only when the executor says so, to the next
-//! moment somebody waits for.
+//! `now` is monotonic and serves every decision; `wall` serves stored deadlines only (TTL, retention). Virtual time
+//! moves only when the executor advances it, to the next moment that a task waits for.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -45,7 +44,7 @@ struct VirtualState {
 }
 
 impl Clock {
-    /// The machine's time. Its timer thread starts now and ends with the last handle.
+    /// The machine's time. Its timer thread starts with the first handle and ends after the last.
     #[must_use]
     pub fn real() -> Self {
         let origin = std::time::Instant::now();
@@ -58,7 +57,7 @@ impl Clock {
         Self(Source::Real(Arc::new(Real { origin, timers })))
     }
 
-    /// A clock that stands at its origin until [`Clock::advance`] moves it.
+    /// A clock that shows its origin until [`Clock::advance`] moves it.
     #[must_use]
     pub fn simulated() -> Self {
         let state = VirtualState {
@@ -110,8 +109,8 @@ impl Clock {
         }
     }
 
-    /// Moves a simulated clock to the next alarm and wakes everyone due; gives the new time, or
-    /// `None` when nobody waits for time.
+    /// Moves a simulated clock to the next alarm and wakes all tasks that are due; returns the new time, or `None` if
+    /// no alarm is set.
     ///
     /// # Panics
     /// On a real clock: it moves by itself.
@@ -127,8 +126,8 @@ impl Clock {
         Some(now)
     }
 
-    /// Moves a simulated clock by `by` and wakes nobody, as a suspended machine finds it on waking up:
-    /// what was due meanwhile is late.
+    /// Moves a simulated clock by `by` without waking any task, as when a machine was suspended: alarms that were due
+    /// meanwhile ring late.
     ///
     /// # Panics
     /// On a real clock.
@@ -142,7 +141,7 @@ impl Clock {
     /// the next alarm.
     ///
     /// # Panics
-    /// On a real clock. When the future waits for something other than time: it would for ever.
+    /// On a real clock. When the future waits for anything but time: no alarm would ever wake it.
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         let woken = Arc::new(Woken(AtomicBool::new(true)));
         let waker = Waker::from(Arc::clone(&woken));
@@ -167,7 +166,7 @@ impl Clock {
         v.state.lock().wall_offset = offset;
     }
 
-    /// The machine instant at which a real clock will show `at`, for a thread that waits by itself.
+    /// The machine instant at which a real clock will show `at`, for a thread that sleeps on its own.
     fn machine_time(&self, at: Instant) -> Option<std::time::Instant> {
         match &self.0 {
             Source::Real(real) => real.origin.checked_add(at.since(Instant::ZERO)),
@@ -176,7 +175,7 @@ impl Clock {
     }
 }
 
-/// Notes that somebody called, for [`Clock::run`].
+/// Records a wake, for [`Clock::run`].
 struct Woken(AtomicBool);
 
 impl Wake for Woken {
@@ -204,7 +203,7 @@ impl Future for Sleep {
             return Poll::Ready(());
         }
         if !self.armed {
-            // A thread that may block waits by itself: no hop through the timer thread.
+            // A thread that may block sleeps on its own: no hop through the timer thread.
             let by_itself =
                 self.clock.machine_time(self.at).is_some_and(|at| task::alarm_here(at, cx.waker()));
             if !by_itself {
@@ -216,7 +215,7 @@ impl Future for Sleep {
     }
 }
 
-/// Wakers by the time they are due; equal times in the order they came.
+/// Wakers by their due time; equal times in order of arrival.
 #[derive(Default)]
 struct Alarms {
     heap: BinaryHeap<Reverse<Alarm>>,
@@ -283,7 +282,7 @@ impl Timers {
     }
 }
 
-/// How long the timer thread sleeps before it looks whether its clock is still there.
+/// How often the timer thread checks, at the least, whether its clock still exists.
 const TIMER_IDLE: Duration = Duration::from_millis(100);
 
 fn run_timers(timers: &Weak<Timers>, origin: std::time::Instant) {

@@ -1,9 +1,9 @@
-//! One error type for everything a volume can fail at; a kind for each thing a caller would do.
+//! One error type for every failure of a volume; a kind for each action of the caller.
 
 use std::fmt;
 use std::io;
 
-/// What an operation on a volume ends with.
+/// The result of an operation on a volume.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What the caller should do.
@@ -14,11 +14,12 @@ pub enum ErrorKind {
     NotFound,
     /// There is such an object already.
     AlreadyExists,
-    /// The object was removed while it was open: let go of it.
+    /// The object was removed while it was open: drop the handle.
     Gone,
     /// Try again: a deadline passed or a queue was full; nothing was done.
     Busy,
-    /// The volume is away or timed out, perhaps after doing it: try again when it is back.
+    /// The volume is away or timed out, perhaps after the operation took effect: try again when it
+    /// is back.
     Unavailable,
     /// The volume is full: make room, or write elsewhere.
     OutOfSpace,
@@ -30,7 +31,7 @@ pub enum ErrorKind {
     Fenced,
     /// The request makes no sense: mend the caller.
     Invalid,
-    /// The device answered with an error that has no better name.
+    /// The device answered with an error that no other kind fits.
     Io,
 }
 
@@ -73,7 +74,7 @@ impl Error {
         self.kind
     }
 
-    /// The same error seen from a layer above: `what` goes in front of the message.
+    /// The same error for a layer above: `what` goes in front of the message.
     #[must_use]
     pub fn within(mut self, what: impl fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message);

@@ -1,4 +1,5 @@
-//! What a failed sync leaves behind: an object nobody may write again, and a volume on probation.
+//! State after a failed sync: the object is never written again, and new objects wait for a probe
+//! of the volume.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::Name;
 
-/// Whether the volume's syncs can be believed.
+/// Which objects, and whether the volume, had a failed sync.
 #[derive(Default)]
 pub(crate) struct Health {
     poisoned: AtomicBool,
@@ -36,7 +37,7 @@ impl Health {
         self.poisoned.store(false, Ordering::SeqCst);
     }
 
-    /// The name no longer stands for the object whose sync failed.
+    /// Another object may get the name: the one whose sync failed is removed.
     pub(crate) fn forget(&self, name: &Name) {
         self.objects.lock().remove(name);
     }

@@ -1,7 +1,7 @@
 //! Threads for system calls that would stop an executor.
 //!
-//! Only threads that run under [`crate::task::block_on`] may make a blocking call in place; for all
-//! others a leaf volume hands its calls to these.
+//! Only threads that run under [`crate::task::block_on`] may block. For calls from all other threads, a leaf volume
+//! uses this pool.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -16,11 +16,10 @@ use crate::task;
 /// How long a thread waits for another call before it ends.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// A bounded number of threads, started when they are needed and ended when they are not. Clones
-/// share them.
+/// A bounded number of threads, started on demand and ended when idle. Clones share them.
 ///
-/// Calls wait in the order they came. The queue is as long as the callers let it grow: each call
-/// waiting here is a request that a gate let through.
+/// Calls run first in, first out. The queue has no bound of its own: each call in it is a request that a gate let
+/// through.
 #[derive(Clone)]
 pub struct IoPool(Arc<Shared>);
 
@@ -38,7 +37,7 @@ struct State {
 }
 
 impl IoPool {
-    /// No thread yet, and never more than `threads_max`: as many calls are under way at once.
+    /// Starts no thread yet. At most `threads_max` calls run at once, one on each thread.
     #[must_use]
     pub fn new(threads_max: NonZeroUsize) -> Self {
         let (state, called) = (Mutex::default(), Condvar::new());
@@ -47,8 +46,8 @@ impl IoPool {
 
     /// Makes `call`: in place if this thread may block, else on a thread of the pool.
     ///
-    /// When the future is dropped, a call that began still ends and one that did not is not made;
-    /// either way it owns what it works on.
+    /// After the future is dropped, a call that began still ends, and any other call is not made. The call owns its
+    /// buffers in both cases.
     ///
     /// # Panics
     /// When `call` does.
@@ -70,7 +69,7 @@ impl Shared {
     fn push(self: &Arc<Self>, runnable: Runnable) {
         let mut state = self.state.lock();
         state.queue.push_back(runnable);
-        // Each idle thread takes one; only what they leave is worth another thread.
+        // Each idle thread takes one call; only calls beyond those justify another thread.
         if state.queue.len() <= state.idle || state.threads == self.threads_max.get() {
             self.called.notify_one();
             return;
@@ -82,7 +81,7 @@ impl Shared {
         if started.is_err() {
             let mut state = self.state.lock();
             state.threads -= 1;
-            // No room for a thread. The others are only busier; without any, better late than never.
+            // No room for a thread. The other threads serve the call; without any, this thread does.
             if state.threads == 0 {
                 Self::drain(&mut state);
             }
@@ -103,7 +102,7 @@ impl Shared {
         }
     }
 
-    /// Makes every call that waits, without the lock.
+    /// Runs every queued call, without the lock.
     fn drain(state: &mut MutexGuard<'_, State>) {
         while let Some(runnable) = state.queue.pop_front() {
             MutexGuard::unlocked(state, || runnable.run());
@@ -149,7 +148,7 @@ mod tests {
     fn calls_are_under_way_together() {
         let pool = pool(2);
         let ((to_a, from_b), (to_b, from_a)) = (mpsc::channel(), mpsc::channel());
-        // Each ends only when the other has begun.
+        // Each call ends only when the other has begun.
         let a = pool.submit(move || (to_b.send(()), from_b.recv()));
         let b = pool.submit(move || (to_a.send(()), from_a.recv()));
         let (a, b) = block_on(async { (a.await, b.await) });
@@ -169,7 +168,7 @@ mod tests {
             ended.send(buffer).unwrap();
         });
         has_begun.recv().unwrap();
-        let waiting = pool.submit(|| panic!("nobody waits for it and it had not begun"));
+        let waiting = pool.submit(|| panic!("a dropped call that has not begun is not made"));
         drop(waiting);
         drop(call);
         go_on.send(()).unwrap();

@@ -1,9 +1,8 @@
 //! Effects on one device: a [`Volume`] is a flat space of named [`Object`]s, and everything that
 //! stacks on a device (gate, simulation, faults, crashes, traces) is a volume around a volume.
 //!
-//! Operations are futures tied to no runtime. Waiting is only ever on a gate, on the [`clock`], or
-//! on a leaf; a thread that may block runs them with [`task::block_on`], and a leaf then does its
-//! system call in place.
+//! Operations are futures tied to no runtime. They wait only for a gate, for the [`clock`] or for a leaf. A thread that
+//! may block runs them with [`task::block_on`]; a leaf then makes its system call in place.
 
 pub mod blocking;
 pub mod buf;
@@ -40,9 +39,8 @@ pub fn ready<'a, T: Send + 'a>(result: Result<T>) -> Pending<'a, T> {
 
 /// A flat space of named objects on one device, or on something that behaves like one.
 ///
-/// A log (a name with [`Name::is_log`]) is appended through the page cache: what was written
-/// survives the death of the process at once and the death of the machine after a sync. Every other
-/// object goes to the device with each write.
+/// A log (a name with [`Name::is_log`]) is appended through the page cache: its bytes survive the death of the process
+/// at once, and the death of the machine after a sync. Every other object goes to the device with each write.
 pub trait Volume: Send + Sync {
     /// Makes a new, empty object. It is durable, name and all, after its first sync.
     ///
@@ -77,15 +75,15 @@ pub trait Volume: Send + Sync {
     /// `Unavailable`: try again when the volume is back.
     fn space(&self) -> Pending<'_, Space>;
 
-    /// About how long a user's read that came now would wait for its turn, not counting the device: to
-    /// choose between volumes that both have what is read. Costs no lock. A volume without a gate
-    /// lets everybody pass.
+    /// About how long a user's read that came now would wait at the gate, without the device's time. A caller uses it
+    /// to choose between volumes that hold copies of the same bytes. It takes no lock. Zero for a volume without a
+    /// gate.
     fn expected_wait(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// A shared volume is a volume, so that a layer can go around one that others hold too.
+/// A shared volume is a volume, so that a layer can wrap a volume that others hold too.
 #[deny(clippy::missing_trait_methods)]
 impl<V: Volume + ?Sized> Volume for Arc<V> {
     fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
@@ -130,11 +128,10 @@ pub trait Object: Send + Sync {
     /// `OutOfSpace`, `Unavailable`, `Poisoned`: write the object elsewhere.
     fn write_at(&self, offset: u64, data: IoBuf, io: Io) -> Pending<'_, ()>;
 
-    /// [`Object::read_at`] for a thread that may block, into the caller's memory; gives how many bytes
-    /// from its start were read. Whole pages in page-aligned memory, such as [`buf::with_scratch`]
-    /// lends, are read without a copy.
+    /// [`Object::read_at`] for a thread that may block, into the caller's memory; returns the number of bytes read.
+    /// Whole pages go without a copy into page-aligned memory, such as [`buf::with_scratch`] lends.
     ///
-    /// For callers that wait for one read at a time. Waits of several overlap through `read_at` only.
+    /// For callers that wait for one read at a time; only `read_at` lets several overlap.
     ///
     /// # Errors
     /// As for [`Object::read_at`].
@@ -170,11 +167,11 @@ pub trait Object: Send + Sync {
     /// As for [`Object::write_at`].
     fn set_len(&self, len: u64) -> Pending<'_, ()>;
 
-    /// Everything written before the call, and the object's name, is durable when it is ready.
+    /// When this is ready, everything written before the call, and the object's name, is durable.
     ///
     /// # Errors
-    /// `Poisoned`: a sync failed, now or earlier. Nobody knows what is on the device: this object
-    /// fails for ever, the volume takes no new object until it has been probed.
+    /// `Poisoned`: a sync failed, now or earlier. The content of the device is unknown: this object fails for ever, and
+    /// the volume takes no new object until it has been probed.
     fn sync(&self, io: Io) -> Pending<'_, ()>;
 }
 
@@ -187,11 +184,11 @@ pub struct Listed {
     pub len: u64,
 }
 
-/// Room on a volume, in bytes.
+/// Space on a volume, in bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Space {
-    /// All there is.
+    /// The capacity.
     pub total: u64,
-    /// What can still be written.
+    /// Bytes that can still be written.
     pub free: u64,
 }

@@ -1,4 +1,4 @@
-//! A volume in memory: what tests and the simulator run on, and what images of crashes are made of.
+//! A volume in memory, for tests, the simulator and crash images.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,12 @@ use crate::{
 /// Every object of a volume by name, as plain bytes.
 pub type Image = BTreeMap<Name, Vec<u8>>;
 
-/// What a volume holds at most if nothing else is said, in bytes: 1 TiB.
+/// The default capacity, in bytes: 1 TiB.
 const CAPACITY: u64 = 1 << 40;
 
-/// A volume in memory. Clones are handles to the same one, which lives as long as any of them or of
-/// its objects.
+/// A volume in memory. Clones share one volume, which lives as long as any of them or of its objects.
 ///
-/// A sync has nothing to do: what a machine would lose is the business of
-/// [`crate::layer::crash::Crash`].
+/// A sync does nothing: [`crate::layer::crash::Crash`] models what a machine loses.
 #[derive(Clone)]
 pub struct Mem {
     label: Arc<str>,
@@ -50,8 +48,8 @@ impl Mem {
         Self::recovered(label, CAPACITY, image, &BTreeMap::new())
     }
 
-    /// A volume with room for `capacity` bytes that holds `image`, and room set aside for some of its objects. It
-    /// may hold more than it has room for: then it is full.
+    /// A volume with room for `capacity` bytes that holds `image`, and room set aside for some of its objects. The
+    /// image may exceed the capacity: then the volume is full.
     pub(crate) fn recovered(
         label: &str,
         capacity: u64,
@@ -72,7 +70,7 @@ impl Mem {
         mem
     }
 
-    /// What it holds at most, in bytes.
+    /// Its capacity in bytes.
     pub(crate) fn capacity(&self) -> u64 {
         self.room.capacity
     }
@@ -91,8 +89,8 @@ impl Mem {
         objects.iter().map(|(name, object)| (name.clone(), object.bytes.read().to_vec())).collect()
     }
 
-    /// A volume of 1 TiB with the same objects. Bytes are shared until either writes to them: a large
-    /// volume is forked in no time, and takes no room twice.
+    /// A volume of 1 TiB with the same objects. Both share the bytes of an object until one of them writes to it, so a
+    /// fork of a large volume is fast and takes little memory.
     #[must_use]
     pub fn fork(&self, label: &str) -> Self {
         let fork = Self::new(label);
@@ -107,7 +105,7 @@ impl Mem {
         fork
     }
 
-    /// Changes the byte at `offset` of an object behind everybody's back.
+    /// Changes the byte at `offset` of an object without a write.
     ///
     /// # Panics
     /// When there is no such object or byte: the test that damages it is wrong.
@@ -116,7 +114,7 @@ impl Mem {
         change(&mut Arc::make_mut(&mut object.bytes.write())[index(offset)]);
     }
 
-    /// What names it in errors.
+    /// The volume's label in errors.
     #[must_use]
     pub fn label(&self) -> &str {
         &self.label
@@ -127,7 +125,7 @@ impl Mem {
         self.enter(name, set_aside, |room| room.take(set_aside))
     }
 
-    /// Makes an object, unless there is one of that name or `take` finds no room for it.
+    /// Makes an object, unless one of that name exists or `take` finds no room for it.
     fn enter(
         &self,
         name: &Name,
@@ -235,13 +233,13 @@ impl Room {
     }
 }
 
-/// One object. It takes room while it has a name or is open, as a file does: for its length, or for
-/// what was set aside for it, whichever is more.
+/// One object. Like a file it takes room while it has a name or is open: for its length or for the room set aside,
+/// whichever is more.
 pub(crate) struct Bytes {
     /// Volume and name, for errors.
     what: String,
     room: Arc<Room>,
-    /// None after the length was changed, as a file system does it.
+    /// A change of the length resets it to 0, as in a file system.
     set_aside: AtomicU64,
     /// Shared with forks until one of them writes.
     bytes: RwLock<Arc<Vec<u8>>>,
@@ -407,13 +405,13 @@ mod tests {
         assert_eq!(block_on(mem.space()).unwrap().free, 0);
         assert!(block_on(a.write_at(0, data(41), IO)).is_err());
         block_on(a.set_len(30)).unwrap();
-        assert_eq!(block_on(mem.space()).unwrap().free, 10, "what was left of it is given back");
+        assert_eq!(block_on(mem.space()).unwrap().free, 10, "the unused rest is given back");
         block_on(mem.remove(&name("a"))).unwrap();
         drop(a);
         assert_eq!(block_on(mem.space()).unwrap().free, 40);
     }
 
-    /// It was told that there is no room, which a caller tries again with more.
+    /// Once the answer was "no room", which makes a caller try again with more room.
     #[test]
     fn a_name_that_is_taken_is_told_where_there_is_no_room_either() {
         let mem = Mem::with_capacity("small", 100);

@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, Result};
 /// The name of an object: 1–200 bytes of `A–Z a–z 0–9 . _ - /`, where `/` separates parts that are
 /// not empty and do not begin with a dot.
 ///
-/// A slash is a character like any other to a volume; only whoever chose the names gives it meaning.
+/// A volume gives a slash no meaning; only the code that chooses the names does.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Name(Arc<str>);
 
@@ -44,7 +44,7 @@ impl Name {
 
     /// Whether the object is a log, appended through the page cache: its name ends in `.log`.
     ///
-    /// It is part of the name so that it is known again after every reopening.
+    /// The name carries it, so that every reopening knows it again.
     #[must_use]
     pub fn is_log(&self) -> bool {
         self.0.ends_with(".log")

@@ -1,7 +1,7 @@
 //! Running futures on threads that may block.
 //!
-//! RocksDB's threads, tools and tests call [`block_on`]: it marks the thread as one that may block,
-//! so a leaf volume does its system call in place, without a hop, and a wait for the clock is this
+//! RocksDB's threads, tools and tests call [`block_on`], which marks the thread as one that may
+//! block. A leaf volume then makes its system call in place, and a wait for the clock is the
 //! thread's own sleep. Under any other executor a leaf hands its call to the bounded threads of an
 //! [`IoPool`](crate::io_pool::IoPool).
 
@@ -17,13 +17,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Instant as MachineInstant;
 
-/// The finest timer slack the kernel takes: a sleep ends when it should, not up to 50 us later.
+/// The finest timer slack the kernel takes: sleeps end on time, not up to 50 us late.
 const FINEST_SLACK: NonZeroU64 = NonZeroU64::MIN;
 
 thread_local! {
     static MAY_BLOCK: Cell<bool> = const { Cell::new(false) };
     static ALARMS: RefCell<BinaryHeap<Reverse<Alarm>>> = const { RefCell::new(BinaryHeap::new()) };
-    /// This thread's, for every future it runs: a wake that comes late is one poll too many.
+    /// This thread's, for every future it runs: a late wake costs only one spurious poll.
     static PARKER: (Arc<Parker>, Waker) = {
         let woken = AtomicBool::new(false);
         let parker = Arc::new(Parker { thread: std::thread::current(), woken });
@@ -34,7 +34,7 @@ thread_local! {
 /// Runs a future to its end on this thread.
 ///
 /// # Panics
-/// When called from inside a future that `block_on` runs: that future would stop all others.
+/// When called from inside a future that `block_on` runs: it would stop that future's siblings.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let _mark = Mark::set();
     PARKER.with(|(parker, waker)| {
@@ -57,13 +57,13 @@ pub fn may_block() -> bool {
     MAY_BLOCK.get()
 }
 
-/// Lets sleeps of this thread end when they should; the kernel's default is up to 50 us later.
+/// Makes the sleeps of this thread end on time; by the kernel's default they end up to 50 us late.
 pub(crate) fn sleep_precisely() {
-    // Best effort: without it waits are right, only less exact.
+    // Best effort: without it waits are longer, but right.
     let _ = rustix::thread::set_current_timer_slack(Some(FINEST_SLACK));
 }
 
-/// Takes over waking `waker` at `at`, if this thread waits by itself.
+/// Arranges to wake `waker` at `at` on this thread, if the thread may block; says whether it did.
 pub(crate) fn alarm_here(at: MachineInstant, waker: &Waker) -> bool {
     let here = may_block();
     if here {
@@ -127,7 +127,7 @@ impl Wake for Parker {
     }
 }
 
-/// Marks the thread while it lives; clears the alarms of futures that were given up.
+/// Marks the thread while it lives, and clears alarms that dropped futures left.
 struct Mark;
 
 impl Mark {
@@ -178,7 +178,7 @@ mod tests {
             let waker = Waker::from(Arc::new(Ring(ms, Arc::clone(&rung))));
             assert!(alarm_here(start + Duration::from_millis(ms), &waker));
         }
-        // However late this thread gets to run: each call waits for, or rings, the earliest.
+        // A slow thread does not matter: each call waits for, or rings, the earliest alarm.
         while rung.lock().len() < 3 {
             wait_for_wake_or_alarm();
         }

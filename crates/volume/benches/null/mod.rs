@@ -1,4 +1,4 @@
-//! A device that costs nothing, to see what a layer does.
+//! A device that costs nothing, to measure the layers above it.
 
 use std::sync::Arc;
 
@@ -58,10 +58,10 @@ impl Object for Null {
     }
 }
 
-/// What is there at once.
+/// The result of an operation that is ready at once.
 ///
 /// # Panics
-/// When it is not.
+/// When it is not ready.
 pub(crate) fn now<T>(pending: Pending<'_, T>) -> Result<T> {
-    pending.now_or_never().expect("nobody waits in this bench")
+    pending.now_or_never().expect("a null device is always ready")
 }

@@ -71,7 +71,8 @@ impl File {
         Ok(into)
     }
 
-    /// Reads into memory of any kind; what direct I/O does not take goes through some that it does.
+    /// Reads into memory of any alignment; reads that direct I/O refuses go through an aligned
+    /// buffer.
     fn read_into(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
         let wanted = into.len();
         if wanted == 0 || offset >= self.len() {
@@ -117,8 +118,8 @@ impl File {
         })
     }
 
-    /// Writes the parts in the order of their offsets: whatever ends it, the file ends with bytes
-    /// that were written.
+    /// Writes the parts in the order of their offsets, so that after a failure, too, the file ends
+    /// with written bytes.
     fn write_parts(&self, parts: Parts, data: &[u8], offset: u64) -> rustix::io::Result<()> {
         let at = |part: usize| offset + part as u64;
         let cached = self.cached()?;
@@ -136,7 +137,8 @@ impl File {
         }
     }
 
-    /// Notes the length after a write up to `end`, a failed one too: some of it may be there.
+    /// Records the length after a write up to `end`. A failed write counts too: some of its bytes
+    /// may be there.
     fn grow(&self, end: u64, written: rustix::io::Result<()>) -> rustix::io::Result<()> {
         let end = match written {
             Ok(()) => end,
@@ -159,12 +161,12 @@ impl File {
         self.sync_by(|| fs::fdatasync(&self.fd))
     }
 
-    /// Makes bytes, length and name durable; `sync_bytes` does so for the first two.
+    /// Makes bytes, length and name durable; `sync_bytes` makes the first two durable.
     pub(super) fn sync_by(
         &self,
         sync_bytes: impl FnOnce() -> rustix::io::Result<()>,
     ) -> Result<()> {
-        // One at a time: the kernel tells a failure to one of those under way, not to all.
+        // One sync at a time: the kernel reports a failure to one of concurrent syncs only.
         let _alone = self.syncing.lock();
         self.check_writable()?;
         sync_bytes()
@@ -172,14 +174,14 @@ impl File {
             .map_err(|errno| self.poison(errno))
     }
 
-    /// The same file without `O_DIRECT`. It is reached through this process' table of open files,
-    /// because its name may be gone or stand for another object by now.
+    /// The same file without `O_DIRECT`, opened through this process' table of open files: its name
+    /// may be gone, or belong to another object by now.
     fn cached(&self) -> rustix::io::Result<&OwnedFd> {
         if let Some(cached) = self.cached.get() {
             return Ok(cached);
         }
         let again = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
-        // It is a link there, to this very file.
+        // The entry is a link to this very file.
         let flags = FILE_FLAGS.difference(fs::OFlags::NOFOLLOW);
         let fd = fs::open(again, flags, Mode::empty())?;
         Ok(self.cached.get_or_init(|| fd))
@@ -188,7 +190,7 @@ impl File {
     fn check_writable(&self) -> Result<()> {
         if self.poisoned.load(Ordering::Acquire) {
             let message = format!(
-                "volume {}: {}: a sync failed earlier: nobody knows what the device holds",
+                "volume {}: {}: a sync failed earlier: what the device holds is unknown",
                 self.volume.path.display(),
                 self.name
             );
@@ -197,7 +199,7 @@ impl File {
         Ok(())
     }
 
-    /// A sync failed: gives the error of this call and of all that follow.
+    /// A sync failed: returns the error, and makes every later call fail.
     fn poison(&self, errno: Errno) -> Error {
         self.poisoned.store(true, Ordering::Release);
         self.volume.health.poison(&self.name);
@@ -214,7 +216,7 @@ impl File {
     }
 }
 
-/// What users of the volume hold.
+/// What callers hold.
 pub(super) struct Handle(pub(super) Arc<File>);
 
 impl Handle {

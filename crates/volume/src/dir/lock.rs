@@ -1,4 +1,4 @@
-//! One process for each volume.
+//! A volume is open in one process at a time.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -11,8 +11,8 @@ use crate::{Error, ErrorKind, Result};
 
 pub(super) const LOCK: &str = "plimsoll.lock";
 
-/// Keeps others out while it lives. The kernel lets go of it with the process, however that ends;
-/// the file stays and means nothing by itself.
+/// Keeps other processes out while it lives. The kernel releases it when the process ends, however
+/// that ends. The file stays, and means nothing without the lock.
 pub(super) struct Lock {
     fd: OwnedFd,
 }
@@ -34,11 +34,11 @@ impl Lock {
             }
             Err(errno) => return Err(failed(errno)),
         }
-        // Over what the last process wrote: a full file system has no room for a new page.
+        // Overwrites in place: a full file system has no room for a new page.
         let pid = format!("{}\n", std::process::id());
         let written = sys::write_all_at(&fd, pid.as_bytes(), 0);
         match written.and_then(|()| fs::ftruncate(&fd, pid.len() as u64)) {
-            // The lock holds; others are not told who has it.
+            // The lock holds; only its holder's number is missing from the file.
             Ok(()) | Err(Errno::NOSPC | Errno::DQUOT) => Ok(Self { fd }),
             Err(errno) => Err(failed(errno)),
         }
@@ -47,13 +47,13 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing would do, were it not for a child that this process is just starting: until it
-        // executes its program it has a copy of the descriptor, and would hold the lock.
+        // Closing is not enough: until a child that this process just started executes its program,
+        // it has a copy of the descriptor and would hold the lock.
         let _ = fs::flock(&self.fd, FlockOperation::Unlock);
     }
 }
 
-/// Whom the file names: the number of a process, or a word if it cannot be told.
+/// The process that the file names: its number, or a word if the file holds none.
 fn holder(fd: &OwnedFd) -> String {
     let mut text = [0; 20];
     let len = sys::read_at(fd, &mut text, 0).unwrap_or_default();

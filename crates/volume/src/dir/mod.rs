@@ -8,34 +8,31 @@
 //!
 //! # Which bytes go where
 //!
-//! A **log** is written through the page cache: what was written survives the death of the process
-//! at once, and goes to the device with a sync. **Every other object** is read and written with
-//! `O_DIRECT`, because a page cache would hide what the contract counts. Direct I/O moves whole
-//! pages, requests need not be whole pages:
+//! A **log** is written through the page cache: its bytes survive the death of the process at once, and reach the
+//! device with a sync. **Every other object** is read and written with `O_DIRECT`, because a page cache would hide what
+//! the contract counts. Direct I/O moves whole pages, but requests need not be whole pages:
 //!
-//! - A *read* takes in the pages around it; the file ends where the object ends, so a short read is
-//!   exact.
-//! - A *write* is cut at page boundaries. Its whole pages go to the device directly; the parts of a
-//!   page before and behind them go through the page cache, where the kernel merges them with the
-//!   rest of their page, and to the device with the next sync. The file's length is the object's at
-//!   every moment, so it needs no mending after a crash.
+//! - A *read* covers the pages around it. The file ends where the object ends, so a short read is exact.
+//! - A *write* is cut at page boundaries. Its whole pages go to the device directly. The parts of a page before and
+//!   after them go through the page cache, where the kernel merges them with the rest of their page, and reach the
+//!   device with the next sync. The file's length is always the object's, so it needs no repair after a crash.
 //!
-//! Why not pad and cut: `docs/adr/0004-parts-of-pages-through-the-cache.md`. The price is that a sync
-//! may carry a page that no token was spent for.
+//! Why not pad and cut: `docs/adr/0004-parts-of-pages-through-the-cache.md`. The price: a sync may write a page without
+//! a token.
 //!
-//! The kernel keeps both ways coherent as long as they do not meet in one page at one time; a lock
-//! for each object sees to that (whole pages shared, parts of pages exclusive).
+//! The kernel keeps both ways coherent unless they touch one page at the same time. A lock for each object prevents
+//! that (whole pages shared, parts of pages exclusive).
 //!
 //! Where a file system refuses `O_DIRECT`, everything goes through the page cache, and a warning
 //! says so once.
 //!
 //! # What is durable when
 //!
-//! A sync is `fdatasync` of the file, and `fsync` of the directory if the object's name is new or
-//! any object was removed since the directory was last synced. A failed one poisons the object for
-//! ever and the volume for new objects until [`Dir::probe`] succeeds: the kernel reports such a
-//! failure once and then forgets which pages it lost. Whoever wants to create an object then probes
-//! first, so a volume is back as soon as it works: a thin one that had no room, say.
+//! A sync is `fdatasync` of the file, and `fsync` of the directory if the object's name is new or any object was
+//! removed since the directory was last synced. A failed one poisons the object for ever, and the volume for new
+//! objects until [`Dir::probe`] succeeds: the kernel reports such a failure once and then forgets which pages it lost.
+//! Each creation on a poisoned volume probes first, so the volume serves again as soon as it works: for example a thin
+//! volume that ran out of space.
 
 mod file;
 mod lock;
@@ -65,7 +62,7 @@ use crate::io_pool::IoPool;
 use crate::{Error, ErrorKind, Intent, Listed, Name, Object, Pending, Result, Space, Volume};
 
 const OBJECTS: &str = "objects";
-/// Files belong to whoever runs the program, and to nobody else.
+/// Only the user that runs the program may read and write the files.
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 const FILE_FLAGS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 const DIR_FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
@@ -73,15 +70,13 @@ const DIR_FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 /// How a directory is used.
 #[derive(Clone)]
 pub struct DirOptions {
-    /// Make the directory if it is missing. Off by default: on a machine whose device is not mounted
-    /// a new directory would hide that.
+    /// Make the directory if it is missing. Off by default: a new directory would hide that the device is not mounted.
     pub create: bool,
-    /// Use `O_DIRECT` where the file system takes it. On by default; without it the page cache
-    /// serves reads that a contract would count.
+    /// Use `O_DIRECT` where the file system takes it. On by default; without it the page cache serves reads that a
+    /// contract would count.
     pub direct: bool,
-    /// Where calls of threads that may not block are made; may be shared by several volumes. 32
-    /// threads by default. As many calls can be under way at once; fewer leave a device idle that
-    /// would answer more at a time.
+    /// The threads for calls from threads that may not block; several volumes may share them. 32 by default. Their
+    /// number bounds the calls in flight; with too few, a device that could serve more sits idle.
     pub io: IoPool,
 }
 
@@ -92,8 +87,8 @@ impl Default for DirOptions {
     }
 }
 
-/// A directory as a volume; see the module for its layout. One process, and in it one `Dir`, has it
-/// at a time: until the last handle and the last object are dropped.
+/// A directory as a volume; see the module for its layout. One `Dir` in one process holds it at a time, until the last
+/// handle and the last object are dropped.
 pub struct Dir(Arc<Shared>);
 
 impl Dir {
@@ -123,12 +118,12 @@ impl Dir {
         }
         let objects = fs::openat(&root, OBJECTS, DIR_FLAGS, Mode::empty())
             .map_err(|errno| failed("open the directory of objects", errno))?;
-        // Whatever an earlier process left is durable from here on, names and removals.
+        // Names and removals that an earlier process left are durable from here on.
         fs::fsync(&objects).map_err(|errno| failed("sync the directory of objects", errno))?;
         let direct = options.direct && probe::takes_direct(&root, &path)?;
         if !direct {
             match probe::try_out(&root, false) {
-                // What is on a full volume can be read, and removed.
+                // The objects of a full volume can still be read and removed.
                 Ok(()) | Err(Errno::NOSPC | Errno::DQUOT) => {}
                 Err(errno) => return Err(failed("try it out", errno)),
             }
@@ -165,7 +160,7 @@ impl Dir {
     /// objects again; the object it failed for stays poisoned.
     ///
     /// # Errors
-    /// What the attempt failed with: the volume stays as it was.
+    /// The error of the attempt; the volume stays as it was.
     pub fn probe(&self) -> Pending<'_, ()> {
         self.run(|volume| {
             volume.reach()?;
@@ -212,7 +207,7 @@ impl Volume for Dir {
     }
 }
 
-/// What the handle, its objects and the calls under way share.
+/// State that the handle, its objects and the calls in flight share.
 struct Shared {
     path: PathBuf,
     root: OwnedFd,
@@ -231,7 +226,7 @@ struct Shared {
 #[derive(Default)]
 struct Opened {
     files: HashMap<Name, Weak<File>>,
-    /// Look for dropped ones when there are this many.
+    /// Prune dropped files when there are this many.
     prune_at: usize,
 }
 
@@ -252,7 +247,7 @@ impl Shared {
             .open_file(&name, OFlags::CREATE | OFlags::EXCL)
             .map_err(|errno| self.error(format_args!("create {name}"), errno))?;
         if let Err(errno) = preallocate(&fd, len) {
-            // Nobody has seen the file yet; it may stay behind only if the device fails again.
+            // No handle to the file exists yet; it stays behind only if the device fails again.
             let _ = fs::unlinkat(&self.objects, file_name(&name), AtFlags::empty());
             return Err(self.error(format_args!("preallocate {name}"), errno));
         }
@@ -278,7 +273,7 @@ impl Shared {
         let failed = |errno| self.error(format_args!("open {name}"), errno);
         let fd = self.open_file(&name, OFlags::empty()).map_err(failed)?;
         let len = fs::fstat(&fd).map_err(failed)?.st_size;
-        // It may have been made by this process, let go of and never synced.
+        // This process may have made the object and dropped it unsynced.
         let born = self.names.latest();
         let file = File::new(Arc::clone(&self), name, fd, sys::len(len), born);
         Ok(opened.enter(file))
@@ -331,8 +326,8 @@ impl Shared {
         Ok(Space { total: stat.f_blocks * stat.f_frsize, free: stat.f_bavail * stat.f_frsize })
     }
 
-    /// Makes sure that the path still leads to this directory. Without the question a program would
-    /// go on in a directory that nobody finds again, on a device somebody meant to take away.
+    /// Makes sure that the path still leads to this directory. Otherwise the program would go on in a directory that no
+    /// path leads to, on a device that is about to be detached.
     fn reach(&self) -> Result<()> {
         let objects = self.path.join(OBJECTS);
         match fs::stat(&objects) {
@@ -376,7 +371,7 @@ impl Opened {
     }
 }
 
-/// Sets room aside without changing the length, where the file system can.
+/// Sets room aside without changing the length, on file systems that can.
 fn preallocate(fd: &OwnedFd, len: Option<u64>) -> rustix::io::Result<()> {
     let Some(len) = len.filter(|&len| len > 0) else { return Ok(()) };
     match fs::fallocate(fd, FallocateFlags::KEEP_SIZE, 0, len) {

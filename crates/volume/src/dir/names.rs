@@ -5,14 +5,14 @@ use std::ops::RangeInclusive;
 use parking_lot::Mutex;
 use rustix::io::{self, Errno};
 
-/// Which changes of the directory are durable. Changes are numbered from 1; a sync of the directory
-/// covers all up to the one that was the latest when it began.
+/// Which changes of the directory are durable. Changes are numbered from 1. A sync of the directory
+/// covers all changes up to the latest at its start.
 ///
 /// A number is drawn after the change was made, so a sync that begins later includes it.
 #[derive(Default)]
 pub(super) struct Names {
     changes: Mutex<Changes>,
-    /// One sync at a time: the kernel tells a failure to one of those under way, not to all.
+    /// One sync at a time: the kernel reports a failure to one of concurrent syncs only.
     syncing: Mutex<()>,
 }
 
@@ -21,7 +21,7 @@ struct Changes {
     latest: u64,
     removed: u64,
     synced: u64,
-    /// What a failed sync should have made durable.
+    /// The changes that a failed sync should have made durable.
     lost: Option<RangeInclusive<u64>>,
 }
 
@@ -42,8 +42,8 @@ impl Names {
         self.changes.lock().latest
     }
 
-    /// Makes durable what a sync of an object born at `born` promises: its name, and every removal
-    /// before. Calls `sync_directory` if that takes one.
+    /// Makes durable what a sync of an object born at `born` promises: its name, and every earlier
+    /// removal. Calls `sync_directory` if that is needed.
     pub(super) fn settle(
         &self,
         born: u64,
@@ -83,7 +83,7 @@ impl Changes {
         Ok(born.max(self.removed) <= self.synced)
     }
 
-    /// A sync failed; a later one that succeeds says nothing about what this one covered.
+    /// Records a failed sync: a later sync that succeeds does not cover these changes.
     fn lose(&mut self, latest: u64) {
         let first = self.lost.as_ref().map_or(self.synced + 1, |lost| *lost.start());
         self.lost = Some(first..=latest);
@@ -94,7 +94,7 @@ impl Changes {
 mod tests {
     use super::*;
 
-    /// Settles; says whether that took a sync of the directory.
+    /// Settles; says whether it synced the directory.
     fn takes_sync(names: &Names, born: u64) -> bool {
         let mut synced = false;
         let settled = names.settle(born, || {

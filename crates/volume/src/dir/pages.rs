@@ -1,4 +1,4 @@
-//! Where a write is cut, so that its whole pages can go to the device directly.
+//! Cuts a write at page boundaries, so that its whole pages can go to the device directly.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::buf::PAGE;
 /// The parts of a write, as ranges of its data, in the order of their offsets. Any may be empty.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Parts {
-    /// The end of a page that begins before the write, or all of a write within one page.
+    /// The end of a page that begins before the write, or a whole write that lies within one page.
     pub(super) head: Range<usize>,
     /// Whole pages.
     pub(super) pages: Range<usize>,
@@ -23,7 +23,7 @@ impl Parts {
         Self { head: 0..first, pages: first..last, tail: last..len }
     }
 
-    /// Whether the write is nothing but whole pages.
+    /// Whether the write is made of whole pages only.
     pub(super) fn are_whole(&self) -> bool {
         self.head.is_empty() && self.tail.is_empty()
     }
@@ -34,7 +34,7 @@ pub(super) fn within_page(offset: u64) -> usize {
     (offset % PAGE as u64) as usize
 }
 
-/// Bytes from `offset` to the next page, none if one begins there.
+/// Bytes from `offset` to the next page boundary; 0 at a boundary.
 fn to_boundary(offset: u64) -> usize {
     (PAGE - within_page(offset)) % PAGE
 }

@@ -1,4 +1,4 @@
-//! Finding out what a file system can do, and whether its device still works, by trying.
+//! Tries out whether a file system takes direct I/O, and whether its device works.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::{IoBufMut, Result};
 
 const PROBE: &str = "plimsoll.probe";
 
-/// Whether the file system takes direct I/O, found by doing some.
+/// Whether the file system takes direct I/O, found by trying it.
 pub(super) fn takes_direct(root: &OwnedFd, path: &Path) -> Result<bool> {
     let failed = |errno| sys::error(path, "ask what file system it is", errno);
-    // These take the flag and ignore it: the page cache is all they have.
+    // These accept the flag and ignore it: they consist of page cache.
     const TMPFS: u64 = 0x0102_1994;
     const RAMFS: u64 = 0x8584_58f6;
     if matches!(fs::fstatfs(root).map_err(failed)?.f_type as u64, TMPFS | RAMFS) {
@@ -25,7 +25,8 @@ pub(super) fn takes_direct(root: &OwnedFd, path: &Path) -> Result<bool> {
     match try_out(root, true) {
         Ok(()) => Ok(true),
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(false),
-        // Nothing can be written to a full one. To open a file that is there says most of it.
+        // A full file system takes no write. Opening an existing file with the flag tells most of
+        // it.
         Err(Errno::NOSPC | Errno::DQUOT) => {
             match fs::openat(root, LOCK, FILE_FLAGS | OFlags::DIRECT, FILE_MODE) {
                 Ok(_) => Ok(true),

@@ -9,13 +9,13 @@ use rustix::io::{self, Errno, retry_on_intr};
 use crate::buf::PAGE;
 use crate::{Error, ErrorKind};
 
-/// Fills `into` from `offset` on; gives how many bytes there were before the file ended.
+/// Fills `into` from `offset` on; returns how many bytes there were before the file ended.
 pub(super) fn read_at(fd: &OwnedFd, into: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < into.len() {
         let read = retry_on_intr(|| io::pread(fd, &mut into[done..], offset + done as u64))?;
         done += read;
-        // A part of a page is the end of the file; asking there again would not be aligned.
+        // A part of a page is the end of the file, and a read from there would not be aligned.
         if read == 0 || !done.is_multiple_of(PAGE) {
             break;
         }

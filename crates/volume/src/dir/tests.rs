@@ -15,7 +15,7 @@ use crate::{Io, IoBuf, IoBufMut};
 
 const IO: Io = Io::new(Origin::UserWrite, Step::Data);
 
-/// A directory on the device the build is on: no memory file system, so `O_DIRECT` means something.
+/// A directory on the device of the build: no memory file system, so `O_DIRECT` means something.
 fn on_device() -> TempDir {
     let program = std::env::current_exe().unwrap();
     TempDir::new_in(program.parent().unwrap()).unwrap()
@@ -46,7 +46,7 @@ fn read(object: &dyn Object) -> Vec<u8> {
     block_on(object.read_at(0, IoBufMut::zeroed(len), IO)).unwrap().to_vec()
 }
 
-/// The bytes every test appends: the same at the same offset, never zero.
+/// The bytes that every test appends: a function of the offset, never zero.
 fn stream(range: std::ops::Range<usize>) -> Vec<u8> {
     range.map(|i| (i % 255) as u8 + 1).collect()
 }
@@ -89,7 +89,7 @@ fn conforms_where_no_thread_may_block() {
     });
 }
 
-/// Polls as an executor would: without the mark that lets a leaf block.
+/// Polls like an executor: without the mark that lets a leaf block.
 struct Unblocked(Blocking);
 
 impl Harness for Unblocked {
@@ -215,7 +215,7 @@ fn an_object_that_cannot_fit_leaves_nothing_behind() {
     create(&dir, "a");
 }
 
-/// A quota that is used up is no room: what makes room is the same. The limit of one file's length is not.
+/// A full quota counts as a full volume, because the same steps make room. The limit of one file's length does not.
 #[test]
 fn a_quota_is_room_and_the_length_of_a_file_is_not() {
     for (errno, kind) in [
@@ -250,7 +250,7 @@ fn a_directory_that_was_moved_away_is_unavailable_until_it_is_back() {
         assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
     }
     assert_eq!(read(&*object), b"a", "what is open goes on");
-    // Something else in its place is not it either.
+    // Another directory in its place is refused, too.
     std_fs::create_dir_all(path.join(OBJECTS)).unwrap();
     assert_eq!(kind(block_on(dir.list())), Some(ErrorKind::Unavailable));
     std_fs::remove_dir_all(&path).unwrap();
@@ -283,7 +283,7 @@ fn a_failed_sync_poisons_the_object_for_ever_and_the_volume_until_probed() {
     assert_eq!(kind(block_on(a.write_at(0, IoBuf::from(&b"b"[..]), IO))), poisoned);
     assert_eq!(kind(block_on(a.set_len(0))), poisoned);
     assert_eq!(read(&*a), b"a");
-    // Trying it out fails, too.
+    // The probe fails, too.
     let in_the_way = temp.path().join("plimsoll.probe");
     std_fs::create_dir(&in_the_way).unwrap();
     assert_eq!(kind(block_on(dir.create(&name("c"), &Intent::DATA))), poisoned);
@@ -313,10 +313,10 @@ fn a_volume_is_open_once_in_one_process() {
     open(temp.path());
 }
 
-/// Names the directory in which this test program, started again, is the other process.
+/// Names the directory of a test that runs in a second process.
 const OTHER_PROCESS: &str = "PLIMSOLL_TEST_OTHER_PROCESS";
 
-/// This very test in another process, killed at the latest with this value.
+/// The same test in another process, which dies with this value at the latest.
 struct Other {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,
@@ -335,7 +335,7 @@ impl Other {
         Self { child, lines }
     }
 
-    /// What it said after `word`, the next time it said that; `None` once it is dead.
+    /// What it printed after the next `word`; `None` once it is dead.
     fn hear(&mut self, word: &str) -> Option<String> {
         self.lines.find_map(|line| Some(line.unwrap().split_once(word)?.1.trim().to_owned()))
     }
@@ -357,7 +357,7 @@ fn a_second_process_is_fenced_until_the_first_is_dead() {
     if let Some(path) = std::env::var_os(OTHER_PROCESS) {
         let _dir = open(Path::new(&path));
         println!("holds it");
-        // Until it is killed, or until nobody is left to do so.
+        // Holds the lock until the test kills this process, or closes its pipe.
         std::io::stdin().read_line(&mut String::new()).unwrap();
         return;
     }
@@ -371,8 +371,8 @@ fn a_second_process_is_fenced_until_the_first_is_dead() {
     open(temp.path());
 }
 
-/// A process that appends odd pieces is killed at any moment. What it was told is there is there,
-/// and the length ends with bytes it wrote: never with padding.
+/// Kills a process that appends odd pieces, at any moment. Every byte it reported is there, and the length ends with
+/// bytes it wrote: never with padding.
 #[test]
 fn a_killed_process_leaves_exact_lengths() {
     const OBJECTS: [&str; 2] = ["data", "wal.log"];
