@@ -28,23 +28,23 @@ use policy::purpose::{Origin, Step};
 
 use crate::{ErrorKind, Intent, Io, IoBuf, IoBufMut, Name, Object, Result, Volume, task};
 
-/// A piece of a case, to be run to its end.
+/// A part of a case, to run to its end.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// How the suite reaches a volume under test.
+/// The suite's access to a volume under test.
 pub trait Harness {
-    /// The volume. The suite lets go of it and of its objects before [`Harness::reopen`].
+    /// The volume. The suite drops it and its objects before [`Harness::reopen`].
     fn volume(&self) -> Arc<dyn Volume>;
 
     /// Runs `work` to its end.
     fn run(&mut self, work: Work);
 
-    /// Whether the suite may wait for the volume on its own thread: not in virtual time.
+    /// Whether the suite may block its own thread on the volume: not in virtual time.
     fn may_block(&self) -> bool {
         false
     }
 
-    /// Closes the volume and opens it again; false if this volume has no life beyond one opening.
+    /// Closes the volume and opens it again; false if the volume cannot be reopened.
     fn reopen(&mut self) -> bool;
 }
 
@@ -60,7 +60,7 @@ impl Blocking {
         Self { volume: Some(Arc::new(volume)), open: None }
     }
 
-    /// For a volume that `open` opens, now and at each reopening.
+    /// For a volume that `open` opens, at first and at each reopening.
     pub fn reopening(open: impl Fn() -> Arc<dyn Volume> + 'static) -> Self {
         Self { volume: Some(open()), open: Some(Box::new(open)) }
     }
@@ -81,7 +81,7 @@ impl Harness for Blocking {
 
     fn reopen(&mut self) -> bool {
         let Some(open) = &self.open else { return false };
-        // The old one goes first: a volume may insist on being open once.
+        // Drops the old one first: a volume may allow one opening at a time.
         self.volume = None;
         self.volume = Some(open());
         true
@@ -115,7 +115,7 @@ impl Drop for NameOnPanic {
     }
 }
 
-/// Runs a part of a case on the volume as it is now, and gives what it ends with.
+/// Runs a part of a case on the current volume; returns its output.
 fn ask<T, F>(harness: &mut dyn Harness, part: impl FnOnce(Arc<dyn Volume>) -> F) -> T
 where
     T: Send + 'static,
@@ -132,7 +132,7 @@ where
 
 const IO: Io = Io::new(Origin::UserWrite, Step::Data);
 
-/// An object that goes to the device with each write, and one that goes through the page cache.
+/// An object that bypasses the page cache, and one that goes through it.
 const BOTH: [&str; 2] = ["data", "wal.log"];
 
 fn name(name: &str) -> Name {
@@ -166,7 +166,7 @@ async fn sync(object: &dyn Object) {
     object.sync(IO).await.unwrap_or_else(|e| panic!("sync: {e}"));
 }
 
-/// Everything an object holds; one page more is asked for, so that a length too short shows.
+/// The bytes of an object. It asks for one page more, so that a length too short shows.
 async fn content(object: &dyn Object) -> Vec<u8> {
     let len = usize::try_from(object.len()).expect("objects of the suite fit in memory");
     let bytes = read(object, 0, len + 4096).await;

@@ -17,7 +17,7 @@ const SEEDS: u64 = 4;
 const ROUNDS: usize = 3;
 const OPERATIONS: usize = 120;
 const NAMES: [&str; 4] = ["a", "b/c", "d.log", "e/f.log"];
-/// Behind this no write begins and no cut extends.
+/// No write begins, and no change of length ends, beyond this.
 const LEN_MAX: u64 = 40_000;
 
 fn random(harness: &mut dyn Harness) {
@@ -37,7 +37,7 @@ fn random(harness: &mut dyn Harness) {
     }
 }
 
-/// What a blocking thread writes is what it reads, and what everyone else does.
+/// Blocking and asynchronous reads both see what a blocking thread writes.
 fn blocking(harness: &mut dyn Harness) {
     if !harness.may_block() {
         return;
@@ -64,7 +64,7 @@ fn blocking(harness: &mut dyn Harness) {
     }
 }
 
-/// Reads into memory that is page-aligned and into some that is not.
+/// Reads into page-aligned and into unaligned memory.
 fn compare_blocking(object: &dyn Object, bytes: &[u8], offset: u64, len: usize) {
     let start = (offset as usize).min(bytes.len());
     let expected = &bytes[start..(offset as usize + len).min(bytes.len())];
@@ -89,7 +89,7 @@ fn overwrite(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
 
 type Model = BTreeMap<&'static str, Vec<u8>>;
 
-/// Many operations; ends with everything compared and synced, so that it survives a reopening.
+/// Many operations; at the end compares and syncs everything, so that it survives a reopening.
 async fn round(
     volume: Arc<dyn Volume>,
     mut rng: Xoshiro256PlusPlus,
@@ -153,7 +153,7 @@ async fn step(object: &dyn Object, bytes: &mut Vec<u8>, rng: &mut (impl Rng + Se
     assert_eq!(object.len(), bytes.len() as u64);
 }
 
-/// An offset and a length; each is a whole number of pages now and then.
+/// An offset and a length; each is sometimes a whole number of pages.
 fn range(rng: &mut impl Rng) -> (u64, usize) {
     let page = 4096;
     let mut offset = rng.random_range(0..=LEN_MAX);

@@ -1,4 +1,4 @@
-//! One call to a volume or to an object of it, as data: what layers match, count and write down.
+//! One call to a volume or to an object of it, as data that layers match, count and record.
 
 use std::fmt;
 
@@ -50,23 +50,23 @@ impl Op {
 pub struct Call {
     /// The method.
     pub op: Op,
-    /// The object it is about; none for a whole volume.
+    /// The object; none for a call on the whole volume.
     pub name: Option<Name>,
     /// Where a read or write begins, in bytes; 0 for others.
     pub offset: u64,
     /// Bytes to read or write, or the new length; 0 for others.
     pub len: u64,
-    /// Why, where the call says.
+    /// The purpose, where the call has one.
     pub io: Option<Io>,
 }
 
 impl Call {
-    /// A call about the volume.
+    /// A call on the volume.
     pub(super) const fn volume(op: Op) -> Self {
         Self { op, name: None, offset: 0, len: 0, io: None }
     }
 
-    /// A call about what a name stands for.
+    /// A call on a name.
     pub(super) fn named(op: Op, name: &Name) -> Self {
         Self { name: Some(name.clone()), ..Self::volume(op) }
     }

@@ -1,21 +1,21 @@
-//! The one way to a device: every I/O is charged to the volume's budget before it goes, and those
-//! that must wait go in the order the scheduler says.
+//! The only way to a device: every I/O is charged to the volume's budget before it is issued, and requests that must
+//! wait go in the order of the scheduler.
 //!
-//! A gate sits directly above a leaf, or above [`Simulate`](super::simulate::Simulate) above a leaf;
-//! there is one for each device. What costs what:
+//! A gate sits directly above a leaf, or above [`Simulate`](super::simulate::Simulate) above a leaf; each device has
+//! one. Costs:
 //!
-//! - Objects that are no logs: each read and write is device I/O. One larger than the contract's
-//!   largest operation is split into pieces, each charged and issued as an I/O of its own, several in
-//!   flight. A sync costs nothing: the bytes were paid for when they were written.
-//! - Logs: writes go into the page cache and cost nothing; a sync costs the operations for the bytes
-//!   written since the last one, in class commit. It pays for all that is unsynced when its turn comes, and keeps
-//!   its place in the queue while the log grows. A write that would leave more unsynced than a budget
-//!   can pay for at once syncs first: the kernel never has more to write back than was, or can be, paid.
-//! - Creating, opening, removing, listing, cutting: nothing.
+//! - Objects other than logs: each read and write is device I/O. One larger than the contract's largest operation is
+//!   split into pieces. Each piece is charged and issued as its own I/O, with several in flight. A sync is free: its
+//!   bytes were charged when they were written.
+//! - Logs: writes go into the page cache and are free. A sync is charged, in class commit, for all bytes that are
+//!   unsynced when it is granted, and keeps its place in the queue while the log grows. A write that would leave more
+//!   unsynced than a budget can pay for at once syncs first: the kernel never has more to write back than was, or can
+//!   be, charged.
+//! - Creating, opening, removing, listing, cutting: free.
 //!
-//! This file is a shell: policy is in [`policy::sched`]. A request that need not wait takes one lock and
-//! no allocation beyond its future. For those that wait the gate sets an alarm on the [`Clock`] whose
-//! waker is the gate itself: it polls the scheduler, under the lock, and wakes those granted, outside it.
+//! This file is a shell: policy is in [`policy::sched`]. A request that need not wait takes one lock and no allocation
+//! beyond its future. For waiting requests the gate sets an alarm on the [`Clock`], with itself as the waker. The alarm
+//! polls the scheduler under the lock, and wakes the granted requests after releasing it.
 
 mod answers;
 mod turnstile;
@@ -41,44 +41,43 @@ use crate::{
     blocking,
 };
 
-/// Pieces of one request in flight at the same time: enough to keep a network volume busy, few
-/// enough that others get their turn between them.
+/// Pieces of one request in flight at the same time: enough to keep a network volume busy, few enough that other
+/// requests go between them.
 const PIECES_IN_FLIGHT: usize = 8;
 
-/// A volume that keeps to its contract. See the [module](self).
+/// A volume that keeps within its contract. See the [module](self).
 pub struct Gate<V> {
     inner: V,
     turnstile: Arc<Turnstile>,
-    /// What is unsynced of each log, as long as it has its name.
+    /// The unsynced bytes of each log, as long as it has its name.
     logs: Mutex<HashMap<Name, Arc<Mutex<usize>>>>,
 }
 
-/// What a gate shows.
+/// The figures of a gate.
 #[derive(Clone, Debug)]
 pub struct Meter {
-    /// The terms it goes by.
+    /// The terms in force.
     pub contract: Contract,
-    /// The share of them that it uses if the volume gives it.
+    /// The share of them to use while the volume gives all it should.
     pub share: Share,
-    /// The share of each paid rate that it uses now: less where the volume gave less.
+    /// The share of each paid rate in use now: lower while the volume gives less.
     pub rho: f64,
-    /// The part of its contract that the volume was found to give, while that seems less than all.
+    /// The part of its contract that the volume was found to give; `None` while it seems to give all.
     pub available: Option<f64>,
-    /// The burst credits it counts on, as a part of those that can be saved up; `None` if the contract
-    /// has none.
+    /// The burst credits that the gate assumes, as a part of their capacity; `None` if the contract has none.
     pub credits: Option<f64>,
     /// What happened in each class, indexed as [`Class::ALL`].
     pub classes: [Figures; Class::ALL.len()],
-    /// How long the device took to answer in each class, waits at this gate left out.
+    /// How long the device took to answer in each class, without waits at this gate.
     pub answers: [Times; Class::ALL.len()],
     /// Spending of the last ten whole tenths of a second.
     pub last_second: Cost,
-    /// The same as a part of what was paid for, of the limit that is used most: 1 is the line.
+    /// The same relative to what was paid for, for the limit that is used most: 1 is the line.
     pub used: f64,
 }
 
 impl Meter {
-    /// All tokens spent so far, in all classes: what the device's own count of I/Os must equal.
+    /// All tokens spent so far, in all classes: the device's own count of I/Os must equal it.
     #[must_use]
     pub fn spent(&self) -> Cost {
         self.classes.iter().fold(Cost::default(), |sum, class| Cost {
@@ -109,40 +108,37 @@ impl<V: Volume> Gate<V> {
         Self { inner, turnstile, logs: Mutex::default() }
     }
 
-    /// What is behind the gate.
+    /// The volume behind the gate.
     pub const fn inner(&self) -> &V {
         &self.inner
     }
 
-    /// Goes by new terms from now on, for those who wait already too. No token is lost or given.
+    /// Uses new terms from now on, also for waiting requests. No token is lost or given.
     pub fn set_contract(&self, contract: &Contract) {
         self.turnstile.set_contract(contract);
     }
 
-    /// Uses another share of the terms from now on. No token is lost, but for what a smaller share
-    /// cannot save up.
+    /// Uses another share of the terms from now on. Saved tokens stay, up to what the new share can save up.
     pub fn set_share(&self, share: Share) {
         self.turnstile.set_share(share);
     }
 
-    /// Sorts flushes and compactions by `pressure` from now on, those that wait already too.
+    /// Classes flushes and compactions by `pressure` from now on, waiting ones too.
     pub fn set_pressure(&self, pressure: Pressure) {
         self.turnstile.set_pressure(pressure);
     }
 
-    /// Whether to use less than the share for as long as the volume gives less, as
-    /// [`policy::estimate`] finds out. At first it does not.
+    /// Whether to use less than the share while the volume gives less, as [`policy::estimate`] finds out. Off at first.
     pub fn set_adapt(&self, adapt: bool) {
         self.turnstile.set_adapt(adapt);
     }
 
-    /// Lets nobody in any more: those who wait, and every later request, fail with `Fenced`. What is at
-    /// the device already ends as it does.
+    /// Fails all waiting requests and every later one with `Fenced`. I/O already at the device ends as it does.
     pub fn close(&self) {
         self.turnstile.close();
     }
 
-    /// What happened so far.
+    /// The figures so far.
     #[must_use]
     pub fn meter(&self) -> Meter {
         self.turnstile.meter()
@@ -205,9 +201,8 @@ impl<V: Volume> Volume for Gate<V> {
 struct GatedObject {
     inner: Arc<dyn Object>,
     turnstile: Arc<Turnstile>,
-    /// Of a log: the bytes written since its last sync, shared by all its handles. Calls to the layer
-    /// below are made under the lock, so that it finds unsynced what this says; they are awaited
-    /// without it.
+    /// Of a log: the bytes written since its last sync, shared by all its handles. The gate calls the layer below under
+    /// this lock, so that the layer finds as many unsynced bytes as this says; it awaits the call without the lock.
     unsynced: Option<Arc<Mutex<usize>>>,
 }
 
@@ -316,7 +311,7 @@ impl GatedObject {
             into[filled..filled + part.len()].copy_from_slice(&part);
             filled += part.len();
             if part.len() < piece_len {
-                // The object ends here; pieces behind its end, if they still wait, need not go.
+                // The object ends here; pieces behind its end that still wait need not go.
                 break;
             }
         }
@@ -335,8 +330,8 @@ impl GatedObject {
                     writes.push(self.write_piece(start, data.slice(piece), io));
                 }
             }
-            // After an error the others in flight are waited for: once this returns, none of them
-            // may still overwrite what the caller writes next.
+            // After an error, wait for the other pieces in flight: none of them may overwrite what the caller writes
+            // after this returns.
             let Some(written) = writes.next().await else { return outcome };
             outcome = outcome.and(written);
         }
@@ -360,8 +355,8 @@ impl GatedObject {
         Ok(())
     }
 
-    /// Counts `len` bytes more as unsynced, after a sync if they would be too many. The call that
-    /// writes them is made before the guard is dropped.
+    /// Counts `len` more bytes as unsynced, and syncs first if the sum exceeds the limit. The caller makes the write
+    /// before it drops the guard.
     async fn count<'a>(
         &self,
         unsynced: &'a Mutex<usize>,
@@ -381,14 +376,13 @@ impl GatedObject {
         }
     }
 
-    /// Pays for what is unsynced and syncs it, in one moment.
+    /// Pays for the unsynced bytes and syncs them, in one step.
     ///
-    /// Writes that arrive while this waits for its turn share the sync, so they are charged here: when the
-    /// turn comes, and more is unsynced than was paid for, all is given back and the whole is asked for. The
-    /// sync keeps its place: no later request of its class overtakes it, and it waits only until the tokens for
-    /// what arrived are earned. That is bounded: a log that has more unsynced than a budget can pay for at once takes no
-    /// writes. Nothing is paid while it waits: tokens that were kept for long would be spent beside those
-    /// that were earned since, which the provider may not have.
+    /// Writes that arrive while this waits share the sync, so they are charged here. When it is granted and more is
+    /// unsynced than it paid for, it returns the whole charge and asks for the sum. The sync keeps its place: no later
+    /// request of its class overtakes it, and it waits only until the tokens for the new bytes are earned. That is
+    /// bounded: a log with more unsynced than a budget can pay for at once takes no writes. The sync holds no tokens
+    /// while it waits: old tokens spent beside newly earned ones could exceed what the provider has.
     async fn sync_log(&self, unsynced: &Mutex<usize>, io: Io) -> Result<()> {
         let mut paid = None;
         loop {
@@ -405,8 +399,8 @@ impl GatedObject {
         }
     }
 
-    /// Syncs a log if what is unsynced of it is the bytes that were `paid` for, or if all of it can be paid for
-    /// now. No write comes between the payment and the sync: it would wait for the lock.
+    /// Syncs a log if its unsynced bytes are those that were `paid` for, or if all of them can be paid for now. No
+    /// write comes between the payment and the sync: the lock keeps it out.
     fn try_sync_log(
         &self,
         unsynced: &Mutex<usize>,
@@ -416,7 +410,7 @@ impl GatedObject {
         let mut unsynced = unsynced.lock();
         let (covered, before) = paid.unzip();
         let owed = *unsynced;
-        // Others may be woken only without the lock.
+        // Tasks may be woken only without the lock.
         let (passed, turned) = if owed == 0 || Some(owed) == covered {
             (before, None)
         } else {
@@ -435,7 +429,7 @@ impl GatedObject {
         if let Some(turned) = turned {
             self.turnstile.follow_up(turned);
         }
-        // Another sync took all of it along.
+        // Another sync covered all of it.
         if let (0, Some(unused)) = (owed, passed) {
             self.turnstile.refund(unused);
             return Ok(Attempt::Made(sync, None));
@@ -444,9 +438,9 @@ impl GatedObject {
     }
 }
 
-/// What became of an attempt to sync a log.
+/// The result of an attempt to sync a log.
 enum Attempt<'a> {
-    /// The sync was asked for, with what was paid for it.
+    /// The sync was issued, with its payment.
     Made(Pending<'a, ()>, Option<Passed>),
     /// It waits to pay for these bytes.
     Waits(usize, Passing<'a>),

@@ -1,18 +1,18 @@
-//! Room that is kept back, and given to writes that find no other.
+//! Room set aside, and released to writes that find the volume full.
 //!
 //! ```text
 //!   |  objects  |  free  |  pieces: objects without bytes, with room set aside  |
 //!                        ◀── one is removed when a write finds the volume full
 //! ```
-//! A store that is refused room cannot make room either: to delete takes a write. So a volume sets some aside
-//! where its file system can ([`Intent::len`]), in pieces that no other program can take. A call that fails for
-//! lack of room removes a piece and is tried again, until it works or nothing is left. Each piece is an object,
-//! so that one that is removed gives back an inode, too.
+//! A full store cannot free room: a delete is a write. So this layer sets room aside where the file system can
+//! ([`Intent::len`]), in pieces that no other program can take. When a call fails for lack of room, the layer removes a
+//! piece and repeats the call, until it succeeds or no piece is left. Each piece is an object, so removing one frees an
+//! inode, too.
 //!
-//! It does not say who may have the room: its owner counts what is [held](Reserve::held) and refuses writes
+//! The layer does not decide who may have the room. Its owner counts what is [held](Reserve::held), and refuses writes
 //! that free nothing long before.
 //!
-//! It belongs right below what uses it. A failed sync is passed on: what it lost is to be written again.
+//! It belongs right below its user. It passes a failed sync on: the user has to write the lost bytes again.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use crate::{
     ErrorKind, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume,
 };
 
-/// Into how many pieces the room is divided.
+/// Number of pieces.
 const PIECES: u64 = 16;
-/// What stands before the number of a piece and its length in hexadecimal digits.
+/// Stands before the number of a piece and its length, both in hexadecimal digits.
 const NAME: &str = "reserve.";
-/// How many pieces in a row have to take no room until the file system is known to set none aside. Of a single
-/// one, another program may have freed as much while it was made.
+/// After this many pieces in a row that took no room, the file system is known to set none aside. One piece proves
+/// nothing: another program may have freed as much at the time.
 const REFUSALS_MAX: u32 = 3;
 const IO: Io = Io::new(Origin::Bulk, Step::Data);
 
@@ -44,11 +44,11 @@ struct Shared {
     inner: Arc<dyn Volume>,
     prefix: String,
     pieces: Mutex<Vec<Piece>>,
-    /// The number of the next piece. None is given twice: a removal may come late.
+    /// The number of the next piece. No number is used twice: a late removal must not hit a newer piece.
     next: AtomicU64,
     /// Pieces in a row that took no room.
     refusals: AtomicU32,
-    /// Pieces are not listed, and count as free.
+    /// Whether pieces are not listed, and count as free.
     is_hidden: AtomicBool,
 }
 
@@ -56,7 +56,7 @@ struct Shared {
 struct Piece {
     number: u64,
     len: u64,
-    /// It is being removed, or its removal was given up.
+    /// Its removal is under way, or was cancelled.
     is_leaving: bool,
 }
 
@@ -68,7 +68,7 @@ impl Piece {
 }
 
 impl Reserve {
-    /// Takes up what was kept back on `inner` before, under names that begin with `prefix`.
+    /// Takes over the pieces on `inner` from before, under names that begin with `prefix`.
     ///
     /// # Errors
     /// As for [`Volume::list`].
@@ -84,7 +84,7 @@ impl Reserve {
         for listed in shared.inner.list().await? {
             let Some(piece) = shared.piece_of(&listed.name) else { continue };
             shared.next.fetch_max(piece.number + 1, Ordering::Relaxed);
-            // Those with a byte were seen to take room; the others may be of a moment before a crash.
+            // A piece with bytes is known to have room; one without may stem from the moment before a crash.
             if listed.len > 0 {
                 shared.pieces.lock().push(piece);
             } else {
@@ -94,28 +94,27 @@ impl Reserve {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// Bytes that are kept back now: the volume calls them taken.
+    /// Bytes in pieces now; the volume counts them as used.
     #[must_use]
     pub fn held(&self) -> u64 {
         let pieces = self.0.pieces.lock();
         pieces.iter().filter(|piece| !piece.is_leaving).map(|piece| piece.len).sum()
     }
 
-    /// Shows the volume from now on as if nothing were kept back: pieces are not listed, and count as free. For
-    /// an owner above a pool, which would take them for foreign objects and pass over a volume that has room
-    /// nowhere else.
+    /// From now on, does not list pieces and counts them as free. For an owner above a pool: the pool would take pieces
+    /// for foreign objects, and avoid a volume whose only room is in its reserve.
     pub fn hide(&self) {
         self.0.is_hidden.store(true, Ordering::Relaxed);
     }
 
-    /// Keeps back one piece more of `target` bytes, if there is room for it and as much again, or lets one go
-    /// that is too much; says whether it did. One at a time should.
+    /// Moves one piece towards `target` bytes: adds one if there is room for it and as much again, or removes one that
+    /// is too many. Says whether it did. Only one call may run at a time.
     ///
     /// # Errors
     /// As for [`Volume::create`].
     pub async fn approach(&self, target: u64) -> Result<bool> {
         if self.0.pieces.lock().iter().any(|piece| piece.is_leaving) {
-            // Its removal may have been given up: until it is gone its room is neither held nor free.
+            // Its removal may have been cancelled: until it is gone its room is neither held nor free.
             return self.0.let_go().await;
         }
         let held = self.held();
@@ -179,8 +178,8 @@ impl Shared {
 
     /// Removes a piece; says whether there was one.
     ///
-    /// A piece that another call is removing is removed here, too: its room may do for both, and the other call
-    /// may have been given up. So a piece stays in the list until it is gone.
+    /// Also removes a piece that another call is removing: its room may serve both calls, and the other call may have
+    /// been cancelled. So a piece stays in the list until it is gone.
     async fn let_go(&self) -> Result<bool> {
         let Some(piece) = self.leaving() else { return Ok(false) };
         let name = self.name(&piece);
@@ -208,7 +207,7 @@ impl Shared {
         Some(pieces[place])
     }
 
-    /// Does it again, with more room, as long as it fails for lack of that.
+    /// Repeats `work` as long as it fails for lack of room and a piece is left to remove.
     async fn with_room<T, W: Future<Output = Result<T>>>(&self, work: impl Fn() -> W) -> Result<T> {
         loop {
             match work().await {
@@ -302,7 +301,7 @@ impl Object for Kept {
 
     fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
         match self.inner.blocking_write_at(offset, data, io) {
-            // It finds the volume full once more, and then takes of the reserve.
+            // The second attempt finds the volume full again, and then removes pieces.
             Err(error) if error.kind() == ErrorKind::OutOfSpace => {
                 crate::blocking::write_at(self, offset, data, io)
             }
@@ -356,7 +355,7 @@ mod tests {
         IoBufMut::zeroed(count * PAGE).freeze()
     }
 
-    /// A volume in memory that takes a while to remove an object, and one that goes while another is made.
+    /// A volume in memory whose removals take a while, and which can remove one object while it makes another.
     struct Slow {
         mem: Mem,
         clock: Clock,
@@ -404,7 +403,7 @@ mod tests {
         }
     }
 
-    /// A full volume on which one piece of two pages is kept back, and two objects without bytes.
+    /// A full volume with a reserve of one piece of two pages, and two empty objects.
     fn with_one_piece(clock: &Clock) -> (Reserve, [Arc<dyn Object>; 2]) {
         let reserve = on(Slow::new(clock, 64));
         keep(&reserve, 32 * PAGE as u64);
@@ -417,8 +416,7 @@ mod tests {
         })
     }
 
-    /// While one write removed the last piece another found none, and failed, though there was room for both
-    /// in a moment.
+    /// While one write removed the last piece, another found none and failed, though there was soon room for both.
     #[test]
     fn one_piece_serves_all_writes_that_find_the_volume_full() {
         let clock = Clock::simulated();
@@ -430,7 +428,7 @@ mod tests {
         assert_eq!(full.kind(), ErrorKind::OutOfSpace);
     }
 
-    /// A piece whose removal was given up was forgotten: its room stayed taken until the next start.
+    /// A piece whose removal was cancelled was forgotten: its room stayed taken until the next start.
     #[test]
     fn a_piece_is_there_for_others_when_a_write_is_given_up() {
         let clock = Clock::simulated();
@@ -442,14 +440,14 @@ mod tests {
         assert_eq!((reserve.held(), a.len()), (0, 0));
     }
 
-    /// The pieces that are on the volume, in bytes.
+    /// The pieces on the volume, in bytes.
     fn listed(reserve: &Reserve) -> u64 {
         let listed = block_on(reserve.list()).unwrap();
         let pieces = listed.iter().filter_map(|listed| reserve.0.piece_of(&listed.name));
         pieces.map(|piece| piece.len).sum()
     }
 
-    /// The second of two removals of one piece met a new piece of the same name, which counted as held for ever.
+    /// The second of two removals of one piece hit a new piece of the same name, which counted as held for ever.
     #[test]
     fn a_removal_that_comes_late_leaves_newer_pieces_alone() {
         let clock = Clock::simulated();
@@ -473,7 +471,7 @@ mod tests {
         assert_eq!((reserve.held(), listed(&reserve)), (2 * PAGE as u64, 2 * PAGE as u64));
     }
 
-    /// A piece whose removal was given up was replaced and stayed, neither held nor free.
+    /// A piece whose removal was cancelled was replaced and stayed, neither held nor free.
     #[test]
     fn a_removal_that_was_given_up_is_made_before_more_is_kept() {
         let clock = Clock::simulated();
@@ -490,7 +488,7 @@ mod tests {
         assert_eq!((reserve.held(), listed(&reserve)), (target, target));
     }
 
-    /// A piece took no room because another object went meanwhile: nothing was kept back until the next start.
+    /// A piece seemed to take no room because another object went meanwhile: no piece was made until the next start.
     #[test]
     fn room_that_others_free_meanwhile_is_not_taken_for_a_refusal() {
         let clock = Clock::simulated();

@@ -1,10 +1,9 @@
-//! A volume that answers as its provider would: throttled to its contract, and as slow as one
-//! across a network, or as a spinning disk.
+//! A volume that answers as its provider would: throttled to its contract, with the latency of a network volume or of a
+//! spinning disk.
 //!
-//! It belongs right above the leaf and below the gate, where the device would be. Every `read_at` is
-//! one request to the device, and so is every `write_at` of an object that is no log. A log is written
-//! through the page cache: writing it is free, and a sync is one request for the bytes written since
-//! the last. Everything else costs nothing.
+//! It belongs right above the leaf and below the gate, where the device would be. Every `read_at` is one request to the
+//! device, and so is every `write_at` of an object other than a log. Writes to a log go through the page cache and are
+//! free; a sync is one request for the bytes written since the last. Every other call is free.
 //!
 //! A request reaches the volume inside at once and is answered when the provider would answer it
 //! (Calcspar's traces, ATC 2023), or later if the volume inside takes longer than that.
@@ -30,18 +29,18 @@ const SECONDS_KEPT: usize = 3600;
 
 /// A volume under a provider's contract.
 ///
-/// What is durable or ordered, and every error, is that of the volume inside.
+/// The volume inside decides what is durable or ordered, and every error.
 pub struct Simulate<V> {
     inner: V,
     device: Arc<Device>,
 }
 
 impl<V: Volume> Simulate<V> {
-    /// Puts `inner` under `contract`. Time passes on `clock`; latencies are drawn from `seed`, the
-    /// same for the same requests at the same times.
+    /// Puts `inner` under `contract`. Time passes on `clock`. Latencies are drawn from `seed`: the same requests at the
+    /// same times get the same ones.
     ///
     /// # Panics
-    /// When the contract could not admit anything: a limit of zero, a disk that does not turn.
+    /// When the contract could admit nothing: a limit of zero, a disk that does not turn.
     pub fn new(inner: V, contract: &Contract, clock: Clock, seed: u64) -> Self {
         let now = clock.now();
         let state = State {
@@ -55,8 +54,8 @@ impl<V: Volume> Simulate<V> {
         Self { inner, device: Arc::new(device) }
     }
 
-    /// Goes by other terms from now on, as when a volume is modified at its provider: its limits are
-    /// those of a fresh volume. Requests that arrived before are answered when they would have been.
+    /// Uses other terms from now on, as after a modification at the provider: the limits are those of a fresh volume.
+    /// Earlier requests keep their time of answer.
     ///
     /// # Panics
     /// As [`Simulate::new`].
@@ -65,7 +64,7 @@ impl<V: Volume> Simulate<V> {
         state.terms = Terms::new(contract, self.device.clock.now());
     }
 
-    /// What the provider has seen so far.
+    /// The provider's figures so far.
     #[must_use]
     pub fn meter(&self) -> Meter {
         let state = self.device.state.lock();
@@ -74,18 +73,18 @@ impl<V: Volume> Simulate<V> {
     }
 }
 
-/// What a provider saw of one volume. Requests count when they arrive.
+/// Figures of one volume at its provider. Requests count when they arrive.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Meter {
-    /// Of all time.
+    /// Since the start.
     pub total: Count,
     /// The sum of all waits for tokens.
     pub wait_total: Duration,
     /// The longest wait for tokens.
     pub wait_max: Duration,
-    /// The last hour, second by second of the clock; seconds without a request are left out.
+    /// The last hour, by seconds of the clock, without idle seconds.
     pub seconds: VecDeque<(u64, Count)>,
-    /// Where the time of a spinning disk went; none where there is none.
+    /// How a spinning disk spent its time; `None` for other devices.
     pub disk: Option<Busy>,
 }
 
@@ -94,7 +93,7 @@ pub struct Meter {
 pub struct Count {
     /// Requests.
     pub requests: u64,
-    /// Operations they were counted as.
+    /// Operations they were charged as.
     pub ops: u64,
     /// Bytes they moved.
     pub bytes: u64,
@@ -128,7 +127,7 @@ struct Device {
     state: Mutex<State>,
 }
 
-/// A contract, and how it stands.
+/// A contract and its state.
 struct Terms {
     contract: Contract,
     provider: Provider,
@@ -151,16 +150,16 @@ struct State {
     next_free: u64,
     random: Xoshiro256PlusPlus,
     meter: Meter,
-    /// What all handles of an object share, as long as it has its name.
+    /// State that all handles of an object share, as long as it has its name.
     objects: HashMap<Name, Arc<Mutex<Extent>>>,
 }
 
 /// What the device knows of an object. Locked after the device's state, never before.
 #[derive(Default)]
 struct Extent {
-    /// Where it lies on a disk.
+    /// Where the object lies on a disk.
     runs: Runs,
-    /// Of a log: as many bytes as were written since the last sync, from the first of them on.
+    /// Dirty bytes of a log: as many as were written since the last sync, from the first of them on.
     dirty: Range<u64>,
 }
 
@@ -173,7 +172,7 @@ impl Extent {
 }
 
 impl Device {
-    /// One request: when it will be answered.
+    /// Counts one request; returns when it will be answered.
     fn request(
         &self,
         extent: &Mutex<Extent>,
@@ -183,7 +182,7 @@ impl Device {
     ) -> Instant {
         let state = &mut *self.state.lock();
         let terms = &mut state.terms;
-        // The time is read under the lock: the provider's queue sees it grow.
+        // Reads the time under the lock, so that the provider's queue sees it grow.
         let now = self.clock.now();
         let cost = terms.contract.cost(len);
         let admitted = terms.provider.admit(now, cost);
@@ -199,7 +198,7 @@ impl Device {
         }
     }
 
-    /// A handle of the object `name`. One whose length is expected lies on the disk in one piece.
+    /// A handle of the object `name`. If its length is expected, it lies on the disk in one piece.
     fn handle(
         self: &Arc<Self>,
         name: &Name,
@@ -254,8 +253,8 @@ impl<V: Volume> Volume for Simulate<V> {
 
 /// A handle of one object.
 ///
-/// The bytes of a log count as written, and as synced, when the call is made and not when its future
-/// is first polled: a layer above that counts in the same moment counts the same.
+/// The bytes of a log count as written, and as synced, at the call, not when its future is first polled. So a layer
+/// above that counts at the call gets the same number.
 struct Simulated {
     inner: Arc<dyn Object>,
     device: Arc<Device>,

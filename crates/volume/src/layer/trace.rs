@@ -1,7 +1,7 @@
-//! A volume that writes down every call: for logs that people read, and for tests that count.
+//! A volume that records every call: for logs that people read, and for tests that count.
 //!
-//! It may stand anywhere in a stack and shows the calls that pass there: above a gate what was asked
-//! for, below it what was let through.
+//! It may stand anywhere in a stack and records the calls that pass there: above a gate the requests, below it the I/O
+//! that the gate granted.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,19 +20,18 @@ use crate::{
 /// How a call ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outcome {
-    /// Well.
+    /// It succeeded.
     Done,
     /// With an error of this kind.
     Failed(ErrorKind),
-    /// Nobody waited for its end any more.
+    /// The caller dropped it before its end.
     GivenUp,
 }
 
 /// One call that ended.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// The how-manieth call of this log it was when it began, from 0. Records are in the order of
-    /// their ends.
+    /// The number of the call in this log, by its begin, from 0. Records are in the order of their ends.
     pub sequence: u64,
     /// When it began.
     pub began: Instant,
@@ -40,7 +39,7 @@ pub struct Record {
     pub took: Duration,
     /// The label of the volume.
     pub volume: Arc<str>,
-    /// What was called.
+    /// The call.
     pub call: Call,
     /// How it ended.
     pub outcome: Outcome,
@@ -83,13 +82,13 @@ impl TraceLog {
         Self(Arc::new(Mutex::new(Ring { records, records_max, begun: 0, forgotten: 0 })))
     }
 
-    /// The calls kept, in the order they ended.
+    /// The recorded calls, in the order they ended.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         self.0.lock().records.iter().cloned().collect()
     }
 
-    /// How many calls ended and are no longer kept.
+    /// How many calls the log has dropped.
     #[must_use]
     pub fn forgotten(&self) -> u64 {
         self.0.lock().forgotten
@@ -118,14 +117,14 @@ impl fmt::Display for TraceLog {
     }
 }
 
-/// A volume whose calls are written down. It changes nothing about them.
+/// A volume whose calls are recorded. It passes them on unchanged.
 pub struct Trace<V> {
     inner: V,
     pen: Pen,
 }
 
 impl<V: Volume> Trace<V> {
-    /// Writes down the calls to `inner` under `label` in `log`, with the times of `clock`.
+    /// Records the calls to `inner` under `label` in `log`, with the times of `clock`.
     #[must_use]
     pub fn new(inner: V, label: &str, log: &TraceLog, clock: &Clock) -> Self {
         Self { inner, pen: Pen { label: label.into(), log: log.clone(), clock: clock.clone() } }
@@ -238,7 +237,7 @@ impl Object for TraceObject {
     }
 }
 
-/// What writes: whose calls, with which time, into which log.
+/// What a record needs: the label, the log and the clock.
 #[derive(Clone)]
 struct Pen {
     label: Arc<str>,
@@ -253,7 +252,7 @@ impl Pen {
     }
 }
 
-/// A call under way: written down when it ends, or when nobody waits for that any more.
+/// A call in flight: recorded when it ends or is dropped.
 struct OpenRecord<'a> {
     pen: &'a Pen,
     sequence: u64,

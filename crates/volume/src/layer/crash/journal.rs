@@ -1,4 +1,4 @@
-//! What a device holds for certain, and what it may hold as well.
+//! What a device holds for certain, and what it may also hold.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,16 +11,16 @@ use crate::{IoBuf, Name};
 const PAGE: u64 = 4096;
 const SECTOR: u64 = 512;
 
-/// An object for as long as it may come back; a name that is used again gets another.
+/// Identifies an object for as long as it may come back; a reused name gets another.
 pub(super) type Id = u64;
 
-/// A change of an object that was not synced yet.
+/// A change of an object that is not synced yet.
 pub(super) enum Change {
     Write { offset: u64, data: IoBuf },
     SetLen(u64),
 }
 
-/// A change of what a name stands for that is not durable yet.
+/// A change of a name's object that is not durable yet.
 enum Naming {
     Created(Id),
     Removed(Id),
@@ -33,7 +33,7 @@ impl Naming {
         }
     }
 
-    /// What the name stands for afterwards.
+    /// The object of the name afterwards.
     const fn target(&self) -> Option<Id> {
         match self {
             Self::Created(id) => Some(*id),
@@ -47,22 +47,22 @@ impl Naming {
 struct Stored {
     durable: Vec<u8>,
     changes: Vec<Change>,
-    /// Room it was made with.
+    /// The room set aside for it at its creation.
     set_aside: u64,
 }
 
-/// The durable state of a volume and everything since.
+/// The durable state of a volume, and every change since.
 #[derive(Default)]
 pub(super) struct Journal {
     names: BTreeMap<Name, Id>,
     renaming: BTreeMap<Name, Vec<Naming>>,
-    /// Every object that a name stands for in any survivor.
+    /// Every object that has a name in some survivor.
     objects: BTreeMap<Id, Stored>,
     ids: Id,
 }
 
 impl Journal {
-    /// A journal with nothing but `image`, all of it durable, and the room set aside for some of it.
+    /// A journal of `image`, all of it durable, and of the room set aside for its objects.
     pub(super) fn of(image: Image, set_aside: &BTreeMap<Name, u64>) -> Self {
         let mut journal = Self::default();
         for (name, durable) in image {
@@ -84,7 +84,7 @@ impl Journal {
         self.renaming.entry(name.clone()).or_default().push(Naming::Removed(id));
     }
 
-    /// The object that `name` stands for in the running machine.
+    /// The object of `name` in the running machine.
     pub(super) fn id(&self, name: &Name) -> Id {
         let latest = self.renaming.get(name).and_then(|namings| namings.last());
         latest
@@ -93,14 +93,13 @@ impl Journal {
     }
 
     pub(super) fn change(&mut self, id: Id, change: Change) {
-        // An object that no survivor can name any more needs no journal.
+        // An object that has a name in no survivor needs no journal.
         if let Some(object) = self.objects.get_mut(&id) {
             object.changes.push(change);
         }
     }
 
-    /// Makes durable: the object's bytes and length, its name, and every removal of other objects
-    /// before.
+    /// Makes durable: the object's bytes and length, its name, and every earlier removal of other objects.
     pub(super) fn sync(&mut self, id: Id) {
         if let Some(object) = self.objects.get_mut(&id) {
             object.settle();
@@ -122,7 +121,7 @@ impl Journal {
         self.renaming = still_renaming;
     }
 
-    /// What may be found after a crash, and the room set aside for it.
+    /// One possible state after a crash, and the room set aside in it.
     pub(super) fn survivor(&self, rng: &mut impl Rng) -> (Image, BTreeMap<Name, u64>) {
         let luck = Luck::draw(rng);
         let mut image = Image::new();
@@ -139,7 +138,7 @@ impl Journal {
             }
         }
         for (name, namings) in &self.renaming {
-            // Namings of one name are ordered: what a name stands for is one entry in a directory.
+            // Changes of one name are ordered: a name is one entry in a directory.
             let kept = luck.count(namings.len(), rng);
             let id = match kept.checked_sub(1) {
                 Some(last) => namings[last].target(),
@@ -156,7 +155,7 @@ impl Journal {
         self.ids
     }
 
-    /// `settled` became durable, `pending` is still to come: forgets objects neither leads to.
+    /// `settled` became durable, `pending` did not: drops objects that neither can lead to.
     fn settle_name(&mut self, name: &Name, settled: &[Naming], pending: &[Naming]) {
         let target = settled.last().and_then(Naming::target);
         let old = match target {
@@ -184,7 +183,7 @@ impl Stored {
 
     fn survivor(&self, luck: Luck, rng: &mut impl Rng) -> Vec<u8> {
         let mut bytes = self.durable.clone();
-        // Every length the running machine has shown since the last sync.
+        // Every length that the running machine showed since the last sync.
         let mut len = bytes.len() as u64;
         let mut lens = vec![len];
         for change in &self.changes {
@@ -214,8 +213,8 @@ impl Stored {
     }
 }
 
-/// How likely a change is kept in one survivor. Drawn for each, so that all, nothing and nearly
-/// nothing turn up among few seeds even when there are many changes.
+/// The probability that a change survives. Drawn once for each survivor, so that few seeds include all, nothing and
+/// nearly nothing even with many changes.
 #[derive(Clone, Copy)]
 struct Luck(f64);
 
@@ -232,7 +231,7 @@ impl Luck {
         rng.random_bool(self.0)
     }
 
-    /// How many of `all` ordered changes are kept.
+    /// How many of `all` ordered changes survive.
     fn count(self, all: usize, rng: &mut impl Rng) -> usize {
         (0..all).filter(|_| self.keeps(rng)).count()
     }
@@ -245,7 +244,7 @@ struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// Arrives: whole, or torn between its sectors.
+    /// Survives: whole, or torn between its sectors.
     fn survive(&self, bytes: &mut Vec<u8>, rng: &mut impl Rng) {
         let torn = rng.random_ratio(1, 4);
         for sector in pieces(self.offset, self.data, SECTOR).filter(|_| !torn || rng.random()) {

@@ -1,28 +1,28 @@
-//! A power cut: a volume that knows what was synced, and forgets any part of the rest.
+//! A power cut: a volume that knows what was synced, and loses any part of the rest.
 //!
-//! Everything since an object's last sync is kept in a journal. When the [`Power`] goes off, every
-//! call fails; [`Crash::survivor`] then shows a volume as the next start may find it. One seed is one
-//! possible outcome, so a test tries many.
+//! A journal keeps every change since an object's last sync. After the [`Power`] goes off, every call fails;
+//! [`Crash::survivor`] then shows a volume as the next start may find it. Each seed is one possible outcome, so a test
+//! tries many.
 //!
 //! # Which faults are modelled
 //!
-//! - **Writes** are kept or lost in pieces of 4 KiB pages, each by itself, whatever was written
-//!   before or after: a later write may be there without an earlier one.
-//! - **A page may tear**: of each of its 512-byte sectors the old or the new bytes are there. Bytes
-//!   that a rewritten page shares with its older self are in no danger.
-//! - **The length** may be any the object had since its last sync, whichever bytes were kept; bytes
-//!   nobody kept read as zeros. Changes of the length are kept or lost like writes.
-//! - **A new object** is there or not until its first sync; if it is, with any part of its bytes.
-//! - **A removed object** may be back, as it was or with any part of what was not synced, until
-//!   another object was synced after the removal.
-//! - **The operation under way** as the power goes fails at its caller, and may have happened in any
-//!   part, as if it had ended and not been synced.
-//! - **Logs** are no exception: this is the death of the machine. What the death of the process
-//!   leaves is [`Crash::after_process_death`].
+//! - **Writes** are kept or lost in pieces of 4 KiB pages, each independently: a later write may survive without an
+//!   earlier one.
+//! - **A page may tear**: each of its 512-byte sectors has the old or the new bytes. Bytes that a rewrite of a page
+//!   leaves the same are safe.
+//! - **The length** may be any that the object had since its last sync, whichever bytes survive; lost bytes read as
+//!   zeros. Changes of the length are kept or lost like writes.
+//! - **A new object** may be missing until its first sync; if it is there, it may have any part of its bytes.
+//! - **A removed object** may be back, with any part of its unsynced changes, until another object was synced after the
+//!   removal.
+//! - **The operation in flight** at the cut fails for its caller, and may have taken effect in any part, like one that
+//!   ended without a sync.
+//! - **Logs** are no exception: this is the death of the machine. For the death of the process see
+//!   [`Crash::after_process_death`].
 //!
-//! Not modelled here: bytes that rot, are misplaced, or cannot be read back
-//! ([`crate::layer::fault`] does that), and a device that lies about a sync. Sectors never hold a
-//! mixture, and stale bytes of other objects never show.
+//! Not modelled here: bytes that rot, are misplaced or unreadable ([`crate::layer::fault`] models those), and a device
+//! that reports a sync it did not make. Sectors never mix old and new bytes, and stale bytes of other objects never
+//! show.
 
 mod journal;
 
@@ -40,7 +40,7 @@ use crate::{
     Volume, ready,
 };
 
-/// What several volumes of one machine are plugged into. Clones are the same socket.
+/// The power supply of several volumes of one machine. Clones share it.
 ///
 /// A *step* is a call that changes what may survive: create, remove, write, set_len or sync. A test
 /// runs its work once to count the [`Power::steps`], then again with a cut at each of them.
@@ -50,7 +50,7 @@ pub struct Power(Arc<Mutex<Supply>>);
 struct Supply {
     on: bool,
     steps: u64,
-    /// How many more steps end before the power goes.
+    /// How many more steps end before the cut.
     left: Option<u64>,
 }
 
@@ -61,23 +61,23 @@ impl Power {
         Self(Arc::new(Mutex::new(Supply { on: true, steps: 0, left: None })))
     }
 
-    /// `steps` more steps end well; the one after them is under way as the power goes.
+    /// `steps` more steps succeed; the cut hits the one after them.
     pub fn cut_after(&self, steps: u64) {
         self.0.lock().left = Some(steps);
     }
 
-    /// The power goes off now, between two steps.
+    /// Cuts the power now, between two steps.
     pub fn cut(&self) {
         self.0.lock().on = false;
     }
 
-    /// Whether the power went off.
+    /// Whether the power is off.
     #[must_use]
     pub fn is_off(&self) -> bool {
         !self.0.lock().on
     }
 
-    /// Steps begun so far, the one the power went off in included.
+    /// Steps begun so far, including the one that the cut hit.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.0.lock().steps
@@ -91,7 +91,7 @@ impl Default for Power {
 }
 
 impl Supply {
-    /// Counts a step; false if the power goes while it is under way.
+    /// Counts a step; false if the cut hits it.
     fn step(&mut self) -> bool {
         self.steps += 1;
         self.on = self.left != Some(0);
@@ -100,31 +100,30 @@ impl Supply {
     }
 }
 
-/// A volume in memory that a power cut can hit. Clones are handles to the same one.
+/// A volume in memory that a power cut can hit. Clones share one volume.
 ///
-/// It is a leaf: layers go around it. A process that dies and starts again opens the same `Crash`;
-/// what it had not synced can still be lost in a later cut.
+/// It is a leaf: layers go around it. A process that dies and starts again opens the same `Crash`; a later cut can
+/// still lose what it had not synced.
 #[derive(Clone)]
 pub struct Crash {
     power: Power,
-    /// What a running machine sees: every call that was answered, page cache and all.
+    /// The view of the running machine: every answered call, page cache included.
     live: Mem,
-    /// What is behind it on the device. Locked after the power, never without it.
+    /// The view of the device. Locked after the power, never without it.
     journal: Arc<Mutex<Journal>>,
 }
 
 impl Crash {
-    /// A volume that holds what `mem` holds, all of it durable. Room set aside for new objects is as durable as
-    /// their names. It takes `mem` over: whoever else
-    /// changes it goes behind the journal's back.
+    /// A volume with the content of `mem`, all of it durable. Room set aside for new objects is as durable as their
+    /// names. The caller must not change `mem` any more: the journal would miss it.
     #[must_use]
     pub fn new(mem: Mem, power: &Power) -> Self {
         let journal = Arc::new(Mutex::new(Journal::of(mem.image(), &mem.set_aside())));
         Self { power: power.clone(), live: mem, journal }
     }
 
-    /// What is there after the power went off (or would go off now): everything synced and a part of
-    /// the rest that depends on `seed` alone. It has as much room, and is full if more than that came back.
+    /// The volume after a power cut (or after one now): everything synced, and a part of the rest that depends on
+    /// `seed` alone. It has the same capacity, and is full if more than that survives.
     #[must_use]
     pub fn survivor(&self, seed: u64) -> Mem {
         let _power = self.power.0.lock();
@@ -133,8 +132,7 @@ impl Crash {
         Mem::recovered(self.live.label(), self.live.capacity(), image, &set_aside)
     }
 
-    /// What is there after the process died and the machine lives: everything that was issued. It
-    /// has as much room.
+    /// The volume after the process died and the machine lives: everything that was issued. It has the same capacity.
     #[must_use]
     pub fn after_process_death(&self) -> Mem {
         let _power = self.power.0.lock();
@@ -142,7 +140,7 @@ impl Crash {
         Mem::recovered(self.live.label(), self.live.capacity(), image, &set_aside)
     }
 
-    /// Keeps the power as it is for the length of one call, if it is on.
+    /// Locks the power for one call, if it is on.
     fn powered(&self) -> Result<MutexGuard<'_, Supply>> {
         let power = self.power.0.lock();
         if power.on { Ok(power) } else { Err(self.off()) }
@@ -152,7 +150,7 @@ impl Crash {
         Error::new(ErrorKind::Unavailable, format!("{}: power is off", self.live.label()))
     }
 
-    /// Journals one step that already happened to the live volume.
+    /// Ends a step that already happened to the live volume and the journal.
     fn step<T>(&self, mut power: MutexGuard<'_, Supply>, done: T) -> Result<T> {
         if power.step() { Ok(done) } else { Err(self.off()) }
     }
@@ -259,7 +257,7 @@ impl Object for CrashObject {
         ready((|| {
             let mut power = self.volume.powered()?;
             if !power.step() {
-                // Not even begun, half done, done: every one of them is among the survivors.
+                // The sync may have had no effect, a part of it, or all: survivors include each.
                 return Err(self.volume.off());
             }
             self.volume.journal.lock().sync(self.id);

@@ -31,12 +31,12 @@ impl Machine {
         block_on(self.volume.remove(&name(text))).unwrap();
     }
 
-    /// Every outcome that some seed shows.
+    /// Every outcome for some seed.
     fn survivors(&self) -> BTreeSet<Image> {
         (0..SEEDS).map(|seed| self.volume.survivor(seed).image()).collect()
     }
 
-    /// What some seed shows of one object.
+    /// Every outcome for one object.
     fn survivors_of(&self, text: &str) -> BTreeSet<Option<Vec<u8>>> {
         self.survivors().into_iter().map(|mut image| image.remove(&name(text))).collect()
     }
@@ -112,7 +112,7 @@ fn a_rewritten_page_tears_between_sectors_only() {
     let a = m.create("a");
     write(&*a, 0, &page(1));
     sync(&*a);
-    // Its first 700 bytes keep their value, as in a log whose last page is appended to.
+    // The first 700 bytes keep their value, as in a log whose last page is appended to.
     let mut newer = page(1);
     newer[700..].fill(2);
     write(&*a, 0, &newer);
@@ -139,7 +139,7 @@ fn an_unsynced_length_may_be_either() {
     assert_eq!(m.survivors_of("a"), expected.into());
     sync(&*a);
     block_on(a.set_len(1)).unwrap();
-    // The last: a file system zeroes the rest of a cut page before it records the length.
+    // The last outcome: a file system zeroes the rest of a cut page before it records the length.
     let expected = ["oldnew", "o", "o\0\0\0\0\0"].map(|bytes| Some(bytes.into()));
     assert_eq!(m.survivors_of("a"), expected.into());
 }
@@ -222,8 +222,8 @@ fn the_same_seed_shows_the_same_survivor() {
     assert!(m.survivors().len() > 100);
 }
 
-/// Two volumes on one power, cut at each step of a small commit protocol: bytes on one, then a
-/// record on the other that says they are there.
+/// Two volumes on one power supply, cut at each step of a small commit protocol: bytes on one
+/// volume, then a record on the other that says they are there.
 #[test]
 fn no_cut_breaks_what_a_sync_promised() {
     let protocol = |data: &Crash, record: &Crash| -> Result<()> {

@@ -1,11 +1,10 @@
 //! A volume that fails on demand: any call, the k-th of a kind, or all of them for a while.
 //!
-//! It belongs right above a leaf, where a device would fail. A [`FaultPlan`] says what goes wrong;
-//! it may be shared by the volumes of a pool, so that "the k-th call" counts over all of them, and
-//! changed while they run.
+//! It belongs right above a leaf, where a device would fail. A [`FaultPlan`] says what goes wrong. Several volumes may
+//! share one, so that "the k-th call" counts over all of them, and a test may change it while they run.
 //!
-//! A sync made to fail with `Poisoned` does what [`Object::sync`] promises: the object can not be
-//! written any more, and the volume takes no new objects until [`Fault::probe`].
+//! After a sync that fails with `Poisoned`, the volume does what [`Object::sync`] promises: it refuses writes to the
+//! object, and takes no new objects until [`Fault::probe`].
 
 mod plan;
 
@@ -23,15 +22,14 @@ use crate::{
     Space, Volume,
 };
 
-/// A volume with a plan for its failures. What it does not make fail is done by the volume inside.
+/// A volume with a plan for its failures. The volume inside serves all other calls.
 pub struct Fault<V> {
     inner: V,
     shared: Arc<Shared>,
 }
 
 impl<V: Volume> Fault<V> {
-    /// Puts `inner` under `plan`; `label` names the volume in rules and errors. Slow calls wait on
-    /// `clock`.
+    /// Wraps `inner` under `plan`; `label` names the volume in rules and errors. Slow calls wait on `clock`.
     #[must_use]
     pub fn new(inner: V, label: &str, plan: &FaultPlan, clock: &Clock) -> Self {
         let shared = Shared {
@@ -43,7 +41,7 @@ impl<V: Volume> Fault<V> {
         Self { inner, shared: Arc::new(shared) }
     }
 
-    /// Ends the time without new objects after a failed sync, as probing a device would.
+    /// Lets the volume take new objects again after a failed sync, as a probe of a device would.
     pub fn probe(&self) {
         self.shared.health.probed();
     }
@@ -119,8 +117,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// Asks the plan about a call, to an object of `len` bytes if it is to one, and waits as long as
-    /// it says. An error means that the call must not be made.
+    /// Asks the plan about a call, and waits as long as it says. `len` is the length of the object, if the call is on
+    /// one. An error means that the call must not be made.
     async fn begin(&self, call: &Call, len: u64) -> Result<Verdict> {
         let (wait, verdict) = self.plan.decide(&self.label, call, len);
         if !wait.is_zero() {
@@ -143,7 +141,7 @@ struct FaultObject {
 }
 
 impl FaultObject {
-    /// As [`Shared::begin`], for a call that a failed sync forbids.
+    /// Like [`Shared::begin`], for a call that a failed sync forbids.
     async fn begin_change(&self, call: &Call) -> Result<Verdict> {
         let verdict = self.shared.begin(call, self.inner.len()).await?;
         let lost = self.poisoned.load(Ordering::Acquire) || self.shared.health.has_lost(&self.name);
@@ -221,7 +219,7 @@ impl Object for FaultObject {
     }
 }
 
-/// Where the bytes at `offset` go to, or come from, by mistake: a page further.
+/// The wrong offset of a misplaced read or write: one page further.
 fn misplaced(offset: u64) -> u64 {
     offset.saturating_add(PAGE as u64)
 }

@@ -1,4 +1,4 @@
-//! What goes wrong, and when: rules over calls, decided without doing anything.
+//! What goes wrong, and when: rules over calls, as pure decisions.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use crate::{Error, ErrorKind, IoBufMut, Result};
 /// How a call goes wrong.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Effect {
-    /// It is not made and fails with this kind.
+    /// The call is not made and fails with this kind.
     Fail(ErrorKind),
-    /// It is made, and then fails with this kind: what a caller sees of a time-out.
+    /// The call is made, and then fails with this kind: a time-out as its caller sees it.
     FailAfter(ErrorKind),
-    /// The volume is full: nothing is created, no object grows, no room is left. Other calls go on.
+    /// The volume is full: no object is created or grows, and no space is free. Other calls succeed.
     Full,
-    /// One bit of what is read or written is wrong, and nobody says so.
+    /// One bit of the data read or written is wrong, and the call succeeds.
     FlipBit,
-    /// Only the first half is read or written; a write says it was all.
+    /// The call reads or writes only the first half; a write reports success.
     Short,
-    /// What is read or written is a page (4 KiB) further on, and nobody says so.
+    /// The call reads or writes one page (4 KiB) further on, and succeeds.
     Misplaced,
-    /// It takes this much longer. Other effects apply as well.
+    /// The call takes this much longer. Other effects apply as well.
     Slow(Duration),
 }
 
 impl Effect {
-    /// Whether a call can go wrong this way.
+    /// Whether a call can fail this way.
     const fn concerns(self, op: Op) -> bool {
         match self {
             Self::Fail(_) | Self::FailAfter(_) | Self::Slow(_) => true,
@@ -41,7 +41,7 @@ impl Effect {
     }
 }
 
-/// Which calls go wrong, and how. Without a condition: every one the effect can concern.
+/// Which calls go wrong, and how. Without conditions: every call that the effect can concern.
 #[derive(Clone, Debug)]
 pub struct Rule {
     effect: Effect,
@@ -52,7 +52,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Every call goes wrong.
+    /// All calls go wrong.
     #[must_use]
     pub const fn new(effect: Effect) -> Self {
         Self { effect, op: None, volume: None, name: None, calls: 0..u64::MAX }
@@ -70,19 +70,19 @@ impl Rule {
         Self { volume: Some(label.into()), ..self }
     }
 
-    /// Only calls about objects whose name matches; `*` stands for any characters.
+    /// Only calls on objects whose name matches; `*` stands for any characters.
     #[must_use]
     pub fn named(self, pattern: &str) -> Self {
         Self { name: Some(pattern.into()), ..self }
     }
 
-    /// Of the calls that match otherwise, only the `k`-th since the rule was added, counted from 0.
+    /// Of the matching calls, only the `k`-th since the rule was added, counted from 0.
     #[must_use]
     pub fn nth(self, k: u64) -> Self {
         self.calls(k..k + 1)
     }
 
-    /// Of the calls that match otherwise, only these, counted from 0 since the rule was added.
+    /// Of the matching calls, only these, counted from 0 since the rule was added.
     #[must_use]
     pub fn calls(self, calls: Range<u64>) -> Self {
         Self { calls, ..self }
@@ -113,7 +113,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     true
 }
 
-/// A rule in force, to be lifted again.
+/// A handle to a rule in force, to lift it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Injected(u64);
 
@@ -131,12 +131,12 @@ struct State {
 struct Active {
     id: Injected,
     rule: Rule,
-    /// Calls so far that match all but the count.
+    /// Calls so far that match, whatever the rule's `calls` say.
     seen: u64,
 }
 
 impl FaultPlan {
-    /// A plan under which nothing goes wrong. Which bits flip depends on `seed` and the calls alone.
+    /// A plan without rules. Which bits flip depends on `seed` and the calls alone.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -153,7 +153,7 @@ impl FaultPlan {
         id
     }
 
-    /// Lifts a rule: the volume is back, or has room again. Nothing happens if it was lifted before.
+    /// Lifts a rule: the volume is back, or has room again. Does nothing if it is lifted already.
     pub fn lift(&self, id: Injected) {
         self.0.lock().rules.retain(|active| active.id != id);
     }
@@ -169,8 +169,8 @@ impl FaultPlan {
         self.0.lock().calls
     }
 
-    /// What happens to a call to `volume`, about an object of `len` bytes if it is about one: how
-    /// much longer it takes, and how it ends.
+    /// Decides about a call to `volume`, on an object of `len` bytes if it is on one: the extra time it takes, and its
+    /// end.
     pub(super) fn decide(
         &self,
         volume: &str,
@@ -206,7 +206,7 @@ impl FaultPlan {
     }
 }
 
-/// Whether a full volume must refuse the call, or admit that it is full.
+/// Whether a full volume must refuse the call, or report that it is full.
 fn needs_room(call: &Call, len: u64) -> bool {
     match call.op {
         Op::Create | Op::Space => true,
@@ -215,12 +215,12 @@ fn needs_room(call: &Call, len: u64) -> bool {
     }
 }
 
-/// How a call that is made ends.
+/// How a call that is made goes wrong, if at all.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
-    /// The error it ends with although it was made.
+    /// The error that the caller gets although the call was made.
     pub(super) fails: Option<Error>,
-    /// What is wrong with it although it succeeds.
+    /// The silent fault of a call that succeeds.
     pub(super) lie: Option<Lie>,
 }
 
@@ -229,7 +229,7 @@ impl Verdict {
         Self { fails: None, lie: Some(lie) }
     }
 
-    /// What the caller is told.
+    /// The result for the caller.
     pub(super) fn end<T>(self, made: Result<T>) -> Result<T> {
         match self.fails {
             Some(error) => Err(error),
@@ -238,10 +238,10 @@ impl Verdict {
     }
 }
 
-/// What a device keeps quiet about.
+/// A fault that the device does not report.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Lie {
-    /// The bit at this number, modulo as many as there are.
+    /// This bit, modulo the number of bits.
     FlipBit(u64),
     Short,
     Misplaced,
@@ -249,7 +249,7 @@ pub(super) enum Lie {
 }
 
 impl Lie {
-    /// Does to bytes on their way what can be done to them there.
+    /// Damages bytes in transit, as far as the fault concerns them.
     pub(super) fn tell(self, bytes: &mut IoBufMut) {
         match self {
             Self::FlipBit(_) if bytes.is_empty() => {}

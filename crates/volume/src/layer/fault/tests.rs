@@ -26,7 +26,7 @@ impl Rig {
         Self { plan, clock, mem, volume }
     }
 
-    /// An object with these bytes.
+    /// Makes an object with these bytes.
     fn with(&self, text: &str, bytes: &[u8]) -> Arc<dyn Object> {
         let object = block_on(self.volume.create(&name(text), &Intent::DATA)).unwrap();
         write(&*object, 0, bytes).unwrap();
@@ -189,14 +189,15 @@ fn slow_calls_take_that_much_longer_and_may_fail_too() {
     assert_eq!(rig.clock.now(), Instant::ZERO + 2 * second);
 }
 
-/// The small run that every k-th failure meets: a caller that repeats a call that failed.
+/// A caller that repeats each failed call once.
 struct Caller<'a> {
     volume: &'a dyn Volume,
     repeated: u64,
 }
 
 impl Caller<'_> {
-    /// Repeats `call` once. `done` is the kind that says an ambiguous first attempt had worked.
+    /// Makes `call`, and repeats it once on failure. `done` is the kind that says an ambiguous
+    /// first attempt had worked.
     fn twice<T>(
         &mut self,
         call: impl Fn(&dyn Volume) -> Result<T>,
@@ -257,7 +258,7 @@ impl Caller<'_> {
     }
 }
 
-/// Every object's bytes, read past all faults.
+/// Every object's bytes, read without faults.
 fn image(volume: &dyn Volume) -> Image {
     let bytes = |listed: Listed| {
         let object = block_on(volume.open(&listed.name)).unwrap();
@@ -267,8 +268,8 @@ fn image(volume: &dyn Volume) -> Image {
     block_on(volume.list()).unwrap().into_iter().map(bytes).collect()
 }
 
-/// For every k and for both ways to fail: a caller that tries again ends where an undisturbed one
-/// does.
+/// For every k and for both ways to fail: a caller that repeats failed calls ends in the same state
+/// as an undisturbed one.
 fn every_kth_failure_can_be_repeated<V: Volume>(make: impl Fn() -> Arc<V>) {
     let run = |rule: Option<Rule>| {
         let (inner, plan) = (make(), FaultPlan::new(1));

@@ -1,4 +1,4 @@
-//! How long the device took: what each I/O spent below the gate, counted without a lock.
+//! How long the device took: the time of each I/O below the gate, counted without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Answers {
         self.classes[class.index()].times()
     }
 
-    /// By kind; the sums are not kept.
+    /// By kind, without the sums.
     pub(super) fn of_kinds(&self) -> [Times; Kind::COUNT] {
         std::array::from_fn(|index| self.kinds[index].times())
     }

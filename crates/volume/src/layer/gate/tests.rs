@@ -25,13 +25,13 @@ const COPY: Io = Io::new(Origin::Copy, Step::Data);
 const DEEP: Io = Io::new(Origin::Compaction { level: 5 }, Step::Data);
 const MS: Duration = Duration::from_millis(1);
 
-/// `iops` operations a second, of which a second's worth may be saved; bytes are free.
+/// `iops` operations a second, with room to save up one second's worth; bytes are free.
 fn contract(iops: u64) -> Contract {
     let limit = Limit { counts: Counted::Ops, rate_per_sec: iops, depth: iops };
     Contract { limits: vec![limit], ..Contract::unlimited() }
 }
 
-/// All of the contract, and nothing saved but the least there must be.
+/// All of the contract, with the smallest possible savings.
 fn all() -> Share {
     Share::new(1.0, 0.0).unwrap()
 }
@@ -48,7 +48,7 @@ fn page() -> IoBufMut {
     IoBufMut::zeroed(4096)
 }
 
-/// What a device was asked, and when.
+/// A request that reached the device, and its time.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Asked {
     at: Duration,
@@ -57,7 +57,7 @@ struct Asked {
     len: u64,
 }
 
-/// A device in memory that notes what it is asked and takes its time.
+/// A device in memory that records its requests, and answers each after `latency`.
 #[derive(Clone)]
 struct Device {
     mem: Mem,
@@ -192,7 +192,7 @@ impl Stage {
         Self::with(contract, "data", |_| {})
     }
 
-    /// Under the plainest scheduler that waits: what these tests are about is the gate.
+    /// Under the simplest scheduler with waits: these tests are about the gate.
     fn with(contract: &Contract, object: &str, change: impl FnOnce(&mut Device)) -> Self {
         Self::under(Policy::Strict, contract, object, change)
     }
@@ -215,7 +215,7 @@ impl Stage {
         self.clock.run(future)
     }
 
-    /// Moves time by `wait` with nobody waiting.
+    /// Moves time by `wait` while no request waits.
     fn pass(&self, wait: Duration) {
         self.run(self.clock.sleep(wait));
     }
@@ -308,12 +308,12 @@ fn who_waits_for_a_flush_lends_it_its_class() {
     let mut writes: Vec<_> =
         writes.map(|(i, io)| stage.object.write_at(i * 4096, data(4096), io)).collect();
     assert!(writes.iter_mut().all(|write| poll_once(write).is_pending()));
-    // A flush that was raised goes behind the reads that were there, and before those that come.
+    // A raised flush goes behind the reads already there, and before those that come later.
     stage.gate.set_pressure(Pressure { flush: 1.0, compaction: 0.0 });
     assert_eq!(stage.class(Class::Foreground).queued, 4);
     writes.push(stage.object.write_at(5 * 4096, data(4096), READ));
     assert!(poll_once(&mut writes[5]).is_pending());
-    // Given up while it waits, it leaves nothing behind.
+    // A cancelled request leaves no trace in the queue.
     drop(writes.remove(3));
     stage.run(join_all(writes));
     let order: Vec<_> = stage.device.take().iter().map(|a| a.offset / 4096).collect();
@@ -322,7 +322,7 @@ fn who_waits_for_a_flush_lends_it_its_class() {
     let urgent = stage.class(Class::Urgent);
     assert_eq!((urgent.queued, urgent.granted, urgent.cancelled), (0, 0, 0));
     assert_eq!(stage.class(Class::Foreground).cancelled, 1);
-    // And back: what comes now has its own class.
+    // After the pressure, new requests have their own class.
     stage.gate.set_pressure(Pressure::default());
     stage.run(stage.object.write_at(0, data(4096), FLUSH)).unwrap();
     assert_eq!(stage.class(Class::Urgent).granted, 1);
@@ -607,7 +607,7 @@ fn a_request_is_charged_in_the_moment_it_is_issued() {
 fn the_wait_of_a_read_is_told_by_those_ahead_of_it() {
     let stage = Stage::new(&contract(100));
     let expected = || stage.gate.expected_wait();
-    // The budget holds eight operations at least, and now none.
+    // The budget holds eight operations at least; none is left now.
     stage.run(join_all((0..8).map(|_| stage.object.read_at(0, page(), READ))));
     assert_eq!(expected(), 10 * MS);
     let mut cx = Context::from_waker(Waker::noop());
@@ -617,11 +617,11 @@ fn the_wait_of_a_read_is_told_by_those_ahead_of_it() {
     }
     let before = expected();
     assert_eq!(before, 110 * MS);
-    // Work for spare capacity is in nobody's way.
+    // Idle work delays no read.
     let mut idle = stage.object.read_at(0, page(), DEEP);
     assert!(idle.as_mut().poll(&mut cx).is_pending());
     assert_eq!(expected(), before);
-    // Who gives up is not waited for, and everyone gets through.
+    // Cancelled requests shorten the wait, and all others go through.
     waiting.truncate(6);
     assert_eq!(expected(), before - 40 * MS);
     stage.gate.set_contract(&contract(200));

@@ -1,4 +1,4 @@
-//! Where requests to one device wait until the scheduler lets them pass.
+//! The admission queue of a gate: requests to one device wait here until the scheduler grants them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -20,10 +20,10 @@ use super::{Answers, Meter};
 use crate::buf::PAGE;
 use crate::{Clock, Error, ErrorKind, Io, Result};
 
-/// The read whose wait is expected: one operation, of a block as stores read them.
+/// The read of [`Turnstile::expected_wait`]: one operation, of a block as stores read them.
 const USUAL_READ: Cost = Cost { ops: 1, bytes: 4096 };
 
-/// Lets requests pass one by one, each charged for its bytes.
+/// Grants requests one by one, each charged for its bytes.
 pub(super) struct Turnstile {
     label: String,
     clock: Clock,
@@ -32,9 +32,9 @@ pub(super) struct Turnstile {
     piece_len: AtomicUsize,
     unsynced_max: AtomicUsize,
     answers: Answers,
-    /// When to look at the estimate next, in nanoseconds; never while it is off.
+    /// When to update the estimate next, in nanoseconds; never while it is off.
     look_at: AtomicU64,
-    /// As in the state.
+    /// The same value as in the state.
     user_goes_at: Arc<AtomicU64>,
     state: Mutex<State>,
 }
@@ -43,25 +43,24 @@ struct State {
     contract: Contract,
     /// The share of the contract to use if the volume gives it.
     share: Share,
-    /// What the volume really gives, if anybody asks.
+    /// The estimate of what the volume really gives, while it is on.
     estimate: Option<Estimate>,
     scheduler: Box<dyn Scheduler>,
     last_ticket: Ticket,
     pressure: Pressure,
-    /// By the ticket each got first.
+    /// By the first ticket of each.
     waiters: BTreeMap<Ticket, Waiter>,
-    /// The first ticket of those that wait with another one.
+    /// From the current ticket of a moved request to its first.
     moved: HashMap<Ticket, Ticket>,
-    /// How many left the queue of each class for a more or less urgent one.
+    /// How many requests left the queue of each class for a more or less urgent one.
     moved_from: [u64; Class::ALL.len()],
-    /// About when a user's read would go that came now, in nanoseconds. Written under the lock, and read
-    /// without it.
+    /// About when a user's read that came now would go, in nanoseconds. Written under the lock, and read without it.
     user_goes_at: Arc<AtomicU64>,
-    /// When the earliest alarm rings that was set for this state and did not ring yet.
+    /// The time of the earliest alarm that was set for this state and has not rung.
     alarm_at: Instant,
 }
 
-/// Somebody whose request did not pass at once.
+/// A request that was not granted at once.
 enum Waiter {
     Waits {
         waker: Waker,
@@ -69,7 +68,7 @@ enum Waiter {
         errand: Errand,
         len: usize,
     },
-    /// The answer is there, but was not fetched yet.
+    /// The answer is there, but not yet fetched.
     Answered(Answer),
 }
 
@@ -84,7 +83,7 @@ enum Answer {
 #[derive(Clone, Copy)]
 pub(super) struct Errand {
     class: Class,
-    /// Why it is; a log's bytes are everybody's.
+    /// The purpose; none for a sync of a log, whose bytes may have several.
     io: Option<Io>,
     is_write: bool,
     deadline: Option<Instant>,
@@ -97,21 +96,21 @@ pub(super) struct Errand {
 pub(super) struct Passed {
     pub(super) class: Class,
     pub(super) kind: Kind,
-    /// When it was let go.
+    /// When it was granted.
     pub(super) at: Instant,
     grant: Grant,
 }
 
-/// A request that was asked for without waiting.
+/// The result of asking without waiting.
 pub(super) enum Asked<'a> {
-    /// It may go, now.
+    /// Granted now.
     Passed(Passed),
     /// It waits.
     Waits(Passing<'a>),
 }
 
 impl Errand {
-    /// A log's bytes become durable; whoever waits for that waits as long as it takes.
+    /// The sync of a log. It has no deadline and is never refused.
     pub(super) const COMMIT: Self = Self {
         class: Class::Commit,
         io: None,
@@ -178,19 +177,19 @@ impl Turnstile {
         turnstile
     }
 
-    /// The largest I/O to issue, in bytes: one operation, or less where the budget never holds the
-    /// bytes of one. Whole pages, so that the pieces of an aligned request are aligned.
+    /// The largest I/O to issue, in bytes: one operation, or less if the budget never holds the bytes of one. Whole
+    /// pages, so that the pieces of an aligned request are aligned.
     pub(super) fn piece_len(&self) -> usize {
         self.piece_len.load(Ordering::Relaxed)
     }
 
-    /// The most bytes of a log that a budget can pay for at once; no bound without limits.
+    /// The most bytes of a log that a budget can pay for at once; unbounded without limits.
     pub(super) fn unsynced_max(&self) -> usize {
         self.unsynced_max.load(Ordering::Relaxed)
     }
 
-    /// About how long a user's read that came now would wait, as [`Scheduler::expected`] says. Less urgent
-    /// requests go behind it, but for their reservations.
+    /// About how long a user's read that came now would wait, as [`Scheduler::expected`] says. Less urgent requests go
+    /// after it, except within their reservations.
     pub(super) fn expected_wait(&self) -> Duration {
         match self.user_goes_at.load(Ordering::Relaxed) {
             0 => Duration::ZERO,
@@ -198,8 +197,8 @@ impl Turnstile {
         }
     }
 
-    /// Waits until a request of `len` bytes may go, and charges it. When this is ready the caller
-    /// issues the request at once; dropping it before that costs nothing.
+    /// Waits until a request of `len` bytes may go, and charges it. When this is ready the caller issues the request at
+    /// once. Dropping the future before that costs nothing.
     ///
     /// # Errors
     /// `Busy` when the deadline passed, or the queue is full and the request may be refused; `Fenced`
@@ -208,15 +207,14 @@ impl Turnstile {
         Passing { turnstile: self, errand, len, waits: None }
     }
 
-    /// Asks whether the sync of a log with `len` bytes may go, and charges it if so. It may take the place of
-    /// `before`, which is given back in the same moment: it goes before all of its class that came later than
-    /// that.
+    /// Asks to sync `len` bytes of a log, and charges them if granted. With `before`, returns that charge in the same
+    /// step and keeps its place: the request goes before all later ones of its class.
     ///
-    /// The caller may hold a lock: others who may go now are woken by [`Turnstile::follow_up`], which is the
-    /// caller's to call without it.
+    /// The caller may hold a lock. It must call [`Turnstile::follow_up`] without it, which wakes other granted
+    /// requests.
     ///
     /// # Errors
-    /// As for [`Turnstile::pass`]. `before` is given back then, too.
+    /// As for [`Turnstile::pass`]. `before` is refunded in this case, too.
     pub(super) fn ask(
         self: &Arc<Self>,
         len: usize,
@@ -225,14 +223,14 @@ impl Turnstile {
         let mut passing = self.pass(Errand::COMMIT, len);
         let (answer, turned) = passing.submit(before, Waker::noop())?;
         let asked = match answer {
-            // It has no deadline, so it does not expire, and no turn of others is lost here.
+            // A commit has no deadline, so it does not expire. No other request's grant is lost here.
             Some(answer) => Asked::Passed(answer?),
             None => Asked::Waits(passing),
         };
         Ok((asked, turned))
     }
 
-    /// The device answered a request that had passed.
+    /// Records that the device answered a granted request.
     pub(super) fn answered(self: &Arc<Self>, passed: Passed) {
         let now = self.clock.now();
         self.answers.record(passed.class, passed.kind, now.since(passed.at));
@@ -241,7 +239,7 @@ impl Turnstile {
         }
     }
 
-    /// Has the estimate look at what was answered so far, and does as it says.
+    /// Updates the estimate with the answers so far, and follows its advice.
     fn look(self: &Arc<Self>) {
         let mut tell = None;
         self.change(|state, now| {
@@ -281,7 +279,7 @@ impl Turnstile {
         }
     }
 
-    /// Gives back what a request was charged that did not go.
+    /// Returns the charge of a request that was not issued.
     pub(super) fn refund(self: &Arc<Self>, passed: Passed) {
         self.change(|state, _| state.scheduler.refund(passed.class, passed.grant.cost));
     }
@@ -371,7 +369,7 @@ impl Turnstile {
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let piece_len = bytes(op_bytes_max.min(largest.bytes));
         let unsynced_max = match state.contract.limits[..] {
-            // There is nothing to pay for.
+            // Nothing is charged.
             [] => usize::MAX,
             _ => bytes(largest.bytes.min(largest.ops.saturating_mul(op_bytes_max))),
         };
@@ -379,7 +377,7 @@ impl Turnstile {
         self.unsynced_max.store(unsynced_max.max(PAGE), Ordering::Relaxed);
     }
 
-    /// Changes the state, then lets everyone pass whose turn it is.
+    /// Changes the state, then wakes every request that may go now.
     fn change(self: &Arc<Self>, change: impl FnOnce(&mut State, Instant)) {
         let mut state = self.state.lock();
         let now = self.clock.now();
@@ -389,7 +387,7 @@ impl Turnstile {
         self.follow_up(turned);
     }
 
-    /// What a turn leaves to do without the lock: wakers may run anything.
+    /// Sets the alarm and wakes the requests of `turned`. Called without the lock: wakers may run anything.
     pub(super) fn follow_up(self: &Arc<Self>, turned: Turned) {
         if let Some(at) = turned.alarm_at {
             self.clock.wake_at(at, Arc::clone(self).into());
@@ -419,7 +417,7 @@ impl Turnstile {
 impl Wake for Turnstile {
     fn wake(self: Arc<Self>) {
         self.change(|state, now| {
-            // Another alarm may have been set since for a later time; this one is not it.
+            // An alarm for a later time may be set; this one is not it.
             if state.alarm_at <= now {
                 state.alarm_at = Instant::FAR;
             }
@@ -427,19 +425,19 @@ impl Wake for Turnstile {
     }
 }
 
-/// What a look at the scheduler came to.
+/// The result of polling the scheduler.
 #[must_use = "those who may go are to be woken"]
 pub(super) struct Turned {
-    /// Those whose answer is there now.
+    /// The requests whose answer arrived.
     wakers: Vec<Waker>,
-    /// The answer to the caller's own ticket, which has no waiter yet: its grant, or that its deadline passed.
+    /// The answer to the caller's own ticket, which has no waiter yet: its grant, or `None` for a deadline that passed.
     own: Option<Option<Grant>>,
-    /// When to look again, if no alarm rings by then.
+    /// When to poll again, if no alarm rings by then.
     alarm_at: Option<Instant>,
 }
 
 impl State {
-    /// The part of the share that the estimate leaves.
+    /// The factor of the estimate on the share.
     fn factor(&self) -> f64 {
         self.estimate.as_ref().map_or(1.0, Estimate::factor)
     }
@@ -459,8 +457,7 @@ impl State {
         Ok(ticket)
     }
 
-    /// Puts everyone who waits into the class that is theirs now, behind those who are in it. Their
-    /// wait counts from here.
+    /// Moves every waiting request whose class changed to the end of its new class. Its wait is counted from here.
     fn move_queued(&mut self, now: Instant) {
         let pressure = self.pressure;
         let mut moving = Vec::new();
@@ -474,7 +471,7 @@ impl State {
             }
         }
         for (first, under, len) in moving {
-            // They were in a queue, so this one may be full: nobody is turned away for a move.
+            // They were queued already: a full queue of the new class must not refuse them.
             let under = Errand { refusable: false, ..under };
             let moved = self.submit(under, len, now).expect("only refusable requests are refused");
             self.moved.insert(moved, first);
@@ -484,8 +481,7 @@ impl State {
         }
     }
 
-    /// Fetches every answer there is. `own` is a ticket that got no waiter so far: on the common way,
-    /// where it need not wait, it never gets one.
+    /// Fetches all answers. `own` is a ticket without a waiter: in the common case, a grant at once, it never gets one.
     fn turn(&mut self, now: Instant, own: Option<Ticket>) -> Turned {
         let mut turned = Turned { wakers: Vec::new(), own: None, alarm_at: None };
         while let Some(event) = self.scheduler.poll(now) {
@@ -511,7 +507,7 @@ impl State {
         turned
     }
 
-    /// Gives `answer` to everyone who waits.
+    /// Gives `answer` to every waiting request.
     fn answer_all(&mut self, answer: Answer) -> Vec<Waker> {
         let mut wakers = Vec::new();
         for waiter in self.waiters.values_mut() {
@@ -533,28 +529,28 @@ impl Waiter {
         }
     }
 
-    /// The class it waits in.
+    /// The class of its queue.
     const fn class(&self) -> Class {
         match self {
             Self::Waits { errand, .. } => errand.class,
-            // Never asked: an answer is given once.
+            // Unreachable in practice: an answer is given once.
             Self::Answered(_) => Class::Idle,
         }
     }
 }
 
-/// A request on its way through the turnstile; see [`Turnstile::pass`].
+/// A request in the admission queue; see [`Turnstile::pass`].
 pub(super) struct Passing<'a> {
     turnstile: &'a Arc<Turnstile>,
     errand: Errand,
     len: usize,
-    /// The ticket, while there is a waiter of that number.
+    /// The ticket of its waiter, while there is one.
     waits: Option<Ticket>,
 }
 
 impl Passing<'_> {
-    /// Asks for the first time, in the place of `before` if there is one: the answer, if it is there. On
-    /// the common way this is all.
+    /// Asks for the first time, in the place of `before` if given. Returns the answer if it is there, as it is in the
+    /// common case.
     fn submit(
         &mut self,
         before: Option<Passed>,
@@ -595,7 +591,7 @@ impl Passing<'_> {
         Ok((answer, turned))
     }
 
-    /// Asks again: the answer, or another waker.
+    /// Asks again: the answer, or registers another waker.
     fn fetch(&mut self, ticket: Ticket, cx: &Context<'_>) -> Poll<Result<Passed>> {
         let mut state = self.turnstile.state.lock();
         match state.waiters.get_mut(&ticket) {
@@ -610,7 +606,7 @@ impl Passing<'_> {
                 state.waiters.remove(&ticket);
                 self.waits = None;
                 drop(state);
-                // It goes now, however long ago it was granted: waking up is not the device's time.
+                // The device's time starts now, however long ago the grant was: waking up is not part of it.
                 Poll::Ready(self.outcome(answer, self.turnstile.clock.now()))
             }
             None => unreachable!("a waiter stays until it is fetched or given up"),
@@ -644,7 +640,7 @@ impl Future for Passing<'_> {
     }
 }
 
-/// Giving up: who waited leaves the queue, and what was granted but not used is given back.
+/// Cancels: a waiting request leaves the queue, and an unused grant is refunded.
 impl Drop for Passing<'_> {
     fn drop(&mut self) {
         let Some(ticket) = self.waits else { return };
@@ -662,7 +658,7 @@ impl Drop for Passing<'_> {
                 _ => {}
             }
         });
-        // Dropped here, without the lock: a waker may be the last that holds a task.
+        // Dropped without the lock: a waker may hold the last reference to a task.
         drop(waiter);
     }
 }

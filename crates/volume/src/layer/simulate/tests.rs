@@ -43,7 +43,7 @@ fn page() -> IoBufMut {
     IoBufMut::zeroed(4096)
 }
 
-/// A volume of its own in time of its own, with one object.
+/// A volume with its own clock and one object.
 struct Stage {
     clock: Clock,
     volume: Simulate<Mem>,
@@ -62,7 +62,7 @@ impl Stage {
         Self::with(contract, "data", 1)
     }
 
-    /// Runs one operation, and gives how long it took.
+    /// Runs one operation; returns how long it took.
     fn time<T>(&self, work: Pending<'_, T>) -> Duration {
         let start = self.clock.now();
         self.clock.run(work).expect("memory does not fail");
@@ -230,7 +230,7 @@ fn a_request_given_up_was_made_all_the_same() {
 #[test]
 fn a_disk_streams_what_waits_in_order_and_seeks_for_the_rest() {
     let stage = Stage::new(&sold("hdd-7200"));
-    // All at once, so that the next request waits as its first byte comes under the head.
+    // All writes at once, so that the next request waits when its first byte comes under the head.
     let writes = (0..64).map(|i| stage.object.write_at(i * MIB, data(MIB), IO));
     for written in stage.clock.run(join_all(writes)) {
         written.expect("memory does not fail");
@@ -242,7 +242,8 @@ fn a_disk_streams_what_waits_in_order_and_seeks_for_the_rest() {
     assert!(random > 4 * MS && random < 16 * MS, "{random:?}");
 }
 
-/// The audit, from both sides of the gate: tokens spent are operations seen, and none is overdrawn.
+/// The audit, from both sides of the gate: tokens spent equal operations counted, and there is no
+/// overdraft.
 #[test]
 fn a_gate_spends_exactly_what_its_provider_counts() {
     for seed in 0..40 {
@@ -258,7 +259,7 @@ fn a_gate_spends_exactly_what_its_provider_counts() {
     }
 }
 
-/// Reads, writes, appends and syncs at random, with pauses, on objects of its own.
+/// Random reads, writes, appends and syncs, with pauses, on objects of its own.
 async fn wander(volume: &dyn Volume, clock: &Clock, seed: u64) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let create = async |kind: &str| {

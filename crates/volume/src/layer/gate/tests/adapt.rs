@@ -1,4 +1,5 @@
-//! A gate whose volume gives less than its contract: somebody else uses it, or less was bought.
+//! A gate whose volume gives less than its contract: another client uses it, or the contract sold
+//! is smaller.
 
 use policy::contract::{Latency, Percentiles};
 
@@ -12,7 +13,7 @@ fn terms(iops: u64) -> Contract {
     Contract { latency: Latency { read: latency, write: latency }, ..contract(iops) }
 }
 
-/// Readers behind a gate, and a provider that another client may use, too.
+/// Readers behind a gate, and a provider that another client may use too.
 struct Shared {
     clock: Clock,
     provider: Arc<Simulate<Mem>>,
@@ -30,7 +31,8 @@ impl Shared {
         Self { clock, provider, gate }
     }
 
-    /// Sixteen readers ask all they can for `seconds`, another client `foreign` times a second.
+    /// For `seconds`, sixteen readers read without a pause, and another client reads `foreign`
+    /// times a second.
     fn run(&self, seconds: u64, foreign: u64) {
         let until = self.clock.now() + Duration::from_secs(seconds);
         let readers = (0..16).map(|_| async move {
@@ -62,14 +64,14 @@ fn room_is_made_for_another_client_and_taken_back() {
     let shared = Shared::new();
     shared.run(20, 0);
     assert_eq!((shared.throttled(), shared.gate.meter().rho), (0, 0.98));
-    // The provider's savings last a while, then there is 0.7 for us.
+    // The provider's saved tokens last a while; then 0.7 is left for the gate.
     shared.run(15, 300);
     let rho = shared.gate.meter().rho;
     assert!((0.55..=0.7).contains(&rho), "{rho}");
     let before = (shared.throttled(), shared.provider.meter().total.requests);
     for second in 0..120 {
         shared.run(1, 300);
-        // Above 0.7 for as long as what the provider had saved up meanwhile lasts.
+        // Above 0.7 while the provider's saved tokens last.
         let rho = shared.gate.meter().rho;
         assert!((0.5..=0.9).contains(&rho), "{rho} after {second} s");
     }
@@ -91,7 +93,7 @@ fn a_provider_that_silently_sells_less_is_measured() {
     let available = meter.available.unwrap();
     assert!((available - 0.3).abs() < 0.03, "{available}");
     assert!((0.2..=0.32).contains(&meter.rho), "{}", meter.rho);
-    // Told the truth, the gate goes by it.
+    // Given the true contract, the gate follows it.
     shared.gate.set_contract(&terms(300));
     assert_eq!((shared.gate.meter().rho, shared.gate.meter().available), (0.98, None));
     let before = shared.throttled();

@@ -5,7 +5,7 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 const END: Duration = Duration::from_secs(10);
 
-/// The longest of a sync at each full second, while `others` work.
+/// The longest sync, with one started at each full second while `others` work.
 fn longest_sync<F: Future>(stage: &Stage, append_len: u64, others: F) -> Duration {
     let appends = async {
         let mut at = 0;
@@ -28,7 +28,7 @@ fn longest_sync<F: Future>(stage: &Stage, append_len: u64, others: F) -> Duratio
     stage.run(join(join(appends, others), timer)).1
 }
 
-/// Ten writers or readers that together ask for more than the contract.
+/// Ten tasks that together ask for more than the contract.
 async fn crowd(stage: &Stage, io: Io) {
     let object = stage.gate.open(&name("other")).await.unwrap();
     let ten = (0..10).map(|_| async {
@@ -45,8 +45,8 @@ fn stage(contract: &Contract, policy: Policy) -> Stage {
     stage
 }
 
-/// A sync that found more unsynced than it had paid for gave its tokens back and queued again, behind
-/// all others: on a busy log, for as long as others commit.
+/// A sync that found more unsynced than it had paid for returned its tokens and queued again, behind all others: on a
+/// busy log it waited as long as others committed.
 #[test]
 fn a_sync_keeps_its_place_when_its_log_grew_meanwhile() {
     for policy in [Policy::Strict, Policy::Tags, Policy::TagsP99] {
@@ -54,13 +54,13 @@ fn a_sync_keeps_its_place_when_its_log_grew_meanwhile() {
         let longest = longest_sync(&stage, 100, crowd(&stage, WRITE));
         let asked = stage.device.take();
         assert_eq!(asked.iter().filter(|asked| asked.what == "sync").count(), 9, "{policy:?}");
-        // Behind the ten others once.
+        // It waits for the ten others once.
         assert!(longest <= 11 * 10 * MS, "{policy:?}: {longest:?}");
     }
 }
 
-/// The log grows nearly as fast as the volume earns bytes: the sync pays for what arrives while it
-/// waits, and catches up.
+/// The log grows nearly as fast as the volume earns bytes. The sync pays for what arrives while it waits, and catches
+/// up.
 #[test]
 fn a_sync_catches_up_with_its_log() {
     let bytes = Limit { counts: Counted::Bytes, rate_per_sec: 4 << 20, depth: 4 << 20 };

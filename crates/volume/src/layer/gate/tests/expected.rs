@@ -1,4 +1,4 @@
-//! What a gate expects of a read's wait, beside what it was.
+//! The wait that a gate expects for a read, compared with the wait that follows.
 
 use policy::contract::{Latency, Percentiles};
 use policy::units::MIB;
@@ -6,7 +6,7 @@ use policy::units::MIB;
 use super::*;
 use crate::layer::simulate::Simulate;
 
-/// A read that comes now: what was expected of its wait, and what it took.
+/// A read that comes now: its expected wait, and the time it took.
 async fn probe<V: Volume>(gate: &Gate<V>, clock: &Clock) -> (Duration, Duration) {
     let object = gate.open(&name("data")).await.unwrap();
     let (expected, from) = (gate.expected_wait(), clock.now());

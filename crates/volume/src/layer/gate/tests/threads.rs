@@ -1,5 +1,5 @@
-//! The gate under real threads and the real clock: what is checked is that everyone is answered and
-//! every token is accounted for, never how long it took.
+//! The gate under real threads and the real clock. The tests check that every request is answered
+//! and every token accounted for, never how long it took.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -7,7 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::*;
 use crate::task::block_on;
 
-/// So fast that a test is short, so slow that requests wait for each other all the time.
+/// Fast enough for a short test, slow enough that requests always wait for each other.
 const IOPS: u64 = 50_000;
 
 fn with_threads(work: impl Fn(u64, &Gate<Device>, &dyn Object) + Sync) -> (Cost, Vec<Asked>) {
