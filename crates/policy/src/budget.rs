@@ -1,5 +1,5 @@
-//! What is left to spend of a contract: our own mirror of the provider's buckets, a little below
-//! them, so that the provider never has a reason to throttle (Calcspar, ATC 2023).
+//! The unspent part of a contract: a mirror of the provider's buckets, kept a little below them, so that the provider
+//! never throttles (Calcspar, ATC 2023).
 //!
 //! ```text
 //!   provider's limit:  rate r ──────► depth b, starts full
@@ -7,29 +7,29 @@
 //! ```
 //!
 //! Every limit of the contract has its mirror, and a request goes when all of them cover it
-//! (docs/adr/0003-one-bucket-per-limit.md). Ours start empty because after a crash loop a full bucket
-//! of ours would meet the provider's empty one. With rho below 1 the provider's bucket always holds at
-//! least what ours does, whatever the load.
+//! (docs/adr/0003-one-bucket-per-limit.md). Mirrors start empty: after a crash loop, a full mirror would meet the
+//! provider's empty bucket. With rho below 1, the provider's bucket always holds at least as much as the mirror, under
+//! any load.
 //!
-//! A limit that saves up more than a second's worth is made of *credits*: gp2's sustained rate, beside
-//! the limit for its bursts. Saving them is what they are sold for, so the mirror holds them too, less
-//! the same part of a second: max(b − (1 − beta)·r, …). How many there are at the start nobody tells
-//! us; it is part of the [`Share`], and none unless said.
+//! A limit that saves up more than a second's worth holds *credits*: gp2's sustained rate, beside the limit for its
+//! bursts. Credits are sold to be saved, so the mirror holds them too, less the same part of a second: max(b − (1 −
+//! beta)·r, …). The provider does not report how many there are at the start; the [`Share`] says it, and assumes none
+//! by default.
 //!
-//! [`Budget`] never blocks and reads no clock: it says when to come back, and is exact about it. Its
-//! unit is so small that a whole number of them is earned each nanosecond: no fraction is ever lost.
+//! [`Budget`] never blocks and reads no clock: it says exactly when to come back. Its unit is small enough that each
+//! nanosecond earns a whole number: no fraction is lost.
 
 use std::time::Duration;
 
 use crate::contract::{Contract, Cost, Counted, Limit};
 use crate::time::{Instant, NANOS_PER_SEC};
 
-/// The most operations one request may ask for, so that waiting for its tokens never holds up the
-/// queue for long; a larger one is split by whoever submits it (Calcspar, ATC 2023).
+/// The most operations of one request, so that its wait for tokens never blocks the queue for long. The caller splits
+/// larger requests (Calcspar, ATC 2023).
 pub const REQUEST_OPS_MAX: u64 = 8;
 
-/// The longest time that earns tokens in one step, unless the caller was told to wait longer: a
-/// suspended machine or a jump of the clock is not a burst saved up (Calcspar, ATC 2023).
+/// The longest time that earns tokens in one step, unless the caller was told to wait longer: the time of a suspended
+/// machine, or of a jump of the clock, must not count as saved up (Calcspar, ATC 2023).
 const ELAPSED_MAX: Duration = Duration::from_secs(1);
 
 const MILLION: u32 = 1_000_000;
@@ -45,24 +45,24 @@ pub struct Share {
     credits_ppm: u32,
 }
 
-/// A share that is not one.
+/// An invalid share.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum ShareError {
-    /// The rate would stand still or overdraw the contract.
+    /// The rate would be 0 or exceed the contract.
     #[error("rho is {0}, but must be above 0 and at most 1")]
     Rho(f64),
     /// More than a second's worth would be saved up.
     #[error("beta is {0}, but must be between 0 and 1")]
     Beta(f64),
-    /// More credits than there can be.
+    /// More credits than the limit holds.
     #[error("credits is {0}, but must be between 0 and 1")]
     Credits(f64),
 }
 
 impl Share {
-    /// Uses `rho` of each paid rate (more: closer to the line, less slack for the provider's own
-    /// accounting) and saves up at most `beta` seconds of it while idle (more: longer bursts, and
-    /// less of the provider's own saving kept in hand). Both are rounded to millionths.
+    /// Uses `rho` of each paid rate (more: closer to the line, less slack for the provider's own accounting). Saves up
+    /// at most `beta` seconds of it while idle (more: longer bursts, less of the provider's saving in reserve). Both
+    /// are rounded to millionths.
     ///
     /// # Errors
     /// When `rho` is not in (0, 1] or `beta` not in [0, 1].
@@ -77,9 +77,8 @@ impl Share {
         Ok(Self { rho_ppm: ppm(rho), beta_ppm: ppm(beta), credits_ppm: 0 })
     }
 
-    /// Takes it that this part of the burst credits is there at the start. Only whoever knows should say
-    /// more than nothing: a new volume has all of them (1), and credits that are counted on and not
-    /// there are overdrafts.
+    /// Assumes that this part of the burst credits is there at the start. Only a caller that knows should say more than
+    /// 0: a new volume has all of them (1), and credits that are assumed but missing become overdrafts.
     ///
     /// # Errors
     /// When `credits` is not in [0, 1].
@@ -90,7 +89,7 @@ impl Share {
         Ok(Self { credits_ppm: (credits * f64::from(MILLION)).round() as u32, ..self })
     }
 
-    /// The same, but for `factor` of its rho: 0 to 1, and something is always left.
+    /// The same with `factor` (0 to 1) of its rho; the result is above 0.
     #[must_use]
     pub fn lowered(self, factor: f64) -> Self {
         let rho_ppm = (f64::from(self.rho_ppm) * factor.clamp(0.0, 1.0)).round() as u32;
@@ -109,7 +108,7 @@ impl Share {
         f64::from(self.beta_ppm) / f64::from(MILLION)
     }
 
-    /// The part of the burst credits that is taken to be there at the start.
+    /// The part of the burst credits that is assumed at the start.
     #[must_use]
     pub fn credits(self) -> f64 {
         f64::from(self.credits_ppm) / f64::from(MILLION)
@@ -117,8 +116,9 @@ impl Share {
 }
 
 impl Default for Share {
-    /// rho 0.98, beta 0.9, no credits. Nearly all that the provider saves up: what is not spent in a lull is
-    /// lost. The tenth of a second it has more is for grants that reach it late (docs/adr/0009-the-scheduler-of-a-gate.md).
+    /// rho 0.98, beta 0.9, no credits. That saves nearly all that the provider does; tokens not spent in a lull are
+    /// lost. The provider's extra tenth of a second covers grants that reach it late
+    /// (docs/adr/0009-the-scheduler-of-a-gate.md).
     fn default() -> Self {
         Self { rho_ppm: 980_000, beta_ppm: 900_000, credits_ppm: 0 }
     }
@@ -130,23 +130,23 @@ impl Default for Share {
 pub enum Admission {
     /// Go: it is already charged.
     Now,
-    /// Nothing was charged; at this time, and no earlier, it can go.
+    /// Nothing was charged; it can go at this time and no earlier.
     At(Instant),
 }
 
-/// What is left to spend of one volume's contract.
+/// The unspent part of one volume's contract.
 #[derive(Clone, Debug)]
 pub struct Budget {
     share: Share,
     buckets: Vec<Bucket>,
     largest: Cost,
     updated_at: Instant,
-    /// The latest time anyone was told to come back at: until then all time earns.
+    /// The latest time that a caller was told to come back at: until then all time earns.
     promised_at: Instant,
 }
 
 impl Budget {
-    /// A budget for every limit of `contract`: empty, but for the credits the share counts on.
+    /// A budget for every limit of `contract`: empty, except for the credits that the share assumes.
     ///
     /// # Panics
     /// When a limit is zero: such a contract could never admit anything.
@@ -172,8 +172,8 @@ impl Budget {
         self.admit_above(now, cost, Cost::default())
     }
 
-    /// Charges `cost` if every bucket covers it and still holds `left` after that, or as much of it as
-    /// a full one would.
+    /// Charges `cost` if every bucket covers it and still holds `left` after that, or as much of `left` as a full one
+    /// would.
     ///
     /// # Panics
     /// As [`Budget::admit`].
@@ -195,8 +195,8 @@ impl Budget {
         Admission::At(at)
     }
 
-    /// When `cost` could be charged with `left` above it, if `before` is charged first and nothing else is:
-    /// `before` may be more than the budget ever holds. `None` if at once.
+    /// When `cost` could be charged with `left` above it, if only `before` is charged first; `before` may exceed what
+    /// the budget ever holds. `None` if at once.
     #[must_use]
     pub fn expected(&self, before: Cost, cost: Cost, left: Cost) -> Option<Instant> {
         let wait = self.buckets.iter().map(|bucket| bucket.wait_behind(before, cost, left)).max();
@@ -204,33 +204,33 @@ impl Budget {
         (!wait.is_zero()).then(|| self.updated_at + wait)
     }
 
-    /// Takes back what was charged and not used. What the buckets cannot hold is lost.
+    /// Returns a charge that was not used. What exceeds the depth is lost.
     pub fn refund(&mut self, cost: Cost) {
         self.buckets.iter_mut().for_each(|bucket| bucket.refund(cost));
     }
 
-    /// Goes by new terms from now on. What was saved stays saved, to the last fraction, as far as the
-    /// new depth allows; nothing is given for free: a kind of limit that is new starts empty.
+    /// Uses new terms from now on. Saved tokens stay, to the last fraction, up to the new depth. No token is given: a
+    /// kind of limit that is new starts empty.
     pub fn set_contract(&mut self, contract: &Contract, now: Instant) {
         self.earn(now);
         let changed = Self::new(contract, self.share, self.updated_at);
         self.change_to(changed);
     }
 
-    /// Uses another share of `contract`, the terms it goes by already, from now on. What was saved stays
-    /// saved, as far as the new depth allows; what the share says of credits is about the start only.
+    /// Uses another share of `contract`, the terms in force, from now on. Saved tokens stay, up to the new depth. The
+    /// share's credits apply at the start only.
     pub fn set_share(&mut self, share: Share, contract: &Contract, now: Instant) {
         self.earn(now);
         let changed = Self::new(contract, share, self.updated_at);
         self.change_to(changed);
     }
 
-    /// Counts on nothing any more that was saved up: the volume shows that it is spent. It is earned again.
+    /// Discards accumulated tokens, including burst credits: the volume shows that it has none. New ones are earned.
     pub fn forget_saved(&mut self) {
         self.buckets.iter_mut().for_each(|bucket| bucket.saved = 0);
     }
 
-    /// The credits that are left, as a part of those that can be; `None` if the contract has none.
+    /// The credits left, as a part of their capacity; `None` if the contract has none.
     #[must_use]
     pub fn credits(&self) -> Option<f64> {
         let part = |bucket: &Bucket| bucket.saved as f64 / bucket.depth as f64;
@@ -241,8 +241,8 @@ impl Budget {
         for counts in [Counted::Ops, Counted::Bytes] {
             let kind = |bucket: &&Bucket| bucket.counts == counts;
             let least = self.buckets.iter().filter(kind).map(|old| old.saved).min();
-            // The first of a kind follows the first of that kind, and so on; one more has what the
-            // least of them had.
+            // Each new bucket takes over the saved tokens of the old one of the same kind and position. An additional
+            // one gets the smallest saving of its kind.
             let mut old = self.buckets.iter().filter(kind);
             for bucket in changed.buckets.iter_mut().filter(|bucket| bucket.counts == counts) {
                 let saved = old.next().map(|old| old.saved).or(least).unwrap_or_default();
@@ -252,8 +252,7 @@ impl Budget {
         *self = changed;
     }
 
-    /// What can be saved up of each kind: the smallest bucket's whole tokens, everything where there is
-    /// no limit.
+    /// The most that can be saved up of each kind: the smallest bucket's whole tokens, or `u64::MAX` without a limit.
     #[must_use]
     pub fn holds(&self) -> Cost {
         let least = |counts| {
@@ -263,7 +262,7 @@ impl Budget {
         Cost { ops: least(Counted::Ops), bytes: least(Counted::Bytes) }
     }
 
-    /// How long it takes to earn `cost`, of the limit that earns it most slowly; in nanoseconds.
+    /// How long it takes to earn `cost`, in nanoseconds, at the slowest limit.
     #[must_use]
     pub fn nanos(&self, cost: Cost) -> f64 {
         let nanos =
@@ -271,8 +270,8 @@ impl Budget {
         nanos.fold(0.0, f64::max)
     }
 
-    /// How long it takes, if nothing is spent, until one of the limits that do not cover `cost` and `left` has
-    /// saved up all it can. `Duration::MAX` if all of them do.
+    /// How long it takes, without spending, until one of the limits that do not cover `cost` and `left` is full.
+    /// `Duration::MAX` if all cover them.
     #[must_use]
     pub fn full_in(&self, cost: Cost, left: Cost) -> Duration {
         let short = self.buckets.iter().filter(|bucket| !bucket.wait(cost, left).is_zero());
@@ -282,7 +281,7 @@ impl Budget {
         })
     }
 
-    /// The most one request may cost: eight operations' worth, or less where a bucket holds less.
+    /// The most that one request may cost: eight operations, or less where a bucket holds less.
     #[must_use]
     pub const fn largest(&self) -> Cost {
         self.largest
@@ -292,7 +291,7 @@ impl Budget {
         cost.ops <= self.largest.ops && cost.bytes <= self.largest.bytes
     }
 
-    /// Time that runs backwards earns nothing.
+    /// Earns for the time until `now`; time that runs backwards earns nothing.
     fn earn(&mut self, now: Instant) {
         let counted_from = self.updated_at + ELAPSED_MAX;
         let earns_until = now.min(counted_from.max(self.promised_at));
@@ -306,7 +305,7 @@ impl Budget {
 #[derive(Clone, Debug)]
 struct Bucket {
     counts: Counted,
-    /// Earned each nanosecond.
+    /// Earnings each nanosecond.
     rate: u128,
     depth: u128,
     saved: u128,

@@ -4,17 +4,17 @@
 //!   serve = wait for the arm + seek + wait for the sector to come round + transfer
 //! ```
 //!
-//! The platter turns whether or not anyone reads, so where the head stands over the track is a
-//! function of the time alone; a request for the bytes behind the last one finds them under the
-//! head if it was waiting already, and misses them by nearly a whole turn if it comes just after.
-//! That is the rotation PARIX (ATC 2017) builds on.
+//! The platter always turns, so the head's place over the track depends on the time alone. A
+//! request for the bytes behind the last one finds them under the head if it was waiting already;
+//! if it comes just after, it misses them by nearly a whole turn. PARIX (ATC 2017) builds on that
+//! rotation.
 
 use std::time::Duration;
 
 use crate::contract::Mechanics;
 use crate::time::{Instant, NANOS_PER_SEC};
 
-/// One disk, and where its arm is.
+/// One disk and the position of its arm.
 #[derive(Clone, Debug)]
 pub struct Disk {
     mechanics: Mechanics,
@@ -25,19 +25,19 @@ pub struct Disk {
     busy: Busy,
 }
 
-/// Where a disk's time went; what is missing to the time that passed, it stood idle.
+/// How a disk spent its time; it was idle for the rest.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Busy {
-    /// Its arm moved.
+    /// Moving the arm.
     pub seek: Duration,
-    /// It waited for the sector to come round.
+    /// Waiting for the sector to come round.
     pub turn: Duration,
-    /// Bytes went to or from the platter.
+    /// Moving bytes to or from the platter.
     pub transfer: Duration,
 }
 
 impl Busy {
-    /// All of it.
+    /// The sum.
     #[must_use]
     pub fn total(&self) -> Duration {
         self.seek + self.turn + self.transfer
@@ -62,7 +62,7 @@ impl Disk {
         }
     }
 
-    /// Serves `len` bytes at `position`, after everyone before; gives when they are done.
+    /// Serves `len` bytes at `position`, after all earlier requests; returns when they are done.
     ///
     /// Positions beyond the capacity begin again at zero.
     pub fn serve(&mut self, now: Instant, position: u64, len: u64) -> Instant {
@@ -82,15 +82,15 @@ impl Disk {
         self.free_at
     }
 
-    /// Where its time went so far; that of the last requests may still lie ahead.
+    /// How it spent its time so far, including requests whose service still lies ahead.
     #[must_use]
     pub const fn busy(&self) -> Busy {
         self.busy
     }
 
-    /// How long the arm moves. The time grows with the square root of the way: it speeds up for one
-    /// half and slows down for the other (Ruemmler and Wilkes, "An introduction to disk drive
-    /// modeling", IEEE Computer 27(3), 1994).
+    /// How long the arm moves. The time grows with the square root of the distance: the arm speeds
+    /// up for one half and slows down for the other (Ruemmler and Wilkes, "An introduction to disk
+    /// drive modeling", IEEE Computer 27(3), 1994).
     fn seek(&self, position: u64) -> Duration {
         let track = |byte| self.nanos_to(byte) / self.turn_nanos;
         // The next byte is never a seek away: tracks are skewed by the time a head switch takes.
@@ -103,15 +103,15 @@ impl Disk {
         seek_track + seek_full.saturating_sub(seek_track).mul_f64((way as f64 / full as f64).sqrt())
     }
 
-    /// How long until the angle `from` is under the head.
+    /// The wait until the angle `from` is under the head.
     fn turn_until(&self, from: u64, now: Instant) -> Duration {
         let angle = now.as_nanos() % self.turn_nanos;
         let wanted = from % self.turn_nanos;
         Duration::from_nanos((wanted + self.turn_nanos - angle) % self.turn_nanos)
     }
 
-    /// How long the head takes from the first byte to `byte`, track after track without a pause;
-    /// modulo a turn it is the angle of the byte.
+    /// How long the head takes from the first byte to `byte`, track after track without a pause.
+    /// Modulo a turn, this is the angle of the byte.
     fn nanos_to(&self, byte: u64) -> u64 {
         let nanos = u128::from(byte) * u128::from(NANOS_PER_SEC)
             / u128::from(self.mechanics.transfer_per_sec);
@@ -119,7 +119,7 @@ impl Disk {
     }
 }
 
-/// Where an object's bytes lie on a disk: runs handed out one behind the other as it grows.
+/// Where an object's bytes lie on a disk: runs allocated in sequence as it grows.
 #[derive(Clone, Debug, Default)]
 pub struct Runs {
     /// Offset within the object and address on the disk of each run's start, ascending.
@@ -127,12 +127,12 @@ pub struct Runs {
     end: u64,
 }
 
-/// What an object grows by when it has to grow.
+/// The unit of growth of an object.
 const RUN: u64 = 1 << 20;
 
 impl Runs {
-    /// The address of the byte at `offset`, so that at least `len` bytes behind it have one too;
-    /// the object grows at `next_free`, the first address nobody has.
+    /// The address of the byte at `offset`. At least `len` bytes from there have addresses
+    /// afterwards; if the object grows, it does so at `next_free`, the first free address.
     pub fn address(&mut self, offset: u64, len: u64, next_free: &mut u64) -> u64 {
         let needed = offset.saturating_add(len.max(1));
         if needed > self.end {

@@ -1,10 +1,9 @@
-//! What a volume really gives, told from how long it takes to answer.
+//! Infers what a volume really gives from how long it takes to answer.
 //!
-//! A contract may be wrong, or not ours alone: a backup or another machine drains the same bucket. Then
-//! the provider makes wait what the gate let go, and order is lost where nobody can mend it. The
-//! estimate notices, lowers the share the gate uses until the provider answers at once again, and tries
-//! for more now and then: multiplicative decrease, additive increase
-//! (docs/adr/0011-pressure-and-estimate.md).
+//! A contract may be wrong, or shared: a backup or another machine drains the same bucket. Then the provider delays
+//! requests that the gate let go, in an order that no gate controls. The estimate notices, lowers the share that the
+//! gate uses until the provider answers at once again, and sometimes tries for more: multiplicative decrease, additive
+//! increase (docs/adr/0011-pressure-and-estimate.md).
 //!
 //! ```text
 //!   factor 1 ─┐  slow 2 s         ┌─ 1 %/s ─┐  slow 1 s
@@ -12,13 +11,13 @@
 //!                └───┘  ×0.85                  └───┘
 //! ```
 //!
-//! What is *slow*? A throttled volume makes everyone wait, one that has a bad day makes a few wait
-//! long. So an interval is slow when a quarter of its I/Os took more than twice the 99th percentile
-//! that the volume is known for; a tail, however heavy, is not.
+//! A throttled volume delays every I/O; a volume on a bad day delays a few for long. So an interval is *slow* when over
+//! a quarter of its I/Os took more than twice the volume's known 99th percentile. A tail alone, however heavy, is not
+//! slow.
 //!
-//! Slow has other causes than a bucket. If half of what was answered while it was slow is still
-//! answered as slowly, lowering is no cure: the estimate gives the share back and waits until the volume
-//! has been calm for a while.
+//! Slowness has other causes than a bucket. If the volume is still slow at half of the rate that it first gave while
+//! slow, lowering is no cure: the estimate returns to the full share, and waits until the volume has been calm for a
+//! while.
 
 use std::time::Duration;
 
@@ -26,14 +25,14 @@ use crate::contract::{Contract, Cost, Counted};
 use crate::latency::Times;
 use crate::time::Instant;
 
-/// How often it looks.
+/// Time between two looks.
 pub const INTERVAL: Duration = Duration::from_millis(500);
 
 /// An interval with fewer I/Os says nothing.
 const ANSWERED_MIN: u64 = 16;
 
-/// Slow for so long: the share is too large. Shorter where it was just raised, and is known to have
-/// been too large before; what piled up at the provider by then takes its time to go off.
+/// A share is too large after so long a slow time. Shorter after a raise, because the share is known to have been too
+/// large before; but the queue at the provider takes time to drain.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_AGAIN: Duration = Duration::from_secs(1);
 
@@ -41,20 +40,20 @@ const LOWER: f64 = 0.85;
 const LOWER_MOST: f64 = 0.75;
 const RAISE_PER_SEC: f64 = 0.01;
 
-/// The least part of the configured share: some work always goes on, and shows when times are better.
+/// The least part of the configured share: some work always goes on, and shows when the volume recovers.
 pub const FACTOR_MIN: f64 = 0.05;
 
-/// How long a share is kept before it is raised, twice as long each time that failed.
+/// How long a share is kept before it is raised; doubled each time that a raise failed.
 const HOLD_MIN: Duration = Duration::from_secs(4);
 const HOLD_MAX: Duration = Duration::from_secs(32);
 
-/// Calm for so long after a cure that failed: slow means something again.
+/// After a cure that failed, slowness counts again once the volume was calm for this long.
 const CALM_AGAIN: Duration = Duration::from_secs(5);
 
-/// Lowered for so long, it is worth telling people.
+/// Lowered for this long, it is worth a warning.
 const TELL_AFTER: Duration = Duration::from_secs(60);
 
-/// What an I/O was, as far as its time depends on it.
+/// The properties of an I/O on which its time depends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// A read of at most [`Kind::SMALL_MAX`].
@@ -68,13 +67,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// How many there are.
+    /// Number of kinds.
     pub const COUNT: usize = 4;
 
-    /// Bytes up to which moving them takes no time worth mentioning.
+    /// Up to this many bytes, the transfer time is negligible.
     pub const SMALL_MAX: usize = 16 * 1024;
 
-    /// That of an I/O of `len` bytes.
+    /// The kind of an I/O of `len` bytes.
     #[must_use]
     pub const fn of(is_write: bool, len: usize) -> Self {
         match (is_write, len <= Self::SMALL_MAX) {
@@ -85,7 +84,7 @@ impl Kind {
         }
     }
 
-    /// Its position among them.
+    /// Its position among the kinds.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
@@ -95,24 +94,24 @@ impl Kind {
 /// All I/O of a volume so far.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// How long it took, indexed by [`Kind::index`].
+    /// How long the I/Os took, indexed by [`Kind::index`].
     pub answers: [Times; Kind::COUNT],
-    /// What it cost.
+    /// Their cost.
     pub spent: Cost,
 }
 
-/// What to do now.
+/// What the gate should do now.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Advice {
     /// Use this part of the configured share.
     Use(f64),
-    /// Count on no burst credits: they are spent.
+    /// Assume no burst credits: they are spent.
     ForgetCredits,
-    /// Tell people: for a minute the volume has given only this part of its contract.
+    /// Log a warning: for a minute the volume has given only this part of its contract.
     Tell(f64),
 }
 
-/// What is known of one volume.
+/// The estimate of one volume.
 #[derive(Clone, Debug)]
 pub struct Estimate {
     contract: Contract,
@@ -124,31 +123,31 @@ pub struct Estimate {
     calm_for: Duration,
     hold: Duration,
     hold_until: Instant,
-    /// The factor that went well, before it was raised.
+    /// The last factor without slowness, before it was raised.
     good: f64,
-    /// Whether the factor was raised since it was lowered last.
+    /// Whether the factor was raised since it was last lowered.
     raised: bool,
     episode: Option<Episode>,
-    /// Lowering did not help: what is slow is something else.
+    /// Lowering did not help: the slowness has another cause.
     gave_up: bool,
 }
 
-/// A time during which less than the configured share is used.
+/// A time during which the gate uses less than the configured share.
 #[derive(Clone, Copy, Debug)]
 struct Episode {
     since: Instant,
-    /// The part of the contract that was spent in the first slow interval, and in the last ones.
+    /// The part of the contract spent in the first slow interval, and its average over the slow intervals since.
     first: f64,
     available: f64,
     told: bool,
 }
 
-/// How long a kind of I/O takes when nothing is in its way.
+/// How long a kind of I/O takes without throttling.
 #[derive(Clone, Copy, Debug)]
 enum Base {
-    /// The contract knows.
+    /// The contract says it.
     Known(Duration),
-    /// Nobody says; the fastest interval so far had this 99th percentile.
+    /// The contract does not say it; the fastest interval so far had this 99th percentile.
     Learned(Option<Duration>),
 }
 
@@ -162,7 +161,7 @@ impl Base {
 }
 
 impl Estimate {
-    /// Nothing is known yet of a volume under `contract`.
+    /// An estimate without measurements of a volume under `contract`.
     #[must_use]
     pub fn new(contract: &Contract, now: Instant) -> Self {
         Self {
@@ -182,7 +181,7 @@ impl Estimate {
         }
     }
 
-    /// Other terms: what was found out about the old ones is forgotten.
+    /// Other terms: discards the results under the old ones.
     pub fn set_contract(&mut self, contract: &Contract, now: Instant) {
         let seen = std::mem::take(&mut self.seen);
         *self = Self { seen, ..Self::new(contract, now) };
@@ -194,14 +193,14 @@ impl Estimate {
         self.factor
     }
 
-    /// The part of its contract that the volume was found to give, while that seems less than all.
+    /// The part of its contract that the volume was found to give; `None` while it seems to give all.
     #[must_use]
     pub fn available(&self) -> Option<f64> {
         self.episode.map(|episode| episode.available)
     }
 
-    /// Looks at everything so far; `credits` says whether the budget counts on burst credits, `rho` is
-    /// the configured share. To be called every [`INTERVAL`], or later if there is no I/O.
+    /// Looks at all I/O so far. `credits` is the part of the burst credits that the budget assumes, `rho` the
+    /// configured share. To be called every [`INTERVAL`], or later if there is no I/O.
     pub fn look(
         &mut self,
         now: Instant,
@@ -248,7 +247,7 @@ impl Estimate {
         self.tell(now)
     }
 
-    /// Whether the last interval was slow; nothing if there was too little in it to say.
+    /// Whether the last interval was slow; `None` if it had too few I/Os to tell.
     fn judge(&mut self, seen: &Seen) -> Option<bool> {
         let (mut answered, mut slow) = (0, 0);
         for (base, (now, then)) in
@@ -270,7 +269,7 @@ impl Estimate {
         (answered >= ANSWERED_MIN).then_some(slow * 4 > answered)
     }
 
-    /// The part of the contract that was spent since the last look.
+    /// The part of the contract spent since the last look.
     fn part_spent(&self, seen: &Seen, passed: Duration) -> f64 {
         let limits = self.contract.limits.iter();
         let parts = limits.map(|limit| {
@@ -303,9 +302,9 @@ impl Estimate {
             self.good = self.factor;
         }
         self.hold_until = now + self.hold;
-        // A rate that was not reached anyway would have to be lowered many times before it is felt.
+        // A rate far above the real one would have to be lowered many times before it has an effect.
         let felt = 1.05 * spent.max(episode.available) / rho;
-        // What went well before a raise is where to be again, if it is near.
+        // Return to the last factor that went well before a raise, if it is near.
         let good = self.good.max(self.factor * LOWER_MOST);
         self.factor = (self.factor * LOWER).min(felt).min(good).max(FACTOR_MIN);
         Advice::Use(self.factor)
@@ -335,7 +334,7 @@ impl Estimate {
 }
 
 fn bases(contract: &Contract) -> [Base; Kind::COUNT] {
-    // A large I/O may be handed on whole, at the paid bandwidth, once in its way.
+    // A large I/O may be forwarded whole, at the paid bandwidth, once on its way.
     let moving = contract.paid_bytes_per_sec().map_or(Duration::from_millis(1), |rate| {
         Duration::from_secs_f64(contract.op_bytes_max as f64 / rate as f64)
     });

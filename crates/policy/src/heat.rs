@@ -1,37 +1,36 @@
-//! How often something is asked for, as a number that forgets.
+//! How often something is read, as an average that fades.
 //!
-//! Once a second what was counted joins the average of what came before: `heat = (heat + n) / 2`
-//! (Calcspar's exponential smoothing, ATC 2023). Nothing is touched for that: each heat is
-//! brought up to date when it is looked at.
+//! Once a second the count joins the average: `heat = (heat + n) / 2` (Calcspar's exponential
+//! smoothing, ATC 2023). No timer does that: each heat is brought up to date when it is looked at.
 
 use std::collections::HashMap;
 
 use crate::contract::OP_BYTES_MAX;
 
-/// Whole seconds since the beginning.
+/// Whole seconds since the start.
 pub type Second = u32;
 
-/// What is colder is forgotten.
+/// Heats below this are forgotten.
 pub const COLD: f32 = 0.01;
 
 /// How hot something is, in reads a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Heat {
-    /// Up to the second before `second`.
+    /// The average up to the second before `second`.
     settled: f32,
-    /// In `second`.
+    /// The count in `second`.
     count: f32,
     second: Second,
 }
 
 impl Heat {
-    /// As if it had been this hot up to now.
+    /// A heat of this size up to now.
     #[must_use]
     pub const fn of(heat: f32, now: Second) -> Self {
         Self { settled: heat, count: 0.0, second: now }
     }
 
-    /// It is asked for once.
+    /// Counts one read.
     pub fn count(&mut self, now: Second) {
         if self.second != now {
             *self = Self::of(self.at(now), now);
@@ -39,23 +38,23 @@ impl Heat {
         self.count += 1.0;
     }
 
-    /// How hot it is, of the seconds before `now`.
+    /// The average over the seconds before `now`.
     #[must_use]
     pub fn at(&self, now: Second) -> f32 {
         match now.saturating_sub(self.second) {
             0 => self.settled,
-            // Past some hundred halvings nothing is left of any number.
+            // After some hundred halvings every number is 0.
             passed => (self.settled + self.count) * 0.5_f32.powi(passed.min(200) as i32),
         }
     }
 }
 
-/// A piece of an object, of what a volume counts as one operation: aligned to it.
+/// A piece of an object that costs one operation, aligned to its size.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Block {
     /// The object's number.
     pub object: u64,
-    /// Which piece of it.
+    /// The position of the piece.
     pub index: u32,
 }
 
@@ -66,7 +65,7 @@ impl Block {
     /// The block of an object that has the byte at `offset`.
     #[must_use]
     pub fn at(object: u64, offset: u64) -> Self {
-        // An object of 2^32 blocks would be a pebibyte: what is past it shares the last heat.
+        // Blocks past 2^32, a pebibyte into the object, share the last one's heat.
         Self { object, index: u32::try_from(offset / Self::BYTES).unwrap_or(u32::MAX) }
     }
 
@@ -82,8 +81,8 @@ impl Block {
         u32::try_from(len.div_ceil(Self::BYTES)).unwrap_or(u32::MAX)
     }
 
-    /// The blocks that a read of `len` bytes counts for. One that touches the end of a block counts
-    /// for the next one too.
+    /// The blocks that a read of `len` bytes counts for. A read that touches the end of a block
+    /// counts for the next one too.
     pub fn touched(object: u64, offset: u64, len: u64) -> impl Iterator<Item = Self> {
         let (first, last) =
             (Self::at(object, offset).index, Self::at(object, offset.saturating_add(len)).index);
@@ -91,28 +90,28 @@ impl Block {
     }
 }
 
-/// The heats of blocks. What is not here is cold.
+/// The heats of blocks. Blocks that are missing are cold.
 #[derive(Debug, Default)]
 pub struct Heats(HashMap<Block, Heat>);
 
 impl Heats {
-    /// A block is asked for.
+    /// Counts one read of a block.
     pub fn count(&mut self, block: Block, now: Second) {
         self.0.entry(block).or_insert(Heat::of(0.0, now)).count(now);
     }
 
-    /// A block is new, and as hot as what it takes the place of was.
+    /// A new block, as hot as the blocks it replaces.
     pub fn begin(&mut self, block: Block, heat: f32, now: Second) {
         if heat >= COLD {
             self.0.insert(block, Heat::of(heat, now));
         }
     }
 
-    /// Forgets what is cold by now, and tells of all the others.
+    /// Forgets cold blocks, and passes all others to `tell`.
     pub fn sweep(&mut self, now: Second, mut tell: impl FnMut(Block, f32)) {
         self.0.retain(|&block, heat| {
             let degree = heat.at(now);
-            // One that was first asked for in this second is not cold, it has no past.
+            // A block first read in this second has no average yet, so it is not cold.
             if degree < COLD && heat.second != now {
                 return false;
             }
@@ -121,12 +120,12 @@ impl Heats {
         });
     }
 
-    /// A block is gone.
+    /// The block is gone.
     pub fn forget(&mut self, block: Block) {
         self.0.remove(&block);
     }
 
-    /// Forgets the blocks that are not to be kept.
+    /// Keeps only the blocks for which `keep` is true.
     pub fn retain(&mut self, keep: impl Fn(Block) -> bool) {
         self.0.retain(|&block, _| keep(block));
     }
@@ -162,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_single_read_leaves_some_heat() {
-        // The released code divides whole numbers: one read a second never warmed anything.
+        // Calcspar's released code divides integers: one read a second never warms anything.
         let mut heat = Heat::default();
         heat.count(7);
         assert_eq!(heat.at(8), 0.5);
@@ -186,7 +185,7 @@ mod tests {
         heats.count(block, 0);
         heats.sweep(0, |_, _| {});
         assert_eq!(heats.len(), 1, "it may be asked for again before the second is over");
-        // One read: 0.5, and below a hundredth after six more halvings.
+        // One read: 0.5, and below 0.01 after six more halvings.
         heats.sweep(6, |_, _| {});
         assert_eq!(heats.len(), 1);
         heats.sweep(7, |_, _| {});

@@ -1,9 +1,9 @@
-//! What heat a table begins with: that of the tables it takes the place of (Calcspar, ATC 2023).
+//! The initial heat of a table, inherited from the tables it replaces (Calcspar, ATC 2023).
 //!
-//! A block's heat is known by its place in a table, and a compaction leaves nothing in its place. What
-//! stays are the keys. A few of each table's are kept, its fences, so that a new block gets the heat of
-//! the old ones whose keys it has: all of it from one whose keys it has all of, and as large a part as
-//! it has of the keys of others. Inside a block the keys are taken to be spread evenly.
+//! A block's heat is known by its place in a table, and a compaction changes all places. The keys stay. Each table
+//! keeps a few of its keys, its fences. A new block inherits heat from the old blocks with which it shares keys: all of
+//! it if it covers all keys of the old block, else in proportion to the part of the keys that it covers. Keys are
+//! assumed to be spread evenly inside a block.
 
 use crate::heat::Block;
 use crate::intent::KeyRange;
@@ -12,20 +12,20 @@ use crate::units::KIB;
 /// Where the blocks of a table begin, in keys that compare as bytes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fences(
-    /// The first key of each block, and the last one of all; two or more, in their order.
+    /// The first key of each block, and the last key of the table; two or more, in order.
     Box<[Box<[u8]>]>,
 );
 
 impl Fences {
-    /// Bytes that the fences of one table take at most: 64 KiB, for a table of 64 MiB whose keys have
-    /// 240. One that would take more has none.
+    /// The most bytes of the fences of one table: 64 KiB, for a table of 64 MiB with keys of 240 bytes. A table that
+    /// needs more has no fences.
     pub const BYTES_MAX: usize = 64 * KIB as usize;
 
-    /// Bytes of a key beside its own.
+    /// Bytes of overhead for each key.
     const KEY_OVERHEAD: usize = size_of::<Box<[u8]>>();
 
-    /// The fences of a table whose blocks begin with the keys `starts`, from its second on. None if they
-    /// are not in order, or too many.
+    /// The fences of a table whose blocks, from the second on, begin with the keys `starts`. `None` if the keys are out
+    /// of order or take too many bytes.
     #[must_use]
     pub fn new(range: &KeyRange, starts: impl IntoIterator<Item = Box<[u8]>>) -> Option<Self> {
         let mut keys = vec![range.first.clone()];
@@ -41,26 +41,26 @@ impl Fences {
         self.0.iter().map(|key| key.len() + Self::KEY_OVERHEAD).sum()
     }
 
-    /// Blocks with keys; those of indexes and filters have none.
+    /// Blocks with keys, without those of indexes and filters.
     #[must_use]
     pub const fn blocks(&self) -> usize {
         self.0.len() - 1
     }
 
-    /// Whether both have room for the same key.
+    /// Whether the key ranges overlap.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         self.0[0] <= other.0[other.blocks()] && other.0[0] <= self.0[self.blocks()]
     }
 
-    /// How many blocks are before a key, the part of its own among them.
+    /// The number of blocks before a key, including the part of its own block.
     fn before(&self, key: &[u8]) -> f64 {
         let index = self.0.partition_point(|fence| **fence <= *key).saturating_sub(1);
         let index = index.min(self.blocks() - 1);
         index as f64 + position(key, &self.0[index], &self.0[index + 1])
     }
 
-    /// The blocks that have keys from `from` to `to`.
+    /// The blocks with keys from `from` to `to`.
     fn over(&self, from: &[u8], to: &[u8]) -> std::ops::RangeInclusive<usize> {
         let last = self.blocks() - 1;
         let index = |key: &[u8]| self.0.partition_point(|fence| **fence <= *key).saturating_sub(1);
@@ -68,7 +68,7 @@ impl Fences {
     }
 }
 
-/// Where a key is between two others, from 0 to 1.
+/// The position of a key between two others, from 0 to 1.
 pub(crate) fn position(key: &[u8], from: &[u8], to: &[u8]) -> f64 {
     if key <= from {
         return 0.0;
@@ -76,7 +76,7 @@ pub(crate) fn position(key: &[u8], from: &[u8], to: &[u8]) -> f64 {
     if key >= to {
         return 1.0;
     }
-    // What is between two keys begins with what both begin with.
+    // Every key between two others begins with their common prefix.
     let shared = from.iter().zip(to).take_while(|(a, b)| a == b).count();
     let number = |key: &[u8]| {
         let mut bytes = [0; 8];
@@ -87,18 +87,18 @@ pub(crate) fn position(key: &[u8], from: &[u8], to: &[u8]) -> f64 {
     if low == high { 0.0 } else { (number(key) - low) as f64 / (high - low) as f64 }
 }
 
-/// What a table was made of.
+/// How a table was made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Made {
-    /// Of all entries the old tables have between its keys: it takes their place.
+    /// From all entries of the old tables between its keys: it replaces them.
     Merged,
-    /// Of entries that were written since, some between the keys of the old tables, which stay. Of
-    /// those it takes over as many as it has room for.
+    /// From newer entries, between keys of old tables that stay. It takes over their heat for as many entries as it
+    /// holds.
     Flushed,
 }
 
-/// The heats that the blocks of a table of `new` fences begin with, from the fences of `old` tables and
-/// the heats of their blocks, by index; what is not named is cold.
+/// The initial heats of the blocks of a table with `new` fences, from the fences of `old` tables and the heats of their
+/// blocks, by index. Blocks without a heat are cold.
 #[must_use]
 pub fn inherit<'a>(
     new: &Fences,
@@ -106,7 +106,7 @@ pub fn inherit<'a>(
     made: Made,
 ) -> Vec<f32> {
     let mut heats = vec![0.0; new.blocks()];
-    // Old blocks between the keys of each new one.
+    // The number of old blocks between the keys of each new one.
     let mut covered = vec![0.0; new.blocks()];
     for (fences, hot) in old {
         if !new.overlaps(fences) {
@@ -124,7 +124,7 @@ pub fn inherit<'a>(
             for index in new.over(from, to) {
                 heats[index] += heat * share(&new.0[index], &new.0[index + 1], from, to) as f32;
             }
-            // A block with one key is where that is.
+            // The heat of a block with a single key goes to the block that holds the key.
             if from == to && new.0[0] <= *from && *from <= new.0[new.blocks()] {
                 heats[*new.over(from, to).start()] += heat;
             }
@@ -138,12 +138,12 @@ pub fn inherit<'a>(
     heats
 }
 
-/// How much of what is between `from` and `to` is between `first` and `last`.
+/// The part of the range `from` to `to` that lies between `first` and `last`.
 fn share(first: &[u8], last: &[u8], from: &[u8], to: &[u8]) -> f64 {
     if from == to { 0.0 } else { position(last, from, to) - position(first, from, to) }
 }
 
-/// The inherited heats, with the blocks of `object` that have them.
+/// The inherited heats with their blocks of `object`.
 pub fn blocks(object: u64, heats: Vec<f32>) -> impl Iterator<Item = (Block, f32)> {
     (0..).zip(heats).map(move |(index, heat)| (Block { object, index }, heat))
 }
@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// Fences of one byte each, or of what is said.
+    /// Fences with these keys.
     fn fences<K: AsRef<[u8]>>(keys: &[K]) -> Fences {
         let mut keys: Vec<Box<[u8]>> = keys.iter().map(|key| key.as_ref().into()).collect();
         let last = keys.pop().expect("two keys");
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn what_is_flushed_takes_over_what_it_has_room_for() {
-        // Its one block has keys between those of four: a fourth of theirs, at most.
+        // The one new block has keys between those of four: at most a fourth of their heat.
         let old = fences(&[[0], [20], [40], [60], [80]]);
         let heats = |new| inherit(&new, [(&old, &[(1, 8.0)][..])], Made::Flushed);
         assert_eq!(heats(fences(&[[0], [80]])), [2.0]);

@@ -15,7 +15,7 @@ pub struct KeyRange {
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Family(pub Arc<str>);
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// A sorted table: written once, then read at random.
@@ -36,9 +36,9 @@ pub enum Kind {
 /// What the creator of an object knows about it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Intent {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// How many bytes it will hold, if known.
+    /// Its final length in bytes, if known.
     pub len: Option<u64>,
 }
 

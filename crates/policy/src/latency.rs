@@ -1,5 +1,5 @@
 //! How long a volume takes to answer: a draw from the percentiles of its contract, or the wait for
-//! tokens where that is longer; and a histogram of how long it took.
+//! tokens where that is longer; and a histogram of answer times.
 
 mod times;
 
@@ -18,8 +18,8 @@ impl Percentiles {
         Self { p1: time, p50: time, p90: time, p99: time, p999: time }
     }
 
-    /// The latency that a share `u` of requests stays below: straight lines between the known
-    /// percentiles, and nothing is faster than the first or slower than the last.
+    /// The latency that a share `u` of requests stays below. It interpolates linearly between the
+    /// known percentiles; the first and the last bound it.
     ///
     /// With `u` uniform in `[0, 1)` this draws from the distribution.
     #[must_use]
@@ -32,7 +32,7 @@ impl Percentiles {
         low + high.saturating_sub(low).mul_f64(part)
     }
 
-    /// The mean of what [`Percentiles::quantile`] draws.
+    /// The mean of the distribution that [`Percentiles::quantile`] draws from.
     #[must_use]
     pub fn mean(&self) -> Duration {
         let points = self.points();
@@ -59,7 +59,7 @@ impl Percentiles {
         }
     }
 
-    /// Whether no percentile is below the one before it.
+    /// Whether the percentiles ascend.
     #[must_use]
     pub fn ascend(&self) -> bool {
         self.points().is_sorted_by_key(|&(_, latency)| latency)

@@ -1,7 +1,7 @@
 //! Every decision Plimsoll makes, as pure functions of (state, event, now).
 //!
-//! Nothing here does I/O, waits, locks, logs, starts a thread or asks the time: state, a request and
-//! an [`time::Instant`] come in, plain data goes out. The shells that act on it live in the crates
+//! The crate does no I/O, waits for nothing, takes no lock, logs nothing, starts no thread and never asks the time.
+//! State, a request and an [`time::Instant`] come in; plain data goes out. The shells that act on it live in the crates
 //! above.
 #![forbid(unsafe_code)]
 

@@ -1,18 +1,18 @@
-//! Which blocks are worth reading before anybody asks for them (Calcspar, ATC 2023).
+//! Chooses blocks to read ahead of requests (Calcspar, ATC 2023).
 //!
-//! A volume charges one operation for 256 KiB as it does for 4 KiB, so tokens nobody needs buy
-//! memory's worth of hot neighbourhood. That memory is taken from blocks that were asked for, one by
-//! one, and both are compared by what they save: reads a second for each byte.
+//! A volume charges one operation for 256 KiB as for 4 KiB, so spare tokens can buy whole hot neighbourhoods. Their
+//! memory is taken from blocks that were requested one by one. Both uses are compared by what they save: reads a second
+//! for each byte.
 
 use crate::heat::Block;
 
-/// A block that is not at least this hot, in reads a second, is not worth an operation.
+/// A block below this heat, in reads a second, is not worth an operation.
 pub const WARM: f32 = 1.01;
 
-/// The share of a volume that its users take, from which on it has nothing to spare.
+/// When users take more than this share of a volume, it has nothing to spare.
 pub const HEAVY: f64 = 0.95;
 
-/// The share below which it has again.
+/// Below this share it has again.
 pub const LIGHT: f64 = 0.85;
 
 /// Whether a volume has operations to spare.
@@ -21,11 +21,11 @@ pub enum Mode {
     /// It has: blocks are prefetched.
     #[default]
     Light,
-    /// It has not: what is asked for is all that is read.
+    /// It has none: only requested blocks are read.
     Heavy,
 }
 
-/// Tells heavy seconds from light ones, by the last two of them.
+/// Classes seconds as heavy or light, by the mean of the last two.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Switch {
     mode: Mode,
@@ -33,7 +33,7 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// What the next second is, after one in which users took, or waited for, `used` of what is paid.
+    /// The mode of the next second, after one in which users took, or waited for, `used` of what is paid.
     pub fn on_second(&mut self, used: f64) -> Mode {
         let mean = (self.last + used) / 2.0;
         self.last = used;
@@ -45,61 +45,61 @@ impl Switch {
         self.mode
     }
 
-    /// What this second is.
+    /// The mode of this second.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         self.mode
     }
 }
 
-/// What there is to choose from.
+/// The blocks to choose from, and the memory for them.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    /// Reads a second that one block's room more would save if it were for single reads.
+    /// Reads a second that the room of one block would save if it held single reads.
     pub displaced: f32,
-    /// Blocks there is free room for, so that nothing else has to go.
+    /// Free room in blocks, for which nothing has to go.
     pub free: usize,
-    /// Blocks that all of the memory would hold.
+    /// The whole memory in blocks.
     pub most: usize,
-    /// Blocks that are prefetched, and how hot they are.
+    /// Prefetched blocks and their heat.
     pub held: Vec<(Block, f32)>,
-    /// Blocks that are not.
+    /// Other blocks and their heat.
     pub candidates: Vec<(Block, f32)>,
 }
 
 /// One thing to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Step {
-    /// The block is worth less than the single reads that would have its room.
+    /// Drop the block: single reads in its room are worth more.
     Drop(Block),
-    /// Read the block, after another one made room.
+    /// Read the block, after dropping another one to make room.
     Fetch {
-        /// What to read.
+        /// The block to read.
         block: Block,
-        /// What to drop for it, if all of the memory is prefetched blocks.
+        /// The block to drop for it, if it needs the room of one.
         instead_of: Option<Block>,
     },
 }
 
-/// By how many standard deviations a block has to be worth more than the single reads whose room it
-/// takes. What is here and worth less goes at once.
+/// By how many standard deviations a block has to be worth more than the single reads it displaces. A held block that
+/// is worth less goes at once.
 const SIGMAS_ROOM: f32 = 2.0;
 
-/// By how many a block has to be hotter than the one whose room it takes. The hottest of many and the
-/// coldest of many are further apart than what they will be next.
+/// By how many a block has to be hotter than the one it replaces. The hottest of many and the coldest of many are
+/// further apart than they will be next.
 const SIGMAS_SWAP: f32 = 2.5;
 
-/// The part of the room, as one in so many, that changes hands between blocks and single reads at once.
-/// What more of it is worth has to be seen anew then.
+/// The fraction of the room that moves between blocks and single reads at once is 1 / `MOVES_PART`. The value of more
+/// has to be measured again afterwards.
 const MOVES_PART: usize = 8;
 
-/// Whether one is hotter than another by more than chance. Reads that come independently at a rate r
-/// give a heat of variance r/3: half of each second's count, a quarter of the one before it, and so on.
+/// Whether one is hotter than another by more than chance. Independent reads at a rate r give a heat of variance r/3:
+/// half of each second's count, a quarter of the one before it, and so on.
 fn is_hotter(one: f32, other: f32, sigmas: f32) -> bool {
     one - other > sigmas * ((one + other) / 3.0).sqrt()
 }
 
-/// What to do now, in this order; at most `fetches_max` blocks are read.
+/// The steps to take now, in this order; at most `fetches_max` blocks are read.
 #[must_use]
 pub fn plan(state: State, fetches_max: usize) -> Vec<Step> {
     let State { displaced, mut free, most, mut held, mut candidates } = state;
@@ -107,7 +107,7 @@ pub fn plan(state: State, fetches_max: usize) -> Vec<Step> {
     held.sort_unstable_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
     let worth_less = held.partition_point(|&(_, heat)| heat < displaced);
     let worth_less = worth_less.min(held.len().div_ceil(MOVES_PART));
-    // More than the memory holds go too, whatever they are worth: it may have shrunk.
+    // Blocks beyond the memory go too, whatever they are worth: the memory may have shrunk.
     let go = worth_less.max(held.len().saturating_sub(most));
     steps.extend(held.drain(..go).map(|(block, _)| Step::Drop(block)));
     let mut coldest = held.iter().copied().peekable();
@@ -178,7 +178,7 @@ mod tests {
             ..State::default()
         };
         assert_eq!(plan(state.clone(), 9), [Step::Drop(block(1)), fetch(3)], "10 may be chance");
-        // With room to spare nothing is displaced.
+        // With free room nothing is displaced.
         let state = State { free: 2, ..state };
         assert_eq!(plan(state, 9), [Step::Drop(block(1)), fetch(3), fetch(4)]);
     }

@@ -1,20 +1,20 @@
-//! How near an LSM tree is to making its writers wait, and for whose work.
+//! How near an LSM tree is to delaying its writers, and by which work.
 //!
-//! RocksDB slows writes down, then stops them, when memtables wait to be flushed, tables pile up in
-//! level 0, or compactions owe too many bytes. Class by input level alone would let that happen: in a
-//! long read peak the work that would prevent it has the lowest class (Calcspar, ATC 2023). So the distance
-//! to each threshold is a [`Pressure`], which raises the class of exactly the work that is late, and
-//! falls only after a while of calm: at a threshold it would change with every table.
+//! RocksDB slows writes down, then stops them, when memtables wait to be flushed, tables pile up in level 0, or
+//! compactions owe too many bytes. A class by input level alone would allow that: in a long read peak, the work that
+//! would prevent it has the lowest class (Calcspar, ATC 2023). So the distance to each threshold is a [`Pressure`],
+//! which raises the class of exactly the work that is late. It falls only after some calm looks: near a threshold it
+//! would otherwise change with every table.
 
 use crate::purpose::Pressure;
 
-/// So many calm looks in a row, and the pressure falls (the paper's number).
+/// Calm looks in a row before the pressure falls (the paper's number).
 pub const CALM_LOOKS: u32 = 20;
 
-/// At what RocksDB makes writers of a column family wait.
+/// The limits at which RocksDB delays writers of a column family.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Thresholds {
-    /// Memtables that may be, the one that is written included.
+    /// The maximum number of memtables, including the active one.
     pub memtables: u64,
     /// Tables in level 0 from which writes are slowed down.
     pub level0: u64,
@@ -22,7 +22,7 @@ pub struct Thresholds {
     pub owed_bytes: u64,
 }
 
-/// Where a column family stands.
+/// The backlog of a column family.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Backlog {
     /// Memtables that wait to be flushed.
@@ -33,8 +33,8 @@ pub struct Backlog {
     pub owed_bytes: u64,
 }
 
-/// How near the backlog is to the thresholds. `waiting` is whether writers wait or are slowed down
-/// already: then it is for the work that is nearest.
+/// How near the backlog is to the thresholds. If `waiting`, writers wait or are slowed down already: then the pressure
+/// of the nearest threshold is 1.
 #[must_use]
 pub fn of(backlog: Backlog, thresholds: Thresholds, waiting: bool) -> Pressure {
     let part = |have: u64, of: u64| match of {
@@ -58,7 +58,7 @@ pub fn of(backlog: Backlog, thresholds: Thresholds, waiting: bool) -> Pressure {
     pressure
 }
 
-/// Rises at once, falls after [`CALM_LOOKS`].
+/// The pressure in force: rises at once, falls after [`CALM_LOOKS`].
 #[derive(Clone, Debug, Default)]
 pub struct Gauge {
     flush: Held,
@@ -66,7 +66,7 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// Takes in what was seen, and gives what to go by.
+    /// Takes in a measurement; returns the pressure in force.
     pub fn see(&mut self, seen: Pressure) -> Pressure {
         Pressure {
             flush: self.flush.see(seen.flush),
@@ -95,7 +95,7 @@ impl Held {
     }
 }
 
-/// What a pressure does: nothing, one class up, or everything.
+/// The effect of a pressure: none, one class up, or up to the users' class.
 fn step(pressure: f32) -> u8 {
     u8::from(pressure >= Pressure::HIGH) + u8::from(pressure >= 1.0)
 }

@@ -1,7 +1,7 @@
-//! The provider's throttle: what the other side of a contract does with the requests we send.
+//! The provider's throttle: how the other side of a contract treats our requests.
 //!
-//! Each limit of a contract is a continuous token bucket that starts full; requests it does not
-//! cover stand in one first-in-first-out queue (Calcspar's traces, ATC 2023):
+//! Each limit of a contract is a continuous token bucket that starts full. Requests that it does
+//! not cover wait in one FIFO queue (Calcspar's traces, ATC 2023):
 //!
 //! ```text
 //!                     rate tokens/s
@@ -10,9 +10,9 @@
 //!   request ─► queue ─►  └──┬──┘ ─► leaves when every bucket covers its cost
 //! ```
 //!
-//! Because the queue is first in, first out, nobody who comes later changes when a request leaves:
-//! [`Provider::admit`] says it at once. Accounts are kept in nano-tokens, so that a whole number of
-//! them is earned each nanosecond and no fraction is ever lost.
+//! Because the queue is FIFO, later requests do not change when a request leaves:
+//! [`Provider::admit`] can say it at once. Accounts are in nano-tokens, so each nanosecond earns a
+//! whole number of them and no fraction is lost.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::time::{Instant, NANOS_PER_SEC};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use]
 pub struct Admitted {
-    /// When the tokens cover it, after everyone before it.
+    /// When the tokens cover it, after all earlier requests.
     pub at: Instant,
     /// Whether it had to wait: an overdraft.
     pub throttled: bool,
@@ -33,7 +33,7 @@ pub struct Admitted {
 #[derive(Clone, Debug)]
 pub struct Provider {
     buckets: Vec<Bucket>,
-    /// When the last request left or leaves; the buckets are as they stand then.
+    /// When the last request left or will leave; the buckets show the state at that time.
     left_at: Instant,
 }
 
@@ -41,7 +41,7 @@ impl Provider {
     /// The throttle of a fresh volume: every bucket is full.
     ///
     /// # Panics
-    /// When a limit earns nothing or saves nothing: such a contract could never admit anything.
+    /// When a limit has a rate or a depth of zero: such a contract could never admit anything.
     #[must_use]
     pub fn new(contract: &Contract, now: Instant) -> Self {
         Self { buckets: contract.limits.iter().map(Bucket::full).collect(), left_at: now }
@@ -79,7 +79,7 @@ impl Bucket {
         Self { counts: limit.counts, rate: limit.rate_per_sec.into(), depth, saved: depth }
     }
 
-    /// Nobody waits: what exceeds the depth is lost.
+    /// Earns for a time without requests; what exceeds the depth is lost.
     fn earn(&mut self, idle: Duration) {
         self.saved = self.after(idle).min(self.depth);
     }
@@ -90,10 +90,10 @@ impl Bucket {
         Duration::from_nanos(u64::try_from(missing.div_ceil(self.rate)).unwrap_or(u64::MAX))
     }
 
-    /// The head of the queue waits, then leaves with its tokens.
+    /// Charges the head of the queue after its wait.
     ///
-    /// Meanwhile the bucket holds them even where they are more than its depth, and what it earns
-    /// in the nanosecond that completes them.
+    /// During the wait the bucket may hold the cost even if that exceeds its depth, plus what it
+    /// earns in the last nanosecond.
     fn charge(&mut self, wait: Duration, cost: Cost) {
         let cost = self.price(cost);
         let holds = self.depth.max(cost + self.rate - 1);

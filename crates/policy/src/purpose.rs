@@ -1,10 +1,9 @@
-//! Why an I/O happens, and which class that is at a gate.
+//! Why an I/O happens, and its class at a gate.
 //!
-//! Requests carry [`Io`] down from the engine to the device: the *origin* says on whose behalf, the
-//! *step* what this I/O is. What a layer does on behalf of a request keeps the origin's class; only a
-//! pool's own work (copies, scrub) starts a new origin. [`Io::class`] is the one rule for all, and
-//! [`Io::class_under`] what it becomes when users are about to wait for that work (Calcspar, ATC
-//! 2023).
+//! Requests carry [`Io`] down from the engine to the device: the *origin* says on whose behalf, the *step* what this
+//! I/O is. I/O that a layer makes for a request keeps the origin's class; only a pool's own work (copies, scrub) starts
+//! a new origin. [`Io::class`] is the one rule for all. [`Io::class_under`] raises the class when users are about to
+//! wait for that work (Calcspar, ATC 2023).
 
 use crate::time::Instant;
 
@@ -24,20 +23,20 @@ pub enum Origin {
         /// The input level.
         level: u8,
     },
-    /// A log store copies what lives in a file to have the room of what is dead.
+    /// A log store copies the live records of a file to free the room of the dead ones.
     Merge {
-        /// How near puts are to waiting for it, in percent: see [`crate::merge::Pick`].
+        /// Space pressure in percent: how near puts are to waiting for the merge, see [`crate::merge::Pick`].
         hunger_percent: u8,
     },
-    /// Files are copied, imported or verified because somebody asked for it, and is patient.
+    /// An operator copies, imports or verifies files, and can wait.
     Bulk,
     /// The pool copies an object from one volume to another.
     Copy,
-    /// The same, of an object that users of its volume wait for: the sooner it is done, the less they do.
+    /// The pool copies an object whose users wait at its volume: their waits end with the copy.
     Relief,
-    /// The pool verifies what is stored.
+    /// The pool verifies stored objects.
     Scrub,
-    /// The pool reads what will probably be asked for.
+    /// The pool reads blocks ahead of requests.
     Prefetch,
 }
 
@@ -55,7 +54,7 @@ pub enum Step {
 /// The class of an I/O at a gate, most urgent first: C, H, H-, M, L after Calcspar.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Class {
-    /// A user, or everyone, waits for durability.
+    /// A user, or every writer, waits for durability.
     Commit,
     /// A user waits for data.
     Foreground,
@@ -91,21 +90,21 @@ impl Class {
     }
 }
 
-/// How near users are to waiting for work in the background, by who does it: 0 is far away, at 1 they
-/// wait. See [`crate::pressure`] for where it comes from.
+/// How near users are to waiting for background work, by kind of work: from 0, far away, to 1, waiting. See
+/// [`crate::pressure`] for its source.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
-    /// Of tables in memory and in the first level: flushes, and compactions of level 0.
+    /// For flushes and compactions of level 0, from the number of memtables and of level-0 tables.
     pub flush: f32,
-    /// Of the bytes that compactions owe.
+    /// For compactions, from the bytes that they owe.
     pub compaction: f32,
 }
 
 impl Pressure {
-    /// From here on work goes one class up.
+    /// From here on, the work goes one class up.
     pub const HIGH: f32 = 0.75;
 
-    /// The larger of each.
+    /// The larger value of each field.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self {
@@ -120,9 +119,9 @@ impl Pressure {
 pub struct Io {
     /// On whose behalf.
     pub origin: Origin,
-    /// What it is.
+    /// What this I/O is.
     pub step: Step,
-    /// When the caller stops caring; only user reads set one (Calcspar, ATC 2023).
+    /// When the caller loses interest; only user reads set one (Calcspar, ATC 2023).
     pub deadline: Option<Instant>,
 }
 
@@ -135,8 +134,8 @@ impl Io {
 
     /// The class this I/O waits in.
     ///
-    /// A log or manifest record is `Commit` whoever causes it: RocksDB holds the lock that every
-    /// write needs while it appends to its MANIFEST, so such a record must never queue behind reads.
+    /// A log or manifest record is `Commit` for every origin: RocksDB holds the lock that every write needs while it
+    /// appends to its MANIFEST, so such a record must never queue behind reads.
     #[must_use]
     pub const fn class(&self) -> Class {
         match (self.step, self.origin) {
@@ -159,9 +158,9 @@ impl Io {
         }
     }
 
-    /// The class this I/O waits in while there is `pressure` to have it done: one up from
-    /// [`Pressure::HIGH`] on, but never before users' reads; among them at 1. That is how somebody who
-    /// waits for a flush lends it their class.
+    /// The class this I/O waits in under `pressure`. From [`Pressure::HIGH`] on it rises by one class, but not above
+    /// [`Class::Foreground`]; at 1 it is at least [`Class::Foreground`]: a user waits for the work, so it runs in the
+    /// user's class.
     #[must_use]
     pub fn class_under(&self, pressure: Pressure) -> Class {
         let class = self.class();
@@ -180,9 +179,9 @@ impl Io {
         }
     }
 
-    /// Whether a full queue may turn this I/O away: only a pool's own work, which is taken up again
-    /// later, and not relief, for full queues are what it is for. An error in a compaction, even the
-    /// deepest, makes RocksDB read-only (Calcspar, ATC 2023).
+    /// Whether a full queue may refuse this I/O: only the pool's own work, which the pool takes up again later. Relief
+    /// copies exist to drain full queues, so they are never refused. A refused compaction, at any level, would make
+    /// RocksDB read-only (Calcspar, ATC 2023).
     #[must_use]
     pub const fn refusable(&self) -> bool {
         matches!(self.origin, Origin::Copy | Origin::Scrub | Origin::Prefetch)

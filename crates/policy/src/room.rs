@@ -1,9 +1,9 @@
-//! Room on volumes: what a store keeps for its own work, and when it refuses users' writes.
+//! Space on volumes: what a store keeps for its own work, and when it refuses users' writes.
 //!
-//! A store on a log-structured tree needs room to free room: a delete is written before anything goes,
-//! and a compaction writes its outputs before its inputs are removed. So it refuses users' writes while
-//! there is still room for both, and takes deletes all the time. Sizes of memtables and tables shrink
-//! with the volumes, so that the room kept stays a small part of them.
+//! A store on a log-structured tree needs space to free space: a delete is written before anything goes, and a
+//! compaction writes its outputs before it removes its inputs. So the store refuses users' writes while there is still
+//! room for both, and always takes deletes. Memtables and tables shrink with the volumes, so that the reserve stays a
+//! small part of them.
 
 use std::fmt;
 
@@ -19,18 +19,18 @@ const MEMTABLE_MIN: u64 = 256 * KIB;
 /// Manifests, names and the file system's own bookkeeping.
 const METADATA: u64 = 2 * MIB;
 
-/// The part of the volumes that the reserve takes at most is one in so many.
+/// The reserve takes at most 1 / `RESERVE_SHARE` of the volumes.
 const RESERVE_SHARE: u64 = 5;
 
-/// Tables of the first level that a compaction merges in ordinary times, and two that arrive meanwhile.
+/// Tables of the first level that a compaction usually merges, and two that arrive meanwhile.
 const LEVEL0_TABLES: u64 = 6;
 
-/// What an owner would like.
+/// The sizes that an owner would like.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Wanted {
     /// Bytes of a memtable.
     pub memtable: u64,
-    /// Memtables that may wait for their flush.
+    /// Memtables that may wait for a flush.
     pub memtables: u64,
     /// Bytes of a table.
     pub table: u64,
@@ -47,14 +47,14 @@ pub struct Sizes {
     pub table: u64,
     /// The first sorted level.
     pub level_base: u64,
-    /// What users' writes never get: enough for a merge of the first level into the next, and for the
-    /// flush of all memtables.
+    /// Room that users' writes never get: enough for a merge of the first level into the next, and for the flush of all
+    /// memtables.
     pub reserve: u64,
-    /// Whether the volumes are so small that something had to shrink.
+    /// Whether a size had to shrink to fit the volumes.
     pub shrunk: bool,
 }
 
-/// Volumes that are too small for a store: what they have, and what the smallest reserve takes.
+/// Volumes too small for a store: their size, and that of the smallest reserve.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TooSmall {
     /// Bytes of the volumes together, each copy counted once.
@@ -79,8 +79,7 @@ impl fmt::Display for TooSmall {
 /// Sizes for a store on volumes of `total` bytes, each copy counted once.
 ///
 /// # Errors
-/// The smallest reserve would be more than a fifth of the volumes. A store that is there already goes on
-/// with [`Sizes::smallest`].
+/// The smallest reserve would be more than a fifth of the volumes. An existing store goes on with [`Sizes::smallest`].
 pub fn sizes(total: u64, wanted: Wanted) -> Result<Sizes, TooSmall> {
     let smallest = Sizes::smallest(wanted);
     if smallest.reserve > total / RESERVE_SHARE {
@@ -108,15 +107,15 @@ impl Sizes {
         sizes
     }
 
-    /// The merge of the first level into the next that the reserve counts on.
+    /// The merge of the first level into the next that the reserve covers.
     #[must_use]
     pub const fn merge(&self) -> u64 {
         LEVEL0_TABLES * self.memtable + 2 * self.level_base
     }
 }
 
-/// How many bytes can be written to volumes with this much room each, where every byte goes to `copies`
-/// of them: the largest `x` such that the volumes, none of them for more than one copy, take `copies · x`.
+/// How many bytes can be written to volumes with this much room each, when every byte goes to `copies` of them. It is
+/// the largest `x` such that the volumes together take `copies · x`, each at most one copy.
 #[must_use]
 pub fn writable(free: &[u64], copies: usize) -> u64 {
     let copies = copies.clamp(1, free.len().max(1));
@@ -129,11 +128,10 @@ pub fn writable(free: &[u64], copies: usize) -> u64 {
         .unwrap_or(0)
 }
 
-/// What the next merge of the first level rewrites. All in bytes.
+/// The sizes of the next merge of the first level, in bytes.
 ///
-/// All tables of the first level may overlap, and all of the level they are merged into. While a store is
-/// filled fast, both grow beyond what they are in ordinary times: the merge takes the next level's tables as
-/// its inputs, so that they are not merged further down meanwhile.
+/// All tables of the first level may overlap each other and all tables of the target level. Under fast writes both grow
+/// beyond their usual size: the merge claims the next level's tables, so they are not merged further down meanwhile.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Merge {
     /// The first level.
@@ -143,34 +141,34 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// What it writes at most, before anything is removed.
+    /// The most it writes before any input is removed.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.level0.saturating_add(self.base)
     }
 
-    /// The merges of two families, which share their volumes: all that came lately, and the larger one
-    /// of the levels below. Merges that do not fit side by side are made one after the other.
+    /// The merges of two families that share their volumes: the sum of the first levels, and the larger of the levels
+    /// below. Merges that do not fit side by side are made one after the other.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { level0: self.level0.saturating_add(other.level0), base: self.base.max(other.base) }
     }
 }
 
-/// The room of a store at one moment. All in bytes.
+/// The space of a store at one moment, in bytes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Room {
-    /// What can be written to the volumes in all, each copy counted once.
+    /// Bytes that can be written to the volumes, each copy counted once.
     pub writable: u64,
-    /// What memtables hold and flushes will write.
+    /// Bytes in memtables, which flushes will write.
     pub unflushed: u64,
-    /// What the next merge rewrites.
+    /// The next merge.
     pub merge: Merge,
 }
 
 impl Room {
-    /// Bytes that users may still write to the volumes: the reserve stays, and room for what the next
-    /// merge takes beyond the one that the reserve counts on.
+    /// Bytes that users may still write: without the reserve, and without what the next merge takes beyond the merge
+    /// that the reserve covers.
     #[must_use]
     pub const fn for_users(&self, sizes: &Sizes) -> u64 {
         let backlog = self.merge.bytes().saturating_sub(sizes.merge());
@@ -184,24 +182,24 @@ impl Room {
         self.writable.saturating_sub(self.unflushed.saturating_add(METADATA))
     }
 
-    /// What the next merge lacks: nothing where it fits.
+    /// The bytes that the next merge lacks; 0 if it fits.
     #[must_use]
     pub const fn lacks(&self) -> u64 {
         self.merge.bytes().saturating_sub(self.for_compactions())
     }
 }
 
-/// Whether users' writes are taken.
+/// Whether users' writes are accepted.
 ///
-/// Once they were refused they stay so until there is clearly more room, so that the answer does not
-/// change from one write to the next while a store is filled to the brim.
+/// After a refusal, writes are refused until there is clearly more room, so that the answer does not change with every
+/// write to a nearly full store.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Valve {
     refuses: bool,
 }
 
 impl Valve {
-    /// What a write of `bytes` takes until it is in a table: its record in the log, and the table.
+    /// The cost of a write of `bytes` until it is in a table: its record in the log, and the table.
     #[must_use]
     pub const fn cost(bytes: u64) -> u64 {
         bytes.saturating_mul(2)
@@ -213,7 +211,7 @@ impl Valve {
         self.refuses
     }
 
-    /// Takes notice of the room there is.
+    /// Updates the state with the room there is.
     pub const fn see(&mut self, for_users: u64, sizes: &Sizes) {
         let margin = 2 * sizes.memtable;
         if for_users >= margin + sizes.table {
@@ -223,8 +221,8 @@ impl Valve {
         }
     }
 
-    /// Whether a user's write of `bytes` is taken while there is room `for_users`. A write that is
-    /// refused although others of ordinary size would be taken closes the valve for itself only.
+    /// Whether a user's write of `bytes` is accepted with room `for_users`. A refusal of a very large write does not
+    /// close the valve for writes of ordinary size.
     pub const fn takes(&mut self, bytes: u64, for_users: u64, sizes: &Sizes) -> bool {
         self.see(for_users, sizes);
         !self.refuses && Self::cost(bytes) <= for_users
@@ -256,7 +254,7 @@ mod tests {
         let total = 273_000_000;
         let sizes = sizes(total, USUAL).unwrap();
         assert!(sizes.shrunk);
-        // At the first refusal a log may hold what the memtables hold.
+        // At the first refusal a log may hold as much as the memtables.
         let used = sizes.reserve + 8 * sizes.memtable;
         assert!((total - used) * 100 / total >= 75, "{sizes:?}");
     }

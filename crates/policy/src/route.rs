@@ -1,15 +1,14 @@
-//! Which of several copies of an object a read goes to.
+//! Chooses the copy of an object that a read goes to.
 //!
-//! The paper of hot-table replicas does not say whether reads are split between the copies or all go
-//! to the new one; splitting needs fewer copies. Each read goes where it would wait least by what
-//! the gates have queued. With more than two copies only two are compared, drawn by lot: whoever
-//! compares all of them sends a whole crowd to the one that looked best a moment ago (Mitzenmacher,
-//! "The power of two choices in randomized load balancing", 2001).
+//! The paper on hot-table replicas does not say whether reads are split between the copies or all go to the new one;
+//! splitting needs fewer copies. Each read goes where it would wait least, judging by the queues of the gates. With
+//! more than two copies, only two random ones are compared: comparing all sends a burst of reads to the copy that
+//! looked best a moment ago (Mitzenmacher, "The power of two choices in randomized load balancing", 2001).
 
 use std::time::Duration;
 
-/// Chooses among `count` copies; `wait` says how long a read would wait at one of them. `draw` is a
-/// random number: it decides which two are compared, and between equals.
+/// Chooses among `count` copies; `wait` says how long a read would wait at one of them. The random number `draw` picks
+/// the two that are compared, and decides between equals.
 ///
 /// # Panics
 /// When there is no copy.
@@ -20,13 +19,13 @@ pub fn choose(count: usize, draw: u64, wait: impl Fn(usize) -> Duration) -> usiz
         return 0;
     }
     let [high, low] = [(draw >> 32) as usize, draw as u32 as usize];
-    // Two different ones, each pair and order as likely as any other.
+    // Two different copies; all pairs and orders are equally likely.
     let first = high % count;
     let second = (first + 1 + low % (count - 1)) % count;
     if wait(second) < wait(first) { second } else { first }
 }
 
-/// The next number of a sequence that looks random: splitmix64.
+/// The next number of a pseudo-random sequence: splitmix64.
 #[must_use]
 pub const fn draw(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,9 +1,8 @@
-//! Small compactions on volumes that have no room for a large one.
+//! Small compactions on volumes without room for a large one.
 //!
-//! The merge of the first level into the next takes both as a whole. Where it does not fit, a database that
-//! retries it for ever makes no progress: the merge claims the tables of the next level, so they are not merged further
-//! down. So tables are merged down by hand, a few at a time, each time those that fit, until the merge
-//! does.
+//! The merge of the first level into the next takes both levels whole. If it does not fit, a database that retries it
+//! for ever makes no progress: the merge claims the tables of the next level, so they are not merged further down. So
+//! these steps merge tables down a few at a time, as many as fit, until the whole merge fits.
 
 use std::ops::Range;
 
@@ -21,25 +20,25 @@ pub struct Table {
 /// Tables to be merged into a level.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Step {
-    /// The tables, as level and place in it.
+    /// The tables, as level and index in it.
     pub tables: Vec<(usize, usize)>,
     /// The level they are merged into.
     pub into: usize,
-    /// What that writes at most, before anything is removed.
+    /// The most bytes it writes before any table is removed.
     pub bytes: u64,
 }
 
-/// The next step that fits into `room` bytes. Tables of the first of the `levels` are ordered from the
-/// newest on and may overlap; those of the others are ordered by their keys. The first is merged into level
-/// `base`, between them is nothing.
+/// The next step that fits into `room` bytes. The first of `levels` has its newest table first, and tables may overlap;
+/// the others are ordered by their keys. The first level is merged into level `base`; the levels between them are
+/// empty.
 ///
 /// # Errors
-/// Nothing fits: the bytes that the smallest step takes; none if there is no step at all.
+/// If no step fits: the bytes of the smallest step, or `None` if there is no step at all.
 pub fn next(levels: &[Vec<Table>], base: usize, room: u64) -> Result<Step, Option<u64>> {
     let Some((level0, bases)) = levels.first().zip(levels.get(base)) else { return Err(None) };
     let oldest = merges_of_first(level0, base, bases);
-    // Whatever is merged into it, the whole next level is rewritten: that is worth it only if at least half of what
-    // is written comes from the first level.
+    // Any such merge may rewrite the whole next level. That is worth it only if at least half of the bytes written come
+    // from the first level.
     let fitting = oldest.iter().rev().find(|merge| merge.step.bytes <= room);
     let worth = |merge: &&Merge| 2 * merge.new_bytes >= merge.step.bytes;
     if let Some(merge) = fitting.filter(worth) {
@@ -59,12 +58,12 @@ pub fn next(levels: &[Vec<Table>], base: usize, room: u64) -> Result<Step, Optio
 /// A merge of tables of the first level.
 struct Merge {
     step: Step,
-    /// What of it is from the first level.
+    /// Its bytes from the first level.
     new_bytes: u64,
 }
 
-/// The merges of the oldest table of the first level, of the two oldest, and so on: a newer one never goes
-/// before an older one, whose keys it may hold.
+/// The merges of the oldest table of the first level, of the two oldest, and so on. A newer table never goes before an
+/// older one, which may hold the same keys.
 fn merges_of_first(level0: &[Table], base: usize, bases: &[Table]) -> Vec<Merge> {
     let mut merges = Vec::with_capacity(level0.len());
     let mut keys: Option<(&[u8], &[u8])> = None;
@@ -83,7 +82,7 @@ fn merges_of_first(level0: &[Table], base: usize, bases: &[Table]) -> Vec<Merge>
     merges
 }
 
-/// The table of level `from` that takes least to be merged into the next.
+/// The merge of one table of level `from` into the next that writes least.
 fn least_down(levels: &[Vec<Table>], from: usize) -> Option<Step> {
     let below = levels.get(from + 1)?;
     let costs = levels[from].iter().enumerate().map(|(n, table)| {
@@ -155,7 +154,7 @@ mod tests {
         );
         let step = next(&levels, 2, 10).unwrap();
         assert_eq!(step, Step { tables: vec![(2, 0), (3, 0)], into: 3, bytes: 7 });
-        // Where it cannot go down, it is rewritten all the same.
+        // Without a level below, it is rewritten even so.
         let step = next(&levels[..3], 2, 10).unwrap();
         assert_eq!(step, Step { tables: vec![(0, 1), (2, 0), (2, 1)], into: 2, bytes: 10 });
     }
@@ -199,7 +198,7 @@ mod tests {
     }
 
     proptest! {
-        /// Steps end, each fits, and each takes with it what has its keys, further up or where it goes.
+        /// Steps end, each fits, and each takes all tables with its keys, further up or at its target.
         #[test]
         fn steps_lead_to_a_store_without_a_first_level(
             level0 in unsorted(), below in [sorted(), sorted(), sorted()], room in 0_u64..60,

@@ -13,7 +13,7 @@ pub struct Instant(u64);
 impl Instant {
     /// The origin.
     pub const ZERO: Self = Self(0);
-    /// Later than anything that happens.
+    /// Later than any event.
     pub const FAR: Self = Self(u64::MAX);
 
     /// The instant `nanos` after the origin.

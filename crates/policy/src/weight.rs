@@ -1,32 +1,31 @@
-//! How much each volume of a pool carries, of what is paid for (TANGO's access weight).
+//! The load of each volume of a pool, relative to what is paid for (TANGO's access weight).
 //!
 //! ```text
-//!   weight = (reads of users that reach it  +  writes others wait for  +  reads expected) / paid
+//!   weight = (reads of users that reach it  +  logs and flushes  +  reads expected) / paid
 //! ```
-//! At 1 a volume carries as much as it can: the line. The reads are the heats of what lies there, so
-//! they go where it goes; logs and flushes count, for a volume with the write-ahead log is not idle;
-//! compactions do not, for they wait until there is room. Between two measurements what was placed on
-//! a volume is expected to be read as often as what it took the place of, else all outputs of a
-//! compaction would go to the one volume that was the lightest.
+//! At 1 a volume carries as much as it can: the line. The reads are the heats of the objects on the volume, so they
+//! move with them. Logs and flushes count, because a volume with the write-ahead log is not idle. Compactions do not,
+//! because they wait for spare capacity. Between two measurements, a new object counts with the reads of the objects it
+//! replaces; otherwise all outputs of a compaction would go to the volume that was lightest.
 
 use std::collections::BTreeMap;
 
 use crate::heat::Second;
 use crate::placement::{Candidate, VolumeId};
 
-/// Operations a second a volume counts as paid for when nobody knows: as many as a large one has.
+/// Operations a second assumed as paid for where that is unknown: as many as a large volume has.
 pub const PAID_UNKNOWN: f64 = 10_000.0;
 
-/// What was seen of a volume.
+/// What was measured of a volume.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seen {
     /// Which volume.
     pub volume: VolumeId,
     /// Operations a second that are paid for, if that is limited.
     pub paid: Option<u64>,
-    /// Operations it did so far that others waited for: logs and manifests. It only grows.
+    /// Logs and manifests: the volume's operations so far that others waited for. It only grows.
     pub commits: u64,
-    /// It moves as many bytes a second as it can.
+    /// Whether it moves as many bytes a second as it can.
     pub saturated: bool,
 }
 
@@ -34,7 +33,7 @@ pub struct Seen {
 #[derive(Clone, Debug, Default)]
 pub struct Weights {
     volumes: BTreeMap<VolumeId, Carried>,
-    /// The second they were last measured at.
+    /// The second of the last measurement.
     measured: Option<Second>,
 }
 
@@ -42,18 +41,18 @@ pub struct Weights {
 struct Carried {
     paid: f64,
     saturated: bool,
-    /// Reads a second, as of the last measurement.
+    /// Reads a second at the last measurement.
     reads: f64,
     /// Operations a second for logs and flushes.
     writes: f64,
     commits_before: Option<u64>,
     /// Operations for flushes since the last measurement.
     flushes: u64,
-    /// Reads a second expected of what is being written.
+    /// Reads a second expected of objects that are being written.
     expected: f64,
-    /// And of what was written since the last measurement.
+    /// Reads a second expected of objects that were written since the last measurement.
     arrived: f64,
-    /// Bytes that are being written.
+    /// Bytes being written.
     in_flight: u64,
 }
 
@@ -80,8 +79,8 @@ impl Carried {
 }
 
 impl Weights {
-    /// A second or more have passed: what was `seen` of the volumes, and the `reads` a second that went
-    /// to each, which forget by themselves. Volumes of which nothing is said keep to what they were.
+    /// Takes a measurement after a second or more: `seen` of the volumes, and the `reads` a second of each, which are
+    /// averages already. Volumes without a measurement keep their state.
     pub fn on_second(&mut self, now: Second, seen: &[Seen], reads: &BTreeMap<VolumeId, f64>) {
         let passed = self.measured.map_or(1, |before| now.saturating_sub(before));
         if passed == 0 {
@@ -101,7 +100,7 @@ impl Weights {
             carried.arrived = 0.0;
             let commits = seen.iter().find(|seen| seen.volume == *volume).map(|seen| seen.commits);
             let before = std::mem::replace(&mut carried.commits_before, commits);
-            // One that was opened again counts from the start.
+            // The counter of a reopened volume starts again from 0.
             let commits = commits.zip(before).map_or(0, |(now, before)| now.saturating_sub(before));
             let writes = commits + std::mem::take(&mut carried.flushes);
             let kept = 0.5_f64.powi(passed.min(200) as i32);
@@ -110,14 +109,14 @@ impl Weights {
         }
     }
 
-    /// `bytes` are on their way to a volume, of something that will be read `rate` times a second.
+    /// `bytes` are on their way to a volume, for an object that will be read `rate` times a second.
     pub fn place(&mut self, volume: VolumeId, bytes: u64, rate: f64) {
         let carried = self.volumes.entry(volume).or_default();
         carried.in_flight += bytes;
         carried.expected += rate;
     }
 
-    /// What was placed has got there, or has not and never will.
+    /// The object of a [`place`](Self::place) has arrived, or never will.
     pub fn settle(&mut self, volume: VolumeId, bytes: u64, rate: f64, arrived: bool) {
         let carried = self.volumes.entry(volume).or_default();
         carried.in_flight = carried.in_flight.saturating_sub(bytes);
@@ -127,7 +126,7 @@ impl Weights {
         }
     }
 
-    /// A volume did so many operations for a flush.
+    /// A volume did `ops` operations for a flush.
     pub fn count_flush(&mut self, volume: VolumeId, ops: u64) {
         self.volumes.entry(volume).or_default().flushes += ops;
     }
@@ -137,19 +136,19 @@ impl Weights {
         self.volumes.remove(&volume);
     }
 
-    /// What a volume carries, as a part of what is paid for; nothing of one never heard of.
+    /// The load of a volume relative to what is paid for; 0 for an unknown one.
     #[must_use]
     pub fn weight(&self, volume: VolumeId) -> f64 {
         self.volumes.get(&volume).map_or(0.0, Carried::weight)
     }
 
-    /// Operations a second that a volume is paid for.
+    /// Operations a second that are paid for on a volume.
     #[must_use]
     pub fn paid(&self, volume: VolumeId) -> f64 {
         self.volumes.get(&volume).map_or(PAID_UNKNOWN, |carried| carried.paid)
     }
 
-    /// A volume of which only the room is known, with what it carries.
+    /// Adds the load of a volume to a candidate of which only the room is known.
     #[must_use]
     pub fn on(&self, volume: Candidate) -> Candidate {
         let carried = self.volumes.get(&volume.volume);
@@ -187,7 +186,7 @@ mod tests {
         assert_eq!(weights.weight(V), 0.0, "what was before counts for nothing");
         weights.count_flush(V, 8);
         weights.on_second(2, &seen(1012), &reads(50.0));
-        // Half of 12 + 8, and all reads: those are averages already.
+        // Half of 12 + 8, and all reads: reads are averages already.
         assert_eq!(weights.weight(V), 0.6);
         weights.on_second(3, &seen(1012), &reads(0.0));
         assert_eq!(weights.weight(V), 0.05);
@@ -201,7 +200,7 @@ mod tests {
         weights.on_second(2, &seen(40), &reads(0.0));
         weights.on_second(2, &seen(80), &reads(70.0));
         assert_eq!(weights.weight(V), 0.2);
-        // What came meanwhile is not lost.
+        // The operations in between are not lost.
         weights.on_second(3, &seen(80), &reads(0.0));
         assert!((weights.weight(V) - 0.3).abs() < 1e-9);
     }
@@ -220,7 +219,7 @@ mod tests {
         assert!((on(&weights).weight - 0.4).abs() < 1e-9);
         assert_eq!(on(&weights).in_flight, 0);
         weights.place(V, 8, 5.0);
-        // From now on it is read, and what is still on its way is not.
+        // The measurement replaces the expectation of the finished object; the one in flight does not count as read.
         weights.on_second(2, &seen(0), &reads(33.0));
         assert!((on(&weights).weight - 0.38).abs() < 1e-9);
     }

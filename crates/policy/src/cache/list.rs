@@ -14,7 +14,7 @@ struct Link {
     older: Slot,
 }
 
-/// A queue: entries come in at the new end.
+/// A queue: entries join at the new end.
 #[derive(Debug)]
 pub(super) struct Queue {
     newest: Slot,

@@ -1,35 +1,35 @@
 use super::{Eviction, Ghosts, Slot};
 
-/// Half of an entry's heat is gone after this many accesses for each entry that is kept.
+/// An entry loses half of its heat after this many accesses for each entry in the cache.
 const HALF_LIFE: f64 = 8.0;
 
-/// Entries that are looked at for the coldest of all: more find a colder one, hardly.
+/// Entries sampled to find the coldest of all; more would hardly find a colder one.
 const SAMPLES: usize = 8;
 
-/// Looks at the coldest that are taken together.
+/// Looks over which the heat of the coldest entries is averaged.
 const LOOKS: f32 = 64.0;
 
-/// The coldest were asked for less than they will be: it is chance that makes some of many the coldest. By
-/// how much depends on the load; this is what serves those of `pool::cache::tests::hits` best.
+/// The coldest entries were used less than they will be: by chance some of many are the coldest. The factor depends on
+/// the load; this one serves the loads of `pool::cache::tests::hits` best.
 const UNLUCKY: f32 = 1.5;
 
-/// Who left is remembered, as many as are kept times this.
+/// Evicted entries that are remembered, as a multiple of the entries in the cache.
 const GHOSTS: usize = 2;
 
-/// Who was asked for most, of late, stays: every access adds one to its entry's heat, and all heat halves
-/// with time (Lee et al., "LRFU: a spectrum of policies that subsumes the least recently used and least
-/// frequently used policies", IEEE ToC 2001). What goes is the entry with the least heat for its bytes, of
-/// some that are drawn and the newest, so that one who is asked for once drives out nobody who is warm. Who
-/// leaves is remembered with its heat, and goes on from there if it comes back.
+/// Keeps the entries used most, of late: every access adds one to its entry's heat, and all heat halves with time (Lee
+/// et al., "LRFU: a spectrum of policies that subsumes the least recently used and least frequently used policies",
+/// IEEE ToC 2001). It evicts the entry with the least heat for its bytes among a sample and the newest, so an entry
+/// used once evicts no warm one. An evicted entry is remembered with its heat, and continues from there if it comes
+/// back.
 #[derive(Debug, Default)]
 pub struct Lrfu {
     entries: Vec<Entry>,
-    /// The slots of all entries, in no order: to draw from.
+    /// The slots of all entries, in no order, to sample from.
     held: Vec<Slot>,
-    /// Half-lives that have passed.
+    /// Half-lives so far.
     now: f64,
     newest: Option<Slot>,
-    /// How much the coldest had been asked for, of those that were looked at of late.
+    /// The average heat of the coldest entries that were recently looked at.
     coldest: f32,
     ghosts: Ghosts<Heat>,
     random: u64,
@@ -40,12 +40,12 @@ struct Entry {
     key: u64,
     heat: Heat,
     bytes: u32,
-    /// Where it is in `held`.
+    /// Its index in `held`.
     position: u32,
 }
 
-/// Accesses, those of a half-life ago for half: the time at which one access would be as much. Who is
-/// hotter now is so for ever, if nobody is asked for.
+/// Accesses, with those of a half-life ago counting half, as the time at which one access would be worth as much. The
+/// order of two entries stays the same while neither is used.
 #[derive(Clone, Copy, Debug)]
 struct Heat(f64);
 
@@ -62,7 +62,7 @@ impl Heat {
 }
 
 impl Lrfu {
-    /// Time is what happens: in a cache nobody reads nothing cools.
+    /// Accesses are the clock: in an idle cache nothing cools.
     fn pass(&mut self) {
         self.now += 1.0 / (HALF_LIFE * self.held.len().max(1) as f64);
     }
@@ -75,13 +75,13 @@ impl Lrfu {
         (((mixed >> 32) * below as u64) >> 32) as usize
     }
 
-    /// Remembers how warm one of the coldest was.
+    /// Adds one of the coldest entries to the average.
     fn look(&mut self, slot: Slot) {
         let degree = (self.entries[slot as usize].heat.0 - self.now).exp2() as f32;
         self.coldest += (degree - self.coldest) / LOOKS;
     }
 
-    /// What a byte of the entry is worth, as the logarithm of it.
+    /// The logarithm of the entry's heat per byte.
     fn worth(&self, slot: Slot) -> f64 {
         let entry = &self.entries[slot as usize];
         entry.heat.0 - f64::from(entry.bytes.max(1)).log2()
@@ -122,7 +122,7 @@ impl Eviction for Lrfu {
         let newest = self.newest.or_else(|| self.held.first().copied())?;
         let mut coldest = (None, f64::INFINITY);
         for drawn in 0..count.min(SAMPLES) {
-            // Of few, all.
+            // If there are few, all of them.
             let at = if count <= SAMPLES { drawn } else { self.draw(count) };
             let slot = self.held[at];
             let worth = self.worth(slot);
@@ -144,7 +144,7 @@ impl Eviction for Lrfu {
     }
 
     fn least_share(&self) -> Option<f32> {
-        // At a rate of r an access, heat is r times the sum of what all accesses of the past are worth.
+        // At a rate of r per access, heat is r times the sum of the weights of all past accesses.
         let worth_of_all = HALF_LIFE * self.held.len().max(1) as f64 / std::f64::consts::LN_2;
         Some(UNLUCKY * self.coldest / worth_of_all as f32)
     }

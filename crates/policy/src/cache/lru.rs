@@ -1,7 +1,7 @@
 use super::list::{Links, Queue};
 use super::{Eviction, Slot};
 
-/// Whoever was not asked for the longest time goes: the reference the others are compared with.
+/// Evicts the least recently used entry: the reference for the others.
 #[derive(Debug, Default)]
 pub struct Lru {
     links: Links,

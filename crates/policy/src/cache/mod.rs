@@ -1,16 +1,16 @@
-//! Which entry of a full cache goes.
+//! Which entry of a full cache is evicted.
 //!
-//! A policy knows entries by their slot in the memory of whoever keeps them, and says which one goes
-//! next; it neither holds bytes nor counts them against a limit. One policy per file:
+//! A policy knows entries by their slot in the cache's memory, and says which one goes next. It neither holds bytes nor
+//! counts them against a limit. One policy per file:
 //!
 //! | policy | a hit | who stays | source |
 //! |---|---|---|---|
-//! | [`Lru`] | moves the entry | whoever was asked for last | reference |
-//! | [`Sieve`] | sets a bit | whoever was asked for since the hand passed | Zhang et al., NSDI'24 |
-//! | [`S3Fifo`] | counts to three | whoever was asked for again while on probation | Yang et al., SOSP'23 |
-//! | [`Lrfu`] | adds one to a heat that fades | whoever is hot for its bytes | Lee et al., IEEE ToC 2001 |
+//! | [`Lru`] | moves the entry | the most recently used | reference |
+//! | [`Sieve`] | sets a bit | entries used since the hand passed | Zhang et al., NSDI'24 |
+//! | [`S3Fifo`] | counts to three | entries used again while on probation | Yang et al., SOSP'23 |
+//! | [`Lrfu`] | adds one to a heat that fades | the hottest for their bytes | Lee et al., IEEE ToC 2001 |
 //!
-//! A scan drives everything out of an LRU. In the others what is asked for once leaves early.
+//! A scan flushes an LRU. In the others, entries used once leave early.
 
 mod ghosts;
 mod list;
@@ -25,26 +25,26 @@ pub use lru::Lru;
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
 
-/// Where an entry is kept. Slots are small numbers that are used again.
+/// The place of an entry. Slots are small numbers and are reused.
 pub type Slot = u32;
 
-/// Chooses who goes. Whoever keeps the entries tells of everything that happens to them.
+/// Chooses entries to evict. The cache reports every event of its entries.
 pub trait Eviction: Send {
-    /// A new entry of `bytes` bytes is in `slot`, which held none. `key` is a hash of its key, the same
-    /// each time: a policy may remember it after the entry has gone.
+    /// A new entry of `bytes` bytes is in `slot`, which was empty. `key` is a stable hash of its key: a policy may
+    /// remember it after the entry has gone.
     fn insert(&mut self, slot: Slot, key: u64, bytes: u32);
 
-    /// The entry was asked for.
+    /// The entry was used.
     fn hit(&mut self, slot: Slot);
 
-    /// The entry goes for a reason of its own.
+    /// The entry leaves for another reason than eviction.
     fn remove(&mut self, slot: Slot);
 
-    /// Takes out the entry that is worth least; `None` if there is none.
+    /// Removes and returns the entry that is worth least; `None` if there is none.
     fn evict(&mut self) -> Option<Slot>;
 
-    /// How many of all accesses go to one of the entries that are worth least, about; `None` if the policy
-    /// does not know.
+    /// The approximate share of all accesses that go to one of the least valuable entries; `None` if the policy does
+    /// not know.
     fn least_share(&self) -> Option<f32> {
         None
     }

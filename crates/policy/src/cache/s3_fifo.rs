@@ -1,19 +1,19 @@
 use super::list::{Links, Queue};
 use super::{Eviction, Ghosts, Slot};
 
-/// The part of all bytes that entries on probation may hold before they make room, as one in so many.
+/// Entries on probation may hold 1 / `PROBATION` of all bytes before they are evicted first.
 const PROBATION: u64 = 10;
 
-/// Hits that are counted: an entry of the main queue is passed over as often at most.
+/// The most hits that are counted, so an entry of the main queue is passed over at most this often.
 const HITS_MAX: u8 = 3;
 
-/// Hits on probation that make an entry stay.
+/// Hits on probation after which an entry stays.
 const HITS_TO_STAY: u8 = 2;
 
-/// Three queues (Yang et al., "FIFO queues are all you need for cache eviction", SOSP'23). What is new
-/// is on probation in a tenth of the room and leaves soon unless it is asked for; who stays is in the
-/// main queue, whose oldest gets another round for each hit it had; and whose keys came back after they
-/// had left go to the main queue at once.
+/// Three queues (Yang et al., "FIFO queues are all you need for cache eviction", SOSP'23). New entries are on probation
+/// in a tenth of the room, and leave soon unless they are used. Entries that stay are in the main queue, whose oldest
+/// gets another round for each hit it had. Entries whose keys are among the ghosts of recent evictions join the main
+/// queue at once.
 #[derive(Debug, Default)]
 pub struct S3Fifo {
     links: Links,

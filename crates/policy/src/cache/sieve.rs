@@ -1,14 +1,14 @@
 use super::list::{Links, Queue};
 use super::{Eviction, Slot};
 
-/// A hand goes from the oldest entry to the newest: who was asked for since it last passed stays where
-/// it is, the first who was not goes (Zhang et al., "SIEVE is Simpler than LRU", NSDI'24).
+/// A hand goes from the oldest entry to the newest. It passes over entries used since its last pass and evicts the
+/// first other one (Zhang et al., "SIEVE is Simpler than LRU", NSDI'24).
 #[derive(Debug, Default)]
 pub struct Sieve {
     links: Links,
     queue: Queue,
     visited: Vec<bool>,
-    /// Where the hand looks next; at the oldest if nowhere.
+    /// The next entry for the hand; the oldest if `None`.
     hand: Option<Slot>,
 }
 
@@ -34,7 +34,7 @@ impl Eviction for Sieve {
     }
 
     fn evict(&mut self) -> Option<Slot> {
-        // Two rounds at most: the first takes every bit away.
+        // Two rounds at most: the first clears every bit.
         loop {
             let slot = self.hand.or_else(|| self.queue.oldest())?;
             self.hand = self.links.newer(slot);

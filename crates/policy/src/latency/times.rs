@@ -1,11 +1,11 @@
-//! How long things took: a histogram fine enough for percentiles, small enough to be kept everywhere.
+//! A histogram of durations, fine enough for percentiles and small enough to keep many.
 
 use std::time::Duration;
 
-/// Steps of each doubling. Percentiles are right to a sixteenth, the half of a step.
+/// Steps of each doubling. Percentiles are right to a sixteenth, which is half a step.
 const STEPS: usize = 8;
 
-/// The first eight steps are so wide: a microsecond in all. From there on each doubling has eight.
+/// The width of the first eight steps, which make a microsecond. From there on each doubling has eight steps.
 const UNIT_NANOS: u64 = 125;
 
 /// A histogram of times, from an eighth of a microsecond to half a minute.
@@ -16,16 +16,16 @@ pub struct Times {
 }
 
 impl Times {
-    /// The number of steps. The last holds whatever took longer, too.
+    /// The number of steps. The last also counts all longer times.
     pub const BUCKETS: usize = 27 * STEPS;
 
-    /// A histogram that was counted elsewhere, by [`Times::index`].
+    /// A histogram of counts made elsewhere, by [`Times::index`].
     #[must_use]
     pub const fn new(counts: [u64; Self::BUCKETS], total: Duration) -> Self {
         Self { counts, total }
     }
 
-    /// Where a time is counted.
+    /// The step that counts `time`.
     #[must_use]
     pub fn index(time: Duration) -> usize {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -37,7 +37,7 @@ impl Times {
         index.min(Self::BUCKETS - 1)
     }
 
-    /// The longest time counted at `index`.
+    /// The longest time of the step `index`.
     #[must_use]
     pub const fn bound(index: usize) -> Duration {
         let (octave, step) = (index / STEPS, (index % STEPS) as u64);
@@ -48,26 +48,25 @@ impl Times {
         Duration::from_nanos(units * UNIT_NANOS)
     }
 
-    /// Counts one more.
+    /// Counts one time.
     pub fn record(&mut self, time: Duration) {
         self.counts[Self::index(time)] += 1;
         self.total = self.total.saturating_add(time);
     }
 
-    /// How many there were.
+    /// The number of times counted.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// All of them together.
+    /// The sum of all times counted.
     #[must_use]
     pub const fn total(&self) -> Duration {
         self.total
     }
 
-    /// The time that a part `part` of all stayed within, 0 to 1: half a step at most beside it. `None`
-    /// where there were none.
+    /// The time that a part `part` (0 to 1) of all stayed within, right to half a step. `None` if nothing was counted.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let rank = (part * self.count() as f64).ceil().max(1.0) as u64;
@@ -82,13 +81,13 @@ impl Times {
         None
     }
 
-    /// How many took longer, those in the step of `time` itself left out.
+    /// How many took longer than `time`, without those in its own step.
     #[must_use]
     pub fn longer_than(&self, time: Duration) -> u64 {
         self.counts[Self::index(time) + 1..].iter().sum()
     }
 
-    /// What was counted since `earlier`, an older state of the same histogram.
+    /// The counts since `earlier`, an older state of the same histogram.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut since = self.clone();
@@ -99,7 +98,7 @@ impl Times {
         since
     }
 
-    /// Takes in what another counted.
+    /// Adds the counts of another histogram.
     pub fn add(&mut self, other: &Self) {
         for (sum, count) in self.counts.iter_mut().zip(&other.counts) {
             *sum += count;
@@ -107,8 +106,8 @@ impl Times {
         self.total = self.total.saturating_add(other.total);
     }
 
-    /// The same in steps of two: how many took at most so long, and longer than the one before. The
-    /// last has no bound: [`Duration::MAX`].
+    /// The same by octaves: the number of times up to each bound and above the one before. The last bound is
+    /// [`Duration::MAX`].
     pub fn octaves(&self) -> impl Iterator<Item = (Duration, u64)> {
         let octaves = Self::BUCKETS / STEPS;
         self.counts.chunks(STEPS).enumerate().map(move |(octave, counts)| {
