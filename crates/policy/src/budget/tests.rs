@@ -68,7 +68,7 @@ fn the_limit_that_is_short_tells_when_it_is_full() {
     let none = Cost::default();
     assert_eq!(budget.full_in(ONE_OP, none), Duration::from_secs(1));
     assert_eq!(drain(&mut budget, T0 + Duration::from_secs(1)), 3000);
-    // There are bytes for long, but no operation.
+    // Bytes last for long, but there is no operation.
     assert_eq!(budget.full_in(ONE_OP, none), Duration::from_secs(1));
     let later = T0 + Duration::from_millis(1250);
     let left = |ops| Cost { ops, bytes: 0 };
@@ -89,7 +89,7 @@ fn what_is_to_be_left_is_left_as_far_as_it_can_be_held() {
     };
     assert_eq!(at.since(now), Duration::from_nanos(1_020_409));
     assert_eq!(budget.admit_above(at, ONE_OP, left(97)), Admission::Now);
-    // More than a full bucket holds is asked for: it goes when the bucket is full.
+    // A request for more than a full bucket holds goes when the bucket is full.
     let Admission::At(at) = budget.admit_above(at, ONE_OP, left(5000)) else { panic!("97 of 250") };
     assert_eq!(budget.admit_above(at, ONE_OP, left(5000)), Admission::Now);
     assert_eq!(drain(&mut budget, at), 249);
@@ -178,7 +178,7 @@ fn a_smaller_depth_cuts_what_was_saved() {
     assert_eq!(drain(&mut budget, second), 25);
 }
 
-/// gp2 of 100 GiB: bursts of 3000 a second for as long as there are credits, 300 a second for ever.
+/// gp2 of 100 GiB: bursts of 3000 a second while there are credits, 300 a second for ever.
 fn gp2() -> Contract {
     contract(vec![ops(3000, 3000), ops(300, 5_400_000), bytes(128 * MIB, 128 * MIB)])
 }
@@ -233,7 +233,7 @@ fn credits_survive_new_terms_and_another_share() {
     larger.limits[1].rate_per_sec = 600;
     budget.set_contract(&larger, T0);
     assert!(budget.credits().unwrap() > 0.999);
-    // A volume that had no credits before has those of nobody.
+    // A new limit with credits starts with next to none.
     let mut budget = Budget::new(&gp3(), share, T0);
     budget.set_contract(&gp2(), T0 + Duration::from_secs(1));
     assert!(budget.credits().unwrap() < 0.001);
@@ -266,7 +266,7 @@ fn any_share() -> impl Strategy<Value = Share> {
     })
 }
 
-/// Steps in time of every size, and what is asked for then: a part of the most there is.
+/// Steps in time of every size, with requests as parts of the largest one.
 fn any_requests() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
     let step = prop_oneof![Just(0), 1u64..1000, 1u64..10_000_000, 1u64..3_000_000_000];
     vec((step, 0u64..=8, 0u64..=1000), 1..120)
@@ -276,8 +276,7 @@ fn part_of(largest: Cost, eighths: u64, thousandths: u64) -> Cost {
     Cost { ops: largest.ops * eighths / 8, bytes: largest.bytes * thousandths / 1000 }
 }
 
-/// Whatever is asked of whatever share of whatever limits, credits included: what the budget lets
-/// through a fresh provider never has to hold back. What comes late has come later than it was paid.
+/// Whatever the requests, the share and the limits, with credits: a fresh provider never delays what the budget grants.
 fn never_overdraws(
     contract: &Contract,
     share: Share,
@@ -337,7 +336,7 @@ proptest! {
         }
     }
 
-    /// The obvious account, in which nothing is ever thrown away but what overflows the depth.
+    /// The obvious account: tokens are lost only above the depth.
     #[test]
     fn what_was_earned_is_spent_or_saved(
         contract in any_contract(), share in any_share(), requests in any_requests()
@@ -415,7 +414,7 @@ proptest! {
         prop_assert!(budget.buckets.iter().all(|bucket| bucket.saved <= bucket.depth));
     }
 
-    /// The scalar form: one bucket of bytes in which an operation counts as `op_bytes` at least.
+    /// The scalar form: one bucket of bytes in which an operation counts as at least `op_bytes`.
     #[test]
     fn never_holds_back_what_the_dearer_of_both_costs_would_let_go(
         iops in 100u64..20_000, op_bytes in 4096u64..300_000, requests in any_requests()
@@ -435,7 +434,7 @@ proptest! {
                 continue;
             }
             if let Admission::At(at) = scalar.admit(now, dearer) {
-                // Nobody earns for more than a second unless somebody was told to wait for longer.
+                // A step earns at most one second, unless the caller was told to wait longer.
                 let asked = ours.admit(now, cost);
                 now = at;
                 prop_assert_eq!(scalar.admit(now, dearer), Admission::Now);

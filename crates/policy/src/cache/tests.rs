@@ -22,7 +22,7 @@ impl Cache {
         Self { policy: kind.policy(), room, slots, keys, free }
     }
 
-    /// Whether the key was there, and who went for it.
+    /// Whether the key was there, and the key evicted for it.
     fn ask(&mut self, key: u64) -> (bool, Option<u64>) {
         if let Some(&slot) = self.slots.get(&key) {
             self.policy.hit(slot);
@@ -51,12 +51,12 @@ impl Cache {
     }
 }
 
-/// The policies as their papers write them down: slow, and obviously right.
+/// The policies as in their papers: slow and obviously right.
 #[derive(Default)]
 struct Naive {
     room: usize,
     kind: Option<Kind>,
-    /// Key and hits, newest first. Of S3-FIFO the main queue.
+    /// Keys with their hits, newest first. For S3-FIFO, the main queue.
     queue: VecDeque<(u64, u8)>,
     small: VecDeque<(u64, u8)>,
     ghosts: VecDeque<u64>,
@@ -85,7 +85,7 @@ impl Naive {
         if kind == Kind::S3Fifo && !self.ghosts.contains(&key) {
             self.small.push_front((key, 0));
         } else {
-            // One that came back keeps its place among the ghosts, as nobody.
+            // A key that came back keeps its slot among the ghosts, as a dummy.
             self.ghosts.iter_mut().filter(|ghost| **ghost == key).for_each(|g| *g = u64::MAX);
             self.queue.push_front((key, 0));
         }
@@ -130,7 +130,7 @@ impl Naive {
     }
 }
 
-/// Who goes, for each key asked for: `.` is a hit, `-` a miss that fits.
+/// The key evicted for each request: `.` is a hit, `-` a miss that fits.
 fn who_goes(kind: Kind, room: usize, asked: &str) -> String {
     let mut cache = Cache::new(kind, room);
     let answers = asked.bytes().map(|key| match cache.ask(key.into()) {
@@ -148,32 +148,32 @@ fn an_lru_drops_who_was_not_asked_for_the_longest() {
 
 #[test]
 fn a_sieve_passes_over_who_was_asked_for_since() {
-    // a and b are asked for again, so c goes; the hand is at its end and begins anew.
+    // a and b are used again, so c goes; the hand is at its end and starts over.
     assert_eq!(who_goes(Kind::Sieve, 3, "abcabdef"), "---..cab");
 }
 
 #[test]
 fn s3_fifo_lets_a_scan_pass() {
-    // a and b are asked for twice more and stay, through a scan of many that are not.
+    // a and b are used twice more and stay, through a scan of keys used once.
     assert_eq!(who_goes(Kind::S3Fifo, 4, "abaabbcdefghijab"), "--....--cdefgh..");
 }
 
 #[test]
 fn s3_fifo_keeps_who_comes_back_soon() {
-    // c leaves from probation, comes back while it is remembered, and outlives the scan that follows.
+    // c leaves from probation, comes back while it is a ghost, and outlives the scan that follows.
     let answers = who_goes(Kind::S3Fifo, 4, "aaabbbcdecghijklc");
     assert!(answers.ends_with('.'), "{answers}");
 }
 
 #[test]
 fn lrfu_keeps_who_was_asked_for_more() {
-    // c, d and e come once each and replace one another; a and b, who came three times, stay.
+    // c, d and e come once each and replace one another; a and b, each used three times, stay.
     assert_eq!(who_goes(Kind::Lrfu, 3, "aaabbbcdeabf"), "-..-..-cd..e");
 }
 
 #[test]
 fn lrfu_remembers_the_heat_of_who_left() {
-    // b and c drive out one another, and a stays, until they were asked for as often as a.
+    // b and c evict one another, and a stays, until they were used as often as a.
     let answers = who_goes(Kind::Lrfu, 2, "aaabcbcbcbcbcbc");
     assert!(answers.contains('a') && answers.ends_with("...."), "{answers}");
 }
@@ -190,13 +190,13 @@ fn lrfu_knows_what_the_least_are_worth() {
     assert!((0.5..2.0).contains(&share), "{share} times what each gets");
 }
 
-/// LRFU with every access remembered; of a cache so small that all entries are looked at.
+/// LRFU that remembers every access, of a cache so small that each eviction looks at all entries.
 #[derive(Default)]
 struct EveryAccess {
     room: usize,
     held: Vec<u64>,
     ghosts: VecDeque<u64>,
-    /// When each key was asked for, of those that are held or remembered.
+    /// The times of use of each key that is held or a ghost.
     times: HashMap<u64, Vec<f64>>,
     now: f64,
     newest: Option<u64>,
@@ -219,7 +219,7 @@ impl EveryAccess {
             self.ghosts.push_back(gone);
             while self.ghosts.len() > (2 * self.held.len()).max(1) {
                 let forgotten = self.ghosts.pop_front().expect("one more than none");
-                // One that came back is nobody's ghost.
+                // A key that came back, or is a newer ghost too, keeps its times.
                 if !self.held.contains(&forgotten) && !self.ghosts.contains(&forgotten) {
                     self.times.remove(&forgotten);
                 }
@@ -236,7 +236,7 @@ impl EveryAccess {
     }
 }
 
-/// A policy that has a naive model for caches of any size.
+/// A policy whose naive model is exact for caches of any size.
 fn any_exact_kind() -> impl Strategy<Value = Kind> {
     prop::sample::select(vec![Kind::Lru, Kind::Sieve, Kind::S3Fifo])
 }
@@ -305,7 +305,7 @@ fn hit_ratio(kind: Kind, room: usize, asked: &[u64]) -> f64 {
     100.0 * hits as f64 / rest.len() as f64
 }
 
-/// Page numbers that come as often as 1/rank^`skew` says.
+/// Page numbers with frequencies proportional to 1/rank^`skew`.
 fn skewed(pages: usize, skew: f64, count: usize) -> Vec<u64> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(4);
     let weights = (1..=pages).map(|rank| (rank as f64).powf(-skew));
@@ -327,7 +327,7 @@ fn hit_ratios() {
     const PAGES: usize = 50_000;
     const ASKED: usize = 400_000;
     let zipf = skewed(PAGES, 0.99, ASKED);
-    // A tenth of all reads go through everything in order, as a scan or a fill does.
+    // A tenth of all reads go through the pages in order, as a scan or a fill does.
     let mut scan = 0..;
     let scanned: Vec<_> = zipf
         .chunks(9)
@@ -336,7 +336,7 @@ fn hit_ratios() {
             nine.iter().copied().chain(next)
         })
         .collect();
-    // The hot set moves on, a tenth of it at a time.
+    // A tenth of the hot set moves at a time.
     let moving: Vec<_> =
         zipf.iter().enumerate().map(|(at, page)| page + (at / (ASKED / 20)) as u64 * 500).collect();
     let uniform = skewed(PAGES, 0.0, ASKED);

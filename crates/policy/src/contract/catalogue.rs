@@ -48,7 +48,7 @@ mod tests {
         })
     }
 
-    /// A volume of 500 GiB with the least that has to be bought.
+    /// A volume of 500 GiB with the smallest rates that must be bought.
     fn usual(spec: &Spec) -> Contract {
         let least = |rate: &Option<Rate>| {
             let rate = rate.as_ref().filter(|rate| rate.included.is_none())?;
@@ -138,7 +138,7 @@ mod tests {
         assert!(error.to_string().contains("\"gp4\"") && error.to_string().contains("hdd-7200"));
     }
 
-    /// The guide's table is made from the files, so that it cannot say something else.
+    /// The guide's table is made from the files, so the two cannot differ.
     #[test]
     fn the_guide_shows_the_catalogue() {
         let mut table = String::from(

@@ -1,43 +1,42 @@
-//! The smaller of two contracts: a machine in a cloud has limits of its own for all its volumes
-//! together, and volumes that were bought for more than that never get it (Calcspar, ATC 2023).
+//! Instance limits: a cloud machine limits all its volumes together, and volumes bought for more than that never reach
+//! their own limits (Calcspar, ATC 2023).
 //!
-//! A gate knows one volume. So the instance's limits are divided among the volumes once, when they are
-//! opened, and each gate goes by what its volume gets:
+//! A gate knows one volume. So the instance's limits are divided among the volumes when they are opened, and each gate
+//! enforces its volume's part:
 //!
 //! ```text
-//!   what lasts      every volume's smallest rate; where the sum is too much, in proportion
-//!   what is spare   to those that burst, in proportion to how much faster they can go
+//!   sustained       every volume's smallest rate; where the sum is too much, in proportion
+//!   the rest        to those that burst, in proportion to how much faster they can go
 //! ```
 //!
-//! That is safe and needs no word between gates, but it is static: what one volume leaves, another
-//! cannot use (docs/adr/0013-instance-limits-are-divided.md).
+//! That is safe and needs no communication between gates, but it is static: a volume cannot use what another leaves
+//! (docs/adr/0013-instance-limits-are-divided.md).
 
 use super::{Contract, Counted, Limit};
 use crate::units::KIB;
 
-/// What a volume gets first, if it was bought: the rest is divided.
+/// The first tokens of each volume, if it bought that many; the rest is divided.
 const OPS_MIN: u64 = 1;
 const BYTES_MIN: u64 = 256 * KIB;
 
-/// What an instance allows all its volumes together.
+/// The limits of an instance for all its volumes together.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Instance {
-    /// Operations a second; `None` where they are not limited. An operation of a volume is taken for
-    /// one of the instance.
+    /// Operations a second; `None` where they are not limited. Each operation of a volume counts as one of the
+    /// instance.
     pub ops_per_sec: Option<u64>,
     /// Bytes a second; `None` where they are not limited.
     pub bytes_per_sec: Option<u64>,
 }
 
 impl Instance {
-    /// The contracts by which the gates of volumes with these `contracts` go, in the same order.
+    /// The contracts for the gates of volumes with these `contracts`, in the same order.
     ///
-    /// Of each kind they are together never faster than the instance, bursts included, and none is
-    /// faster than its volume's own. They are the same where the volumes together cannot exceed it.
-    /// A volume without a limit of a kind counts as one that was bought for an equal part of the
-    /// instance's and may burst to all of it.
+    /// Of each kind their sum never exceeds the instance's limit, bursts included, and none exceeds its volume's own.
+    /// They are unchanged if the volumes together cannot exceed the instance. A volume without a limit of a kind counts
+    /// as bought for an equal part of the instance's limit, with bursts up to all of it.
     ///
-    /// Less than one token a second for each volume cannot be divided; each gets one then.
+    /// Less than one token a second for each volume cannot be divided; each volume then gets one.
     #[must_use]
     pub fn divide(&self, contracts: &[&Contract]) -> Vec<Contract> {
         let mut divided: Vec<Contract> = contracts.iter().map(|&of| of.clone()).collect();
@@ -55,11 +54,11 @@ impl Instance {
     }
 }
 
-/// How fast a volume may go.
+/// The rates of a volume.
 #[derive(Clone, Copy, Debug)]
 struct Speed {
     lasting: u64,
-    /// Of a burst; not below `lasting`.
+    /// The rate of a burst; not below `lasting`.
     highest: u64,
 }
 
@@ -71,13 +70,13 @@ impl Speed {
             limits.map(|limit| limit.rate_per_sec).min()
         };
         let lasting = least(true).unwrap_or(equal);
-        // Nothing but credits is between such a volume and all it can save up.
+        // Only its credits limit such a volume, so it can burst to everything.
         let highest = least(false).unwrap_or(most).max(lasting);
         Self { lasting, highest }
     }
 }
 
-/// What each volume gets of `most` tokens a second: together not more, but at least one each.
+/// Each volume's part of `most` tokens a second: their sum is at most `most`, but each gets at least one.
 fn parts(contracts: &[&Contract], counts: Counted, most: u64, least: u64) -> Vec<u64> {
     let equal = (most / (contracts.len() as u64).max(1)).max(1);
     let speeds = contracts.iter().map(|contract| Speed::of(contract, counts, most, equal));
@@ -88,8 +87,7 @@ fn parts(contracts: &[&Contract], counts: Counted, most: u64, least: u64) -> Vec
     raise(lasting, speeds.iter().map(|speed| speed.highest), most)
 }
 
-/// Raises `parts` towards what is `wanted`, by what they leave of `most`, in proportion to what they
-/// lack.
+/// Raises `parts` towards `wanted` with the rest of `most`, in proportion to what each lacks.
 fn raise(mut parts: Vec<u64>, wanted: impl Iterator<Item = u64> + Clone, most: u64) -> Vec<u64> {
     let has = sum(parts.iter().copied());
     let lacks = sum(wanted.clone()) - has;
@@ -99,12 +97,12 @@ fn raise(mut parts: Vec<u64>, wanted: impl Iterator<Item = u64> + Clone, most: u
     }
     let mut left = spare;
     for (part, wanted) in parts.iter_mut().zip(wanted.clone()) {
-        // Neither factor is above one u64.
+        // Both factors fit into a u64.
         let more = u128::from(wanted - *part) * spare / lacks;
         left -= more;
         *part += u64::try_from(more).expect("at most what was lacking, a u64");
     }
-    // What was rounded off is less than one for each that still lacks something.
+    // Rounding loses less than one token for each part that still lacks some.
     for (part, wanted) in parts.iter_mut().zip(wanted) {
         if left > 0 && *part < wanted {
             *part += 1;
@@ -118,8 +116,8 @@ fn sum(numbers: impl Iterator<Item = u64>) -> u128 {
     numbers.map(u128::from).sum()
 }
 
-/// Keeps `contract` to `part` tokens a second. Credits stay as deep as they are: a limit beside them
-/// says how fast they are spent.
+/// Limits `contract` to `part` tokens a second. Credits keep their depth: a limit beside them bounds the rate of
+/// spending.
 fn lower(contract: &mut Contract, counts: Counted, part: u64) {
     let is_kept = |limit: &&Limit| limit.counts == counts && !limit.is_credits();
     let highest = contract.limits.iter().filter(is_kept).map(|limit| limit.rate_per_sec).min();
@@ -134,7 +132,7 @@ fn lower(contract: &mut Contract, counts: Counted, part: u64) {
         }
     }
     if highest.is_none() {
-        // At the end: a budget whose terms change takes the first of a kind for the first, and so on.
+        // At the end, because a budget whose terms change matches limits of one kind by position.
         contract.limits.push(Limit { counts, rate_per_sec: part, depth: part });
     }
 }

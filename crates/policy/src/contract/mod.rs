@@ -1,7 +1,7 @@
-//! What was bought: the limits a provider keeps a volume to, and how it answers below them.
+//! The terms bought for a volume: the limits that the provider enforces, and the latency below them.
 //!
-//! A [`Contract`] is about one volume. What providers sell, by name, is a [`spec::Spec`]; those that
-//! come with the program are in the [`catalogue`].
+//! A [`Contract`] is about one volume. A [`spec::Spec`] is what providers sell by name; the [`catalogue`] holds those
+//! that come with the program.
 
 pub mod catalogue;
 pub mod instance;
@@ -26,7 +26,7 @@ pub enum Counted {
 /// One limit: a continuous token bucket that the provider keeps (Calcspar's traces, ATC 2023).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limit {
-    /// What one token stands for.
+    /// The unit of a token.
     pub counts: Counted,
     /// Tokens earned a second. Not zero.
     pub rate_per_sec: u64,
@@ -42,7 +42,7 @@ impl Limit {
     }
 }
 
-/// What a request costs at each kind of limit.
+/// The cost of a request at each kind of limit.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Cost {
     /// Operations: one for each started [`Contract::op_bytes_max`].
@@ -64,8 +64,8 @@ pub struct Contract {
     pub latency: Latency,
     /// The mechanics, when the volume is a spinning disk.
     pub disk: Option<Mechanics>,
-    /// The figures nobody vouches for, as dotted keys of the contract's file (`latency.write`):
-    /// reports name them beside their results.
+    /// The figures without a source, as dotted keys of the contract's file (`latency.write`): reports name them beside
+    /// their results.
     pub assumed: Vec<String>,
 }
 
@@ -109,7 +109,7 @@ pub struct Mechanics {
 }
 
 impl Contract {
-    /// A contract without limits and without latency: what a volume nobody sells has.
+    /// A contract without limits and without latency: for volumes without a provider.
     #[must_use]
     pub fn unlimited() -> Self {
         Self {
@@ -122,7 +122,7 @@ impl Contract {
         }
     }
 
-    /// What one I/O of `len` bytes costs. An I/O of no bytes costs one operation.
+    /// The cost of one I/O of `len` bytes. An I/O of no bytes costs one operation.
     #[must_use]
     pub const fn cost(&self, len: u64) -> Cost {
         let ops = if len == 0 { 1 } else { len.div_ceil(self.op_bytes_max) };

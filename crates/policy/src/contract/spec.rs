@@ -1,8 +1,8 @@
 //! What a provider sells under one name, as data: the files in `contracts/`, a user's own file, or
 //! the inline table `{ iops = 3000, mib_per_s = 125 }`.
 //!
-//! A [`Spec`] holds formulas ("3 IOPS per GiB, at least 100"); a [`Contract`] holds what they come to
-//! for one volume, given its size and what was bought on top.
+//! A [`Spec`] holds formulas ("3 IOPS per GiB, at least 100"); a [`Contract`] holds their results for one volume of a
+//! given size with given bought rates.
 
 mod error;
 
@@ -25,16 +25,16 @@ pub struct Spec {
     /// The name people know it by: `gp3`. Default: `custom`.
     #[serde(default = "custom")]
     pub name: String,
-    /// What it is, in a line.
+    /// A description in one line.
     #[serde(default)]
     pub about: String,
-    /// Where the figures are from.
+    /// The source of the figures.
     #[serde(default)]
     pub source: String,
     /// When they were read there, as `year-month-day`.
     #[serde(default)]
     pub date: String,
-    /// The figures nobody vouches for, as dotted keys of the file; a key stands for all below it.
+    /// The figures without a source, as dotted keys of the file; a key stands for all below it.
     #[serde(default)]
     pub assumed: Vec<String>,
     /// The largest I/O counted as one operation, in KiB. Default: 256.
@@ -52,7 +52,7 @@ pub struct Spec {
     pub latency: Option<LatencySpec>,
     /// The mechanics of a spinning disk.
     pub disk: Option<DiskSpec>,
-    /// What it costs.
+    /// The price.
     pub price: Option<Price>,
 }
 
@@ -66,20 +66,20 @@ pub struct Sizes {
     pub max: u64,
 }
 
-/// One rate of a spec, and what may be done about it. A plain number stands for `included`.
+/// One rate of a spec, and how it may vary. A plain number stands for `included`.
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// What comes with the volume. Without it the rate has to be bought.
+    /// The rate that comes with the volume. Without it the rate must be bought.
     #[serde(default, deserialize_with = "number_or_table")]
     pub included: Option<Formula>,
-    /// How much may be bought instead, from `min` up. Without it nothing can.
+    /// How much may be bought instead, from `min` up. Without it nothing can be bought.
     #[serde(default, deserialize_with = "number_or_table")]
     pub buy: Option<Formula>,
     /// A higher rate for as long as credits last.
     pub burst: Option<Burst>,
-    /// Seconds of the rate that can be saved up while idle, above 0; always enough for one operation
-    /// of the largest size. Default: 1. Where there is a burst it is about the burst's rate.
+    /// Seconds of the rate that can be saved up while idle, above 0; at least one operation of the largest size.
+    /// Default: 1. With a burst, it applies to the burst's rate.
     pub depth_s: Option<f64>,
 }
 
@@ -95,12 +95,12 @@ pub struct Burst {
     pub credits: Formula,
 }
 
-/// How a figure follows from the volume: `base + per_gib · GiB + per_tib · TiB + per_iops · IOPS`,
-/// between `min` and `max`. Without any of the four it is `max`. A plain number stands for `base`.
+/// A formula over the volume: `base + per_gib · GiB + per_tib · TiB + per_iops · IOPS`, between `min` and `max`.
+/// Without any of the four terms it is `max`. A plain number stands for `base`.
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Formula {
-    /// Whatever the volume.
+    /// The constant term.
     pub base: Option<f64>,
     /// For each GiB.
     pub per_gib: Option<f64>,
@@ -108,9 +108,9 @@ pub struct Formula {
     pub per_tib: Option<f64>,
     /// For each operation a second (bandwidth only).
     pub per_iops: Option<f64>,
-    /// Never less.
+    /// The lower bound.
     pub min: Option<f64>,
-    /// Never more.
+    /// The upper bound.
     pub max: Option<f64>,
 }
 
@@ -140,7 +140,7 @@ pub struct PercentilesUs {
 #[derive(Clone, Debug, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskSpec {
-    /// What it holds, in GiB.
+    /// Its capacity in GiB.
     pub capacity_gib: u64,
     /// Turns a minute.
     pub rpm: u32,
@@ -156,9 +156,9 @@ pub struct DiskSpec {
 #[derive(Clone, Debug, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// The currency of the others: `USD`.
+    /// The currency of the other fields: `USD`.
     pub currency: String,
-    /// Where: prices differ by region.
+    /// The region: prices differ by region.
     pub region: String,
     /// For each GiB.
     pub gib_month: f64,
@@ -170,7 +170,7 @@ pub struct Price {
     pub mib_per_s_month: f64,
 }
 
-/// What was bought instead of what a spec includes.
+/// The rates bought instead of those that a spec includes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bought {
@@ -184,12 +184,12 @@ impl Spec {
     /// Reads a contract file.
     ///
     /// # Errors
-    /// [`SpecError::Syntax`]: mend the file; its source says where.
+    /// [`SpecError::Syntax`]: correct the file; the source says where.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         Ok(toml::from_str(text)?)
     }
 
-    /// The terms of one volume of this kind: of `size`, if it is known, with what was `bought`.
+    /// The terms of one volume of this kind: of `size`, if known, with the `bought` rates.
     ///
     /// # Errors
     /// The size or a rate is not sold, or is missing ([`SpecError::key`] says which setting); the
@@ -245,7 +245,7 @@ impl Spec {
         let stands = |d: &DiskSpec| d.rpm == 0 || d.capacity_gib == 0 || d.transfer_mib_per_s == 0;
         if self.disk.as_ref().is_some_and(stands) {
             return Err(
-                self.inconsistent("a disk without capacity, turns or transfer serves nobody")
+                self.inconsistent("a disk without capacity, turns or transfer serves no request")
             );
         }
         Ok(())
@@ -259,7 +259,7 @@ impl Spec {
         Err(SpecError::Size { contract: self.name.clone(), found, min: sizes.min, max: sizes.max })
     }
 
-    /// What one rate comes to; `None` when it is not limited.
+    /// The value of one rate; `None` if it is not limited.
     fn rate(
         &self,
         figure: &'static str,
@@ -324,15 +324,15 @@ impl Spec {
 /// A rate of one volume, in operations or MiB a second.
 struct Paid {
     sustained: u64,
-    /// The higher rate, and the credits for it.
+    /// The higher rate, and its credits.
     burst: Option<(u64, u64)>,
-    /// Seconds of the highest rate that are saved up.
+    /// Seconds of the highest rate that can be saved up.
     depth_s: f64,
 }
 
 impl Paid {
-    /// The buckets the provider keeps: one for the highest rate, which holds an operation at least,
-    /// and one as deep as the credits.
+    /// The provider's buckets: one for the highest rate, which holds at least an operation, and one as deep as the
+    /// credits.
     fn limits(&self, counts: Counted, unit: u64, operation: u64) -> Vec<Limit> {
         let bucket = |rate: u64, depth: u64| Limit {
             counts,
@@ -341,7 +341,7 @@ impl Paid {
         };
         let highest = |rate: u64| {
             let mut limit = bucket(rate, rate);
-            // A whole second is exact however large the rate.
+            // A whole second is exact at any rate.
             if self.depth_s != 1.0 {
                 limit.depth = floor(limit.depth as f64 * self.depth_s).max(operation);
             }
@@ -357,7 +357,7 @@ impl Paid {
 }
 
 impl Formula {
-    /// What it comes to, rounded down; `None` when it needs a size and there is none.
+    /// The value, rounded down; `None` if it needs a size and there is none.
     fn at(&self, size: Option<Bytes>, iops: u64) -> Option<u64> {
         let per_byte = self.per_gib.unwrap_or(0.0) / GIB as f64
             + self.per_tib.unwrap_or(0.0) / (1024 * GIB) as f64;
@@ -385,7 +385,7 @@ impl Formula {
     }
 }
 
-/// A sum of products that should be whole may come out a hair below: it is not meant to lose one.
+/// Floating-point sums may end slightly below a whole number; the tolerance keeps them from losing one.
 fn floor(figure: f64) -> u64 {
     (figure + 1e-6).floor() as u64
 }
@@ -454,7 +454,7 @@ where
     number_or_table_required(deserializer).map(Some)
 }
 
-/// Reads a table, or a number where a table would say no more than it.
+/// Reads a table, or a number that stands for one.
 fn number_or_table_required<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

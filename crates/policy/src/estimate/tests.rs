@@ -3,7 +3,7 @@ use crate::contract::{Latency, Limit, Percentiles};
 
 const RHO: f64 = 0.98;
 const IOPS: u64 = 1000;
-/// Ninety-nine of a hundred take no longer where nothing is in the way.
+/// The 99th percentile without throttling.
 const P99: Duration = Duration::from_micros(500);
 
 fn contract() -> Contract {
@@ -15,15 +15,15 @@ fn contract() -> Contract {
     }
 }
 
-/// A volume that is asked for all the estimate allows, and answers at once as long as that is less
-/// than it has to give.
+/// A volume under as much load as the estimate allows; it answers at once while the load is below
+/// what it can give.
 struct Stage {
     estimate: Estimate,
     now: Instant,
     seen: Seen,
-    /// The part of the contract there is for us.
+    /// The part of the contract that is available.
     gives: f64,
-    /// Of a hundred that are answered at once, so many take ten times as long all the same.
+    /// How many of a hundred I/Os answered at once take ten times as long anyway.
     tail: u64,
     credits: Option<f64>,
     told: Vec<f64>,
@@ -138,7 +138,7 @@ fn what_lowering_does_not_cure_is_not_treated_with_it() {
     let mut worst = 1.0f64;
     let mut last = 0.0;
     for _ in 0..240 {
-        // All that is asked for is answered, late.
+        // Every request is answered, late.
         let got = (stage.estimate.factor() * RHO * IOPS as f64 / 2.0) as u64;
         stage.answer(got, 10 * P99);
         stage.seen.spent.ops += got;
@@ -149,7 +149,7 @@ fn what_lowering_does_not_cure_is_not_treated_with_it() {
     }
     assert!(worst >= 0.4, "{worst}");
     assert_eq!(last, 1.0);
-    // Calm for a while, it is itself again.
+    // After some calm it adapts again.
     stage.run(10);
     stage.gives = 0.7;
     assert!(*stage.run(10).last().unwrap() < 0.72);

@@ -1,9 +1,9 @@
 use super::{Candidate, Layout, New, Placement, Tables, first_from, whole};
 
-/// Each object on the volume its id hashes to, or on the next one that will do.
+/// Each object on the volume its id hashes to, or on the next one that has room.
 ///
-/// Volumes that will not do keep their place in the count, so that one of them being full or away
-/// moves only its own objects elsewhere.
+/// Volumes without room keep their position, so a full or missing volume moves only its own objects
+/// elsewhere.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hash;
 

@@ -1,12 +1,11 @@
-//! The key ranges of the tables of a level, to find those that have room for a key of another.
+//! The key ranges of the tables of a level, searchable for overlaps.
 //!
-//! The tables of a level are disjoint, except when they are not: level 0 never is, and any other has a
-//! compaction's outputs for a while beside its inputs. So each level is a treap (Seidel and Aragon,
-//! 1996), in the order of first keys, in which every node knows the table below it that reaches
-//! furthest. Finding k tables of n costs O(log n + k). All levels share one slab of nodes, which grows by
-//! chunks: no insertion ever moves the rest.
+//! The tables of most levels are disjoint, with exceptions: level 0 overlaps, and any other level has a compaction's
+//! outputs beside its inputs for a while. So each level is a treap (Seidel and Aragon, 1996) ordered by first keys, in
+//! which every node knows the table below it that reaches furthest. Finding k tables of n costs O(log n + k). All
+//! levels share one slab of nodes that grows by chunks: an insertion never moves the others.
 
-/// Where a node is. [`NIL`] is nowhere: an empty treap.
+/// The index of a node. [`NIL`] stands for an empty treap.
 pub(super) type Slot = u32;
 
 /// No node.
@@ -14,24 +13,24 @@ pub(super) const NIL: Slot = Slot::MAX;
 
 const CHUNK: usize = 256;
 
-/// The nodes of all treaps, and of what is in none.
+/// The nodes of all treaps, and free nodes.
 #[derive(Debug)]
 pub(super) struct Nodes<T> {
     chunks: Vec<Vec<Node<T>>>,
-    /// The first of the nodes to be used again, linked by `left`.
+    /// The first free node; they are linked by `left`.
     free: Slot,
 }
 
 #[derive(Debug)]
 struct Node<T> {
-    /// The first key and then the last one, in one allocation.
+    /// The first key, then the last one, in one allocation.
     keys: Box<[u8]>,
     object: u64,
     value: T,
     first_len: u32,
     left: Slot,
     right: Slot,
-    /// Of this node and all below it, the one with the largest last key.
+    /// The node with the largest last key in this subtree.
     furthest: Slot,
 }
 
@@ -52,7 +51,7 @@ impl<T> Default for Nodes<T> {
 }
 
 impl<T: Default> Nodes<T> {
-    /// A new node that is in no treap.
+    /// A new node, in no treap yet.
     pub(super) fn add(&mut self, object: u64, first: &[u8], last: &[u8], value: T) -> Slot {
         let keys = [first, last].concat().into();
         let first_len = u32::try_from(first.len()).expect("keys have less than 4 GiB");
@@ -72,7 +71,7 @@ impl<T: Default> Nodes<T> {
         Slot::try_from(before + chunk.len() - 1).expect("fewer than 2^32 tables")
     }
 
-    /// Frees a node that is in no treap any more.
+    /// Frees a node that is in no treap.
     pub(super) fn free(&mut self, slot: Slot) {
         let free = std::mem::replace(&mut self.free, slot);
         let node = self.node_mut(slot);
@@ -104,7 +103,7 @@ impl<T: Default> Nodes<T> {
         (node.first(), node.last())
     }
 
-    /// Puts a node that is in no treap into the one at `root`; gives the new root.
+    /// Inserts a node into the treap at `root`; returns the new root.
     pub(super) fn insert(&mut self, root: Slot, new: Slot) -> Slot {
         if root == NIL {
             self.link(new, NIL, NIL);
@@ -126,7 +125,7 @@ impl<T: Default> Nodes<T> {
         root
     }
 
-    /// Takes a node out of the treap at `root`, which it is in; gives the new root.
+    /// Removes a node from the treap at `root`, which contains it; returns the new root.
     pub(super) fn remove(&mut self, root: Slot, gone: Slot) -> Slot {
         assert!(root != NIL, "a table is where it was put");
         let (left, right) = self.children(root);
@@ -143,8 +142,8 @@ impl<T: Default> Nodes<T> {
         root
     }
 
-    /// Tells of the tables under `root` that have room for a key from `first` to `last`, by ascending
-    /// first keys, until `tell` says false.
+    /// Passes the tables under `root` that overlap `first` to `last` to `tell`, by ascending first keys, until it
+    /// returns false.
     pub(super) fn overlapping(
         &self,
         root: Slot,
@@ -178,7 +177,7 @@ impl<T: Default> Nodes<T> {
         (node.left, node.right)
     }
 
-    /// A node's place in the heap: as good as random, and always the same.
+    /// A node's priority in the heap: pseudo-random and stable.
     fn priority(&self, slot: Slot) -> u64 {
         super::mix(self.node(slot).object)
     }
@@ -188,7 +187,7 @@ impl<T: Default> Nodes<T> {
         (one.first(), one.object) < (other.first(), other.object)
     }
 
-    /// Gives a node its children.
+    /// Sets the children of a node.
     fn link(&mut self, slot: Slot, left: Slot, right: Slot) {
         let mut furthest = slot;
         for child in [left, right] {
@@ -203,7 +202,7 @@ impl<T: Default> Nodes<T> {
         (node.left, node.right, node.furthest) = (left, right, furthest);
     }
 
-    /// What is before `at`, and what is behind it.
+    /// The nodes before `at`, and those after it.
     fn split(&mut self, root: Slot, at: Slot) -> (Slot, Slot) {
         if root == NIL {
             return (NIL, NIL);
@@ -220,7 +219,7 @@ impl<T: Default> Nodes<T> {
         }
     }
 
-    /// One treap of two, of which one is all before the other.
+    /// Joins two treaps of which one is all before the other.
     fn join(&mut self, before: Slot, after: Slot) -> Slot {
         if before == NIL || after == NIL {
             return if before == NIL { after } else { before };

@@ -1,53 +1,51 @@
-//! Tables that are read together lie apart, and the load is spread.
+//! Separates tables that are read together, and spreads the load.
 //!
-//! For the same money several small volumes do many times the operations of a large one, but each is
-//! throttled by itself: a pool is as fast as its busiest volume lets it be. The tables of neighbouring
-//! levels that cover the same keys are read together. So a new table goes to the volume that has the
-//! fewest tables of the next level with its keys, and of those to the one that carries least (TANGO).
+//! For the same money several small volumes do many times the operations of a large one, but each is throttled by
+//! itself: a pool is as fast as its busiest volume allows. Tables of neighbouring levels with the same keys are read
+//! together. So a new table goes to the volume with the fewest tables of the next level that share its keys, and among
+//! those to the least loaded (TANGO).
 
 use std::collections::VecDeque;
 
 use super::{Candidate, Keys, Layout, New, Placement, Table, Tables, VolumeId, mix, whole};
 use crate::intent::{Family, Kind};
 
-/// Weights are alike if the larger one is at most this much larger, of the smaller one.
+/// Two weights are equal if the larger exceeds the smaller by at most this fraction.
 const TIE: f64 = 0.05;
 
-/// Nor does a hundredth of what is paid for make a difference: it is a read now and then.
+/// A hundredth of what is paid for makes no difference either: it is an occasional read.
 const TIE_MIN: f64 = 0.01;
 
-/// How many choices are remembered for each volume there is.
+/// Choices remembered, for each volume.
 const REMEMBERED: usize = 8;
 
-/// No volume gets more of the new tables than this many times its part.
+/// No volume gets more than this multiple of its share of the new tables.
 const SHARE_MAX: f64 = 2.0;
 
-/// Each table on a volume with the fewest tables that overlap it.
+/// Places each table on a volume with the fewest overlapping tables.
 ///
 /// | a new table at | is compared with |
 /// |---|---|
-/// | level 0 | the other tables of level 0, and those of the next level there is |
-/// | a level in between | those of the next level there is |
-/// | the deepest level | those of the level before it, but for inputs of compactions: they go |
+/// | level 0 | the other tables of level 0, and those of the next existing level |
+/// | a level in between | those of the next existing level |
+/// | the deepest level | those of the level before it, except inputs of compactions |
 ///
-/// A table with n copies counts as 1/n where each of them is. Of volumes with as many: the one that
-/// carries least, weights within 5 % being equal; then the one with the fewest bytes on their way; then
-/// the one that got the fewest of the last tables; then whichever the seed says. Objects that are no
-/// tables overlap nothing.
+/// A table with n copies counts as 1/n on each of their volumes. Ties go to the least loaded volume (weights within 5 %
+/// are equal), then to the one with the fewest bytes in flight, then to the one that got the fewest of the last tables,
+/// then by the seed. Objects other than tables overlap nothing.
 ///
-/// A volume that writes as many bytes as it can gets nothing, as long as there is another. Nor does one
-/// get more than twice its part of the last tables, for the lightest volume would get them all: a new
-/// one has nothing to do.
+/// A volume that writes as many bytes as it can gets nothing while there is another. No volume gets more than twice its
+/// share of the last tables: otherwise an idle new volume, as the lightest, would get them all.
 #[derive(Clone, Debug)]
 pub struct LeastOverlap {
     seed: u64,
     by_heat: bool,
-    /// Logs have a turn of their own: they may have other candidates, and are far fewer.
+    /// Logs are counted separately: they may have other candidates, and are far fewer.
     last: Last,
     last_logs: Last,
 }
 
-/// With the same seed for all, so that what a pool did can be done again.
+/// With a fixed seed, so that a pool's choices can be reproduced.
 impl Default for LeastOverlap {
     fn default() -> Self {
         Self::new(0)
@@ -55,13 +53,13 @@ impl Default for LeastOverlap {
 }
 
 impl LeastOverlap {
-    /// Places by counts. With the same seed, and told the same, it chooses the same.
+    /// Places by counts. The same seed and the same events give the same choices.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { seed, by_heat: false, last: Last::default(), last_logs: Last::default() }
     }
 
-    /// Counts a table as the reads a second that go to the part of it that overlaps, where any do.
+    /// Weighs a table by the reads a second of its overlapping part, where there are any.
     #[must_use]
     pub const fn by_heat(mut self) -> Self {
         self.by_heat = true;
@@ -96,16 +94,15 @@ impl Placement for LeastOverlap {
     }
 }
 
-/// What of other tables overlaps one, on each volume.
+/// The overlap of one table with others, on each volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overlaps {
     on: Vec<(VolumeId, f64)>,
 }
 
 impl Overlaps {
-    /// The overlaps of a table that is there, or of one that is to be: what [`LeastOverlap`] keeps small.
-    /// By number of tables, or by the reads a second that go to the parts of them that overlap; where
-    /// none do, by number.
+    /// The overlaps of an existing or a new table, which [`LeastOverlap`] minimises: by number of tables, or by the
+    /// reads a second of their overlapping parts. Without such reads, by number.
     #[must_use]
     pub fn of(
         object: u64,
@@ -162,8 +159,7 @@ impl Overlaps {
     }
 }
 
-/// What part of all new tables is a volume's: as much as it has of what is paid for, and as any other
-/// where that is not known.
+/// A volume's share of all new tables: in proportion to what is paid for it, or equal shares if that is unknown.
 struct Share {
     count: f64,
     paid: f64,
@@ -183,7 +179,7 @@ impl Share {
     }
 }
 
-/// Where the last objects went.
+/// The volumes of the last objects.
 #[derive(Clone, Debug, Default)]
 struct Last(VecDeque<VolumeId>);
 
@@ -192,9 +188,9 @@ impl Last {
         self.0.iter().filter(|other| **other == volume).count()
     }
 
-    /// Whether a volume may get one more, if `share` of all is its.
+    /// Whether a volume with this `share` may get one more.
     fn has_room(&self, volume: VolumeId, share: f64) -> bool {
-        // Of as many as there will be with it. The first few say nothing about shares.
+        // Counts the new one too. The first few choices say nothing about shares.
         let all = (self.0.len() + 1).max(REMEMBERED);
         (self.count(volume) + 1) as f64 <= (SHARE_MAX * share * all as f64).max(1.0)
     }
@@ -206,14 +202,14 @@ impl Last {
     }
 }
 
-/// Leaves those that will do, if any will.
+/// Keeps the volumes that will do, if any do.
 fn keep_if_any(volumes: &mut Vec<&Candidate>, will_do: impl Fn(&Candidate) -> bool) {
     if volumes.iter().any(|c| will_do(c)) {
         volumes.retain(|c| will_do(c));
     }
 }
 
-/// Leaves those that have hardly more than the one that has least.
+/// Keeps the volumes within the tolerance of the least.
 fn keep_least(
     volumes: &mut Vec<&Candidate>,
     of: impl Fn(&Candidate) -> f64,

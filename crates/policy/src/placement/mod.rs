@@ -1,8 +1,8 @@
-//! Which volume of a pool an object goes to.
+//! The choice of a volume for an object.
 //!
-//! A policy sees the volumes and tables as they are now and answers with a [`Layout`]; it never learns
-//! whether the pool followed. [`LeastOverlap`] keeps tables apart that are read together. The other
-//! four know nothing of keys and load: they are the baselines of the benches (TANGO).
+//! A policy sees the volumes and tables as they are now and answers with a [`Layout`]; it does not learn whether the
+//! pool followed. [`LeastOverlap`] separates tables that are read together. The other four ignore keys and load: they
+//! are the baselines of the benches (TANGO).
 
 mod hash;
 mod intervals;
@@ -29,30 +29,30 @@ use crate::units::GIB;
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct VolumeId(pub u16);
 
-/// A volume as placement sees it at one moment.
+/// A volume's state at one moment, for placement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
     /// Which volume.
     pub volume: VolumeId,
     /// Bytes that can still be written.
     pub free: u64,
-    /// Bytes it has in all.
+    /// Its size in bytes.
     pub total: u64,
     /// Whether it answers and takes writes.
     pub healthy: bool,
-    /// Operations a second that are paid for; 0 where nobody knows.
+    /// Operations a second that are paid for; 0 if unknown.
     pub paid: f64,
-    /// What it carries, as a part of what is paid for: users' reads, logs and flushes, and the reads
-    /// expected of what was placed there a moment ago. At 1 it carries as much as it can.
+    /// Its load relative to what is paid for: users' reads, logs and flushes, and the reads expected of objects placed
+    /// recently. At 1 it carries as much as it can.
     pub weight: f64,
-    /// Bytes that are being written to it for objects that are not complete.
+    /// Bytes being written to it for incomplete objects.
     pub in_flight: u64,
-    /// It writes as many bytes a second as it can.
+    /// Whether it writes as many bytes a second as it can.
     pub saturated: bool,
 }
 
 impl Candidate {
-    /// A volume that answers, of whose load nothing is known.
+    /// A volume that answers, of unknown load.
     #[must_use]
     pub const fn new(volume: VolumeId, free: u64, total: u64) -> Self {
         Self {
@@ -67,14 +67,14 @@ impl Candidate {
         }
     }
 
-    /// A volume that does not answer, or takes nothing.
+    /// A volume that does not answer, or takes no writes.
     #[must_use]
     pub const fn away(volume: VolumeId) -> Self {
         Self { healthy: false, ..Self::new(volume, 0, 0) }
     }
 
-    /// Room that no new object takes: for manifest and logs that grow, and because file systems slow
-    /// down when nearly full. One part in 64, at most 1 GiB.
+    /// Room that no new object may take: manifest and logs grow, and file systems slow down when nearly full. One part
+    /// in 64, at most 1 GiB.
     #[must_use]
     pub const fn reserve(&self) -> u64 {
         let share = self.total / 64;
@@ -88,7 +88,7 @@ impl Candidate {
     }
 }
 
-/// Where the bytes of one object lie.
+/// The place of the bytes of one object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Layout {
     /// All on one volume.
@@ -96,11 +96,11 @@ pub enum Layout {
         /// That volume.
         volume: VolumeId,
     },
-    /// Dealt out in turn, chunk by chunk; see [`Chunks`].
+    /// Distributed round robin, chunk by chunk; see [`Chunks`].
     Striped {
         /// Bytes of a chunk. Not zero.
         chunk: u64,
-        /// The volumes in the order of their turns. At least two, none twice.
+        /// The volumes in round-robin order. At least two, none twice.
         volumes: Vec<VolumeId>,
     },
 }
@@ -115,7 +115,7 @@ impl Layout {
         }
     }
 
-    /// How offsets of the object become offsets of its parts.
+    /// The mapping from offsets of the object to offsets of its parts.
     #[must_use]
     pub fn chunks(&self) -> Chunks {
         match self {
@@ -130,20 +130,20 @@ impl Layout {
 pub struct New<'a> {
     /// Its number.
     pub object: u64,
-    /// What its creator knows.
+    /// Its creator's knowledge of it.
     pub intent: &'a Intent,
-    /// Reads a second that are expected to go to its volume.
+    /// Expected reads a second on its volume.
     pub rate: f32,
 }
 
 impl<'a> New<'a> {
-    /// An object nobody is expected to read.
+    /// An object without expected reads.
     #[must_use]
     pub const fn cold(object: u64, intent: &'a Intent) -> Self {
         Self { object, intent, rate: 0.0 }
     }
 
-    /// Its length in bytes, 0 if it is not known.
+    /// Its length in bytes, 0 if unknown.
     const fn len(&self) -> u64 {
         match self.intent.len {
             Some(len) => len,
@@ -154,11 +154,10 @@ impl<'a> New<'a> {
 
 /// Chooses volumes for new objects.
 pub trait Placement: Send {
-    /// Where `new` shall go: only to volumes among `candidates` that are healthy and have room for it
-    /// beside their reserve. An object of unknown length is taken to be empty. `tables` are those of the
-    /// pool, with the ones that are being written.
+    /// The place of `new`: only healthy volumes among `candidates` with room for it beside their reserve. An object of
+    /// unknown length counts as empty. `tables` are those of the pool, including ones that are being written.
     ///
-    /// `None` when no volume will do.
+    /// `None` if no volume fits.
     fn choose(&mut self, new: New<'_>, candidates: &[Candidate], tables: &Tables)
     -> Option<Layout>;
 }

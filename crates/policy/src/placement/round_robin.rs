@@ -1,11 +1,11 @@
 use super::{Candidate, Layout, New, Placement, Tables, first_from, whole};
 
-/// Each object on the volume after the last one's; a volume that will not do is skipped.
+/// Each object on the volume after the last one's; a volume without room is skipped.
 ///
-/// Logs have a turn of their own: they may have other candidates, and are far fewer.
+/// Logs rotate separately: they may have other candidates, and are far fewer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RoundRobin {
-    /// Positions in the candidates at which to look next.
+    /// The positions in the candidates to try next.
     next: usize,
     next_for_logs: usize,
 }

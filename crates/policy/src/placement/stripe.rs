@@ -3,19 +3,18 @@ use std::ops::RangeInclusive;
 use super::{Candidate, Layout, New, Placement, Tables, first_from, whole};
 use crate::units::KIB;
 
-/// Every object over every volume, in chunks: RAID0, the strongest of the key-blind baselines
-/// (TANGO).
+/// Stripes every object over all volumes, in chunks: RAID0, the strongest of the key-blind baselines (TANGO).
 ///
-/// Logs, and objects no longer than a chunk, stay whole, on the volumes in turn: a striped log would
-/// need a sync on every volume where one is enough.
+/// Logs, and objects no longer than a chunk, stay whole, on the volumes in turn: a striped log would need a sync on
+/// every volume instead of one.
 #[derive(Clone, Copy, Debug)]
 pub struct Stripe {
     chunk: u64,
 }
 
 impl Stripe {
-    /// Chunk sizes in bytes: below the smallest a large read pays an operation for too few bytes,
-    /// above the largest a provider counts a chunk as two.
+    /// Valid chunk sizes in bytes. With smaller chunks a large read pays an operation for too few bytes; a provider
+    /// counts a larger chunk as two.
     pub const CHUNKS: RangeInclusive<u64> = 64 * KIB..=256 * KIB;
 
     /// Stripes with chunks of `chunk` bytes.
@@ -31,7 +30,7 @@ impl Stripe {
 
 impl Placement for Stripe {
     fn choose(&mut self, new: New<'_>, candidates: &[Candidate], _: &Tables) -> Option<Layout> {
-        // The first chunk goes to each volume in its turn, else all short objects share one.
+        // The first chunk rotates over the volumes; otherwise all short objects would share one.
         let first = new.object.checked_rem(candidates.len() as u64)? as usize;
         let len = new.intent.len.unwrap_or(u64::MAX);
         if new.intent.is_log() || len <= self.chunk {
@@ -40,7 +39,7 @@ impl Placement for Stripe {
         }
         let (before, from) = candidates.split_at(first);
         let mut over: Vec<_> = from.iter().chain(before).filter(|c| c.healthy).collect();
-        // Leaving a volume out makes the others' parts longer, so look again until all take theirs.
+        // Each volume left out makes the others' parts longer, so repeat until all have room for theirs.
         loop {
             let width = over.len() as u64;
             let known = new.len();
@@ -102,7 +101,7 @@ impl Chunks {
         Self { chunk, parts }
     }
 
-    /// The part that holds byte `offset`, and where in it.
+    /// The part that holds byte `offset`, and the offset in it.
     #[must_use]
     pub const fn locate(self, offset: u64) -> (usize, u64) {
         let (number, within) = (offset / self.chunk, offset % self.chunk);
@@ -147,7 +146,7 @@ impl Chunks {
         rounds * self.chunk + last
     }
 
-    /// How long the object is whose parts have these lengths: it ends with the last byte of any part.
+    /// The length of the object whose parts have these lengths: it ends with the last byte of any part.
     ///
     /// Exact when each part is as long as [`Chunks::part_len`] says, or only the parts that do not
     /// hold the last byte are shorter.
@@ -205,7 +204,7 @@ mod tests {
             let chunks = Chunks::new(chunk, parts);
             let mut places: Vec<_> = (0..len).map(|offset| chunks.locate(offset)).collect();
             places.sort_unstable();
-            // Every part is filled from its start without holes, up to the length it should have.
+            // Every part is filled from its start without holes, to its expected length.
             let expected: Vec<_> = (0..parts as usize)
                 .flat_map(|part| (0..chunks.part_len(len, part)).map(move |inner| (part, inner)))
                 .collect();
@@ -218,7 +217,7 @@ mod tests {
                 (0..chunks.parts as usize).map(|part| chunks.part_len(len, part)).collect();
             prop_assert_eq!(parts.iter().sum::<u64>(), len);
             prop_assert_eq!(chunks.total_len(parts.iter().copied()), len);
-            // Parts that a gap left short do not matter, as long as the last byte is there.
+            // Parts cut short by a gap do not matter, as long as the last byte is there.
             if let Some(last) = len.checked_sub(1) {
                 let (holder, _) = chunks.locate(last);
                 let short = parts.iter().enumerate().map(|(i, &l)| if i == holder { l } else { l / 2 });

@@ -1,7 +1,7 @@
-//! What is known of tables: which keys, at which level, on which volumes.
+//! The tables of a pool: their keys, levels and volumes.
 //!
-//! It is told by whoever makes, moves, copies and removes them, and is only as good as that. A table
-//! nobody described is in it too, and overlaps nothing.
+//! The code that makes, moves, copies and removes tables reports them here; the data is only as good as its reports. A
+//! table that was never described is included, and overlaps nothing.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -11,8 +11,8 @@ use super::intervals::{NIL, Nodes, Slot};
 use crate::inherit::{Made, position};
 use crate::intent::{Family, KeyRange};
 
-/// So many tables of a level are looked at for one decision. A range that covers more of them covers
-/// about as many on each volume, and a decision shall not take the longer the more data there is.
+/// The most tables of a level to look at for one decision. A wider range covers about as many on each volume, and a
+/// decision must not take longer with more data.
 pub const OVERLAPS_MAX: usize = 128;
 
 /// A range of keys, both ends inclusive, in the order of their bytes.
@@ -29,23 +29,23 @@ pub struct Keys<'a> {
 pub struct Table<'a> {
     /// The object's number.
     pub object: u64,
-    /// The key space its keys are in.
+    /// The key space of its keys.
     pub family: &'a Family,
-    /// The level it is at, if known.
+    /// Its level, if known.
     pub level: Option<u8>,
     /// The keys it covers, if known.
     pub keys: Option<Keys<'a>>,
     /// Its length in bytes.
     pub len: u64,
-    /// The volumes that have a copy of it, or a part. Reads of it are taken to go to all alike.
+    /// The volumes with a copy or a part of it. Reads are assumed to spread evenly.
     pub on: &'a [VolumeId],
-    /// Reads a second that go to a volume for it.
+    /// Reads a second that reach a volume.
     pub rate: f32,
-    /// It is the input of a compaction, and will soon be gone.
+    /// Whether it is the input of a compaction, and will soon be gone.
     pub leaving: bool,
 }
 
-/// All tables of a pool. Takes some hundred bytes for each beside its keys.
+/// All tables of a pool. Takes some hundred bytes for each, plus its keys.
 #[derive(Debug, Default)]
 pub struct Tables {
     nodes: Nodes<Entry>,
@@ -59,18 +59,18 @@ pub struct Tables {
 struct Group {
     family: Family,
     tables: usize,
-    /// The roots of its levels. None is empty.
+    /// The roots of its levels. None of the treaps is empty.
     levels: BTreeMap<u8, Slot>,
     flushed: Flushed,
 }
 
-/// How hot tables get that are written from memory. Whatever was written lately is in the newest of them, so
-/// it is read as its predecessor was, which is colder by then or gone.
+/// The heat that newly flushed tables will reach. The newest table holds what was written last, so it is read as its
+/// predecessor was, which is colder or gone by then.
 #[derive(Debug, Default)]
 struct Flushed {
-    /// The most that a table of level 0 was read since the newest one was begun.
+    /// The highest rate of a table of level 0 since the newest one was begun.
     best: f32,
-    /// And before, by and by forgotten.
+    /// The same from before, fading.
     before: f32,
 }
 
@@ -95,7 +95,7 @@ struct Entry {
     leaving: bool,
 }
 
-/// Nearly always one.
+/// Nearly always one volume.
 #[derive(Debug)]
 enum Places {
     One(VolumeId),
@@ -103,14 +103,13 @@ enum Places {
 }
 
 impl Tables {
-    /// A table is there, or will be: one that is being written counts. If it was known, it is known
-    /// anew.
+    /// Adds a table that exists or is being written. Replaces an earlier entry of it.
     pub fn insert(&mut self, table: Table<'_>) {
         self.remove(table.object);
         self.enter(table, true);
     }
 
-    /// Adds a table. A flush's begins when its keys are known, and but once.
+    /// Adds a table. Counts a flush once, when its keys are known.
     fn enter(&mut self, table: Table<'_>, is_new: bool) {
         let keys = table.keys.filter(|keys| keys.first <= keys.last);
         let Keys { first, last } = keys.unwrap_or(Keys { first: &[], last: &[] });
@@ -134,7 +133,7 @@ impl Tables {
         self.link(slot);
     }
 
-    /// A table's family, level and keys turned out to be these. It stays.
+    /// Sets the family, level and keys of a table. Its other fields stay.
     pub fn describe(
         &mut self,
         object: u64,
@@ -149,7 +148,7 @@ impl Tables {
         self.enter(table, is_new);
     }
 
-    /// A table is at another level now, with the same bytes.
+    /// Moves a table to another level, with the same bytes.
     pub fn set_level(&mut self, object: u64, level: u8) {
         let Some(&slot) = self.slots.get(&object) else { return };
         if self.nodes.value(slot).level != Some(level) {
@@ -158,21 +157,21 @@ impl Tables {
         }
     }
 
-    /// A table that was being written is complete.
+    /// Sets the length of a table when it is complete.
     pub fn set_len(&mut self, object: u64, len: u64) {
         if let Some(entry) = self.entry(object) {
             entry.len = len;
         }
     }
 
-    /// A table becomes the input of a compaction, or does not any more.
+    /// Sets whether a table is the input of a compaction.
     pub fn set_leaving(&mut self, object: u64, leaving: bool) {
         if let Some(entry) = self.entry(object) {
             entry.leaving = leaving;
         }
     }
 
-    /// How hot a table is.
+    /// Sets how hot a table is.
     pub fn set_rate(&mut self, object: u64, rate: f32) {
         let Some(entry) = self.entry(object) else { return };
         entry.rate = rate;
@@ -183,46 +182,46 @@ impl Tables {
         }
     }
 
-    /// A table has copies on these volumes now, and on no other.
+    /// Sets the volumes of a table.
     pub fn set_places(&mut self, object: u64, on: &[VolumeId]) {
         if let Some(entry) = self.entry(object) {
             entry.on = on.into();
         }
     }
 
-    /// A table is gone. What is not known is none.
+    /// Removes a table; does nothing if it is unknown.
     pub fn remove(&mut self, object: u64) {
         self.take(object);
     }
 
-    /// How many there are.
+    /// The number of tables.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no tables.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Bytes of memory it takes, at most.
+    /// The most bytes of memory it takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        // A node of the standard library's B-tree has five to eleven entries, and says little else.
+        // A node of the standard library's B-tree has five to eleven entries and little overhead.
         const PER_SLOT: usize = (size_of::<u64>() + size_of::<Slot>()) * 11 / 5 + 4;
         let several: usize = self.iter().map(|table| table.on.len()).filter(|&n| n > 1).sum();
         self.nodes.bytes() + self.slots.len() * PER_SLOT + several * size_of::<VolumeId>()
     }
 
-    /// A table.
+    /// The table with this number.
     #[must_use]
     pub fn get(&self, object: u64) -> Option<Table<'_>> {
         self.slots.get(&object).map(|&slot| self.table(slot))
     }
 
-    /// All of them, by number.
+    /// All tables, by number.
     pub fn iter(&self) -> impl Iterator<Item = Table<'_>> {
         self.slots.values().map(|&slot| self.table(slot))
     }
@@ -240,8 +239,8 @@ impl Tables {
         self.levels(family)?.range(..level).next_back().map(|(&level, _)| level)
     }
 
-    /// Tells of the tables of a level that have room for a key of `keys`, by ascending first keys, at
-    /// most [`OVERLAPS_MAX`] of them.
+    /// Passes the tables of a level that overlap `keys` to `tell`, by ascending first keys, at most [`OVERLAPS_MAX`] of
+    /// them.
     pub fn overlapping<'a>(
         &'a self,
         family: &Family,
@@ -258,8 +257,8 @@ impl Tables {
         });
     }
 
-    /// How hot a new table with these keys will be, that was made of tables of `levels`. If it is known
-    /// which of those go, they are what it was made of.
+    /// The expected heat of a new table with these keys, made of tables of `levels`. If some of those are leaving, it
+    /// is made of these.
     #[must_use]
     pub fn inherited(
         &self,
@@ -271,7 +270,7 @@ impl Tables {
         if levels.is_empty() {
             return 0.0;
         }
-        // Of all tables, and of those that go.
+        // Of all tables, and of those that leave.
         let (mut of_all, mut of_leaving) = (Inherited::default(), Inherited::default());
         let roots = self.levels(family).into_iter().flat_map(|roots| roots.range(levels.clone()));
         for (&level, _) in roots {
@@ -285,7 +284,7 @@ impl Tables {
         if of_leaving.tables > 0.0 { of_leaving.rate(made) } else { of_all.rate(made) }
     }
 
-    /// How hot the next table will be that is written from memory: as the last one was at its hottest.
+    /// The expected heat of the next flushed table: the highest that the last one reached.
     #[must_use]
     pub fn flushed(&self, family: &Family) -> f32 {
         self.families.get(family).map_or(0.0, |&group| self.groups[group as usize].flushed.rate())
@@ -315,14 +314,14 @@ impl Tables {
         self.slots.get(&object).map(|&slot| self.nodes.value_mut(slot))
     }
 
-    /// The group of a family, made if there is none.
+    /// The group of a family, created if needed.
     fn group(&mut self, family: &Family) -> u32 {
         if let Some(&group) = self.families.get(family) {
             return group;
         }
         let flushed = Flushed::default();
         let new = Group { family: family.clone(), tables: 0, levels: BTreeMap::new(), flushed };
-        // Families come and go, and their numbers are used again.
+        // Families come and go; their numbers are reused.
         let at = match self.groups.iter().position(|group| group.tables == 0) {
             Some(at) => {
                 self.families.remove(&self.groups[at].family);
@@ -339,7 +338,7 @@ impl Tables {
         at
     }
 
-    /// Puts a table into its level, if that is known.
+    /// Links a table into its level, if that is known.
     fn link(&mut self, slot: Slot) {
         let Entry { level: Some(level), has_keys: true, group, .. } = *self.nodes.value(slot)
         else {
@@ -349,7 +348,7 @@ impl Tables {
         *root = self.nodes.insert(*root, slot);
     }
 
-    /// A table's entry, taken out of its level.
+    /// A table's entry, unlinked from its level.
     fn unlinked(&mut self, slot: Slot) -> &mut Entry {
         if let Entry { level: Some(level), has_keys: true, group, .. } = *self.nodes.value(slot) {
             let levels = &mut self.groups[group as usize].levels;
@@ -371,12 +370,11 @@ impl Tables {
     }
 }
 
-/// What a new table takes over of others: [`crate::inherit`] for tables of one block each, with nothing to
-/// be allocated.
+/// The heat that a new table inherits: [`crate::inherit`] for tables of one block each, without allocation.
 #[derive(Default)]
 struct Inherited {
     rate: f64,
-    /// Tables between its keys.
+    /// The number of tables between its keys.
     tables: f64,
 }
 
@@ -397,13 +395,13 @@ impl Inherited {
 }
 
 impl Keys<'_> {
-    /// Whether both have room for the same key.
+    /// Whether the ranges overlap.
     #[must_use]
     pub fn overlaps(&self, other: Keys<'_>) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 
-    /// How much of `other` is in here, from 0 to 1, if its keys are spread evenly.
+    /// The part of `other` inside this range, from 0 to 1, if its keys are spread evenly.
     #[must_use]
     pub fn share_of(&self, other: Keys<'_>) -> f64 {
         if other.first == other.last {
@@ -476,10 +474,10 @@ mod tests {
         tables.remove(1);
         assert_eq!(tables.flushed(&family), 80.0, "it went into the next level");
         insert(&mut tables, 3, 0);
-        assert_eq!(tables.flushed(&family), 40.0, "nobody has read it yet");
+        assert_eq!(tables.flushed(&family), 40.0, "it has no reads yet");
         tables.set_rate(3, 60.0);
         assert_eq!(tables.flushed(&family), 60.0);
-        // Known anew, it is the same table.
+        // A new description does not make it a new table.
         tables.describe(3, &family, Some(0), Some(KEYS));
         assert_eq!(tables.flushed(&family), 60.0);
     }

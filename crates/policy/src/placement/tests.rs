@@ -4,13 +4,13 @@
 //! policy NAME [CHUNK]              begins a case
 //! volume ID FREE of TOTAL          a volume that answers, or its new state
 //! volume ID away                   one that does not
-//! load ID [WORD VALUE]…            what it carries: weight, paid, in-flight, saturated yes
-//! table ID FAMILY LEVEL FROM TO on ID… [rate READS] [leaving]     a table that is there
-//! moved ID LEVEL · leaving ID · on ID ID… · gone ID               what becomes of one
-//! object ID KIND [LEN]             places an object; the answer stands below it
-//! object ID table LEN FAMILY LEVEL FROM TO [rate READS]           a table, which is there from now on
+//! load ID [WORD VALUE]…            its load: weight, paid, in-flight, saturated yes
+//! table ID FAMILY LEVEL FROM TO on ID… [rate READS] [leaving]     an existing table
+//! moved ID LEVEL · leaving ID · on ID ID… · gone ID               changes of one
+//! object ID KIND [LEN]             places an object; the answer stands below
+//! object ID table LEN FAMILY LEVEL FROM TO [rate READS]           a table, which exists from now on
 //! ```
-//! `UPDATE_EXPECT=1 cargo test` writes the answers anew, to be reviewed as a diff.
+//! `UPDATE_EXPECT=1 cargo test` rewrites the answers; review the diff.
 
 use expect_test::expect_file;
 use proptest::prelude::*;

@@ -18,8 +18,8 @@ fn bytes(rate_per_sec: u64, depth: u64) -> Limit {
 
 const ONE: Cost = Cost { ops: 1, bytes: 4096 };
 
-/// A trace that Calcspar's authors recorded: one closed loop sends the requests of each second back to back on
-/// an io2 volume of 1000 IOPS, whose requests took 88.5 us and 3 us between them.
+/// A trace that Calcspar's authors recorded. One closed loop sends the requests of each second back to back to an io2
+/// volume of 1000 IOPS; each request took 88.5 us, with 3 us between requests.
 #[test]
 fn the_recorded_trace_of_an_io2_volume() {
     let plan = [&[1000, 1600, 900, 500, 2000][..], &[1000; 9], &[0], &[1000; 5]].concat();
@@ -53,8 +53,8 @@ fn a_fresh_volume_has_a_second_saved_up() {
 
 #[test]
 fn no_fraction_of_a_token_is_lost() {
-    // 7 tokens a second do not divide a nanosecond: after a million waits the queue still leaves at
-    // exactly the paid rate.
+    // A rate of 7 tokens a second does not divide a second in nanoseconds: after 700,000 requests the queue still
+    // leaves at exactly the paid rate.
     let mut provider = Provider::new(&contract(vec![ops(7, 1)]), Instant::ZERO);
     let left = (0..=700_000).map(|_| provider.admit(Instant::ZERO, ONE).at).last();
     assert_eq!(left, Some(Instant::ZERO + Duration::from_secs(100_000)));
@@ -115,8 +115,8 @@ fn without_limits_nobody_waits() {
     }
 }
 
-/// The oracle, a continuous token bucket word for word: every nanosecond each bucket earns, then the head of
-/// the queue leaves if all cover it.
+/// The oracle, a direct implementation: every nanosecond each bucket earns, then the head of the queue leaves if all
+/// buckets cover it.
 fn naive(limits: &[Limit], arrivals: &[(u64, Cost)]) -> Vec<u64> {
     let cost_of = |limit: &Limit, cost: &Cost| match limit.counts {
         Counted::Ops => cost.ops * NANOS_PER_SEC,

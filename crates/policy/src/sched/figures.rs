@@ -1,26 +1,26 @@
-//! What a gate shows of each class.
+//! The figures that a gate reports for each class.
 
 use std::time::Duration;
 
 use crate::contract::Cost;
 
-/// What happened in one class. All but `queued` only grow; `spent` shrinks by refunds, and a grant that is
-/// put back was none.
+/// Figures of one class. All but `queued` only grow, except that refunds lower `spent` and a grant that is put back
+/// does not count.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Figures {
-    /// Requests that wait now.
+    /// Requests waiting now.
     pub queued: u64,
-    /// Requests that went.
+    /// Requests granted.
     pub granted: u64,
-    /// What they were charged, less what was given back.
+    /// Their charges, less refunds.
     pub spent: Cost,
     /// How long they waited.
     pub waits: Waits,
-    /// Requests a full queue turned away.
+    /// Requests that a full queue refused.
     pub refused: u64,
     /// Requests whose deadline passed.
     pub expired: u64,
-    /// Requests that were given up while they waited.
+    /// Requests cancelled while they waited.
     pub cancelled: u64,
 }
 
@@ -31,7 +31,7 @@ pub struct Waits {
     pub total: Duration,
     /// The longest.
     pub max: Duration,
-    /// How many waited at most [`Waits::bound`] of the same index, and longer than the one before.
+    /// How many waited at most [`Waits::bound`] of the same index, and longer than that of the index before.
     pub counts: [u64; Self::BUCKETS],
 }
 
@@ -39,8 +39,7 @@ impl Waits {
     /// The number of steps.
     pub const BUCKETS: usize = 26;
 
-    /// The longest wait counted at `index`: none at all, then 1 us, 2 us, 4 us and so on. The last
-    /// one has no bound.
+    /// The longest wait counted at `index`: zero, then 1 us, 2 us, 4 us and so on. The last one has no bound.
     #[must_use]
     pub const fn bound(index: usize) -> Duration {
         match index {
@@ -52,7 +51,7 @@ impl Waits {
 
     pub(super) fn record(&mut self, wait: Duration) {
         if wait.is_zero() {
-            // The common way, kept clear of divisions.
+            // The common case, without a division.
             self.counts[0] += 1;
             return;
         }
@@ -61,8 +60,7 @@ impl Waits {
         self.max = self.max.max(wait);
     }
 
-    /// Undoes [`Waits::record`], for a request that goes on waiting. The longest stays what it was: this
-    /// request waits for longer than it did so far.
+    /// Undoes [`Waits::record`] for a request that waits on. The maximum stays: this request's wait will be longer.
     pub(super) fn forget(&mut self, wait: Duration) {
         self.counts[Self::index(wait)] -= 1;
         self.total -= wait;

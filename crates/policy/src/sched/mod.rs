@@ -1,4 +1,4 @@
-//! Who goes next at a gate, and when.
+//! Which request goes next at a gate, and when.
 //!
 //! A scheduler owns the volume's budget and the queues in front of it. It is a state machine with
 //! three verbs, driven by a shell that knows the time and the callers:
@@ -10,10 +10,9 @@
 //!   put_back(grant, cost, now)   ─►└───────────┘
 //! ```
 //!
-//! One rule per file, and [`Policy`] is the list of them; [`Tags`] is the one to use. What all of them owe:
-//! every request is answered exactly once, nobody overtakes within a
-//! class, and only those expire or are refused that said they may, because an error in a commit or a
-//! compaction makes RocksDB read-only.
+//! One rule per file, and [`Policy`] lists them; [`Tags`] is the default. All of them answer every request exactly once
+//! and keep the order within a class. Only requests that allow it expire or are refused, because an error in a commit
+//! or a compaction makes RocksDB read-only.
 
 mod figures;
 mod pass;
@@ -37,34 +36,34 @@ use crate::contract::{Contract, Cost};
 use crate::purpose::Class;
 use crate::time::Instant;
 
-/// A request's number. Whoever submits gives numbers that ascend.
+/// A request's number. The caller of [`Scheduler::submit`] gives ascending numbers.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Ticket(pub u64);
 
-/// What somebody wants to issue.
+/// A request to issue an I/O.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Request {
-    /// How urgent it is.
+    /// Its urgency.
     pub class: Class,
-    /// What it will be charged.
+    /// The tokens to charge.
     pub cost: Cost,
     /// When to give up waiting; without one it waits as long as it takes.
     pub deadline: Option<Instant>,
-    /// Whether a full queue may turn it away: only work that is taken up again later.
+    /// Whether a full queue may refuse it: only work that its owner takes up again later.
     pub refusable: bool,
-    /// Whether a user asked for it. Work that was raised to the users' class did not, and relief did not:
-    /// a pause of users does not hold them.
+    /// Whether a user waits for it. False for relief and for work that was raised to the users' class: a pause of users
+    /// does not hold them.
     pub of_user: bool,
 }
 
-/// What became of a request that waited, or did not have to.
+/// The end of a request's wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Event {
     /// It may go to the device.
     Granted(Grant),
     /// Its deadline passed; nothing was charged.
     Expired {
-        /// Whose deadline it was.
+        /// The request.
         ticket: Ticket,
     },
 }
@@ -72,11 +71,11 @@ pub enum Event {
 /// A request that may go to the device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Grant {
-    /// Whose turn it is.
+    /// The request.
     pub ticket: Ticket,
-    /// What was charged for it.
+    /// Its charge.
     pub cost: Cost,
-    /// Where it waited: what [`Scheduler::put_back`] needs.
+    /// The place it waited in, for [`Scheduler::put_back`].
     place: Place,
 }
 
@@ -86,7 +85,7 @@ pub struct Grant {
 pub struct Full {
     /// The class whose queue is full.
     pub class: Class,
-    /// How many wait in it.
+    /// How many requests wait in it.
     pub queued: usize,
 }
 
@@ -98,52 +97,50 @@ pub trait Scheduler: Send {
     /// Takes in a request; polling says when it may go, perhaps at once.
     ///
     /// # Errors
-    /// When the request may be refused and its queue is full: do it later. Nothing was taken in.
+    /// When the request may be refused and its queue is full: try later. Nothing was queued.
     fn submit(&mut self, ticket: Ticket, request: Request, now: Instant) -> Result<(), Full>;
 
-    /// The next thing that happened up to `now`.
+    /// The next event up to `now`.
     fn poll(&mut self, now: Instant) -> Option<Event>;
 
-    /// When to poll again if nothing else is submitted: never later than the next thing happens.
-    /// `None` when nobody waits.
+    /// When to poll again if nothing else is submitted: never later than the next event. `None` without waiting
+    /// requests.
     fn next_wakeup(&self) -> Option<Instant>;
 
-    /// About when a user's read of `cost` would go if it came now: after the users and commits that wait
-    /// already, and after the pause of users that is under way or would begin. `None` if it would go at
-    /// once.
+    /// About when a user's read of `cost` that came now would go: after the waiting users and commits, and after the
+    /// current pause of users, or the one that it would start. `None` if at once.
     fn expected(&self, cost: Cost, now: Instant) -> Option<Instant>;
 
-    /// Takes a waiting request out, with what it had paid already; false if it does not wait.
+    /// Removes a waiting request and returns what it had paid to the budget; false if it does not wait.
     fn cancel(&mut self, ticket: Ticket) -> bool;
 
-    /// Takes back what was granted to a request of `class` and not used.
+    /// Returns the unused charge of a granted request of `class`.
     fn refund(&mut self, class: Class, cost: Cost);
 
-    /// Takes a grant back that was not used, and lets its request wait for one of `cost` instead. It keeps
-    /// its place: it is granted before every request of its class with a later ticket that still waits.
-    /// The class is not charged for the first grant, and the wait counts from the first submission.
+    /// Returns an unused grant and lets its request wait for one of `cost` instead. It keeps its place: it is granted
+    /// before every waiting request of its class with a later ticket. The class is not charged for the first grant, and
+    /// the wait counts from the first submission.
     fn put_back(&mut self, grant: Grant, cost: Cost, now: Instant);
 
-    /// Goes by new terms from now on. Those who wait are priced anew by their bytes; what was granted
-    /// is not.
+    /// Uses new terms from now on. Waiting requests are priced anew by their bytes; grants are not.
     fn set_contract(&mut self, contract: &Contract, now: Instant);
 
-    /// Uses another share of `contract`, the terms it goes by already, from now on.
+    /// Uses another share of `contract`, the terms in force, from now on.
     fn set_share(&mut self, share: Share, contract: &Contract, now: Instant);
 
-    /// Counts on nothing any more that was saved up, burst credits or less: the volume shows that it is spent.
+    /// Discards accumulated tokens, including burst credits: the volume shows that it has none.
     fn forget_saved(&mut self);
 
-    /// The burst credits it counts on, as a part of those that can be saved up; `None` without any.
+    /// The burst credits that the budget assumes, as a part of their capacity; `None` without any.
     fn credits(&self) -> Option<f64>;
 
-    /// The most one request should ask for, so that it never holds up the others for long.
+    /// The most that one request should ask for, so that it never holds up others for long.
     fn largest(&self) -> Cost;
 
-    /// What happened in a class so far, and how many wait in it now.
+    /// The figures of a class so far, and its queue length now.
     fn figures(&self, class: Class) -> Figures;
 
-    /// What was spent, by tenths of a second, most of it recent.
+    /// Recent spending, by tenths of a second.
     fn window(&self) -> &Window;
 }
 

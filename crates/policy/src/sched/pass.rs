@@ -1,8 +1,8 @@
-//! No scheduler at all: everyone goes at once, and is counted.
+//! No scheduling: every request goes at once and is counted.
 //!
-//! The provider then does what it does: this is plain RocksDB over the same shim, the baseline of the
-//! benches. A request is still split into operations, so that what is counted here is what a provider
-//! counts, but a log may have any number of bytes unsynced.
+//! Only the provider throttles: this is plain RocksDB over the same shim, the baseline of the benches. Requests are
+//! still split into operations, so that the figures match the provider's, but a log may have any number of unsynced
+//! bytes.
 
 use super::queues::Queues;
 use super::{Event, Figures, Full, Grant, Request, Scheduler, Ticket, Window};
@@ -11,14 +11,14 @@ use crate::contract::{Contract, Cost};
 use crate::purpose::Class;
 use crate::time::Instant;
 
-/// Lets everyone pass.
+/// Grants every request at once.
 #[derive(Debug)]
 pub struct Pass {
     queues: Queues,
 }
 
 impl Pass {
-    /// Nobody ever waits, so a queue never fills.
+    /// No request waits, so the queue needs no bound.
     #[must_use]
     pub fn new() -> Self {
         Self { queues: Queues::new(usize::MAX) }
@@ -49,7 +49,7 @@ impl Scheduler for Pass {
         Some(self.queues.grant(index, now))
     }
 
-    /// Whoever was not polled for yet goes at once.
+    /// Submitted requests go at the next poll.
     fn next_wakeup(&self) -> Option<Instant> {
         self.queues.first().map(|_| Instant::ZERO)
     }

@@ -1,4 +1,4 @@
-//! The schedulers that can be chosen for a volume, by name.
+//! The schedulers that a volume's settings can choose, by name.
 
 use super::seconds::{Dynamic, Seconds, Stabilizer, Static, Windows};
 use super::{Pass, Scheduler, Strict, Tags};
@@ -6,27 +6,26 @@ use crate::budget::Share;
 use crate::contract::Contract;
 use crate::time::Instant;
 
-/// How many may wait in a class before refusable requests are turned away, if nothing else is said. A
-/// copy keeps eight pieces in flight; this is room for eight copies.
+/// The default length of a class's queue from which refusable requests are refused. A copy keeps eight pieces in
+/// flight; this is room for eight copies.
 pub const QUEUE_MAX: usize = 64;
 
-/// Which scheduler a gate has.
+/// The scheduler of a gate.
 ///
-/// [`Policy::Tags`] is what to use, or [`Policy::TagsP99`] where the 99th percentile is all that counts. The
-/// others are here to be compared with: see docs/adr/0009-the-scheduler-of-a-gate.md for what was published and what
-/// we changed.
+/// [`Policy::Tags`] is the default; [`Policy::TagsP99`] is for users who care for the 99th percentile alone. The others
+/// are for comparison: docs/adr/0009-the-scheduler-of-a-gate.md says what was published and what differs here.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Policy {
-    /// Everyone goes at once and is counted: the provider throttles. See [`Pass`].
+    /// Every request goes at once and is counted: the provider throttles. See [`Pass`].
     None,
-    /// One pool of the paid tokens a second, whoever comes first: the paper's NA. See [`Stabilizer`].
+    /// One pool of the paid tokens a second, first come first served: the paper's NA. See [`Stabilizer`].
     Stabilizer,
     /// A fixed pool for each group of classes: the paper's SA. See [`Static`].
     Static,
-    /// Pools that are cut anew each second: the paper's DA. See [`Dynamic`].
+    /// Pools resized each second: the paper's DA. See [`Dynamic`].
     Dynamic,
-    /// One pool, and for each class a part of the second in which it may take from it: the paper's TWA.
-    /// See [`Windows::published`].
+    /// One pool, and for each class a part of the second in which it may take tokens: the paper's TWA. See
+    /// [`Windows::published`].
     Windows,
     /// The same with the constants and the random order of the paper's released code. See
     /// [`Windows::released`].
@@ -36,13 +35,13 @@ pub enum Policy {
     /// Our continuous budget with a reservation for each class. See [`Tags`].
     #[default]
     Tags,
-    /// The same for whoever is judged by the 99th percentile: users who cannot all go pause together, so that
-    /// few wait and the others do not. See [`Tags::for_p99`].
+    /// The same for the best 99th percentile: users pause together, so that few wait and the others go at once. See
+    /// [`Tags::for_p99`].
     TagsP99,
 }
 
 impl Policy {
-    /// All of them, plainest first.
+    /// All of them, simplest first.
     pub const ALL: [Self; 9] = [
         Self::None,
         Self::Stabilizer,
@@ -55,7 +54,7 @@ impl Policy {
         Self::TagsP99,
     ];
 
-    /// The word for it in settings, reports and metrics.
+    /// Its name in settings, reports and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -71,15 +70,15 @@ impl Policy {
         }
     }
 
-    /// The one that is called `name`.
+    /// The policy called `name`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|policy| policy.name() == name)
     }
 
-    /// Whether it never asks the provider for more than was paid, as long as its gate is the volume's
-    /// only client and the share's rho is at most 0.98. The paper's schemes give out a second's tokens
-    /// at its start, which the provider has not earned by then if the second before ended in a burst.
+    /// Whether it never asks the provider for more than was paid, if its gate is the volume's only client and the
+    /// share's rho is at most 0.98. The paper's schemes hand out a second's tokens at its start; the provider has not
+    /// earned them by then if the second before ended in a burst.
     #[must_use]
     pub const fn never_overdraws(self) -> bool {
         matches!(self, Self::Strict | Self::Tags | Self::TagsP99)
@@ -87,9 +86,8 @@ impl Policy {
 
     /// A scheduler of that kind.
     ///
-    /// `queue_max` bounds the queue of a class for refusable requests only, as a rule [`QUEUE_MAX`].
-    /// `share` says how much of the contract is used; the paper's schemes use all paid operations, and
-    /// go by it for bytes only.
+    /// `queue_max` bounds the queue of a class for refusable requests only, usually [`QUEUE_MAX`]. `share` says how
+    /// much of the contract is used; the paper's schemes use all paid operations, and apply it to bytes only.
     #[must_use]
     pub fn build(
         self,

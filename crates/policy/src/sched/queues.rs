@@ -1,8 +1,7 @@
-//! What every scheduler keeps besides its rule: who waits in which class, until when, and what
-//! happened so far.
+//! The state common to all schedulers: the waiting requests of each class, their deadlines, and figures.
 //!
-//! Whoever is first in a class may have paid a part of its cost. [`Queues`] never touches a budget: it
-//! hands such a part back to the scheduler, which knows whose tokens they are.
+//! The head of a queue may have paid a part of its cost. [`Queues`] has no budget: it hands such a part back to the
+//! scheduler, which knows the budget it came from.
 
 use std::collections::VecDeque;
 
@@ -15,48 +14,48 @@ const CLASSES: usize = Class::ALL.len();
 
 const FOREGROUND: usize = Class::Foreground.index();
 
-/// The lane of work in the users' class, of queues that keep it apart. Every other lane has the index of
-/// its class.
+/// The lane of raised work in the users' class, for schedulers that separate it. Every other lane has the index of its
+/// class.
 pub(super) const RAISED: usize = CLASSES;
 
-/// One queue for each class, first come first served.
+/// One FIFO queue for each class.
 #[derive(Clone, Debug)]
 pub(super) struct Queues {
     lines: [VecDeque<Waiting>; CLASSES + 1],
-    /// What all who wait in a class cost together.
+    /// The summed cost of the waiting requests of each class.
     waiting: [Cost; CLASSES],
-    /// Whether work in the users' class waits in a lane of its own.
+    /// Whether raised work in the users' class waits in a lane of its own.
     apart: bool,
     figures: [Figures; Class::ALL.len()],
     window: Window,
-    /// How many may wait in a class before refusable requests are turned away.
+    /// How many may wait in a class before refusable requests are refused.
     max: usize,
-    /// Found expired, not yet told.
+    /// Expired requests that are not yet reported.
     expired: VecDeque<Ticket>,
-    /// No deadline of anyone who waits is earlier.
+    /// No waiting request has an earlier deadline.
     deadlines_from: Instant,
 }
 
-/// Somebody who waits.
+/// A waiting request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) ticket: Ticket,
     pub(super) cost: Cost,
-    /// What was paid of it already.
+    /// The part of the cost already paid.
     pub(super) paid: Cost,
     pub(super) since: Instant,
     /// [`Instant::FAR`] if it has none.
     deadline: Instant,
 }
 
-/// Where a request waited before it was granted.
+/// The place of a request before its grant.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Place {
     lane: usize,
     since: Instant,
     deadline: Instant,
     granted_at: Instant,
-    /// It was granted from what others left, and is not held against its class.
+    /// It was granted from spare tokens and does not count against its class.
     is_spare: bool,
 }
 
@@ -76,7 +75,7 @@ impl Place {
 }
 
 impl Waiting {
-    /// What is still to be paid.
+    /// The rest of the cost.
     pub(super) fn owed(&self) -> Cost {
         less(self.cost, self.paid)
     }
@@ -96,12 +95,12 @@ impl Queues {
         }
     }
 
-    /// Lets work in the users' class wait in the lane [`RAISED`], for a scheduler that asks for both.
+    /// Lets raised work in the users' class wait in the lane [`RAISED`].
     pub(super) fn keep_raised_apart(&mut self) {
         self.apart = true;
     }
 
-    /// Takes in a request, unless it may be refused and its queue is full.
+    /// Queues a request, unless it may be refused and its queue is full.
     pub(super) fn push(
         &mut self,
         ticket: Ticket,
@@ -125,8 +124,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Tells of one whose deadline passed; `back` takes what those had paid, by the index of their
-    /// class.
+    /// Reports one expired request; `back` takes what expired requests had paid, with the index of their class.
     pub(super) fn expired(&mut self, now: Instant, back: impl FnMut(usize, Cost)) -> Option<Event> {
         if now >= self.deadlines_from {
             self.expire(now, back);
@@ -153,7 +151,7 @@ impl Queues {
         }
     }
 
-    /// The index of the most urgent class in which somebody waits.
+    /// The index of the most urgent class with a waiting request.
     pub(super) fn first(&self) -> Option<usize> {
         let class = self.lines[..CLASSES].iter().position(|line| !line.is_empty());
         if self.lines[RAISED].is_empty() {
@@ -162,48 +160,48 @@ impl Queues {
         Some(class.map_or(FOREGROUND, |class| class.min(FOREGROUND)))
     }
 
-    /// How many wait in a lane.
+    /// The length of a lane.
     pub(super) fn queued(&self, lane: usize) -> u64 {
         self.lines[lane].len() as u64
     }
 
-    /// How many wait in a class.
+    /// The number of waiting requests of a class.
     fn queued_in(&self, class: Class) -> usize {
         let raised = if class == Class::Foreground { self.lines[RAISED].len() } else { 0 };
         self.lines[class.index()].len() + raised
     }
 
-    /// What all users and commits that wait cost together.
+    /// The summed cost of waiting users and commits.
     pub(super) fn before_users(&self) -> Cost {
         self.waiting_to(Class::Foreground)
     }
 
-    /// What all cost together who wait in a class.
+    /// The summed cost of the waiting requests of a class.
     pub(super) fn waiting(&self, class: Class) -> Cost {
         self.waiting[class.index()]
     }
 
-    /// What all cost together who wait in classes down to `class`.
+    /// The summed cost of the waiting requests of all classes down to `class`.
     pub(super) fn waiting_to(&self, class: Class) -> Cost {
         self.waiting[..=class.index()].iter().fold(Cost::default(), |all, &cost| sum(all, cost))
     }
 
-    /// Who is first in a lane.
+    /// The head of a lane.
     pub(super) fn head(&self, lane: usize) -> Option<&Waiting> {
         self.lines[lane].front()
     }
 
-    /// The same, to pay for it.
+    /// The same, mutable, to pay for it.
     pub(super) fn head_mut(&mut self, lane: usize) -> Option<&mut Waiting> {
         self.lines[lane].front_mut()
     }
 
-    /// The first of a lane has paid all, and goes.
+    /// Grants the head of a lane, which is fully paid.
     ///
     /// # Panics
-    /// When nobody waits there.
+    /// When the lane is empty.
     pub(super) fn grant(&mut self, lane: usize, now: Instant) -> Event {
-        let head = self.lines[lane].pop_front().expect("somebody waits");
+        let head = self.lines[lane].pop_front().expect("the lane has a head");
         let index = class_of(lane);
         self.waiting[index] = less(self.waiting[index], head.cost);
         let figures = &mut self.figures[index];
@@ -219,7 +217,7 @@ impl Queues {
         })
     }
 
-    /// As [`Queues::grant`], from what others left.
+    /// Like [`Queues::grant`], from spare tokens.
     pub(super) fn grant_spare(&mut self, lane: usize, now: Instant) -> Event {
         let mut event = self.grant(lane, now);
         if let Event::Granted(grant) = &mut event {
@@ -245,7 +243,7 @@ impl Queues {
         line.insert(before, Waiting { ticket, cost, paid: Cost::default(), since, deadline });
     }
 
-    /// Takes out who has that ticket; gives the index of its class, and what it had paid.
+    /// Removes the request of that ticket; returns the index of its class and what it had paid.
     pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<(usize, Cost)> {
         for (lane, line) in self.lines.iter_mut().enumerate() {
             if let Ok(place) = line.binary_search_by_key(&ticket, |waiting| waiting.ticket) {
@@ -259,14 +257,14 @@ impl Queues {
         None
     }
 
-    /// What was granted and not used counts as not spent.
+    /// Takes unused grants out of the spending.
     pub(super) fn refund(&mut self, class: Class, cost: Cost) {
         self.window.refund(cost);
         let figures = &mut self.figures[class.index()];
         figures.spent = less(figures.spent, cost);
     }
 
-    /// Prices everyone who waits by the new terms; `back` takes what was paid beyond the new price.
+    /// Prices all waiting requests by the new terms; `back` takes what they paid beyond the new price.
     pub(super) fn reprice(&mut self, contract: &Contract, mut back: impl FnMut(usize, Cost)) {
         self.waiting = Default::default();
         for (lane, line) in self.lines.iter_mut().enumerate() {
@@ -280,12 +278,12 @@ impl Queues {
         }
     }
 
-    /// The time to look again, if the next one can go at `at`.
+    /// The next time to poll, if the next request can go at `at`.
     pub(super) fn wakeup(&self, at: Option<Instant>) -> Option<Instant> {
         at.map(|at| at.min(self.deadlines_from))
     }
 
-    /// Nobody waits, so there is no deadline to look for.
+    /// No request waits, so no deadline is left.
     pub(super) fn rest(&mut self) {
         self.deadlines_from = Instant::FAR;
     }
@@ -300,7 +298,7 @@ impl Queues {
     }
 }
 
-/// The class of those who wait in a lane.
+/// The class of a lane.
 pub(super) const fn class_of(lane: usize) -> usize {
     if lane == RAISED { FOREGROUND } else { lane }
 }

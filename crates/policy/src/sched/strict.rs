@@ -1,9 +1,8 @@
 //! Classes in strict order, first come first served within a class.
 //!
-//! Only the head of the most urgent class that waits is considered. It reserves tokens as they come: a
-//! later or less urgent request never goes ahead because it is smaller, so a large one cannot starve
-//! within its class. A less urgent class can, as long as more urgent ones use up the contract; shares
-//! for each class are the business of [`Tags`](super::Tags).
+//! Only the head of the most urgent waiting class is considered. It reserves tokens as they come: no later or less
+//! urgent request goes ahead because it is smaller, so a large one cannot starve within its class. A less urgent class
+//! starves while more urgent ones use up the contract; [`Tags`](super::Tags) gives each class a share instead.
 
 use super::queues::{Queues, least, sum};
 use super::{Event, Figures, Full, Grant, Request, Scheduler, Ticket, Window};
@@ -17,15 +16,15 @@ use crate::time::Instant;
 pub struct Strict {
     budget: Budget,
     queues: Queues,
-    /// When the budget covers the head; `None` when nobody waits for it.
+    /// When the budget covers the head; `None` without a waiting head.
     head_at: Option<Instant>,
 }
 
 impl Strict {
     /// Keeps a volume to `share` of `contract`, with an empty budget at first.
     ///
-    /// `queue_max` bounds the queue of a class for refusable requests only; all others are as many as
-    /// the threads and sessions behind them.
+    /// `queue_max` bounds the queue of a class for refusable requests only; the number of others is bounded by the
+    /// threads and sessions behind them.
     #[must_use]
     pub fn new(contract: &Contract, share: Share, queue_max: usize, now: Instant) -> Self {
         Self {
@@ -35,7 +34,7 @@ impl Strict {
         }
     }
 
-    /// The head goes, or says when it can.
+    /// Grants the head, or sets the time at which it can go.
     fn grant(&mut self, now: Instant) -> Option<Event> {
         self.head_at = None;
         let Some(index) = self.queues.first() else {
@@ -44,8 +43,8 @@ impl Strict {
         };
         let head = self.queues.head_mut(index)?;
         loop {
-            // Only a request that was split under earlier, larger terms can cost more than the budget
-            // holds; it pays in parts, as tokens come.
+            // Only a request that was split under earlier, larger terms can cost more than the budget holds; it pays in
+            // parts, as tokens come.
             let owed = head.owed();
             let part = least(owed, self.budget.largest());
             if let Admission::At(at) = self.budget.admit(now, part) {

@@ -1,18 +1,17 @@
-//! The scheduler to use: every class has a reservation, and what is spare goes to the most urgent.
+//! The default scheduler: every class has a reservation, and spare tokens go to the most urgent class.
 //!
 //! Two questions are asked of each class (Calcspar, ATC 2023):
 //!
-//! *What is it owed?* A tag per class, as in mClock (Gulati, Merchant, Varman, OSDI 2010), advances by the
-//! time that a request takes at the class's reserved part of the contract. A class whose tag has come is
-//! *due* and goes before everything spare, the most urgent first. Users are due as they arrive, as long as
-//! they keep within their reservation. Work is due once its head has waited for as long as its tokens take
-//! to earn at the reserved rate, which spreads what it gets evenly between users; and when tokens are
-//! short it waits on, until it is *overdue*: until they would have been earned at its floor, a part of the
-//! reservation that it gets whatever happens. Spare tokens count as service, but nobody goes into debt
-//! for them.
+//! *What is it owed?* A tag per class, as in mClock (Gulati, Merchant, Varman, OSDI 2010), advances with each request
+//! by the time that its tokens take to earn at the class's reserved part of the contract. A class whose tag has passed
+//! is *due* and goes before all spare grants, the most urgent first. Users are due as they arrive, while they stay
+//! within their reservation. Work is due once its head has waited for the time in which its tokens are earned at the
+//! reserved rate, which spreads its grants evenly between users. When tokens are short it waits until it is *overdue*:
+//! until its tokens would be earned at its floor, the part of the reservation that is guaranteed. Spare tokens count as
+//! service, but put no class into debt.
 //!
-//! *What must it leave?* What is spare goes to the most urgent class that waits, and to no other, from
-//! above the class's line: a part of the budget's depth that is kept for whoever is more urgent.
+//! *What must it leave?* Spare tokens go only to the most urgent waiting class, from above the class's line: the part
+//! of the budget's depth that is kept for more urgent classes.
 //!
 //! ```text
 //!   tokens saved
@@ -27,16 +26,16 @@
 //!       0 ┴─ users that are due, overdue work ─┘
 //! ```
 //!
-//! A line costs nothing: tokens come at the same rate at every level. It is what lets a user who arrives in
-//! the middle of a compaction go at once instead of waiting for the next token.
+//! A line costs nothing: tokens come at the same rate at every level. It lets a user who arrives in the middle of a
+//! compaction go at once instead of waiting for the next token.
 //!
-//! Nothing is paid in advance: tokens gather in the budget, not with a request that cannot go yet, so a
-//! less urgent one never sits on what a more urgent one could use. Only a request that was split under
-//! earlier, larger terms, and costs more than the budget ever holds, pays in parts.
+//! No request pays in advance: tokens stay in the budget until the request can go, so a less urgent one never holds
+//! tokens that a more urgent one could use. The exception is a request that was split under earlier, larger terms and
+//! costs more than the budget ever holds: it pays in parts.
 //!
 //! No class starves: its head goes at the latest after [`Tags::patience`].
 //!
-//! That users go in the order they came, each as soon as there is a token, keeps the longest wait short.
+//! Users go in order of arrival, each as soon as there is a token, which keeps the longest wait short.
 //! [`Tags::for_p99`] keeps the 99th percentile short instead: see [`pauses`].
 
 mod pauses;
@@ -55,30 +54,29 @@ const CLASSES: usize = Class::ALL.len();
 
 const FOREGROUND: usize = Class::Foreground.index();
 
-/// How far back a class's tag may be: what it was owed before that, while it could not be served, is
-/// forgiven.
+/// How far back a class's tag may be: service owed from before that, while the class could not be served, is dropped.
 const LAG_MAX: Duration = Duration::from_millis(100);
 
-/// The most that foreground leaves to commits, in requests of the largest kind: what a burst of them needs
-/// does not grow with the volume.
+/// The most that foreground leaves to commits, in requests of the largest kind. A burst of commits does not grow with
+/// the volume.
 const COMMITS_MAX: u64 = 4;
 
-/// What work that is due leaves for users, as a part of the depth.
+/// What due work leaves for users, as a part of the depth.
 const DUE_LEAVES: f64 = 0.625;
 
-/// Over how long the demand of users is counted, and expected.
+/// The interval over which the demand of users is counted and predicted.
 const DEMAND_NANOS: u64 = 100_000_000;
 
-/// What a class is given, in parts of what the budget earns or holds.
+/// The rights of a class, as parts of what the budget earns or holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rights {
-    /// What it gets before anything is spare. Of all classes together at most 1.
+    /// Its guaranteed share before tokens are spare. All classes together have at most 1.
     pub reservation: f64,
-    /// What it gets of that even if users want everything. Users themselves get their reservation.
+    /// The part of that share it gets even if users want everything. For users, equal to the reservation.
     pub floor: f64,
-    /// What it gets at most, even if nobody else wants it; from 1 on there is no limit.
+    /// The most it gets, even if no other class wants it; from 1 on there is no limit.
     pub limit: f64,
-    /// What it leaves of the budget's depth for more urgent classes, when it is not due. Below 1.
+    /// What it leaves of the budget's depth for more urgent classes when it is not due. Below 1.
     pub leaves: f64,
 }
 
@@ -89,9 +87,9 @@ pub struct Tags {
     budget: Budget,
     queues: Queues,
     pace: Pace,
-    /// From when on each class is owed what it did not get.
+    /// The tag of each class: service it did not get is owed from then on.
     owed_from: [Instant; CLASSES],
-    /// Until when a class may not go again because of its limit.
+    /// Until when the limit of a class holds it back.
     held_until: [Instant; CLASSES],
     demand: Demand,
     pauses: Option<Pauses>,
@@ -99,12 +97,11 @@ pub struct Tags {
 }
 
 impl Tags {
-    /// What each class is given, if nothing else is said; indexed as [`Class::ALL`].
+    /// The default rights, indexed as [`Class::ALL`].
     ///
-    /// Floors are such that users who want nine tenths
-    /// of what was paid and all floors together fit into rho 0.98. Lines are such that those users
-    /// hardly ever come to the end of what is kept for them: on a volume of 1000 IOPS it is 562 operations, of
-    /// which commits have 32 to themselves.
+    /// Users who want nine tenths of what was paid, plus all floors, fit into rho 0.98. With these lines such users
+    /// rarely use up what is kept for them: on a volume of 1000 IOPS that is 562 operations, of which 32 are for
+    /// commits only.
     pub const RIGHTS: [Rights; CLASSES] = [
         Rights { reservation: 0.05, floor: 0.05, limit: 1.0, leaves: 0.0 },
         Rights { reservation: 0.5, floor: 0.5, limit: 1.0, leaves: 0.125 },
@@ -113,8 +110,8 @@ impl Tags {
         Rights { reservation: 0.01, floor: 0.0025, limit: 1.0, leaves: 0.875 },
     ];
 
-    /// Keeps a volume to `share` of `contract`, with an empty budget at first and the usual rights.
-    /// `queue_max` bounds the queue of a class for refusable requests only.
+    /// Keeps a volume to `share` of `contract`, with an empty budget at first and the default rights. `queue_max`
+    /// bounds the queue of a class for refusable requests only.
     #[must_use]
     pub fn new(contract: &Contract, share: Share, queue_max: usize, now: Instant) -> Self {
         Self::with_rights(Self::RIGHTS, contract, share, queue_max, now)
@@ -123,7 +120,8 @@ impl Tags {
     /// The same with other rights.
     ///
     /// # Panics
-    /// When more than everything is reserved, nothing is for a class, or it would leave everything.
+    /// When reservations exceed 1, a class has a reservation above its limit or no floor within it, or leaves
+    /// everything.
     #[must_use]
     pub fn with_rights(
         rights: [Rights; CLASSES],
@@ -153,10 +151,9 @@ impl Tags {
         }
     }
 
-    /// The same as [`Tags::new`] for whoever is judged by the 99th percentile. When users want more than there
-    /// is, one in a hundred of them waits for up to as long as the budget takes to fill, and the others go at
-    /// once. Where that cannot be (too many wait for so small a volume, or they do not wait for their answers) each
-    /// goes as soon as there is a token, as else.
+    /// Like [`Tags::new`], for the best 99th percentile. When demand exceeds the contract, one user in a hundred waits
+    /// for up to the time in which the budget fills, and the others go at once. If that is impossible (too many users
+    /// wait for so small a volume, or they do not wait for their answers), each goes as soon as there is a token.
     #[must_use]
     pub fn for_p99(contract: &Contract, share: Share, queue_max: usize, now: Instant) -> Self {
         let mut tags = Self::new(contract, share, queue_max, now);
@@ -165,16 +162,16 @@ impl Tags {
         tags
     }
 
-    /// The longest that the first of a class waits with a request of `cost`, whatever else is asked for,
-    /// if it is not limited, time goes on evenly and the terms stay: until it is overdue, and until all who
-    /// are due before it have gone.
+    /// The longest wait of the head of a class with a request of `cost`, under any other load, if the class has no
+    /// limit, time passes evenly and the terms stay. It lasts until the head is overdue and all requests due before it
+    /// have gone.
     #[must_use]
     pub fn patience(&self, class: Class, cost: Cost) -> Duration {
         let users: f64 = self.rights[..=FOREGROUND].iter().map(|r| r.floor).sum();
         let floors: f64 = self.rights.iter().map(|rights| rights.floor).sum();
         let overdue = self.pace.nanos(cost) / self.rights[class.index()].floor;
-        // What users may be owed already, and one of the largest of every class, that may just have
-        // become due before this and is due again after it.
+        // What users may be owed already, plus one of the largest requests of every class, which may just have become
+        // due before this one and is due again after it.
         let before = LAG_MAX.as_nanos() as f64 * users
             + self.pace.nanos(self.budget.largest()) * (2 * CLASSES) as f64;
         let pauses = self.pauses.is_some() && class == Class::Foreground;
@@ -182,8 +179,8 @@ impl Tags {
         Duration::from_nanos((pause + overdue + before / (1.0 - floors)) as u64)
     }
 
-    /// The lane whose first is next of its class. While users pause, work in their class goes; else both
-    /// go in the order they came.
+    /// The lane with the next request of a class. During a pause of users, only raised work of their class goes;
+    /// otherwise both lanes go in order of arrival.
     fn lane(&self, index: usize, pause: Option<Instant>) -> usize {
         if index != FOREGROUND || self.pauses.is_none() {
             return index;
@@ -197,7 +194,7 @@ impl Tags {
         }
     }
 
-    /// How the first of a lane stands.
+    /// The due times of the head of a lane.
     fn standing(&self, lane: usize) -> Option<Standing> {
         let head = self.queues.head(lane)?;
         let index = class_of(lane);
@@ -237,7 +234,7 @@ impl Tags {
             }
             let Standing { due_at, overdue_at, to } = standing;
             if overdue_at <= now {
-                // Whoever is less urgent waits while tokens come for this one.
+                // Less urgent classes wait while this one earns its tokens.
                 self.pay_or_pause(lane, now, Cost::default())?;
                 self.owed_from[index] = if is_user(index) { to.max(forgiven(now)) } else { now };
                 return Some(self.queues.grant(lane, now));
@@ -264,13 +261,13 @@ impl Tags {
         Some(self.queues.grant(lane, now))
     }
 
-    /// Until when users pause, if they do.
+    /// The end of the current pause of users, if there is one.
     fn paused_until(&mut self, now: Instant) -> Option<Instant> {
         let queued = self.queues.queued(FOREGROUND);
         self.pauses.as_mut()?.until(now, queued)
     }
 
-    /// Pays as [`Tags::pay`]; users may pause if they cannot.
+    /// Like [`Tags::pay`]; starts a pause of users if they cannot pay.
     fn pay_or_pause(&mut self, lane: usize, now: Instant, left: Cost) -> Option<()> {
         let paid = self.pay(lane, now, left);
         if let (FOREGROUND, Some(pauses)) = (lane, &mut self.pauses) {
@@ -287,7 +284,7 @@ impl Tags {
         paid
     }
 
-    /// Pays for the first of a lane if the budget covers it and `left`; else says when it will.
+    /// Pays for the head of a lane if the budget covers it and `left`; else sets the time at which it will.
     fn pay(&mut self, lane: usize, now: Instant, left: Cost) -> Option<()> {
         let index = class_of(lane);
         let head = self.queues.head_mut(lane)?;
@@ -345,7 +342,7 @@ impl Scheduler for Tags {
     }
 
     fn expected(&self, cost: Cost, now: Instant) -> Option<Instant> {
-        // Either it is due first, or there is something to spare, which is taken from above the line.
+        // The read is due, or gets spare tokens from above the line, whichever comes first.
         let due_from = self.owed_from[FOREGROUND];
         let before = self.queues.waiting(Class::Foreground);
         let takes = self.pace.nanos(before) / self.rights[FOREGROUND].reservation;
@@ -388,8 +385,7 @@ impl Scheduler for Tags {
         let index = grant.place.class();
         let nanos = self.pace.nanos(grant.cost);
         let Rights { reservation, limit, .. } = self.rights[index];
-        // A class in debt is owed what its grant had cost, but no more than it would be if it had not been
-        // served of late.
+        // A class in debt is owed the cost of its grant again, but no more than if it had not been served recently.
         if !grant.place.is_spare() {
             let tag = &mut self.owed_from[index];
             *tag = (*tag).min(before(*tag, nanos / reservation).max(now));
@@ -433,17 +429,17 @@ impl Scheduler for Tags {
     }
 }
 
-/// When the first of a class is to go.
+/// When the head of a class may go.
 struct Standing {
     /// When it is due.
     due_at: Instant,
-    /// When it is due whatever users want.
+    /// When it goes, whatever users want.
     overdue_at: Instant,
-    /// The class's tag, once it was served.
+    /// The class's tag after serving it.
     to: Instant,
 }
 
-/// Whether somebody waits for each request of the class.
+/// Whether users wait for the requests of the class.
 const fn is_user(index: usize) -> bool {
     index <= FOREGROUND
 }
@@ -460,16 +456,16 @@ fn forgiven(now: Instant) -> Instant {
     Instant::from_nanos(now.as_nanos().saturating_sub(LAG_MAX.as_nanos() as u64))
 }
 
-/// What the terms come to.
+/// Times and lines that follow from the terms.
 #[derive(Clone, Debug)]
 struct Pace {
-    /// Nanoseconds in which one operation is earned.
+    /// Nanoseconds to earn one operation.
     op_nanos: f64,
-    /// Nanoseconds in which one byte is.
+    /// Nanoseconds to earn one byte.
     byte_nanos: f64,
     /// What each class leaves.
     lines: [Cost; CLASSES],
-    /// What work that is due leaves.
+    /// What due work leaves.
     kept: Cost,
 }
 
@@ -477,7 +473,7 @@ impl Pace {
     fn of(rights: &[Rights; CLASSES], budget: &Budget) -> Self {
         let holds = budget.holds();
         let part = |of: u64, part: f64| match of {
-            // Nothing has to be left of what has no limit.
+            // Unlimited tokens need no line.
             u64::MAX => 0,
             of => (of as f64 * part) as u64,
         };
@@ -505,12 +501,12 @@ impl Pace {
     }
 }
 
-/// How much users want: what they asked for in each tenth of a second, newer ones counting more.
+/// The demand of users: the cost of their requests in each tenth of a second, with more weight on recent ones.
 #[derive(Clone, Debug, Default)]
 struct Demand {
-    /// The number of the tenth under way.
+    /// The number of the current tenth.
     tenth: u64,
-    /// What was asked for in it.
+    /// The demand in it.
     current: Cost,
     /// Half of the tenth before it, a quarter of the one before that, and so on.
     mean: Cost,
@@ -522,7 +518,7 @@ impl Demand {
         self.current = sum(self.current, cost);
     }
 
-    /// What to expect in the next tenth of a second: the mean, or what came already in this one.
+    /// The expected demand of the next tenth of a second: the mean, or that of the current tenth if it is higher.
     fn expected(&mut self, now: Instant) -> Cost {
         self.roll(now);
         Cost {
@@ -533,7 +529,7 @@ impl Demand {
 
     fn roll(&mut self, now: Instant) {
         let tenth = now.as_nanos() / DEMAND_NANOS;
-        // After so many the mean of anything is nothing.
+        // After that many halvings any mean is 0.
         for _ in 0..tenth.saturating_sub(self.tenth).min(u64::from(u64::BITS)) {
             let both = sum(self.mean, self.current);
             self.mean = Cost { ops: both.ops / 2, bytes: both.bytes / 2 };

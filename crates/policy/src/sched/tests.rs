@@ -1,4 +1,4 @@
-//! What every scheduler owes, tried on each with the same random driver.
+//! Guarantees of every scheduler, tested on each with the same random driver.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ mod cases;
 
 pub(super) const T0: Instant = Instant::ZERO;
 
-/// So many operations a second, and bytes that are short when all operations are large.
+/// `iops` operations a second, and bytes that are short when all operations are large.
 pub(super) fn terms(iops: u64) -> Contract {
     let limits = vec![
         Limit { counts: Counted::Ops, rate_per_sec: iops, depth: iops },
@@ -44,7 +44,7 @@ pub(super) fn granted(event: Event) -> Grant {
     }
 }
 
-/// What a random driver does.
+/// The actions of a random driver.
 #[derive(Clone, Debug)]
 enum Act {
     Submit { class: usize, ops: u64, patience_us: Option<u64>, refusable: bool, of_user: bool },
@@ -81,7 +81,7 @@ fn any_acts() -> impl Strategy<Value = Vec<Act>> {
 
 const QUEUE_MAX: usize = 5;
 
-/// Drives a scheduler at random, and checks each answer against a list of who waits.
+/// Drives a scheduler at random, and checks each answer against a list of waiting requests.
 struct Driver {
     policy: Policy,
     scheduler: Box<dyn Scheduler>,
@@ -191,7 +191,7 @@ impl Driver {
                     let urgent = self.waiting.values().map(|w| w.class).min();
                     assert!(urgent.is_none_or(|u| class <= u), "{class:?} before {urgent:?}");
                 }
-                // Where users may pause, work of their class goes past them.
+                // Where users may pause, raised work of their class may pass them.
                 let apart = self.policy == Policy::TagsP99 && class == Class::Foreground;
                 let mut others = self.waiting.iter().filter(|(_, other)| {
                     other.class == class && (!apart || other.of_user == request.of_user)

@@ -1,23 +1,23 @@
-//! How much of the last second was used: what shows a volume against its line.
+//! Spending over the last second: a volume's load against its line.
 
 use crate::contract::{Contract, Cost, Counted};
 use crate::time::{Instant, NANOS_PER_SEC};
 
 /// Tenths of a second that make the second.
 const TENTHS: usize = 10;
-/// The second, and the tenth that is under way.
+/// The second and the current tenth.
 const SLOTS: usize = TENTHS + 1;
 
-/// What was spent in each of the last tenths of a second.
+/// Spending in each of the last tenths of a second.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
     slots: [Cost; SLOTS],
-    /// The number of the tenth under way, counted from the clock's origin.
+    /// The number of the current tenth, counted from the clock's origin.
     tenth: u64,
 }
 
 impl Window {
-    /// Spending of the last ten whole tenths before `now`; the tenth under way is not in it.
+    /// Spending of the last ten whole tenths before `now`, without the current one.
     #[must_use]
     pub fn last_second(&self, now: Instant) -> Cost {
         let now = Self::tenth(now).max(self.tenth);
@@ -34,8 +34,8 @@ impl Window {
         sum
     }
 
-    /// The last second's spending as a part of what was paid for: of the limit that is used most;
-    /// nothing if there is no limit.
+    /// The last second's spending relative to what was paid for, at the most used limit; 0 without
+    /// limits.
     #[must_use]
     pub fn used(&self, contract: &Contract, now: Instant) -> f64 {
         let spent = self.last_second(now);
@@ -56,7 +56,7 @@ impl Window {
         slot.bytes += cost.bytes;
     }
 
-    /// Takes spending back, as far as the tenth under way has any.
+    /// Returns spending, as far as the current tenth has any.
     pub(super) fn refund(&mut self, cost: Cost) {
         let slot = &mut self.slots[Self::slot(self.tenth)];
         slot.ops = slot.ops.saturating_sub(cost.ops);

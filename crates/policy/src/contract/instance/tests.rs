@@ -22,7 +22,7 @@ fn divided(instance: Instance, contracts: &[Contract]) -> Vec<Contract> {
     instance.divide(&contracts.iter().collect::<Vec<_>>())
 }
 
-/// The operations a second of a burst: credits do not slow it down.
+/// The rate of a burst: credits do not bound it.
 fn highest(contract: &Contract, counts: Counted) -> Option<u64> {
     let limits = contract.limits.iter().filter(|limit| limit.counts == counts);
     limits.filter(|limit| !limit.is_credits()).map(|limit| limit.rate_per_sec).min()
@@ -52,7 +52,7 @@ fn bytes_are_cut_and_operations_stay() {
 
 #[test]
 fn the_spare_goes_to_those_that_burst() {
-    // gp2 of 100 GiB lasts at 300 IOPS and bursts to 3000.
+    // gp2 of 100 GiB sustains 300 IOPS and bursts to 3000.
     let volumes = [sold("gp2", Some(100), Bought::default()), sold("gp3", None, Bought::default())];
     let instance = Instance { ops_per_sec: Some(4000), bytes_per_sec: None };
     let cut = divided(instance, &volumes);

@@ -1,21 +1,21 @@
-//! Why a spec, a size and what was bought do not make a contract.
+//! Errors in making a contract from a spec, a size and the bought rates.
 
 use crate::units::Bytes;
 
-/// Why there is no contract: mend the settings. The message says what was found and what is
+/// Why there is no contract: change the settings. The message says what was found and what is
 /// accepted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// The text is not TOML, or not a spec; the source knows the place.
+    /// The text is not TOML, or not a spec; the source knows the position.
     #[error("{}", .0.message())]
     Syntax(#[from] toml::de::Error),
-    /// No such file in the catalogue.
+    /// The catalogue has no such file.
     #[error(
         "there is no contract {found:?}; accepted are {accepted}, or a table {{ iops, mib_per_s }}"
     )]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         found: String,
         /// Every name of the catalogue.
         accepted: String,
@@ -37,7 +37,7 @@ pub enum SpecError {
     Size {
         /// The contract's name.
         contract: String,
-        /// What was asked for.
+        /// The requested size.
         found: Bytes,
         /// The smallest, in GiB.
         min: u64,
@@ -51,24 +51,24 @@ pub enum SpecError {
         contract: String,
         /// `iops` or `mib_per_s`.
         figure: &'static str,
-        /// What was asked for.
+        /// The requested rate.
         found: u64,
         /// The least that can be bought.
         min: u64,
         /// The most that can be bought.
         max: u64,
     },
-    /// A rate was asked for that follows from the volume and cannot be bought.
+    /// The requested rate follows from the volume and cannot be bought.
     #[error("contract {contract}: {figure} = {found} was found; its {figure} cannot be chosen")]
     NotSold {
         /// The contract's name.
         contract: String,
         /// `iops` or `mib_per_s`.
         figure: &'static str,
-        /// What was asked for.
+        /// The requested rate.
         found: u64,
     },
-    /// Nothing is included: the rate has to be given.
+    /// No rate is included, so one must be given.
     #[error(
         "contract {contract}: no {figure} given, and it has to be bought; accepted are {min} to {max}"
     )]
@@ -87,7 +87,7 @@ pub enum SpecError {
     Inconsistent {
         /// The contract's name.
         contract: String,
-        /// What does not fit.
+        /// The contradiction.
         why: String,
     },
 }

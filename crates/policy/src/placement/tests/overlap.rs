@@ -1,4 +1,4 @@
-//! Least overlap and the index below it, against the obvious way to do it.
+//! Least overlap and its index, against a naive implementation.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::inherit::{Fences, Made, inherit};
 
-/// A table, as the naive index keeps it.
+/// A table in the naive index.
 #[derive(Clone, Debug)]
 struct Plain {
     family: u8,
@@ -18,7 +18,7 @@ struct Plain {
     leaving: bool,
 }
 
-/// Every table in a list, looked at each time.
+/// A list of all tables, scanned each time.
 #[derive(Debug, Default)]
 struct Naive(BTreeMap<u64, Plain>);
 
@@ -40,7 +40,7 @@ impl Naive {
         found.into_iter().map(|(_, object)| object).take(OVERLAPS_MAX).collect()
     }
 
-    /// TANGO's overlaps, and our rules for the first and the last level.
+    /// TANGO's overlaps, with our rules for the first and the last level.
     fn overlaps(&self, object: u64, of: &Plain, volume: VolumeId) -> f64 {
         let (Some(level), Some(keys)) = (of.level, of.keys) else { return 0.0 };
         let next = self.level(of.family, |other| other > level).min();
@@ -122,7 +122,7 @@ fn insert(tables: &mut Tables, object: u64, plain: &Plain) {
     });
 }
 
-/// Tells both the same.
+/// Reports the same event to both.
 fn tell(tables: &mut Tables, naive: &mut Naive, event: &Event) {
     match event {
         Event::Insert(object, plain) => {
@@ -209,7 +209,7 @@ proptest! {
             });
             let kind = Kind::Table { family: family(new.family), level: new.level, range };
             let intent = Intent { kind, len: Some(MIB) };
-            // Without a past, so that no volume has had enough.
+            // Without earlier choices, so no volume has exceeded its share.
             let mut policy = LeastOverlap::new(seed);
             let layout = policy.choose(New::cold(object, &intent), &volumes, &tables);
             let on = layout.expect("all have room").volumes().to_vec();
@@ -350,9 +350,9 @@ fn a_table_inherits_the_reads_between_its_keys() {
     }
     let keys = Keys { first: b"c", last: b"e" };
     let inherited = |tables: &Tables, levels, made| tables.inherited(&kv, keys, levels, made);
-    // Half of each; what is deeper stays where it is.
+    // Half of each; deeper levels do not count.
     assert_eq!(inherited(&tables, 1..=2, Made::Merged), 6.0);
-    // If it is known which tables go, it is made of those.
+    // If it is known which tables leave, it is made of those.
     tables.set_leaving(2, true);
     assert_eq!(inherited(&tables, 1..=2, Made::Merged), 2.0);
     assert_eq!(inherited(&tables, 0..=0, Made::Merged), 0.0);
@@ -382,7 +382,7 @@ proptest! {
         let (first, last) = ([keys.0], [keys.1]);
         let keys = Keys { first: &first, last: &last };
         let found = tables.inherited(&kv, keys, 0..=1, made);
-        // A table of one key is all of itself here, and none of it there: for fences it covers nothing.
+        // A table of one key counts whole here, and not at all for fences, where it covers nothing.
         let single = old.iter().any(|((from, to), _)| from == to);
         prop_assert!((found - expected).abs() < 1e-3 || (single && flushed), "{found}, {expected}");
     }

@@ -1,9 +1,8 @@
-//! DA: a pool for each group as in SA, cut anew at each second by what the high group left in the last
-//! two (Calcspar, ATC 2023, the released formula in parts of P).
+//! DA: a pool for each group as in SA, resized each second by what the high group left in the last two (Calcspar, ATC
+//! 2023; the released formula in parts of P).
 //!
-//! Where the code looks at user reads, this looks at what the high group took: here logs and flushes take
-//! from the same pool. A second in which nobody came counts as one that used nothing; the code attributes
-//! it to the second after.
+//! The released code looks at user reads. Here the formula uses the tokens of the high group, because logs and flushes
+//! take from the same pool. An idle second counts as one that used nothing; the code attributes it to the second after.
 
 use super::fixed::SHARES;
 use super::{GROUPS, Scheme, Used};
@@ -12,12 +11,12 @@ use super::{GROUPS, Scheme, Used};
 #[derive(Debug)]
 pub struct Dynamic {
     shares: [f64; GROUPS],
-    /// What the high group took in the second before the last; nothing known before the first.
+    /// Use by the high group in the second before the last; `None` before the first.
     before: Option<f64>,
 }
 
 impl Dynamic {
-    /// Begins as SA does.
+    /// Starts as SA.
     #[must_use]
     pub const fn new() -> Self {
         Self { shares: SHARES, before: None }

@@ -1,8 +1,8 @@
-//! SA: a pool of its own for each group, 6 : 3 : 1 of P; what one does not use no other may (Calcspar, ATC 2023).
+//! SA: a private pool for each group, 6 : 3 : 1 of P; no group may use what another leaves (Calcspar, ATC 2023).
 
 use super::{GROUPS, Scheme, Used};
 
-/// What the paper gives to high, medium and low.
+/// The paper's shares of high, medium and low.
 pub(super) const SHARES: [f64; GROUPS] = [0.6, 0.3, 0.1];
 
 /// Private pools of fixed size.

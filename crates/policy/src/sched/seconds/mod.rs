@@ -1,26 +1,26 @@
-//! Tokens second by second, as Calcspar deals them out (Calcspar, ATC 2023).
+//! Tokens dealt out second by second, as in Calcspar (ATC 2023).
 //!
 //! ```text
 //!   second s                          s+1
-//!   ├── P tokens ─────────────────────┼── P tokens, whatever is left of s is lost
+//!   ├── P tokens ─────────────────────┼── P tokens, the rest of s is lost
 //!   │ high: open all the second       │
 //!   │          medium: ├──────────────┤
 //!   │                      low: ├─────┤
 //! ```
 //!
-//! P is the paid operations a second; every figure of the paper and of its code is a part of P here. A
-//! [`Scheme`] says how the tokens of a second are cut into pools, when each class may take from its pool,
-//! and who is next of those who may. What is the same for all of them, and differs from the paper where
-//! that could hang, starve or overdraw more than it must:
+//! P is the paid operations a second; every figure of the paper and of its code is a part of P here. A [`Scheme`] says
+//! how the tokens of a second are divided into pools, when each class may take from its pool, and which class is next.
+//! All schemes share these rules, which differ from the paper where it could hang, starve or overdraw more than it
+//! must:
 //!
-//! - Three groups of classes: *high* is commit, foreground and urgent (the paper opens the window of
-//!   flushes at 0, and never saw a log on the volume), *medium* is background, *low* is idle.
-//! - A request that needs more tokens than its pool has takes those, and the rest from the next second's.
-//!   In the released code it is passed over for ever, and one above P hangs.
+//! - Three groups of classes: *high* is commit, foreground and urgent (the paper opens the window of flushes at 0, and
+//!   has no log on the volume), *medium* is background, *low* is idle.
+//! - A request that needs more tokens than its pool has takes those, and the rest from the next second's. The released
+//!   code passes over it for ever, and hangs on one above P.
 //! - A pool has at least one token a second.
-//! - Time is the latest that was seen; second boundaries are whole seconds of it.
-//! - Bytes are not the paper's business: where the contract limits them, our own budget for bytes is
-//!   asked too, so that the provider is not overdrawn for a reason the schemes are not about.
+//! - Time never goes back; second boundaries are whole seconds of it.
+//! - The paper does not treat bytes. Where the contract limits them, a budget for bytes applies too, so that the
+//!   provider is not overdrawn for a reason outside of the schemes.
 
 mod dynamic;
 mod fixed;
@@ -39,10 +39,10 @@ use crate::contract::{Contract, Cost, Counted};
 use crate::purpose::Class;
 use crate::time::{Instant, NANOS_PER_SEC};
 
-/// Groups of classes the paper knows: high, medium, low.
+/// The paper's groups of classes: high, medium, low.
 const GROUPS: usize = 3;
 
-/// Seconds without anybody that a scheme hears of, one by one; longer silence changes nothing more.
+/// How many idle seconds a scheme is told of, one by one; a longer silence changes nothing more.
 const QUIET_MAX: u64 = 100;
 
 const fn group(class: Class) -> usize {
@@ -53,7 +53,7 @@ const fn group(class: Class) -> usize {
     }
 }
 
-/// What a second of tokens came to so far, as parts of P.
+/// Use of a second's tokens so far, as parts of P.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Used {
     /// Tokens spent by each group.
@@ -68,23 +68,21 @@ impl Used {
 
 /// How the tokens of a second are dealt out. All amounts are parts of P.
 pub trait Scheme: Send {
-    /// The tokens of each pool in the second that begins; `last` is what the one before came to, if
-    /// there was one.
+    /// The tokens of each pool in the second that begins; `last` is the use of the second before, if there was one.
     fn deal(&mut self, last: Option<Used>) -> [f64; GROUPS];
 
-    /// Which of the pools a group takes from.
+    /// The pool that a group takes from.
     fn pool(&self, group: usize) -> usize;
 
-    /// The part of the second after which a group may take tokens: 0 is all of it.
+    /// The part of the second after which a group may take tokens: 0 for all of it.
     fn opens(&self, _group: usize) -> f64 {
         0.0
     }
 
-    /// Somebody looks for tokens when this part of the second has passed, and so much was used in it.
+    /// A scheduler looks for tokens after this part of the second, with this use so far.
     fn look(&mut self, _passed: f64, _used: Used) {}
 
-    /// Who is next: the index of one of the classes for which there is a ticket, the one of who is
-    /// first there.
+    /// The index of the class to serve next, among those with a ticket: the ticket is that of the head of the class.
     fn next(&mut self, open: &[Option<Ticket>; Class::ALL.len()]) -> Option<usize> {
         let waiting = open.iter().enumerate();
         let oldest = waiting.filter_map(|(index, ticket)| Some((ticket.as_ref()?, index))).min();
@@ -99,17 +97,17 @@ pub struct Seconds<S> {
     queues: Queues,
     /// The limits on bytes.
     bytes: Budget,
-    /// P; none where operations are not limited.
+    /// P; `None` without a limit on operations.
     paid: Option<u64>,
     /// Tokens left in each pool.
     left: [u64; GROUPS],
-    /// What each was dealt.
+    /// What each pool was dealt.
     dealt: [u64; GROUPS],
     /// Tokens that requests of each group took in this second.
     taken: [u64; GROUPS],
-    /// The second under way; none before the first.
+    /// The current second; `None` before the first.
     second: Option<u64>,
-    /// The latest time that was seen.
+    /// The latest time seen.
     now: Instant,
     next_at: Option<Instant>,
 }
@@ -134,12 +132,12 @@ impl<S: Scheme> Seconds<S> {
     }
 
     fn used(&self) -> Used {
-        // Without a limit on operations nothing is scarce, and nothing is used up.
+        // Without a limit on operations nothing is scarce, and nothing counts as used.
         let paid = self.paid.unwrap_or(u64::MAX) as f64;
         Used { groups: self.taken.map(|taken| taken as f64 / paid) }
     }
 
-    /// Deals out the second that `now` is in, if that was not done.
+    /// Deals out the second of `now`, if that was not done yet.
     fn roll(&mut self) {
         let second = self.now.as_nanos() / NANOS_PER_SEC;
         let passed = self.second.map_or(1, |last| second - last);
@@ -153,7 +151,7 @@ impl<S: Scheme> Seconds<S> {
         self.second = Some(second);
     }
 
-    /// The part of the second that has passed.
+    /// The elapsed part of the second.
     fn passed(&self) -> f64 {
         (self.now.as_nanos() % NANOS_PER_SEC) as f64 / NANOS_PER_SEC as f64
     }
@@ -164,7 +162,7 @@ impl<S: Scheme> Seconds<S> {
         Instant::from_nanos(second.saturating_mul(NANOS_PER_SEC).saturating_add(nanos))
     }
 
-    /// Who may take tokens now; and when the next one may, of those who wait.
+    /// The classes that may take tokens now, and when the next waiting one may.
     fn open(&self) -> ([Option<Ticket>; Class::ALL.len()], Option<Instant>) {
         let next_second = self.second.unwrap_or_default().saturating_add(1);
         let next_second = Instant::from_nanos(next_second.saturating_mul(NANOS_PER_SEC));
@@ -215,7 +213,7 @@ impl<S: Scheme> Seconds<S> {
         }
     }
 
-    /// The first of a class takes what it needs of its pool, as far as there is any.
+    /// The head of a class takes the tokens it needs, as far as its pool has any.
     fn take_ops(&mut self, index: usize) {
         let group = group(Class::ALL[index]);
         let left = &mut self.left[self.scheme.pool(group)];
@@ -243,7 +241,7 @@ impl<S: Scheme> Seconds<S> {
         }
     }
 
-    /// Takes back what somebody of a group had paid. Tokens of a second that is over are lost.
+    /// Returns what a request of a group had paid. Tokens of a past second are lost.
     fn back(&mut self, group: usize, cost: Cost) {
         let pool = self.scheme.pool(group);
         let ops = cost.ops.min(self.taken[group]);
@@ -271,7 +269,7 @@ impl<S: Scheme> Scheduler for Seconds<S> {
         self.queues.wakeup(self.next_at)
     }
 
-    /// Whole seconds, for as long as each deals out as much as this one.
+    /// In whole seconds, if each deals out as much as this one.
     fn expected(&self, cost: Cost, now: Instant) -> Option<Instant> {
         let before = self.queues.waiting_to(Class::Urgent);
         let bytes = |of: Cost| Cost { ops: 0, ..of };
@@ -301,7 +299,7 @@ impl<S: Scheme> Scheduler for Seconds<S> {
         self.queues.refund(class, cost);
     }
 
-    /// Tokens of a second that is over are lost, here too.
+    /// Tokens of a past second are lost, here too.
     fn put_back(&mut self, grant: Grant, cost: Cost, _: Instant) {
         let is_over = self.second != Some(grant.place.granted_at().as_nanos() / NANOS_PER_SEC);
         let ops = if is_over { 0 } else { grant.cost.ops };
@@ -310,7 +308,7 @@ impl<S: Scheme> Scheduler for Seconds<S> {
         self.queues.put_back(grant, cost);
     }
 
-    /// More tokens than before come with the next second; fewer, at once.
+    /// Additional tokens come with the next second; a reduction applies at once.
     fn set_contract(&mut self, contract: &Contract, now: Instant) {
         self.now = self.now.max(now);
         self.bytes.set_contract(&only_bytes(contract), self.now);
@@ -365,7 +363,7 @@ fn only_bytes(contract: &Contract) -> Contract {
     contract
 }
 
-/// A part of P in whole tokens, at least one where the pool is meant to have any.
+/// A part of P in whole tokens, at least one if the part is above 0.
 fn tokens(part: f64, paid: Option<u64>) -> u64 {
     match paid {
         Some(paid) if part > 0.0 => ((part * paid as f64).round() as u64).max(1),

@@ -1,9 +1,8 @@
-//! NA: one pool of P tokens a second, open to all all the time, whoever came first.
+//! NA: one pool of P tokens a second, always open to every class, first come first served.
 //!
-//! The I/O stabilizer of Calcspar alone (Calcspar, ATC 2023): the paid rate is kept second by second, and
-//! no class goes before another. Since a second's tokens are all there at its start, up to P of them may
-//! go at once, right after the last of the second before: the provider, whose bucket refills
-//! continuously, then throttles some.
+//! Calcspar's I/O stabilizer alone (ATC 2023): it keeps the paid rate second by second, without an order of classes.
+//! All tokens of a second are there at its start, so up to P requests may go at once, right after the last of the
+//! second before. The provider's bucket refills continuously, so it then throttles some.
 
 use super::{GROUPS, Scheme, Used};
 

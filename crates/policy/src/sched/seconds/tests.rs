@@ -4,14 +4,13 @@ use super::*;
 use crate::sched::Policy;
 use crate::sched::tests::{granted, millis, poll_all, request};
 
-/// So many operations a second; bytes are free.
+/// `iops` operations a second; bytes are free.
 fn terms(iops: u64) -> Contract {
     let limit = crate::contract::Limit { counts: Counted::Ops, rate_per_sec: iops, depth: iops };
     Contract { limits: vec![limit], ..Contract::unlimited() }
 }
 
-/// A scheduler, and how many requests of each class went in each tenth of each second while there
-/// were always more of them.
+/// A scheduler and the number of its last ticket.
 struct Stage {
     scheduler: Box<dyn Scheduler>,
     next: u64,
@@ -29,7 +28,7 @@ impl Stage {
         self.scheduler.submit(Ticket(self.next), request, millis(at_ms)).unwrap();
     }
 
-    /// So many requests of a class, and how many go at once.
+    /// Submits `count` requests of a class; returns how many go at once.
     fn burst(&mut self, class: Class, count: usize, at_ms: u64) -> usize {
         for _ in 0..count {
             self.submit(class, 1, at_ms);
@@ -57,7 +56,7 @@ fn the_stabilizer_gives_a_seconds_tokens_at_its_start_and_loses_what_is_left() {
     assert_eq!(stage.burst(Class::Foreground, 3000, 9_500), 1000, "nothing was saved up");
 }
 
-/// They came on top of the next second's.
+/// They were added to those of the next second.
 #[test]
 fn tokens_that_are_put_back_in_the_next_second_are_lost() {
     let mut stage = Stage::new(Policy::Stabilizer, 100);
@@ -101,7 +100,7 @@ fn static_pools_are_private() {
     assert_eq!(stage.burst(Class::Foreground, 400, 700), 200, "flushes share their pool");
 }
 
-/// What one second after the other gives to background, with so much of foreground in each.
+/// What successive seconds give to background, with this much foreground in each.
 fn background(policy: Policy, foreground: &[usize]) -> Vec<u64> {
     let mut stage = Stage::new(policy, 1000);
     stage.burst(Class::Background, 10_000, 0);
@@ -125,7 +124,7 @@ fn dynamic_pools_follow_what_users_leave() {
     let steady = background(Policy::Dynamic, &[300; 12]);
     assert_eq!(steady[..6], [300, 300, 314, 328, 342, 356]);
     assert_eq!(steady[11], 400);
-    // Users came back: the pool shrinks by 0.7 of what they took more.
+    // Users come back: the pool shrinks by 0.7 of what they take more.
     let back = background(Policy::Dynamic, &[300, 300, 500, 500]);
     assert_eq!(back[..3], [300, 300, 314]);
     // I_H is 586, slack 86: t = -200, nothing added.
@@ -139,8 +138,8 @@ fn windows_open_late_and_move_with_the_load() {
     stage.burst(Class::Idle, 100, 0);
     assert_eq!(stage.next_ms(), 700);
     assert_eq!(stage.poll(699), 0);
-    // The windows move when they are first looked at: u = 0 after 850, a = 0, so d = 0.85.
-    // alloc_L is 0.1 + 0.3 · 0.85 = 0.355: the low window opens at 0.645, and all are open.
+    // The windows move at the first look: u = 0 after 850, a = 0, so d = 0.85. alloc_L is 0.1 + 0.3
+    // · 0.85 = 0.355: the low window opens at 0.645, and all are open.
     assert_eq!(stage.poll(700), 200);
     let mut busy = Stage::new(Policy::Windows, 1000);
     busy.burst(Class::Foreground, 1000, 0);
@@ -161,7 +160,7 @@ fn no_window_stays_shut() {
         stage.burst(Class::Idle, 1, 0);
         let mut went = 0;
         for second in 0..60 {
-            // Each second uses more than the one before: all allocations end at nothing.
+            // Each second uses more than the one before: all allocations end at 0.
             stage.burst(Class::Foreground, 10 * second as usize, second * 1000);
             stage.poll(second * 1000 + 945);
             stage.submit(Class::Idle, 1, second * 1000 + 946);
@@ -183,7 +182,7 @@ fn the_released_windows_drain_a_class_that_was_drawn() {
     let order: Vec<_> = poll_all(&mut *stage.scheduler, millis(1000)).into_iter().collect();
     let class = |event: &Event| match event {
         Event::Granted(Grant { ticket, .. }) => (ticket.0 - 1001) % 3,
-        Event::Expired { .. } => panic!("nobody is in a hurry"),
+        Event::Expired { .. } => panic!("no request has a deadline"),
     };
     let runs = order.chunks(50).map(|run| run.iter().map(class).collect::<Vec<_>>());
     for run in runs {

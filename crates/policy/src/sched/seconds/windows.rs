@@ -1,12 +1,12 @@
-//! TWA: one pool, and time windows that end with the second; the longer a group's window, the more it can
-//! take (Calcspar, ATC 2023).
+//! TWA: one pool, and time windows that end with the second; the longer a group's window, the more it can take
+//! (Calcspar, ATC 2023).
 //!
 //! ```text
 //!   start_q = 1 - k · alloc_q     alloc_q in parts of P, moved once a second
 //! ```
 //!
-//! The high group's window is the whole second. The other two allocations move by how much less was used,
-//! up to the opening of the medium window, than in the second before. Two forms:
+//! The high group's window is the whole second. The other two allocations move by how much less was used, up to the
+//! opening of the medium window, than in the second before. Two forms:
 //!
 //! | | paper | released code |
 //! |---|---|---|
@@ -15,9 +15,9 @@
 //! | first windows from | 0.7 s, 0.9 s | 0.7 s, 0.9 s, until they were moved once |
 //! | among those open | whoever came first | a class at random, until it is empty |
 //!
-//! The random order is drawn from a seed that is always the same. Different from both: an allocation is
-//! between 0 and P, and each window opens at 0.95 s at the latest. In the code an allocation of nothing
-//! shuts the low window for ever, and the medium one may go below nothing.
+//! The random order comes from a fixed seed. Two rules differ from both forms: an allocation is between 0 and P, and
+//! each window opens at 0.95 s at the latest. In the code an allocation of 0 shuts the low window for ever, and the
+//! medium one may fall below 0.
 
 use super::{GROUPS, Scheme, Used};
 use crate::purpose::Class;
@@ -29,13 +29,13 @@ const OPENS_MAX: f64 = 0.95;
 /// One pool, and windows.
 #[derive(Debug)]
 pub struct Windows {
-    /// Of the second, for each P that was allocated.
+    /// The length of a window in seconds, for each P that was allocated.
     k: f64,
     medium: Window,
     low: Window,
-    /// What the second before had used when the medium window opened.
+    /// Use in the second before, up to the opening of the medium window.
     before: f64,
-    /// What was used in all of the last second.
+    /// Use in all of the last second.
     last: f64,
     /// Whether the windows were moved in this second.
     moved: bool,
@@ -55,7 +55,7 @@ enum Order {
 }
 
 impl Windows {
-    /// As the paper has it.
+    /// The paper's form.
     #[must_use]
     pub const fn published() -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Windows {
         }
     }
 
-    /// As the released code has it, with its constants for 1000 IOPS in parts of P.
+    /// The form of the released code, with its constants for 1000 IOPS in parts of P.
     #[must_use]
     pub const fn released() -> Self {
         Self {
@@ -111,7 +111,7 @@ impl Scheme for Windows {
         [0.0, self.medium.opens, self.low.opens][group]
     }
 
-    /// The first who comes after the medium window opened moves the windows.
+    /// The first look after the medium window opened moves the windows.
     fn look(&mut self, passed: f64, used: Used) {
         if !self.moved && passed >= self.medium.opens {
             self.moved = true;

@@ -1,10 +1,10 @@
-//! Pauses of users: how one in a hundred waits, and nobody else.
+//! Pauses of users: one in a hundred requests waits, and the others do not.
 //!
-//! Whoever asks for more than is paid for waits; how long all of them together is not ours to decide (Little: with n
-//! callers that ask again as soon as they are answered, n/L each on a volume of L operations a second). Who waits
-//! is. First come, first served shares it out evenly: everybody waits n/L, so that is the 99th percentile, too.
-//! Published schemes fill a pool once a second: most pass at once, and when it is empty everybody stops. *Pauses*
-//! do that over the continuous budget, so that nothing is overdrawn, and only where it pays:
+//! When demand exceeds the contract, requests wait. The total wait is fixed (Little: with n callers that ask again as
+//! soon as they are answered, each waits n/L on average, on a volume of L operations a second); a scheduler only
+//! chooses who bears it. First come, first served spreads it evenly: every request waits n/L, so that is the 99th
+//! percentile, too. Published schemes fill a pool once a second: most requests pass at once, and all stop when it is
+//! empty. *Pauses* do that over the continuous budget, without overdrafts, and only where it pays:
 //!
 //! ```text
 //!   tokens  │    ╱╲          ╱╲           users go at once while there are tokens, then pause
@@ -14,29 +14,28 @@
 //!              pause  go   pause  go
 //! ```
 //!
-//! It is worth it for callers who wait for their answers: a pause of a second stops each of them once. Where
-//! requests come whatever became of those before, a pause makes everybody wait who comes in it. Nobody says which it
-//! is, so the last pause tells: see [`Pauses::pause`].
+//! This pays for callers that wait for their answers: a pause of a second stops each of them once. Where requests come
+//! independently of earlier ones, a pause delays all that come in it. No setting says which it is, so the last pause
+//! tells: see [`Pauses::pause`].
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// A pause is so much longer than those who wait for it need to be few enough: operations that others use
-/// are not for users to go with.
+/// Safety factor on the pause: other classes also spend tokens.
 const SPARE: f64 = 2.0;
 
-/// Where more than so many times the part would wait, it is not tried. Below that, what was earned in calmer
-/// times pays for it.
+/// If more than this many times the part would wait, there is no pause. Below that, the credit of calmer times pays for
+/// it.
 const CROWD: f64 = 4.0;
 
-/// Waits are paid for out of what was earned, of a minute at most.
+/// Credit for waits is earned from requests that went, over a minute at most.
 const EARNED_IN: f64 = 60.0;
 
-/// No pause is longer.
+/// The longest pause.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// After so long the last pause tells nothing any more.
+/// After this long the last pause tells nothing any more.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
 
 /// When users pause, and for how long.
@@ -44,19 +43,19 @@ const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
 pub(super) struct Pauses {
     /// The part of all requests that may wait for the end of a pause.
     part: f64,
-    /// How many may.
+    /// How many may wait now.
     credit: f64,
-    /// How many did, the last time.
+    /// How many waited in the last pause.
     waited: u64,
-    /// Until when users pause; nobody who came before waits once more.
+    /// The end of the pause; requests from before it do not wait for a second one.
     ends_at: Instant,
-    /// How long that is.
+    /// The length of the pause.
     takes: Duration,
     pauses: bool,
 }
 
 impl Pauses {
-    /// Lets `part` of the requests wait, of a volume that earns the smallest in `nanos`.
+    /// Lets the fraction `part` of requests wait, on a volume that earns the smallest request in `nanos`.
     pub(super) fn new(part: f64, nanos: f64) -> Self {
         let mut pauses = Self {
             part,
@@ -70,13 +69,13 @@ impl Pauses {
         pauses
     }
 
-    /// A request went, whose tokens take so long to earn.
+    /// A request went whose tokens take `nanos` to earn.
     pub(super) fn went(&mut self, nanos: f64) {
         let most = self.part * EARNED_IN * 1e9 / nanos;
         self.credit = (self.credit + self.part).min(most);
     }
 
-    /// Until when users pause, if they do. `queued` is how many of them wait.
+    /// The end of the pause, if there is one; `queued` users wait.
     pub(super) fn until(&mut self, now: Instant, queued: u64) -> Option<Instant> {
         if !self.pauses {
             return None;
@@ -90,22 +89,22 @@ impl Pauses {
         None
     }
 
-    /// When the pause ends that is under way, if one is.
+    /// The end of the pause at `now`, if there is one.
     pub(super) fn ends_at(&self, now: Instant) -> Option<Instant> {
         (self.pauses && now < self.ends_at).then_some(self.ends_at)
     }
 
-    /// Until when what is saved up is for users: in a pause, and for as long after it.
+    /// Until when saved tokens are for users only: during a pause, and for as long after it.
     pub(super) fn saves_until(&self) -> Instant {
         self.ends_at + self.takes
     }
 
-    /// The budget has no more for users, of whom `queued` wait, the first `since` then; tokens for one of them take
-    /// `nanos` to earn, and the budget is full in `full_in`.
+    /// Starts a pause if it pays. The budget has no more for users: `queued` of them wait, the first since `since`.
+    /// Tokens for one request take `nanos` to earn, and the budget is full in `full_in`.
     ///
-    /// They pause for as long as it takes until those who will wait (as many as the last time) are a small enough
-    /// part of those who will go. They do not where even the longest pause is much too short for that, where too many had
-    /// to wait of late, or whoever is first has waited for the end of a pause already.
+    /// The pause is long enough that those who will wait (as many as the last time) are a small enough part of those
+    /// who will then go. There is no pause if even the longest is much too short for that, if too many had to wait
+    /// recently, or if the first user has waited for the end of a pause already.
     pub(super) fn pause(
         &mut self,
         now: Instant,

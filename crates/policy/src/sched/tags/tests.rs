@@ -16,7 +16,7 @@ fn ops(iops: u64) -> Contract {
     Contract { limits: vec![limit], ..Contract::unlimited() }
 }
 
-/// So many operations, and so many MiB a second.
+/// `iops` operations and `mib` MiB a second.
 fn both(iops: u64, mib: u64) -> Contract {
     let limit = Limit { counts: Counted::Bytes, rate_per_sec: mib * MIB, depth: mib * MIB };
     let mut contract = ops(iops);
@@ -27,33 +27,33 @@ fn both(iops: u64, mib: u64) -> Contract {
 const PAGE: Cost = Cost { ops: 1, bytes: 4 * KIB };
 const PIECE: Cost = Cost { ops: 1, bytes: 256 * KIB };
 
-/// A class that always has so many of the same in its queue, gets them at random, so many a second, or from callers.
+/// A class with a constant backlog of equal requests, with random arrivals at a rate a second, or with callers.
 #[derive(Clone, Copy)]
 enum Load {
     Backlog(Class, u64, Cost),
     Random(Class, f64, Cost),
-    /// So many who ask again as soon as the device has answered, which takes so long.
+    /// This many callers that ask again as soon as the device has answered, which takes this long.
     Callers(Class, u64, Cost, Duration),
-    /// Work that was raised to the users' class, at random, so many a second.
+    /// Random arrivals of work raised to the users' class, at a rate a second.
     Raised(f64, Cost),
 }
 
-/// A scheduler between loads and a provider, in steps of its own wake-ups and of arrivals.
+/// A scheduler between loads and a provider, advanced by its own wake-ups and by arrivals.
 struct Stage {
     scheduler: Box<dyn Scheduler>,
     provider: Provider,
     loads: Vec<Load>,
     due: Vec<(Instant, usize)>,
-    /// Whose request a ticket is.
+    /// The load of each ticket.
     asked: HashMap<Ticket, usize>,
     random: Xoshiro256PlusPlus,
     now: Instant,
     next: u64,
     throttled: u64,
-    /// When raised work that waits was asked for, and how long what went had waited.
+    /// The start of each waiting raised request, and the waits of those that went.
     raised: HashMap<Ticket, Instant>,
     raised_waits: Vec<Duration>,
-    /// The waits of before the time that counts.
+    /// The waits from before the measured time.
     before: [Waits; CLASSES],
 }
 
@@ -162,7 +162,7 @@ impl Stage {
         }
     }
 
-    /// From now on waits count: the budget is no longer empty from the start.
+    /// Starts the measured time: the budget is no longer empty.
     fn begin(&mut self) {
         self.before = Class::ALL.map(|class| self.scheduler.figures(class).waits);
     }
@@ -172,7 +172,7 @@ impl Stage {
         self.scheduler.figures(class).spent.ops as f64 / seconds
     }
 
-    /// An upper bound of what so large a part waited at most.
+    /// An upper bound of the wait of this part of all requests.
     fn waited(&self, class: Class, part: f64) -> Duration {
         let waits = self.scheduler.figures(class).waits.counts;
         let before = &self.before[class.index()].counts;
@@ -323,7 +323,7 @@ fn a_user_does_not_wait_for_tokens_that_a_large_request_gathers() {
 
 #[test]
 fn idle_work_leaves_what_users_are_expected_to_want() {
-    // 1000 operations may be saved up, of which idle work always leaves seven eighths.
+    // The budget can save up 1000 operations, of which idle work always leaves seven eighths.
     let share = Share::new(0.98, 0.1).unwrap();
     let leaves = |users: u64| {
         let mut tags = Tags::new(&ops(10_000), share, QUEUE_MAX, T0);
@@ -407,7 +407,7 @@ fn for_p99_few_wait_and_the_others_go_at_once() {
             let mut stage = Stage::new(policy, &contract, &loads);
             stage.run_until(seconds(10));
             stage.begin();
-            // A pause may be under way at the end: one of many.
+            // A pause may be in progress at the end: one of many.
             stage.run_until(seconds(200));
             assert_eq!(stage.throttled, 0);
             stage
@@ -415,7 +415,7 @@ fn for_p99_few_wait_and_the_others_go_at_once() {
         let (tags, p99) = (run(Policy::Tags), run(Policy::TagsP99));
         let [even, few] = [&tags, &p99].map(|stage| stage.waited(Class::Foreground, 0.99));
         assert!(few <= Duration::from_micros(64), "{:?}: {few:?}", contract.limits);
-        assert!(even >= 4 * few, "{even:?} where everybody waits");
+        assert!(even >= 4 * few, "{even:?} without pauses");
         let longest = p99.scheduler.figures(Class::Foreground).waits.max;
         assert!(longest <= Duration::from_millis(1050), "{longest:?}");
         let [even, few] = [&tags, &p99].map(|stage| stage.per_sec(Class::Foreground));
@@ -464,7 +464,7 @@ fn work_that_was_raised_to_the_users_class_does_not_pause() {
     assert!(waited <= Duration::from_millis(12), "{waited:?}");
 }
 
-/// Callers beside whom a read comes now and then: what was expected of its wait, and what it was.
+/// Callers, with a probe read now and then: its expected wait, and its wait.
 fn probes(policy: Policy, contract: &Contract, callers_: u64) -> Vec<(Duration, Duration)> {
     let mut stage = Stage::new(policy, contract, &[callers(callers_), WORK[0]]);
     let mut waits = Vec::new();
@@ -474,7 +474,7 @@ fn probes(policy: Policy, contract: &Contract, callers_: u64) -> Vec<(Duration, 
         let expected = expected.map_or(Duration::ZERO, |at| at.since(stage.now));
         let from = stage.now;
         let probe = stage.submit(Class::Foreground, PAGE);
-        // It takes the place of a caller, who would come then.
+        // It takes the place of a caller that would come then.
         stage.raised.insert(probe, from);
         while stage.raised.contains_key(&probe) {
             let next = stage.now + Duration::from_millis(1);
@@ -485,8 +485,8 @@ fn probes(policy: Policy, contract: &Contract, callers_: u64) -> Vec<(Duration, 
     waits
 }
 
-/// Routing chooses between copies by what is expected: on the way to a pause of a second, the queue of a few
-/// callers looked like some milliseconds.
+/// Routing chooses between copies by the expected wait. Shortly before a pause of a second, the queue of a few callers
+/// looked like some milliseconds.
 #[test]
 fn what_is_expected_is_about_what_is_waited() {
     for (policy, contract, callers) in [
@@ -514,8 +514,8 @@ fn what_is_expected_is_about_what_is_waited() {
     }
 }
 
-/// A sync that found its log grown paid, gave it back and asked again: its class's tag stood where the
-/// first grant had put it, so users who were due took the tokens that it gave back.
+/// A sync that found its log grown returned its grant and asked again. Its class's tag stayed where the first grant had
+/// put it, so due users took the tokens that it returned.
 #[test]
 fn what_is_put_back_is_not_held_against_its_class() {
     let largest = Cost { ops: 8, bytes: 8 * 256 * KIB };
@@ -539,7 +539,7 @@ fn what_is_put_back_is_not_held_against_its_class() {
     let figures = tags.figures(Class::Commit);
     assert_eq!((figures.granted, figures.queued, figures.spent), (1, 1, largest));
     assert_eq!((figures.waits.total, figures.waits.max), (now.since(T0), now.since(T0)));
-    // The grant that is used counts as ever: users who are due go before the next commit.
+    // The grant that is used counts as usual: due users go before the next commit.
     let mut next = tags.poll(now);
     while next.is_none() {
         now = tags.next_wakeup().unwrap();
@@ -548,7 +548,7 @@ fn what_is_put_back_is_not_held_against_its_class() {
     assert_eq!(next.map(granted).map(|grant| grant.ticket), Some(Ticket(2)));
 }
 
-/// A grant from what others left moves no tag. Put back, it forgave its class a debt of earlier seconds all the same.
+/// A grant from spare tokens moves no tag. Put back, it still forgave its class a debt of earlier seconds.
 #[test]
 fn what_others_left_forgives_no_debt_when_it_is_put_back() {
     let mut tags = Tags::new(&ops(100), Share::new(1.0, 0.0).unwrap(), QUEUE_MAX, T0);

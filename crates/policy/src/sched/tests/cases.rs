@@ -1,6 +1,5 @@
-//! Cases as text: `testdata/sched/*.txt` hold what is done, and indented below it what happened. They
-//! begin with the scheduler, if it is not `strict`, and its contract.
-//! `UPDATE_EXPECT=1` rewrites what happened; review the diff.
+//! Cases as text: `testdata/sched/*.txt` hold the steps, with their results indented below. Each begins with the
+//! scheduler, if it is not `strict`, and its contract. `UPDATE_EXPECT=1` rewrites the results; review the diff.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -137,7 +136,7 @@ impl Stage {
     }
 }
 
-/// `100ops/s`, `64KiB/s`; each saves up a second of it.
+/// `100ops/s`, `64KiB/s`; each saves up one second.
 fn parse_limit(limit: &str) -> Limit {
     let rate = limit.strip_suffix("/s").expect("a rate");
     let (counts, rate_per_sec) = match rate.strip_suffix("ops") {

@@ -12,7 +12,7 @@ fn pauses() -> Pauses {
     Pauses::new(0.01, MILLI)
 }
 
-/// How long users pause who come at `now`, of whom so many wait.
+/// The length of the pause for users that come at `now`, of whom `queued` wait.
 fn takes(pauses: &mut Pauses, now: Instant, queued: u64, nanos: f64) -> Option<Duration> {
     pauses.pause(now, now, queued, nanos, SECOND);
     pauses.until(now, queued).map(|until| until.since(now))
@@ -24,7 +24,7 @@ fn a_pause_is_as_long_as_few_enough_wait_for_it() {
     assert_eq!(takes(1, MILLI), Some(Duration::from_millis(200)));
     assert_eq!(takes(4, MILLI), Some(Duration::from_millis(800)));
     assert_eq!(takes(10, MILLI / 10.0), Some(Duration::from_millis(200)));
-    // Not as few as is aimed at, but no pause is longer.
+    // More wait than the aim, but no pause is longer.
     assert_eq!(takes(10, MILLI), Some(SECOND));
     assert_eq!(takes(40, MILLI), Some(SECOND));
     assert_eq!(takes(41, MILLI), None);
@@ -36,7 +36,7 @@ fn the_last_pause_tells_how_many_will_wait() {
     assert_eq!(takes(&mut pauses, at(0), 1, MILLI), Some(Duration::from_millis(200)));
     assert_eq!(pauses.until(at(199), 180), Some(at(200)));
     assert_eq!(pauses.until(at(200), 180), None);
-    // They come whatever becomes of those before.
+    // They come independently of earlier answers.
     assert_eq!(takes(&mut pauses, at(300), 1, MILLI), None);
     assert_eq!(takes(&mut pauses, at(61_000), 1, MILLI), Some(Duration::from_millis(200)));
 }
@@ -63,7 +63,7 @@ fn nobody_waits_for_the_end_of_two() {
 #[test]
 fn one_in_a_hundred_may_wait() {
     let mut pauses = pauses();
-    // A minute's worth is there at first: 600 of 60,000.
+    // A minute's credit is there at first: 600 of 60,000.
     let mut waited = 0;
     let mut now = 0;
     while takes(&mut pauses, at(now), 20, MILLI).is_some() {
