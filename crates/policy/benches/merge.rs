@@ -1,5 +1,4 @@
-//! What a store with 100,000 files pays for merge control: for the next file to merge, and for a record that
-//! dies.
+//! The cost of merge control in a store with 100,000 files: of choosing the next file, and of a record's death.
 //!
 //! `cargo bench -p plimsoll-policy --bench merge`.
 
@@ -41,7 +40,8 @@ fn picks(criterion: &mut Criterion) {
             bencher.iter(|| {
                 let pick = merges.next(black_box(&fill)).expect("much is dead");
                 merges.merged(pick.file);
-                // As much of it is dead, or a rule with a threshold has nothing left to pick after a while.
+                // The new file has as many dead bytes; otherwise a rule with a threshold would soon find nothing to
+                // pick.
                 merges.sealed(Sealed { dead: FILE - pick.live, ..sealed(id, &mut random) });
                 id += 1;
             });
@@ -56,7 +56,7 @@ fn deaths(criterion: &mut Criterion) {
             || filled(Rule::DeathTime).0,
             |merges| {
                 for _ in 0..1000 {
-                    // The last bytes of a file are its live ones.
+                    // The last live bytes of a file may be less than a record.
                     let file = FileId(random.random_range(0..FILES));
                     let known = merges.file(file).expect("nothing is merged");
                     merges.died(file, RECORD.min(known.bytes - known.dead));

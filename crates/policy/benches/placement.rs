@@ -1,7 +1,7 @@
-//! What a decision of least overlap costs in a pool of 100,000 tables, and what they take of memory.
+//! The cost of a decision of least overlap in a pool of 100,000 tables, and their memory.
 //!
-//! Wanted: under 20 µs, under 200 bytes a table (keys of 24 bytes, as YCSB's). What counts is time on a
-//! processor: a decision waits for nothing.
+//! Targets: under 20 µs, and under 200 bytes a table (keys of 24 bytes, as in YCSB). It measures processor time: a
+//! decision never waits.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn key(number: u64) -> Box<[u8]> {
     format!("user{number:020}").into_bytes().into()
 }
 
-/// The range of the `i`th table of `count` that share all keys out.
+/// The key range of the `i`th of `count` tables that divide all keys.
 fn range(i: u64, count: u64) -> KeyRange {
     let width = KEYS / count;
     KeyRange { first: key(i * width), last: key((i + 1) * width - 1) }
@@ -41,7 +41,7 @@ fn filled(family: &Family) -> Tables {
     let mut tables = Tables::default();
     let mut object = 0;
     for (level, &count) in (0..).zip(&LEVELS) {
-        // In an order that is not that of keys; 7919 is prime to all of the numbers.
+        // In an order other than that of keys; 7919 is coprime to all of the numbers.
         for i in (0..count).map(|i| i * 7919 % count) {
             let range = if level == 0 { range(0, 1) } else { range(i, count) };
             let on = [VolumeId((object % 6) as u16)];
@@ -96,7 +96,7 @@ fn decisions(c: &mut Criterion) {
                     tables.remove(object);
                     black_box(layout);
                 }
-                // The system counts in its own steps, and no time at all is nothing to divide by.
+                // The system counts in its own steps; the result must not be zero.
                 (on_processor() - before).max(Duration::from_nanos(1))
             });
         });
@@ -111,7 +111,7 @@ fn on_processor() -> Duration {
     Duration::from_nanos(nanos.parse().expect("a number"))
 }
 
-/// Bytes of memory the process has.
+/// Resident memory of the process in bytes.
 fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm")
         .ok()

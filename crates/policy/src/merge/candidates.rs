@@ -1,8 +1,7 @@
-//! The sealed files, kept in the orders that rules ask for.
+//! The sealed files, indexed by the orders of the rules.
 //!
-//! A put kills a record somewhere, so [`Candidates::died`] is called as often as anything in a store, and
-//! picks must not look at every file. Files are therefore sorted by steps of a thousandth of their bytes:
-//! most records die without moving their file.
+//! Nearly every put kills a record, so [`Candidates::died`] is a hot path, and picks must not scan all files. Files are
+//! sorted in steps of 1/1024 of their bytes, so most deaths leave their file in place.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,16 +9,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::{Death, FileId, Sealed, Triggers, Written};
 use crate::units::MIB;
 
-/// How finely the dead part of a file is told.
+/// Steps of the dead part of a file.
 const STEPS: u64 = 1024;
-/// More bins of deaths than this, and their width doubles: a pick looks at the best of each. A third of
-/// them is for guesses.
+/// With more bins of deaths than this, their width doubles: a pick looks at the best file of each bin. A third of the
+/// bins is left for guesses.
 const BINS_MAX: usize = 192;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct File {
     pub(super) sealed: Sealed,
-    /// Under which keys it is found; none while it has nothing dead, is dead, or is being merged.
+    /// Its keys in the indexes; `None` while it has no dead bytes, is dead, or is being merged.
     keys: Option<Keys>,
     pub(super) merging: bool,
 }
@@ -31,13 +30,13 @@ struct Keys {
     live: u64,
 }
 
-/// When files die, coarsely.
+/// Bins of times of death.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Bin {
     Unknown,
     /// By the power of two of the guess.
     After(u32),
-    /// By multiples of the width.
+    /// By multiples of the bin width.
     At(u64),
 }
 
@@ -63,14 +62,14 @@ impl File {
 #[derive(Clone, Debug)]
 pub(super) struct Candidates {
     files: HashMap<FileId, File>,
-    /// Dead in all their bytes.
+    /// Files that are dead in all their bytes.
     dead: BTreeSet<FileId>,
     by_dead: BTreeMap<Bin, BTreeSet<(u64, Reverse<FileId>)>>,
     by_live: BTreeSet<(u64, FileId)>,
     by_partition: BTreeMap<u32, BTreeSet<FileId>>,
-    /// Those that are expected to die, and not being merged.
+    /// Files with a certain death that are not being merged.
     by_death: BTreeSet<(Written, FileId)>,
-    /// Bytes put in a bin of deaths; none where deaths do not matter.
+    /// Bytes put in one bin of deaths; `None` if the rule ignores deaths.
     bin_width: Option<u64>,
     triggers: Option<Triggers>,
     starters: BTreeSet<FileId>,
@@ -100,7 +99,7 @@ impl Candidates {
         self.enter(sealed.id);
     }
 
-    /// Counts bytes of a file as dead. False if it is none of these.
+    /// Counts bytes of a file as dead. Returns false if the file is not one of these.
     pub(super) fn died(&mut self, id: FileId, bytes: u64) -> bool {
         let Some(file) = self.files.get_mut(&id) else { return false };
         let dead = file.sealed.dead.saturating_add(bytes);
@@ -123,13 +122,13 @@ impl Candidates {
         true
     }
 
-    /// No candidate any more: it is being merged.
+    /// Makes it no candidate: it is being merged.
     pub(super) fn take(&mut self, id: FileId) {
         self.leave(id);
         self.file_mut(id).merging = true;
     }
 
-    /// A candidate again.
+    /// Makes it a candidate again.
     pub(super) fn put_back(&mut self, id: FileId) {
         self.file_mut(id).merging = false;
         self.enter(id);
@@ -157,15 +156,15 @@ impl Candidates {
         self.dead.len()
     }
 
-    /// The one with most dead, to a thousandth; the oldest of them.
+    /// The file with the largest dead part, to a step; the oldest of them.
     pub(super) fn richest(&self) -> Option<FileId> {
         let tops = self.by_dead.values().filter_map(BTreeSet::last);
         tops.max().map(|&(_, Reverse(id))| id)
     }
 
-    /// The one that gives most room for the longest time: what a merge frees, for each byte it copies,
-    /// times how long it takes until the copies would have died by themselves. `unknown` is that
-    /// time where nobody knows it, or it should have been over.
+    /// The file that frees the most room for the longest time: the bytes freed for each byte copied, times the time
+    /// until the copies would have died by themselves. `unknown` stands for that time where it is unknown or already
+    /// past.
     pub(super) fn most_lasting(&self, now: Written, unknown: u64) -> Option<FileId> {
         let tops = self.by_dead.values().filter_map(BTreeSet::last);
         let scored = tops.map(|&(_, Reverse(id))| {
@@ -181,45 +180,45 @@ impl Candidates {
         scored.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))).map(|(_, Reverse(id))| id)
     }
 
-    /// The one with the least left alive.
+    /// The file with the fewest live bytes.
     pub(super) fn smallest(&self) -> Option<FileId> {
         self.by_live.first().map(|&(_, id)| id)
     }
 
-    /// The one of a partition with most dead.
+    /// The file of a partition with the largest dead part.
     pub(super) fn richest_of(&self, partition: u32) -> Option<FileId> {
         let files = self.by_partition.get(&partition)?.iter();
         files.copied().max_by_key(|id| (self.files[id].step(), Reverse(*id)))
     }
 
-    /// The partitions that have candidates.
+    /// Whether a partition has candidates.
     pub(super) fn has_candidates(&self, partition: u32) -> bool {
         self.by_partition.contains_key(&partition)
     }
 
-    /// When the next file dies by itself, of those whose time has not come.
+    /// The time of the next certain death that is still to come.
     pub(super) fn next_death(&self, now: Written) -> Option<Written> {
         let after = (now.plus(1), FileId(0));
         self.by_death.range(after..).next().map(|&(dies, _)| dies)
     }
 
-    /// Whether some file starts a merge by the triggers.
+    /// Whether a file starts a merge by the triggers.
     pub(super) fn any_starter(&self) -> bool {
         !self.starters.is_empty()
     }
 
-    /// The oldest file a merge takes by the triggers, if not younger than `last`.
+    /// The oldest file that a merge takes by the triggers, up to `last`.
     pub(super) fn taker(&self, last: FileId) -> Option<FileId> {
         self.takers.first().copied().filter(|&id| id <= last)
     }
 
-    /// The youngest file a merge would take by the triggers.
+    /// The youngest file that a merge takes by the triggers.
     pub(super) fn last_taker(&self) -> Option<FileId> {
         self.takers.last().copied()
     }
 
     fn file_mut(&mut self, id: FileId) -> &mut File {
-        self.files.get_mut(&id).expect("whoever asks has looked it up")
+        self.files.get_mut(&id).expect("the caller has looked it up")
     }
 
     fn enter(&mut self, id: FileId) {
@@ -292,7 +291,7 @@ impl Candidates {
     }
 }
 
-/// Takes an entry out of one of several sets, and the set with its last entry.
+/// Removes an entry from one of several sets, and the set once it is empty.
 fn remove_of<K: Ord, T: Ord>(sets: &mut BTreeMap<K, BTreeSet<T>>, of: &K, entry: &T) {
     if let Some(set) = sets.get_mut(of) {
         set.remove(entry);

@@ -1,29 +1,29 @@
-//! Which of the open files a record goes to: records that die together lie together (PSTA 8(3), 2017).
+//! The open file that a record goes to: records that die together are stored together (PSTA 8(3), 2017).
 //!
-//! A file whose records live equally long dies from front to back while the next one is filled, and is dead
-//! whole soon after; one whose records do not keeps room that nobody uses until the last of them has
-//! died, or has to be copied. So each [`Group`] takes the records of a range of lifetimes. What a group costs and
-//! what it saves is in bytes: with f the part of what is put that goes to it, s the standard deviation of its
-//! lifetimes, n partitions and files of R bytes,
+//! If the records of a file live equally long, it dies from front to back while the next one is filled, and is soon
+//! dead as a whole. Otherwise its dead room stays unusable until its last record dies, or it has to be copied. So each
+//! [`Group`] takes the records of a range of lifetimes. The cost and the gain of a group are in bytes: with f the part
+//! of all puts that goes to it, s the standard deviation of its lifetimes, n partitions and files of R bytes,
 //!
 //! ```text
 //!   room that is dead and not free = sum over the groups of  f · √3 · s  +  n · R/2
 //! ```
 //!
-//! since lifetimes spread evenly over ±√3·s, and the oldest file of each group and partition is half dead. The
-//! ranges are cut where that is least, from what was put lately; one group is best if nothing is known.
+//! because lifetimes spread evenly over ±√3·s, and the oldest file of each group and partition is half dead. The ranges
+//! are cut where that sum is least, judging by recent puts. Without any knowledge, one group is best.
 //!
-//! How long a record lives is known where a series says so: a slot is written again after its retention.
-//! Else it is guessed: what replaces a short-lived record is short-lived, and what has survived long
-//! goes on to (the idea of SepBIT, FAST'22). Guesses are not trusted: a few keys are followed until they
-//! die, and s is that of their true lifetimes. If keys are overwritten at random, s is the same in each
-//! range, no cut pays, and all records share one group. Where s is next to nothing, as with slots that are written
-//! round and round and nobody says so, a guess is taken for certain.
+//! A record's lifetime is known where a series gives it: a slot is written again after its retention. Otherwise it is
+//! guessed: a record that replaces a short-lived one is short-lived, and one that has survived long goes on to (the
+//! idea of SepBIT, FAST'22). Guesses are verified: a few keys are followed until they die, and s is that of their true
+//! lifetimes. If keys are overwritten at random, s is the same in each range, no cut pays, and all records share one
+//! group. Where s is nearly 0, as with slots that are overwritten in turn without a declared retention, a guess counts
+//! as certain.
 //!
-//! What a guess says of a file's death is tested in the same way: only if records live longer in one range than in another, and
-//! by more than chance and a quarter, has anybody learnt something. Else nothing is said of any, and files are merged as
-//! greed would have it. A mean is what was lived for each death, those that still live counted in: the mean of
-//! those that died is too short while a store is young, and files of that time would be spared for ever.
+//! A guess about a file's death is tested in the same way. It counts only if records live longer in one range than in
+//! another by a quarter plus the margin of chance. Otherwise files get no guess and are merged as by
+//! [`super::Rule::Greedy`]. The mean lifetime is the sum of all observed lifetimes, those of living records included,
+//! divided by the number of deaths. A mean over dead records alone is too short while a store is young, and files of
+//! that time would be spared for ever.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -34,44 +34,44 @@ use super::{Death, Written};
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Group(pub u8);
 
-/// What is known of how long a record will live.
+/// The known facts about the lifetime of a record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Life {
-    /// It dies then: its slot is written again, or its retention ends.
+    /// It dies at this time: its slot is written again, or its retention ends.
     Until(Written),
-    /// It takes the place of a record that was put then.
+    /// It replaces a record that was put at this time.
     Replaces(Written),
     /// It is the first of its key.
     First,
 }
 
-/// Where a record goes.
+/// The place of a record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Placed {
-    /// To which of the open files.
+    /// Its open file.
     pub group: Group,
-    /// When it dies.
+    /// Its death.
     pub death: Death,
 }
 
-/// Lifetimes are told apart by quarters of a power of two.
+/// Bins of lifetimes: quarters of a power of two.
 const BINS_PER_DOUBLING: u32 = 4;
 const BINS: usize = (64 * BINS_PER_DOUBLING) as usize;
-/// Of guesses, a group must save this part of the room that is lost without groups, divided by the root of
-/// the lifetimes seen. Else chance would cut: some range always looks better than the rest.
+/// A group by guesses must save this part of the room that is lost without groups, divided by the square root of the
+/// number of lifetimes seen. Otherwise chance would cut: some range always looks better than the rest.
 const CHANCE: f64 = 2.5;
-/// Ranges are cut anew so many times while half of what was seen is forgotten, or for each file: a cut
-/// takes up to a millisecond.
+/// Ranges are cut anew at most this many times while half of the past is forgotten, and at most once for each file: a
+/// cut takes up to a millisecond.
 const PLANS: u64 = 256;
-/// Keys that are followed at once.
+/// The most keys followed at once.
 const FOLLOWED_MAX: usize = 4096;
-/// Lifetimes that have to be seen before guesses are grouped by.
+/// Lifetimes to see before guesses form groups.
 const SEEN_MIN: f64 = 256.0;
-/// Guesses tell nothing unless one range lives longer than another by this, and by as many standard errors.
+/// Guesses count only if one range lives longer than another by this factor, plus this many standard errors.
 const APART: f64 = 1.25;
 const APART_ERRORS: f64 = 3.0;
-/// Guesses are as good as known where they are off by this part of a lifetime, 1/64, as a standard deviation;
-/// and then they are taken to be off by three times that, which one in a hundred is.
+/// Guesses count as certain if their standard deviation is at most 1/64 of the mean lifetime. The assumed lifetime is
+/// then three deviations above the mean, which about one in a hundred exceeds.
 const STEADY: f64 = 1.0 / 64.0;
 const STEADY_MARGIN: f64 = 3.0;
 
@@ -79,40 +79,40 @@ const STEADY_MARGIN: f64 = 3.0;
 #[derive(Clone, Debug)]
 pub struct Groups {
     max: u8,
-    /// What an open file costs in each group: n · R/2.
+    /// The cost of an open file in each group: n · R/2.
     overhead: f64,
     file_bytes: u64,
-    /// Bytes put until half of what was seen is forgotten.
+    /// Bytes put until half of the past is forgotten.
     memory: u64,
     known: Ranges,
     guessed: Ranges,
-    /// Of records that a merge copies, and that nothing is known of: they have files of their own.
+    /// For records that a merge copies and whose death is unknown: they have files of their own.
     survived: Ranges,
-    /// What is said of a record whose guess is not certain: nothing more than that, or what its range lives for.
+    /// What to say about a record whose guess is not certain.
     telling: Telling,
     planned: Written,
     put: Followed,
     copied: Followed,
 }
 
-/// What guesses are worth.
+/// The value of guesses.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum Telling {
-    /// Nothing: all records seem to live equally long, and nobody knows how long any does.
+    /// None: all records seem to live equally long, and for how long is unknown.
     #[default]
     Nothing,
-    /// All that are not known live so long on average, others are known.
+    /// Unlike records with a known death, all others live this long on average.
     Alike(u64),
     /// Ranges differ.
     Apart,
 }
 
 impl Groups {
-    /// Up to `max` groups for a volume of `capacity` bytes, divided into `partitions` with files of
-    /// `file_bytes`. With one, nothing is grouped.
+    /// Up to `max` groups for a volume of `capacity` bytes, divided into `partitions` with files of `file_bytes`. With
+    /// one group records are not separated.
     ///
     /// # Panics
-    /// When there is to be none.
+    /// When `max` is 0.
     #[must_use]
     pub fn new(max: u8, partitions: u32, file_bytes: u64, capacity: u64) -> Self {
         assert!(max > 0, "a record has to go somewhere");
@@ -131,7 +131,7 @@ impl Groups {
         }
     }
 
-    /// Where a record that is put goes. `key` is a hash of its key, `len` its length in bytes.
+    /// The place of a record that is put. `key` is a hash of its key, `len` its length in bytes.
     pub fn put(&mut self, key: u64, life: Life, len: u64, now: Written) -> Placed {
         self.died(key, now);
         self.plan(now);
@@ -145,8 +145,7 @@ impl Groups {
         self.guessed.place_down(bin, self.max, self.telling, now)
     }
 
-    /// Where a record goes that a merge copies: one that dies at `dies`, if that is known, and was put at
-    /// `since`.
+    /// The place of a record that a merge copies. It was put at `since`, and dies at `dies` if that is known.
     pub fn copy(
         &mut self,
         key: u64,
@@ -168,18 +167,18 @@ impl Groups {
         self.died(key, now);
     }
 
-    /// How many groups records are put to now.
+    /// The number of groups in use for puts.
     #[must_use]
     pub fn count(&self) -> usize {
         (self.known.len() + self.guessed.len()).clamp(1, self.max.into())
     }
 
-    /// Whether records may still go to a group. A file of one to which none go is better sealed.
+    /// Whether records may still go to a group. The open file of any other group should be sealed.
     #[must_use]
     pub fn is_open(&self, group: Group) -> bool {
         let up = usize::from(group.0);
         let down = usize::from((self.max - 1).saturating_sub(group.0));
-        // Whatever was seen, something may come.
+        // At least one group of each kind stays open, because any record may come.
         up <= self.known.cuts.len() || down <= self.guessed.cuts.len().max(self.survived.cuts.len())
     }
 
@@ -199,7 +198,7 @@ impl Groups {
         }
     }
 
-    /// Cuts the ranges anew, once for each file's worth of puts, or each part of what is remembered.
+    /// Cuts the ranges anew, once for each file's worth of puts, or for each `1 / PLANS` of the memory.
     fn plan(&mut self, now: Written) {
         let put = now.since(self.planned);
         if put < self.file_bytes.max(self.memory / PLANS) {
@@ -207,7 +206,7 @@ impl Groups {
         }
         self.planned = now;
         let kept = 0.5f64.powf(put as f64 / self.memory as f64);
-        // One is left for what is not known, and one for what is.
+        // One group is left for unknown lifetimes, and one for known ones.
         let max = usize::from(self.max);
         self.known.plan(max.saturating_sub(1).max(1), self.overhead, 0.0, kept);
         let left = max.saturating_sub(self.known.len().max(1)).max(1);
@@ -238,24 +237,24 @@ impl Groups {
 fn bin(lifetime: u64) -> usize {
     let lifetime = lifetime.max(1);
     let doubling = lifetime.ilog2();
-    // The two bits behind the leading one.
+    // The two bits after the leading one.
     let quarter = if doubling >= 2 { lifetime >> (doubling - 2) & 3 } else { 0 };
     (doubling * BINS_PER_DOUBLING) as usize + quarter as usize
 }
 
-/// A few records, from when something was guessed of them until they die.
+/// A sample of records, from the guess of their lifetime until they die.
 #[derive(Clone, Debug)]
 struct Followed {
-    /// By the hash of the key: since when, and the bin of what was guessed.
+    /// By the hash of the key: the time of the guess, and its bin.
     records: HashMap<u64, (Written, usize)>,
     /// Keys whose hash has one of these bits are not followed.
     mask: u64,
-    /// How many records there are of each bin.
+    /// The number of records in each bin.
     alive: Vec<u32>,
 }
 
 impl Followed {
-    /// Follows a record, unless it is followed already: copies are the record they are copies of.
+    /// Follows a record, unless its key is followed already: a second copy is the same record.
     fn follow(&mut self, key: u64, now: Written, bin: usize) {
         if key & self.mask != 0 {
             return;
@@ -275,7 +274,7 @@ impl Followed {
         }
     }
 
-    /// How long a record lived since, and what was guessed, if it was followed.
+    /// The lifetime of a record since its guess, and the bin of the guess, if it was followed.
     fn died(&mut self, key: u64, now: Written) -> Option<(u64, usize)> {
         if key & self.mask != 0 {
             return None;
@@ -292,23 +291,23 @@ impl Default for Followed {
     }
 }
 
-/// Lifetimes that were seen, by what was known or guessed of them, and how they are cut into ranges.
+/// Lifetimes seen, by what was known or guessed of them, and their division into ranges.
 #[derive(Clone, Debug)]
 struct Ranges {
     bins: Vec<Moments>,
-    /// The first bin of each range but the first.
+    /// The first bin of each range after the first.
     cuts: Vec<usize>,
-    /// The lifetimes in each range; none until enough was seen.
+    /// The lifetimes in each range; empty until enough were seen.
     lives: Vec<Lives>,
 }
 
-/// How long the records of a range live.
+/// The lifetimes of the records of a range.
 #[derive(Clone, Copy, Debug)]
 struct Lives {
     mean: u64,
-    /// How many deaths that is of.
+    /// The number of deaths behind the mean.
     weight: f64,
-    /// If they all live as long: at most this.
+    /// The longest lifetime, if all live about equally long.
     steady: Option<u64>,
 }
 
@@ -340,7 +339,7 @@ struct Moments {
     weight: f64,
     sum: f64,
     squares: f64,
-    /// What was lived while this was looked at, by those too that have not died.
+    /// The observed lifetimes in sum, including those of living records.
     lived: f64,
 }
 
@@ -363,7 +362,7 @@ impl Moments {
         }
     }
 
-    /// Whether there is anything in it: a death, or a life.
+    /// Whether it has any data: a death, or an observed life.
     fn is_seen(self) -> bool {
         self.weight > 0.0 || self.lived >= 1.0
     }
@@ -372,7 +371,7 @@ impl Moments {
         self.sum / self.weight
     }
 
-    /// What was lived for each death.
+    /// The observed lifetimes for each death.
     fn lived_for(self) -> f64 {
         self.lived / self.weight
     }
@@ -407,12 +406,12 @@ impl Ranges {
         moments.squares += weight * lifetime * lifetime;
     }
 
-    /// The number of the range a bin is in.
+    /// The index of the range of a bin.
     fn range(&self, bin: usize) -> usize {
         self.cuts.partition_point(|&cut| cut <= bin)
     }
 
-    /// The group of a bin, counted from the last of `max`, and what its lifetimes say.
+    /// The group of a bin, counted down from `max`, and the death that its lifetimes suggest.
     fn place_down(&self, bin: usize, max: u8, telling: Telling, now: Written) -> Placed {
         let range = self.range(bin);
         let death = self.lives.get(range).map_or(Death::Unknown, |lives| match lives.steady {
@@ -426,17 +425,17 @@ impl Ranges {
         Placed { group: Group(max - 1 - range as u8), death }
     }
 
-    /// So much was put, and those that are followed lived on.
+    /// Adds `put` bytes to the observed lives of all followed records.
     fn live_on(&mut self, followed: &Followed, put: u64) {
         for (moments, &alive) in self.bins.iter_mut().zip(&followed.alive) {
             moments.lived += f64::from(alive) * put as f64;
         }
     }
 
-    /// Cuts into at most `max` ranges, where the room that is lost is least, and keeps that part of what
-    /// was seen. With `chance`, what was seen are samples.
+    /// Cuts into at most `max` ranges so that the least room is lost, and then keeps the part `kept` of the past. With
+    /// `chance`, the data are samples.
     fn plan(&mut self, max: usize, overhead: f64, chance: f64, kept: f64) {
-        // Sums over all bins before one that is not empty, and which that is.
+        // Sums over all bins before each bin that is not empty, and the indexes of those.
         let mut before = vec![Moments::default()];
         let mut first = Vec::new();
         for (bin, moments) in self.bins.iter().enumerate().filter(|(_, m)| m.is_seen()) {
@@ -454,7 +453,7 @@ impl Ranges {
             let lives = begins.zip(ends).map(|(begin, end)| before[end].minus(before[begin]));
             self.lives = lives.map(Lives::of).collect();
             self.cuts = cuts.into_iter().map(|at| first[at]).collect();
-            // While a store is young, who is followed for long lives long. That makes no groups.
+            // While a store is young, records followed for long live long. That alone makes no groups.
             let is_steady = self.lives.iter().any(|lives| lives.steady.is_some());
             if chance > 0.0 && !is_steady && !Lives::differ(&self.lives) {
                 self.cuts.clear();
@@ -466,7 +465,7 @@ impl Ranges {
             moments.sum *= kept;
             moments.squares *= kept;
             moments.lived *= kept;
-            // Long forgotten, and not worth a look.
+            // Long forgotten.
             if moments.weight < 1e-3 {
                 *moments = Moments { lived: moments.lived, ..Moments::default() };
             }
@@ -474,11 +473,11 @@ impl Ranges {
     }
 }
 
-/// The cheapest way to cut a row into at most `max` runs, each at the price of its spread and `fixed`:
-/// where the second and all later runs begin. `before[i]` sums the first i entries.
+/// The cheapest way to cut a row into at most `max` runs, where each costs its spread plus `fixed`: the beginnings of
+/// the second and all later runs. `before[i]` sums the first i entries.
 fn cuts(before: &[Moments], max: usize, fixed: f64) -> Vec<usize> {
     let count = before.len() - 1;
-    // By the number of runs: the least price of the first i entries, and where the last run begins.
+    // For each number of runs: the least cost of the first i entries, and where the last run begins.
     let mut prices = vec![f64::INFINITY; count + 1];
     prices[0] = 0.0;
     let mut rounds: Vec<(f64, Vec<usize>)> = Vec::new();

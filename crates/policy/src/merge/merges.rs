@@ -6,26 +6,26 @@ use super::{FileId, Fill, Rule, Sealed, Triggers};
 /// How a store merges.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Which file is next.
+    /// The rule that chooses the next file.
     pub rule: Rule,
-    /// Up to this fill only dead files are removed: U_m. More leaves less room that nobody uses, and
-    /// less time until puts wait.
+    /// Up to this fill only dead files are removed: U_m. A higher value leaves less dead room, and less time until puts
+    /// wait.
     pub target: f64,
-    /// Up to this fill, of all but the reserve, [`Rule::DeathTime`] waits for files that are certain to
-    /// die: not above [`super::PutLimits::low`], or puts wait for them too.
+    /// Up to this fill, of all but the reserve, [`Rule::DeathTime`] waits for files that are certain to die. Not above
+    /// [`super::PutLimits::low`], or puts wait for them too.
     pub wait: f64,
     /// Bytes that puts never use: as in [`super::PutLimits::reserve`].
     pub reserve: u64,
-    /// Bytes at which files are sealed: R. With less room than that, merges are an emergency.
+    /// The size at which files are sealed: R. With less free space than that, merges are an emergency.
     pub file_bytes: u64,
-    /// How many merges the memory of what was worth merging reaches back.
+    /// The number of merges over which the average of dead parts reaches back.
     pub memory: u32,
     /// When [`Rule::Static`] merges.
     pub triggers: Triggers,
 }
 
 impl Settings {
-    /// The usual ones, for files of `file_bytes`.
+    /// The defaults, for files of `file_bytes`.
     #[must_use]
     pub fn new(rule: Rule, file_bytes: u64) -> Self {
         Self {
@@ -40,16 +40,16 @@ impl Settings {
     }
 }
 
-/// A file that is to be merged now.
+/// A file to merge now.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pick {
     /// Which one.
     pub file: FileId,
     /// Why.
     pub why: Why,
-    /// What is left alive in it, to be copied. With none, the file is removed without reading it.
+    /// Its live bytes, to be copied. With none, the file is removed without reading it.
     pub live: u64,
-    /// For [`crate::purpose::Origin::Merge`].
+    /// The space pressure in percent, for [`crate::purpose::Origin::Merge`].
     pub hunger_percent: u8,
 }
 
@@ -60,31 +60,31 @@ pub enum Why {
     Dead,
     /// The rule says so.
     Rule,
-    /// The rule has long passed over its partition (PSTA 8(3), 2017).
+    /// The rule has passed over its partition for long (PSTA 8(3), 2017).
     Overdue,
     /// There is hardly any room left. Puts should be refused by now.
     Emergency,
 }
 
-/// Above this hunger no partition is passed over for ever.
+/// Above this space pressure no partition is passed over for ever.
 const OVERDUE_HUNGER: f64 = 0.5;
-/// For each partition, so many picks go by before one of them is overdue.
+/// Picks before a partition is overdue, for each partition.
 const OVERDUE_PICKS: u64 = 8;
 
-/// The files of a store that are written no more, and which of them is merged next.
+/// The sealed files of a store, and which of them is merged next.
 ///
-/// Several merges may go on at once; a file that is merged is no candidate until [`Merges::failed`].
+/// Several merges may run at once; a file being merged is no candidate until [`Merges::failed`].
 #[derive(Clone, Debug)]
 pub struct Merges {
     settings: Settings,
     candidates: Candidates,
-    /// Of the files that are being merged, what was dead when they were picked, and their live bytes.
+    /// For files being merged: their dead part when they were picked, and their live bytes.
     merging: BTreeMap<FileId, (f64, u64)>,
     eaten: f64,
-    /// The youngest file of the merge of [`Rule::Static`] that is going on.
+    /// The youngest file of the current merge of [`Rule::Static`].
     sweep: Option<FileId>,
     picks: u64,
-    /// By which pick a partition was last merged, or had its first candidate.
+    /// The number of the pick at which a partition was last merged, or had its first candidate.
     partitions: BTreeMap<u32, u64>,
 }
 
@@ -104,18 +104,18 @@ impl Merges {
         }
     }
 
-    /// A file is written no more.
+    /// Adds a file that was sealed.
     ///
     /// # Panics
-    /// When there is one of that number.
+    /// When there is a file of that number, or more bytes are dead than it has.
     pub fn sealed(&mut self, file: Sealed) {
         assert!(file.dead <= file.bytes, "{:?}: more is dead than there is", file.id);
         self.candidates.insert(file);
         self.watch(file.partition);
     }
 
-    /// So many bytes of a file died: a record was overwritten, deleted or expired. Files that are not
-    /// sealed yet are the store's to count; false for those.
+    /// Counts bytes of a file as dead: a record was overwritten, deleted or expired. Returns false for files that are
+    /// not sealed, which the store counts itself.
     pub fn died(&mut self, file: FileId, bytes: u64) -> bool {
         let found = self.candidates.died(file, bytes);
         if let Some(&File { sealed, .. }) = self.candidates.get(file) {
@@ -124,8 +124,8 @@ impl Merges {
         found
     }
 
-    /// The file to merge now, if any; it is no candidate from now on. Ask again after every merge and
-    /// every few puts: what is right depends on the fill.
+    /// The file to merge now, if any; it is no candidate from now on. To be called after every merge and every few
+    /// puts, because the choice depends on the fill.
     pub fn next(&mut self, fill: &Fill) -> Option<Pick> {
         let (file, why) = self.choose(fill)?;
         let found = self.candidates.get(file).copied().expect("candidates are there");
@@ -140,7 +140,7 @@ impl Merges {
         Some(Pick { file, why, live: found.live(), hunger_percent })
     }
 
-    /// A picked file was merged: what lived in it is elsewhere, and it is gone.
+    /// A picked file was merged: its live records are elsewhere, and it is gone.
     pub fn merged(&mut self, file: FileId) {
         self.candidates.remove(file);
         if let Some((share, _)) = self.merging.remove(&file) {
@@ -161,50 +161,50 @@ impl Merges {
         self.merging.remove(&file);
     }
 
-    /// How far the fill is above the target on the way to full, from minus infinity to 1 and, with no
-    /// room left, above: H.
+    /// Space pressure: how far the fill is above the target on the way to full; negative below the target, above 1
+    /// without any room: H.
     #[must_use]
     pub fn hunger(&self, fill: &Fill) -> f64 {
         fill.hunger(self.settings.target)
     }
 
-    /// The part of a file that has to be dead for it to be merged now: D_T.
+    /// The part of a file that must be dead to merge it now: D_T.
     #[must_use]
     pub fn threshold(&self, fill: &Fill) -> f64 {
         self.settings.rule.threshold(self.hunger(fill), self.eaten)
     }
 
-    /// What was dead in the files merged lately, on average: the fisherman's memory.
+    /// The average dead part of recently merged files: the fisherman's memory.
     #[must_use]
     pub const fn eaten(&self) -> f64 {
         self.eaten
     }
 
-    /// Files that are sealed, those being merged among them.
+    /// The number of sealed files, including those being merged.
     #[must_use]
     pub fn files(&self) -> usize {
         self.candidates.len()
     }
 
-    /// Files that are dead and not removed yet.
+    /// The number of dead files not yet removed.
     #[must_use]
     pub fn dead_files(&self) -> usize {
         self.candidates.dead_len()
     }
 
-    /// What is known of a sealed file.
+    /// The state of a sealed file.
     #[must_use]
     pub fn file(&self, file: FileId) -> Option<Sealed> {
         self.candidates.get(file).map(|file| file.sealed)
     }
 
-    /// How the store merges.
+    /// The settings in force.
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Changes the target and the fill up to which certain deaths are waited for.
+    /// Changes the target, and the fill up to which merges wait for certain deaths.
     pub fn set_target(&mut self, target: f64, wait: f64) {
         (self.settings.target, self.settings.wait) = (target, wait);
     }
@@ -220,8 +220,7 @@ impl Merges {
         } else if let Some(overdue) = self.overdue(hunger) {
             Some((overdue, Why::Overdue))
         } else {
-            // A rule with thresholds may want nothing where puts are refused already: then nothing would
-            // ever die.
+            // A rule with thresholds may choose nothing when puts are refused already; then no record would ever die.
             let reserve = self.settings.reserve;
             let by_rule = self.by_rule(fill, hunger).map(|file| (file, Why::Rule));
             by_rule.or_else(|| {
@@ -229,7 +228,7 @@ impl Merges {
                 smallest.map(|file| (file, Why::Emergency))
             })
         };
-        // A merge that ends with a full disk has used up the room of all others.
+        // Running merges will use this room; a merge that fills the disk would stop them all.
         let promised: u64 = self.merging.values().map(|&(_, live)| live).sum();
         let room = fill.free().saturating_sub(promised);
         let fits = |file: FileId| self.candidates.get(file).is_some_and(|file| file.live() <= room);
@@ -265,7 +264,7 @@ impl Merges {
         }
     }
 
-    /// Whether a file dies by itself before there is less room than is waited for.
+    /// Whether a file dies by itself before the fill exceeds the one up to which merges wait.
     fn dies_in_time(&self, fill: &Fill) -> bool {
         let usable = fill.capacity.saturating_sub(self.settings.reserve);
         let until = (self.settings.wait * usable as f64) as u64;

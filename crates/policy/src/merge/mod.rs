@@ -1,23 +1,23 @@
-//! What a log store merges, when, and how long puts wait for it.
+//! Which files a log store merges, when, and how long puts wait for it.
 //!
-//! A log store appends, so every overwrite leaves a dead record behind, in a file that is written no more.
-//! To have the room again, what still lives in the file is copied to a new one and the file is removed.
-//! Copying costs bandwidth and needs room itself: too early, and it copies what would have died; too
-//! late, and there is no room to copy to, and neither writes nor merges can go on.
+//! A log store appends, so every overwrite leaves a dead record in a sealed file. To free its room, a merge copies the
+//! live records of the file to a new one and removes the file. Copying costs bandwidth and needs room itself. A merge
+//! that comes too early copies records that would have died; one that comes too late finds no room, and then neither
+//! writes nor merges can go on.
 //!
 //! ```text
-//!   sealed, died, removed ─► Merges ── next(fill) ─► Pick: this file, at that hunger
+//!   sealed, died, removed ─► Merges ── next(fill) ─► Pick: this file, at that space pressure
 //!   record, its expected death ─► Groups ─► which of the open files it goes to
 //!   bytes of a put, fill ─► PutLimits ─► now | later | refused
-//!   partitions, file size, what lives ─► Room ─► feasible? planing? the largest file size
+//!   partitions, file size, live bytes ─► Room ─► feasible? planing? the largest file size
 //!   live ranges, device ─► reading ─► the whole file, or only these ranges
 //! ```
 //!
-//! Everything here counts bytes. The clock is [`Written`]: files and records are as old as what was put
-//! since, which no clock step, pause or restart changes.
+//! Everything here counts bytes. The clock is [`Written`]: the age of a file or record is what was put since, which no
+//! clock step, pause or restart changes.
 //!
-//! The rules are those of Bitcask and of the paper on sensor data in Riak (PSTA 8(3), 2017),
-//! and [`Rule::DeathTime`], ours: see docs/adr/0019-merge-control.md.
+//! The rules are those of Bitcask and of the paper on sensor data in Riak (PSTA 8(3), 2017), and the new
+//! [`Rule::DeathTime`]: see docs/adr/0019-merge-control.md.
 
 mod candidates;
 mod groups;
@@ -34,7 +34,7 @@ pub use reading::{Device, Reading, reading};
 pub use room::{Infeasible, Room};
 pub use rule::{Rule, Triggers};
 
-/// How much users have put into a store since it was made, in bytes: the clock of ages and deaths.
+/// Bytes that users have put into a store since it was made: the clock of ages and deaths.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Written(pub u64);
 
@@ -45,47 +45,47 @@ impl Written {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// When so many more bytes will have been put.
+    /// The time after `bytes` more are put.
     #[must_use]
     pub const fn plus(self, bytes: u64) -> Self {
         Self(self.0.saturating_add(bytes))
     }
 }
 
-/// A file's number. Files made later have larger ones; none is given twice.
+/// A file's number. Files made later have larger ones; numbers are not reused.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct FileId(pub u64);
 
-/// A file that is written no more: it may be merged.
+/// A sealed file: it may be merged.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Sealed {
     /// Its number.
     pub id: FileId,
     /// The partition it belongs to.
     pub partition: u32,
-    /// Its length, with everything a merge of it gives back.
+    /// Its length: the bytes that removing it frees.
     pub bytes: u64,
-    /// How many of them are dead already: records that were overwritten, deleted or have expired, and
-    /// whatever belongs to no record. At most `bytes`.
+    /// How many of them are dead already: records that were overwritten, deleted or have expired, and bytes outside of
+    /// records. At most `bytes`.
     pub dead: u64,
-    /// When what lives in it dies: the [`Placed::death`] of all its records, [joined](Death::join).
+    /// When the rest of it dies: the [`Placed::death`] of all its records, [joined](Death::join).
     pub death: Death,
 }
 
-/// When something dies.
+/// The expected death of a record or file.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Death {
-    /// Nobody knows.
+    /// Unknown.
     #[default]
     Unknown,
-    /// By then, for certain: somebody said so, or its likes always did.
+    /// By this time, for certain: the caller said so, or similar records always did.
     At(Written),
-    /// At some time, on average after so many more bytes are put, however long it has lived: its likes did.
+    /// On average after this many more bytes are put, at any age: as similar records did.
     After(u64),
 }
 
 impl Death {
-    /// When it dies for certain.
+    /// The certain time of death.
     #[must_use]
     pub const fn known(self) -> Option<Written> {
         match self {
@@ -94,7 +94,7 @@ impl Death {
         }
     }
 
-    /// Of a file that has both: certain if both are, and else the later guess.
+    /// The death of a file with both: certain if both are, otherwise the later guess.
     #[must_use]
     pub fn join(self, other: Self) -> Self {
         match (self, other) {
@@ -109,30 +109,30 @@ impl Death {
 /// How full the volume is.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Fill {
-    /// Bytes it has.
+    /// Its size in bytes.
     pub capacity: u64,
-    /// Bytes that are taken, by whomever: the larger of what the store counts itself (files that are
-    /// unlinked and still open among them) and what the file system says (PSTA 8(3), 2017).
+    /// Bytes taken by any user of the volume: the larger of the store's own count (including unlinked files that are
+    /// still open) and the file system's (PSTA 8(3), 2017).
     pub used: u64,
-    /// How much was put so far.
+    /// Bytes put so far.
     pub written: Written,
 }
 
 impl Fill {
-    /// The part that is taken: U.
+    /// The taken part: U.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.used as f64 / self.capacity.max(1) as f64
     }
 
-    /// Bytes that are left.
+    /// Free bytes.
     #[must_use]
     pub const fn free(&self) -> u64 {
         self.capacity.saturating_sub(self.used)
     }
 
-    /// How far the fill is above `target` on the way to full: H. Not above 0 there is no hurry, from 1
-    /// on there is no room.
+    /// Space pressure: how far the fill is above `target` on the way to full: H. At 0 and below there is no hurry; from
+    /// 1 on there is no room.
     #[must_use]
     pub fn hunger(&self, target: f64) -> f64 {
         (self.share() - target) / (1.0 - target)

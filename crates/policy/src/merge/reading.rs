@@ -1,30 +1,30 @@
-//! Whether a merge reads a file through, or only what lives in it (PSTA 8(3), 2017).
+//! Whether a merge reads a whole file, or only its live ranges (PSTA 8(3), 2017).
 //!
-//! Every range costs the device an access, and gaps that are read along cost their transfer. A gap is
-//! worth skipping if it takes longer to read than to jump; the file is worth picking apart if all ranges
-//! together take less than one pass through it. On a spinning disk a jump is a seek and half a turn, on
-//! a volume that is paid by operation it is one of these, which carries up to 256 KiB anyway.
+//! Every range costs the device an access, and gaps that are read too cost their transfer. Skipping a gap pays if
+//! reading it takes longer than a jump. Reading by ranges pays if all of them take less than one pass through the file.
+//! On a spinning disk a jump is a seek and half a turn; on a volume paid by operation it is one operation, which
+//! carries up to 256 KiB anyway.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use crate::contract::{Contract, OP_BYTES_MAX};
 
-/// What reading costs on a device.
+/// The cost of reading on a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Device {
-    /// Bytes a second in one run; infinite where nothing limits them.
+    /// Bytes a second in one run; infinite without a limit.
     pub bytes_per_sec: f64,
-    /// What it takes to jump: nothing moves meanwhile.
+    /// The time of a jump, without transfer.
     pub jump: Duration,
-    /// Operations a second that are paid for; infinite where nothing limits them.
+    /// Paid operations a second; infinite without a limit.
     pub ops_per_sec: f64,
-    /// The largest I/O that counts as one.
+    /// The largest I/O that counts as one operation.
     pub op_bytes: u64,
 }
 
 impl Device {
-    /// The device a contract is about.
+    /// The device of a contract.
     #[must_use]
     pub fn of(contract: &Contract) -> Self {
         let limit = |per_sec: Option<u64>| per_sec.map_or(f64::INFINITY, |rate| rate as f64);
@@ -32,7 +32,7 @@ impl Device {
         let mut jump = Duration::ZERO;
         if let Some(disk) = &contract.disk {
             bytes_per_sec = bytes_per_sec.min(disk.transfer_per_sec as f64);
-            // Within a file the arm moves little; half a turn is what it waits for the sector.
+            // Within a file the arm moves little; the wait for the sector is half a turn.
             let half_turn = Duration::from_secs(30) / disk.rpm.max(1);
             jump = disk.seek_track + half_turn;
         }
@@ -44,15 +44,15 @@ impl Device {
         }
     }
 
-    /// The longest gap that is read along: what the device reads in the time of a jump, and at least
-    /// 256 KiB, which is one operation.
+    /// The longest gap to read rather than skip: what the device reads in the time of a jump, and at least 256 KiB,
+    /// which is one operation.
     #[must_use]
     pub fn gap_max(&self) -> u64 {
         let jumped = self.bytes_per_sec * self.jump.as_secs_f64();
         if jumped.is_finite() { OP_BYTES_MAX.max(jumped as u64) } else { OP_BYTES_MAX }
     }
 
-    /// Seconds the device is busy with reading `ranges`, and their bytes.
+    /// Seconds that reading `ranges` keeps the device busy, and their bytes.
     fn price<'a>(&self, ranges: impl Iterator<Item = &'a Range<u64>>) -> (f64, u64) {
         let (mut jumps, mut ops, mut bytes) = (0u64, 0u64, 0u64);
         for range in ranges {
@@ -66,7 +66,7 @@ impl Device {
     }
 }
 
-/// What of a file to read.
+/// The parts of a file to read.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reading {
     /// All of it, from front to end.

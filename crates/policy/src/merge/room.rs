@@ -1,9 +1,9 @@
-//! Whether a store fits on its volume, and with files of what size it fits well (PSTA 8(3), 2017).
+//! Whether a store fits on its volume, and the file sizes with which it fits well (PSTA 8(3), 2017).
 //!
-//! Files that are being written cannot be merged, and a merge needs room for its output. So a store with
-//! many partitions and large files can run out of space however well it merges. With smaller files it
-//! may never have to copy at all: if all records live equally long, all but the oldest file of a partition
-//! hold what lives, and the oldest dies whole by the time its room is needed. The paper calls that planing.
+//! Open files cannot be merged, and a merge needs room for its output. So a store with many partitions and large files
+//! can run out of space under any rule. With smaller files it may never have to copy: if all records live equally long,
+//! all but the oldest file of a partition hold the live records, and the oldest dies whole by the time its room is
+//! needed. The paper calls that planing.
 
 use std::fmt;
 
@@ -12,17 +12,17 @@ use crate::units::Bytes;
 /// How a store divides a volume. (The letters are those of the paper, PSTA 8(3), 2017.)
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Room {
-    /// Bytes of the volume: C.
+    /// The volume's size in bytes: C.
     pub capacity: u64,
-    /// The part of it that will hold living records: V.
+    /// The part of it for live records: V.
     pub live: f64,
-    /// Files that are written at once: n, one for each partition and group of records.
+    /// Files open at the same time: n, one for each partition and group of records.
     pub open: u64,
-    /// Bytes at which they are sealed: R.
+    /// The size at which they are sealed: R.
     pub file_bytes: u64,
-    /// The fill from which on is copied: U_m.
+    /// The fill above which merges copy: U_m.
     pub target: f64,
-    /// Bytes nobody may use: of others on the file system, and what it needs to work well.
+    /// Bytes that the store must not use: those of others on the file system, and what it needs to work well.
     pub reserve: u64,
 }
 
@@ -39,8 +39,8 @@ impl Room {
         self.live * self.share() < (self.files() - 1.0) * self.file_bytes as f64
     }
 
-    /// The largest file with which the store [planes](Self::planes): R_max. None if there is none, because
-    /// what lives fills the volume to the target.
+    /// The largest file with which the store [planes](Self::planes): R_max. `None` if the live records alone fill the
+    /// volume to the target.
     #[must_use]
     pub fn file_bytes_max(&self) -> Option<u64> {
         // (4) is strict.
@@ -48,10 +48,10 @@ impl Room {
         (max >= 1.0).then_some(max as u64)
     }
 
-    /// Whether it can go on for ever: what lives, the files that are open and the one a merge writes fit.
+    /// Whether it can go on for ever: the live records, the open files and the output of one merge fit.
     ///
     /// # Errors
-    /// What is too much, and what would fit.
+    /// By how much it does not fit, and what would.
     pub fn check(&self) -> Result<(), Infeasible> {
         let needed = self.needed();
         if needed <= self.capacity {
@@ -80,16 +80,16 @@ impl Room {
     }
 }
 
-/// A store that would run out of space however it merges.
+/// A store that would run out of space under any rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Infeasible {
-    /// What was asked for.
+    /// The store's parameters.
     pub room: Room,
-    /// Bytes it needs at the least.
+    /// The fewest bytes it needs.
     pub needed: u64,
-    /// The largest files with which it fits; 0 if what lives is too much by itself.
+    /// The largest files with which it fits; 0 if the live records alone are too much.
     pub file_bytes_max: u64,
-    /// How many such files may be open at once; 0 if none.
+    /// The most such files open at the same time; 0 if none.
     pub open_max: u64,
 }
 

@@ -1,36 +1,35 @@
 use crate::units::MIB;
 
-/// By what rule files are chosen for merging.
+/// The rule that chooses files to merge.
 ///
-/// Whatever the rule: a dead file is removed at once, without reading it; one that has nothing dead is
-/// never chosen; and when there is no room for another file, the one with the least left alive goes
-/// first.
+/// Under every rule a dead file is removed at once, without reading it, and a file without dead bytes is never chosen.
+/// When there is no room for another file, the one with the fewest live bytes goes first.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Rule {
-    /// Bitcask's: fixed thresholds of dead bytes, oldest file first, however full the volume is. See
-    /// [`Triggers`].
+    /// Bitcask's: fixed thresholds of dead bytes, oldest file first, at any fill. See [`Triggers`].
     Static,
-    /// The file with most dead, as soon as the fill is above the target.
+    /// The file with the most dead bytes, once the fill is above the target.
     Greedy,
-    /// The fisherman's rule with the threshold (1 - H) · ewma: the other reading of the paper's damaged
-    /// formula.
+    /// The fisherman's rule with the threshold (1 - H) · ewma: the other reading of the formula, which is damaged in
+    /// the paper.
     FishermanProduct,
-    /// The fisherman's rule: the file with most dead, if that is at least min(1 - H, ewma) of it, where
-    /// ewma remembers what was worth merging lately. Hunger lowers the bar, and so does small fish.
+    /// The fisherman's rule: the file with the largest dead part, if that is at least min(1 - H, ewma), where ewma
+    /// averages the dead parts of recently merged files. Space pressure lowers the threshold, and so do small dead
+    /// parts.
     Fisherman,
-    /// Records that die together lie together ([`super::Groups`]), so that files die whole; what is
-    /// known to die soon is waited for as long as there is room; and what has to be copied is what gives
-    /// the most room for the longest time.
+    /// Records that die together are stored together ([`super::Groups`]), so that files die whole. Files that are known
+    /// to die soon are left alone while there is room. Among the others, the file that frees the most room for the
+    /// longest time is copied.
     #[default]
     DeathTime,
 }
 
 impl Rule {
-    /// All of them, plainest first.
+    /// All of them, simplest first.
     pub const ALL: [Self; 5] =
         [Self::Static, Self::Greedy, Self::FishermanProduct, Self::Fisherman, Self::DeathTime];
 
-    /// The word for it in settings, reports and metrics.
+    /// Its name in settings, reports and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,14 +41,14 @@ impl Rule {
         }
     }
 
-    /// The one that is called `name`.
+    /// The rule called `name`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|rule| rule.name() == name)
     }
 
-    /// The part of a file that has to be dead for it to be merged, at a hunger and a memory of what was
-    /// merged lately: D_T. At 1 only dead files are.
+    /// The part of a file that must be dead to merge it, at a space pressure and an average of recent merges: D_T. At 1
+    /// only dead files qualify.
     #[must_use]
     pub fn threshold(self, hunger: f64, eaten: f64) -> f64 {
         if hunger <= 0.0 {
@@ -65,19 +64,19 @@ impl Rule {
     }
 }
 
-/// When Bitcask merges: from its schema (`bitcask.schema`, defaults), without the key counts, which say
-/// the same for records of one size.
+/// When Bitcask merges, from its schema (`bitcask.schema`, defaults). The key counts are left out: for records of equal
+/// size they are equivalent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Triggers {
-    /// A file that is dead in at least this part starts a merge.
+    /// A file with at least this dead part starts a merge.
     pub trigger_share: f64,
-    /// So does one with as many dead bytes.
+    /// So does one with this many dead bytes.
     pub trigger_bytes: u64,
-    /// A merge takes all files that are dead in at least this part,
+    /// A merge takes all files with at least this dead part,
     pub share: f64,
-    /// or have as many dead bytes,
+    /// or with this many dead bytes,
     pub bytes: u64,
-    /// or are smaller than this; but never one that has nothing dead.
+    /// or smaller than this, but never one without dead bytes.
     pub small: u64,
 }
 
@@ -100,7 +99,7 @@ impl Triggers {
         dead >= self.trigger_bytes || dead as f64 >= self.trigger_share * bytes as f64
     }
 
-    /// Whether a merge takes it.
+    /// Whether a merge takes a file.
     #[must_use]
     pub fn take(&self, dead: u64, bytes: u64) -> bool {
         bytes < self.small || dead >= self.bytes || dead as f64 >= self.share * bytes as f64

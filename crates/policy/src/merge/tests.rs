@@ -4,11 +4,11 @@
 //! rule NAME [target PERCENT]                  begins a case
 //! sealed FILE of PARTITION, DEAD MiB dead     of 100 MiB; [, dies at MiB | , lasts MiB]
 //! died FILE MiB
-//! put MiB                                     the clock goes on
-//! next at PERCENT                             the pick stands below it
+//! put MiB                                     advances the clock
+//! next at PERCENT                             the pick stands below
 //! merged FILE | failed FILE
 //! ```
-//! `UPDATE_EXPECT=1 cargo test` writes the picks anew, to be reviewed as a diff.
+//! `UPDATE_EXPECT=1 cargo test` rewrites the picks; review the diff.
 
 mod groups;
 mod limits;

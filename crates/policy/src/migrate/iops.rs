@@ -1,9 +1,8 @@
-//! What TANGO is compared with: by I/Os in the last second, from the most to the fewest (TANGO).
+//! TANGO's baseline: by I/Os in the last second, from the most to the fewest (TANGO).
 //!
-//! In each decision the hottest table of the volume with the most I/Os goes to the one with the fewest, that of
-//! the next one to the last but one, and so on, as long as a source is at its line and above its target. It
-//! knows no weights, no mean and no overshoot: one second's noise is load to it, and where all are at their
-//! lines it still finds a highest.
+//! In each decision, the hottest table of the volume with the most I/Os is copied to the one with the fewest, that of
+//! the second to the last but one, and so on, while a source is at its line and above its target. It knows no weights,
+//! mean or overshoot: it takes one second's noise for load, and finds a highest volume even if all are at their lines.
 
 use super::{Balance, HOT_USED, Plan, Skip, State, View, Why};
 

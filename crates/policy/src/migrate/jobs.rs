@@ -1,12 +1,11 @@
-//! What is due whatever is hot: copies that are missing, volumes to be emptied, copies nobody needs.
+//! Steps that do not depend on hot volumes: missing copies, drains, and copies that are no longer needed.
 
 use std::collections::HashMap;
 
 use super::{Dropping, PAYBACK, Plan, State, Table, View, Whence, Why};
 use crate::placement::VolumeId;
 
-/// Tables with too few copies on volumes that stay, get more. Those with the fewest go first, and of these
-/// the ones that are read most.
+/// Copies tables with too few copies on volumes that stay. Those with the fewest go first, and among them the hottest.
 pub(super) fn keep(view: &mut View<'_>, plan: &mut Plan) {
     let tables = view.pool.tables;
     let state = |view: &View<'_>, is: State, table: &Table| {
@@ -48,7 +47,7 @@ pub(super) fn keep(view: &mut View<'_>, plan: &mut Plan) {
     }
 }
 
-/// On volumes that are nearly full copies go that are not needed, the coldest first.
+/// Drops surplus copies on nearly full volumes, the coldest first.
 pub(super) fn make_room(view: &mut View<'_>, plan: &mut Plan) {
     let tables = view.pool.tables;
     for (at, volume) in view.pool.volumes.iter().enumerate() {
@@ -68,7 +67,7 @@ pub(super) fn make_room(view: &mut View<'_>, plan: &mut Plan) {
     }
 }
 
-/// Tables that have been cold for long enough keep the copies on the least loaded volumes.
+/// Drops surplus copies of tables that have been cold for long; the ones on the least loaded volumes stay.
 pub(super) fn reclaim(view: &mut View<'_>, cold: &HashMap<u64, u32>, plan: &mut Plan) {
     for table in view.pool.tables {
         if cold.get(&table.object).is_none_or(|&decisions| decisions < PAYBACK)
@@ -86,7 +85,7 @@ pub(super) fn reclaim(view: &mut View<'_>, cold: &HashMap<u64, u32>, plan: &mut 
     }
 }
 
-/// Whether one copy less on a volume that stays is enough.
+/// Whether the table has surplus copies on volumes that stay.
 fn is_spare(view: &View<'_>, table: &Table) -> bool {
     let active = table.copies.iter().filter(|copy| view.state(copy.volume) == State::Active);
     !view.is_taken(table)

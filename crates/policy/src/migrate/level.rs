@@ -1,26 +1,25 @@
-//! Ours: reads settle where they wait least, so volumes that share tables become level.
+//! Reads settle where they wait least, so volumes that share tables become level.
 //!
-//! A table with copies on two volumes does not send half of its reads to each: whoever reads it goes where
-//! the wait is shorter. So one copy of a table that is read enough takes all that a volume has too much,
-//! where half of it would not, and copies of two small ones need not be made. It is the load-balance problem
-//! to minimise the highest weight over all ways to divide reads among copies: which copies
-//! to add is chosen greedily, by the reads each takes off a hot volume for each operation it costs, and how
-//! reads divide is solved by pouring them like water, a table at a time.
+//! A table with copies on two volumes does not send half of its reads to each: each read goes where the wait is
+//! shorter. So one copy of a hot enough table can take the whole excess of a volume, where half of its reads would not
+//! suffice and two smaller tables would need copies. The problem is to minimise the highest weight over all divisions
+//! of reads among copies. The copies to add are chosen greedily, by the reads each takes off a hot volume for each
+//! operation it costs. The division of reads is solved by water-filling, one table at a time.
 
 use super::{Balance, DECISIONS, Plan, Skip, Table, View, Why};
 
 /// See [`Policy::Level`](super::Policy::Level).
 pub(super) struct Level;
 
-/// A volume this far above the mean is relieved: less than in the published policy, for there is no step of
-/// half a table that might overshoot.
+/// A volume this far above the mean is relieved. Less than in the published policy, because there is no step of half a
+/// table that could overshoot.
 const ABOVE: f64 = 0.02;
-/// And once it is, down to this far.
+/// Relief goes down to this far above the mean.
 const LEVEL: f64 = 0.005;
-/// How far above the mean a volume is at least that users keep waiting for while another one has nothing to
-/// do: nobody measures the reads that did not come because others waited.
+/// The least excess assumed of a volume for which users keep waiting while another has spare capacity: reads that did
+/// not come because their users waited are not measured.
 const UNSERVED: f64 = 0.05;
-/// How often all tables that are in motion are poured anew: each time the rest halves or better.
+/// How often all tables in motion are poured: each round halves the error at least.
 const ROUNDS: usize = 3;
 
 impl Balance for Level {
@@ -35,7 +34,7 @@ impl Balance for Level {
             }
         }
         let mean = view.mean();
-        // Of all others the measured shares are where their reads have settled.
+        // All other tables have settled: their measured shares hold.
         let settling = view.pool.tables.iter().filter(|table| view.is_settling(table));
         let mut moving: Vec<_> = settling.map(|table| Poured::new(view, table)).collect();
         for flight in view.pool.in_flight {
@@ -73,7 +72,7 @@ impl Balance for Level {
     }
 }
 
-/// A volume with too much, and those of its tables that may be copied.
+/// A volume with an excess, and those of its tables that may be copied.
 struct Source<'a> {
     at: usize,
     tables: Option<Vec<&'a Table>>,
@@ -99,7 +98,7 @@ fn next<'a>(
     let mut refused = Skip::Target;
     loop {
         let gain = |table: &Table| (table.rate * table.share(id)).min(excess) / table.blocks();
-        // They are sorted by heat: what follows one that is colder than the best gain cannot beat it.
+        // The tables are sorted by heat: none after one that is colder than the best gain can beat it.
         let mut best: Option<(usize, f64)> = None;
         for (index, table) in tables.iter().enumerate() {
             if best.is_some_and(|(_, gain)| table.heat() <= gain) {
@@ -118,7 +117,7 @@ fn next<'a>(
             refused = view.no_target(table);
             continue;
         };
-        // Both are level when it has taken this much, or all of the table's reads.
+        // Both volumes are level when the copy has taken this much, or it takes all of the table's reads.
         let (line_from, line_to) = (view.line(from), view.line(to));
         let between =
             (view.weight(from) - view.weight(to)) * line_from * line_to / (line_from + line_to);
@@ -132,7 +131,7 @@ fn next<'a>(
     }
 }
 
-/// A table whose reads divide as they like, and how many go to which volume.
+/// A table whose reads divide freely, and the reads a second of each of its volumes.
 struct Poured {
     reads: Vec<(usize, f64)>,
 }
@@ -154,7 +153,7 @@ impl Poured {
         poured
     }
 
-    /// Takes all reads off the volumes and pours them where these are lowest.
+    /// Takes all reads off the volumes and pours them where the weight is lowest.
     fn pour(&mut self, view: &mut View<'_>) {
         let mut left = 0.0;
         for (at, reads) in &mut self.reads {
@@ -162,7 +161,7 @@ impl Poured {
             left += std::mem::take(reads);
         }
         self.reads.sort_by(|(a, _), (b, _)| view.weight(*a).total_cmp(&view.weight(*b)));
-        // The water reaches as many volumes as are lower than the level it has with those before.
+        // The water reaches each volume that is lower than the level it has with those before.
         let (mut ops, mut lines, mut reached) = (left, 0.0, 0);
         for (at, _) in &self.reads {
             if lines > 0.0 && view.weight(*at) >= ops / lines {

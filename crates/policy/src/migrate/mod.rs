@@ -1,22 +1,20 @@
-//! Which tables get a second copy, and which copies go again.
+//! Which tables get additional copies, and which copies are removed again.
 //!
-//! Placement spreads tables before anybody knows how much they will be read. Later some volume is at its
-//! line while others are not, and everything waits for that one. Then the tables that are read most there
-//! are copied to where there is room; reads go to whichever copy waits least, and the original stays, so
-//! that nothing has to be moved back (TANGO).
+//! Placement spreads tables before their reads are known. Later some volume is at its line while others are not, and it
+//! holds up everything. Then its most read tables are copied to volumes with room. Reads go to the copy with the
+//! shortest wait, and the original stays, so that no table has to be moved back (TANGO).
 //!
 //! ```text
 //!   Snapshot: volumes, tables ──▶ Planner::decide, every 10 s ──▶ Plan: drop these, copy those
 //!                                     ▲                              │
 //!                                     └── Planner::copied ◀── shell ◀┘ as Pace allows
 //! ```
-//! A volume is *hot* if its users wait, or take nearly all of it. Its I/Os alone do not tell: behind a gate
-//! no volume takes more than its line, and work for spare capacity takes all of what users leave.
+//! A volume is *hot* if its users wait, or take nearly all of it. Its I/Os alone do not tell: behind a gate no volume
+//! exceeds its line, and idle-class work takes all that users leave.
 //!
-//! Three ways to spread heat share everything else, that is whom to leave alone, what may be spent, and what
-//! goes again: [`Policy::Tango`] is the published one, [`Policy::Iops`] what it was compared with, and
-//! [`Policy::Level`] ours. What was lost or is to be emptied comes before heat, whatever the policy, and with
-//! none at all.
+//! The ways to spread heat share the rest: which tables to leave alone, what copies may cost, and which copies to
+//! remove. [`Policy::Tango`] is the published way, [`Policy::Iops`] its baseline, and [`Policy::Level`] is new here.
+//! Repairs and drains come before heat under every policy, and also with [`Policy::Off`].
 
 mod iops;
 mod jobs;
@@ -41,13 +39,12 @@ use crate::time::Instant;
 pub enum Policy {
     /// Not at all.
     Off,
-    /// The hottest table of the volume with the most I/Os goes to the one with the fewest: what TANGO
-    /// was compared with.
+    /// Copies the hottest table of the volume with the most I/Os to the one with the fewest: TANGO's baseline.
     Iops,
     /// Volumes are compared by weight; a copy takes half of the reads (TANGO).
     Tango,
-    /// By weight too, and reads are taken to settle where they wait least. A copy is worth the reads it
-    /// can take off a hot volume before both are level, so fewer do.
+    /// Also by weight, on the assumption that reads settle where they wait least. A copy is worth the reads that it can
+    /// take off a hot volume before both are level, so fewer copies suffice.
     #[default]
     Level,
 }
@@ -56,7 +53,7 @@ impl Policy {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Off, Self::Iops, Self::Tango, Self::Level];
 
-    /// The word for it in settings and reports.
+    /// Its name in settings and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -83,18 +80,18 @@ impl Policy {
     }
 }
 
-/// How often decisions are made, and how many copies a table may have.
+/// The interval of decisions, and the numbers of copies of a table.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Terms {
-    /// How long from one decision to the next. Not zero.
+    /// The time from one decision to the next. Not zero.
     pub every: Duration,
-    /// Copies of one table, all counted: 1 for no more than the table itself.
+    /// The most copies of one table, the original included: 1 for no additional copies.
     pub copies_max: usize,
-    /// Copies that every table shall have, as the pool promises: 1, or 2 against the loss of a volume.
+    /// The fewest copies of every table, the pool's replication target: 1, or 2 to survive the loss of a volume.
     pub copies_min: usize,
-    /// How long a volume may not answer before what it holds is taken for lost and copied anew. Sooner:
-    /// less time in which one more loss is one too many; later: nothing is copied for a volume that was
-    /// only mounted late, or whose machine was started again.
+    /// How long a volume may be silent before its content is taken for lost and copied again. Shorter: less time in
+    /// which a further loss destroys data. Longer: no copies for a volume that is only mounted late, or whose machine
+    /// restarts.
     pub silence_max: Duration,
 }
 
@@ -109,7 +106,7 @@ impl Default for Terms {
     }
 }
 
-/// What a decision is made from.
+/// The input of a decision.
 #[derive(Clone, Copy)]
 pub struct Snapshot<'a> {
     /// The pool's volumes.
@@ -118,57 +115,57 @@ pub struct Snapshot<'a> {
     pub tables: &'a [Table],
     /// Copies that are being made.
     pub in_flight: &'a [Flight],
-    /// How many tables that are read together with this one a volume has (TANGO); breaks ties.
+    /// The number of tables on a volume that are read together with a table (TANGO); breaks ties.
     pub overlap: &'a dyn Fn(u64, VolumeId) -> f64,
 }
 
-/// A volume since the last decision.
+/// A volume's state since the last decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Volume {
     /// Which one.
     pub id: VolumeId,
-    /// What may become of it.
+    /// Its state.
     pub state: State,
-    /// The line: operations a second that it may be loaded with. Above zero.
+    /// The line: the most operations a second it should carry. Above zero.
     pub line: f64,
-    /// What users were granted of it, as a part of the line.
+    /// The users' part of the line.
     pub used: f64,
-    /// The same in the last second alone, all classes taken together.
+    /// The same in the last second alone, with all classes.
     pub used_now: f64,
-    /// How long users' requests waited for their tokens, in the mean.
+    /// The mean wait of users' requests for their tokens.
     pub wait: Duration,
     /// Reads of its tables, commits and flushes, as a part of the line.
     pub weight: f64,
     /// Bytes that can still be written.
     pub free: u64,
-    /// Bytes it has in all.
+    /// Its size in bytes.
     pub total: u64,
     /// Bytes of the pool there.
     pub held: u64,
 }
 
-/// What may become of a volume.
+/// The state of a volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum State {
-    /// It is read and takes copies.
+    /// It serves reads and takes copies.
     Active,
-    /// It is read, and everything on it has to go elsewhere.
+    /// It serves reads, and everything on it must go elsewhere.
     Draining,
-    /// It does not answer, and may again soon: what it holds counts, and is not read.
+    /// It does not answer, but may soon: its copies count, and are not read.
     Silent,
-    /// It does not answer any more: what it holds counts for nothing.
+    /// It is gone: its copies do not count.
     Away,
 }
 
 impl State {
-    /// Whether it is read.
+    /// Whether it serves reads.
     #[must_use]
     pub const fn answers(self) -> bool {
         matches!(self, Self::Active | Self::Draining)
     }
 }
 
-/// A table since the last decision.
+/// A table's state since the last decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
     /// Its number.
@@ -177,12 +174,12 @@ pub struct Table {
     pub len: u64,
     /// Reads a second that reached a volume.
     pub rate: f64,
-    /// Where it is: one or more, no volume twice.
+    /// Its copies: one or more, on different volumes.
     pub copies: Vec<Replica>,
-    /// How long it has been there.
+    /// How long it has existed.
     pub age: Duration,
-    /// For how long it has been compacted, if it is. It goes when that is done: nobody knows when, and what has
-    /// taken long is expected to take as long again.
+    /// How long it has been an input of a compaction, if it is one. It goes when that ends, at an unknown time: a
+    /// compaction is expected to take as long again as it has taken so far.
     pub leaving: Option<Duration>,
 }
 
@@ -198,39 +195,39 @@ pub struct Replica {
 /// A copy that is being made.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Flight {
-    /// Of which table.
+    /// The table.
     pub object: u64,
-    /// Where it is read.
+    /// The volume it is read from.
     pub from: VolumeId,
-    /// Where it is written.
+    /// The volume it is written to.
     pub to: VolumeId,
 }
 
 impl Table {
-    /// Operations that writing it takes.
+    /// The operations to write it.
     fn blocks(&self) -> f64 {
         f64::from(Block::count(self.len).max(1))
     }
 
-    /// Heat as a density: reads a second for each operation that copying it takes (TANGO).
+    /// Heat as a density: reads a second for each operation that a copy costs (TANGO).
     fn heat(&self) -> f64 {
         self.rate / self.blocks()
     }
 
-    /// How long it is expected to be there, as far as that matters.
+    /// How long it is expected to stay, up to the payback time.
     fn stays(&self, every: Duration) -> Duration {
         let payback = every * PAYBACK;
         self.leaving.map_or(payback, |passed| passed.min(payback))
     }
 
-    /// Whether it goes before anything can be done about it. A compaction that takes longer than a decision is
-    /// held up, perhaps by the very volume that should be relieved; and tables stay when theirs is done, as
-    /// long as a reader needs them.
+    /// Whether it is expected to go too soon to act on. A compaction that takes longer than the interval of decisions
+    /// is held up, perhaps by the very volume to relieve; and tables outlive their compaction while a reader needs
+    /// them.
     fn is_busy(&self, every: Duration) -> bool {
         self.leaving.is_some_and(|passed| passed < every)
     }
 
-    /// Whether `reads` a second less on a volume pay, while it is there, for what copying it costs.
+    /// Whether `reads` a second fewer on a volume repay the cost of the copy while the table stays.
     fn pays(&self, reads: f64, every: Duration) -> bool {
         reads * self.stays(every).as_secs_f64() >= 2.0 * self.blocks()
     }
@@ -239,46 +236,46 @@ impl Table {
         self.copies.iter().any(|copy| copy.volume == volume)
     }
 
-    /// The part of its reads that the copy on `volume` answers.
+    /// The part of its reads that the copy on `volume` serves.
     fn share(&self, volume: VolumeId) -> f64 {
         self.copies.iter().filter(|copy| copy.volume == volume).map(|copy| copy.share).sum()
     }
 }
 
-/// A volume is hot from here on: what users take of the line.
+/// A volume is hot when users take this part of its line,
 const HOT_USED: f64 = 0.95;
-/// And from here on: their mean wait.
+/// or when their mean wait exceeds this,
 const HOT_WAIT: Duration = Duration::from_millis(2);
-/// But no less than the time of so many operations, which it is on a volume of 3000 a second: where one takes
-/// 5 ms, whoever comes second waits for longer than that on any volume.
+/// and the time of this many operations, which equals 2 ms on a volume of 3000 a second. Where one operation takes 5
+/// ms, a second request waits for longer than 2 ms on any volume.
 const HOT_AHEAD: f64 = 6.0;
-/// Users wait for a volume next to never: the part of the mean wait for the volume they wait for most.
+/// A volume has slack below this part of the longest mean wait of users.
 const SLACK: f64 = 0.1;
-/// In so many of the last [`DECISIONS`] for its tables to be copied.
+/// The number of the last [`DECISIONS`] in which a volume must be hot before its tables are copied.
 const HOT_DECISIONS: u32 = 2;
 const DECISIONS: usize = 3;
-/// No copies for heat in so many first decisions: with cold caches all tables look hot.
+/// No copies for heat in this many first decisions: with cold caches all tables look hot.
 const EARLY: u64 = 3;
-/// A volume this far above the mean is worth copies; below it all are busy, and moving does not help.
+/// A volume this far above the mean is worth copies. Below it all volumes are busy, and copies do not help.
 const BAND: f64 = 0.05;
-/// What one copy of a new table shall answer, as a part of a line: two that are this hot find room on a volume
-/// beside everything else.
+/// The load that one copy of a new table should get, as a part of a line: two such tables fit on a volume beside
+/// everything else.
 const BIRTH: f64 = 0.25;
-/// How many decisions a table has to be there before its heat is believed.
+/// The age in decisions from which the heat of a table counts.
 const YOUNG: u32 = 2;
-/// A table that was copied is not copied again for so many decisions: its reads have to settle first.
+/// A copied table is not copied again for this many decisions, until its reads have settled.
 const SETTLING: u32 = 6;
-/// A copy is made if in so many decisions it takes as many reads off a volume as making it costs
-/// operations, and goes again after so many in which it does not take half of that.
+/// A copy must repay its cost within this many decisions: take as many reads off a volume as it costs operations. It is
+/// removed after as many in which it does not take half of that.
 const PAYBACK: u32 = 30;
-/// A volume is full from here on for copies for heat.
+/// Copies for heat may fill a volume up to this part.
 const FULL: f64 = 0.8;
-/// What copies may take of a volume's line.
+/// The part of a volume's line that copies may take.
 const COPY_SHARE: f64 = 0.05;
-/// What all of them together may move, in bytes a second.
+/// Bytes a second that all copies together may move.
 const COPY_BYTES_PER_SEC: f64 = 64.0 * 1024.0 * 1024.0;
 
-/// Decides, and remembers of earlier decisions what the next ones need.
+/// Makes decisions, and remembers what the next ones need of earlier ones.
 pub struct Planner {
     terms: Terms,
     policy: Policy,
@@ -286,9 +283,9 @@ pub struct Planner {
     decisions: u64,
     /// Whether volumes were hot in the last decisions, the latest first.
     heats: HashMap<VolumeId, [bool; DECISIONS]>,
-    /// For how many decisions in a row tables with several copies were cold.
+    /// The number of decisions in a row in which tables with several copies were cold.
     cold: HashMap<u64, u32>,
-    /// When tables were copied last, as long as that matters.
+    /// The times of recent copies of tables.
     copied: HashMap<u64, Instant>,
 }
 
@@ -299,7 +296,7 @@ trait Balance: Send {
 }
 
 impl Planner {
-    /// One that has seen nothing.
+    /// A planner without history.
     #[must_use]
     pub fn new(policy: Policy, terms: Terms) -> Self {
         Self {
@@ -313,25 +310,25 @@ impl Planner {
         }
     }
 
-    /// How it spreads heat.
+    /// The way it spreads heat.
     #[must_use]
     pub const fn policy(&self) -> Policy {
         self.policy
     }
 
-    /// What it goes by.
+    /// The terms in force.
     #[must_use]
     pub const fn terms(&self) -> Terms {
         self.terms
     }
 
-    /// A copy of a table was finished.
+    /// Records that a copy of a table is complete.
     pub fn copied(&mut self, object: u64, now: Instant) {
         self.copied.insert(object, now);
     }
 
-    /// What should be done until the next decision, in this order. What is not done by then is planned
-    /// again if it is still worth it.
+    /// The steps until the next decision, in this order. Steps that are not done by then are planned again if they
+    /// still pay.
     pub fn decide(&mut self, pool: &Snapshot<'_>, now: Instant) -> Plan {
         let mut plan = Plan::default();
         self.remember(pool, now);
@@ -359,8 +356,8 @@ impl Planner {
         plan
     }
 
-    /// As [`Planner::decide`], but only for what the pool promises: copies that are missing, and volumes that
-    /// are being emptied. For in between, when something was lost, or what was planned for it is done.
+    /// Like [`Planner::decide`], but only for the replication target: missing copies, and volumes to drain. Called
+    /// between decisions, after a loss or when the steps planned for one are done.
     pub fn mend(&self, pool: &Snapshot<'_>) -> Plan {
         let mut plan = Plan::default();
         jobs::keep(&mut View::new(pool, self.terms, &self.copied), &mut plan);
@@ -386,15 +383,14 @@ impl Planner {
     }
 }
 
-/// Bytes that copies for heat leave free on a volume of `total` bytes of which the pool has `held`. Where
-/// fewer are free they are the first to go. A volume that others fill, not the pool, is not full for it: as much
-/// again as it has there is enough.
+/// Bytes that copies for heat leave free on a volume of `total` bytes, of which the pool holds `held`. With less free
+/// space, such copies are removed first. On a volume that others fill, as much free space as the pool holds is enough.
 #[must_use]
 pub fn reserve(total: u64, held: u64) -> u64 {
     ((total as f64 * (1.0 - FULL)) as u64).min(held)
 }
 
-/// The heat from which a copy pays. It takes half of the reads, and costs a read and a write of each block.
+/// The heat from which a copy pays: it takes half of the reads, and costs a read and a write of each block.
 fn worth(every: Duration) -> f64 {
     4.0 / (every.as_secs_f64() * f64::from(PAYBACK))
 }

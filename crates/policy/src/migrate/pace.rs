@@ -1,4 +1,4 @@
-//! When the next copy may begin.
+//! Limits the rate of copies.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -8,19 +8,19 @@ use crate::heat::Block;
 use crate::placement::VolumeId;
 use crate::time::Instant;
 
-/// Copies of one volume at a time: each takes some memory.
+/// Copies of one volume at a time: each takes memory.
 const IN_FLIGHT_MAX: usize = 4;
 
-/// Keeps copies to a twentieth of what is paid for each volume, and all of them together to 64 MiB a second
-/// (TANGO). A copy goes at full speed, as far as gates let it; the next of its volumes begins once
-/// they have rested so long that it was slow enough in the mean. It does not wait for the end of the one
-/// before: where users queue a copy takes long, and costs no more for that.
+/// Keeps copies to a twentieth of what is paid for each volume, and all of them together to 64 MiB a second (TANGO). A
+/// copy runs at the speed that the gates allow. Afterwards its volumes rest until the mean rate is low enough; then
+/// their next copy may begin. It need not wait for the end of the one before: behind users' queues a copy takes long,
+/// but costs no more.
 #[derive(Debug, Default)]
 pub struct Pace {
     in_flight: HashSet<Flight>,
-    /// When volumes have rested.
+    /// When each volume has rested.
     rested: HashMap<VolumeId, Instant>,
-    /// When all of them have.
+    /// When all copies together have rested.
     all_rested: Instant,
 }
 
@@ -37,7 +37,7 @@ impl Pace {
         self.all_rested <= now && volumes.iter().all(|volume| rested(volume) && free(volume))
     }
 
-    /// A copy of `len` bytes begins. `line` gives the paid operations a second of a volume.
+    /// Begins a copy of `len` bytes. `line` gives the paid operations a second of a volume.
     pub fn begin(
         &mut self,
         flight: Flight,
@@ -54,12 +54,12 @@ impl Pace {
         self.all_rested = now + seconds(len as f64 / COPY_BYTES_PER_SEC);
     }
 
-    /// It ended, well or not.
+    /// The copy ended, well or not.
     pub fn end(&mut self, flight: Flight) {
         self.in_flight.remove(&flight);
     }
 
-    /// When it is worth to ask again, if nothing ends before; none if that is what has to happen.
+    /// When to ask again, if no copy ends before; `None` if one has to end first.
     #[must_use]
     pub fn next(&self, now: Instant) -> Option<Instant> {
         let times = self.rested.values().copied().chain([self.all_rested]);
@@ -72,7 +72,7 @@ impl Pace {
     }
 }
 
-/// A day at most: a volume that hardly serves anything is not worth an overflow.
+/// At most a day: an extremely slow volume must not cause an overflow.
 fn seconds(seconds: f64) -> Duration {
     const DAY: f64 = 86_400.0;
     Duration::from_secs_f64(if seconds.is_finite() { seconds.clamp(0.0, DAY) } else { DAY })

@@ -1,34 +1,34 @@
-//! What was decided.
+//! The result of a decision.
 
 use crate::placement::VolumeId;
 
-/// What should be done until the next decision.
+/// The steps until the next decision.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Copies that should go, first: that costs nothing and makes room.
+    /// Copies to drop, first: that costs nothing and frees space.
     pub drops: Vec<Dropping>,
-    /// Copies that should be made, those that matter most first.
+    /// Copies to make, the most important first.
     pub copies: Vec<Copying>,
-    /// How many copies tables get at once, while their bytes are in memory. None: one, as no volume is hot and
-    /// none has copies of hot tables.
+    /// How many copies new tables get at once, while their bytes are in memory. `None` for one copy: no volume is hot
+    /// and no table has copies for heat.
     pub births: Option<Births>,
-    /// Why more is not planned.
+    /// Why no more is planned.
     pub skipped: Skipped,
 }
 
 /// How many copies new tables begin with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Births {
-    /// Reads a second from which they are two.
+    /// Reads a second from which a table gets two copies.
     pub two_from: f64,
-    /// Reads a second that one copy shall answer; more copies are made for more.
+    /// Reads a second that one copy should serve; more reads get more copies.
     pub each: f64,
-    /// But no more than these.
+    /// The most copies.
     pub most: usize,
 }
 
 impl Births {
-    /// Copies of a table of which `rate` reads a second are expected.
+    /// The number of copies of a table with `rate` expected reads a second.
     #[must_use]
     pub fn copies(&self, rate: f64) -> usize {
         if rate < self.two_from {
@@ -38,22 +38,22 @@ impl Births {
     }
 }
 
-/// A copy that should be made.
+/// A copy to make.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Copying {
-    /// Of which table.
+    /// The table.
     pub object: u64,
     /// Its bytes.
     pub len: u64,
-    /// The volume with the copy that should be read: the one with the least load.
+    /// The volume to read from: the least loaded one with a copy.
     pub from: VolumeId,
-    /// The volume that should get it.
+    /// The volume to write to.
     pub to: VolumeId,
-    /// What for.
+    /// Its purpose.
     pub why: Why,
 }
 
-/// What a copy is for.
+/// The purpose of a copy.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Why {
     /// The table has fewer copies than the pool promises.
@@ -68,7 +68,7 @@ impl Why {
     /// All of them, the most important first.
     pub const ALL: [Self; 3] = [Self::Repair, Self::Drain, Self::Heat];
 
-    /// The word for it in metrics and logs.
+    /// Its name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -79,27 +79,27 @@ impl Why {
     }
 }
 
-/// A copy that should go.
+/// A copy to drop.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Dropping {
-    /// Of which table.
+    /// The table.
     pub object: u64,
     /// Its bytes.
     pub len: u64,
-    /// On which volume.
+    /// The volume.
     pub volume: VolumeId,
     /// Why.
     pub whence: Whence,
 }
 
-/// Why a copy goes.
+/// Why a copy is dropped.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Whence {
     /// Its volume is being emptied, and the table is elsewhere.
     Drain,
     /// Its volume is nearly full.
     Room,
-    /// The table is not read enough any more.
+    /// The table is too cold for it now.
     Cold,
 }
 
@@ -107,7 +107,7 @@ impl Whence {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Drain, Self::Room, Self::Cold];
 
-    /// The word for it in metrics and logs.
+    /// Its name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -118,7 +118,7 @@ impl Whence {
     }
 }
 
-/// Why something was not planned.
+/// Why a copy was not planned.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Skip {
     /// Too soon after the start: caches are cold.
@@ -127,15 +127,15 @@ pub enum Skip {
     Calm,
     /// A hot volume is no hotter than the mean: all are busy.
     Even,
-    /// A table is too new for its heat to be believed.
+    /// A table is too new for its heat to count.
     Young,
-    /// It is being compacted and expected to go before a copy would pay, or it is being copied.
+    /// It is a compaction input expected to go before a copy would pay, or it is being copied.
     Busy,
-    /// It was copied lately.
+    /// It was copied recently.
     Settling,
-    /// It has as many copies as it may have.
+    /// It has the most copies allowed.
     Copies,
-    /// It is read so little that a copy would cost more than it brings.
+    /// It is too cold: a copy would cost more than it brings.
     Cold,
     /// No volume without it is less loaded.
     Target,
@@ -143,7 +143,7 @@ pub enum Skip {
     Room,
     /// The target would be hotter than the source.
     Overshoot,
-    /// What copies may take until the next decision is planned already.
+    /// The budget of copies until the next decision is used up.
     Budget,
 }
 
@@ -164,7 +164,7 @@ impl Skip {
         Self::Budget,
     ];
 
-    /// The word for it in metrics and logs.
+    /// Its name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -184,28 +184,28 @@ impl Skip {
     }
 }
 
-/// How often something was not planned, by why.
+/// How often copies were not planned, by reason.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Skipped([u64; Skip::ALL.len()]);
 
 impl Skipped {
-    /// Once more.
+    /// Counts one.
     pub fn count(&mut self, why: Skip) {
         self.0[why as usize] += 1;
     }
 
-    /// Those of another plan too.
+    /// Adds the counts of another plan.
     pub fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(count, more)| *count += more);
     }
 
-    /// How often for this reason.
+    /// The count for this reason.
     #[must_use]
     pub const fn of(&self, why: Skip) -> u64 {
         self.0[why as usize]
     }
 
-    /// All of them, with zeros.
+    /// All counts, including zeros.
     pub fn iter(&self) -> impl Iterator<Item = (Skip, u64)> {
         Skip::ALL.into_iter().zip(self.0)
     }

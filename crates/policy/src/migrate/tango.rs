@@ -1,4 +1,4 @@
-//! The published way: by weight, and a copy takes half (TANGO).
+//! The published way: by weight, and a copy takes half of the reads (TANGO).
 
 use super::{BAND, Balance, Plan, Skip, View, Why};
 
@@ -20,14 +20,14 @@ impl Balance for Tango {
     }
 }
 
-/// Copies tables of one volume, hottest first, until it is at the mean.
+/// Copies tables of one volume, hottest first, until its load is at the mean.
 fn relieve(view: &mut View<'_>, from: usize, mean: f64, plan: &mut Plan) {
     let id = view.pool.volumes[from].id;
     for table in view.hottest_on(id, plan) {
         if view.weight(from) <= mean {
             break;
         }
-        // With one copy more each has the same part of what one more takes it from.
+        // With one more copy, all get the same part of the reads of this one.
         let ops = table.rate * table.share(id) / (table.copies.len() + 1) as f64;
         let targets = (0..view.volumes.len()).filter(|&at| view.is_target(at, table));
         let Some(to) = view.lightest(table, ops, targets) else {

@@ -6,11 +6,11 @@
 //!                                        free (of 100GiB), held
 //! table ID LEN RATE on VOLUME[:SHARE]... [leaving=SECONDS] [young]
 //! gone ID                                a table goes
-//! flight ID FROM TO                      a copy is being made
-//! decide [TIMES]                         so many decisions, and what the last of them says
+//! flight ID FROM TO                      a running copy
+//! decide [TIMES]                         TIMES decisions, and the plan of the last
 //! ```
-//! What is copied or dropped is so from then on, and reads are divided evenly, unless a line says otherwise.
-//! `UPDATE_EXPECT=1 cargo test` writes the answers anew, to be reviewed as a diff.
+//! Planned copies and drops count as done from then on, and reads are divided evenly, unless a line says otherwise.
+//! `UPDATE_EXPECT=1 cargo test` rewrites the answers; review the diff.
 
 mod properties;
 mod rehearsal;
@@ -226,7 +226,7 @@ fn copies_are_paced_by_what_their_volumes_are_paid_for() {
     let line = |volume: VolumeId| if volume.0 == 2 { 160.0 } else { 1600.0 };
     assert!(pace.may_begin(flight(1, a, b), at(0)));
     pace.begin(flight(1, a, b), 8 * MIB, line, at(0));
-    // 32 operations of 80 a second; 8 of 64 MiB a second.
+    // 32 operations of 80 a second; 8 MiB of 64 MiB a second.
     assert!(!pace.may_begin(flight(2, b, c), at(399)));
     pace.end(flight(1, a, b));
     assert!(!pace.may_begin(flight(2, b, c), at(399)), "it was faster than it may be in the mean");

@@ -1,4 +1,4 @@
-//! A snapshot while a plan is made: what is planned is taken to have happened.
+//! A snapshot during planning: planned steps count as done.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,11 +12,11 @@ use crate::time::Instant;
 pub(super) struct View<'a> {
     pub(super) pool: &'a Snapshot<'a>,
     pub(super) terms: Terms,
-    /// As in the snapshot, position for position.
+    /// In the order of the snapshot.
     pub(super) volumes: Vec<Load>,
     positions: HashMap<VolumeId, usize>,
     copied: &'a HashMap<u64, Instant>,
-    /// Tables of which a copy is made or dropped already.
+    /// Tables with a planned or running copy, or a planned drop.
     taken: HashSet<u64>,
     /// Bytes that copies may still move.
     bytes_left: f64,
@@ -26,7 +26,7 @@ pub(super) struct View<'a> {
 pub(super) struct Load {
     /// Operations a second: its weight times its line.
     pub(super) ops: f64,
-    /// In how many of the last [`super::DECISIONS`].
+    /// How many of the last [`super::DECISIONS`] found it hot.
     pub(super) hot: u32,
     free: u64,
     /// Operations that copies may still take here.
@@ -59,14 +59,14 @@ impl<'a> View<'a> {
         let lens: HashMap<_, _> =
             pool.tables.iter().map(|table| (table.object, (table.blocks(), table.len))).collect();
         for flight in pool.in_flight {
-            // A table that is gone was at least one block.
+            // A deleted table had at least one block.
             let (blocks, len) = lens.get(&flight.object).copied().unwrap_or((1.0, 0));
             view.spend(flight.from, flight.to, blocks, len);
         }
         view
     }
 
-    /// Where a volume is in [`View::volumes`]; none if the snapshot does not have it.
+    /// The index of a volume in [`View::volumes`]; `None` if the snapshot does not have it.
     pub(super) fn at(&self, id: VolumeId) -> Option<usize> {
         self.positions.get(&id).copied()
     }
@@ -79,12 +79,12 @@ impl<'a> View<'a> {
         self.pool.volumes[at].line
     }
 
-    /// What a volume carries, as a part of its line.
+    /// A volume's load relative to its line.
     pub(super) fn weight(&self, at: usize) -> f64 {
         self.volumes[at].ops / self.line(at)
     }
 
-    /// What all that take copies carry, as a part of their lines.
+    /// The load of all active volumes relative to their lines.
     pub(super) fn mean(&self) -> f64 {
         let (mut ops, mut lines) = (0.0, 0.0);
         for (at, volume) in self.pool.volumes.iter().enumerate() {
@@ -96,7 +96,7 @@ impl<'a> View<'a> {
         if lines > 0.0 { ops / lines } else { 0.0 }
     }
 
-    /// Whether users have waited for a volume for more than a moment.
+    /// Whether users have waited for a volume in several decisions.
     pub(super) fn is_hot(&self, at: usize) -> bool {
         self.volumes[at].hot >= HOT_DECISIONS
     }
@@ -105,15 +105,15 @@ impl<'a> View<'a> {
         (0..self.volumes.len()).any(|at| self.is_hot(at))
     }
 
-    /// Hot volumes from which reads should go.
+    /// Readable hot volumes, whose reads should move.
     pub(super) fn sources(&self) -> impl Iterator<Item = usize> {
         (0..self.volumes.len())
             .filter(|&at| self.is_hot(at) && self.pool.volumes[at].state.answers())
     }
 
-    /// Whether a volume has next to nothing to do beside the one that users wait for most: it is neither
-    /// hot nor near its line, or they wait for it less than [`SLACK`] of that. Where many operations are
-    /// under way none is far from its line, and how they divide tells what lacks.
+    /// Whether a volume has spare capacity. It does if it is neither hot nor near its line, or if users wait for it
+    /// less than [`SLACK`] of the longest wait. With many operations in flight every volume is near its line; the waits
+    /// then show which volumes lack capacity.
     pub(super) fn has_slack(&self, at: usize) -> bool {
         let volumes = self.pool.volumes;
         let longest = volumes.iter().map(|volume| volume.wait).max().unwrap_or_default();
@@ -121,15 +121,15 @@ impl<'a> View<'a> {
         idles || volumes[at].wait < longest.mul_f64(SLACK)
     }
 
-    /// Whether some volume that takes copies has operations left that nobody asked for.
+    /// Whether some active volume has spare capacity.
     pub(super) fn someone_idles(&self) -> bool {
         let mut volumes = self.pool.volumes.iter().enumerate();
         volumes.any(|(at, volume)| volume.state == State::Active && self.has_slack(at))
     }
 
-    /// How many copies new tables begin with. Two while a volume is hot, if they are read more than
-    /// placement can balance; and if they are read as much as most of those are that have copies for
-    /// heat: balance rests on these, and compactions take them away.
+    /// How many copies new tables begin with. While a volume is hot, two if their reads exceed what placement can
+    /// balance. At any time, two if they are read as much as the median of the tables with copies for heat: the balance
+    /// rests on those, and compactions remove them.
     pub(super) fn births(&self) -> Option<Births> {
         let needed = self.terms.copies_min.max(1);
         let active = self.pool.volumes.iter().filter(|volume| volume.state == State::Active);
@@ -152,7 +152,7 @@ impl<'a> View<'a> {
         Some(Births { two_from, each: BIRTH * line, most })
     }
 
-    /// Whether something was decided about a table.
+    /// Whether the plan has a step for a table already, or a copy of it is running.
     pub(super) fn is_taken(&self, table: &Table) -> bool {
         self.taken.contains(&table.object)
     }
@@ -161,7 +161,7 @@ impl<'a> View<'a> {
         self.taken.insert(table.object);
     }
 
-    /// Whether the reads of a table have had no time yet to settle on its copies.
+    /// Whether a table was copied so recently that its reads may not have settled.
     pub(super) fn is_settling(&self, table: &Table) -> bool {
         self.copied.contains_key(&table.object)
     }
@@ -191,7 +191,7 @@ impl<'a> View<'a> {
     pub(super) fn hottest_on(&self, id: VolumeId, plan: &mut Plan) -> Vec<&'a Table> {
         let mut tables = Vec::new();
         for table in self.pool.tables {
-            // Most of them are cold, and would be sorted and counted for nothing.
+            // Skip cold tables first: most tables are cold.
             if table.heat() > 0.0 && table.is_on(id) {
                 match self.may_be_spread(table) {
                     Ok(()) => tables.push(table),
@@ -229,21 +229,21 @@ impl<'a> View<'a> {
         if (0..self.volumes.len()).any(is_short) { Skip::Room } else { Skip::Target }
     }
 
-    /// Whether there is room on an active volume for a table it does not have.
+    /// Whether an active volume without the table has room for it.
     pub(super) fn takes(&self, at: usize, table: &Table) -> bool {
         let volume = &self.pool.volumes[at];
         let candidate = Candidate::new(volume.id, self.volumes[at].free, volume.total);
         volume.state == State::Active && candidate.takes(table.len) && !table.is_on(volume.id)
     }
 
-    /// Of `targets` the one with the least weight after `ops` more a second, overlaps breaking ties.
+    /// The volume of `targets` with the least weight after `ops` more a second; overlaps break ties.
     pub(super) fn lightest(
         &self,
         table: &Table,
         ops: f64,
         targets: impl Iterator<Item = usize>,
     ) -> Option<usize> {
-        /// Weights that differ by less are the same.
+        /// Weights that differ by less are equal.
         const TIE: f64 = 0.01;
         let after = |at: usize| (self.volumes[at].ops + ops) / self.line(at);
         let targets: Vec<_> = targets.collect();
@@ -258,7 +258,7 @@ impl<'a> View<'a> {
         tied.first().copied()
     }
 
-    /// Plans a copy to the volume at `to`, if budgets allow it.
+    /// Plans a copy to the volume at `to`, if the budgets allow it.
     pub(super) fn copy(
         &mut self,
         table: &Table,
@@ -295,7 +295,7 @@ impl<'a> View<'a> {
         self.bytes_left -= len as f64;
     }
 
-    /// A copy on a volume goes.
+    /// A copy on a volume is dropped.
     pub(super) fn freed(&mut self, id: VolumeId, len: u64) {
         if let Some(at) = self.at(id) {
             self.volumes[at].free = self.volumes[at].free.saturating_add(len);

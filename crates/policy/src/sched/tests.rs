@@ -213,7 +213,7 @@ impl Driver {
             self.now = at;
             self.act(Act::Wait { us: 0 });
         }
-        assert!(self.waiting.is_empty(), "everyone is answered in the end");
+        assert!(self.waiting.is_empty(), "every request is answered in the end");
         let figures = Class::ALL.map(|class| self.scheduler.figures(class));
         assert_eq!(figures.clone().map(|f| f.spent), self.spent);
         assert!(figures.iter().all(|f| f.queued == 0));

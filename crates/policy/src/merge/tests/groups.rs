@@ -8,7 +8,7 @@ fn groups() -> Groups {
     Groups::new(8, 4, FILE / 100, CAPACITY)
 }
 
-/// Puts records of 1 MiB, the i-th with the life that is given for it, and gives where each went.
+/// Puts records of 1 MiB, the i-th with the life given for it; returns the place of each.
 fn put(groups: &mut Groups, count: u64, mut life: impl FnMut(u64, Written) -> Life) -> Vec<Placed> {
     (0..count)
         .map(|i| {
@@ -48,7 +48,7 @@ fn a_copy_joins_the_records_that_live_as_long_as_it_still_will() {
     assert_eq!([copy(1000), copy(100), copy(3)], [Group(1), Group(0), Group(0)]);
 }
 
-/// Overwrites keys of which one in ten is hot, and gives the groups' figures at the end.
+/// Overwrites keys, of which one in ten is hot; returns the groups at the end.
 fn overwrite(hot_share: f64) -> (Groups, Group, Group) {
     let mut groups = groups();
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
@@ -82,8 +82,8 @@ fn chance_makes_no_groups() {
     assert_eq!((groups.count(), young), (1, old));
 }
 
-/// Once, the mean was that of the records that had died: while a store was young it grew with the store, and files
-/// that were written early were spared as short-lived. On keys written at random that copied 3 % more than greed.
+/// The mean was once that of dead records only. While a store was young it grew with the store, and early files were
+/// spared as short-lived. On keys written at random that copied 3 % more than greed.
 #[test]
 fn guesses_that_tell_nothing_are_not_told() {
     for seed in 0..8 {
@@ -99,7 +99,7 @@ fn guesses_that_tell_nothing_are_not_told() {
             assert_eq!((placed.death, groups.count()), (Death::Unknown, 1), "seed {seed}, put {i}");
             since[key] = Some(now);
             let old = random.random_range(0..1000usize);
-            // Merges begin late, and copy what is old.
+            // Merges begin late, and copy old records.
             if let Some(put) = since[old].filter(|put| i > 1500 && now.since(*put) > 500 * MIB) {
                 let placed = groups.copy(hash(old), None, put, MIB, now);
                 assert_eq!(placed.death, Death::Unknown, "seed {seed}, copy at {i}");
@@ -126,7 +126,7 @@ fn beside_known_lifetimes_those_that_are_alike_are_one_guess() {
         let hash = (key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         guesses.push(groups.put(hash, life, MIB, now).death);
     }
-    // Every other put, one key in a thousand.
+    // Every second put goes to one of a thousand keys.
     for death in &guesses[5000..] {
         let Death::After(lasts) = *death else { panic!("{death:?}") };
         assert!((1800..2200).contains(&(lasts / MIB)), "{} MiB", lasts / MIB);

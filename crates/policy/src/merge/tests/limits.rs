@@ -1,4 +1,4 @@
-//! Put delay, feasibility and selective reads.
+//! Put delays, feasibility and selective reads.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ fn the_paper_planes_up_to_a_sixth() {
     assert!(PAPER.planes());
     assert!(!Room { live: 0.16, ..PAPER }.planes());
     assert_eq!(PAPER.files(), 1.25);
-    // Five nodes of which one fails: 0.6 becomes 0.75, and files have to be a quarter as large.
+    // Five nodes, one of which fails: 0.6 becomes 0.75, and files must be a quarter as large.
     let max = |live| Room { live, ..PAPER }.file_bytes_max().map(|bytes| bytes / MIB);
     assert_eq!([max(0.6), max(0.75), max(0.8)], [Some(320), Some(80), None]);
 }
@@ -102,7 +102,7 @@ fn paid() -> Device {
 
 #[test]
 fn little_left_is_read_alone_and_much_with_the_rest() {
-    // Records of 4 KiB, one in so many: a disk jumps over 762 KiB in the time it reads them.
+    // One record of 4 KiB in every `every` bytes: a disk reads 762 KiB in the time of a jump.
     let read = |device: &Device, every: u64| {
         let live = (0..256 * MIB / every).map(|i| i * every..i * every + 4 * KIB);
         match reading(device, 256 * MIB, live) {
@@ -172,7 +172,7 @@ proptest! {
         let room = Room { live, target, open, ..PAPER };
         match room.file_bytes_max() {
             Some(max) => {
-                // A byte is less than what rounding makes of 100 GiB at times.
+                // At 100 GiB, rounding errors may exceed a byte.
                 let fits = Room { file_bytes: max.max(2) - 1, ..room };
                 let over = Room { file_bytes: max + 2, ..room };
                 prop_assert!(fits.planes() && !over.planes());

@@ -1,4 +1,4 @@
-//! Random events under every rule, beside a plain list of files.
+//! Random events under every rule, compared with a plain list of files.
 
 use proptest::prelude::*;
 
@@ -31,8 +31,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..120)
 }
 
-/// A file, and while it is being merged, what lived in it when that began: copies take their room even if
-/// they die meanwhile.
+/// A file and, while it is being merged, its live bytes at the start: copies take their room even if they die
+/// meanwhile.
 type Known = (Sealed, Option<u64>);
 
 fn check(rule: Rule, events: Vec<Event>) -> Result<(), TestCaseError> {
@@ -111,7 +111,7 @@ fn check_pick(
     let fits = |file: &Sealed| file.dead > 0 && live(file) <= room;
     let Some(pick) = pick else {
         prop_assert!(!some_dead, "dead files go always");
-        // What is left alive is told to a step.
+        // Live bytes are exact to a step.
         let slack = FILE / 1024 + 1;
         let stuck = !free.iter().any(|file| file.dead > 0 && live(file) + slack <= room);
         let idle = fill.hunger(0.8) < 1.0 && fill.free() >= FILE;
@@ -160,7 +160,7 @@ proptest! {
     }
 }
 
-/// With guesses that differ, the index by steps and bins must find what a look at every file would.
+/// With guesses that differ, the index by steps and bins must find what a scan of all files would.
 #[test]
 fn what_lasts_longest_is_found_among_many() {
     let mut merges = Merges::new(Settings::new(Rule::DeathTime, FILE));

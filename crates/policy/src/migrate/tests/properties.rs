@@ -1,4 +1,4 @@
-//! What holds for any pool and any load.
+//! Properties for any pool and any load.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ prop_compose! {
     }
 }
 
-/// Volumes, tables on them, and copies that are being made.
+/// Volumes, tables on them, and running copies.
 fn any_pool() -> impl Strategy<Value = (Vec<Volume>, Vec<Table>, Vec<Flight>)> {
     (vec(any_volume(), 1..7), vec(any_table(), 0..60), 0..3_usize).prop_map(
         |(mut volumes, tables, flights)| {
@@ -178,7 +178,7 @@ proptest! {
                 let ((from, line), (to, to_line)) = (weights[&volume], weights[&copy.to]);
                 (from - ops / line, to + ops / to_line)
             };
-            // It was for one of its volumes: one that stays above the target.
+            // The copy was for one of its volumes that stays above the target.
             let relieved = table.copies.iter().map(|copy| copy.volume).find(|&volume| {
                 let (from, to) = after(volume, &weights);
                 from >= to
@@ -187,7 +187,7 @@ proptest! {
                 return Err(TestCaseError::fail(format!("{copy:?} overshoots")));
             };
             if table.copies.len() > 1 {
-                // Which of them it was for does not show: what follows cannot be told.
+                // The plan does not say which of them it was for, so the rest cannot be checked.
                 break;
             }
             let (from, to) = after(relieved, &weights);

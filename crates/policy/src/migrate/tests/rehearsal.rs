@@ -1,8 +1,8 @@
-//! The policies on a pool that exists only as numbers: six equal volumes, tables with a popularity each, and
-//! threads that read as fast as the fullest volume lets them. What comes out is how much of all volumes is
-//! used, and how much was copied for it: `testdata/migrate/rehearsal.txt`.
+//! The policies on a numeric model of a pool: six equal volumes, tables with a popularity each, and threads that read
+//! as fast as the busiest volume allows. The results are the used part of all volumes, and the cost in copies:
+//! `testdata/migrate/rehearsal.txt`.
 //!
-//! It knows nothing of queues, compactions and caches; the bench `spread` does.
+//! It has no queues, compactions or caches; the bench `spread` has.
 
 use std::fmt::Write;
 
@@ -21,7 +21,7 @@ const TABLES: usize = 600;
 /// A quarter of an hour of decisions.
 const STEPS: usize = 90;
 const SEEDS: u64 = 3;
-/// What a gate lets through of a line.
+/// The part of a line that a gate grants.
 const RHO: f64 = 0.98;
 
 /// How reads divide among the copies of a table.
@@ -33,14 +33,14 @@ enum Routing {
     Even,
 }
 
-/// What is read.
+/// The popularity of tables.
 #[derive(Clone, Copy, Debug)]
 enum Load {
-    /// Every table as much as others, nearly.
+    /// Every table nearly as much as the others.
     Uniform,
     /// By a power law.
     Zipf,
-    /// A tenth of the tables gets nine tenths of the reads; each minute another tenth.
+    /// A tenth of the tables gets nine tenths of the reads; another tenth each minute.
     Shift,
 }
 
@@ -87,7 +87,7 @@ impl Rehearsal {
         self.popularity = weights.into_iter().map(|weight| weight / sum).collect();
     }
 
-    /// Lets threads read for one interval; gives operations a second of each volume.
+    /// Lets threads read for one interval; returns operations a second of each volume.
     fn run(&mut self) -> Vec<f64> {
         let mut reads: Vec<Vec<f64>> = self
             .tables
@@ -126,7 +126,7 @@ impl Rehearsal {
         let rate = RHO * LINE / most;
         for ((table, reads), popularity) in self.tables.iter_mut().zip(reads).zip(&self.popularity)
         {
-            // What is counted in ten seconds differs from what is meant.
+            // A count over ten seconds differs from the mean.
             let meant = popularity * rate;
             let noise = (meant / 10.0).sqrt() * (self.random.random_range(-1.7..1.7));
             table.rate = (meant + noise).max(0.0);
@@ -145,7 +145,7 @@ impl Rehearsal {
                 state: State::Active,
                 line: LINE,
                 used: ops / LINE,
-                // A second has more noise, but the gate lets no more through.
+                // One second has more noise, but the gate grants no more than rho.
                 used_now: (ops / LINE * noise(0.1)).min(RHO),
                 wait: Duration::from_millis(if ops >= 0.97 * LINE { 5 } else { 0 }),
                 weight: ops / LINE * noise(0.01),
@@ -157,7 +157,7 @@ impl Rehearsal {
         volumes.collect()
     }
 
-    /// Makes and drops copies as planned.
+    /// Carries out the plan.
     fn act(&mut self, plan: &Plan) {
         for drop in &plan.drops {
             self.tables[drop.object as usize].copies.retain(|copy| copy.volume != drop.volume);
@@ -174,15 +174,15 @@ fn at(step: usize) -> Instant {
     Instant::from_nanos(step as u64 * 10 * NANOS_PER_SEC)
 }
 
-/// What came out, in the mean over seeds.
+/// The results, as means over seeds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
-    /// The share of all lines that was used, in the mean.
+    /// The mean used share of all lines.
     used: f64,
-    /// And at the end.
+    /// The same at the end.
     last: f64,
     copies: f64,
-    /// Of them in the last third.
+    /// Copies in the last third.
     late: f64,
     mib: f64,
 }

@@ -13,7 +13,7 @@
 //! | k | 1 | 0.75 |
 //! | first allocations | 0.3, 0.1 | 0.1, 0.05 |
 //! | first windows from | 0.7 s, 0.9 s | 0.7 s, 0.9 s, until they were moved once |
-//! | among those open | whoever came first | a class at random, until it is empty |
+//! | among those open | first come, first served | a class at random, until it is empty |
 //!
 //! The random order comes from a fixed seed. Two rules differ from both forms: an allocation is between 0 and P, and
 //! each window opens at 0.95 s at the latest. In the code an allocation of 0 shuts the low window for ever, and the

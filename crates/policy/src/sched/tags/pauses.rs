@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!   tokens  │    ╱╲          ╱╲           users go at once while there are tokens, then pause
-//!   saved   │   ╱  ╲        ╱  ╲          until so many are saved up that those who wait
+//!   saved   │   ╱  ╲        ╱  ╲          until enough are saved up that the requests that wait
 //!           │  ╱    ╲      ╱    ╲         for it are few among those who then go
 //!           └─┴──────┴────┴──────┴──► t
 //!              pause  go   pause  go
