@@ -3,7 +3,7 @@
 //! A policy knows entries by their slot in the cache's memory, and says which one goes next. It neither holds bytes nor
 //! counts them against a limit. One policy per file:
 //!
-//! | policy | a hit | who stays | source |
+//! | policy | a hit | which entries stay | source |
 //! |---|---|---|---|
 //! | [`Lru`] | moves the entry | the most recently used | reference |
 //! | [`Sieve`] | sets a bit | entries used since the hand passed | Zhang et al., NSDI'24 |
