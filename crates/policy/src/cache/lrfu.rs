@@ -96,7 +96,7 @@ impl Eviction for Lrfu {
         }
         let mut heat = self.ghosts.take(key).unwrap_or_default();
         heat.count(self.now);
-        let position = u32::try_from(self.held.len()).expect("as many as there are slots");
+        let position = u32::try_from(self.held.len()).expect("at most one for each slot");
         self.entries[at] = Entry { key, heat, bytes, position };
         self.held.push(slot);
         self.newest = Some(slot);

@@ -100,7 +100,7 @@ fn raise(mut parts: Vec<u64>, wanted: impl Iterator<Item = u64> + Clone, most: u
         // Both factors fit into a u64.
         let more = u128::from(wanted - *part) * spare / lacks;
         left -= more;
-        *part += u64::try_from(more).expect("at most what was lacking, a u64");
+        *part += u64::try_from(more).expect("at most the lacking part, a u64");
     }
     // Rounding loses less than one token for each part that still lacks some.
     for (part, wanted) in parts.iter_mut().zip(wanted) {

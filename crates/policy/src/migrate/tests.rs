@@ -254,7 +254,7 @@ fn copies_that_queue_do_not_hold_each_other_up_but_for_a_few() {
         pace.begin(flight(object), MIB, |_| 1000.0, at(object));
     }
     assert!(!pace.may_begin(flight(4), at(1000)));
-    assert_eq!(pace.next(at(1000)), None, "an end is what it waits for");
+    assert_eq!(pace.next(at(1000)), None, "it waits for the end of a copy");
     pace.end(flight(2));
     assert!(pace.may_begin(flight(4), at(1000)));
 }

@@ -28,11 +28,11 @@ const SHARE_MAX: f64 = 2.0;
 /// |---|---|
 /// | level 0 | the other tables of level 0, and those of the next existing level |
 /// | a level in between | those of the next existing level |
-/// | the deepest level | those of the level before it, except inputs of compactions |
+/// | the deepest level | those of the level before it |
 ///
-/// A table with n copies counts as 1/n on each of their volumes. Ties go to the least loaded volume (weights within 5 %
-/// are equal), then to the one with the fewest bytes in flight, then to the one that got the fewest of the last tables,
-/// then by the seed. Objects other than tables overlap nothing.
+/// Inputs of compactions do not count: they are leaving. A table with n copies counts as 1/n on each of their volumes.
+/// Ties go to the least loaded volume (weights within 5 % are equal), then to the one with the fewest bytes in flight,
+/// then to the one that got the fewest of the last tables, then by the seed. Objects other than tables overlap nothing.
 ///
 /// A volume that writes as many bytes as it can gets nothing while there is another. No volume gets more than twice its
 /// share of the last tables: otherwise an idle new volume, as the lightest, would get them all.

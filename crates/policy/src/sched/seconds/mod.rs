@@ -201,7 +201,7 @@ impl<S: Scheme> Seconds<S> {
                 return None;
             };
             self.take_ops(index);
-            let head = self.queues.head(index).expect("it was chosen of those who wait");
+            let head = self.queues.head(index).expect("a waiting class was chosen");
             if head.owed().ops > 0 {
                 continue;
             }
@@ -217,7 +217,7 @@ impl<S: Scheme> Seconds<S> {
     fn take_ops(&mut self, index: usize) {
         let group = group(Class::ALL[index]);
         let left = &mut self.left[self.scheme.pool(group)];
-        let head = self.queues.head_mut(index).expect("it was chosen of those who wait");
+        let head = self.queues.head_mut(index).expect("a waiting class was chosen");
         let owed = head.owed().ops;
         let part = if self.paid.is_some() { owed.min(*left) } else { owed };
         *left -= part.min(*left);
@@ -226,7 +226,7 @@ impl<S: Scheme> Seconds<S> {
     }
 
     fn take_bytes(&mut self, index: usize) -> Admission {
-        let head = self.queues.head_mut(index).expect("it was chosen of those who wait");
+        let head = self.queues.head_mut(index).expect("a waiting class was chosen");
         loop {
             let owed = head.owed().bytes;
             let part = owed.min(self.bytes.largest().bytes);
