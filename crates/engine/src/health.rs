@@ -6,8 +6,8 @@
 /// `writes_refused` by itself.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct StoreHealth {
-    /// Why writes are refused, with the way out. `None` while they are taken. Deletes do not count:
-    /// a full store takes those.
+    /// Why writes are refused, with the way out. `None` while the store takes them. Deletes do not count: a full store
+    /// takes those.
     pub writes_refused: Option<String>,
     /// Why some or all reads fail, with the way out.
     pub reads_refused: Option<String>,

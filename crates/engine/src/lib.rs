@@ -1,5 +1,5 @@
-//! What a front door asks of a store, free of any protocol, with a memory model of each for tests; and
-//! the stores that are ours: the log store.
+//! Interfaces between protocol servers and stores, free of any protocol, with a memory model of each for tests; and our
+//! own stores: the log store and those built on it.
 
 pub mod health;
 pub mod keyspace;

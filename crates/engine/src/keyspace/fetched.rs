@@ -9,18 +9,18 @@ use super::records::decode;
 use super::touches::{Budget, ReadLimits, Touch, Touches};
 use super::{Keyspace, Result};
 
-/// The bytes of values after which a transaction fetches no further part ahead.
+/// A transaction fetches no further part ahead once its values have this many bytes.
 pub const FETCHED_BYTES_MAX: usize = 16 << 20;
-/// How many keys are fetched together where they are of several parts. More: fewer calls of the store; but
-/// a value may be as long as a client may send, and all of them are in memory before they are counted.
+/// How many keys of several parts are fetched in one call. More: fewer calls of the store; but a value may be as long
+/// as a client may send, and all of them are in memory before they are counted.
 const PARTS_KEYS_MAX: usize = 8;
 
-/// The most records that are looked at in one call of the store, where all of them have too many bytes for one. Few
-/// in tests, so that borders are met.
+/// The most records looked at in one call of the store, where all of them together exceed the limit of a call. Few in
+/// tests, so that borders are met.
 const LOOKED_AT_ONCE: usize = if cfg!(test) { 3 } else { 128 };
 
-/// What a transaction does with a record that it fetches ahead. In this order: a key of several touches is
-/// fetched for the first of them.
+/// What a transaction does with a record that it fetches ahead. The order matters: a key of several touches is fetched
+/// for the first of them.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Use {
     /// Holds it, to change it.
@@ -36,15 +36,15 @@ enum Use {
 pub(super) struct Fetched {
     /// Records as the store has them.
     pub(super) records: HashMap<Bytes, Option<Bytes>>,
-    /// What main records say of which no more was asked for.
+    /// Heads of main records whose value no touch needs.
     pub(super) heads: HashMap<Bytes, Option<Head>>,
-    /// How many parts of what is touched these are.
+    /// How many parts of the touches were fetched.
     pub(super) parts: usize,
 }
 
 impl Fetched {
-    /// Fetches main records, and tells what they left of `limits`. `None` where a part cannot be fetched in one
-    /// call of the store, and is not `locked`: then it is not known to be the same in several.
+    /// Fetches main records, and gives what they leave of `limits`. `None` where a part does not fit one call of the
+    /// store and is not `locked`: without locks its keys may change between two calls.
     pub(super) fn of(
         space: &Keyspace,
         touches: &Touches,
@@ -74,7 +74,7 @@ impl Fetched {
         Ok(rest.map(|_| (fetched, budget)))
     }
 
-    /// Fetches the main records of keys that are not there yet, and gives their bytes.
+    /// Fetches the main records of keys that are not there yet, and gives the number of their bytes.
     fn fetch(
         &mut self,
         space: &Keyspace,
@@ -111,7 +111,7 @@ impl Fetched {
             }
             return Ok(Some(bytes));
         }
-        // Too much for one call, unless it is in what is changed or looked at.
+        // Too much for one call, unless the excess is in records that are changed or looked at, which have no limit.
         let of = |usage| {
             let some = wanted.iter().filter(move |(_, of)| *of == usage);
             some.map(|(record, _)| record.clone()).collect::<Vec<_>>()
@@ -154,12 +154,12 @@ impl Fetched {
         Ok(Some(bytes))
     }
 
-    /// Whether nothing more of the record is needed for this.
+    /// Whether the record needs no further fetch for this use.
     fn has(&self, record: &Bytes, usage: Use) -> bool {
         self.records.contains_key(record) || usage == Use::Look && self.heads.contains_key(record)
     }
 
-    /// Keeps what is needed of a record.
+    /// Keeps the part of a record that its use needs.
     fn keep(
         &mut self,
         record: Bytes,

@@ -1,17 +1,17 @@
-//! The bytes of a keyspace in its store, as `docs/format/keyspace.md` has them.
+//! The bytes of a keyspace in its store, as `docs/format/keyspace.md` specifies them.
 //!
 //! | record | key | value |
 //! |---|---|---|
-//! | a key's main record | `k` key | header, then the value or where its elements are |
+//! | a key's main record | `k` key | header, then the value, or the id of its collection |
 //! | a field of a hash | `h` id field | value |
 //! | a member of a sorted set | `m` id member | score |
-//! | the same by score | `z` id score member | nothing |
+//! | the same member by score | `z` id score member | nothing |
 //! | an expiry | `t` milliseconds key | nothing |
 //! | a stripe with collections | `c` stripe | nothing |
 //! | the next unused id | `i` | id |
-//! | what this is | `v` | magic, version, seed |
+//! | the identity of the keyspace | `v` | magic, version, seed |
 //!
-//! Integers in keys are big-endian, so that their order is that of the bytes; in values little-endian.
+//! Integers are big-endian in keys, so that byte order is numeric order, and little-endian in values.
 
 use std::ops::Bound;
 
@@ -19,26 +19,26 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::kv::KeyRange;
 
-/// What marks a store as a keyspace.
+/// Marks a store as a keyspace.
 const MAGIC: &[u8; 8] = b"plimsoll";
-/// The version of everything here.
+/// The version of this format.
 pub(super) const VERSION: u32 = 1;
 
-/// Where the next unused id is.
+/// The key of the next unused id.
 pub(super) const NEXT_ID: &[u8] = b"i";
-/// Where magic, version and seed are.
+/// The key of magic, version and seed.
 pub(super) const IDENTITY: &[u8] = b"v";
-/// Every main record.
+/// The prefix of main records.
 pub(super) const KEYS: u8 = b'k';
-/// Every field.
+/// The prefix of fields.
 const HASHES: u8 = b'h';
-/// Every member.
+/// The prefix of members.
 const MEMBERS: u8 = b'm';
-/// Every member by its score.
+/// The prefix of members by score.
 const SCORES: u8 = b'z';
-/// Every expiry.
+/// The prefix of expiries.
 pub(super) const EXPIRIES: u8 = b't';
-/// Every mark of a stripe.
+/// The prefix of marks of stripes.
 pub(super) const MARKS: u8 = b'c';
 
 /// Which kind of value a key has.
@@ -52,16 +52,16 @@ pub enum Kind {
     SortedSet,
 }
 
-/// Where the elements of a collection are, and how many.
+/// The id of a collection's elements, and how many there are.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Collection {
-    /// Never used again once the collection is gone: what is left of it is nobody's.
+    /// Never reused: records that a removed collection leaves behind belong to no other one.
     pub(super) id: u64,
     /// At least one: an empty collection does not exist.
     pub(super) len: u64,
 }
 
-/// What a main record says.
+/// The value in a main record.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Value {
     String(Bytes),
@@ -87,7 +87,7 @@ pub(super) struct Main {
     pub(super) value: Value,
 }
 
-/// What a main record says without its bytes: what commands need that tell kind, expiry or length.
+/// A main record without its bytes: enough for commands that report kind, expiry or length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Head {
     /// Milliseconds since 1970 from which on the key does not exist.
@@ -178,12 +178,12 @@ pub(super) fn read_identity(record: &[u8]) -> Option<(u32, u64)> {
     Some((u32::from_le_bytes(*version), u64::from_le_bytes(seed.try_into().ok()?)))
 }
 
-/// Where the main record of `key` is.
+/// The record key of the main record of `key`.
 pub(super) fn main_key(key: &[u8]) -> Bytes {
     joined(KEYS, &[key])
 }
 
-/// Where the mark of a stripe is.
+/// The record key of the mark of a stripe.
 pub(super) fn mark_key(stripe: u16) -> Bytes {
     joined(MARKS, &[&stripe.to_be_bytes()])
 }
@@ -193,12 +193,12 @@ pub(super) fn marked_stripe(record: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(record.get(1..)?.try_into().ok()?))
 }
 
-/// Where the expiry of `key` is.
+/// The record key of an expiry of `key`.
 pub(super) fn expiry_key(expires: u64, key: &[u8]) -> Bytes {
     joined(EXPIRIES, &[&expires.to_be_bytes(), key])
 }
 
-/// When which key expires.
+/// The time and the key of an expiry.
 pub(super) fn read_expiry(record: &Bytes) -> Option<(u64, Bytes)> {
     let expires = record.get(1..9)?.try_into().expect("eight bytes");
     Some((u64::from_be_bytes(expires), record.slice(9..)))
@@ -206,18 +206,18 @@ pub(super) fn read_expiry(record: &Bytes) -> Option<(u64, Bytes)> {
 
 /// The expiries from `from` on and before `end`, in milliseconds.
 pub(super) fn expiries(from: u64, end: u64) -> KeyRange {
-    // From the beginning of time on, what is no expiry is found too.
+    // From time 0 on, the range covers the whole prefix, so that a malformed expiry is found too.
     let first = if from == 0 { joined(EXPIRIES, &[]) } else { expiry_key(from, &[]) };
     KeyRange { from: first, to: Some(expiry_key(end, &[])) }
 }
 
-/// Everything but what this is and the next unused id.
+/// All records but the identity and the next unused id.
 pub(super) fn data() -> [KeyRange; 6] {
     [KEYS, HASHES, MEMBERS, SCORES, EXPIRIES, MARKS]
         .map(|prefix| KeyRange::with_prefix(vec![prefix]))
 }
 
-/// Where a field of the hash `id` is.
+/// The record key of a field of the hash `id`.
 pub(super) fn field_key(id: u64, field: &[u8]) -> Bytes {
     joined(HASHES, &[&id.to_be_bytes(), field])
 }
@@ -227,12 +227,12 @@ pub(super) fn fields(id: u64) -> KeyRange {
     KeyRange::with_prefix(field_key(id, &[]))
 }
 
-/// The field, or the member, that follows prefix and id.
+/// The field or the member, which follows prefix and id.
 pub(super) fn element_name(record: &Bytes) -> Bytes {
     record.slice(1 + 8..)
 }
 
-/// Where the score of a member of the sorted set `id` is.
+/// The record key of the score of a member of the sorted set `id`.
 pub(super) fn member_key(id: u64, member: &[u8]) -> Bytes {
     joined(MEMBERS, &[&id.to_be_bytes(), member])
 }
@@ -242,7 +242,7 @@ pub(super) fn members(id: u64) -> KeyRange {
     KeyRange::with_prefix(member_key(id, &[]))
 }
 
-/// Where a member of the sorted set `id` is by its score.
+/// The record key of a member of the sorted set `id` by its score.
 pub(super) fn score_key(id: u64, score: f64, member: &[u8]) -> Bytes {
     joined(SCORES, &[&id.to_be_bytes(), &ordered(score).to_be_bytes(), member])
 }
@@ -277,7 +277,7 @@ pub(super) fn read_score(record: &Bytes) -> Option<(f64, Bytes)> {
     Some((unordered(u64::from_be_bytes(score)), record.slice(17..)))
 }
 
-/// A number whose order is that of the scores: negative ones are turned round. Both zeros are one.
+/// A number that orders as scores do: bits of negative scores are inverted. Both zeros are one.
 fn ordered(score: f64) -> u64 {
     let bits = (score + 0.0).to_bits();
     if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }
@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// Written down once: a change of these bytes is a change of the format.
+    /// Constants on purpose: a change of these bytes is a change of the format.
     #[test]
     fn version_1_has_these_bytes() {
         let string = Main { expires: None, value: Value::String(Bytes::from_static(b"v")) };

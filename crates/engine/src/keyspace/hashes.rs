@@ -85,8 +85,8 @@ impl Transaction<'_> {
         Ok(entries)
     }
 
-    /// Gives fields their values, the last one counting where a field is named twice, and says how many
-    /// are new. A hash that was not there is made.
+    /// Sets fields to their values, and says how many are new. The last value counts where a field is named twice. A
+    /// hash that was not there is made.
     ///
     /// # Errors
     /// As [`Transaction::hash_len`].
@@ -103,7 +103,7 @@ impl Transaction<'_> {
         let records: Vec<_> =
             entries.keys().map(|field| format::field_key(hash.id, field)).collect();
         let created = match old {
-            // Nobody ever wrote under a new id.
+            // A new id has no records yet.
             None => entries.len(),
             Some(_) => self.get_all(&records)?.iter().filter(|value| value.is_none()).count(),
         } as u64;

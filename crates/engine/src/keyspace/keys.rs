@@ -1,4 +1,4 @@
-//! Keys, whatever they hold: their kind, their end, all of them.
+//! Keys of any kind: their kinds, expiries and removal, and walks over all of them.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ pub struct KeysPage {
 
 /// How many expiries are looked for at once.
 const EXPIRED_AT_ONCE: usize = if cfg!(test) { 5 } else { 128 };
-/// How many expired keys are removed together. Their values are in memory then, and others wait for them.
+/// How many expired keys are removed together. Their values are in memory then, and other transactions wait.
 const EXPIRED_TOGETHER: usize = if cfg!(test) { 2 } else { 16 };
 
 impl Transaction<'_> {
@@ -73,7 +73,7 @@ impl Transaction<'_> {
         self.remove_everything();
     }
 
-    /// Up to `keys_max` records of keys from `from` on, those left out whose time is over.
+    /// Up to `keys_max` keys from `from` on; expired keys take up room in a page, but are left out.
     ///
     /// # Errors
     /// What the store reports.
@@ -97,15 +97,15 @@ impl Transaction<'_> {
 }
 
 impl Keyspace {
-    /// Removes some keys whose time is over; false if none was left. Keys whose time is over do not
-    /// exist for anybody, removed or not: this gives their space back.
+    /// Removes some expired keys; false if none is left. Expired keys do not exist for any caller, removed or not: this
+    /// reclaims their space.
     ///
     /// # Errors
     /// What the store reports.
     pub fn remove_expired(&self) -> Result<bool> {
         let now = self.now();
-        // Said before looking: an expiry that comes behind this back from now on is told by whoever
-        // wrote it.
+        // Moved before the scan: a transaction that writes an expiry before this time from now on moves `swept` back
+        // itself.
         let from = self.swept.swap(now, Ordering::AcqRel);
         let reached = self.remove_expired_between(from, now);
         let rest = *reached.as_ref().unwrap_or(&Some(from));
@@ -115,8 +115,8 @@ impl Keyspace {
         Ok(reached?.is_some())
     }
 
-    /// Removes keys that expire from `from` on: what was removed before it leaves marks in the store, and
-    /// each look would walk over all of them. Gives the time it has come to, if there was too much.
+    /// Removes keys that expire from `from` on: expiries removed before it leave tombstones in the store, which each
+    /// scan would walk over. Gives the time reached if there were too many.
     fn remove_expired_between(&self, from: u64, now: u64) -> Result<Option<u64>> {
         let due = self.store.scan(&Scan {
             range: format::expiries(from, now.saturating_add(1)),
@@ -131,7 +131,7 @@ impl Keyspace {
         Ok(last.and_then(|(last, _)| format::read_expiry(last)).map(|(expires, _)| expires))
     }
 
-    /// Removes the keys of these expiries unless they were written again since, and the expiries.
+    /// Removes these expiries, and their keys unless they were written again since.
     fn remove_if_expired<'e>(&self, expiries: impl Iterator<Item = &'e Bytes>) -> Result<()> {
         let (mut touches, mut due) = (Touches::default(), Vec::new());
         for record in expiries {
@@ -144,7 +144,7 @@ impl Keyspace {
         for (record, expires, key) in due {
             let main = transaction.opened(&key)?;
             if main.and_then(|main| main.expires) == Some(expires) {
-                // It is not due any more: the clock was set back in between.
+                // The wall clock was set back meanwhile, so the key is not due any more.
                 self.swept.fetch_min(expires, Ordering::AcqRel);
             } else {
                 transaction.delete_record(record.clone());

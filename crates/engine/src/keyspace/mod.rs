@@ -1,19 +1,19 @@
 //! Keys with values of several kinds, expiries and transactions, over a plain ordered map.
 //!
-//! A [`Keyspace`] keeps each key's value in a [`KeyValue`] store as records: a string is one; a hash or
-//! a sorted set is a main record and one for each element, so that a collection may be far larger than
-//! memory. Everything happens in a [`Transaction`]: it names the keys it touches, holds them, sees the
-//! store and its own changes, and applies all of them at once or none.
+//! A [`Keyspace`] keeps each key's value in a [`KeyValue`] store as records. A string is one record; a hash or a sorted
+//! set is a main record and one or more for each element, so that a collection may be far larger than memory. Every
+//! call is part of a [`Transaction`]: it names the keys it touches, locks them, sees the store and its own changes, and
+//! applies all of them at once or none.
 //!
 //! ```text
 //!   strings  hashes  sorted sets  keys     what commands mean
 //!        └──────┴────────┴─────────┘
 //!               transaction                a view of the store and changes on top
-//!          stripes       format            who may, and where the bytes are
+//!          stripes       format            locks, and record keys and values
 //! ```
 //!
-//! Time is milliseconds since 1970 on the wall's clock, because expiries survive restarts: a clock that
-//! is set back lets keys live longer, one set forward ends them early, and nothing else depends on it.
+//! Times are milliseconds since 1970 of the wall clock, because expiries survive restarts. A clock that is set back
+//! lets keys live longer, one set forward ends them early; nothing else depends on it.
 
 mod fetched;
 mod format;
@@ -49,7 +49,7 @@ pub use watch::Watched;
 /// What a call on a keyspace ends with.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call failed: a kind for each thing a caller would do.
+/// Why a call failed: one kind for each way a caller reacts.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -61,10 +61,10 @@ pub enum Error {
         "the store holds data of another program, or of another version: give this one a store of its own"
     )]
     NotAKeyspace,
-    /// What is read has more bytes than [`Keyspace::begin_within`] allows: read less at a time.
+    /// The values read exceed the bytes that [`Keyspace::begin_within`] allows: read less at a time.
     #[error("what is read has more than {0} bytes")]
     TooLong(usize),
-    /// What is read has more elements than [`Keyspace::begin_within`] allows: read less at a time.
+    /// The read exceeds the elements that [`Keyspace::begin_within`] allows: read less at a time.
     #[error("what is read has more than {0} elements")]
     TooMany(usize),
     /// The store failed.
@@ -75,8 +75,8 @@ pub enum Error {
 /// The time as milliseconds since 1970.
 pub type WallClock = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// How many ids are taken from the store at once. More: fewer writes for collections that are made,
-/// more ids that nobody uses after a restart. Few in tests, so that borders are met.
+/// How many ids are taken from the store at once. More: fewer writes for new collections, but more ids lost at a
+/// restart. Few in tests, so that borders are met.
 const IDS_AT_ONCE: u64 = if cfg!(test) { 2 } else { 1 << 20 };
 
 /// Keys and their values in a store.
@@ -85,17 +85,17 @@ pub struct Keyspace {
     stripes: Stripes,
     ids: Mutex<Ids>,
     wall: WallClock,
-    /// Keys whose time was over and that were removed for it.
+    /// Keys removed because they were expired.
     expired: AtomicU64,
     /// No expiry before this time is in the store, in milliseconds since 1970.
     swept: AtomicU64,
 }
 
-/// Numbers for collections.
+/// Ids for collections.
 #[derive(Debug)]
 struct Ids {
     next: u64,
-    /// What the store says: after a restart numbers begin here.
+    /// The stored next id: after a restart ids begin here.
     end: u64,
 }
 
@@ -146,29 +146,28 @@ impl Keyspace {
         Ok(Self { store, stripes, ids, wall, expired: AtomicU64::new(0), swept: AtomicU64::new(0) })
     }
 
-    /// A transaction that touches these keys. Waits until it holds them: no other transaction changes
-    /// one of them before this one is over, and those it writes are seen by nobody else meanwhile but
-    /// as they were. The kept order of waiting is one for all: no two transactions wait for each other.
-    /// One thread has one at a time.
+    /// A transaction that touches these keys. Waits until it has their locks: no other transaction changes one of them
+    /// before this one is over, and others see its writes only once it commits. All transactions take their locks in
+    /// one order, so no two deadlock. A thread has one transaction at a time.
     ///
     /// # Errors
-    /// What the store reports when the keys are fetched, which is done for all of them at once.
+    /// What the store reports when it fetches the keys, all at once.
     pub fn begin(&self, touches: &Touches) -> Result<Transaction<'_>> {
         Transaction::begin(self, touches, ReadLimits::NONE)
     }
 
-    /// As [`Keyspace::begin`], for a transaction whose reads may hold this much in memory. Values that it
-    /// changes, or [looks](Touch::Look) at, do not count.
+    /// As [`Keyspace::begin`], for a transaction whose reads may hold this much in memory. Values that it changes, or
+    /// [looks](Touch::Look) at, do not count.
     ///
     /// # Errors
-    /// [`Error::TooLong`] or [`Error::TooMany`] where the keys that are read have more, here or in the calls that
-    /// read; the others as for `begin`.
+    /// [`Error::TooLong`] or [`Error::TooMany`] where the keys to read have more, here or in the calls that read; the
+    /// others as for `begin`.
     pub fn begin_within(&self, touches: &Touches, limits: ReadLimits) -> Result<Transaction<'_>> {
         Transaction::begin(self, touches, limits)
     }
 
-    /// How many keys there are, those included whose time is over but which were not removed yet:
-    /// counted while they are few, else estimated.
+    /// How many keys there are, expired ones that were not removed yet included: counted while they are few, else
+    /// estimated.
     ///
     /// # Errors
     /// What the store reports.
@@ -176,8 +175,8 @@ impl Keyspace {
         Ok(self.store.count(&KeyRange::with_prefix(vec![format::KEYS]))?)
     }
 
-    /// How many keys with an expiry there are, as [`Keyspace::count`] counts. An expiry that was
-    /// overwritten blindly counts until its time has come.
+    /// How many keys with an expiry there are, as [`Keyspace::count`] counts. An expiry that a blind put replaced
+    /// counts until its time has come.
     ///
     /// # Errors
     /// What the store reports.
@@ -185,13 +184,13 @@ impl Keyspace {
         Ok(self.store.count(&KeyRange::with_prefix(vec![format::EXPIRIES]))?)
     }
 
-    /// How many keys were removed since the keyspace was opened because their time was over.
+    /// How many keys were removed because they were expired, since the keyspace was opened.
     #[must_use]
     pub fn expired(&self) -> u64 {
         self.expired.load(Ordering::Relaxed)
     }
 
-    /// Whether transactions may be done on a thread that serves many: [`KeyValue::yields`].
+    /// Whether transactions may run on a thread that serves many tasks: [`KeyValue::yields`].
     #[must_use]
     pub fn yields(&self) -> bool {
         self.store.yields()

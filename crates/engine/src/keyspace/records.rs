@@ -1,4 +1,4 @@
-//! Stored bytes as records, or why they are not.
+//! Decoding stored records, and errors for those that do not decode.
 
 use bytes::Bytes;
 
@@ -15,7 +15,7 @@ pub(super) fn decode(key: &[u8], record: &Bytes) -> Result<Main> {
     Main::decode(record).ok_or_else(|| unreadable("main record", key))
 }
 
-/// The error for stored bytes that are not what is written here.
+/// The error for stored bytes that do not decode.
 pub(super) fn unreadable(what: &str, at: &[u8]) -> Error {
     let at = at.escape_ascii();
     Error::Store(kv::Error::Corrupt(format!("the {what} at \"{at}\" is not readable")))

@@ -28,9 +28,8 @@ impl Transaction<'_> {
         self.scores_in(set, members)
     }
 
-    /// Gives members their scores; the last one counts where a member is named twice, and a zero has no
-    /// sign. A sorted set that was not there is made. Says how many members are new, and how many had
-    /// another score.
+    /// Sets the scores of members; the last one counts where a member is named twice, and a zero has no sign. A sorted
+    /// set that was not there is made. Says how many members are new, and how many had another score.
     ///
     /// # Errors
     /// As [`Transaction::sorted_len`].
@@ -39,7 +38,7 @@ impl Transaction<'_> {
     /// If a score is a NaN.
     pub fn sorted_put(&mut self, key: &[u8], scored: &[(Bytes, f64)]) -> Result<(u64, u64)> {
         assert!(scored.iter().all(|(_, score)| !score.is_nan()), "a NaN has no place in an order");
-        // Without the sign of a zero, which the order does not know.
+        // Adding zero drops the sign of a zero, which the order does not know.
         let scored: BTreeMap<_, _> =
             scored.iter().map(|(member, score)| (member.clone(), score + 0.0)).collect();
         let old = self.sorted_opened(key)?;
@@ -52,7 +51,7 @@ impl Transaction<'_> {
         };
         let members: Vec<_> = scored.keys().cloned().collect();
         let before = match old {
-            // Nobody ever wrote under a new id.
+            // A new id has no records yet.
             None => vec![None; members.len()],
             Some(_) => self.scores_in(set, &members)?,
         };
@@ -103,8 +102,8 @@ impl Transaction<'_> {
         Ok(deleted)
     }
 
-    /// Members and scores in their order, or from the last on: those whose scores are in `scores`,
-    /// without the first `skip` of them, and no more than `max`. Those that are skipped are read as well.
+    /// Members and scores in their order, or in reverse: those with scores in `scores`, without the first `skip` of
+    /// them, and no more than `max`. Skipped members are read as well.
     ///
     /// # Errors
     /// As [`Transaction::sorted_len`].

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::format::{Kind, Main, Value};
 use super::{Error, Result, Transaction};
 
-/// What a key that is written does with an expiry.
+/// What a write of a key does with its expiry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Expiry {
     /// It never expires.
@@ -37,8 +37,8 @@ impl Transaction<'_> {
         self.len_of(key, Kind::String)
     }
 
-    /// Gives `key` a string, whatever it held. Where no neighbour of the key ever was a collection, this
-    /// reads nothing, unless the expiry is to be kept.
+    /// Sets `key` to a string, replacing a value of any kind. Reads nothing where no key of the stripe ever was a
+    /// collection, unless the expiry is to be kept.
     ///
     /// # Errors
     /// What the store reports.

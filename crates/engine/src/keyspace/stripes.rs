@@ -1,8 +1,8 @@
-//! Locks for keys: each key belongs to one of many stripes, and a transaction holds those of its keys.
+//! Locks for keys: each key belongs to one of many stripes, and a transaction locks those of its keys.
 //!
-//! A stripe also counts the transactions that changed a key of it, which is how a watched key is known
-//! to be unchanged, and knows whether it ever had a collection: a string that is put on a stripe without
-//! one replaces whatever is there without looking, which is what makes a log-structured store fast.
+//! A stripe also counts the transactions that changed one of its keys: a watched key is unchanged while the count is.
+//! And it knows whether it ever had a collection: a put of a string on a stripe without one replaces the old value
+//! unread, which is what makes a log-structured store fast.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Part of the format, as marks of stripes are stored. So many that two batches of a hundred keys
-/// seldom share one.
+/// Part of the format, as marks of stripes are stored. At this number two batches of a hundred keys seldom share a
+/// stripe.
 const STRIPES: usize = 1 << 16;
 
 /// The stripe of a key.
@@ -30,9 +30,9 @@ struct Stripe {
 #[derive(Debug)]
 pub(super) struct Stripes {
     stripes: Vec<Stripe>,
-    /// Everybody shares it, but who touches everything has it alone.
+    /// Shared by transactions that lock stripes, exclusive for one that touches everything.
     everything: RwLock<()>,
-    /// Stored with the keyspace, and drawn for it: nobody can choose keys that all meet in one stripe.
+    /// Random and stored with the keyspace, so that no client can choose keys that all meet in one stripe.
     seed: u64,
 }
 
@@ -43,23 +43,23 @@ pub(super) enum Hold {
     Alone,
 }
 
-/// Locks that are held; dropped, they are free.
+/// Locks that are held, until dropped.
 pub(super) struct Held<'s> {
     _shared: Vec<RwLockReadGuard<'s, ()>>,
     _alone: Vec<RwLockWriteGuard<'s, ()>>,
     _all_shared: Option<RwLockReadGuard<'s, ()>>,
     all_alone: Option<RwLockWriteGuard<'s, ()>>,
-    /// Which ones, in their order.
+    /// The stripes that are locked, in their order.
     stripes: Vec<(StripeIndex, Hold)>,
 }
 
 impl Held<'_> {
-    /// Whether nobody else holds anything.
+    /// Whether this excludes every other holder.
     pub(super) fn is_everything(&self) -> bool {
         self.all_alone.is_some()
     }
 
-    /// Whether the stripe is held at least so.
+    /// Whether the stripe is held at least this exclusively.
     pub(super) fn has(&self, stripe: StripeIndex, hold: Hold) -> bool {
         let at = self.stripes.binary_search_by_key(&stripe, |(stripe, _)| *stripe);
         self.is_everything() || at.is_ok_and(|at| self.stripes[at].1 >= hold)
@@ -80,9 +80,8 @@ impl Stripes {
         StripeIndex::try_from(hash % STRIPES as u64).expect("there are as many stripes")
     }
 
-    /// Waits for the locks of these stripes. They are taken in one order by all, so that nobody waits
-    /// in a circle. Nothing to hold takes no lock at all. What has to be waited for is waited for inside
-    /// `wait`.
+    /// Waits, inside `wait`, for the locks of these stripes. All callers take them in one order, so no two deadlock. No
+    /// stripes take no lock at all.
     pub(super) fn hold(
         &self,
         stripes: impl IntoIterator<Item = (StripeIndex, Hold)>,
@@ -108,7 +107,7 @@ impl Stripes {
         Held { _shared: shared, _alone: alone, _all_shared: all_shared, all_alone: None, stripes }
     }
 
-    /// Waits, inside `wait`, until nobody holds anything.
+    /// Waits, inside `wait`, until no lock is held, and excludes every other holder.
     pub(super) fn hold_everything(&self, wait: impl Fn(&mut dyn FnMut())) -> Held<'_> {
         Held {
             _shared: Vec::new(),
@@ -123,7 +122,7 @@ impl Stripes {
         self.stripes[usize::from(stripe)].version.load(Ordering::Acquire)
     }
 
-    /// Says that a key of the stripe was changed. The caller holds it alone.
+    /// Counts a change of a key of the stripe. The caller holds it alone.
     pub(super) fn changed(&self, stripe: StripeIndex) {
         self.stripes[usize::from(stripe)].version.fetch_add(1, Ordering::AcqRel);
     }
@@ -132,7 +131,7 @@ impl Stripes {
         self.stripes[usize::from(stripe)].collections.load(Ordering::Acquire)
     }
 
-    /// Says that the stored mark of the stripe is there, or is not. The caller holds the stripe alone.
+    /// Records whether the mark of the stripe is stored. The caller holds the stripe alone.
     pub(super) fn mark(&self, stripe: StripeIndex, collections: bool) {
         self.stripes[usize::from(stripe)].collections.store(collections, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! What a transaction touches, and how much of it may be in memory.
+//! The keys that a transaction touches, and how much of them may be in memory.
 
 use bytes::Bytes;
 
@@ -7,27 +7,27 @@ use super::{Error, Result};
 /// What a transaction does with a key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Touch {
-    /// Looks at its kind, its expiry, and how many bytes or elements it has. The transaction keeps no more of the
-    /// record than that, so that the length of a string counts against no limit. Locks as `Peek`.
+    /// Looks at its kind, its expiry, and how many bytes or elements it has. The transaction keeps only that of the
+    /// record, so that the length of a string counts against no limit. Locks as `Peek`.
     Look,
-    /// Looks at its kind, expiry, length or string: one record. A transaction of `Peek` and `Look` alone sees all
-    /// keys of a [part](Touches::end_part) at one moment and takes no locks, unless it looks at more bytes than it
-    /// may hold; beside other touches this one locks as `Read`.
+    /// Looks at its kind, expiry, length or string: one record. A transaction of `Peek` and `Look` alone sees all keys
+    /// of a [part](Touches::end_part) at one moment and takes no locks, unless they have more bytes than it may hold.
+    /// Beside other touches this one locks as `Read`.
     Peek,
-    /// Reads any part of it.
+    /// Reads the key, elements included.
     Read,
-    /// Reads it and changes it.
+    /// Reads the key and changes it.
     Write,
-    /// Changes it without having looked at it, as a rule: it is not fetched ahead.
+    /// Changes the key, mostly without reading it: it is not fetched ahead.
     Replace,
 }
 
-/// What a transaction touches.
+/// The keys that a transaction touches.
 #[derive(Clone, Debug, Default)]
 pub struct Touches {
     pub(super) keys: Vec<(Bytes, Touch)>,
     pub(super) everything: bool,
-    /// Whether the keys are locked even where all of them are only looked at.
+    /// Whether the keys are locked even if the transaction only looks at them.
     pub(super) locks: bool,
     /// How many keys there were at the end of each part.
     pub(super) parts: Vec<usize>,
@@ -39,19 +39,19 @@ impl Touches {
         self.keys.push((key, touch));
     }
 
-    /// Adds every key there is, to be changed: the transaction has the keyspace for itself.
+    /// Adds all keys, to be changed: the transaction excludes all others.
     pub fn add_everything(&mut self) {
         self.everything = true;
     }
 
-    /// Locks the keys even where all of them are only looked at.
+    /// Locks the keys even if the transaction only looks at them.
     pub(super) fn lock(&mut self) {
         self.locks = true;
     }
 
-    /// Ends a part: the transaction fetches the keys since the part before at one moment. With parts, it stops
-    /// fetching ahead once the values have [`FETCHED_BYTES_MAX`](super::FETCHED_BYTES_MAX) bytes together:
-    /// [`Transaction::parts_fetched`](super::Transaction::parts_fetched) tells where.
+    /// Ends a part: the transaction fetches the keys added since the last part at one moment. It stops fetching parts
+    /// ahead once the values have [`FETCHED_BYTES_MAX`](super::FETCHED_BYTES_MAX) bytes together:
+    /// [`Transaction::parts_fetched`](super::Transaction::parts_fetched) says how many it fetched.
     pub fn end_part(&mut self) {
         self.parts.push(self.keys.len());
     }
@@ -75,12 +75,12 @@ impl Touches {
     }
 }
 
-/// What the reads of a transaction may hold in memory for the caller.
+/// What a transaction's reads may hold in memory for the caller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ReadLimits {
     /// The bytes of values, and of names of elements.
     pub bytes_max: usize,
-    /// Keys, fields, values and members that walks collect: each takes some memory beside its bytes.
+    /// Keys, fields, values and members that walks collect: each takes some memory besides its bytes.
     pub elements_max: usize,
 }
 

@@ -13,39 +13,39 @@ use super::touches::{Budget, ReadLimits, Touch, Touches};
 use super::{Error, Keyspace, Result};
 use crate::kv::{self, Change, KeyRange, Scan};
 
-/// Changes that are not applied yet, and the locks that make them one with what they were made from.
-/// Dropped without [`commit`](Self::commit), nothing has happened. A call that fails has changed nothing,
-/// but may have removed a key whose time was over: the transaction can go on.
+/// Changes that are not applied yet, and the locks on the keys they were derived from. Dropped without
+/// [`commit`](Self::commit), it changes nothing. A call that fails has changed nothing, except that it may have removed
+/// an expired key: the transaction can go on.
 ///
-/// Calls panic for a key that the transaction does not touch as they need: that is a bug of the caller,
-/// and would be lost writes in the store.
+/// Calls panic for a key that the transaction does not touch as they need: a bug of the caller, which would lose writes
+/// otherwise.
 pub struct Transaction<'k> {
     pub(super) space: &'k Keyspace,
-    /// The time of everything in this transaction, in milliseconds since 1970.
+    /// The one time that the transaction compares expiries with, in milliseconds since 1970.
     pub(super) now: u64,
     /// Records as the store has them.
     fetched: HashMap<Bytes, Option<Bytes>>,
-    /// What main records that are only looked at say.
+    /// Heads of main records that the transaction only looks at.
     heads: HashMap<Bytes, Option<Head>>,
-    /// Records as they will be, and those that will be gone.
+    /// Records as the commit leaves them; `None` for deleted ones.
     overlay: BTreeMap<Bytes, Option<Bytes>>,
-    /// Ranges that will be gone, before anything of the overlay is there.
+    /// Ranges that the commit deletes before it applies the overlay.
     dropped: Vec<KeyRange>,
-    /// Whether nothing of what the store has is there any more.
+    /// Whether the transaction removed everything, so that only the overlay counts.
     flushed: bool,
     /// Stripes of keys that change.
     changed: BTreeSet<StripeIndex>,
     /// Stripes that will be marked.
     marked: BTreeSet<StripeIndex>,
-    /// Expired keys that were removed on the way.
+    /// Expired keys that the transaction removed.
     pub(super) expired: u64,
     /// The earliest expiry that was written, in milliseconds since 1970.
     earliest: u64,
-    /// Whether the store may hold more than before once this is applied.
+    /// Whether the commit may need more room in the store.
     grows: bool,
-    /// How many parts of what is touched were fetched.
+    /// How many parts of the touches were fetched.
     parts_fetched: usize,
-    /// What may still be read to be given to the caller.
+    /// What reads may still hold in memory for the caller.
     pub(super) budget: Budget,
     held: Held<'k>,
 }
@@ -53,13 +53,12 @@ pub struct Transaction<'k> {
 /// Records and what they hold.
 type Entries = Vec<(Bytes, Bytes)>;
 
-/// The most entries that are read from the store at once while walking. Few in tests, as all sizes
-/// here, so that borders are met.
+/// The most entries that a walk reads from the store at once. Few in tests, as all sizes here, so that borders are met.
 const PAGE_ENTRIES: usize = if cfg!(test) { 3 } else { 1024 };
 /// The most bytes.
 const PAGE_BYTES: usize = if cfg!(test) { 64 } else { 1 << 20 };
-/// Deletes collections of up to this many elements one by one. A deleted range leaves a mark in the store that
-/// later reads have to check, which few records are not worth.
+/// Deletes collections of up to this many elements one by one. A deleted range leaves a tombstone that later reads have
+/// to check, which a few records are not worth.
 const DELETED_SINGLY_MAX: usize = if cfg!(test) { 4 } else { 64 };
 
 impl<'k> Transaction<'k> {
@@ -88,7 +87,7 @@ impl<'k> Transaction<'k> {
         };
         let (fetched, budget) = match Fetched::of(space, touches, limits, !lock_free)? {
             Some(fetched) => fetched,
-            // Too many bytes for one call of the store: locked, the keys are the same in several calls.
+            // Too many bytes for one call of the store. Locked, the keys stay the same over several calls.
             None => {
                 held = hold();
                 let fetched = Fetched::of(space, touches, limits, true)?;
@@ -147,7 +146,7 @@ impl<'k> Transaction<'k> {
         // counts no changes: they see that a key is gone, and one that was absent has not changed.
         let stripes = &space.stripes;
         changed.into_iter().for_each(|stripe| stripes.changed(stripe));
-        // Only once it is in the store: `remove_expired` reads `swept` first, and the store afterwards.
+        // After the write to the store: `remove_expired` reads `swept` first, and the store afterwards.
         space.swept.fetch_min(earliest, Ordering::AcqRel);
         done?;
         if flushed {
@@ -158,21 +157,21 @@ impl<'k> Transaction<'k> {
         Ok(())
     }
 
-    /// The time of everything in this transaction, in milliseconds since 1970.
+    /// The one time that the transaction compares expiries with, in milliseconds since 1970.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// How many parts of what it touches were fetched ahead, from the first on: all of them, unless their values
-    /// have too many bytes.
+    /// How many parts of its touches were fetched ahead, from the first on: all of them, unless their values have too
+    /// many bytes.
     #[must_use]
     pub fn parts_fetched(&self) -> usize {
         self.parts_fetched
     }
 
-    /// Counts elements against the limits of the transaction that the caller keeps of what it [walks](Self::keys)
-    /// over, and their bytes.
+    /// Charges elements that the caller keeps from a [walk](Self::keys), and their bytes, against the transaction's
+    /// limits.
     ///
     /// # Errors
     /// [`Error::TooLong`], [`Error::TooMany`].
@@ -201,7 +200,7 @@ impl<'k> Transaction<'k> {
         Ok(records.iter().map(|record| self.known(record).flatten()).collect())
     }
 
-    /// As [`Transaction::get_all`], of what the caller is given: within its budget.
+    /// As [`Transaction::get_all`], for values that go to the caller: within its budget.
     pub(super) fn read_all(&mut self, records: &[Bytes]) -> Result<Vec<Option<Bytes>>> {
         let missing: Vec<_> =
             records.iter().filter(|record| self.known(record).is_none()).cloned().collect();
@@ -222,7 +221,7 @@ impl<'k> Transaction<'k> {
         }
     }
 
-    /// The record's value, which is not kept.
+    /// The record's value, without keeping it.
     pub(super) fn glance(&self, record: &Bytes) -> Result<Option<Bytes>> {
         match self.known(record) {
             Some(known) => Ok(known),
@@ -230,7 +229,7 @@ impl<'k> Transaction<'k> {
         }
     }
 
-    /// What the record holds, if that is known without asking the store.
+    /// The record's value if it is known without a read of the store.
     fn known(&self, record: &Bytes) -> Option<Option<Bytes>> {
         match self.overlay.get(record) {
             Some(value) => Some(value.clone()),
@@ -248,8 +247,7 @@ impl<'k> Transaction<'k> {
         self.overlay.insert(record, None);
     }
 
-    /// Shows the first entries of the range, or the last from the end on: a page of them is in memory
-    /// at a time.
+    /// Visits the first entries of the range, or the last in reverse, with one page of them in memory at a time.
     pub(super) fn walk(
         &self,
         range: &KeyRange,
@@ -270,7 +268,7 @@ impl<'k> Transaction<'k> {
         Ok(())
     }
 
-    /// Some entries of the range, and what is left of it.
+    /// Some entries of the range, and the rest of it.
     fn page(
         &self,
         range: &KeyRange,
@@ -311,7 +309,7 @@ impl<'k> Transaction<'k> {
         Ok((if reverse { page.rev().collect() } else { page.collect() }, after))
     }
 
-    /// The key's main record, whether or not its time is over.
+    /// The key's main record, expired or not.
     pub(super) fn main(&mut self, key: &[u8]) -> Result<Option<Main>> {
         self.get(&format::main_key(key))?.map(|record| decode(key, &record)).transpose()
     }
@@ -322,17 +320,18 @@ impl<'k> Transaction<'k> {
         known.map(|record| decode(key, &record)).transpose()
     }
 
-    /// The key's main record, unless its time is over.
+    /// The key's main record, unless it is expired.
     pub(super) fn live(&mut self, key: &[u8]) -> Result<Option<Main>> {
         let now = self.now;
         Ok(self.main(key)?.filter(|main| main.expires.is_none_or(|expires| expires > now)))
     }
 
-    /// What the key's main record says, unless its time is over.
+    /// The head of the key's main record, unless it is expired.
     pub(super) fn head(&mut self, key: &[u8]) -> Result<Option<Head>> {
         let record = format::main_key(key);
         let head = match self.heads.get(&record) {
-            // As it was fetched with the other keys of its part, even if it was fetched again for another part.
+            // The head as fetched with the other keys of its part, even if the record was fetched again for another
+            // part.
             Some(head) if !self.flushed && !self.overlay.contains_key(&record) => *head,
             _ => self.main(key)?.map(|main| main.head()),
         };
@@ -340,7 +339,7 @@ impl<'k> Transaction<'k> {
         Ok(head.filter(|head| head.expires.is_none_or(|expires| expires > now)))
     }
 
-    /// How many bytes or elements a key of this kind has, unless its time is over.
+    /// How many bytes or elements a key of this kind has, unless it is expired.
     pub(super) fn len_of(&mut self, key: &[u8], kind: Kind) -> Result<Option<u64>> {
         match self.head(key)? {
             Some(head) if head.kind != kind => Err(Error::WrongKind),
@@ -348,7 +347,7 @@ impl<'k> Transaction<'k> {
         }
     }
 
-    /// The key's main record, for changing it: one whose time is over is removed first.
+    /// The key's main record, for changing it: an expired one is removed first.
     pub(super) fn opened(&mut self, key: &[u8]) -> Result<Option<Main>> {
         match self.main(key)? {
             Some(main) if main.expires.is_some_and(|expires| expires <= self.now) => {
@@ -360,14 +359,14 @@ impl<'k> Transaction<'k> {
         }
     }
 
-    /// Whether the key may be something whose main record is not all of it.
+    /// Whether the key may have records besides its main record.
     pub(super) fn may_be_collection(&self, key: &[u8]) -> bool {
         let stripe = self.space.stripes.of(key);
         self.marked.contains(&stripe)
             || !self.flushed && self.space.stripes.may_have_collections(stripe)
     }
 
-    /// Puts the key's main record in the place of `old`; `None` for what was not looked at.
+    /// Puts the key's main record in the place of `old`; `None` if it is absent or was not read.
     pub(super) fn put_main(&mut self, key: &[u8], old: Option<&Main>, new: &Main) {
         let expired = old.and_then(|old| old.expires);
         if expired != new.expires {
@@ -399,15 +398,15 @@ impl<'k> Transaction<'k> {
         }
     }
 
-    /// Puts the main record of a collection that lost elements in the place of `old`. It is as long as that
-    /// one, so that it needs no room of its own.
+    /// Puts the main record of a collection that lost elements in the place of `old`. It has the same length, so it
+    /// needs no more room.
     pub(super) fn put_shrunk(&mut self, key: &[u8], old: &Main, value: Value) {
         let new = Main { expires: old.expires, value };
         self.overlay.insert(format::main_key(key), Some(new.encode()));
         self.touch(key);
     }
 
-    /// Removes the key and all that belongs to it.
+    /// Removes the key and all of its records.
     pub(super) fn remove(&mut self, key: &[u8], main: &Main) -> Result<()> {
         let (ranges, len) = match main.value {
             Value::String(_) => (Vec::new(), 0),
@@ -416,7 +415,7 @@ impl<'k> Transaction<'k> {
                 (vec![format::members(set.id), format::scores(set.id)], set.len)
             }
         };
-        // What may fail comes first: a call that failed has changed nothing.
+        // Calls that may fail come first: a failed call changes nothing.
         let few = ranges.iter().map(|range| self.few(range, len)).collect::<Result<Vec<_>>>()?;
         for (range, few) in ranges.into_iter().zip(few) {
             match few {
@@ -428,7 +427,7 @@ impl<'k> Transaction<'k> {
         Ok(())
     }
 
-    /// Removes the key, of whose elements none is left.
+    /// Removes the main record of a key whose elements are gone.
     pub(super) fn remove_main(&mut self, key: &[u8], main: &Main) {
         if let Some(expires) = main.expires {
             self.delete_record(format::expiry_key(expires, key));
@@ -437,7 +436,7 @@ impl<'k> Transaction<'k> {
         self.touch(key);
     }
 
-    /// The records of a range that has `len`, unless they are too many to be deleted singly.
+    /// The records of a range that has `len`, unless there are too many to delete singly.
     fn few(&self, range: &KeyRange, len: u64) -> Result<Option<Vec<Bytes>>> {
         if len > DELETED_SINGLY_MAX as u64 {
             return Ok(None);
@@ -460,7 +459,7 @@ impl<'k> Transaction<'k> {
         self.dropped.push(range);
     }
 
-    /// A collection with no element yet, and no main record before it has one.
+    /// A collection with no element yet. Its main record is written with its first element.
     pub(super) fn new_collection(&self) -> Result<Collection> {
         Ok(Collection { id: self.space.new_id()?, len: 0 })
     }
@@ -477,8 +476,8 @@ impl<'k> Transaction<'k> {
         self.dropped = format::data().into();
     }
 
-    /// How many keys there are, those included whose time is over but which were not removed yet:
-    /// counted while they are few, else estimated.
+    /// How many keys there are, expired ones that were not removed yet included: counted while they are few, else
+    /// estimated.
     ///
     /// # Errors
     /// What the store reports.
@@ -503,14 +502,14 @@ impl<'k> Transaction<'k> {
         Ok(count)
     }
 
-    /// Says that the key changes, which those who watch it are told.
+    /// Marks the key's stripe as changed, for transactions that watch it.
     pub(super) fn touch(&mut self, key: &[u8]) {
         let stripe = self.space.stripes.of(key);
         assert!(self.held.has(stripe, Hold::Alone), "others may be at a key that is changed");
         self.changed.insert(stripe);
     }
 
-    /// For what has more than one record, and changes meanwhile if it is not held.
+    /// A read of several records is consistent only while the key is locked.
     pub(super) fn assert_held(&self, key: &[u8]) {
         let stripe = self.space.stripes.of(key);
         assert!(self.held.has(stripe, Hold::Shared), "others may change a key that is read");

@@ -1,4 +1,4 @@
-//! Keys that have to be unchanged when a transaction is done.
+//! Keys that must not have changed when a transaction runs.
 
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ pub struct Watched {
     key: Bytes,
     stripe: StripeIndex,
     version: u64,
-    /// Whether it existed, and its time was not over.
+    /// Whether it existed and was not expired.
     existed: bool,
 }
 
@@ -32,18 +32,18 @@ impl Keyspace {
 }
 
 impl Touches {
-    /// Adds what a transaction has to touch to ask whether `watched` [is unchanged](
-    /// Transaction::is_unchanged).
+    /// Adds the touch that a transaction needs to ask whether `watched` [is unchanged](Transaction::is_unchanged).
     pub fn add_watched(&mut self, watched: &Watched) {
         self.add(watched.key.clone(), Touch::Look);
-        // A change is in the store before its stripe says so: without a lock, the transaction could see it in between.
+        // A commit writes to the store before it marks the stripe: without a lock, the transaction could run in
+        // between.
         self.lock();
     }
 }
 
 impl Transaction<'_> {
-    /// Whether the key is as it was. A change of another key may make it seem changed, seldom: who
-    /// watches tries again.
+    /// Whether the key is as it was. Rarely a change of another key of its stripe makes it seem changed: the client
+    /// tries again.
     ///
     /// # Errors
     /// What the store reports.

@@ -9,8 +9,7 @@
 //! conformance::run(|| Box::new(Once(Memory::default())));
 //! ```
 //!
-//! Stores with a life beyond one opening bring a [`Harness`] of their own, which reopens them, and
-//! takes the power from under them.
+//! Stores that can be reopened bring a [`Harness`] of their own, which reopens them and cuts their power.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -20,24 +19,23 @@ use super::{Change, Durability, KeyRange, KeyValue, Scan};
 
 /// How the suite reaches a store under test.
 pub trait Harness {
-    /// The store. The suite lets go of it before [`Harness::reopen`].
+    /// The store. The suite drops it before [`Harness::reopen`].
     fn store(&self) -> &dyn KeyValue;
 
-    /// Closes the store and opens it again, with the power back on if it was off; false if this store
-    /// has no life beyond one opening.
+    /// Closes the store and opens it again, with power restored; false if the store cannot be reopened.
     fn reopen(&mut self) -> bool {
         false
     }
 
-    /// The machine under the store dies after `steps` more changes of what is on its devices; from
-    /// then on every write fails until [`Harness::reopen`]. False if nothing can happen to this store.
+    /// Cuts the power after `steps` more changes of what is on the store's devices: every write fails from then on
+    /// until [`Harness::reopen`]. False if the harness cannot cut power.
     fn cut_power_after(&mut self, steps: u64) -> bool {
         let _ = steps;
         false
     }
 }
 
-/// A harness for a store that lives once.
+/// A harness for a store that cannot be reopened.
 pub struct Once<S>(pub S);
 
 impl<S: KeyValue> Harness for Once<S> {
@@ -68,7 +66,7 @@ const CASES: [(&str, Case); 11] = [
     ("a walk goes on behind the last key", walks),
     ("keys and values are empty or large", sizes),
     ("what is counted is there", counts),
-    ("whoever reads beside a writer sees one moment", moments),
+    ("a reader beside a writer sees one moment", moments),
     ("what was written is there after a reopening", reopenings),
     ("a batch is there whole or not at all after a power cut", power_cuts),
 ];
@@ -115,7 +113,7 @@ fn keys(store: &dyn KeyValue) -> Vec<Bytes> {
     scan(store, KeyRange::ALL, false).into_iter().map(|(key, _)| key).collect()
 }
 
-/// Keys whose order tells bytes from characters, signed from unsigned, and long from short.
+/// Keys that expose a wrong order: of characters, of signed bytes, by length.
 const TRICKY: [&[u8]; 12] = [
     b"",
     b"\0",
@@ -218,7 +216,7 @@ fn ranges(harness: &mut dyn Harness) {
     check(KeyRange::with_prefix(&b"a"[..]));
     check(KeyRange::with_prefix(&b"\xff"[..]));
     check(KeyRange::with_prefix(&b"\0\xff"[..]));
-    // Of nothing.
+    // On an empty store.
     apply(store, &[Change::DeleteRange(KeyRange::ALL)]);
     apply(store, &[Change::DeleteRange(KeyRange::ALL), Change::DeleteRange(range("a", None))]);
     assert_eq!(keys(store), [""; 0]);
@@ -244,7 +242,7 @@ fn limits(harness: &mut dyn Harness) {
         for entries_max in [0, 1, 7, 20, 21] {
             assert_eq!(found(reverse, entries_max, usize::MAX), entries_max.min(20));
         }
-        // Ten bytes an entry: it stops with the one that reaches the limit.
+        // Ten bytes an entry: a scan stops with the entry that reaches the limit.
         for (bytes_max, entries) in [(0, 1), (1, 1), (10, 1), (11, 2), (100, 10), (10_000, 20)] {
             assert_eq!(found(reverse, usize::MAX, bytes_max), entries, "{bytes_max} bytes");
         }
@@ -325,7 +323,7 @@ fn counts(harness: &mut dyn Harness) {
     assert!(right.contains(&found.keys), "{found:?} of {many}");
 }
 
-/// A writer gives ten keys one version after the other, each time in one batch that deletes them first.
+/// A writer gives ten keys one version after the other, each in one batch that deletes them first.
 fn moments(harness: &mut dyn Harness) {
     const KEYS: u8 = 10;
     const VERSIONS: u32 = 200;
@@ -391,15 +389,14 @@ fn reopenings(harness: &mut dyn Harness) {
     }
 }
 
-/// Batches are numbered, and write their number to every key: after the cut all keys have one number,
-/// that of the last batch acknowledged or of the one that failed, or, where an acknowledgement promises
-/// less, an earlier one.
+/// Each batch writes its number to every key. After the cut all keys have one number: that of the last acknowledged
+/// batch or of the failed one, or an earlier one where the store promises less.
 fn power_cuts(harness: &mut dyn Harness) {
     const KEYS: usize = 20;
     const CUTS: u64 = 40;
     let every_key: Vec<_> = (0..KEYS).map(|n| Bytes::from(format!("key {n}"))).collect();
     let batch = |number: u64| {
-        // Of changing length, so that cuts come at every place of a record.
+        // The length changes, so that cuts come at every place of a record.
         let value = [&number.to_be_bytes()[..], &vec![0; number as usize % 700]].concat();
         every_key.iter().map(|key| put(key, &value)).collect::<Vec<_>>()
     };
@@ -429,7 +426,7 @@ fn power_cuts(harness: &mut dyn Harness) {
         if store.durability() == Durability::Always {
             assert!(left >= acknowledged, "cut at {steps}: {acknowledged} is lost, {left} is left");
         }
-        // What is there after a reopening stays there.
+        // State found after a reopening stays.
         acknowledged = left;
     }
 }

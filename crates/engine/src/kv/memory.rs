@@ -1,4 +1,4 @@
-//! The model the real stores are compared with.
+//! The model that real stores are compared with.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 
 use super::{Change, Count, Durability, KeyRange, KeyValue, Result, Scan, within};
 
-/// The store as a map in memory: the model the real ones are compared with. It survives nothing.
+/// A map in memory: the model that real stores are compared with. It survives nothing.
 #[derive(Debug, Default)]
 pub struct Memory {
     map: RwLock<BTreeMap<Bytes, Bytes>>,

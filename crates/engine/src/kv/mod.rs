@@ -1,8 +1,8 @@
-//! The key-value engine as front doors see it: one ordered map from bytes to bytes.
+//! The key-value engine as protocol servers see it: one ordered map from bytes to bytes.
 //!
-//! Calls block the thread where the store underneath does ([`KeyValue::yields`] says what that means for
-//! a thread that serves many), and a front door decides how many threads it
-//! gives away. Keys and values are any bytes; keys are ordered as byte strings.
+//! Calls block the thread where the store does ([`KeyValue::yields`] says what that means for a thread that serves many
+//! tasks), and a server decides how many threads to give to them. Keys and values are any bytes; keys are ordered as
+//! byte strings.
 
 pub mod conformance;
 mod memory;
@@ -17,20 +17,20 @@ pub use memory::Memory;
 /// What a call on a store ends with.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call failed: a kind for each thing a caller would do.
+/// Why a call failed: one kind for each way a caller reacts.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Try again later; nothing was done.
     #[error("busy: {0}")]
     Busy(String),
-    /// Part of the store is away: try again when it is back.
+    /// Part of the store is unavailable: try again when it is back.
     #[error("unavailable: {0}")]
     Unavailable(String),
     /// There is no room for the write, and nothing was done: delete something or add a volume.
     #[error("out of space: {0}")]
     OutOfSpace(String),
-    /// Stored bytes are not what was written.
+    /// Stored bytes differ from those written.
     #[error("corrupt: {0}")]
     Corrupt(String),
     /// The store is closing or takes no writes any more.
@@ -44,12 +44,12 @@ pub enum Error {
 /// One change of a batch.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Change {
-    /// The key has this value now.
+    /// Sets the key's value.
     Put(Bytes, Bytes),
-    /// The key is gone now.
+    /// Deletes the key.
     Delete(Bytes),
-    /// Every key of the range is gone now. Cheap for a range of any size; each leaves a mark that
-    /// reads look at until compactions dropped it, so that a few single keys are better deleted singly.
+    /// Deletes every key of the range. Cheap for a range of any size; but each leaves a tombstone that reads check
+    /// until compactions drop it, so delete a few keys singly.
     DeleteRange(KeyRange),
 }
 
@@ -58,7 +58,7 @@ pub enum Change {
 pub struct KeyRange {
     /// The first key.
     pub from: Bytes,
-    /// The first key that is not in the range any more; `None` where it has no end.
+    /// The end of the range, exclusive; `None` where it has no end.
     pub to: Option<Bytes>,
 }
 
@@ -70,7 +70,7 @@ impl KeyRange {
     #[must_use]
     pub fn with_prefix(prefix: impl Into<Bytes>) -> Self {
         let from = prefix.into();
-        // The next key of the same length or shorter: trailing 0xff have no successor of their own.
+        // The successor of the prefix, shorter by its trailing 0xff, which have no successor.
         let kept = from.iter().rposition(|&byte| byte != u8::MAX).map(|last| &from[..=last]);
         let to = kept.map(|kept| {
             let mut next = kept.to_vec();
@@ -106,7 +106,7 @@ pub struct Scan {
     pub bytes_max: usize,
 }
 
-/// How many keys a store holds.
+/// A number of keys.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Count {
     /// The number.
@@ -118,22 +118,22 @@ pub struct Count {
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Durability {
-    /// The death of the machine. Each acknowledgement waits for the volumes.
+    /// The loss of the machine. Each acknowledgement waits for the volumes.
     Always,
-    /// The death of the process at once, of the machine after a second at the latest.
+    /// The end of the process at once; the loss of the machine after a second at the latest.
     #[default]
     EverySec,
-    /// The death of the process at once, of the machine when the system wrote it back.
+    /// The end of the process at once; the loss of the machine once the system has written it back.
     None,
 }
 
 /// A map from byte strings to byte strings.
 pub trait KeyValue: Send + Sync {
-    /// The values of `keys`, in their order, as they were at one moment.
+    /// The values of `keys`, in their order, as of one moment.
     fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Bytes>>>;
 
-    /// As [`KeyValue::get_many`]; `None` where the values have more than `bytes_max` bytes together. A store
-    /// that can stops reading there. Default: it reads them all, and counts.
+    /// As [`KeyValue::get_many`]; `None` where the values have more than `bytes_max` bytes together. A store may stop
+    /// reading there. Default: reads them all, and counts.
     fn get_many_within(
         &self,
         keys: &[Bytes],
@@ -144,42 +144,41 @@ pub trait KeyValue: Send + Sync {
         Ok((bytes <= bytes_max).then_some(values))
     }
 
-    /// Applies all changes or none, in their order.
+    /// Applies all changes in their order, or none.
     ///
-    /// A store keeps a reserve that [`Error::OutOfSpace`] guards: this call is refused before it is touched.
+    /// A store keeps a reserve of room: this call fails with [`Error::OutOfSpace`] before it would use that.
     fn apply(&self, changes: &[Change]) -> Result<()>;
 
-    /// As [`KeyValue::apply`], for changes that leave less in the store than there was: deletions, and
-    /// puts that replace a value by one that is no longer. A store with a reserve takes their room
-    /// from it, so that something can be deleted where nothing can be written. Default: `apply`.
+    /// As [`KeyValue::apply`], for changes that shrink the store: deletions, and puts that replace a value by one that
+    /// is no longer. A store with a reserve takes their room from it, so that a full store can still delete. Default:
+    /// `apply`.
     fn apply_freeing(&self, changes: &[Change]) -> Result<()> {
         self.apply(changes)
     }
 
-    /// Entries in the order of their keys, as they were at one moment. Fewer than the range holds where
-    /// a limit of `scan` was reached: go on behind the last key.
+    /// Entries in the order of their keys, as of one moment. Fewer than the range holds where a limit of `scan` was
+    /// reached: go on behind the last key.
     fn scan(&self, scan: &Scan) -> Result<Vec<(Bytes, Bytes)>>;
 
     /// How many keys `range` holds: counted while they are few, else estimated.
     fn count(&self, range: &KeyRange) -> Result<Count>;
 
-    /// Whether its calls let the thread's other work go on elsewhere before they wait: such a store may
-    /// be called on a thread that serves many. Default: its calls just wait.
+    /// Whether its calls hand the thread's other tasks on before they block: such a store may be called on a thread
+    /// that serves many. Default: its calls just block.
     fn yields(&self) -> bool {
         false
     }
 
-    /// Runs `wait`, which waits for another caller of this store. A store that [yields](Self::yields)
-    /// does so here too.
+    /// Runs `wait`, which waits for another caller of this store. A store that [yields](Self::yields) does so here too.
     fn wait(&self, wait: &mut dyn FnMut()) {
         wait();
     }
 
-    /// What a write has survived once [`KeyValue::apply`] returned.
+    /// What an applied write has survived once [`KeyValue::apply`] returned.
     fn durability(&self) -> Durability;
 }
 
-/// The entries of a map that are in the range.
+/// The entries of a map whose keys are in the range.
 pub(crate) fn within<'m, V>(
     map: &'m BTreeMap<Bytes, V>,
     range: &KeyRange,

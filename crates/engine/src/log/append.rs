@@ -1,4 +1,4 @@
-//! From a put to its answer.
+//! The write path of users' changes.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -22,11 +22,11 @@ use super::writer::{Change, Done, Open, Output, Pending, Writer};
 use super::{Durability, Edit, For, Inner, KEY_MAX, WRITE};
 use crate::log::FileId;
 
-/// How often merges make room for upkeep's writes, a file of each volume at a time.
+/// How often merges make room for an upkeep write, one file of each volume at a time.
 const UPKEEP_TRIES: u32 = 64;
 
 impl Inner {
-    /// Makes the changes and waits until they count.
+    /// Makes the changes, and returns once reads see them, with the store's durability.
     pub(super) async fn submit(&self, edits: Vec<Edit>, of: For) -> Result<()> {
         let mut parts: Vec<(Layout, usize, Vec<Edit>)> = Vec::new();
         for edit in edits {
@@ -39,7 +39,7 @@ impl Inner {
                 None => parts.push((layout, 0, vec![edit])),
             }
         }
-        // What a volume has to take of them: in one order for everybody, so that no two wait for each other.
+        // The bytes for each volume. All callers are admitted in the order of volumes, so no two deadlock.
         let mut wanted = BTreeMap::<_, u64>::new();
         for (layout, seat, edits) in &mut parts {
             let bytes = edits.iter().map(len).sum::<u64>();
@@ -66,7 +66,7 @@ impl Inner {
         }
     }
 
-    /// As [`Inner::submit`]; where even that has no room, merges make some.
+    /// As [`Inner::submit`]; where the reserve has no room either, merges make some.
     pub(super) async fn submit_upkeep(&self, edits: Vec<Edit>) -> Result<()> {
         let mut tries = 0;
         loop {
@@ -82,14 +82,14 @@ impl Inner {
                     false
                 });
             }
-            // A device that has no room whatever is freed must not be tried for ever.
+            // A device may have no room whatever merges free: stop then.
             if !freed || tries == UPKEEP_TRIES {
                 return Err(refused);
             }
         }
     }
 
-    /// The volume a put goes to: its partition's, or, while that is full or fails, the one with most room.
+    /// The volume that takes a put: its partition's home, or, while that is full or fails, the one with most room.
     fn choose_seat(&self, partition: u16, bytes: u64, of: For) -> usize {
         let home = self.seat(partition);
         if self.disks.len() == 1 {
@@ -115,7 +115,7 @@ impl Inner {
         most_of(&takes).or_else(|| most_of(&takes_upkeep)).unwrap_or(home)
     }
 
-    /// Room for users' bytes that are kept beside the store, or come later.
+    /// Admits users' bytes that are kept outside the store, or are written later.
     pub(super) fn admit_beside(&self, bytes: u64) -> Result<Duration> {
         let mut state = self.state();
         let sequence = state.sequence;
@@ -171,7 +171,7 @@ impl Inner {
         self.file_bytes_told / 2
     }
 
-    /// Waits as long as puts have to, holding nothing.
+    /// Waits for as long as puts are delayed, holding no lock.
     async fn admit(&self, seat: usize, edits: &[Edit], of: For) -> Result<()> {
         let len: u64 = edits.iter().map(len).sum();
         let max = self.batch_max();
@@ -230,7 +230,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives the changes their sequences and puts them into the queue of a writer.
+    /// Gives the changes their sequences, and queues them at a writer.
     async fn enqueue(
         &self,
         seat: usize,
@@ -249,7 +249,7 @@ impl Inner {
         }
     }
 
-    /// The same without waiting; none if a lease has to be renewed first.
+    /// The same without waiting; `None` if a lease has to be renewed first.
     fn begin(
         &self,
         seat: usize,
@@ -284,18 +284,19 @@ impl Inner {
         Some((writer, done))
     }
 
-    /// Writes, for others too, until what `done` stands for has ended.
+    /// Waits until the changes of `done` have ended, and meanwhile writes groups of the queue, those of other callers
+    /// too.
     async fn ended(&self, writer: &Writer, done: &Done) -> Result<()> {
         loop {
             if let Some(outcome) = done.outcome() {
                 return outcome;
             }
-            // Who is written for by somebody else does not wait for the file.
+            // A caller whose changes another one writes does not wait for the file.
             match select(done.wait(), writer.output.lock()).await {
                 Either::Left((outcome, _)) => return outcome,
                 Either::Right((mut output, _)) if done.outcome().is_none() => {
                     if self.options.durability == Durability::Always {
-                        // Who was just answered has the next put in hand: it goes along.
+                        // Lets callers that were just answered queue their next put, so that it joins this group.
                         yield_now().await;
                     }
                     self.write_group(writer, &mut output).await;
@@ -305,10 +306,10 @@ impl Inner {
         }
     }
 
-    /// Writes the next group of the queue and tells those who wait for it.
+    /// Writes the next group of the queue, and answers the callers in it.
     pub(super) async fn write_group(&self, writer: &Writer, output: &mut Output) {
         if std::mem::take(&mut output.writing) {
-            // Somebody gave up waiting; the group goes to another file.
+            // The future that wrote was dropped; this group goes to another file.
             self.abandon(writer, output);
         }
         if output.group.is_empty() {
@@ -375,7 +376,7 @@ impl Inner {
         let mut written = open.write(WRITE).await;
         if let Err(error) = &written {
             if error.kind() == ErrorKind::OutOfSpace {
-                // The call ended: what it left behind the end is written over by the next group.
+                // The call has ended, so the next group may write over what it left behind the end.
                 open.undo();
             } else {
                 self.abandon(writer, output);
@@ -395,7 +396,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The group counts from now on.
+    /// Adds the group to the index and to the file's counts.
     fn count(&self, stream: Stream, open: &Open, group: &[Pending], places: &[u32]) {
         let seat = stream.seat;
         let mut state = self.state();
@@ -424,7 +425,7 @@ impl Inner {
         }
     }
 
-    /// Counts what a file takes now; says by how much it grew.
+    /// Updates the space that a file takes; gives its growth.
     pub(super) fn grow(&self, state: &mut super::State, seat: usize, open: &Open) -> u64 {
         let facts = state.file_mut(open.file.id);
         let grown = open.padded().saturating_sub(facts.len);
@@ -433,7 +434,7 @@ impl Inner {
         grown
     }
 
-    /// Makes a file to write to.
+    /// Creates a file to write to.
     pub(super) async fn create(&self, stream: Stream) -> Result<Open> {
         let id = loop {
             if let Some(id) = self.state().next_id() {
@@ -442,7 +443,7 @@ impl Inner {
             self.renew_lease().await?;
         };
         let disk = &self.disks[stream.seat];
-        // Who waits for the device anyway writes to it; copies are synced before they count.
+        // With durability `Always` each put waits for the device anyway; copies are synced before they count.
         let is_cached = !stream.copies && self.options.durability != Durability::Always;
         let (role, intent) = match is_cached {
             true => (Role::Cached(id), Intent::LOG),
@@ -477,7 +478,7 @@ impl super::State {
     }
 }
 
-/// Lets others go first who have something to do.
+/// Yields once, so that other tasks run first.
 async fn yield_now() {
     let mut yielded = false;
     poll_fn(|cx| {

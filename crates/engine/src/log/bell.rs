@@ -1,4 +1,4 @@
-//! Waking those who wait for something to happen.
+//! Notifies tasks that wait for an event.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-/// Rings for everyone who waits.
+/// Wakes all waiting tasks.
 #[derive(Default)]
 pub(super) struct Bell {
     rings: AtomicU64,
@@ -15,25 +15,25 @@ pub(super) struct Bell {
 }
 
 impl Bell {
-    /// Wakes everyone who waits now.
+    /// Wakes all tasks that wait now.
     pub(super) fn ring(&self) {
         self.rings.fetch_add(1, Ordering::SeqCst);
         let waiting = std::mem::take(&mut *self.waiting.lock());
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Ready at the first ring after `seen`.
+    /// Ready at the first ring after the ring number `seen`.
     pub(super) fn after(&self, seen: u64) -> Ring<'_> {
         Ring { bell: self, seen }
     }
 
-    /// How often it rang.
+    /// The number of rings so far.
     pub(super) fn rings(&self) -> u64 {
         self.rings.load(Ordering::SeqCst)
     }
 }
 
-/// A wait for a [`Bell`].
+/// A task's wait for a [`Bell`].
 pub(super) struct Ring<'a> {
     bell: &'a Bell,
     seen: u64,

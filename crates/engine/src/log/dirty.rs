@@ -1,4 +1,4 @@
-//! What was written to a volume and is not durable yet, file by file, and the puts that wait until less is.
+//! The dirty bytes of a volume, file by file, and the puts that wait until there are fewer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
@@ -7,36 +7,38 @@ use super::FileId;
 use super::format::Layout;
 use super::stream::Stream;
 
-/// What of a file is written back at once, at most: on a disk the way from another file is a tenth of it.
+/// The most of a file that is written back at once: on a disk, the seek from another file takes a tenth of its time.
 const PIECE_MAX: u64 = 8 << 20;
 /// But no more than this part of the volume, 1/256.
 const PIECE_SHARE: u64 = 256;
-/// Pieces at the device at the same time: while one is written the next waits there, or a disk turns between
+/// Pieces at the device at the same time. The next one waits there while one is written, or a disk loses a turn between
 /// them.
 const AT_ONCE: usize = 2;
-/// So much of a volume may be in the page cache, at most: a piece of each open file and those at the device.
+/// The most of a volume in the page cache: a piece of each open file, and those at the device.
 const DIRTY_MAX: u64 = 256 << 20;
-/// And no more than this part of it, 1/32: what died cannot go before what killed it is durable.
+/// And no more than this part of it, 1/32: dead records keep their space until the records that superseded them are
+/// durable.
 const DIRTY_SHARE: u64 = 32;
 
-/// What was written to one volume and is not durable yet, and the puts that wait for their turn.
+/// The dirty bytes of one volume, and the puts that wait for them to shrink.
 pub(super) struct Dirty {
     piece: u64,
     max: u64,
     files: BTreeMap<FileId, Soiled>,
-    /// At the device.
+    /// Pieces at the device.
     pieces: usize,
-    /// Bytes in the page cache, and of puts that were let in.
+    /// Dirty bytes, and bytes of puts that were admitted.
     total: u64,
-    /// Those that wait, in the order they came.
+    /// Waiting puts, in the order they came.
     line: VecDeque<Turn>,
     next_ticket: u64,
 }
 
-/// What of a file is not durable.
+/// The dirty bytes of a file.
 struct Soiled {
     stream: Stream,
-    /// It is still written to: what it has is taken in pieces. Otherwise who seals it takes the rest.
+    /// Whether the file is still written to: then pieces are due. Once it is full, the task that seals it syncs the
+    /// rest.
     is_open: bool,
     /// Bytes for which no sync has begun, and the smallest sequence among them.
     waiting: u64,
@@ -45,11 +47,11 @@ struct Soiled {
     syncing: Vec<u64>,
 }
 
-/// A put in the line.
+/// A waiting put.
 pub(super) struct Turn {
     ticket: u64,
     bytes: u64,
-    /// It is to look whether it has to write back.
+    /// The waiting put is to check whether it has to write back.
     pub(super) is_called: bool,
     pub(super) waker: Option<Waker>,
 }
@@ -70,7 +72,7 @@ impl Dirty {
         }
     }
 
-    /// Counts what was written to the open file of a stream; says whether there is something to write back now.
+    /// Counts bytes written to the open file of a stream; says whether a piece is due now.
     pub(super) fn wrote(&mut self, file: FileId, stream: Stream, bytes: u64, first: u64) -> bool {
         let soiled = self.files.entry(file).or_insert_with(|| Soiled {
             stream,
@@ -85,7 +87,7 @@ impl Dirty {
         self.due().is_some()
     }
 
-    /// The file is written no more.
+    /// No more is written to the file.
     pub(super) fn full(&mut self, file: FileId) {
         if let Some(soiled) = self.files.get_mut(&file) {
             soiled.is_open = false;
@@ -109,7 +111,7 @@ impl Dirty {
         (most.waiting >= self.piece || self.total >= self.max / 2).then_some(most.stream)
     }
 
-    /// Lets a put of `bytes` in, or puts it at the end of the line.
+    /// Admits a put of `bytes`, or queues it and gives its ticket.
     pub(super) fn come(&mut self, bytes: u64) -> Option<u64> {
         if self.line.is_empty() && self.total < self.max {
             self.total += bytes;
@@ -131,7 +133,7 @@ impl Dirty {
         self.line.front().is_some_and(|first| first.ticket == ticket)
     }
 
-    /// Lets in who is next. Gives whom to wake: those, and the first of the others.
+    /// Admits puts that fit. Gives the wakers of these, and of the first put that still waits.
     pub(super) fn let_in(&mut self) -> Vec<Waker> {
         let mut woken = Vec::new();
         while self.total < self.max
@@ -147,7 +149,7 @@ impl Dirty {
         woken
     }
 
-    /// A put that was let in has ended, or one of the line went away.
+    /// An admitted put has ended, or a waiting one gave up.
     pub(super) fn leave(&mut self, ticket: Option<u64>, bytes: u64) -> Vec<Waker> {
         let place = ticket
             .and_then(|ticket| self.line.binary_search_by_key(&ticket, |turn| turn.ticket).ok());
@@ -158,7 +160,8 @@ impl Dirty {
         self.let_in()
     }
 
-    /// Takes what of a file no sync has begun for; gives its bytes, and the smallest sequence among them.
+    /// Claims the bytes of a file for which no sync has begun; gives their number, and the smallest sequence among
+    /// them.
     pub(super) fn claim(&mut self, file: FileId, is_piece: bool) -> (u64, u64) {
         self.pieces += usize::from(is_piece);
         let Some(soiled) = self.files.get_mut(&file).filter(|soiled| soiled.waiting > 0) else {
@@ -170,7 +173,8 @@ impl Dirty {
         (bytes, first)
     }
 
-    /// The sync of what was [claimed](Self::claim) ended. If it is not durable, the bytes wait again. Gives whom to wake.
+    /// The sync of [claimed](Self::claim) bytes ended. If it failed, the bytes wait again. Gives the wakers of admitted
+    /// puts.
     pub(super) fn settle(
         &mut self,
         file: FileId,
@@ -196,7 +200,8 @@ impl Dirty {
         self.let_in()
     }
 
-    /// Whether something of these layouts with at most this sequence waits for a sync, and whether some is being synced.
+    /// Whether bytes of these layouts, of a sequence up to this one, wait for a sync; and whether such bytes are being
+    /// synced.
     pub(super) fn has(&self, upto: u64, is_of: impl Fn(Layout) -> bool) -> (bool, bool) {
         let of = || self.files.values().filter(|soiled| is_of(soiled.stream.layout));
         let waits = of().any(|soiled| soiled.first <= upto);
@@ -232,7 +237,7 @@ mod tests {
         let line: Vec<_> = (0..4).map(|_| dirty.come(MIB).expect("it is full")).collect();
         assert!(dirty.is_first(line[0]));
         dirty.leave(Some(line[1]), MIB);
-        assert_eq!((dirty.total, dirty.line.len()), (4 * MIB, 3), "who went away had nothing");
+        assert_eq!((dirty.total, dirty.line.len()), (4 * MIB, 3), "a waiting put that gives up frees nothing");
         dirty.leave(None, 2 * MIB);
         assert!(dirty.turn(line[0]).is_none() && dirty.is_first(line[2]));
         assert_eq!(dirty.total, 3 * MIB);
@@ -240,7 +245,7 @@ mod tests {
             dirty.turn(line[2]).is_some_and(|turn| turn.is_called),
             "it may have to write back"
         );
-        assert_eq!(dirty.come(1), Some(4), "nobody overtakes");
+        assert_eq!(dirty.come(1), Some(4), "a put does not overtake waiting ones");
     }
 
     #[test]
@@ -254,7 +259,7 @@ mod tests {
         assert_eq!(dirty.due(), None);
         dirty.pieces = 0;
         dirty.full(FileId(1));
-        assert_eq!(dirty.due(), None, "who seals it takes it; the other has too little");
+        assert_eq!(dirty.due(), None, "sealing syncs the full file; the other has too little");
         dirty.forget(FileId(1));
         assert_eq!(dirty.total, MIB / 2 - 1);
     }

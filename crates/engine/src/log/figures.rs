@@ -1,8 +1,8 @@
-//! What a log store shows.
+//! The figures that a log store shows.
 
 use std::time::Duration;
 
-/// How a store is, volume by volume.
+/// The state of a store, volume by volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
     /// Keys that have a value.
@@ -15,34 +15,34 @@ pub struct Figures {
     pub volumes: Vec<VolumeFigures>,
 }
 
-/// How a store is on one volume.
+/// The state of a store on one volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VolumeFigures {
-    /// What people call it.
+    /// The volume's name for people.
     pub label: String,
     /// Bytes the store may use there.
     pub capacity: u64,
-    /// The part of them that is taken, by whomever: U.
+    /// The used part of them, whether the store or another user fills it: U.
     pub fill: f64,
-    /// How far that is above the target on the way to full: H. Not above 0 there is no hurry.
+    /// How far the fill is above the target on the way to full: H. At 0 or below there is no space pressure.
     pub hunger: f64,
-    /// The part of a file that has to be dead for it to be merged: D_T.
+    /// The part of a file that has to be dead for the file to be merged: D_T.
     pub release_threshold: f64,
-    /// What was dead in the files merged lately, on average.
+    /// The average dead part of the files merged lately.
     pub dead_fraction_eaten: f64,
-    /// What a put waits now because the volume is nearly full.
+    /// The delay of a put now, because the volume is nearly full.
     pub put_delay: Duration,
-    /// Files, those that are written to among them.
+    /// Files, open ones included.
     pub files: u64,
-    /// Bytes of records that count.
+    /// Bytes of live records.
     pub live_bytes: u64,
-    /// Bytes of files that nothing leads to and that somebody still reads: 0 soon after.
+    /// Bytes of dead files that a reader still holds: 0 soon after.
     pub dying_bytes: u64,
-    /// What happened since the store was opened.
+    /// Events since the store was opened.
     pub counts: Counts,
 }
 
-/// What happened on one volume since the store was opened.
+/// Events on one volume since the store was opened.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
     /// Bytes of records that users put.
@@ -53,17 +53,17 @@ pub struct Counts {
     pub read_bytes: u64,
     /// Files removed without reading them: all of their records were dead.
     pub died_whole: u64,
-    /// Files merged: what lived in them was copied.
+    /// Files merged: their live records were copied.
     pub merged: u64,
     /// Merges that failed, for lack of room or of a volume.
     pub failed: u64,
-    /// Damaged records that merges and reads came upon, each once.
+    /// Damaged records that merges and reads found, each counted once.
     pub damaged: u64,
     /// Syncs of files.
     pub syncs: u64,
     /// Groups of puts that were written together.
     pub groups: u64,
-    /// Puts that waited because the volume was nearly full, and how long in all.
+    /// Puts delayed because the volume was nearly full, and the sum of their delays.
     pub delayed: u64,
     /// See `delayed`.
     pub delay: Duration,

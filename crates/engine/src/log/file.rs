@@ -1,4 +1,4 @@
-//! One file of the store: its names, and the one handle all its readers share.
+//! One file of the store: its names, and the one handle that all its readers share.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::FileId;
 use super::format::{Bad, Seal, StoreId};
 use super::scan::{self, Whole};
 
-/// A file that is open. Readers hold it while they read; when nobody but the store does, it may go.
+/// An open file. Readers hold it while they read; it may be removed once only the store holds it.
 pub(super) struct File {
     pub(super) id: FileId,
     pub(super) seal: Seal,
@@ -50,13 +50,13 @@ impl File {
     }
 }
 
-/// What the objects of a store are called.
+/// The names of a store's objects.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     prefix: String,
 }
 
-/// What a name on a volume stands for.
+/// The meaning of an object's name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Role {
     Store,
@@ -81,7 +81,7 @@ impl Names {
         Ok(names)
     }
 
-    /// What all of them begin with.
+    /// The prefix of all of them.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -97,7 +97,7 @@ impl Names {
         Name::new(&name).expect("the prefix was checked")
     }
 
-    /// What `name` is in this store; none if it is not the store's.
+    /// The role of `name` in this store; `None` if it is not the store's.
     pub(super) fn role(&self, name: &Name) -> Option<Role> {
         let rest = name.as_str().strip_prefix(&self.prefix)?;
         if rest == "store" {

@@ -1,7 +1,7 @@
 //! Bytes of the log store's objects; `docs/format/log.md` has them field by field.
 //!
-//! Everything here is a function of bytes. What is read may be torn, rotten, of another object or made
-//! by somebody: it gives an answer or a reason, never a panic.
+//! Everything here is a function of bytes. The bytes read may be torn, corrupt, of another object or forged: the answer
+//! is a value or a reason, never a panic.
 
 use std::ops::Range;
 
@@ -15,15 +15,15 @@ pub const KEY_MAX: usize = 255;
 /// The longest value, in bytes.
 pub const VALUE_MAX: usize = 64 << 20;
 
-/// What a file begins with.
+/// The length of a file's header.
 pub(super) const HEADER_LEN: usize = 64;
-/// What a record begins with.
+/// The length of a record's head.
 pub(super) const HEAD_LEN: usize = 40;
 /// Records begin at multiples of this.
 pub(super) const ALIGN: usize = 8;
-/// Length of the two slots of the store's own object.
+/// The length of each of the two slots of the store's own object.
 pub(super) const SLOT_LEN: usize = PAGE;
-/// What a hint begins with.
+/// The length of a hint's header.
 pub(super) const HINT_HEADER_LEN: usize = 48;
 
 const FILE_MAGIC: &[u8; 8] = b"PlimSegm";
@@ -32,7 +32,7 @@ const STORE_MAGIC: &[u8; 8] = b"PlimLogS";
 const RECORD_MAGIC: &[u8; 4] = b"PlRc";
 const VERSION: u32 = 1;
 
-/// Checksums would keep a fuzzer from what is behind them.
+/// A fuzzer seldom guesses a checksum: without this it would not reach the code behind them.
 const TRUSTING: bool = cfg!(feature = "fuzz");
 
 const ENTRY_LEN: usize = 18;
@@ -44,7 +44,7 @@ const WHOLE: u8 = 1;
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct StoreId(pub [u8; 16]);
 
-/// What is mixed into every checksum of a file, so that bytes of another one are never taken for it.
+/// Mixed into every checksum of a file, so that bytes of another file never pass for its own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Seal(u64);
 
@@ -63,7 +63,7 @@ impl Seal {
     }
 }
 
-/// Why bytes are not what they should be.
+/// Why bytes are not valid.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Bad {
     /// It ends too early.
@@ -104,17 +104,17 @@ impl Bad {
     }
 }
 
-/// Which keys a file may hold, and who wrote it.
+/// The keys that a file may hold, by hash.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) struct Layout {
-    /// Of so many partitions ...
+    /// The number of partitions ...
     pub(super) partitions: u16,
-    /// ... this one.
+    /// ... and the one of this file.
     pub(super) partition: u16,
 }
 
 impl Layout {
-    /// A file that may hold any key: what is said of one whose header is damaged.
+    /// A file that may hold any key: assumed of one whose header is damaged.
     pub(super) const ANY: Self = Self { partitions: 1, partition: 0 };
 
     /// Whether a file of this layout may hold a key of this hash.
@@ -123,18 +123,18 @@ impl Layout {
     }
 }
 
-/// The hash that deals keys out.
+/// The hash that assigns keys to partitions.
 pub(super) fn key_hash(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)
 }
 
 /// Which of `partitions` a key of this hash belongs to.
 pub(super) fn partition(hash: u64, partitions: u16) -> u16 {
-    // The high bits decide: a multiplication is fairer than a remainder, and cheaper.
+    // A multiplication uses the high bits: it is fairer than a remainder, and cheaper.
     ((u128::from(hash) * u128::from(partitions)) >> 64) as u16
 }
 
-/// The beginning of a file.
+/// The header of a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Header {
     pub(super) store: StoreId,
@@ -168,25 +168,25 @@ impl Header {
     }
 }
 
-/// What a record says.
+/// What a record does to its key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     Put,
     Tombstone,
 }
 
-/// A record but for its key and value.
+/// A record without its key and value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Head {
     pub(super) sequence: u64,
-    /// The sequence at which it is certain to be dead; 0 if nobody said.
+    /// The sequence at which it is certain to be dead; 0 if its writer gave none.
     pub(super) dies: u64,
-    /// So many bytes of the file were known to be durable when it was made.
+    /// The number of bytes of the file known to be durable when the record was made.
     pub(super) durable: u32,
     pub(super) kind: Kind,
     /// The record before it in the file belongs to the same batch.
     pub(super) continued: bool,
-    /// The next one does.
+    /// The next one does, too.
     pub(super) continues: bool,
 }
 
@@ -197,7 +197,7 @@ pub(super) struct Parsed {
     pub(super) key: Range<usize>,
     pub(super) value: Range<usize>,
     value_crc: u32,
-    /// To the start of the next record, about.
+    /// To the start of the next record, whose alignment is included.
     pub(super) len: usize,
 }
 
@@ -206,7 +206,7 @@ pub(super) const fn record_len(key: usize, value: usize) -> usize {
     (HEAD_LEN + key + value).next_multiple_of(ALIGN)
 }
 
-/// Appends a record. `len` more bytes of `record_len` are put to the end.
+/// Appends a record: `put` gets `record_len` bytes in all.
 pub(super) fn encode_record(
     seal: Seal,
     head: &Head,
@@ -245,13 +245,13 @@ pub(super) enum Found {
     Record(Parsed),
     /// Zeros: nothing was put here.
     Nothing,
-    /// More bytes are needed: so many from the start.
+    /// More bytes are needed: this many from the start.
     More(usize),
-    /// No record, or not any more.
+    /// Not a valid record.
     Bad(Bad),
 }
 
-/// Looks at what begins with `bytes`, of which there may be more.
+/// Looks for a record at the start of `bytes`, which may be a part of what is stored.
 pub(super) fn find_record(seal: Seal, bytes: &[u8]) -> Found {
     if bytes.len() < HEAD_LEN {
         return Found::More(HEAD_LEN);
@@ -295,7 +295,7 @@ pub(super) fn find_record(seal: Seal, bytes: &[u8]) -> Found {
     Found::Record(Parsed { head, key, value, value_crc: u32_at(bytes, 32), len })
 }
 
-/// The first place from `from` on, in steps of [`ALIGN`], where a record may begin.
+/// The first multiple of [`ALIGN`] from `from` on where a record may begin.
 pub(super) fn next_magic(bytes: &[u8], from: usize) -> Option<usize> {
     (from.next_multiple_of(ALIGN)..bytes.len().saturating_sub(3))
         .step_by(ALIGN)
@@ -303,27 +303,27 @@ pub(super) fn next_magic(bytes: &[u8], from: usize) -> Option<usize> {
 }
 
 impl Parsed {
-    /// Whether the value is what was put, given all of the record.
+    /// Checks the value, given all of the record.
     pub(super) fn check_value(&self, record: &[u8]) -> Result<(), Bad> {
         let value = record.get(self.value.clone()).ok_or(Bad::Short)?;
         if crc32c::crc32c(value) == self.value_crc || TRUSTING { Ok(()) } else { Err(Bad::Value) }
     }
 }
 
-/// A hint but for its entries.
+/// A hint without its entries.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct HintHeader {
-    /// It speaks of so many bytes of the file.
+    /// The number of bytes of the file that it covers.
     pub(super) covers: u32,
-    /// Nothing behind them counts: the file is complete.
+    /// The file is complete: bytes behind these do not count.
     pub(super) whole: bool,
     pub(super) layout: Layout,
     pub(super) records: u32,
-    /// When its records die.
+    /// When all of its records are dead.
     pub(super) death: Death,
 }
 
-/// A record as a hint tells of it.
+/// The entry of a record in a hint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Entry<'a> {
     pub(super) sequence: u64,
@@ -352,7 +352,7 @@ pub(super) struct Entries<'a>(pub(super) &'a [u8]);
 impl<'a> Iterator for Entries<'a> {
     type Item = Entry<'a>;
 
-    /// Ends where bytes are none; [`decode_hint`] makes sure that all are some.
+    /// Ends at bytes that are no entry; [`decode_hint`] makes sure that there are none.
     fn next(&mut self) -> Option<Entry<'a>> {
         let (fixed, rest) = self.0.split_at_checked(ENTRY_LEN)?;
         let kind = match fixed[16] {
@@ -394,7 +394,7 @@ pub(super) fn encode_hint(seal: Seal, header: &HintHeader, entries: &[u8]) -> Ve
     bytes
 }
 
-/// Reads a hint of the file that `seal` belongs to. Zeros behind its end are ignored.
+/// Reads a hint of the file that `seal` belongs to. Ignores zeros behind its end.
 pub(super) fn decode_hint(seal: Seal, bytes: &[u8]) -> Result<(HintHeader, Entries<'_>), Bad> {
     if bytes.len() < HINT_HEADER_LEN {
         return Err(Bad::Short);
@@ -422,7 +422,7 @@ pub(super) fn decode_hint(seal: Seal, bytes: &[u8]) -> Result<(HintHeader, Entri
             _ => Death::Unknown,
         },
     };
-    // A merge reads them in this order, and nothing twice.
+    // A merge relies on this order, and on entries that do not overlap.
     let mut read = HEADER_LEN as u64;
     let inside = |entry: &Entry<'_>| {
         let (start, len) = (u64::from(entry.offset), u64::from(entry.len));
@@ -441,17 +441,17 @@ pub(super) fn decode_hint(seal: Seal, bytes: &[u8]) -> Result<(HintHeader, Entri
     Ok((header, Entries(body)))
 }
 
-/// What the store's own object on each volume says.
+/// The lease of the store, in its own object on each volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Slot {
     pub(super) store: StoreId,
-    /// Of two slots the one with more counts.
+    /// Of the two slots, the one with the larger generation counts.
     pub(super) generation: u64,
     /// No record has this sequence or a later one.
     pub(super) sequence_end: u64,
     /// No file has this id or a later one.
     pub(super) file_end: u64,
-    /// How many volumes the store is on; 0 while it is made.
+    /// How many volumes the store is on; 0 while it is created.
     pub(super) volumes: u16,
 }
 
@@ -483,7 +483,7 @@ impl Slot {
     }
 }
 
-/// Checks magic, checksum and version of something that is wholly there.
+/// Checks magic, checksum and version of a complete structure.
 fn check_begin(bytes: &[u8], magic: &[u8; 8]) -> Result<(), Bad> {
     if bytes[..8] != *magic {
         return Err(Bad::Magic);
@@ -494,7 +494,7 @@ fn check_begin(bytes: &[u8], magic: &[u8; 8]) -> Result<(), Bad> {
     if u32_at(bytes, 8) == VERSION { Ok(()) } else { Err(Bad::Version) }
 }
 
-/// The checksum of all but the four bytes at `at`, where it is kept.
+/// The checksum of all but the four bytes at `at`, which hold it.
 fn crc_around(bytes: &[u8], at: usize) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..at]), &bytes[at + 4..])
 }

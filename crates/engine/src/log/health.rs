@@ -1,12 +1,12 @@
-//! What the store can do for its users, and why not.
+//! The store's condition, for health checks.
 
 use super::state::Seat;
 use super::{Disk, Inner, Store};
 use crate::health::StoreHealth;
 
 impl Store {
-    /// What the store can do now, from memory: for a health check each second. Writes are refused where no volume takes
-    /// them.
+    /// The store's condition now, from memory: cheap enough for a check each second. `writes_refused` is set where no
+    /// volume takes writes.
     #[must_use]
     pub fn health(&self) -> StoreHealth {
         let inner = &self.0;
@@ -35,7 +35,7 @@ impl Store {
 }
 
 impl Inner {
-    /// Why puts are refused on a volume, and the way out.
+    /// The message for a full volume, with the way out.
     pub(super) fn full(labels: &str) -> String {
         format!(
             "volume {labels}: full but for what deletes and merges need: delete something, or give it more room"

@@ -1,15 +1,15 @@
-//! Where the newest record of each key is, in memory.
+//! The place of each key's newest record, in memory.
 //!
-//! Every key of a log store is in memory, so what one costs decides how small values may be. A map of
-//! boxed keys takes about 100 bytes for a key of 16. Here keys lie packed in leaves of up to 2 KiB,
-//! in order, and only the first key of each leaf is in a map:
+//! The index holds every key of a log store in memory, so its cost for a key decides how small values may be. A map of
+//! boxed keys takes about 100 bytes for a key of 16. Here leaves of up to 2 KiB hold packed keys in order, and a map
+//! holds only the first key of each leaf:
 //!
 //! ```text
 //!   first keys ──▶ leaf: len key file offset len sequence | len key … | …
 //! ```
-//! A look-up is one in the map and a walk through half a leaf. A leaf that is too long is halved, one
-//! that is too short joins a neighbour, so that leaves are at least a quarter full, two thirds
-//! usually. The order makes a walk by prefix as cheap as the keys it gives.
+//! A look-up searches the map and walks half a leaf. A leaf that is too long is halved, one that is too short joins a
+//! neighbour, so leaves are at least a quarter full and two thirds on average. The order makes a walk by prefix as
+//! cheap as the keys it yields.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -22,26 +22,26 @@ const LEAF_MAX: usize = 2048;
 const LEAF_MIN: usize = LEAF_MAX / 4;
 /// A leaf grows by this much at a time.
 const LEAF_STEP: usize = 128;
-/// What a leaf costs besides its bytes: key and value in the map, the map's own slack, and what the
-/// allocator takes for both allocations.
+/// The cost of a leaf besides its bytes: key and value in the map, the map's slack, and the allocator's overhead for
+/// both allocations.
 const LEAF_COST: usize = 2 * (size_of::<Box<[u8]>>() + size_of::<Vec<u8>>()) + 32;
 
-/// Of the entry but for its key.
+/// The length of an encoded place.
 const PLACE_LEN: usize = 21;
 const FILE_BYTES: usize = 5;
 
-/// Where a record is.
+/// The place of a record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Place {
     pub(super) file: FileId,
     pub(super) offset: u32,
-    /// Of the whole record. 0 stands for a deletion that is still remembered.
+    /// The length of the whole record; 0 for a tombstone.
     pub(super) len: u32,
     pub(super) sequence: u64,
 }
 
 impl Place {
-    /// That a key was deleted.
+    /// A tombstone.
     pub(super) const fn deleted(sequence: u64) -> Self {
         Self { file: FileId(0), offset: 0, len: 0, sequence }
     }
@@ -92,7 +92,7 @@ enum Spot {
 }
 
 impl Index {
-    /// Where the newest record of `key` is.
+    /// The place of the newest record of `key`.
     pub(super) fn get(&self, key: &[u8]) -> Option<Place> {
         let (_, leaf) = self.leaf_of(key)?;
         match leaf.find(key) {
@@ -101,10 +101,10 @@ impl Index {
         }
     }
 
-    /// Sets the place of `key`; gives the one it had.
+    /// Sets the place of `key`; gives the old one.
     pub(super) fn insert(&mut self, key: &[u8], place: Place) -> Option<Place> {
         let Some(name) = self.leaf_of(key).map(|(name, _)| Box::<[u8]>::from(name)) else {
-            // The first leaf has the name that no key comes before.
+            // The first leaf has the empty name, which is before every key.
             let mut leaf = Leaf::default();
             leaf.insert(0, key, place);
             self.add([].into(), leaf);
@@ -130,7 +130,7 @@ impl Index {
         None
     }
 
-    /// Forgets `key`; gives its place.
+    /// Removes `key`; gives its place.
     pub(super) fn remove(&mut self, key: &[u8]) -> Option<Place> {
         let name = Box::<[u8]>::from(self.leaf_of(key)?.0);
         let leaf = self.leaves.get_mut(&name).expect("it was found");
@@ -148,12 +148,12 @@ impl Index {
         self.keys
     }
 
-    /// Memory it takes, in bytes.
+    /// Memory in use, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.bytes + self.leaves.len() * LEAF_COST
     }
 
-    /// Calls `each` with keys from `from` on, in order, until it says false.
+    /// Calls `each` with keys from `from` on, in order, until it returns false.
     pub(super) fn walk(&self, from: Bound<&[u8]>, mut each: impl FnMut(&[u8], Place) -> bool) {
         let (Bound::Included(start) | Bound::Excluded(start)) = from else {
             self.leaves.values().all(|leaf| leaf.entries().all(|(key, place)| each(key, place)));
@@ -170,7 +170,7 @@ impl Index {
         });
     }
 
-    /// Forgets what `keep` does not want.
+    /// Removes the keys that `keep` rejects.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&[u8], Place) -> bool) {
         let old = std::mem::take(self);
         for leaf in old.leaves.values() {
@@ -180,7 +180,7 @@ impl Index {
         }
     }
 
-    /// The leaf that has `key` or would have it: the last one that begins at or before it.
+    /// The leaf that has `key` or would have it: the last one whose name is not above it.
     fn leaf_of(&self, key: &[u8]) -> Option<(&[u8], &Leaf)> {
         let upto = (Bound::Unbounded, Bound::Included(key));
         self.leaves.range::<[u8], _>(upto).next_back().map(|(name, leaf)| (&**name, leaf))
@@ -197,8 +197,8 @@ impl Index {
         leaf
     }
 
-    /// The leaf `name` is short: it goes if it is empty, and together with a neighbour if both fit in
-    /// one. The first leaf stays.
+    /// The leaf `name` is short. Removes it if it is empty, and merges it with a neighbour if both fit in one. The
+    /// first leaf stays.
     fn join(&mut self, name: &[u8]) {
         if self.leaves[name].0.is_empty() && !name.is_empty() {
             self.take(name);
@@ -275,7 +275,7 @@ impl Leaf {
         place
     }
 
-    /// Gives away the upper half.
+    /// Splits off the upper half.
     fn halve(&mut self) -> Self {
         let mut at = 0;
         while at < self.0.len() / 2 {

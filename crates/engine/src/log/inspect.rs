@@ -1,8 +1,8 @@
 //! Looking at a store without opening it: nothing is written, leased or removed.
 //!
-//! A sound store that was closed is known from its hints. What a crash left without one, and with `scrub` every file,
-//! is read from front to back. What is bad is named by file, offset and key: the record's own head
-//! tells the key, or the hint does. It is *lost* if no whole record of the key is as new.
+//! Hints tell the records of a sound store that was closed. Files without one, as a crash leaves them, and with `scrub`
+//! all files, are read from front to back. Flaws are named by file, offset and key: the record's head gives the key, or
+//! the hint does. A record is *lost* if no whole record of the key is as new.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -17,12 +17,12 @@ use super::{Member, scan};
 
 const INSPECT: Io = Io::new(Origin::Scrub, Step::Data);
 
-/// What was found in a store that nobody has open.
+/// What an inspection found in a store that is not open.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Inspected {
-    /// Which store it is.
+    /// The id of the store.
     pub store: Option<StoreId>,
-    /// How many volumes it is on, by the newest word of any.
+    /// How many volumes it is on, by the newest lease.
     pub volumes: u16,
     /// Files that hold records, and the bytes of these files and their hints.
     pub files: u64,
@@ -36,20 +36,20 @@ pub struct Inspected {
     pub read: u64,
     /// See `read`.
     pub read_bytes: u64,
-    /// Files a crash had cut: nothing that was promised is missing from them.
+    /// Files that a crash cut short: no durable record is missing from them.
     pub torn: Vec<String>,
-    /// What is bad, file by file in the order of their ids.
+    /// Flaws, file by file in the order of their ids.
     pub flaws: Vec<Flaw>,
 }
 
-/// Something that is not as it was written.
+/// Bytes that differ from those written.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Flaw {
     /// Volume and name of the object.
     pub what: String,
     /// Where, in bytes from its beginning.
     pub offset: u64,
-    /// The key of the record that is there; none if it is no record, or nobody can tell.
+    /// The key of the record there; `None` if it is no record, or its key is unknown.
     pub key: Option<Bytes>,
     /// What is wrong.
     pub bad: Bad,
@@ -57,16 +57,16 @@ pub struct Flaw {
     pub is_lost: bool,
 }
 
-/// A file's entries, and what is wrong with it.
+/// A file's entries and its damage.
 struct Seen {
     what: String,
     entries: Vec<u8>,
-    /// Its hint speaks for it.
+    /// Whether the entries come from its hint.
     hinted: bool,
     damage: Vec<(u64, Bad)>,
 }
 
-/// The names of the log stores that have an object of their own on these volumes.
+/// The names of the log stores that have their own object on these volumes.
 ///
 /// # Errors
 /// `Invalid`: one is of a later version of the program; what volumes fail with.
@@ -75,7 +75,7 @@ pub async fn stores_on(members: &[Member]) -> Result<BTreeSet<String>> {
     for member in members {
         for listed in member.volume.list().await? {
             let Some(name) = listed.name.as_str().strip_suffix("/store") else { continue };
-            // A name that is too long for a store's files is not a store's.
+            // No store has a name too long for its files.
             let Ok(names) = Names::new(name) else { continue };
             if own_object(member, &names).await?.slot.is_some() {
                 stores.insert(name.to_owned());
@@ -85,7 +85,7 @@ pub async fn stores_on(members: &[Member]) -> Result<BTreeSet<String>> {
     Ok(stores)
 }
 
-/// Looks at the store called `name` on `members`; with `scrub` every record is read and checked.
+/// Inspects the store called `name` on `members`; with `scrub` it reads and checks every record.
 ///
 /// # Errors
 /// `NotFound`: there is no such store; `Invalid`: these are not all of its volumes, or it is of a later version of the
@@ -159,7 +159,7 @@ async fn survey(
                     found.records += u64::from(header.records);
                 }
                 Ok(_) => {}
-                // The file says the same.
+                // A bad hint loses nothing: the file has the same entries.
                 Err(bad) => {
                     let what = format!("volume {}: {name}", member.label);
                     let flaw = Flaw { what, offset: 0, key: None, bad, is_lost: false };
@@ -182,7 +182,7 @@ async fn survey(
                 Ok(_) => Some(Bad::Foreign),
                 Err(bad) => Some(bad),
             };
-            // The first page of a file that never was durable may be what a crash took.
+            // The first page of a file that was never durable may be cut by a crash.
             seen.damage.extend(bad.filter(|_| scanned.durable > 0).map(|bad| (0, bad)));
             seen.damage.extend(scanned.damage);
             if !seen.hinted {
@@ -200,7 +200,7 @@ async fn survey(
     Ok(())
 }
 
-/// The newest of a key: its sequence, whether that is a put, and whole records of it.
+/// The newest entry of a key: its sequence and kind, and how many whole records have it.
 struct Newest {
     sequence: u64,
     kind: Kind,
@@ -208,7 +208,7 @@ struct Newest {
 }
 
 impl Inspected {
-    /// Counts keys, and says of all damage whose it is and whether it matters.
+    /// Counts keys, and finds the key of each flaw and whether it is lost.
     fn judge(&mut self, files: &[Seen]) {
         let mut newest: HashMap<&[u8], Newest> = HashMap::new();
         for seen in files {
@@ -249,10 +249,10 @@ impl Inspected {
                         is_lost: is_newest && newest.whole == 0,
                     });
                 }
-                // Zeros behind a record, where nothing was, are no flaw.
+                // Bad zeros outside the hint's records are padding.
                 let is_padding = seen.hinted && bad == Bad::Empty;
                 if !any && !is_padding {
-                    // Without a hint nobody knows what was there.
+                    // Without a hint the lost record is unknown.
                     let is_lost = !seen.hinted && offset > 0;
                     let what = seen.what.clone();
                     self.flaws.push(Flaw { what, offset, key: None, bad, is_lost });

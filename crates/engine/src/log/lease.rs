@@ -1,11 +1,10 @@
-//! Leases: which sequences and ids of files the store may give, durably, before it gives them.
+//! Leases: the sequences and file ids that the store may issue, made durable before it issues them.
 //!
-//! So whatever comes back after a crash, a file that was removed above all, is older than what is written later.
-//! A lease is on every volume when the store was opened. Later one volume is enough, since a store opens on
-//! all of its volumes or not at all, and the newest lease of any counts: a volume that is full or away does not end it.
+//! So any file that reappears after a crash, even a removed one, is older than later writes. Opening the store writes
+//! the lease to every volume. Later one volume is enough, since a store opens only with all of its volumes, and the
+//! newest lease on any of them counts: a full or missing volume does not block renewal.
 //!
-//! A lease does not keep a second program out. Two programs that open one store are kept apart by the volumes, each of which is
-//! locked by the one that has it open ([`volume::dir`]).
+//! A lease does not keep a second program out: each volume is locked by the program that has it open ([`volume::dir`]).
 
 use futures_util::future::join_all;
 use futures_util::lock::MutexGuard;
@@ -17,12 +16,12 @@ use super::format::Slot;
 use super::state::State;
 use super::{Inner, Lease, WRITE};
 
-/// A lease is for this many files' bytes on each volume, and for as many files.
+/// A lease covers the bytes of this many files on each volume, and as many file ids.
 const LEASE_FILES: u64 = 64;
-/// Ids of files fit the five bytes they have in names and in the index.
+/// File ids fit the five bytes that names and the index have for them.
 const FILES: u64 = 1 << 40;
 
-/// On how many volumes a lease has to be.
+/// The volumes that must have a lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum On {
     All,
@@ -40,7 +39,7 @@ impl Inner {
         if is_low { self.renew_lease().await } else { Ok(()) }
     }
 
-    /// Durably takes more sequences and ids of files, once for all who ask for it at the same time.
+    /// Durably leases more sequences and file ids, once for all concurrent callers.
     pub(super) async fn renew_lease(&self) -> Result<()> {
         let ends = |state: &State| (state.sequence_end, state.file_end);
         let known = ends(&self.state());
@@ -51,12 +50,12 @@ impl Inner {
         self.write_lease(lease, On::Any, |state| self.more(state)).await
     }
 
-    /// Takes the first lease, on every volume: that makes removals before it durable.
+    /// Writes the first lease to every volume, which makes earlier removals durable.
     pub(super) async fn open_lease(&self) -> Result<()> {
         self.write_lease(self.lease.lock().await, On::All, |state| self.more(state)).await
     }
 
-    /// Ends the lease where the store is.
+    /// Ends the lease at the current sequence and file id.
     pub(super) async fn end_lease(&self) -> Result<()> {
         let lease = self.lease.lock().await;
         self.write_lease(lease, On::Any, |state| Some((state.sequence, state.next_file))).await
@@ -123,8 +122,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes the own objects of volumes that are new. The number of volumes stays what it was: a crash
-    /// may come before all of them have one.
+    /// Creates the store's own object on new volumes. The stored number of volumes stays: a crash may come before all
+    /// of them have one.
     pub(super) async fn begin_lease(&self, known: Option<Slot>, new: &[bool]) -> Result<()> {
         let mut lease = self.lease.lock().await;
         lease.generation += 1;
@@ -146,13 +145,13 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes to the page that may go: the other one stays whole whatever becomes of this one.
+    /// Writes the older of the two pages: the other one stays whole if this write fails.
     async fn write_slot(&self, seat: usize, slot: &Slot, lease: &Lease) -> Result<()> {
         let disk = &self.disks[seat];
         let failed =
             |e: Error| e.within(format_args!("volume {}: the log store's lease", disk.label));
         if lease.behind[seat] {
-            // What failed before says so for ever.
+            // A handle whose sync failed keeps failing: open another one.
             let object = disk.volume.open(&self.names.of(Role::Store)).await.map_err(failed)?;
             *disk.own.lock() = object;
         }
