@@ -1,15 +1,15 @@
-//! Merging, as the policy says: what lives in a file is copied to another one, and the file goes.
+//! Merging: copies the live records of a file to another one, and removes the file. The policy picks the file.
 //!
 //! ```text
 //!   pick ─▶ entries of its hint ─▶ those the index leads to ─▶ read ─▶ write ─▶ sync
 //!        ─▶ index: here instead of there, where it still says there ─▶ unlink, behind the last reader
-//! ```
-//! Whatever is cut off where, nothing is lost: until the copies are durable the index leads to the
-//! originals, and until the originals are gone a start finds both, which have the same sequences and
-//! are one. Puts of the same keys go on meanwhile; a copy that comes too late is dead when it is born.
+//!        ─▶ index: the copies, where it still leads to the originals ─▶ unlink after the last reader
+//! A crash at any point loses nothing. Until the copies are durable the index leads to the originals. Until the
+//! originals are gone a start finds both, with equal sequences, and takes either. Puts of the same keys go on
+//! meanwhile; a copy of a record that a put superseded is dead at once.
 //!
-//! A file whose records are all dead is removed without reading it; but what made them dead has to be
-//! durable first, or a crash would take both.
+//! A file whose records are all dead is removed without reading it. The records that superseded them have to be durable
+//! first, or a crash would lose both.
 
 use std::future::Future;
 use std::ops::Range;
@@ -32,26 +32,27 @@ use super::stream::Stream;
 use super::writer::{Open, Writer};
 use super::{Durability, FileId, Inner};
 
-/// How often the volume is asked for its room, and what was seen before is looked at again.
+/// How often the volume's free space is read, and work is looked for without a notification.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
-/// After a failure.
+/// The pause after a failure.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
-/// What the copies of a merge take beside their records: the header of a file, and the padding of its last page.
+/// The space that the copies of a merge take besides their records: the header of a file, and the padding of its last
+/// page.
 const FILE_ENDS: u64 = 2 * PAGE as u64;
-/// From half hunger on nothing is left to its turn.
+/// From this space pressure on, in percent, syncs no longer wait for others.
 const HUNGRY: u8 = 50;
-/// Where there is no room, open files are merged when more than 1/2 of them is dead, and when nothing else is left
-/// 1/16.
+/// Where puts are refused, open files are merged when more than 1/2 of them is dead; where nothing else is left to
+/// merge, when more than 1/16 is.
 const DEAD_USUAL: u64 = 2;
 /// See `DEAD_USUAL`.
 const DEAD_MIN: u64 = 16;
-/// Bytes read at a time. A disk that does something else in between needs some 6 ms to come back: a fifth
-/// of what it reads so much in.
+/// Bytes read at a time. A disk that does another I/O in between takes some 6 ms to come back: a fifth of the time that
+/// it reads this much in.
 const READ_MAX: u64 = 4 << 20;
 /// Bytes of copies written at a time.
 const WRITE_MAX: usize = 4 << 20;
 
-/// A live record of the file that is merged.
+/// A live record of the merged file.
 struct Live {
     offset: u32,
     len: u32,
@@ -60,7 +61,7 @@ struct Live {
     key: Box<[u8]>,
 }
 
-/// A record that was copied, and will count.
+/// A copied record, which counts once all copies are durable.
 struct Copied {
     key: Box<[u8]>,
     kind: Kind,
@@ -69,7 +70,7 @@ struct Copied {
     death: Death,
 }
 
-/// Tells the policy that a file is a candidate again, unless it was merged.
+/// Returns a file to the policy as a candidate on drop, unless its merge ended well.
 struct Picked<'a> {
     inner: &'a Inner,
     seat: usize,
@@ -85,21 +86,21 @@ impl Drop for Picked<'_> {
     }
 }
 
-/// The files copies go to.
+/// The files that copies go to.
 struct Outputs {
     writers: Vec<Arc<Writer>>,
-    /// Full ones, which are sealed once their records count.
+    /// Full files, which are sealed once their records count.
     full: Vec<(Layout, Open)>,
 }
 
 impl Inner {
     pub(super) async fn tend(&self, seat: usize) {
         let merges = self.again_and_again(seat, || self.merge_once(seat));
-        // A hint may wait long for its turn at the device: dead files go meanwhile.
+        // A hint may wait long for the device: dead files are removed meanwhile.
         let seals = self.again_and_again(seat, || self.seal_waiting(seat));
         let syncs = async {
             let Durability::Interval(interval) = self.options.durability else { return };
-            // It is for all volumes.
+            // One task syncs all volumes.
             while seat == 0 && !self.is_closing() {
                 self.pass(interval).await;
                 if let Err(error) = self.sync_all().await {
@@ -107,12 +108,12 @@ impl Inner {
                 }
             }
         };
-        // While one is at the device the next waits there, or a disk loses a turn between them.
+        // One piece waits at the device while it writes the other, or a disk loses a turn between them.
         let writes = join(self.write_back_always(seat), self.write_back_always(seat));
         join4(merges, seals, syncs, writes).await;
     }
 
-    /// Does some work whenever something has happened, until the store is closed.
+    /// Repeats some work, after each notification and at least every [`LOOK`], until the store is closed.
     async fn again_and_again<W: Future<Output = Result<bool>>>(
         &self,
         seat: usize,
@@ -126,14 +127,14 @@ impl Inner {
                 Err(error) => {
                     let volume = &self.disks[seat].label;
                     tracing::warn!(%volume, %error, "the log store tries again");
-                    // The attempt itself may have rung.
+                    // The failed attempt may have notified this task itself.
                     self.pass(PAUSE).await;
                 }
             }
         }
     }
 
-    /// Waits until something happens, or for some time.
+    /// Waits for a notification, but no longer than `time`.
     pub(super) async fn wait(&self, seen: u64, time: Duration) {
         select(self.bell.after(seen), self.clock.sleep(time)).await;
     }
@@ -154,7 +155,7 @@ impl Inner {
         Ok(self.merge_once(seat).await? || sealed)
     }
 
-    /// Removes what is dead, and merges one file if there is one to merge now; says whether there was.
+    /// Removes dead files, and merges one file if the policy picks one; says whether it did either.
     async fn merge_once(&self, seat: usize) -> Result<bool> {
         let mut any = false;
         let _one_at_a_time = self.disks[seat].merger.lock().await;
@@ -173,8 +174,8 @@ impl Inner {
             let fill = place.fill(sequence);
             let without =
                 |bytes: u64| Fill { used: (fill.used + bytes).min(fill.capacity), ..fill };
-            // A put that was refused needs the room: without it the policy may think that others go on. But
-            // what a merge writes may take it.
+            // A refused put needs its room: without it the policy may see none missing. The same holds for the room
+            // that a merge takes for its copies.
             let pick = place.merges.next(&without(place.refused.max(FILE_ENDS)));
             pick.or_else(|| place.merges.next(&without(FILE_ENDS)))
         };
@@ -199,14 +200,14 @@ impl Inner {
         let place = &mut state.seats[seat];
         place.away = space.as_ref().err().map(ToString::to_string);
         let mut space = space?;
-        // What went in between may be in the answer or not: it counts as not.
+        // Writes to the reserve meanwhile may be in the answer or not: assume that they are not.
         space.free += before.min(held());
-        // What was counted while it was asked may be in the answer or not: it counts as not.
+        // Bytes counted while the volume was asked may be in the answer or not: assume that they are not.
         (place.space, place.own_then) = (space, own);
         Ok(())
     }
 
-    /// Keeps room back that was used, or is not yet, once there is some; says whether it did.
+    /// Restores the reserve, as far as there is room; says whether it grew.
     async fn keep_reserve(&self, seat: usize) -> Result<bool> {
         let disk = &self.disks[seat];
         let Some(reserve) = &disk.reserve else { return Ok(false) };
@@ -224,8 +225,8 @@ impl Inner {
         }
     }
 
-    /// Seals what waits, removes what is dead and merges a file; says whether it did anything. For work that
-    /// cannot go on without.
+    /// Seals waiting files, removes dead ones and merges one; says whether it did any of these. For work that needs
+    /// room to go on.
     pub(super) async fn make_room(&self, seat: usize) -> Result<bool> {
         if self.state().seats[seat].away.is_some() {
             return Ok(false);
@@ -233,8 +234,8 @@ impl Inner {
         Ok(self.tend_once(seat).await? || self.seal_dead(seat, DEAD_MIN))
     }
 
-    /// Where puts are refused, files that are written to and of which at least 1/`share` is dead are closed, to be
-    /// merged: says whether there were any.
+    /// Where puts are refused, closes open files of which more than 1/`share` is dead, so that they can be merged; says
+    /// whether there were any.
     fn seal_dead(&self, seat: usize, share: u64) -> bool {
         let writers: Vec<_> = {
             let state = self.state();
@@ -282,14 +283,14 @@ impl Inner {
         Ok(())
     }
 
-    /// How long a file that is to go waits for others to make durable what killed it. Where nothing is short of
-    /// room the disk is left to those who put, if one disk that is interrupted holds up others.
+    /// How long a file to be removed waits for other syncs to make the records durable that superseded its own. With
+    /// low space pressure puts go first, if the store has several disks: an extra sync on one would hold up the others.
     fn patience(&self, hunger_percent: u8) -> Duration {
         let waits = hunger_percent < HUNGRY && self.disks.len() > 1;
         if waits { LOOK } else { Duration::ZERO }
     }
 
-    /// Copies what a failed sync left in doubt.
+    /// Copies the records that a failed sync left in doubt.
     async fn rescue(&self, seat: usize, id: FileId) -> Result<()> {
         let io = Io::new(Origin::Merge { hunger_percent: 100 }, Step::Data);
         let file = Arc::clone(&self.state().files[&id].handle);
@@ -300,14 +301,14 @@ impl Inner {
         let doubtful = &mut state.seats[seat].doubtful;
         doubtful.retain(|&doubtful| doubtful != id);
         if released.is_err() {
-            // Others first: it may have to wait for them.
+            // Others first: this one may depend on them.
             doubtful.push(id);
         }
         released
     }
 
-    /// Lets a file go whose live records are elsewhere, once what made the others dead is durable. One
-    /// with damage stays, with what is left in it.
+    /// Removes a file whose live records were copied, once the records that superseded the others are durable. A
+    /// damaged file stays, with the records left in it.
     pub(super) async fn release(&self, id: FileId, whole: bool, patience: Duration) -> Result<()> {
         loop {
             let (killer, layout) = {
@@ -315,7 +316,8 @@ impl Inner {
                 let facts = &state.files[&id];
                 (facts.killer, facts.layout)
             };
-            // What killed its records is of its partition, unless keys were dealt otherwise then.
+            // Records of its own partition superseded its records, unless it was written with another number of
+            // partitions.
             let layout = Some(layout).filter(|of| of.partitions == self.options.partitions);
             if self.options.durability != Durability::Always {
                 self.make_durable(killer, layout, id, patience).await?;
@@ -336,8 +338,7 @@ impl Inner {
         }
     }
 
-    /// Copies what lives in a file; the index leads to the copies on return. False if some of it is
-    /// damaged, and stays.
+    /// Copies the live records of a file; the index leads to the copies on return. False if some are damaged, and stay.
     pub(super) async fn copy(&self, seat: usize, file: &Arc<File>, io: Io) -> Result<bool> {
         let live = self.live(seat, file, io).await?;
         let layout = self.state().files[&file.id].layout;
@@ -352,7 +353,7 @@ impl Inner {
         if outcome.is_ok() {
             self.switch(file.id, &copied);
         }
-        // Open copies go on to the next merge; those of a failed one are let go.
+        // The next merge goes on with open copies; those of a failed merge are abandoned.
         let full = std::mem::take(&mut outputs.full);
         for (layout, mut open) in full {
             if outcome.is_ok() {
@@ -377,7 +378,7 @@ impl Inner {
         outcome
     }
 
-    /// Lets go of open files of groups to which nothing goes any more.
+    /// Abandons open files of groups that get no more records.
     fn seal_closed_groups(&self, seat: usize, outputs: &Outputs) {
         let closed: Vec<_> = {
             let state = self.state();
@@ -397,7 +398,7 @@ impl Inner {
         }
     }
 
-    /// What lives in a file, in its order.
+    /// The live records of a file, in its order.
     async fn live(&self, seat: usize, file: &File, io: Io) -> Result<Vec<Live>> {
         let entries = self.entries(seat, file, io).await?;
         let state = self.state();
@@ -428,7 +429,7 @@ impl Inner {
         Ok(live)
     }
 
-    /// What a file holds: from its hint, or else from itself.
+    /// The entries of a file: from its hint, or else from the file.
     async fn entries(&self, seat: usize, file: &File, io: Io) -> Result<Vec<u8>> {
         let name = self.names.of(Role::Hint(file.id));
         let opened = self.disks[seat].volume.open(&name).await;
@@ -549,7 +550,7 @@ impl Inner {
         let is_new = !outputs.writers.iter().any(|known| Arc::ptr_eq(known, &writer));
         if is_new {
             if std::mem::take(&mut output.writing) {
-                // A merge was given up in the middle.
+                // An earlier merge stopped midway.
                 self.abandon(&writer, &mut output);
             }
             outputs.writers.push(Arc::clone(&writer));
@@ -558,7 +559,7 @@ impl Inner {
             let strange = is_new && !self.die_together(open, placed.death);
             open.fits(len, self.options.file_bytes) && !strange
         };
-        // Until the end it may be left half done.
+        // Stays set until the end: an interrupted merge leaves the file half written.
         output.writing = true;
         if let Some(mut open) = output.open.take_if(|open| !fits(open)) {
             self.write_copies(stream.seat, &mut open, io).await?;
@@ -589,14 +590,14 @@ impl Inner {
         })
     }
 
-    /// Whether what is in an open file and a record that dies then go well into one file: else what is dead in it
-    /// waits for the rest, and is copied once more. Only what is certain is told apart; and only when
-    /// the next file is merged, so that no file is smaller than what lived in one.
+    /// Whether a record that dies at `death` fits the open file's time of death: else the dead part of the file waits
+    /// for the rest, which is copied once more. Only certain deaths are compared, and only when a merge begins, so that
+    /// no file is smaller than the live part of one.
     fn die_together(&self, open: &Open, death: Death) -> bool {
         let state = self.state();
         let facts = &state.files[&open.file.id];
         let (Some(Death::At(then)), Death::At(dies)) = (facts.death, death) else { return true };
-        // While so much is put, each partition fills a file.
+        // At this rate of puts, each partition fills a file.
         let together = self.options.file_bytes * u64::from(self.partitions_of(facts.seat));
         then.since(dies).max(dies.since(then)) <= together
     }
@@ -622,7 +623,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The copies count from now on, where nothing newer does.
+    /// Makes the copies count, except where a newer record does.
     fn switch(&self, from: FileId, copied: &[Copied]) {
         let mut state = self.state();
         for copied in copied {
@@ -635,7 +636,7 @@ impl Inner {
     }
 }
 
-/// What to read next of a range: from its first record on, whole records of about [`READ_MAX`] bytes.
+/// The next piece to read of a range: from its first record on, whole records of about [`READ_MAX`] bytes.
 fn piece(records: &[Live]) -> Option<Range<u64>> {
     let first = records.first()?;
     let start = u64::from(first.offset);

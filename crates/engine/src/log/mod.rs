@@ -1,32 +1,32 @@
-//! A log-structured store: keys and values in append-only files, an index in memory, merges that take
-//! back the room of what was overwritten.
+//! A log-structured store: keys and values in append-only files, an index in memory, merges that reclaim the space of
+//! superseded records.
 //!
 //! ```text
 //!   put ─▶ partition by hash ─▶ group by expected death ─▶ open file ── at R ─▶ sealed, with a hint
 //!                                                                                  │
 //!   index: key ─▶ file, offset, length        merge: live records ─▶ another file ◀┘ dead: unlinked
 //! ```
-//! It is made for objects that are written once, all the time, and kept until their key comes round
-//! again: readings of sensors. Such a store has to write at the full bandwidth of its disks while
-//! these are nearly full. What is merged, and when, is policy: [`policy::merge`]. Every file goes
-//! through the volume's gate, users' writes as commits, merges in a class that rises as room runs out.
+//! Made for keys that are written continually and live until they are written again: readings of sensors. Such a store
+//! writes at the full bandwidth of disks that are nearly full. The policy decides which files to merge, and when:
+//! [`policy::merge`]. All I/O goes through the volume's gate: users' writes as commits, merges in a class that rises
+//! with space pressure.
 //!
 //! # What an answer means
 //!
-//! | [`Durability`] | when a put or delete is answered, it survives |
+//! | [`Durability`] | an answered put or delete survives |
 //! |---|---|
-//! | `Always` | the death of the machine |
-//! | `Interval` | the death of the process; that of the machine after the interval, or [`Store::sync`] |
-//! | `Never` | the death of the process; that of the machine after [`Store::sync`] or [`Store::close`] |
+//! | `Always` | the loss of the machine |
+//! | `Interval` | the end of the process; the loss of the machine after the interval, or [`Store::sync`] |
+//! | `Never` | the end of the process; the loss of the machine after [`Store::sync`] or [`Store::close`] |
 //!
-//! An operation that failed, or whose future was dropped, may have happened. A failed sync poisons
-//! the file: puts that waited for it fail, nothing is written there any more, and what it held is
-//! copied elsewhere as soon as the volume takes new objects.
+//! An operation that failed, or whose future was dropped, may have happened. A failed sync poisons the file: puts that
+//! waited for it fail, the store writes no more to it, and copies its records elsewhere as soon as the volume takes new
+//! objects.
 //!
 //! # Who does the work
 //!
-//! A caller that waits writes what others wait for, too; [`Store::tend`] seals and merges, and the store's owner runs it
-//! for each volume. Without it puts still go on until there is no room.
+//! A caller that waits writes other callers' puts, too. [`Store::tend`] seals and merges; the store's owner runs it for
+//! each volume. Without it, puts go on until there is no room.
 
 mod append;
 mod bell;
@@ -74,21 +74,21 @@ pub use self::scrub::Scrubbed;
 use self::sealing::Sealing;
 use self::state::State;
 
-/// Files are not made smaller than this, whatever there is room for: to begin one costs a disk two seeks.
+/// No file is made smaller than this to fit a volume: to begin one costs a disk two seeks.
 const FILE_MIN: u64 = 4 * MIB;
-/// But where room is set aside a file is at most this part of the volume, 1/32, since the reserve has one; of a
-/// small volume, then, it is smaller.
+/// But with room set aside a file is at most this part of the volume, 1/32, since the reserve holds a file; on a small
+/// volume, files are then smaller.
 const FILE_SHARE: u64 = 32;
-/// No more than this part of a volume is set aside, 1/10. With a file for merges it is less than a fifth.
+/// At most this part of a volume is set aside, 1/10. With a file for merges the reserve is less than a fifth.
 const SET_ASIDE_SHARE: u64 = 10;
 
 const READ: Io = Io::new(Origin::UserRead, Step::Data);
 const WRITE: Io = Io::new(Origin::UserWrite, Step::Data);
 
-/// When what was answered survives the machine; see the [module](self).
+/// When an answered change survives the loss of the machine; see the [module](self).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Durability {
-    /// At once: one sync for all who wait. Each costs the device a flush.
+    /// At once: one sync for all that wait. Each costs the device a flush.
     Always,
     /// At the latest after this time.
     Interval(Duration),
@@ -96,50 +96,48 @@ pub enum Durability {
     Never,
 }
 
-/// How a store is kept. All of it may change from one opening to the next.
+/// A store's settings. All of them may change from one opening to the next.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What its objects' names begin with; default `log`.
+    /// The prefix of its objects' names; default `log`.
     pub name: String,
-    /// How many partitions keys are dealt to, over the volumes in turn; default 1 for each volume.
-    /// More write in parallel, and have as many more files open.
+    /// The number of partitions that keys are spread over; they are assigned to volumes in turn. Default 1 for each
+    /// volume. More write in parallel, and have more files open.
     pub partitions: u16,
-    /// Files are sealed at this many bytes: R; default 64 MiB, at most 2 GiB. Larger ones seek less,
-    /// and keep more room unused: where that is more than `live` leaves, [`Rule::DeathTime`]
-    /// seals them earlier, down to 4 MiB ([`Figures::file_bytes`]).
+    /// Files are sealed at this many bytes: R; default 64 MiB, at most 2 GiB. Larger ones seek less, but keep more room
+    /// unused. Where that is more than `live` leaves, [`Rule::DeathTime`] seals them earlier, down to 4 MiB
+    /// ([`Figures::file_bytes`]).
     pub file_bytes: u64,
-    /// When an answer is given; default `Always`.
+    /// When a change is answered; default `Always`.
     pub durability: Durability,
-    /// What may be used of each volume, in bytes; default all of it.
+    /// How many bytes of each volume the store may use; default all of it.
     pub quota: u64,
-    /// The part of it that will hold living records; default 0.5. Checked at the start against what
-    /// open files need.
+    /// The part of it that live records will take; default 0.5. Checked at the start against the needs of open files.
     pub live: f64,
-    /// By what rule files are merged; default by expected death.
+    /// The rule that picks files to merge; default by expected death.
     pub rule: Rule,
-    /// When [`Rule::Static`] merges; default as Bitcask comes.
+    /// The thresholds of [`Rule::Static`]; default Bitcask's.
     pub triggers: Triggers,
     /// Up to this fill only dead files are removed: U_m; default 0.8.
     pub target: f64,
-    /// From this fill on puts wait: U_l; default 0.95 of what they may use.
+    /// From this fill on puts are delayed: U_l; default 0.95 of what they may use.
     pub delay_from: f64,
-    /// What they wait at most; default 1 s.
+    /// The longest delay; default 1 s.
     pub delay_max: Duration,
-    /// How the wait grows up to that; default 2: slowly at first. 1 is evenly (PSTA 8(3), 2017), and delays
-    /// each put by 20 ms where a thousandth of the volume is missing.
+    /// How the delay grows up to that; default 2: slowly at first. 1 is linear (PSTA 8(3), 2017), and delays each put
+    /// by 20 ms where a thousandth of the volume is missing.
     pub delay_exponent: f64,
-    /// How many files a partition has open at once, to keep records apart that die at different times;
-    /// default 4. Counts only with [`Rule::DeathTime`].
+    /// How many files a partition has open at once, to separate records that die at different times; default 4. Ignored
+    /// except with [`Rule::DeathTime`].
     pub groups: u8,
-    /// What the index may take, in bytes; default 1 GiB. A key takes its length and 30 to 40 bytes.
+    /// How many bytes the index may take; default 1 GiB. A key takes its length and 30 to 40 bytes.
     pub index_bytes_max: u64,
-    /// What people call that bound where they set it; default `index_bytes_max`.
+    /// The name of that limit in the user's settings; default `index_bytes_max`.
     pub index_setting: &'static str,
-    /// What reading costs on the volumes, for merges; default a volume paid by operation.
+    /// The cost of reads on the volumes, for merges; default a volume paid by operation.
     pub device: Device,
-    /// Bytes of each volume that only [`Store::write_upkeep`], deletions and merges use; default none, at most a tenth
-    /// of the volume. They are kept together with what merges need, and no other program can take them: see
-    /// [`volume::layer::reserve`].
+    /// Bytes of each volume reserved for [`Store::write_upkeep`], deletions and merges; default none, at most a tenth
+    /// of the volume. No other program can take them, nor the room that merges need: see [`volume::layer::reserve`].
     pub set_aside: u64,
 }
 
@@ -174,7 +172,7 @@ impl Options {
         }
     }
 
-    /// How many files may be open at once on a volume: of puts, and of copies.
+    /// How many files may be open at once on a volume, for puts and for copies.
     fn open_files(&self, partitions: u64) -> u64 {
         partitions * u64::from(self.groups_used()) * 2
     }
@@ -184,7 +182,7 @@ impl Options {
     }
 
     fn limits(&self, capacity: u64, partitions: u64) -> PutLimits {
-        // What closing a file takes: the padding of its last page, and a hint.
+        // The room that closing a file takes: the padding of its last page, and a hint.
         let closing = (self.file_bytes / 64).max(8 << 10);
         let reserve = PutLimits::reserve(self.file_bytes, self.open_files(partitions), closing);
         let mut limits = PutLimits::new(reserve);
@@ -194,7 +192,7 @@ impl Options {
         limits
     }
 
-    /// Whether a store that is to be made can go on for ever on a volume of `capacity` bytes.
+    /// Whether a new store can run indefinitely on a volume of `capacity` bytes.
     fn check_room(&self, label: &str, capacity: u64, partitions: u64) -> Result<()> {
         let room = Room {
             capacity,
@@ -202,7 +200,7 @@ impl Options {
             open: self.open_files(partitions),
             file_bytes: self.file_bytes,
             target: self.target,
-            // The file a merge writes is counted as one of the files.
+            // One file less: the merge's output counts among the open files.
             reserve: self.limits(capacity, partitions).kept() - self.file_bytes,
         };
         room.check().map_err(|infeasible| {
@@ -210,21 +208,21 @@ impl Options {
         })
     }
 
-    /// The largest files, up to what was told, that are dead before their room is needed, on a volume of so
-    /// many bytes. The published rules go by what they are told, and can be compared at any size.
+    /// The largest files, up to the setting, that are dead before their room is needed on a volume of this capacity.
+    /// Other rules keep the setting, so that they can be compared at any size.
     fn file_bytes_for(&self, capacity: u64, partitions: u64) -> u64 {
         if self.rule != Rule::DeathTime || self.live >= self.delay_from {
             return self.file_bytes;
         }
         let most = if self.set_aside > 0 { capacity / FILE_SHARE } else { u64::MAX };
         let capacity = capacity as f64;
-        // Of each group and partition the oldest file is half dead on average; with one group all of it may
-        // be. Puts leave room for one more, and for what closing files takes.
+        // Of each group and partition the oldest file is half dead on average; with one group all of it may be dead.
+        // Puts leave room for one more file, and for closing files.
         let dead = partitions.max(1) as f64 * f64::from(self.groups_used() + 1) / 2.0;
         let open = (self.open_files(partitions) + 1) as f64;
         let reserve = 1.0 + open / 64.0;
         let waited = capacity * (self.delay_from - self.live) / (dead + self.delay_from * reserve);
-        // Less what rounding adds.
+        // A margin for rounding.
         let feasible = 0.99 * capacity * (1.0 - self.live) / (open * (1.0 + 1.0 / 64.0));
         let fits = (waited.min(feasible) as u64).max(FILE_MIN).min(most.max(64 << 10));
         self.file_bytes.min(fits)
@@ -251,7 +249,7 @@ impl Options {
     }
 }
 
-/// A volume of a store, and what people call it.
+/// A volume of a store, with its name for people.
 pub struct Member {
     label: String,
     volume: Arc<dyn Volume>,
@@ -264,46 +262,45 @@ impl Member {
     }
 }
 
-/// A log store. Clones are handles to the same one. One process, and in it one store, has the
-/// volumes at a time.
+/// A log store. Clones are handles to the same store. One process, and one store in it, has the volumes at a time.
 #[derive(Clone)]
 pub struct Store(Arc<Inner>);
 
 /// One change of a batch.
 #[derive(Clone, Debug)]
 pub enum Edit {
-    /// The key has this value now.
+    /// Sets the key's value.
     Put {
         /// 1 to 255 bytes.
         key: Bytes,
         /// Up to a quarter of a file.
         value: Bytes,
-        /// How many more bytes will have been put into the store when the key is overwritten or
-        /// deleted, if that is known.
+        /// How many more bytes will have been put into the store when the key is overwritten or deleted, if the caller
+        /// knows it.
         lives: Option<u64>,
     },
-    /// The key has no value any more.
+    /// Deletes the key.
     Delete {
         /// 1 to 255 bytes.
         key: Bytes,
     },
 }
 
-/// Whose changes they are.
+/// The origin of changes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum For {
-    /// Of users: puts leave the reserve alone.
+    /// Users' changes, which never use the reserve.
     Users,
-    /// They may use what was set aside.
+    /// Upkeep, which may use the room that is set aside.
     Upkeep,
 }
 
 struct Inner {
     id: StoreId,
     names: Names,
-    /// Their `file_bytes` is what files are sealed at.
+    /// The options, with `file_bytes` as adapted to the volumes.
     options: Options,
-    /// What it was before.
+    /// The `file_bytes` that was set.
     file_bytes_told: u64,
     clock: Clock,
     state: Mutex<State>,
@@ -316,24 +313,24 @@ struct Inner {
     lease: AsyncMutex<Lease>,
 }
 
-/// What is reached on a volume.
+/// A volume and the state to work on it.
 struct Disk {
     label: String,
     volume: Arc<dyn Volume>,
-    /// Room of it that is kept back.
+    /// The reserve of its room.
     reserve: Option<Reserve>,
-    /// Files that wait to be synced and get their hints, oldest first.
+    /// Files to be synced and given hints, oldest first.
     sealing: Mutex<VecDeque<Arc<Sealing>>>,
-    /// Held by the one who seals.
+    /// Held by the task that seals.
     sealer: AsyncMutex<()>,
-    /// Held by the one who merges, or removes files.
+    /// Held by the task that merges or removes files.
     merger: AsyncMutex<()>,
     /// The store's own object there.
     own: Mutex<Arc<dyn Object>>,
 }
 
-/// Which sequences and files are the store's. It guards against files that come back after they were removed;
-/// [`Volume`]s guard against a second program, by their locks.
+/// The sequences and files that the store may issue. Guards against removed files that reappear; [`Volume`]s guard
+/// against a second program, by their locks.
 struct Lease {
     generation: u64,
     /// Of each volume, the page of its own object that may be overwritten: the other one is whole.
@@ -393,10 +390,10 @@ impl Store {
         self.0.state().index.get(key).is_some_and(|place| !place.is_deleted())
     }
 
-    /// Sets the value of a key. `lives` says how many more bytes will have been put into the store when it
-    /// is overwritten or deleted, if that is known: records that die together are kept together.
+    /// Sets the value of a key. `lives` says how many more bytes will have been put into the store when it is
+    /// overwritten or deleted, if the caller knows it: records that die together are stored together.
     ///
-    /// It is durable as [`Options::durability`] says. Near the end of the room the answer is delayed.
+    /// It is durable as [`Options::durability`] says. On a nearly full volume the answer is delayed.
     ///
     /// # Errors
     /// `Invalid`: key or value are too long; `OutOfSpace`: only what merges need is left, or the index
@@ -407,14 +404,13 @@ impl Store {
         self.0.submit(vec![Edit::Put { key, value, lives }], For::Users).await
     }
 
-    /// Takes a key's value away; says whether it had one. Never delayed, and refused only when nothing at
-    /// all can be written.
+    /// Deletes a key; says whether it had a value. Never delayed, and refused only when nothing at all can be written.
     ///
     /// # Errors
     /// As for [`Store::put`].
     pub async fn delete(&self, key: &[u8]) -> Result<bool> {
         let had = self.contains(key);
-        // What failed to be put may be on the volume, and come up after a crash.
+        // A failed put may be on the volume, and reappear after a crash.
         if had || self.0.is_unsure.load(Ordering::SeqCst) {
             let edit = Edit::Delete { key: Bytes::copy_from_slice(key) };
             self.0.submit(vec![edit], For::Users).await?;
@@ -422,8 +418,8 @@ impl Store {
         Ok(had)
     }
 
-    /// Makes all of these changes, in this order. Those of one partition count all at once or not at
-    /// all, after a crash too.
+    /// Makes all of these changes, in this order. Those of one partition count all at once or not at all, after a crash
+    /// too.
     ///
     /// # Errors
     /// As for [`Store::put`].
@@ -431,21 +427,21 @@ impl Store {
         self.0.submit(edits, For::Users).await
     }
 
-    /// The same for changes that free room, or bring to rest what was accepted before: they may use what
-    /// [`Options::set_aside`] keeps, and are never delayed. Where that is used up, too, merges make room first,
+    /// The same for changes that free room, or complete work that was accepted before. They may use the room that
+    /// [`Options::set_aside`] reserves, and are never delayed. Where that is used up, too, merges make room first,
     /// whether the owner runs [`Store::tend`] or not.
     ///
     /// # Errors
-    /// As for [`Store::put`]; `OutOfSpace`: nothing that is dead is left to be merged.
+    /// As for [`Store::put`]; `OutOfSpace`: no dead record is left to be merged.
     pub async fn write_upkeep(&self, edits: Vec<Edit>) -> Result<()> {
         self.0.submit_upkeep(edits).await
     }
 
-    /// Asks for room for `bytes` of users, which are to be put later or are kept beside the store on its volumes.
-    /// Gives how long to wait before they are answered, as for a put.
+    /// Checks for room for `bytes` of users that will be put later, or are kept beside the store on its volumes. Gives
+    /// the delay before they are answered, as for a put.
     ///
     /// # Errors
-    /// `OutOfSpace`: every volume has only left what deletions and merges need.
+    /// `OutOfSpace`: every volume has only the reserve of deletions and merges left.
     pub fn admit(&self, bytes: u64) -> Result<Duration> {
         self.0.admit_beside(bytes)
     }
@@ -456,22 +452,22 @@ impl Store {
         self.0.takes(volume, bytes)
     }
 
-    /// Objects that are kept beside the store on the volume at this position, and count as its own, grew by
-    /// `grown` bytes and shrank by `shrunk`.
+    /// Counts growth by `grown` bytes and shrinkage by `shrunk` of objects that are kept beside the store on the volume
+    /// at this position, and count as its own.
     pub fn count_beside(&self, volume: usize, grown: u64, shrunk: u64) {
         let mut state = self.0.state();
         let own = &mut state.seats[volume].own;
         *own = (*own + grown).saturating_sub(shrunk);
     }
 
-    /// The volume at this position as the store uses it: what is written through it gets room that is kept back
-    /// where there is no other.
+    /// The volume at this position as the store uses it: writes through it may use the reserve where there is no other
+    /// room.
     #[must_use]
     pub fn volume(&self, position: usize) -> Arc<dyn Volume> {
         Arc::clone(&self.0.disks[position].volume)
     }
 
-    /// What is set aside, and how much there is, of all volumes together, in bytes.
+    /// The bytes set aside, and the capacity, of all volumes together.
     #[must_use]
     pub fn room_set_aside(&self) -> (u64, u64) {
         let state = self.0.state();
@@ -479,7 +475,7 @@ impl Store {
         state.seats.iter().map(of).fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
     }
 
-    /// How full the fullest volume is, of what users may use: 1 where puts are refused.
+    /// How full the fullest volume is, of the part that users may use: 1 where puts are refused.
     #[must_use]
     pub fn fullness(&self) -> f64 {
         let state = self.0.state();
@@ -487,10 +483,10 @@ impl Store {
         state.seats.iter().map(share).fold(0.0, f64::max)
     }
 
-    /// Up to `limit` keys that begin with `prefix`, in order, from behind `after` on; from memory.
+    /// Up to `limit` keys that begin with `prefix`, in order, after `after`; from memory.
     ///
-    /// It is no snapshot: keys that come or go between two calls may be seen or not; every other key is
-    /// seen once. A snapshot would keep a copy of the index, or every file it leads to.
+    /// Not a snapshot: keys added or removed between two calls may be seen or not; every other key is seen once. A
+    /// snapshot would keep a copy of the index, or every file that it leads to.
     #[must_use]
     pub fn keys(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Vec<Bytes> {
         let from = match after {
@@ -510,7 +506,7 @@ impl Store {
 
     /// Keys that begin with `prefix`, with their values, in the order of the keys.
     ///
-    /// No snapshot either: a value is what the key has when it comes to it.
+    /// Not a snapshot either: a value is the key's at the time of the read.
     #[must_use]
     pub fn iter(&self, prefix: &[u8]) -> Iter {
         Iter {
@@ -522,47 +518,46 @@ impl Store {
         }
     }
 
-    /// Everything answered before the call survives the machine when it is ready.
+    /// Makes every change answered before the call survive the loss of the machine.
     ///
     /// # Errors
-    /// `Poisoned`: a sync failed, and what it was for is not copied elsewhere yet.
+    /// `Poisoned`: a sync failed, and the records it was for are not copied elsewhere yet.
     pub async fn sync(&self) -> Result<()> {
         self.0.sync_all().await
     }
 
-    /// Seals every file, so that the next opening reads hints only. Later changes fail; reads go on.
+    /// Seals every file, so that the next opening reads only hints. Later changes fail; reads go on.
     ///
     /// # Errors
-    /// As for [`Store::sync`]; what was answered is as durable as it was.
+    /// As for [`Store::sync`]; answered changes stay as durable as they were.
     pub async fn close(&self) -> Result<()> {
         self.0.closing.store(true, Ordering::SeqCst);
         self.0.bell.ring();
         self.0.seal_everything().await
     }
 
-    /// Tends the volume at this position until the store is closed: seals files, removes dead ones,
-    /// merges, and syncs at intervals. The owner of the store runs it for each volume; to run it twice
-    /// does no harm.
+    /// Tends the volume at this position until the store is closed: seals files, removes dead ones, merges, and syncs
+    /// at intervals. The owner of the store runs it for each volume; running it twice does no harm.
     pub async fn tend(&self, volume: usize) {
         self.0.tend(volume).await;
     }
 
-    /// Seals what waits, removes what is dead, and merges one file if there is one to merge now; says
-    /// whether it did anything. For who does not run [`Store::tend`].
+    /// Seals waiting files, removes dead ones, and merges one if the policy picks one; says whether it did any of
+    /// these. For owners that do not run [`Store::tend`].
     ///
     /// # Errors
-    /// What the work failed with; it is taken up again the next time.
+    /// The error that stopped the work; the next call resumes it.
     pub async fn tend_once(&self, volume: usize) -> Result<bool> {
         self.0.tend_once(volume).await
     }
 
-    /// How the store is.
+    /// The state of the store.
     #[must_use]
     pub fn figures(&self) -> Figures {
         self.0.figures()
     }
 
-    /// Which store it is.
+    /// The store's id.
     #[must_use]
     pub fn id(&self) -> StoreId {
         self.0.id
@@ -588,7 +583,7 @@ pub struct Iter {
 const KEYS_AHEAD: usize = 256;
 
 impl Iter {
-    /// The next key and its value; none at the end.
+    /// The next key and its value; `None` at the end.
     ///
     /// # Errors
     /// As for [`Store::get`]; the next call goes on behind that key.
@@ -601,7 +596,7 @@ impl Iter {
                 self.keys = keys.into();
             }
             let Some(key) = self.keys.pop_front() else { return Ok(None) };
-            // It may be gone by now.
+            // The key may be deleted by now.
             if let Some(value) = self.store.get(&key).await? {
                 return Ok(Some((key, value)));
             }
@@ -610,7 +605,7 @@ impl Iter {
 }
 
 impl Inner {
-    /// What is known in memory. Never held while waiting.
+    /// The state in memory. A task never holds the lock across an await.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -629,7 +624,7 @@ impl Inner {
         usize::from(partition) % self.disks.len()
     }
 
-    /// A damaged record is logged and counted once, however often it is read.
+    /// Logs and counts a damaged record once, however often it is read.
     fn note_damage(&self, file: &File, offset: u32, error: &Error) {
         if self.state().found_damaged(file.id, offset) {
             tracing::error!(%error, "a record is damaged");
@@ -668,7 +663,7 @@ impl Inner {
     }
 }
 
-/// Partitions are dealt to volumes in turn.
+/// Partitions are assigned to volumes in turn.
 fn partitions_of(partitions: u16, seat: usize, seats: usize) -> u16 {
     (seat..usize::from(partitions)).step_by(seats).count() as u16
 }

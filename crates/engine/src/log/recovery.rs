@@ -1,13 +1,13 @@
-//! Opening: what is on the volumes becomes what is known in memory.
+//! Opening: builds the state in memory from the objects on the volumes.
 //!
 //! ```text
-//!   own objects ─▶ which store, what was leased    files with a good hint ─▶ the hint is read
+//!   own objects ─▶ the store's id, its leases      files with a good hint ─▶ the hint is read
 //!   listing ─▶ files and hints                     files without ─▶ read, synced, given a hint
 //!                                                  newest record of each key ─▶ index
 //!   new lease, durable on every volume ─▶ open
 //! ```
-//! The new lease is synced on each volume, which makes all removals before it durable, and puts every
-//! later sequence above those that any file may hold that comes back.
+//! The new lease is synced on each volume. That makes all earlier removals durable, and puts every later sequence above
+//! those of any file that may reappear.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use super::{Disk, FileId, Inner, Lease, Member, Options, Store, partitions_of, s
 
 const OPEN: Io = Io::new(Origin::Open, Step::Data);
 
-/// What was found while opening.
+/// The findings of an opening.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Report {
     /// Files that hold records.
@@ -44,13 +44,13 @@ pub struct Report {
     pub scanned: u64,
     /// See `scanned`.
     pub scanned_bytes: u64,
-    /// Files a crash had cut, volume and name: nothing that was promised is missing from them.
+    /// Files that a crash cut short, by volume and name: no durable record is missing from them.
     pub torn: Vec<String>,
-    /// What was good once, and is not.
+    /// Bytes that were good once and are damaged now.
     pub damage: Vec<Damage>,
 }
 
-/// Stored bytes that are not what was written.
+/// Stored bytes that differ from those written.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Damage {
     /// Volume and name of the object.
@@ -61,7 +61,7 @@ pub struct Damage {
     pub bad: Bad,
 }
 
-/// A file as it was found.
+/// A file found on a volume.
 struct FoundFile {
     seat: usize,
     handle: Arc<File>,
@@ -74,14 +74,13 @@ struct FoundFile {
 }
 
 impl Store {
-    /// Opens the store on these volumes; makes it, if `create` gives it an id and there is none. The order
-    /// of the volumes says which partition is on which; files of other orders and other numbers of
-    /// partitions are used where they are.
+    /// Opens the store on these volumes; creates it if `create` gives an id and there is none. The order of the volumes
+    /// assigns partitions to them; files written with another order or number of partitions are used where they are.
     ///
     /// # Errors
-    /// `NotFound`: there is no store of this name, and none was to be made; `Invalid`: the volumes are not
-    /// of one store, there are fewer than there were, or the store cannot work on them with these
-    /// options; `Unavailable`; `Corrupt`: the store's own object is damaged on all volumes.
+    /// `NotFound`: there is no store of this name, and none was to be created; `Invalid`: the volumes are not of one
+    /// store, some are missing, or the store cannot work on them with these options; `Unavailable`; `Corrupt`: the
+    /// store's own object is damaged on all volumes.
     pub async fn open(
         members: Vec<Member>,
         mut options: Options,
@@ -120,7 +119,7 @@ impl Store {
             }
         };
         check_members(&members, &slots, id, known)?;
-        // A volume that is new gets its own object before the others count it.
+        // A new volume gets its own object before the others count it.
         let new: Vec<_> = slots.iter().map(|own| own.slot.is_none()).collect();
         let lease = Lease {
             generation: known.map_or(0, |slot| slot.generation),
@@ -160,7 +159,7 @@ impl Store {
         for (disk, (space, partitions)) in disks.iter().zip(spaces) {
             let capacity = options.quota.min(space.total);
             if let Err(error) = options.check_room(&disk.label, capacity, partitions) {
-                // What is there is opened, whatever the room.
+                // An existing store is opened, whatever the room.
                 if known.is_none() {
                     return Err(error);
                 }
@@ -189,15 +188,15 @@ impl Store {
 /// The store's own object on a volume.
 #[derive(Default)]
 pub(super) struct Own {
-    /// None: there is none.
+    /// `None` if there is none.
     pub(super) object: Option<Arc<dyn Object>>,
-    /// What it says, if it is whole.
+    /// Its newest valid slot.
     pub(super) slot: Option<Slot>,
-    /// Where its page is that says nothing newer.
+    /// The page to write next: the one without the newest slot.
     page: u64,
 }
 
-/// Looks at the store's own object on a volume.
+/// Reads the store's own object on a volume.
 pub(super) async fn own_object(member: &Member, names: &Names) -> Result<Own> {
     let object = match member.volume.open(&names.of(Role::Store)).await {
         Ok(object) => object,
@@ -230,7 +229,7 @@ fn check_members(
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if own.object.is_some() && own.slot.is_none() && known.is_none() {
-            // It may have been cut off while it was made.
+            // A crash may have cut short its creation.
             tracing::warn!(volume = %member.label, "the log store's own object is damaged");
         }
     }
@@ -297,7 +296,7 @@ impl Inner {
             report.files = state.files.len() as u64;
             state.sequence = state.sequence.max(sequence);
             state.next_file = next_file;
-            // Deletions were only remembered to hold their own against what was read later.
+            // Tombstones were kept only to override older records of files read later.
             state.index.retain(|_, place| !place.is_deleted());
             let mut live: BTreeMap<FileId, u64> = BTreeMap::new();
             state.index.walk(std::ops::Bound::Unbounded, |_, place| {
@@ -308,7 +307,7 @@ impl Inner {
                 state.file_mut(id).live = live;
             }
         }
-        // From here on no file can come back that is not there.
+        // No file that is missing now can reappear after this.
         self.begin_lease(known, new).await?;
         self.open_lease().await?;
         let mut state = self.state();
@@ -320,7 +319,7 @@ impl Inner {
         Ok(report)
     }
 
-    /// What is on one volume; with the first id that no object there has.
+    /// The files of one volume, and the first id that no object there has.
     async fn survey(
         &self,
         seat: usize,
@@ -348,7 +347,7 @@ impl Inner {
             disk.volume.remove(&self.names.of(Role::Hint(*id))).await?;
         }
         hints.retain(|id, _| files.contains_key(id));
-        // What hints must leave room beside, while they are written.
+        // Hints must leave this room free while they are written.
         let len = files.values().map(|file| file.len).chain(hints.values().copied()).sum::<u64>();
         self.state().seats[seat].own = own + len;
         let mut found = Vec::new();
@@ -366,7 +365,7 @@ impl Inner {
         Ok((found, report, file_end))
     }
 
-    /// One file; none if nothing is in it.
+    /// Reads one file; `None` if it has no records.
     async fn read_file(
         &self,
         seat: usize,
@@ -387,7 +386,7 @@ impl Inner {
             match format::decode_hint(Seal::of(self.id, id), &bytes) {
                 Ok((header, entries)) if header.whole => {
                     if len < u64::from(header.covers) {
-                        // What is behind its end is lost, and says so when it is read.
+                        // Records behind its end are lost: reads of them fail.
                         report.damage.push(Damage {
                             what: handle.what.clone(),
                             offset: len,
@@ -407,7 +406,7 @@ impl Inner {
                     }));
                 }
                 Ok(_) => {}
-                // A crash can leave half a hint; that is no damage, and neither is it told apart.
+                // A crash can cut short a hint, which cannot be told from damage; neither loses records.
                 Err(bad) => {
                     tracing::warn!(volume = %disk.label, hint = %hint_name, "{}: the file is read instead", bad.what());
                 }
@@ -416,7 +415,7 @@ impl Inner {
         self.scan_file(seat, handle, len, leased, report).await
     }
 
-    /// Reads a file without a good hint, and gives it one.
+    /// Reads a file without a good hint, and writes one.
     async fn scan_file(
         &self,
         seat: usize,
@@ -443,7 +442,7 @@ impl Inner {
             }
             return Ok(None);
         }
-        // The first page may be what a crash took.
+        // A crash may have cut the first page.
         let lost_header = header.err().filter(|_| scanned.durable > 0);
         if let Some(bad) = lost_header {
             report.damage.push(damaged((0, bad)));
@@ -453,7 +452,7 @@ impl Inner {
         }
         report.damage.extend(scanned.damage.iter().copied().map(damaged));
         let layout = header.map_or(Layout::ANY, |header| header.layout);
-        // The process may have died before it was synced, and the machine may die later.
+        // The last process may have ended before it synced the file.
         self.sync_object(seat, &*handle.object, OPEN).await?;
         let hint = HintHeader {
             covers: scanned.end.max(HEADER_LEN as u32),
@@ -462,7 +461,7 @@ impl Inner {
             records: scanned.records,
             death: scanned.death.unwrap_or_default(),
         };
-        // A hint would hide the damage from the next who looks.
+        // A hint would hide the damage from the next reader.
         let mut hint_len = 0;
         let is_whole = lost_header.is_none() && scanned.damage.is_empty();
         if is_whole && self.has_room_for_hint(seat, scanned.entries.len()).await? {
@@ -486,7 +485,7 @@ impl Inner {
         }))
     }
 
-    /// The newest record of each key counts.
+    /// Adds the file's entries to the index, where they are the newest of their keys.
     fn take_up(&self, file: FoundFile) {
         let mut state = self.state();
         let id = file.handle.id;

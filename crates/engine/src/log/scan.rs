@@ -1,13 +1,11 @@
-//! Reading a file from front to back, where no hint tells what is in it.
+//! Reading a file without a hint from front to back.
 //!
-//! After a crash a file ends with anything: pages that were kept, lost or torn, in any order. So
-//! nothing is taken as the end before the end of the object: behind bytes that are no record the
-//! next one is looked for, and every record that is whole counts. Which of two records of a key
-//! is newer, their sequences tell.
+//! After a crash the end of a file is arbitrary: its pages were kept, lost or torn, in any order. So a scan reads to
+//! the end of the object: behind invalid bytes it looks for the next record, and every whole record counts. Of two
+//! records of a key, the one with the larger sequence is newer.
 //!
-//! Bytes that are no record may be a *torn tail*, which promises nothing, or *damage*, which somebody
-//! has to hear of. Every record says how much of its file was durable when it was made: what is bad
-//! before the largest of these was good once.
+//! Invalid bytes are a *torn tail*, which was never durable, or *damage*, which is reported. Every record says how much
+//! of its file was durable when it was made: invalid bytes before the largest of these positions were good once.
 
 use std::ops::Range;
 
@@ -23,27 +21,27 @@ use super::format::{
 /// Bytes read at a time.
 const WINDOW: usize = 4 << 20;
 
-/// What was found in a file.
+/// The findings of a scan.
 #[derive(Debug, Default)]
 pub(super) struct Scanned {
-    /// Entries of a hint, in the order of the file.
+    /// The entries of its hint, in the order of the file.
     pub(super) entries: Vec<u8>,
     pub(super) records: u32,
-    /// Behind the last record.
+    /// The end of the last record.
     pub(super) end: u32,
-    /// What was good once, and is not.
+    /// Bytes that were good once and are damaged now.
     pub(super) damage: Vec<(u64, Bad)>,
     /// Where a crash cut the file.
     pub(super) torn: Option<u64>,
-    /// So many bytes of the file were durable once.
+    /// How many bytes of the file are known to have been durable.
     pub(super) durable: u64,
-    /// Larger than every sequence seen, also of records that do not count.
+    /// Larger than every sequence seen, those of dropped records included.
     pub(super) sequence_end: u64,
-    /// When its records die; none if it has none.
+    /// When all of its records are dead; `None` if it has none.
     pub(super) death: Option<Death>,
 }
 
-/// Part of a file, in memory.
+/// A part of a file, in memory.
 struct Window<'a> {
     object: &'a dyn Object,
     io: Io,
@@ -53,7 +51,7 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// At least `len` bytes from `at` on, or all there are.
+    /// At least `len` bytes from `at` on, or up to the end.
     async fn at_least(&mut self, at: u64, len: usize) -> Result<&[u8]> {
         let end = (at + len as u64).min(self.len);
         if at < self.start || end > self.start + self.bytes.len() as u64 {
@@ -67,15 +65,15 @@ impl Window<'_> {
     }
 }
 
-/// What is gathered while reading.
+/// The state of a scan.
 struct Reading {
     scanned: Scanned,
     durable: u64,
-    /// Where something is not a record.
+    /// Places without a valid record.
     suspects: Vec<(u64, Bad)>,
     /// Records of a batch that is not complete yet.
     open: Batch,
-    /// Parts of batches whose other part was not found.
+    /// Incomplete batches.
     parts: Vec<Batch>,
 }
 
@@ -83,12 +81,12 @@ struct Reading {
 struct Batch {
     entries: Vec<u8>,
     records: u32,
-    /// Where the next record must begin, and its sequence.
+    /// Where the next record of the batch must begin, and its sequence.
     next: (u64, u64),
 }
 
-/// Reads the records of a file from `from` on, and checks their values. `durable` says how much of it is
-/// known to have been durable; the file may say more.
+/// Reads the records of a file from `from` on, and checks their values. `durable` bytes of it are known to have been
+/// durable; its records may raise that.
 ///
 /// # Errors
 /// Those of the volume.
@@ -119,8 +117,7 @@ pub(super) async fn scan(
         match found {
             Found::Nothing => {
                 let page_end = (at + 1).next_multiple_of(PAGE as u64);
-                // Zeros up to the next page are padding; a page of nothing else was never written, or
-                // lost.
+                // Zeros up to the next page are padding; a page of zeros was never written, or lost.
                 if at.is_multiple_of(PAGE as u64) {
                     reading.suspect(&mut lost, at, Bad::Empty);
                 }
@@ -164,7 +161,7 @@ impl Reading {
         }
     }
 
-    /// One for each place where reading lost its way.
+    /// Records the first of adjacent invalid places.
     fn suspect(&mut self, lost: &mut bool, at: u64, bad: Bad) {
         if !std::mem::replace(lost, true) {
             self.suspects.push((at, bad));
@@ -201,8 +198,8 @@ impl Reading {
         }
     }
 
-    /// A record whose value is not what was put. If it was durable once it counts: to read it is an
-    /// error, and nothing older comes up instead.
+    /// A record with a damaged value. If it was durable once it counts: reads of it fail, and do not give an older
+    /// value.
     fn bad_value(&mut self, at: u64, parsed: &Parsed, key: &[u8]) {
         self.saw(parsed);
         self.part();
@@ -214,7 +211,7 @@ impl Reading {
         self.part();
     }
 
-    /// What is open is not a whole batch.
+    /// The open batch is incomplete.
     fn part(&mut self) {
         if self.open.records > 0 {
             self.parts.push(std::mem::take(&mut self.open));
@@ -225,7 +222,7 @@ impl Reading {
         self.part();
         let Self { mut scanned, durable, suspects, parts, .. } = self;
         for batch in parts {
-            // What was durable was whole: the rest of the batch is damaged.
+            // All durable batches were complete: the rest of this one is damaged.
             if batch.next.0 <= durable {
                 scanned.take(batch);
             }
@@ -254,7 +251,7 @@ impl Scanned {
 /// Reads a file's header.
 ///
 /// # Errors
-/// Those of the volume; inside, why the header is none.
+/// Those of the volume; the inner one says why the header is invalid.
 pub(super) async fn header(
     object: &dyn Object,
     io: Io,
@@ -263,14 +260,14 @@ pub(super) async fn header(
     Ok(Header::decode(&bytes))
 }
 
-/// One record, read and checked.
+/// A record that was read and checked.
 pub(super) struct Whole {
     pub(super) head: Head,
     pub(super) key: Range<usize>,
     pub(super) value: Range<usize>,
 }
 
-/// Checks the record that `bytes` are.
+/// Checks that `bytes` are a record.
 ///
 /// # Errors
 /// What is wrong with it.

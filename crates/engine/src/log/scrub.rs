@@ -1,4 +1,4 @@
-//! Reading everything that is stored, to find out in time what has rotted.
+//! Reading all stored bytes, to find damage in time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,27 +13,27 @@ use super::{Bad, Store, scan};
 
 const SCRUB: Io = Io::new(Origin::Scrub, Step::Data);
 
-/// What a scrub found.
+/// The findings of a scrub.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Scrubbed {
     /// Files that were read, and their bytes.
     pub files: u64,
     /// See `files`.
     pub bytes: u64,
-    /// Records that live and are damaged: reads of them fail, and no merge can copy them.
+    /// Live records that are damaged: reads of them fail, and no merge can copy them.
     pub lost: Vec<Damage>,
-    /// Damage that concerns nothing that lives: the header, or a dead record.
+    /// Damage outside live records: in the header, or in a dead record.
     pub harmless: Vec<Damage>,
-    /// Files that could not be read, and why.
+    /// Files whose read failed, and why.
     pub unread: Vec<String>,
 }
 
 impl Store {
-    /// Reads every sealed file from front to back, in spare capacity, and checks every checksum.
-    /// Files that are merged meanwhile are read in full or not at all; those that are written to are left out.
+    /// Reads every sealed file from front to back, in spare capacity, and checks every checksum. A file merged
+    /// meanwhile is read in full or not at all; open files are left out.
     ///
     /// # Errors
-    /// `Busy`: there was no spare capacity for long; what was found so far is lost, try again later.
+    /// `Busy`: there was no spare capacity for long. The findings so far are lost; try again later.
     pub async fn scrub(&self) -> Result<Scrubbed> {
         let mut scrubbed = Scrubbed::default();
         let ids: Vec<_> = {
@@ -50,7 +50,7 @@ impl Store {
             };
             let mut bad_at: BTreeMap<u64, Bad> = BTreeMap::new();
             let header = scan::header(&*file.object, SCRUB).await;
-            // All of a sealed file was durable, but for what a crash may have left behind its end.
+            // All of a sealed file was durable, except for padding that a crash left behind its end.
             let len = file.object.len();
             let scanned = scan::scan(&*file.object, file.seal, HEADER_LEN as u64, len, SCRUB).await;
             match (header, scanned) {
@@ -71,7 +71,7 @@ impl Store {
             }
             scrubbed.files += 1;
             scrubbed.bytes += len;
-            // What lives in it, by place: a damaged head does not tell its key.
+            // Its live records, by place: a damaged head does not give its key.
             let mut live: BTreeMap<u64, u64> = BTreeMap::new();
             if !bad_at.is_empty() {
                 self.0.state().index.walk(std::ops::Bound::Unbounded, |_, place| {

@@ -1,7 +1,8 @@
-//! Files that are full: synced, given a hint, and from then on the policy's to merge. And everything at once.
+//! Sealing full files: each is synced, given a hint, and handed to the policy to merge. And syncing or sealing
+//! everything.
 //!
-//! A hint says what a whole, durable file holds, so that nobody has to read it when the store is
-//! opened. It is written behind the file's own sync; if it is missing or damaged, the file is read.
+//! A hint lists the records of a whole, durable file, so that opening the store need not read it. It is written after
+//! the file's own sync; if it is missing or damaged, opening reads the file.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,14 +21,14 @@ use super::state::Phase;
 use super::writer::{Open, Output, Writer};
 use super::{FileId, Inner};
 
-/// Hints must keep pace with the files, and nobody waits for one of them.
+/// Hints must keep pace with full files, but no caller waits for a single one.
 const HINT: Io = Io::new(Origin::Merge { hunger_percent: 30 }, Step::Data);
-/// So many files may wait to be sealed; then those who write seal. Each holds its hint in memory.
+/// At most this many files wait to be sealed; beyond it, callers that write seal too. Each holds its hint in memory.
 const WAITING_MAX: usize = 16;
-/// Files that are sealed at the same time: each waits for the device three times, and others write there too.
+/// Files sealed at the same time: each waits for the device three times, and other tasks write there too.
 const SEALED_AT_ONCE: usize = 4;
 
-/// A file that waits to be sealed.
+/// A file to be sealed.
 pub(super) struct Sealing {
     pub(super) file: Arc<File>,
     layout: Layout,
@@ -38,7 +39,7 @@ pub(super) struct Sealing {
 }
 
 impl Inner {
-    /// The open file is full.
+    /// Queues the full open file for sealing, and waits if the queue is long.
     pub(super) async fn seal_open(&self, writer: &Writer, output: &mut Output) -> Result<()> {
         if let Some(open) = output.open.take() {
             self.queue_sealing(writer.stream.seat, writer.stream.layout, open);
@@ -46,7 +47,7 @@ impl Inner {
         self.seal_many(writer.stream.seat).await
     }
 
-    /// Nothing is written to the open file any more, because nobody knows what a call did to it.
+    /// Closes the open file, because the effect of an interrupted call on it is unknown.
     pub(super) fn abandon(&self, writer: &Writer, output: &mut Output) {
         if let Some(mut open) = output.open.take() {
             open.cut();
@@ -54,7 +55,7 @@ impl Inner {
         }
     }
 
-    /// The file is sealed by whoever comes next; if nothing counts in it, it is removed.
+    /// Queues a file for sealing; a file without records is removed instead.
     pub(super) fn queue_sealing(&self, seat: usize, layout: Layout, open: Open) {
         if open.records == 0 {
             self.state().retire(open.file.id);
@@ -74,7 +75,7 @@ impl Inner {
         self.bell.ring();
     }
 
-    /// Waits while too many files wait to be sealed, and seals some if nobody else does.
+    /// Waits while too many files wait to be sealed, and seals some unless another task does.
     async fn seal_many(&self, seat: usize) -> Result<()> {
         let disk = &self.disks[seat];
         loop {
@@ -89,13 +90,13 @@ impl Inner {
         }
     }
 
-    /// Seals what waits; says whether there was anything.
+    /// Seals all waiting files; says whether there were any.
     pub(super) async fn seal_waiting(&self, seat: usize) -> Result<bool> {
         let _alone = self.disks[seat].sealer.lock().await;
         self.seal_until(seat, 0).await
     }
 
-    /// Seals until no more than `left` wait; says whether there was anything. One at a time does.
+    /// Seals until no more than `left` wait; says whether it sealed any. The caller holds `sealer`.
     async fn seal_until(&self, seat: usize, left: usize) -> Result<bool> {
         let mut begun = Vec::new();
         let mut under_way = FuturesUnordered::new();
@@ -162,8 +163,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Hints leave to merges the file they write: those of small records are large, and as many files as wait
-    /// to be sealed would have used up what is kept from puts. A file without a hint is read.
+    /// Hints leave free the file that a merge writes: hints of small records are large, and those of all waiting files
+    /// could use up the reserve of merges. Opening reads a file without a hint.
     pub(super) async fn has_room_for_hint(&self, seat: usize, bytes: usize) -> Result<bool> {
         self.look_at_space(seat).await?;
         let state = self.state();
@@ -181,7 +182,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes durable what waits to be sealed, of a partition or of all. Hints can wait.
+    /// Syncs the files that wait to be sealed, of a partition or of all. Their hints can wait.
     async fn sync_waiting(&self, seat: usize, layout: Option<Layout>) -> Result<()> {
         let is_of = |next: &&Arc<Sealing>| layout.is_none_or(|layout| next.layout == layout);
         let waiting: Vec<_> =
@@ -189,7 +190,7 @@ impl Inner {
         let synced = join_all(waiting.iter().map(|next| self.sync_sealing(seat, next))).await;
         let outcome: Result<()> = synced.into_iter().collect();
         if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Poisoned) {
-            // Its records are in doubt from now on, and not only after the volume was probed.
+            // Its records are in doubt from now on, not only once the volume is probed.
             self.seal_waiting(seat).await?;
         }
         outcome
@@ -208,7 +209,7 @@ impl Inner {
         let bytes = format::encode_hint(file.seal, header, entries);
         let mut created = volume.create(&name, &Intent::DATA).await;
         if created.as_ref().is_err_and(|e| e.kind() == ErrorKind::AlreadyExists) {
-            // Of an attempt that was given up, or damaged.
+            // A hint of an interrupted attempt, or a damaged one.
             volume.remove(&name).await?;
             created = volume.create(&name, &Intent::DATA).await;
         }
@@ -221,7 +222,7 @@ impl Inner {
             failed => failed,
         };
         if written.is_err() {
-            // Half a hint takes room and says nothing; if it stays, it is known by its checksum.
+            // Half a hint takes room for nothing; if it stays, its checksum gives it away.
             drop(object);
             let _ = volume.remove(&name).await;
         }
@@ -243,7 +244,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes everything durable that was answered.
+    /// Makes every answered change durable.
     pub(super) async fn sync_all(&self) -> Result<()> {
         self.sync_partition(None).await?;
         let state = self.state();
@@ -253,10 +254,10 @@ impl Inner {
         doubtful.map_or(Ok(()), |id| Err(self.unsafe_error(id)))
     }
 
-    /// Syncs all there is to sync of a partition, or of all.
+    /// Syncs a partition, or all.
     pub(super) async fn sync_partition(&self, layout: Option<Layout>) -> Result<()> {
         let writers: Vec<_> = self.state().writers.values().cloned().collect();
-        // What merges copy is durable before it counts.
+        // Merges make their copies durable before these count.
         let is_of = |writer: &&Arc<Writer>| {
             let of = writer.stream.layout;
             !writer.stream.copies && layout.is_none_or(|layout| layout == of)
@@ -268,7 +269,7 @@ impl Inner {
         synced.into_iter().chain(waiting).collect()
     }
 
-    /// That a sync of a file failed, and nobody copied elsewhere what it holds.
+    /// The error for a file whose sync failed and whose records are not copied elsewhere yet.
     pub(super) fn unsafe_error(&self, file: FileId) -> Error {
         let state = self.state();
         let what = state.files.get(&file).map_or("a file", |facts| &facts.handle.what);
@@ -277,7 +278,7 @@ impl Inner {
         Error::new(ErrorKind::Poisoned, message)
     }
 
-    /// Seals all files, open ones too, and ends the leases where they are.
+    /// Seals all files, open ones included, and ends the lease.
     pub(super) async fn seal_everything(&self) -> Result<()> {
         let mut mergers = Vec::new();
         for disk in &self.disks {
@@ -299,7 +300,7 @@ impl Inner {
         self.end_lease().await
     }
 
-    /// Removes files that nothing leads to and nobody reads; says whether there were any.
+    /// Removes dead files that no reader holds; says whether there were any.
     pub(super) async fn bury(&self, seat: usize) -> Result<bool> {
         let disk = &self.disks[seat];
         let mut any = false;
@@ -331,7 +332,7 @@ impl Inner {
         }
     }
 
-    /// The file goes before its hint: a hint alone means nothing.
+    /// The file goes before its hint: a hint without a file is ignored.
     async fn remove_objects(&self, disk: &super::Disk, id: FileId, name: &Name) -> Result<()> {
         for name in [name, &self.names.of(Role::Hint(id))] {
             match disk.volume.remove(name).await {

@@ -1,10 +1,8 @@
-//! What a log store knows in memory, and the rules by which that changes. No I/O: one lock is held for
-//! moments.
+//! The state of a log store in memory, and its rules. No I/O: one lock is held for moments.
 //!
-//! A record *counts* from when it was written (and synced, if that is asked for) on; until then it is
-//! *under way*. Of two records of a key the one with the larger sequence is newer, in whatever order
-//! they come to count. So a deletion is remembered as long as a put with a smaller sequence is
-//! under way.
+//! A record *counts* once it is written (and synced, with durability `Always`); until then it is *under way*. Of two
+//! records of a key, the one with the larger sequence is newer, in whatever order they come to count. So a tombstone is
+//! kept as long as a put with a smaller sequence is under way.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -23,24 +21,24 @@ use super::index::{Index, Place};
 use super::stream::Stream;
 use super::writer::Writer;
 
-/// Padding counts as dead from this part of what was put on, 1/8, and this many bytes.
+/// Padding counts as dead when it is more than this part of the records, 1/8, and at least this many bytes.
 const PADDING_SHARE: u64 = 8;
 const PADDING_MIN: u64 = 4 * PAGE as u64;
 
-/// Where a file stands.
+/// The state of a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Phase {
-    /// It is written to, or not synced yet.
+    /// Written to, or not synced yet.
     Open,
-    /// It never changes again, is durable, and may be merged.
+    /// Final and durable: it may be merged.
     Sealed,
-    /// A sync of it failed: what was not durable before is to be copied elsewhere.
+    /// A sync of it failed: records that were not durable are to be copied elsewhere.
     Doubtful,
     /// A merge found damage in it: it stays.
     Damaged,
 }
 
-/// What is known of a file.
+/// The facts about a file.
 pub(super) struct Facts {
     pub(super) seat: usize,
     pub(super) layout: Layout,
@@ -50,19 +48,19 @@ pub(super) struct Facts {
     pub(super) sequence_min: u64,
     /// Bytes of records.
     pub(super) records: u64,
-    /// Of these, what the index leads to.
+    /// Bytes of live records.
     pub(super) live: u64,
-    /// Of these, deletions, and the largest sequence of one.
+    /// Bytes of tombstones, and the largest sequence of one.
     pub(super) deletions: u64,
     pub(super) deletion_max: u64,
-    /// Nothing needs the deletions any more, and the policy knows.
+    /// No record needs the tombstones any more, and the policy knows.
     pub(super) deletions_dead: bool,
-    /// Bytes it takes on the volume, and its hint.
+    /// Bytes on the volume, of the file and of its hint.
     pub(super) len: u64,
     pub(super) hint_len: u64,
-    /// The largest sequence that made one of its records dead.
+    /// The largest sequence that superseded one of its records.
     pub(super) killer: u64,
-    /// When its records die; none while it has none.
+    /// When all of its records are dead; `None` while it has none.
     pub(super) death: Option<Death>,
     /// Offsets of records that were found damaged.
     pub(super) damaged: BTreeSet<u32>,
@@ -104,8 +102,8 @@ impl Facts {
 
     fn sealed(&self, id: FileId) -> Sealed {
         let needed = if self.deletions_dead { 0 } else { self.deletions };
-        // A header, a hint and some padding every file has, its copy too: they are no reason to merge
-        // one. Padding of many small groups is, if a copy would have much less.
+        // Every file has a header, a hint and some padding, and so would its copy: these are no reason to merge it.
+        // Padding between many small groups is, if a copy would have much less.
         let packed = (HEADER_LEN as u64 + self.records).next_multiple_of(PAGE as u64);
         let padding = self.len.saturating_sub(packed);
         let is_worth = padding > self.records / PADDING_SHARE && padding >= PADDING_MIN;
@@ -121,7 +119,7 @@ impl Facts {
     }
 }
 
-/// A file that may be back after a crash: its removal is not durable yet.
+/// A removed file that may reappear after a crash: its removal is not durable yet.
 pub(super) struct Ghost {
     pub(super) layout: Layout,
     pub(super) sequence_min: u64,
@@ -129,7 +127,7 @@ pub(super) struct Ghost {
     pub(super) removal: u64,
 }
 
-/// A file that nothing leads to any more, and that is removed when its last reader is done.
+/// A dead file, which is removed once its last reader is done.
 pub(super) struct Dying {
     pub(super) handle: Arc<File>,
     pub(super) layout: Layout,
@@ -137,48 +135,47 @@ pub(super) struct Dying {
     pub(super) len: u64,
 }
 
-/// One volume.
+/// A member volume.
 pub(super) struct Seat {
     pub(super) merges: Merges,
     pub(super) groups: Groups,
     pub(super) limits: PutLimits,
     /// What the store may use of the volume, in bytes.
     pub(super) quota: u64,
-    /// Bytes of its own objects, unlinked ones that are still open among them, and of what is about to be
-    /// written.
+    /// Bytes of its own objects, unlinked but open ones included, and of writes about to happen.
     pub(super) own: u64,
-    /// What the volume said last, with what is kept back there, and `own` then.
+    /// The space the volume reported last, reserve included, and `own` at that time.
     pub(super) space: Space,
     pub(super) own_then: u64,
     pub(super) dying: Vec<Dying>,
     pub(super) ghosts: Vec<Ghost>,
     pub(super) removals: u64,
     pub(super) counts: Counts,
-    /// Bytes of the largest put that was refused, until one is let in.
+    /// Bytes of the largest refused put, until one is admitted.
     pub(super) refused: u64,
-    /// What was written to the page cache and is not durable yet.
+    /// Bytes in the page cache that are not durable yet.
     pub(super) dirty: Dirty,
-    /// Files a sync failed for, and damaged ones in which nothing lives any more: to be copied now.
+    /// Files to be copied now: those whose sync failed, and damaged ones whose last record was superseded.
     pub(super) doubtful: Vec<FileId>,
-    /// Why the volume did not say what room it has.
+    /// Why the volume is unavailable: its error when asked for its space.
     pub(super) away: Option<String>,
-    /// A write failed, though there is room: puts go to other volumes until then.
+    /// A write failed though there is room: puts go to other volumes until this time.
     pub(super) passed_over: Option<Instant>,
 }
 
 impl Seat {
-    /// Whether a put of `len` bytes would be let in.
+    /// Whether a put of `len` bytes would be admitted.
     pub(super) fn takes(&self, len: u64, written: u64) -> bool {
         let fill = self.fill(written);
         self.away.is_none() && !matches!(self.limits.admit(len, &fill), Put::Refused { .. })
     }
 
-    /// Whether the put that was refused last would be again.
+    /// Whether the largest refused put would be refused again.
     pub(super) fn is_refusing(&self, written: u64) -> bool {
         !self.takes(self.refused.max(1), written)
     }
 
-    /// How full the volume is: what it says and what we count, whichever is worse.
+    /// The fill of the volume: the worse of its own report and the store's count.
     pub(super) fn fill(&self, written: u64) -> Fill {
         let capacity = self.quota.min(self.space.total);
         let grown = self.own.saturating_sub(self.own_then);
@@ -195,15 +192,15 @@ pub(super) struct State {
     pub(super) writers: BTreeMap<Stream, Arc<Writer>>,
     /// The next sequence: bytes of records put so far.
     pub(super) sequence: u64,
-    /// Below this, sequences may be used.
+    /// The end of the leased sequences.
     pub(super) sequence_end: u64,
     pub(super) next_file: u64,
     pub(super) file_end: u64,
-    /// Sequences, and the partitions they are of.
+    /// Sequences under way, with their partitions.
     under_way: BTreeMap<u64, Layout>,
-    /// A file died whole, and the bell was not rung yet.
+    /// A file died whole, and merges were not notified yet.
     pub(super) any_died: bool,
-    /// Deletions that are remembered, oldest first.
+    /// Tombstones in the index, oldest first.
     graves: VecDeque<(u64, Box<[u8]>)>,
 }
 
@@ -224,7 +221,7 @@ impl State {
         }
     }
 
-    /// Gives a sequence to records of `len` bytes for a partition; none if a lease has to be renewed first.
+    /// Gives a sequence to records of `len` bytes for a partition; `None` if a lease has to be renewed first.
     pub(super) fn begin(&mut self, len: u64, layout: Layout) -> Option<u64> {
         let sequence = self.sequence;
         let next = sequence.checked_add(len).filter(|&next| next <= self.sequence_end)?;
@@ -233,7 +230,7 @@ impl State {
         Some(sequence)
     }
 
-    /// What began with these sequences has ended, well or not.
+    /// The changes with these sequences have ended, successfully or not.
     pub(super) fn end(&mut self, sequences: impl Iterator<Item = u64>) {
         for sequence in sequences {
             self.under_way.remove(&sequence);
@@ -252,12 +249,12 @@ impl State {
         self.under_way.keys().next().copied().unwrap_or(u64::MAX)
     }
 
-    /// Whether something of these partitions is under way that has at most this sequence.
+    /// Whether a change of these partitions with at most this sequence is under way.
     pub(super) fn is_under_way(&self, upto: u64, is_of: impl Fn(Layout) -> bool) -> bool {
         self.under_way.range(..=upto).any(|(_, layout)| is_of(*layout))
     }
 
-    /// Where a put of `key` goes.
+    /// The group that a put of `key` goes to.
     pub(super) fn place_put(
         &mut self,
         seat: usize,
@@ -274,7 +271,7 @@ impl State {
         self.seats[seat].groups.put(key_hash(key), life, len, Written(sequence))
     }
 
-    /// A put counts from now on, if nothing newer does already.
+    /// Makes a put count, unless a newer record does.
     pub(super) fn count_put(&mut self, key: &[u8], place: Place) {
         match self.index.get(key) {
             Some(newer) if newer.sequence > place.sequence => {
@@ -288,7 +285,7 @@ impl State {
         self.file_mut(place.file).live += u64::from(place.len);
     }
 
-    /// A deletion counts from now on, if nothing newer does already.
+    /// Makes a tombstone count, unless a newer record does.
     pub(super) fn count_deletion(&mut self, seat: usize, key: &[u8], sequence: u64) {
         match self.index.get(key) {
             Some(newer) if newer.sequence > sequence => return,
@@ -304,7 +301,7 @@ impl State {
         }
     }
 
-    /// A copy of the record at `from` counts instead of it, if that still counts.
+    /// Makes a copy count instead of the record at `from`, if that one still does.
     pub(super) fn count_copy(&mut self, key: &[u8], from: (FileId, u32), to: Place) -> bool {
         let current = self.index.get(key);
         let still = current.is_some_and(|place| (place.file, place.offset) == from);
@@ -316,21 +313,21 @@ impl State {
         still
     }
 
-    /// Whether a deletion of `key` may still be needed: only if nothing newer counts.
+    /// Whether a tombstone of `key` may still be needed: only if no put counts for the key.
     pub(super) fn is_deletion_newest(&self, key: &[u8]) -> bool {
         self.index.get(key).is_none_or(|place| place.is_deleted())
     }
 
-    /// The file is written no more and durable: the policy may have it.
+    /// The file is final and durable: hands it to the policy.
     pub(super) fn seal(&mut self, id: FileId) {
-        let facts = self.files.get_mut(&id).expect("it is sealed by whoever wrote it");
+        let facts = self.files.get_mut(&id).expect("its writer seals it");
         facts.phase = Phase::Sealed;
         let (seat, sealed) = (facts.seat, facts.sealed(id));
         self.seats[seat].dirty.forget(id);
         self.seats[seat].merges.sealed(sealed);
     }
 
-    /// Nothing leads to the file any more.
+    /// The file is dead: queues its removal.
     pub(super) fn retire(&mut self, id: FileId) {
         let facts = self.files.remove(&id).expect("it is retired once");
         assert_eq!(facts.live, 0, "{id:?} is retired with live records");
@@ -341,7 +338,7 @@ impl State {
         self.seats[seat].dying.push(Dying { handle, layout, sequence_min, len });
     }
 
-    /// Files whose deletions nothing needs any more are told to the policy.
+    /// Tells the policy about files whose tombstones are no longer needed.
     pub(super) fn release_deletions(&mut self) {
         let holders: Vec<_> = self
             .files
@@ -359,8 +356,7 @@ impl State {
         }
     }
 
-    /// The layouts and smallest sequences of all files but this one, of those too that may be back
-    /// after a crash.
+    /// The layouts and smallest sequences of all other files, including those that may reappear after a crash.
     pub(super) fn older(&self, but: FileId) -> impl Iterator<Item = (Layout, u64)> {
         let files = self.files.iter().filter(move |&(&id, _)| id != but);
         let files = files.map(|(_, facts)| (facts.layout, facts.sequence_min));
@@ -370,7 +366,7 @@ impl State {
         files.chain(dying).chain(ghosts.map(|ghost| (ghost.layout, ghost.sequence_min)))
     }
 
-    /// A record was found damaged; says whether that is news.
+    /// Counts a damaged record; says whether it is the first find.
     pub(super) fn found_damaged(&mut self, id: FileId, offset: u32) -> bool {
         let Some(facts) = self.files.get_mut(&id) else { return false };
         let is_new = facts.damaged.insert(offset);
@@ -395,7 +391,7 @@ impl State {
                 self.seats[seat].merges.died(old.file, u64::from(old.len));
                 self.any_died |= is_empty;
             }
-            // What was damaged is not wanted any more.
+            // Its damaged records are superseded.
             Phase::Damaged if is_empty => self.seats[seat].doubtful.push(old.file),
             _ => {}
         }

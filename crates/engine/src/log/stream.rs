@@ -1,16 +1,16 @@
-//! Which file a record goes to.
+//! The stream that a record is written to.
 
 use policy::merge::Group;
 
 use super::format::Layout;
 
-/// Which files records go to: one is open at a time for each.
+/// Selects an open file: each stream has at most one.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Stream {
     /// The volume, by its position.
     pub(super) seat: usize,
     pub(super) layout: Layout,
     pub(super) group: Group,
-    /// Of copies that merges make; they are not in the way of those who wait for a put.
+    /// Whether it takes copies of merges, which are kept apart so that they do not delay puts.
     pub(super) copies: bool,
 }

@@ -1,20 +1,19 @@
-//! From the page cache to the device: where nobody waits for a sync, puts are let in as fast as the device
-//! takes them out again.
+//! Write-back of the page cache: where puts do not wait for a sync, they are admitted as fast as the device writes.
 //!
 //! ```text
-//!   put ─▶ its turn: less than `max` is not durable? ─▶ group ─▶ page cache ─▶ answered
+//!   put ─▶ admission: less than `max` is dirty? ─▶ group ─▶ page cache ─▶ answered
 //!             ▲                                                      │ a piece, or half of `max`
-//!             └───────────── so many bytes are durable ◀──── sync, two pieces at a time
+//!             └──────────────── bytes are durable ◀───────── sync, two pieces at a time
 //! ```
-//! A disk that is given each group as it comes turns once for each: between the end of one write and the
-//! beginning of the next the sector has passed by. A cache that takes everything until it is full makes puts
-//! fast first and then lets all of them wait for long. So writing back goes on all the time, in pieces that are
-//! worth the way from one open file to another, and puts wait in a line, each for about what a piece takes.
+//! A disk that gets each group at once loses a turn for each: between the end of one write and the beginning of the
+//! next, the sector has passed by. A cache that takes everything until it is full makes puts fast first, and then
+//! stalls all of them. So write-back runs all the time, in pieces that are worth the seek from one open file to
+//! another. Puts wait in a queue, each for about as long as a piece takes.
 //!
-//! [`Store::tend`](super::Store::tend) writes back. Where it does not keep pace, or nobody runs it, the first
-//! put of the line does.
+//! [`Store::tend`](super::Store::tend) writes back. Where it does not keep pace, or does not run, the first put in the
+//! queue does.
 //!
-//! What is not durable is known file by file, with its smallest sequence: so it is known too what is.
+//! The store tracks dirty bytes file by file, with their smallest sequence: so it knows which records are durable.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -29,23 +28,23 @@ use super::state::{Phase, State};
 use super::writer::Writer;
 use super::{FileId, Inner, WRITE};
 
-/// Whether something that counts could be lost in a crash.
+/// Whether a crash could lose a record that counts.
 pub(super) enum Doubt {
-    /// No.
+    /// No record.
     None,
-    /// All that could is being synced.
+    /// Such records are all being synced.
     OnItsWay,
-    /// Some of it waits for a sync.
+    /// Some of them wait for a sync.
     Waits,
-    /// A sync of this file failed, and what it holds was not copied elsewhere yet.
+    /// A sync of this file failed, and its records are not copied elsewhere yet.
     Failed(FileId),
 }
 
-/// A put's part of what may be in the page cache, from when it came until it ended.
+/// A put's share of the dirty bytes, from its request for it until the put has ended.
 pub(super) struct Let<'a> {
     inner: &'a Inner,
     seat: usize,
-    /// None if it need not wait.
+    /// `None` if it was admitted at once.
     ticket: Option<u64>,
     bytes: u64,
 }
@@ -57,7 +56,7 @@ impl Drop for Let<'_> {
     }
 }
 
-/// What of a file somebody syncs now. If it does not end well, the bytes wait again.
+/// The dirty bytes of a file that one task syncs. If the sync fails, the bytes are dirty again.
 pub(super) struct Claim<'a> {
     inner: &'a Inner,
     seat: usize,
@@ -69,7 +68,7 @@ pub(super) struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// It is durable.
+    /// The bytes are durable.
     pub(super) fn end(mut self) {
         self.is_durable = true;
     }
@@ -89,8 +88,8 @@ impl Drop for Claim<'_> {
 }
 
 impl State {
-    /// Whether a crash could take something that counts, has at most this sequence and is of a partition, or
-    /// of any; `but` for one file.
+    /// Whether a crash could lose a record that counts, has at most this sequence and is of this partition, or of any;
+    /// file `but` does not matter.
     fn doubt(&self, upto: u64, layout: Option<Layout>, but: FileId) -> Doubt {
         let is_of = |of: Layout| layout.is_none_or(|layout| layout == of);
         let failed = self.seats.iter().flat_map(|seat| &seat.doubtful).find(|&&id| {
@@ -117,7 +116,7 @@ impl State {
 }
 
 impl Inner {
-    /// Writes back what is due, until the store is closed.
+    /// Writes back each piece that is due, until the store is closed.
     pub(super) async fn write_back_always(&self, seat: usize) {
         while !self.is_closing() {
             let seen = self.bell.rings();
@@ -125,7 +124,7 @@ impl Inner {
                 Ok(true) => {}
                 Ok(false) => self.bell.after(seen).await,
                 Err(error) => {
-                    // Who waits for durability hears of it, and so does the next who writes.
+                    // Callers that wait for durability get the error, and so does the next put.
                     tracing::warn!(volume = %self.disks[seat].label, %error, "writing back failed");
                     if error.kind() != ErrorKind::Poisoned {
                         self.pass(PAUSE).await;
@@ -135,7 +134,7 @@ impl Inner {
         }
     }
 
-    /// Waits until `bytes` may be written to the page cache; the first who waits writes back meanwhile.
+    /// Waits until `bytes` may be written to the page cache; the first waiting put writes back meanwhile.
     pub(super) async fn hold_back(&self, seat: usize, bytes: u64) -> Result<Let<'_>> {
         let ticket = self.state().seats[seat].dirty.come(bytes);
         let place = Let { inner: self, seat, ticket, bytes };
@@ -162,13 +161,13 @@ impl Inner {
         }
     }
 
-    /// Lets puts in after something was [forgotten](Dirty::forget).
+    /// Admits puts after bytes were [forgotten](Dirty::forget).
     pub(super) fn let_in(&self, seat: usize) {
         let woken = self.state().seats[seat].dirty.let_in();
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Says whether there was anything.
+    /// Writes back one piece; says whether one was due.
     async fn write_back_due(&self, seat: usize) -> Result<bool> {
         let due = {
             let state = self.state();
@@ -180,14 +179,13 @@ impl Inner {
         Ok(true)
     }
 
-    /// Whoever gets it syncs what of the file is not durable.
+    /// Claims the dirty bytes of a file for a sync by the caller.
     pub(super) fn claim(&self, seat: usize, file: FileId, is_piece: bool) -> Claim<'_> {
         let claimed = self.state().seats[seat].dirty.claim(file, is_piece);
         Claim { inner: self, seat, file, claimed, is_piece, is_durable: false }
     }
 
-    /// Writes what is queued for a stream and makes its open file durable. Others go on writing while the
-    /// device works.
+    /// Writes the queued puts of a stream, and syncs its open file. Other tasks go on writing while the device works.
     pub(super) async fn write_back(&self, writer: &Writer, is_piece: bool) -> Result<()> {
         let seat = writer.stream.seat;
         let (file, until, claim) = {
@@ -223,11 +221,12 @@ impl Inner {
         synced
     }
 
-    /// Makes durable what counts and has at most this sequence, of a partition or of all; `but` for one file.
-    /// For a time it leaves that to those who write back anyway: a sync of a bit of a file costs a disk a turn.
+    /// Makes records durable that count and have at most this sequence, of a partition or of all; file `but` does not
+    /// matter. For the time of `patience` it waits for regular write-back: an extra sync of a part of a file costs a
+    /// disk a turn.
     ///
     /// # Errors
-    /// `Poisoned`: a sync failed, and what it was for is not copied elsewhere yet.
+    /// `Poisoned`: a sync failed, and the records it was for are not copied elsewhere yet.
     pub(super) async fn make_durable(
         &self,
         upto: u64,

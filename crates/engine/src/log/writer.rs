@@ -1,15 +1,14 @@
-//! Appending: puts of many users go into one file in groups, each written and synced at once.
+//! Appending: puts of many callers go into one file in groups, each written and synced at once.
 //!
 //! ```text
-//!   put ─▶ queue ─▶ the first who gets hold of the file writes for all ─▶ they count ─▶ answers
+//!   put ─▶ queue ─▶ the first caller to lock the file writes for all ─▶ they count ─▶ answers
 //! ```
-//! Writes to a device are whole pages. The last page of a group is padded with zeros; if the group was small
-//! and the page was not synced, it is written again with the next group. Writes to the page cache are what they
-//! are. After a sync the next record begins on a new page: a byte that was synced is never written again, so no
-//! crash can take it.
+//! Writes to a device are whole pages. The last page of a group is padded with zeros; if the group was small and the
+//! page is not synced, the next group writes it again. Writes to the page cache have no padding. After a sync the next
+//! record begins on a new page: synced bytes are never written again, so no crash can take them.
 //!
-//! Futures may be dropped at every wait. Whoever finds that a write was begun and not seen to its end
-//! leaves the file alone, since that write may still arrive, and writes the group to a new one.
+//! A future may be dropped at any await. A task that finds an interrupted write abandons the file, since the write may
+//! still arrive, and writes the group to a new one.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -28,19 +27,19 @@ use super::file::File;
 use super::format::{self, Entry, HEADER_LEN, Head, Header, Kind, encode_entry, encode_record};
 use super::stream::Stream;
 
-/// Puts of about so many bytes are written together at most.
+/// Puts of up to about this many bytes are written together.
 pub(super) const GROUP_MAX: u64 = 4 << 20;
-/// A file is sealed when its hint would be longer: that much memory goes with each open file.
+/// A file is sealed when its hint would be longer: each open file holds that much in memory.
 pub(super) const ENTRIES_MAX: usize = 16 << 20;
-/// A page is left padded, and not written again, if at most this part of what was written is: 1/8.
+/// A page stays padded, and is not written again, if the padding is at most this part of the write: 1/8.
 const PADDING_SHARE: usize = 8;
 /// Buffers larger than this are not kept.
 const BUFFER_KEPT: usize = 1 << 20;
 
-/// One record to be.
+/// A record to be written.
 pub(super) struct Change {
     pub(super) key: Box<[u8]>,
-    /// None for a deletion.
+    /// `None` for a tombstone.
     pub(super) value: Option<Bytes>,
     pub(super) sequence: u64,
     pub(super) death: Death,
@@ -51,7 +50,7 @@ impl Change {
         if self.value.is_some() { Kind::Put } else { Kind::Tombstone }
     }
 
-    /// The sequence at which it is certain to be dead; 0 if none is.
+    /// The sequence at which it is certain to be dead; 0 if unknown.
     pub(super) fn dies(&self) -> u64 {
         self.death.known().map_or(0, |dies| dies.0)
     }
@@ -69,13 +68,13 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// The sequence under which they are under way.
+    /// The sequence that marks them as under way.
     pub(super) fn sequence(&self) -> u64 {
         self.changes[0].sequence
     }
 }
 
-/// How records ended, for who waits for it.
+/// The outcome of a group member, for the caller that waits.
 #[derive(Default)]
 pub(super) struct Done(Mutex<Ending>);
 
@@ -104,7 +103,7 @@ impl Done {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Ready with the outcome. One at a time waits for it.
+    /// Ready with the outcome. Only one task may wait at a time.
     pub(super) fn wait(&self) -> impl Future<Output = Result<()>> + Unpin {
         poll_fn(|cx: &mut Context<'_>| {
             if let Some(outcome) = self.outcome() {
@@ -112,7 +111,7 @@ impl Done {
             }
             let mut ending = self.0.lock();
             ending.waiting = Some(cx.waker().clone());
-            // It may have ended in between.
+            // The outcome may have been set in between.
             if ending.outcome.is_some() {
                 cx.waker().wake_by_ref()
             }
@@ -121,41 +120,41 @@ impl Done {
     }
 }
 
-/// What appends to one stream.
+/// Appends to one stream.
 pub(super) struct Writer {
     pub(super) stream: Stream,
-    /// Held up by who waits for the answers, so as long as they are many.
+    /// Its length is bounded by the callers, each of which waits for its answer.
     queue: Mutex<VecDeque<Pending>>,
-    /// Held by who writes.
+    /// Locked by the task that writes.
     pub(super) output: AsyncMutex<Output>,
 }
 
-/// What is written to.
+/// The state of writing.
 #[derive(Default)]
 pub(super) struct Output {
     pub(super) open: Option<Open>,
-    /// Taken from the queue and not answered yet.
+    /// Puts taken from the queue and not answered yet.
     pub(super) group: Vec<Pending>,
-    /// A write or a sync was begun.
+    /// A write or a sync is under way, or was interrupted.
     pub(super) writing: bool,
 }
 
 /// An open file and its buffer.
 pub(super) struct Open {
     pub(super) file: Arc<File>,
-    /// From `start` on, up to the last record.
+    /// Bytes from `start` up to the last record.
     buffer: IoBufMut,
-    /// A multiple of pages, but in the page cache.
+    /// A multiple of pages, except in the page cache.
     start: u64,
-    /// Behind the last record that was written, and the last that was synced.
+    /// The end of the last record written, and of the last one synced.
     pub(super) written: u64,
     pub(super) synced: u64,
-    /// What its hint will say: of all that was put into the buffer.
+    /// The entries of its hint: of all records appended.
     pub(super) entries: Vec<u8>,
     pub(super) records: u32,
-    /// Behind the last of them; the next begins there or on a page behind it.
+    /// The end of the last of them; the next record begins there or on a later page.
     records_end: u64,
-    /// What it was when all in it counted: where to go back to if a group cannot be written.
+    /// The state when all of its records counted: restored if a group cannot be written.
     mark: Mark,
 }
 
@@ -177,13 +176,13 @@ impl Writer {
         self.queue.lock().push_back(pending);
     }
 
-    /// Whether nobody waits in the queue.
+    /// Whether the queue is empty.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.lock().is_empty()
     }
 
-    /// Takes the next group: what fits into the bytes `left` in the open file, or else into a `new` one;
-    /// at least one.
+    /// Takes the next group, of at least one put: as much as fits into the bytes `left` in the open file, or else into
+    /// the `new` bytes of another.
     pub(super) fn take_group(&self, left: u64, new: u64) -> Vec<Pending> {
         let mut queue = self.queue.lock();
         let fits = queue.front().is_some_and(|first| first.len <= left);
@@ -245,7 +244,7 @@ impl Open {
         self.synced < self.written
     }
 
-    /// All that was put into it counts: from here on [`Open::undo`] and [`Open::cut`] take back.
+    /// All appended records count: later [`Open::undo`] and [`Open::cut`] go back to here.
     pub(super) fn counts(&mut self) {
         let Self { start, records, records_end, .. } = *self;
         let (buffer, entries) = (self.buffer.len(), self.entries.len());
@@ -267,16 +266,15 @@ impl Open {
         offset
     }
 
-    /// Writes what is buffered. After an error the bytes of the file behind what was written before
-    /// are unknown, and [`Open::undo`] must follow.
+    /// Writes the buffer. After an error the bytes behind the last successful write are unknown, and [`Open::undo`]
+    /// must follow.
     pub(super) async fn write(&mut self, io: Io) -> Result<()> {
         let end = self.end();
         if end == self.written {
             return Ok(());
         }
         let len = self.buffer.len();
-        // Into the page cache goes what is new and nothing twice: all of it is written, and paid for, when it
-        // is synced.
+        // The page cache gets only new bytes: the sync writes all of it, and pays for it.
         let is_log = self.file.name.is_log();
         let padded = if is_log { len } else { len.next_multiple_of(PAGE) };
         let mut pages = std::mem::replace(&mut self.buffer, IoBufMut::with_capacity(0));
@@ -284,7 +282,7 @@ impl Open {
         let pages = pages.freeze();
         let written = self.file.object.write_at(self.start, pages.clone(), io).await;
         let until = if written.is_ok() { len } else { self.mark.buffer };
-        // To write the last page again costs a spinning disk a turn, and to leave it as it is some room.
+        // To write the last page again costs a spinning disk a turn; to leave it padded costs some room.
         let is_closed = is_log || padded - len <= len / PADDING_SHARE;
         let keep = match &written {
             Ok(()) if is_closed => len,
@@ -299,13 +297,13 @@ impl Open {
         Ok(())
     }
 
-    /// A sync of all that was written ended well: nothing of it is written again.
+    /// A sync of all written bytes succeeded: none of them is written again.
     pub(super) fn synced(&mut self) {
         self.close_page();
         self.synced = self.written;
     }
 
-    /// The pages written so far are not written again, so that a sync may begin. Gives where they end.
+    /// Closes the pages written so far, so that a sync may begin: later writes leave them alone. Gives their end.
     pub(super) fn close_page(&mut self) -> u64 {
         if self.end() == self.written {
             self.start = self.padded();
@@ -315,37 +313,37 @@ impl Open {
         self.written
     }
 
-    /// A sync that began where [`Open::close_page`] said ended well.
+    /// A sync that began at the end [`Open::close_page`] gave succeeded.
     pub(super) fn synced_until(&mut self, until: u64) {
         self.synced = self.synced.max(until);
     }
 
-    /// Forgets what does not count, none of which was written.
+    /// Forgets records that do not count, none of which was written.
     pub(super) fn undo(&mut self) {
         assert_eq!(self.mark.start, self.start, "a group that was written is not undone");
         self.buffer.resize(self.mark.buffer);
         self.cut();
     }
 
-    /// Forgets what does not count, to write no more.
+    /// Forgets records that do not count, before the file is closed.
     pub(super) fn cut(&mut self) {
         self.entries.truncate(self.mark.entries);
         self.records = self.mark.records;
         self.records_end = self.mark.records_end;
     }
 
-    /// Behind the last record that counts, and the padding that was written with it: none in the page cache.
+    /// The end of the last record that counts, with the padding that was written: none in the page cache.
     pub(super) fn covers(&self) -> u64 {
         let Mark { start, buffer, records_end, .. } = self.mark;
         if self.file.name.is_log() { records_end } else { start + buffer as u64 }
     }
 
-    /// Makes `range` of what was written the buffer again.
+    /// Puts `range` of the written bytes back into the buffer.
     fn refill(&mut self, pages: IoBuf, range: std::ops::Range<usize>) {
         let kept = pages.slice(range);
         let small = kept.len() <= PAGE;
         self.buffer = if small {
-            // The memory is used again if nobody else holds it.
+            // Reuses the memory unless another holder has it.
             let mut page = [0; PAGE];
             page[..kept.len()].copy_from_slice(&kept);
             let len = kept.len();
