@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   pick ─▶ entries of its hint ─▶ those the index leads to ─▶ read ─▶ write ─▶ sync
-//!        ─▶ index: here instead of there, where it still says there ─▶ unlink, behind the last reader
 //!        ─▶ index: the copies, where it still leads to the originals ─▶ unlink after the last reader
+//! ```
 //! A crash at any point loses nothing. Until the copies are durable the index leads to the originals. Until the
 //! originals are gone a start finds both, with equal sequences, and takes either. Puts of the same keys go on
 //! meanwhile; a copy of a record that a put superseded is dead at once.

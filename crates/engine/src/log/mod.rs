@@ -346,8 +346,8 @@ impl Store {
         self.0.value_max()
     }
 
-    /// The most a batch may take, in bytes of keys, values and some 64 for each: more may fit where it
-    /// is dealt to several partitions.
+    /// The longest batch, in bytes of keys and values, plus some 64 for each of them. A batch that spans several
+    /// partitions may be longer.
     #[must_use]
     pub fn batch_max(&self) -> u64 {
         self.0.batch_max()

@@ -1,16 +1,16 @@
-//! Points summed up in windows of time, as a pure function over the points of any number of series.
+//! Aggregation of points over windows of time: a pure function over the points of any number of series.
 //!
 //! ```text
 //!   points ─▶ Aggregation::add ─▶ a state for each window that has points ─▶ finish: windows, filled
 //! ```
-//! Windows begin at multiples of their length since 1970, shifted by an offset, as InfluxQL's `GROUP BY
-//! time()` has them. Points may come in any order and from several series of one kind.
+//! Windows begin at multiples of their length since 1970, shifted by an offset, as with InfluxQL's `GROUP BY time()`.
+//! Points may come in any order and from several series of one kind.
 
 use std::collections::BTreeMap;
 
 use super::{Error, Kind, Points, Result, Scalar, Span, Value};
 
-/// What is made of the points of a window.
+/// The aggregate of a window's points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Function {
     /// Their number.
@@ -29,23 +29,23 @@ pub enum Function {
     Last,
     /// The standard deviation of a sample; nothing for a single point.
     Stddev,
-    /// The value below which so many percent of them are, 0 to 100, by nearest rank.
+    /// The smallest value that at least this percentage of values do not exceed, 0 to 100, by nearest rank.
     Percentile(f64),
 }
 
 /// Windows of time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Windows {
-    /// Which times count.
+    /// The times that count.
     pub span: Span,
-    /// Their length in nanoseconds; none for one window that is the whole span.
+    /// Their length in nanoseconds; `None` for one window over the whole span.
     pub every: Option<i64>,
-    /// What their starts are shifted by.
+    /// The offset of their starts.
     pub offset: i64,
 }
 
 impl Windows {
-    /// The window a time is in, by its start. The first one may begin before the span.
+    /// The window of a time, by its start. The first one may begin before the span.
     #[must_use]
     pub fn start(&self, time: i64) -> i64 {
         match self.every {
@@ -58,11 +58,11 @@ impl Windows {
         }
     }
 
-    /// The start behind a window.
+    /// The start of the next window.
     fn end(&self, start: i64) -> i64 {
         match self.every {
             None => self.span.to,
-            // The very first window is cut by where times begin.
+            // The range of times cuts the very first window.
             Some(every) if start == i64::MIN => {
                 let rest =
                     (-i128::from(i64::MIN) + i128::from(self.offset)).rem_euclid(i128::from(every));
@@ -73,37 +73,37 @@ impl Windows {
     }
 }
 
-/// What a window without points gets.
+/// The value of a window without points.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Fill {
-    /// It is left out.
+    /// The window is left out.
     #[default]
     None,
-    /// Nothing, but it is there. A count is 0.
+    /// No value; a count is 0.
     Null,
-    /// The value of the window before that has one.
+    /// The value of the last window before it that has one.
     Previous,
-    /// On a line between the windows around it; nothing outside of them.
+    /// Interpolated between the nearest windows with values; no value outside of them.
     Linear,
-    /// This.
+    /// This value.
     Value(f64),
 }
 
-/// A window and what came out.
+/// A window and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window {
-    /// When it begins.
+    /// The start of the window.
     pub start: i64,
-    /// Nothing where there was nothing to sum up.
+    /// `None` where the window has no value.
     pub value: Option<Scalar>,
 }
 
-/// How many windows an answer may have, and how many values percentiles may look at.
+/// How many windows an answer may have, and how many values percentiles may hold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// Windows, filled ones too.
+    /// Windows, filled ones included.
     pub windows: usize,
-    /// Values that have to be remembered for percentiles.
+    /// Values held for percentiles.
     pub values: usize,
 }
 
@@ -114,7 +114,7 @@ impl Default for Limits {
     }
 }
 
-/// An aggregation under way.
+/// An aggregation in progress.
 #[derive(Debug)]
 pub struct Aggregation {
     function: Function,
@@ -126,11 +126,11 @@ pub struct Aggregation {
 }
 
 impl Aggregation {
-    /// Begins one over points of a kind.
+    /// Starts an aggregation of points of one kind.
     ///
     /// # Errors
-    /// `Invalid`: the function makes no sense for the kind, a percentile is not from 0 to 100, or windows
-    /// have no length.
+    /// `Invalid`: the function does not apply to the kind, a percentile is not from 0 to 100, or windows have no
+    /// length.
     pub fn new(function: Function, kind: Kind, windows: Windows, limits: Limits) -> Result<Self> {
         let is_any = matches!(function, Function::Count | Function::First | Function::Last);
         if !is_any && !kind.is_number() {
@@ -150,13 +150,13 @@ impl Aggregation {
         Ok(Self { function, kind, windows, limits, states: BTreeMap::new(), remembered: 0 })
     }
 
-    /// Adds points, those outside of the span left out.
+    /// Adds points; ignores those outside the span.
     ///
     /// # Errors
     /// `Invalid`: there are more windows or values than the limits allow.
     ///
     /// # Panics
-    /// When they are of another kind.
+    /// If the points are of another kind.
     pub fn add(&mut self, points: &Points) -> Result<()> {
         assert_eq!(points.values.kind(), self.kind, "an aggregation of one kind");
         let mut at = 0;
@@ -193,7 +193,7 @@ impl Aggregation {
     /// The windows of the span, in order.
     ///
     /// # Errors
-    /// `Invalid`: filled there are more than the limits allow: name an interval, or longer windows.
+    /// `Invalid`: filling would give more windows than the limits allow: ask for a shorter interval, or longer windows.
     pub fn finish(self, fill: Fill) -> Result<Vec<Window>> {
         let function = self.function;
         let value = |state: State| state.value(function);
@@ -225,7 +225,7 @@ impl Aggregation {
     }
 }
 
-/// What a function gives for points of a kind.
+/// The kind of a function's result for points of a kind.
 #[must_use]
 pub fn output(function: Function, kind: Kind) -> Kind {
     match function {
@@ -305,13 +305,13 @@ fn of_kind(value: f64, kind: Kind) -> Option<Scalar> {
     }
 }
 
-/// What is known of one window.
+/// The running aggregate of one window.
 #[derive(Debug)]
 enum State {
     Count(u64),
     Mean(f64, u64),
     Sum(Scalar),
-    /// The extreme one: of values, or of times.
+    /// The point with the extreme value or time.
     One(Option<(i64, Scalar)>, Pick),
     /// Welford's: number, mean, sum of squares of differences from it.
     Spread(u64, f64, f64),
@@ -400,7 +400,7 @@ impl State {
                         std::cmp::Ordering::Equal
                     }
                 });
-                // As InfluxQL does: floor(n * p / 100 + 0.5), and nothing below the first.
+                // InfluxDB's rule: floor(n * p / 100 + 0.5), and no value below rank 1.
                 let rank = (values.len() as f64 * percent / 100.0 + 0.5).floor() as usize;
                 rank.checked_sub(1).and_then(|at| values.into_iter().nth(at))
             }

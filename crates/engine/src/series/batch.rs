@@ -1,16 +1,15 @@
-//! Rows on their way in, encoded once: the same bytes go to the write-ahead log and to the buffers.
+//! Incoming rows, encoded once: the same bytes go to the write-ahead log and to the buffers.
 //!
-//! A row is a source (measurement and tags), a time, and values of some fields. Three arenas keep
-//! apart what is looked up differently: *keys* of sources, *shapes* (which fields of which kinds; all
-//! rows of a client have the same), and values. Keys and shapes are kept once and have numbers, so that who takes
-//! the batch looks each of them up once.
+//! A row is a source (measurement and tags), a time, and values of some fields. Three arenas separate parts by how they
+//! are looked up: *keys* of sources, *shapes* (the fields and their kinds; mostly one for all rows of a client), and
+//! values. Keys and shapes are stored once and numbered, so that the reader of a batch looks each of them up once.
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::lookup::Lookup;
 use super::value::{Kind, Value};
 
-/// What a row is refused for when it is built.
+/// Why a row is refused when it is built.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refused {
     /// It has no field.
@@ -25,27 +24,27 @@ pub enum Refused {
     /// A text is longer than 64 KiB.
     #[error("a string is longer than 65536 bytes")]
     TextTooLong,
-    /// The same tag twice.
+    /// A tag is given twice.
     #[error("a tag is given twice")]
     TagTwice,
     /// More than 65535 fields.
     #[error("more than 65535 fields")]
     TooManyFields,
-    /// The last nanosecond of all, which ends intervals.
+    /// The last nanosecond that there is, which only ends intervals.
     #[error("time out of range")]
     Time,
 }
 
-/// The longest text of a field, in bytes, as InfluxDB's.
+/// The longest text of a field, in bytes; the same as InfluxDB's.
 pub const TEXT_MAX: usize = 64 << 10;
 
-/// The longest source: measurement, tags, and two bytes for each of them.
+/// The longest source, in bytes: measurement and tags, with two bytes for the length of each string.
 pub const KEY_MAX: usize = u16::MAX as usize;
 
-/// Among so many shapes, the latest ones, that of a row is looked for.
+/// A row's shape is looked for among this many of the latest ones.
 const SHAPES_LOOKED_AT: u32 = 8;
 
-/// Rows that are written together, of one database. Built row by row:
+/// Rows of one database that are written together. Built row by row:
 ///
 /// ```
 /// # use engine::series::{Batch, Value};
@@ -61,7 +60,7 @@ const SHAPES_LOOKED_AT: u32 = 8;
 pub struct Batch {
     database: String,
     keys: Vec<u8>,
-    /// Where each key ends.
+    /// The end of each key.
     key_ends: Vec<u32>,
     shapes: Vec<u8>,
     shape_ends: Vec<u32>,
@@ -71,7 +70,7 @@ pub struct Batch {
     open: Open,
 }
 
-/// Where a row's parts are.
+/// The places of a row's parts.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     key: u32,
@@ -80,11 +79,11 @@ struct Row {
     time: i64,
 }
 
-/// How sources were written by who sent them, each once.
+/// The text of each source as the client wrote it, once.
 #[derive(Clone, Debug, Default)]
 struct Written {
     text: Vec<u8>,
-    /// Where each ends, and the key it stands for.
+    /// The end of each text, and its key.
     all: Vec<(u32, u32)>,
     lookup: Lookup,
 }
@@ -101,7 +100,7 @@ impl Written {
         Some(self.all[found as usize].1)
     }
 
-    /// Keeps what was appended to the text since the last one.
+    /// Keeps the text appended since the last one.
     fn add(&mut self, key: u32) {
         let Ok(end) = u32::try_from(self.text.len()) else { return };
         let number = self.all.len() as u32;
@@ -117,11 +116,11 @@ struct Open {
     shape: usize,
     values: usize,
     fields: usize,
-    /// Its key, if an earlier row had it.
+    /// Its key, if an earlier row had the same source text.
     again: Option<u32>,
-    /// Where what was written begins that is not known yet.
+    /// The start of the source text that is not kept yet.
     written: usize,
-    /// Where each tag is in the keys: start, end of its key, end.
+    /// The place of each tag in the keys: start, end of its key, end.
     tags: Vec<(usize, usize, usize)>,
     refused: Option<Refused>,
 }
@@ -143,11 +142,11 @@ impl Batch {
         }
     }
 
-    /// Begins a row of the source that was [written as](Batch::written_as) this text in an earlier row: only its
-    /// fields are to be added. False if there was none.
+    /// Begins a row of the source that an earlier row was [written as](Batch::written_as): the caller adds only its
+    /// fields. False if no row had this text.
     ///
-    /// A client writes few sources many times in a batch. To know one again is much less than to take its name
-    /// apart and to look for it.
+    /// A client writes a few sources many times in a batch. Recognizing the text costs much less than parsing and
+    /// looking up the name.
     #[must_use]
     pub fn again(&mut self, written: &[u8]) -> bool {
         self.give_up();
@@ -155,21 +154,20 @@ impl Batch {
         self.open.again.is_some()
     }
 
-    /// Says how the source of this row was written, measurement, tags and all, so that it is known
-    /// [again](Batch::again).
+    /// Gives the source text of this row, measurement and tags, so that [`Batch::again`] recognizes it.
     pub fn written_as(&mut self, written: &[u8]) {
         self.written.text.truncate(self.open.written);
         self.written.text.extend_from_slice(written);
     }
 
-    /// Begins a row; one that was not ended is given up.
+    /// Begins a row; drops one that was not ended.
     pub fn begin(&mut self, measurement: &str) {
         self.give_up();
         self.open.refused = measurement.is_empty().then_some(Refused::EmptyName);
         put_str(&mut self.keys, measurement, &mut self.open.refused);
     }
 
-    /// Adds a tag, in any order. An empty value says that the source does not have the tag.
+    /// Adds a tag, in any order. An empty value means that the source does not have the tag.
     pub fn tag(&mut self, key: &str, value: &str) {
         if value.is_empty() {
             return;
@@ -184,7 +182,7 @@ impl Batch {
         self.open.tags.push((start, middle, self.keys.len()));
     }
 
-    /// Adds a field. Of one that is given twice the last value counts.
+    /// Adds a field. If it is given twice, the last value counts.
     pub fn field(&mut self, name: &str, value: Value<'_>) {
         if name.is_empty() {
             self.open.refused = Some(Refused::EmptyName);
@@ -204,7 +202,7 @@ impl Batch {
     /// Ends the row: `time` in nanoseconds since 1970.
     ///
     /// # Errors
-    /// Says why the row is not part of the batch; the others are.
+    /// Why the row is refused; the other rows stay in the batch.
     pub fn end(&mut self, time: i64) -> Result<(), Refused> {
         let ended = self.end_or_refuse(time);
         self.give_up();
@@ -230,7 +228,7 @@ impl Batch {
             Some(key) => key,
             None => self.end_key()?,
         };
-        // Rows of one client have one shape, or a few that take turns.
+        // Rows of one client have one shape, or alternate between a few.
         let shape = &self.shapes[self.open.shape..];
         let count = self.shape_ends.len() as u32;
         let mut latest = (count.saturating_sub(SHAPES_LOOKED_AT)..count).rev();
@@ -252,7 +250,7 @@ impl Batch {
         Ok(())
     }
 
-    /// The number of the key that was built.
+    /// The number of the current row's key.
     fn end_key(&mut self) -> Result<u32, Refused> {
         self.sort_tags()?;
         if self.keys.len() - self.open.key > KEY_MAX {
@@ -291,7 +289,7 @@ impl Batch {
         if self.open.tags.is_sorted_by(|a, b| name(a) < name(b)) {
             return Ok(());
         }
-        // Where the first one that was added begins.
+        // The start of the first tag that was added.
         let first = self.open.tags.first().map_or(self.keys.len(), |tag| tag.0);
         let mut tags = std::mem::take(&mut self.open.tags);
         tags.sort_by(|a, b| name(a).cmp(name(b)));
@@ -299,7 +297,7 @@ impl Batch {
             return Err(Refused::TagTwice);
         }
         let len = self.keys.len();
-        // Behind the others first, in their order.
+        // Append the sorted tags behind the unsorted ones, then move them there.
         for &(start, _, end) in &tags {
             self.keys.extend_from_within(start..end);
         }
@@ -309,7 +307,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Forgets the row that was begun and not ended.
+    /// Drops the row that was begun and not ended.
     pub fn give_up(&mut self) {
         self.keys.truncate(self.open.key);
         self.shapes.truncate(self.open.shape);
@@ -321,25 +319,25 @@ impl Batch {
         self.open.again = None;
     }
 
-    /// Whose rows these are.
+    /// The database of the rows.
     #[must_use]
     pub fn database(&self) -> &str {
         &self.database
     }
 
-    /// How many rows it has.
+    /// The number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether it has none.
+    /// Whether it has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// What it takes in memory, about: for limits on batches.
+    /// Its approximate size in memory, for limits on batches.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let written = self.written.text.len() + self.written.all.len() * 16;
@@ -347,9 +345,9 @@ impl Batch {
         self.keys.len() + self.shapes.len() + self.values.len() + written + rows
     }
 
-    /// What a log takes at most to tell of it, in bytes, and what the batch takes in memory, if that is more.
+    /// The most that its record in a log takes, in bytes, or its size in memory, if that is more.
     pub(crate) fn record_bytes_max(&self) -> usize {
-        // Of a row: source, shape, time. Of a shape or a source that is told: its numbers, and three for each field.
+        // A row takes source, shape and time. A logged shape or source takes its numbers, and three for each field.
         const ROW: usize = 18;
         const HEAD: usize = 30;
         let (mut bytes, mut last) = (0, None);
@@ -374,13 +372,13 @@ impl Batch {
         })
     }
 
-    /// How many different keys rows have, and how many different shapes: more than their numbers.
+    /// Upper bounds for the numbers of keys and of shapes.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.key_ends.len(), self.shape_ends.len())
     }
 }
 
-/// One of several pieces of an arena, of which is known where they end.
+/// One piece of an arena, given the ends of all pieces.
 fn part<'a>(arena: &'a [u8], ends: &[u32], number: u32) -> &'a [u8] {
     let at = number as usize;
     let start = if at == 0 { 0 } else { ends[at - 1] };
@@ -392,13 +390,13 @@ fn part<'a>(arena: &'a [u8], ends: &[u32], number: u32) -> &'a [u8] {
 pub struct RowRef<'a> {
     /// Measurement, then tags by key: each with its length before it.
     pub(crate) key: &'a [u8],
-    /// The same for the same key, mostly.
+    /// Mostly equal for equal keys.
     pub(crate) key_number: u32,
     /// Name and kind of each field.
     pub(crate) shape: &'a [u8],
-    /// The same for the same shape, mostly.
+    /// Mostly equal for equal shapes.
     pub(crate) shape_number: u32,
-    /// Their values.
+    /// The values of the fields.
     pub(crate) values: &'a [u8],
     /// Nanoseconds since 1970.
     pub time: i64,
@@ -418,7 +416,7 @@ impl<'a> RowRef<'a> {
         std::iter::from_fn(move || Some((strings.next()?, strings.next()?)))
     }
 
-    /// Its fields, as they were added.
+    /// Its fields, in the order they were added.
     pub fn fields(&self) -> impl Iterator<Item = (&'a str, Value<'a>)> {
         let mut values = self.values;
         shape_fields(self.shape).map(move |(name, kind)| {
@@ -438,7 +436,7 @@ pub(crate) fn shape_fields(shape: &[u8]) -> impl Iterator<Item = (&str, Kind)> {
     })
 }
 
-/// Strings with their lengths before them.
+/// Strings, each with its length before it.
 pub(crate) struct Strings<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Iterator for Strings<'a> {
@@ -462,7 +460,7 @@ fn put_str(into: &mut Vec<u8>, text: &str, refused: &mut Option<Refused>) {
     }
 }
 
-/// Encodes a value; its kind is told by the shape.
+/// Encodes a value; the shape gives its kind.
 pub(crate) fn put_value(into: &mut Vec<u8>, value: Value<'_>) {
     match value {
         Value::Float(value) => into.extend_from_slice(&value.to_bits().to_le_bytes()),
@@ -476,7 +474,7 @@ pub(crate) fn put_value(into: &mut Vec<u8>, value: Value<'_>) {
     }
 }
 
-/// Decodes what [`put_value`] wrote; none where that is not what is there.
+/// Decodes a value of [`put_value`]; `None` for other bytes.
 pub(crate) fn take_value<'a>(from: &mut &'a [u8], kind: Kind) -> Option<Value<'a>> {
     Some(match kind {
         Kind::Float => {
@@ -500,17 +498,17 @@ pub(crate) fn take_value<'a>(from: &mut &'a [u8], kind: Kind) -> Option<Value<'a
     })
 }
 
-/// Small numbers of either sign as small numbers.
+/// Maps small numbers of either sign to small numbers.
 pub(crate) fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-/// Undoes [`zigzag`].
+/// Reverses [`zigzag`].
 pub(crate) fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Seven bits a byte, the lowest first.
+/// Encodes seven bits a byte, the lowest first.
 pub(crate) fn put_varint(into: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         into.push(value as u8 | 0x80);
@@ -519,7 +517,7 @@ pub(crate) fn put_varint(into: &mut Vec<u8>, mut value: u64) {
     into.push(value as u8);
 }
 
-/// Undoes [`put_varint`].
+/// Reverses [`put_varint`].
 pub(crate) fn take_varint(from: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {

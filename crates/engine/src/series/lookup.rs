@@ -1,9 +1,9 @@
-//! Lookups by hash.
+//! A hash table of numbers.
 
-/// A hash table of numbers whose keys are elsewhere: eight bytes a place, at most three quarters of them taken.
+/// A hash table of numbers whose keys are stored elsewhere: eight bytes a place, at most three quarters of them used.
 ///
-/// Half of a place is the hash. So growing looks at no key, and a search at one that is another's hardly ever: with
-/// millions of keys each look is a miss of the processor's caches.
+/// Half of a place holds bits of the hash. So growing reads no key, and a search hardly ever reads a wrong one: with
+/// millions of keys each read is a cache miss.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lookup {
     /// Numbers and their hashes.
@@ -13,13 +13,13 @@ pub(crate) struct Lookup {
 
 const FREE: (u32, u32) = (u32::MAX, 0);
 
-/// What is kept of a hash.
+/// The bits of a hash that are kept.
 fn kept(hash: u64) -> u32 {
     (hash ^ hash >> 32) as u32
 }
 
 impl Lookup {
-    /// The number with this hash that `is` the wanted one.
+    /// The number with this hash for which `is` holds.
     pub(crate) fn get(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
         if self.places.is_empty() {
             return None;
@@ -35,7 +35,7 @@ impl Lookup {
         }
     }
 
-    /// Adds a number that is not there.
+    /// Adds a number that is not there yet.
     pub(crate) fn insert(&mut self, number: u32, hash: u64) {
         if (self.len + 1) * 4 > self.places.len() * 3 {
             let grown = vec![FREE; (self.places.len() * 2).max(16)];
@@ -46,7 +46,7 @@ impl Lookup {
         self.len += 1;
     }
 
-    /// Takes a number away that is there with this hash.
+    /// Removes the number with this hash, if it is there.
     pub(crate) fn remove(&mut self, number: u32, hash: u64) {
         let (mask, wanted) = (self.places.len() - 1, (number, kept(hash)));
         let mut free = wanted.1 as usize & mask;
@@ -58,7 +58,7 @@ impl Lookup {
         }
         self.places[free] = FREE;
         self.len -= 1;
-        // Those behind it that a search would not reach any more move up.
+        // Close the gap: later entries that a search would not reach any more move up.
         let mut at = free;
         loop {
             at = (at + 1) & mask;
@@ -89,7 +89,7 @@ impl Lookup {
         self.places[at] = place;
     }
 
-    /// Bytes it takes.
+    /// Bytes in use.
     pub(crate) fn memory(&self) -> usize {
         self.places.capacity() * size_of::<(u32, u32)>()
     }
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn numbers_are_found_again_whatever_their_hashes_are() {
-        // None alike, all alike, and alike in what is kept of them.
+        // All different, all equal, and equal in the bits that are kept.
         let hashes: [fn(u32) -> u64; 3] = [
             |n| u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15),
             |_| 7,

@@ -1,4 +1,4 @@
-//! The model the real stores are compared with.
+//! The model that real stores are compared with.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::{
 };
 use crate::health::StoreHealth;
 
-/// The store as maps in memory: the model the real ones are compared with. It survives nothing, and keeps
-/// everything: how long a database keeps points is remembered, and not acted on.
+/// Maps in memory: the model that real stores are compared with. It survives nothing and expires nothing: it only
+/// remembers how long a database keeps points.
 #[derive(Debug, Default)]
 pub struct Memory {
     state: RwLock<State>,
@@ -31,7 +31,7 @@ struct Contents {
     keep: Option<Duration>,
     kinds: BTreeMap<(String, String), Kind>,
     series: BTreeMap<Key, One>,
-    /// Sequences stored, by client.
+    /// Stored sequences, by client.
     sessions: BTreeMap<String, BTreeSet<u64>>,
 }
 
@@ -141,7 +141,7 @@ impl Memory {
         Walk(chunks)
     }
 
-    /// Asks something of every series selected.
+    /// Calls `ask` for every selected series.
     fn each<T>(
         &self,
         selector: &Selector,
@@ -158,7 +158,7 @@ impl Memory {
 }
 
 impl Contents {
-    /// Forgets the sources all series of which are selected, and measurements that have none left.
+    /// Drops sources whose series are all selected, and measurements without any left.
     fn forget(&mut self, selector: &Selector) {
         let source = |key: &Key| (Arc::clone(&key.measurement), key.tags.clone());
         let rest = self.series.keys().filter(|key| !key.is_selected(selector));
@@ -309,12 +309,12 @@ fn sorted(lists: Result<Vec<Vec<String>>>) -> Result<Vec<String>> {
     Ok(names.into_iter().collect())
 }
 
-/// What every store says of a database that is not there.
+/// The error of every store for a missing database.
 pub(crate) fn no_database(name: &str) -> Error {
     Error::NotFound(format!("database {name:?}: create it first"))
 }
 
-/// What every store says of a batch that comes too late.
+/// The error of every store for a batch that comes too late.
 pub(crate) fn behind(sequence: u64, newest: u64) -> Error {
     Error::Invalid(format!(
         "sequence {sequence} is {SESSION_WINDOW} or more behind {newest}: \
@@ -322,7 +322,7 @@ pub(crate) fn behind(sequence: u64, newest: u64) -> Error {
     ))
 }
 
-/// Points that were copied when the walk began, of each series in each piece.
+/// Points copied when the walk began, of each series in each piece.
 struct Walk(VecDeque<Vec<Points>>);
 
 impl Columns for Walk {

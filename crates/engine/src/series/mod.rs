@@ -1,10 +1,10 @@
-//! Points of sensors: what front doors ask of a store of them, free of any protocol.
+//! Points of sensors: the interface between protocol servers and a store of points, free of any protocol.
 //!
-//! A *source* is a measurement with tags, a *series* one field of a source, a *point* a time and a value
-//! of a series; there is one point at most for a series and a time, and the last one written counts. Points come
-//! in rows ([`Batch`]): several fields of a source at one time.
+//! A *source* is a measurement with tags, a *series* one field of a source, a *point* a time and a value of a series. A
+//! series has at most one point at a time: the one written last. Points come in rows ([`Batch`]): several fields of a
+//! source at one time.
 //!
-//! Times are nanoseconds since 1970, and intervals hold their start and not their end.
+//! Times are nanoseconds since 1970; intervals include their start and exclude their end.
 
 pub mod aggregate;
 mod batch;
@@ -30,34 +30,34 @@ pub use crate::log::Durability;
 /// What a call on a store ends with.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A call under way. Dropping it gives up waiting: a write may still happen.
+/// A call in progress. Dropping it ends the wait: a write may still happen.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
-/// Why a call failed: a kind for each thing a caller would do.
+/// Why a call failed: one kind for each way a caller reacts.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The buffers are full: nothing was stored, try again after this time.
     #[error("busy: {why}; try again in {} ms", after.as_millis())]
     Busy {
-        /// What is full.
+        /// The buffer or limit that is full.
         why: String,
-        /// When there should be room.
+        /// The time after which there should be room.
         after: Duration,
     },
-    /// Part of the store is away, perhaps after doing it: try again when it is back.
+    /// Part of the store is unavailable, and the call may have taken effect: try again when it is back.
     #[error("unavailable: {0}")]
     Unavailable(String),
     /// There is no room: delete something, keep less or add a volume.
     #[error("out of space: {0}")]
     OutOfSpace(String),
-    /// Stored bytes are not what was written. Others can still be read.
+    /// Stored bytes differ from those written. Others can still be read.
     #[error("corrupt: {0}")]
     Corrupt(String),
     /// There is no such database or series.
     #[error("not found: {0}")]
     NotFound(String),
-    /// The request makes no sense, or is larger than a limit: mend it.
+    /// The request is invalid, or exceeds a limit: change it.
     #[error("{0}")]
     Invalid(String),
     /// The store is closing.
@@ -71,9 +71,9 @@ pub enum Error {
 /// An interval of times, in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Span {
-    /// The first time that is in it.
+    /// The first time inside.
     pub from: i64,
-    /// The first time behind it.
+    /// The first time behind the interval.
     pub to: i64,
 }
 
@@ -94,14 +94,14 @@ impl Span {
     }
 }
 
-/// What of a series is read, and in which order.
+/// The points of a series to read, and their order.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Scan {
     /// Points of these times.
     pub span: Span,
     /// From the latest to the earliest.
     pub descending: bool,
-    /// So many points at most.
+    /// The most points to read.
     pub limit: usize,
 }
 
@@ -113,60 +113,60 @@ impl Scan {
     }
 }
 
-/// A walk over the points of a series: what was there when it began, and what came since or not.
+/// A walk over the points of a series: all that were there when it began; those written since, perhaps.
 pub trait Cursor: Send {
     /// The next points, at least one; none at the end.
     ///
     /// # Errors
-    /// `Corrupt`: these are lost, the next call goes on behind them; `Unavailable`: call again later.
+    /// `Corrupt`: some points are lost, the next call goes on behind them; `Unavailable`: call again later.
     fn next(&mut self) -> Pending<'_, Option<Points>>;
 }
 
 /// A walk over the points of several series of a source, side by side.
 pub trait Columns: Send {
-    /// The next points of each of them, in the order they were asked for: all they have in some interval of
-    /// times. One of them has some; none at the end.
+    /// The next points of each series, in the order they were asked for: all points in some interval of times. At least
+    /// one series has some; `None` at the end.
     ///
     /// # Errors
     /// As for [`Cursor::next`].
     fn next(&mut self) -> Pending<'_, Option<Vec<Points>>>;
 }
 
-/// Whose batch it is, and which of theirs: a batch that is sent again is not stored twice.
+/// A client and the number of its batch: a batch that is sent again is not stored twice.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Session {
     /// A name no other client has, of 1 to 64 bytes.
     pub client: String,
-    /// Larger than those of the client's batches before. Up to [`SESSION_WINDOW`] of them may be under way at
-    /// a time, and come in any order.
+    /// Larger than in the client's earlier batches. Up to [`SESSION_WINDOW`] of them may be in flight at a time, and
+    /// arrive in any order.
     pub sequence: u64,
 }
 
-/// How many batches of a client may be under way at a time.
+/// How many batches of a client may be in flight at a time.
 pub const SESSION_WINDOW: u64 = 64;
 
 /// How many clients with sessions may write within [`SESSION_IDLE`]. More are refused as `Busy`.
 pub const SESSIONS_MAX: usize = 65_536;
 
-/// A client's batches are remembered for this long after the last one, and longer while there is room.
+/// The store remembers a client's batches for this long after the last one, and longer while there is room.
 pub const SESSION_IDLE: Duration = Duration::from_secs(3600);
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Written {
-    /// So many rows are stored.
+    /// How many rows are stored.
     pub rows: usize,
-    /// So many points in them.
+    /// How many points these rows have.
     pub points: usize,
-    /// It was stored before: nothing was done.
+    /// The batch was stored before; this call stored nothing.
     pub repeated: bool,
-    /// So many rows were refused; the others are stored.
+    /// How many rows were refused; the others are stored.
     pub refused: usize,
-    /// The first of them, at most [`REJECTED_MAX`].
+    /// The first refused rows, at most [`REJECTED_MAX`].
     pub rejected: Vec<Rejected>,
 }
 
-/// How many refused rows a store names.
+/// How many refused rows an answer names.
 pub const REJECTED_MAX: usize = 32;
 
 /// A row that was refused.
@@ -182,7 +182,7 @@ pub struct Rejected {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A field's kind is fixed by its first value. InfluxDB's words.
+    /// A field's kind is fixed by its first value. The message is InfluxDB's.
     #[error(
         "field type conflict: input field \"{field}\" on measurement \"{measurement}\" is type {given}, already exists as type {stored}"
     )]
@@ -191,107 +191,107 @@ pub enum Reason {
         measurement: String,
         /// The field.
         field: String,
-        /// What the row has.
+        /// The kind in the row.
         given: Kind,
-        /// What the field holds.
+        /// The kind of the field.
         stored: Kind,
     },
-    /// The measurement has as many fields as it can.
+    /// The measurement has the most fields that it may have.
     #[error("measurement \"{0}\" has 65535 fields, and takes no more")]
     TooManyFields(String),
-    /// There are as many series as the settings allow.
+    /// The store has the most series that the settings allow.
     #[error("the limit of {0} series is reached: delete some, or raise it")]
     TooManySeries(u64),
-    /// Rows that wait to be written to blocks have more combinations of fields than a database may have.
+    /// Buffered rows have more combinations of fields than a database may have.
     #[error(
         "rows with {0} combinations of fields wait to be written: send a source's fields together, or later"
     )]
     TooManyShapes(usize),
-    /// A string is longer than the store's files take.
+    /// A text is longer than the store's files allow.
     #[error(
         "field \"{field}\" has a string of more than {max} bytes, the most this store's files take"
     )]
     TooLong {
         /// The field.
         field: String,
-        /// The longest there may be, in bytes.
+        /// The longest text allowed, in bytes.
         max: usize,
     },
-    /// It is older than what the database keeps.
+    /// The row is older than the database keeps points.
     #[error("points beyond retention policy")]
     Expired,
 }
 
-/// Points of one owner: what is deleted, kept and asked for together.
+/// A set of points that are deleted, kept and queried together.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Database {
     /// Its name, of 1 to 255 bytes.
     pub name: String,
-    /// How long points are kept, by their times; none for ever.
+    /// How long points are kept, by their times; `None` for ever.
     pub keep: Option<Duration>,
 }
 
-/// How much room the buffers have: the one signal of back-pressure.
+/// The free room in the buffers: the only signal of back-pressure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Room {
     /// 0 full to 1 empty.
     pub free: f64,
-    /// When somebody who was refused should come again.
+    /// When a refused client should try again.
     pub retry_after: Duration,
 }
 
-/// Whether a stored checksum is the right one. Under the feature `fuzz` each is, so that what is behind it
-/// is searched too.
+/// Whether a stored checksum is right. Under the feature `fuzz` each one passes, so that the fuzzer reaches the code
+/// behind it.
 fn sum_fits(right: u32, stored: &[u8]) -> bool {
     cfg!(feature = "fuzz") || right.to_le_bytes() == *stored
 }
 
 /// A store of points.
 ///
-/// Metadata is answered from memory, points are read as cursors go.
+/// Queries of metadata are answered from memory; cursors read points from volumes as they go.
 pub trait Series: Send + Sync {
-    /// Stores the rows of a batch that can be stored; all of them count at once, after a crash too. What an
-    /// answer survives is [`Series::durability`].
+    /// Stores the valid rows of a batch; they all become visible at once, after a crash too. An answered write survives
+    /// what [`Series::durability`] says.
     ///
     /// # Errors
-    /// `NotFound`: no such database; `Busy`: later; `OutOfSpace`; `Invalid`: the session's sequence is more
-    /// than [`SESSION_WINDOW`] behind; `Unavailable`: whether it was stored is unknown: send it again, in a session.
+    /// `NotFound`: no such database; `Busy`: try later; `OutOfSpace`; `Invalid`: the session's sequence is more than
+    /// [`SESSION_WINDOW`] behind; `Unavailable`: the batch may be stored or not: send it again, in a session.
     fn write(&self, batch: Batch, session: Option<Session>) -> Pending<'_, Written>;
 
-    /// Deletes the points of these series and times that were answered before the call; says of how many
-    /// series. As durable as a write. With [`Span::ALL`] sources of which all series are selected are forgotten, too,
-    /// and measurements that have no other ones.
+    /// Deletes the points of these series and times that were answered before the call; gives the number of series. As
+    /// durable as a write. With [`Span::ALL`], sources whose series are all selected are dropped, too, and measurements
+    /// without other sources.
     ///
     /// # Errors
     /// As for [`Series::write`].
     fn delete(&self, selector: Selector, span: Span) -> Pending<'_, u64>;
 
-    /// Up to `limit` series, in the order of their ids, from behind `after` on. Series stay known when
-    /// their points expire, or are deleted up to some time.
+    /// Up to `limit` series, in the order of their ids, after `after`. A series stays known when its points expire, or
+    /// are deleted in an interval.
     ///
     /// # Errors
     /// `NotFound`: no such database.
     fn find(&self, selector: &Selector, after: Option<SeriesId>, limit: usize)
     -> Result<Vec<Info>>;
 
-    /// Reads points of a series. A series that is not there has none.
+    /// Reads points of a series. An unknown series has none.
     fn read(&self, series: SeriesId, scan: Scan) -> Box<dyn Cursor>;
 
-    /// Reads points of some series of one source, each named once. What they share is read once: several
-    /// fields of a row cost little more than one. The limit counts rows: each series gives what it has at the
-    /// first `limit` times at which any of them has a point, perhaps more.
+    /// Reads points of some series of one source, each named once. Blocks and times that they share are read once, so
+    /// several fields of a row cost little more than one. The limit counts rows: each series gives its points at the
+    /// first `limit` times at which any of them has one, perhaps more.
     ///
     /// # Panics
-    /// When there is no series, or they are of several sources.
+    /// If there is no series, or they belong to several sources.
     fn read_columns(&self, series: &[SeriesId], scan: Scan) -> Box<dyn Columns>;
 
-    /// Makes a database, or changes how long it keeps points. Durable when it is ready.
+    /// Creates a database, or changes how long it keeps points. Durable on completion.
     ///
     /// # Errors
-    /// `Invalid`: its name; otherwise as for [`Series::write`].
+    /// `Invalid`: the name; otherwise as for [`Series::write`].
     fn create_database(&self, database: Database) -> Pending<'_, ()>;
 
-    /// Deletes a database with its points and series; says whether there was one. Durable when it is ready.
+    /// Deletes a database with its points and series; says whether there was one. Durable on completion.
     ///
     /// # Errors
     /// As for [`Series::write`].
@@ -300,25 +300,25 @@ pub trait Series: Send + Sync {
     /// Every database, by name.
     fn databases(&self) -> Vec<Database>;
 
-    /// Measurements of the series selected, by name.
+    /// Measurements of the selected series, by name.
     ///
     /// # Errors
     /// `NotFound`: no such database.
     fn measurements(&self, selector: &Selector) -> Result<Vec<String>>;
 
-    /// Keys of tags that the series selected have, by name.
+    /// Keys of tags that the selected series have, by name.
     ///
     /// # Errors
     /// `NotFound`: no such database.
     fn tag_keys(&self, selector: &Selector) -> Result<Vec<String>>;
 
-    /// Values of a tag of the series selected, in order.
+    /// Values of a tag of the selected series, in order.
     ///
     /// # Errors
     /// `NotFound`: no such database.
     fn tag_values(&self, selector: &Selector, key: &str) -> Result<Vec<String>>;
 
-    /// Fields of a measurement and what they hold, by name; none if there is no such measurement.
+    /// Fields of a measurement and their kinds, by name; none if there is no such measurement.
     ///
     /// # Errors
     /// `NotFound`: no such database.
@@ -330,12 +330,12 @@ pub trait Series: Send + Sync {
     /// `NotFound`: no such database.
     fn cardinality(&self, selector: &Selector) -> Result<u64>;
 
-    /// How much room there is for writes.
+    /// The free room for writes.
     fn room(&self) -> Room;
 
-    /// What the store can do for its users now, from memory: for a health check each second.
+    /// The store's condition now, from memory: cheap enough for a health check each second.
     fn health(&self) -> StoreHealth;
 
-    /// What a write has survived once it was answered.
+    /// What an answered write survives.
     fn durability(&self) -> Durability;
 }

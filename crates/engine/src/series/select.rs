@@ -1,18 +1,18 @@
-//! Which series: tests of measurement, field and tags, and what is told about a series.
+//! Selecting series by tests of measurement, field and tags, and the description of a series.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::value::Kind;
 
-/// A series of a store: fixed as long as the store lives, given to no other series.
+/// The id of a series: fixed for the life of the store, and never reused.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SeriesId(pub u64);
 
-/// What is known of a series.
+/// The description of a series.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Info {
-    /// Which it is.
+    /// Its id.
     pub id: SeriesId,
     /// Its measurement.
     pub measurement: Arc<str>,
@@ -20,36 +20,36 @@ pub struct Info {
     pub tags: Vec<(Arc<str>, Arc<str>)>,
     /// Its field.
     pub field: Arc<str>,
-    /// What the field holds.
+    /// The field's kind.
     pub kind: Kind,
 }
 
 impl Info {
-    /// The value of a tag; "" if it has none, as InfluxDB has it.
+    /// The value of a tag; "" if it has none, as in InfluxDB.
     #[must_use]
     pub fn tag(&self, key: &str) -> &str {
         self.tags.iter().find(|(name, _)| **name == *key).map_or("", |(_, value)| value)
     }
 }
 
-/// A regular expression without back-references: takes time linear in what it looks at.
+/// A regular expression without back-references: matching takes time linear in the text.
 #[derive(Clone)]
 pub struct Pattern(regex_lite::Regex);
 
-/// What a pattern may take when compiled, in bytes.
+/// The most memory of a compiled pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 impl Pattern {
     /// Compiles a pattern; it matches anywhere unless anchored.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// A message that names the flaw.
     pub fn new(pattern: &str) -> Result<Self, String> {
         let built = regex_lite::RegexBuilder::new(pattern).size_limit(PATTERN_BYTES_MAX).build();
         built.map(Self).map_err(|error| format!("regular expression /{pattern}/: {error}"))
     }
 
-    /// Whether it is found in a text.
+    /// Whether it matches somewhere in a text.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         self.0.is_match(text)
@@ -68,14 +68,14 @@ impl PartialEq for Pattern {
     }
 }
 
-/// A test of a name or of a tag's value. A tag that is not there has the value "".
+/// A test of a name or of a tag's value. A missing tag has the value "".
 #[derive(Clone, Debug, PartialEq)]
 pub enum Test {
     /// `=`
     Is(String),
     /// `!=`
     IsNot(String),
-    /// One of these: what a list of names asks for.
+    /// One of these, as a list of names selects.
     In(Vec<String>),
     /// `=~`
     Matches(Pattern),
@@ -114,7 +114,7 @@ pub enum Predicate {
 }
 
 impl Predicate {
-    /// Whether it holds for tags that `tag` looks up.
+    /// Whether it holds for the tags that `tag` looks up.
     pub fn holds<'t>(&self, tag: &impl Fn(&str) -> &'t str) -> bool {
         match self {
             Self::All => true,
@@ -126,16 +126,16 @@ impl Predicate {
     }
 }
 
-/// Which series of a database.
+/// A selection of series of a database.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Selector {
-    /// Of this database.
+    /// The database.
     pub database: String,
-    /// Whose measurement passes; none for all.
+    /// The test of the measurement; `None` for all.
     pub measurement: Option<Test>,
-    /// Whose field passes; none for all.
+    /// The test of the field; `None` for all.
     pub field: Option<Test>,
-    /// Whose tags pass.
+    /// The predicate over tags.
     pub tags: Predicate,
 }
 
@@ -146,21 +146,21 @@ impl Selector {
         Self { database: database.into(), measurement: None, field: None, tags: Predicate::All }
     }
 
-    /// The same, of one measurement only.
+    /// Restricted to one measurement.
     #[must_use]
     pub fn of(mut self, measurement: impl Into<String>) -> Self {
         self.measurement = Some(Test::Is(measurement.into()));
         self
     }
 
-    /// The same, of one field only.
+    /// Restricted to one field.
     #[must_use]
     pub fn field(mut self, field: impl Into<String>) -> Self {
         self.field = Some(Test::Is(field.into()));
         self
     }
 
-    /// The same, with these tags only.
+    /// Restricted to these tags.
     #[must_use]
     pub fn tagged(mut self, tags: Predicate) -> Self {
         self.tags = tags;

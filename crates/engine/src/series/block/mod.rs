@@ -1,11 +1,11 @@
-//! Blocks: what is stored of sources in a slot, column by column.
+//! Blocks: the points of some sources in a slot, column by column.
 //!
 //! ```text
 //!   block:  key's checksum │ sources and their lengths │ sheet │ sheet │ …
 //!   sheet:  rows │ times │ field, kind, length of each column │ column │ column │ …
 //! ```
-//! The fields of a source are written together and share their times, so these are stored once. One
-//! field is read without decoding the others. Bytes: `docs/format/series.md`.
+//! The fields of a source are written together and share their times, so a sheet stores the times once. One field can
+//! be read without decoding the others. Bytes: `docs/format/series.md`.
 
 mod numbers;
 mod sheet;
@@ -22,25 +22,25 @@ use super::batch::{put_varint, take_varint};
 use super::value::Points;
 
 const MAGIC: [u8; 4] = *b"PlSe";
-/// With it a column may list the rows it has.
+/// The version in which a column may list its rows.
 const VERSION: u8 = 2;
-/// Where no column does, older programs can read the block.
+/// The version of blocks without such columns, which older programs can read.
 const VERSION_WITHOUT_LISTS: u8 = 1;
 const HEAD: usize = 9;
 
-/// The most rows a sheet may have: larger ones are never made, and never believed.
+/// The most rows of a sheet: larger ones are never written, and rejected when read.
 pub(super) const ROWS_MAX: usize = 1 << 20;
 
-/// What is wrong with a block.
+/// Why a block is invalid.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Bad {
     /// It is no block.
     Magic,
-    /// It is of a version this program does not know.
+    /// It has a version unknown to this program.
     Version(u8),
     /// Its checksum is wrong, or it belongs to another key.
     Checksum,
-    /// Its checksum fits, and what is in it makes no sense: this names where.
+    /// Its checksum fits, but its contents are inconsistent: names the part.
     Sense(&'static str),
 }
 
@@ -55,16 +55,16 @@ impl fmt::Display for Bad {
     }
 }
 
-/// What a block takes at most besides its sources, in bytes.
+/// The most that a block takes besides its sources, in bytes.
 pub(super) const BYTES_MAX: usize = HEAD + 10;
 
-/// What a source takes in a block at most, in bytes. Less of the source takes no more.
+/// The most that a source takes in a block, in bytes. Fewer rows or values take no more.
 pub(super) fn bytes_max(table: &Table) -> usize {
-    // Its number and the length of its sheet.
+    // Its number, and the length of its sheet.
     10 + sheet::bytes_max(table)
 }
 
-/// Encodes what is stored of some sources under a key. Sources ascend, tables are resolved.
+/// Encodes the tables of some sources under a key. Sources ascend, tables are resolved.
 pub(super) fn encode(key: &[u8], sources: &[(u32, Table)]) -> Vec<u8> {
     let mut directory = Vec::new();
     let mut sheets = Vec::new();
@@ -101,7 +101,7 @@ pub(super) struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Opens what was stored under a key.
+    /// Opens the block stored under a key.
     pub(super) fn open(key: &[u8], bytes: &'a [u8]) -> Result<Self, Bad> {
         if bytes.len() < HEAD || bytes[..4] != MAGIC {
             return Err(Bad::Magic);
@@ -133,7 +133,7 @@ impl<'a> Block<'a> {
         Ok(Self { sheets })
     }
 
-    /// The points of each of some fields; none if there is nothing of it.
+    /// The points of each of some fields; `None` for a field without any.
     pub(super) fn points(&self, source: u32, fields: &[u16]) -> Result<Vec<Option<Points>>, Bad> {
         match self.sheets.binary_search_by_key(&source, |(source, _)| *source) {
             Ok(at) => sheet::points(self.sheets[at].1, fields),
@@ -141,7 +141,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Everything in it.
+    /// All of its tables, by source.
     pub(super) fn tables(&self) -> Result<Vec<(u32, Table)>, Bad> {
         self.sheets.iter().map(|(source, sheet)| Ok((*source, sheet::decode(sheet)?))).collect()
     }

@@ -1,8 +1,8 @@
 //! Columns of numbers: the smallest of a few codings.
 //!
-//! Short columns are packed in bits, of values or of differences; long ones are what `pco` is for
-//! (Loncaric et al., "Pcodec: Better Compression for Numerical Sequences", 2025). Readings are often
-//! rounded decimals: as integers they take a fraction of what the doubles do.
+//! Short columns are packed in bits, as values or differences; long ones are coded by `pco` (Loncaric et al., "Pcodec:
+//! Better Compression for Numerical Sequences", 2025). Readings are often rounded decimals: as integers these take a
+//! fraction of the size of doubles.
 
 use pco::ChunkConfig;
 use pco::data_types::Number;
@@ -11,36 +11,36 @@ use pco::standalone::{simple_compress, simple_decompress_into};
 use super::Bad;
 use crate::series::batch::{put_varint, take_varint, unzigzag, zigzag};
 
-/// How a column is coded: its first byte.
+/// The coding of a column: its first byte.
 mod coding {
-    /// All the same: that one.
+    /// One value for all.
     pub(super) const SAME: u8 = 0;
-    /// The first, and what each is larger than the one before.
+    /// The first value, and the constant difference between neighbours.
     pub(super) const STEPS: u8 = 1;
-    /// The least, and in so many bits what each is larger.
+    /// The least value, and each value's excess over it in a fixed number of bits.
     pub(super) const PACKED: u8 = 2;
-    /// The first, the least difference, and in so many bits what each difference is larger.
+    /// The first value, the least difference, and each difference's excess over it in a fixed number of bits.
     pub(super) const DIFFERENCES: u8 = 3;
     /// `pco`, of integers or of doubles.
     pub(super) const PCO: u8 = 4;
-    /// Doubles as they are.
+    /// Doubles in their own eight bytes.
     pub(super) const RAW: u8 = 5;
-    /// So much more: integers divided by ten to this power.
+    /// Added to the power of ten by which the integers that follow are divided.
     pub(super) const DECIMAL: u8 = 16;
 }
 
-/// Shorter columns are not given to `pco`: what it says of a column first takes more than it saves.
+/// Shorter columns do not go to `pco`: its header takes more than it saves.
 const PCO_FROM: usize = 48;
 /// Higher levels of `pco` gain a percent for several times the time.
 const PCO_LEVEL: usize = 6;
-/// Decimals tried.
+/// Powers of ten to try.
 const POWERS: [f64; 10] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
-/// Integers up to here are doubles too.
+/// Integers below this are exact as doubles.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// What so many numbers take at most, in bytes, if each fits so many bits.
+/// The most bytes that `count` numbers of at most `bits` bits take.
 pub(super) fn bytes_max(count: usize, bits: usize) -> usize {
-    // The coding, a varint and the width, or one varint more and a number less.
+    // The coding, a varint and the width; or one varint more and one number less.
     (count * bits).div_ceil(8) + 24
 }
 
@@ -79,7 +79,7 @@ pub(super) fn put_integers(into: &mut Vec<u8>, numbers: &[i64]) {
     }
 }
 
-/// Appends a column of doubles: every bit of them comes back.
+/// Appends a column of doubles, without loss of any bit.
 pub(super) fn put_floats(into: &mut Vec<u8>, numbers: &[f64]) {
     if let Some((power, scaled)) = decimals(numbers) {
         into.push(coding::DECIMAL + power as u8);
@@ -105,16 +105,16 @@ fn compressed<T: Number>(numbers: &[T], than: usize) -> Option<Vec<u8>> {
     simple_compress(numbers, &config).ok().filter(|bytes| bytes.len() < than)
 }
 
-/// The numbers as integers, and the power of ten they are divided by, if that gives them back bit by bit.
+/// The numbers as integers, and the power of ten to divide them by, if that gives them back bit by bit.
 fn decimals(numbers: &[f64]) -> Option<(usize, Vec<i64>)> {
     let scaled = |number: f64, power: f64| {
         let integer = (number * power).round();
         let exact = integer.abs() < EXACT && (integer / power).to_bits() == number.to_bits();
-        // An integer has one zero only.
+        // Integers have no negative zero.
         let is_negative_zero = integer == 0.0 && integer.is_sign_negative();
         (exact && !is_negative_zero).then_some(integer as i64)
     };
-    // The power the first numbers need; the rest seldom needs more.
+    // Start with the power that the first numbers need; the rest seldom need more.
     let mut power = 0;
     let mut integers = Vec::with_capacity(numbers.len());
     let mut at = 0;
@@ -136,7 +136,7 @@ fn decimals(numbers: &[f64]) -> Option<(usize, Vec<i64>)> {
     Some((power, integers))
 }
 
-/// Takes a column of so many integers.
+/// Decodes a column of `count` integers.
 pub(super) fn take_integers(mut from: &[u8], count: usize) -> Result<Vec<i64>, Bad> {
     const BAD: Bad = Bad::Sense("integers");
     let (&how, rest) = from.split_first().ok_or(BAD)?;
@@ -172,7 +172,7 @@ pub(super) fn take_integers(mut from: &[u8], count: usize) -> Result<Vec<i64>, B
     }
 }
 
-/// Takes a column of so many doubles.
+/// Decodes a column of `count` doubles.
 pub(super) fn take_floats(from: &[u8], count: usize) -> Result<Vec<f64>, Bad> {
     const BAD: Bad = Bad::Sense("floats");
     let (&how, rest) = from.split_first().ok_or(BAD)?;
@@ -196,7 +196,7 @@ pub(super) fn take_floats(from: &[u8], count: usize) -> Result<Vec<f64>, Bad> {
 
 fn decompressed<T: Number + Default>(from: &[u8], count: usize) -> Result<Vec<T>, Bad> {
     const BAD: Bad = Bad::Sense("compressed numbers");
-    // It writes whole batches of 256, or up to where the numbers end.
+    // `pco` writes whole batches of 256, or up to the end of the buffer.
     let mut numbers = vec![T::default(); count];
     let progress = simple_decompress_into(from, &mut numbers).map_err(|_| BAD)?;
     if progress.n_processed != count || !progress.finished {
@@ -214,7 +214,7 @@ fn bits(range: i64) -> u32 {
     64 - (range as u64).leading_zeros()
 }
 
-/// The width, then numbers of so many bits, the lowest first.
+/// Writes the width, then numbers of that many bits, the lowest bits first.
 fn pack(into: &mut Vec<u8>, width: u32, numbers: impl Iterator<Item = u64>) {
     into.push(width as u8);
     let (mut held, mut count) = (0u128, 0);

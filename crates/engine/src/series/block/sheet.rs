@@ -1,4 +1,4 @@
-//! A source's rows as bytes.
+//! Encoding of a source's rows.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ const BAD_COLUMNS: Bad = Bad::Sense("columns");
 const BAD_ROWS: Bad = Bad::Sense("rows");
 const BAD_TEXTS: Bad = Bad::Sense("strings");
 
-/// Which rows a column has: all of them, those whose bit is set, those that are listed.
+/// The rows that have a value of a column: all of them, those whose bit is set, or those listed.
 const ALL: u8 = 0;
 const BITS: u8 = 1;
 const LIST: u8 = 2;
-/// What a list takes before its rows, in bytes: how many there are, and its length.
+/// The most bytes of a list before its rows: their number, and the length of the list.
 const LIST_HEAD: usize = 10;
 
-/// Texts whose dictionary is longer are tried with lz4.
+/// Dictionaries of at least this many bytes are tried with lz4.
 const LZ4_FROM: usize = 64;
-/// What a dictionary may take when it is read, in bytes.
+/// The longest dictionary accepted when read, in bytes.
 const TEXTS_MAX: usize = 64 << 20;
 
-/// What a sheet takes at most, in bytes. It never grows when values are taken away.
+/// The most that a sheet takes, in bytes. Removing values never makes it larger.
 pub(super) fn bytes_max(table: &Table) -> usize {
     let rows = table.times.len();
     let column = |column: &Column| {
@@ -41,7 +41,7 @@ pub(super) fn bytes_max(table: &Table) -> usize {
             }
         };
         let present = rows.div_ceil(8).min(LIST_HEAD + numbers::bytes_max(count, 32));
-        // Field, kind, length, and how it is said which rows there are.
+        // Field, kind, length, and the coding of the rows.
         10 + present + values
     };
     12 + numbers::bytes_max(rows, 64) + table.columns.iter().map(column).sum::<usize>()
@@ -50,7 +50,7 @@ pub(super) fn bytes_max(table: &Table) -> usize {
 /// Appends a sheet; says whether a column lists its rows.
 pub(super) fn encode(table: &Table, into: &mut Vec<u8>) -> bool {
     let rows = table.times.len();
-    assert!(rows <= ROWS_MAX, "a slot is divided before it has so many rows");
+    assert!(rows <= ROWS_MAX, "a slot is divided before it has this many rows");
     put_varint(into, rows as u64);
     let mut times = Vec::new();
     put_integers(&mut times, &table.times);
@@ -110,7 +110,7 @@ fn put_column(into: &mut Vec<u8>, column: &Column, rows: usize) -> bool {
     is_list
 }
 
-/// Distinct texts, each with its length, perhaps compressed; then the number of each value's.
+/// Distinct texts, each with its length, perhaps compressed; then the index of each value's text.
 fn put_texts(into: &mut Vec<u8>, values: &[Arc<str>]) {
     let mut numbers = std::collections::HashMap::new();
     let mut dictionary = Vec::new();
@@ -130,7 +130,7 @@ fn put_texts(into: &mut Vec<u8>, values: &[Arc<str>]) {
     put_varint(into, numbers.len() as u64);
     put_varint(into, dictionary.len() as u64);
     let stored = compressed.as_ref().unwrap_or(&dictionary);
-    // 0 where it is not compressed: nothing compresses to no byte at all.
+    // 0 if not compressed: compression never gives 0 bytes.
     put_varint(into, compressed.as_ref().map_or(0, |compressed| compressed.len() as u64));
     into.extend_from_slice(stored);
     put_integers(into, &indexes);
@@ -172,7 +172,7 @@ fn parts(mut sheet: &[u8]) -> Result<Parts<'_>, Bad> {
     Ok(Parts { rows, times, columns })
 }
 
-/// The points of each of some fields; what is stored of others is not decoded.
+/// The points of each of some fields; columns of other fields are not decoded.
 pub(super) fn points(sheet: &[u8], fields: &[u16]) -> Result<Vec<Option<Points>>, Bad> {
     let mut parts = parts(sheet)?;
     let wanted: HashSet<u16> = fields.iter().copied().collect();
@@ -183,7 +183,7 @@ pub(super) fn points(sheet: &[u8], fields: &[u16]) -> Result<Vec<Option<Points>>
     Ok(table(&parts)?.points(fields))
 }
 
-/// All of a sheet.
+/// Decodes a whole sheet.
 pub(super) fn decode(sheet: &[u8]) -> Result<Table, Bad> {
     table(&parts(sheet)?)
 }

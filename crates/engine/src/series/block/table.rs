@@ -1,11 +1,11 @@
-//! Rows of a source as columns, and the three things done to them: sorted, put together, cut.
+//! Rows of a source as columns, and the operations on them: sort, append, cut, divide.
 
 use std::collections::HashMap;
 
 use crate::series::Span;
 use crate::series::value::{Points, Value, Values};
 
-/// Rows of one source. *Resolved*: times ascend, and no two rows have the same one.
+/// Rows of one source. *Resolved*: times ascend strictly.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::series) struct Table {
     pub(in crate::series) times: Vec<i64>,
@@ -16,7 +16,7 @@ pub(in crate::series) struct Table {
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::series) struct Column {
     pub(in crate::series) field: u16,
-    /// Which rows have one, in order; none for all of them.
+    /// The rows that have a value, in order; `None` for all.
     pub(in crate::series) rows: Option<Vec<u32>>,
     pub(in crate::series) values: Values,
 }
@@ -26,20 +26,20 @@ impl Column {
         self.rows.as_ref().map_or(at as u32, |rows| rows[at])
     }
 
-    /// Says which rows it has, if that was all.
+    /// Lists its rows, even if it has all of them.
     fn spell_out(&mut self) -> &mut Vec<u32> {
         let all = self.values.len() as u32;
         self.rows.get_or_insert_with(|| (0..all).collect())
     }
 }
 
-/// A table under construction. A row costs what it holds, whatever the number of columns.
+/// A table under construction. A row costs memory for its values only, however many columns there are.
 #[derive(Default)]
 pub(in crate::series) struct Builder {
     table: Table,
     /// The column of each field.
     columns: HashMap<u16, usize>,
-    /// Where the next value's column is expected: rows have their fields in the same order, mostly.
+    /// The column expected for the next value: rows mostly have their fields in the same order.
     at: usize,
 }
 
@@ -50,7 +50,7 @@ impl Builder {
         self.at = 0;
     }
 
-    /// Adds a value to the row. A field that comes twice has its last value.
+    /// Adds a value to the row. If a field comes twice, its last value counts.
     pub(in crate::series) fn value(&mut self, field: u16, value: Value<'_>) {
         let row = self.table.times.len() - 1;
         let columns = &mut self.table.columns;
@@ -81,8 +81,7 @@ impl Builder {
 }
 
 impl Table {
-    /// Appends the rows of a later table: where both have a value, that of the later one counts once
-    /// the table is resolved.
+    /// Appends the rows of a later table: where both have a value, the later one counts once the table is resolved.
     pub(in crate::series) fn append(&mut self, later: Self) {
         let shift = self.times.len() as u32;
         let places = self.columns.iter().enumerate().map(|(at, column)| (column.field, at));
@@ -109,7 +108,7 @@ impl Table {
         }
     }
 
-    /// Sorts rows by time; of rows at one time each field has its last value.
+    /// Sorts rows by time; of rows with equal times, each field keeps its last value.
     pub(in crate::series) fn resolve(&mut self) {
         let rows = self.times.len();
         for column in &mut self.columns {
@@ -135,7 +134,7 @@ impl Table {
                     .map(|at| (target[column.row(at as usize) as usize] as u32, at))
                     .collect();
                 order.sort_unstable();
-                // Of the values of a row the last one that was written.
+                // Of the values of a row, keep the one written last.
                 let is_last =
                     |place: usize| order.get(place + 1).is_none_or(|next| next.0 != order[place].0);
                 let last = (0..order.len()).filter(|&place| is_last(place));
@@ -146,13 +145,13 @@ impl Table {
         self.columns.sort_by_key(|column| column.field);
     }
 
-    /// Takes away what of the fields lies in an interval; says whether there was anything. Stays resolved.
+    /// Removes points of some fields in an interval; says whether there were any. Stays resolved.
     pub(in crate::series) fn cut(&mut self, fields: impl Fn(u16) -> bool, span: Span) -> bool {
         self.cut_points(|field| fields(field).then_some(move |time| span.contains(time)))
     }
 
-    /// Takes away the points of each field at the times that `gone` tells for it; says whether there were any.
-    /// Stays resolved.
+    /// Removes the points of each field at the times that `gone` selects for it; says whether there were any. Stays
+    /// resolved.
     pub(in crate::series) fn cut_points<G: Fn(i64) -> bool>(
         &mut self,
         gone: impl Fn(u16) -> Option<G>,
@@ -176,7 +175,7 @@ impl Table {
         was_there
     }
 
-    /// When a column has values.
+    /// The times at which a column has values.
     pub(in crate::series) fn times_of(&self, column: &Column) -> impl Iterator<Item = i64> {
         (0..column.values.len()).map(|at| self.times[column.row(at) as usize])
     }
@@ -206,7 +205,7 @@ impl Table {
         });
     }
 
-    /// The points of each of some fields, in the order of the rows; none where there is no such column.
+    /// The points of each of some fields, in the order of the rows; `None` where there is no such column.
     pub(in crate::series) fn points(mut self, fields: &[u16]) -> Vec<Option<Points>> {
         let columns = std::mem::take(&mut self.columns).into_iter();
         let mut columns: HashMap<u16, Column> =
@@ -215,7 +214,7 @@ impl Table {
         for (n, &field) in fields.iter().enumerate() {
             found.push(columns.remove(&field).map(|column| {
                 let times = match &column.rows {
-                    // The last one has no other to leave them to.
+                    // The last field takes the times instead of a copy.
                     None if n + 1 == fields.len() => std::mem::take(&mut self.times),
                     None => self.times.clone(),
                     Some(rows) => rows.iter().map(|&row| self.times[row as usize]).collect(),
@@ -226,8 +225,8 @@ impl Table {
         found
     }
 
-    /// Divides the rows before each of these places, which ascend and are inside of the table; the parts are in
-    /// order, and resolved if it is.
+    /// Divides the rows before each of these places, which ascend and lie inside the table. The parts are in order, and
+    /// resolved if the table is.
     pub(in crate::series) fn divide(self, places: &[usize]) -> Vec<Self> {
         let bound = |part: usize| if part == 0 { 0 } else { places[part - 1] };
         let end = |part: usize| places.get(part).copied().unwrap_or(self.times.len());
@@ -257,7 +256,7 @@ impl Table {
         parts
     }
 
-    /// The first half of the columns with the rows they have, and the others.
+    /// Splits the columns into two halves, each with the rows that it has values for.
     pub(in crate::series) fn halve_columns(mut self) -> [Self; 2] {
         let behind = self.columns.split_off(self.columns.len() / 2);
         let mut behind = Self { times: self.times.clone(), columns: behind };
@@ -268,7 +267,7 @@ impl Table {
 }
 
 impl Column {
-    /// Keeps some values, each for a row: rows ascend.
+    /// Keeps some values, given as (row, index); rows ascend.
     fn keep(&mut self, kept: &[(u32, u32)], of_rows: usize) {
         let mut values = Values::new(self.values.kind());
         for &(_, at) in kept {

@@ -1,8 +1,8 @@
-//! Asking for metadata while others write: in small steps, between which those who wait for the state get it.
+//! Queries of metadata while others write: in small steps, between which other tasks get the lock of the state.
 //!
-//! Ids of sources and measurements only grow, and what they mean stays. So a walk goes on where it was: it sees
-//! what was there when it began, and what came since or not. Only when lists got shorter meanwhile, as sources
-//! were deleted, does it begin again.
+//! Ids of sources and measurements only grow, and never change their meaning. So a walk resumes where it was: it sees
+//! everything there when it began, and perhaps newer entries. It restarts only if lists got shorter meanwhile because
+//! sources were deleted.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -16,19 +16,18 @@ use super::index::{Place, Posting, difference, intersection, union};
 use crate::series::memory::no_database;
 use crate::series::{Info, Predicate, Result, Selector, SeriesId, Test};
 
-/// Sources, values or measurements that are looked at in one step: some tens of microseconds, with patterns
-/// some hundreds.
+/// How many sources, values or measurements one step looks at: some tens of microseconds, with patterns some hundreds.
 const STEP: usize = 512;
 
-/// One question.
+/// The context of one query.
 pub(super) struct Asking<'a> {
     inner: &'a Inner,
     selector: &'a Selector,
-    /// The database, if its name is not known any more.
+    /// The id of the database, if it is no longer found by name.
     database: Option<u32>,
 }
 
-/// The sources of a measurement, when somebody needs them.
+/// The sources of a measurement, collected on first use.
 struct All<'a> {
     asking: &'a Asking<'a>,
     measurement: u32,
@@ -52,13 +51,13 @@ impl<'a> Asking<'a> {
         Self { inner, selector, database: None }
     }
 
-    /// About a database that is being dropped: nobody else finds it.
+    /// A query about a database that is being dropped, which its name no longer finds.
     pub(super) fn dropped(inner: &'a Inner, selector: &'a Selector, database: u32) -> Self {
         Self { inner, selector, database: Some(database) }
     }
 
-    /// Walks over lists, again from the start where they got shorter meanwhile. The walk is told of which lists
-    /// it is to be, and gives nothing where they are others.
+    /// Walks over lists, and restarts if they got shorter meanwhile. The walk gets the epoch of the lists, and gives
+    /// `None` when that changed.
     fn walk<T>(&self, mut walk: impl FnMut(u64) -> Option<T>) -> T {
         loop {
             let epoch = self.step(|catalogue| catalogue.epoch);
@@ -68,7 +67,7 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// One step over lists that are as they were.
+    /// One step, if the lists are still of this epoch.
     fn step_of<T>(&self, epoch: u64, look: impl FnOnce(&Catalogue) -> T) -> Option<T> {
         self.step(|catalogue| (catalogue.epoch == epoch).then(|| look(catalogue)))
     }
@@ -77,12 +76,12 @@ impl<'a> Asking<'a> {
     fn step<T>(&self, look: impl FnOnce(&Catalogue) -> T) -> T {
         let state = self.inner.state();
         let seen = look(&state.catalogue);
-        // A lock that is taken again at once would hardly be given away.
+        // Unlocking fairly hands the lock over: this task would take it again at once otherwise.
         MutexGuard::unlock_fair(state);
         seen
     }
 
-    /// The measurements that are wanted, whatever their sources are.
+    /// The measurements selected by name, whatever their sources.
     fn measurements(&self) -> Result<Vec<u32>> {
         let name = &self.selector.database;
         let find = |catalogue: &Catalogue| catalogue.databases.get(name).map(|facts| facts.id);
@@ -108,7 +107,7 @@ impl<'a> Asking<'a> {
         Ok(wanted)
     }
 
-    /// The sources that are wanted, by measurement, ascending.
+    /// The selected sources, by measurement, ascending.
     pub(super) fn select(&self) -> Result<Vec<(u32, Vec<u32>)>> {
         let mut selected = Vec::new();
         for measurement in self.measurements()? {
@@ -125,7 +124,7 @@ impl<'a> Asking<'a> {
         self.holding(&self.selector.tags, &all)
     }
 
-    /// Those of a measurement's sources for which a predicate holds.
+    /// The sources of a measurement for which a predicate holds.
     fn holding(&self, predicate: &Predicate, all: &All<'_>) -> Vec<u32> {
         match predicate {
             Predicate::All => all.get().to_vec(),
@@ -146,7 +145,8 @@ impl<'a> Asking<'a> {
             }
             Predicate::Not(part) => difference(all.get(), &self.holding(part, all)),
             Predicate::Tag(key, test) => {
-                // Sources without the tag have an empty one: if that passes, those that fail are taken away.
+                // Sources without the tag have an empty value: if that passes, the sources that fail are subtracted
+                // from all.
                 let missing = test.passes("");
                 let of = all.measurement;
                 if let (Test::Is(value), false) = (test, missing) {
@@ -162,7 +162,7 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// The sources of a measurement whose tag of this key has a value that is wanted.
+    /// The sources of a measurement whose tag of this key has a value that passes.
     fn tagged(&self, measurement: u32, key: &str, wants: impl Fn(&str) -> bool) -> Vec<u32> {
         self.walk(|epoch| {
             let (mut found, mut long) = (Vec::new(), Vec::new());
@@ -198,7 +198,7 @@ impl<'a> Asking<'a> {
         })
     }
 
-    /// All of a list of sources, which is `found` again in each step.
+    /// All sources of a list, which `find` looks up again in each step.
     fn posting(&self, find: impl Fn(&Catalogue, &mut dyn FnMut(&Posting))) -> Vec<u32> {
         self.walk(|epoch| self.posting_of(epoch, &find))
     }
@@ -222,7 +222,7 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// Looks at those of some sources that have a field that is wanted.
+    /// Visits those of some sources that have a selected field.
     fn each(
         &self,
         measurement: u32,
@@ -231,7 +231,7 @@ impl<'a> Asking<'a> {
     ) {
         for sources in sources.chunks(STEP) {
             self.step(|catalogue| {
-                // Its database may be gone by now.
+                // The database may be dropped by now.
                 let Some(of) = catalogue.measurements.get(&measurement) else { return };
                 for &source in sources {
                     let fields = catalogue.wanted_fields(self.selector, of, source);
@@ -243,7 +243,7 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// Whether each source of a measurement is wanted.
+    /// Whether every source of a measurement is selected.
     fn wants_all(&self) -> bool {
         self.selector.tags == Predicate::All && self.selector.field.is_none()
     }
@@ -271,7 +271,7 @@ impl<'a> Asking<'a> {
         Ok(found)
     }
 
-    /// Adds what is known of the wanted series of a source.
+    /// Adds the description of each selected series of a source.
     fn tell(
         &self,
         catalogue: &Catalogue,
@@ -397,7 +397,7 @@ impl<'a> Asking<'a> {
         Ok(count)
     }
 
-    /// The wanted fields of each source that has some.
+    /// The selected fields of each source that has some.
     pub(super) fn fields(&self) -> Result<Vec<(u32, Vec<u16>)>> {
         let mut found = Vec::new();
         for (measurement, sources) in self.select()? {

@@ -1,38 +1,39 @@
-//! The time the program was away, by which databases grow older, too.
+//! The time that the program did not run: databases age by it, too.
 //!
-//! While it runs time is measured; how long it was away only the clock can tell. A clock may be wrong, above all
-//! soon after a machine starts, so it is believed once it has gone for [`BELIEVED_AFTER`] as time is measured. Until then
-//! it is stored as going on from where the program ended, so that nothing is forgotten if it ends again.
+//! While the program runs, a monotonic clock measures time; the downtime only the wall clock can tell. That may be
+//! wrong, above all soon after a machine starts, so it is trusted once it has run steadily for [`BELIEVED_AFTER`] of
+//! measured time. Until then the stored time goes on from the end of the last run, so that another restart loses
+//! nothing.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use policy::time::Instant;
 
-/// How long the clock has to go steadily before it is believed.
+/// How long the wall clock has to run steadily before it is trusted.
 pub(super) const BELIEVED_AFTER: Duration = Duration::from_secs(3600);
-/// A clock that is further from the measured time than this was set.
+/// A wall clock that deviates more than this from measured time was set.
 const STEP: i64 = 5_000_000_000;
-/// What its record begins with.
+/// The first byte of its record.
 const VERSION: u8 = 1;
 
-/// What the clock says beyond the time that was measured.
+/// The wall clock's lead over measured time.
 #[derive(Debug, Default)]
 pub(super) struct Away {
-    /// In nanoseconds; negative where the clock was set back.
+    /// In nanoseconds; negative if the wall clock was set back.
     time: i64,
-    /// The clock, and when that was; none once it was believed, or if there is nothing to believe.
+    /// The wall clock, and when it was read; `None` once it is trusted, or if no time needs it.
     seen: Option<(i64, Instant)>,
 }
 
 impl Away {
-    /// The program starts. `ended` is what the clock said when that was stored last.
+    /// Starts with the program. `ended` is the last stored time of the wall clock.
     pub(super) fn since(ended: i64, wall: Duration, now: Instant) -> Self {
         let wall = nanos(wall);
         Self { time: wall.saturating_sub(ended), seen: Some((wall, now)) }
     }
 
-    /// How long the program was away: once, when the clock is believed.
+    /// How long the program was down: given once, when the wall clock is trusted.
     pub(super) fn told(&mut self, wall: Duration, now: Instant) -> Option<Duration> {
         let (seen, since) = self.seen?;
         let (wall, took) = (nanos(wall), now.since(since));
@@ -50,14 +51,14 @@ impl Away {
         Some(time)
     }
 
-    /// What is stored of it, together with how far databases have come.
+    /// Encodes it for storage, together with the age of databases.
     pub(super) fn encode(&self, wall: Duration) -> Bytes {
         let mut bytes = vec![VERSION];
         bytes.extend_from_slice(&nanos(wall).saturating_sub(self.time).to_le_bytes());
         bytes.into()
     }
 
-    /// What the clock said; none if the record is of a later version.
+    /// The stored time of the wall clock; `None` for a record of a later version.
     pub(super) fn decode(bytes: &[u8]) -> Option<i64> {
         let (&version, rest) = bytes.split_first()?;
         let ended = i64::from_le_bytes(*rest.first_chunk()?);
@@ -84,7 +85,7 @@ mod tests {
         let mut away = Away::since(nanos(DAY), DAY * 8, at(0));
         let wall = |seconds| DAY * 8 + Duration::from_secs(seconds);
         assert_eq!(away.told(wall(60), at(60)), None);
-        // It ends before the clock is believed: nothing is forgotten.
+        // The program ends before the clock is trusted: nothing is lost.
         assert_eq!(Away::decode(&away.encode(wall(60))), Some(nanos(DAY + at(60).since(at(0)))));
         // A clock that loses a second in an hour is steady.
         assert_eq!(away.told(wall(3600), at(3601)), Some(DAY * 7));
@@ -101,7 +102,7 @@ mod tests {
         assert_eq!(away.told(DAY * 10 + Duration::from_secs(3599), at(3659)), None);
         let told = away.told(DAY * 10 + Duration::from_secs(3600), at(3660)).unwrap();
         assert!(told > DAY - Duration::from_secs(61) && told <= DAY, "{told:?}");
-        // One that stays behind takes nothing back.
+        // A clock that stays behind changes nothing.
         let mut away = Away::since(nanos(DAY * 9), DAY, at(0));
         assert_eq!(away.told(DAY + BELIEVED_AFTER, at(3600)), Some(Duration::ZERO));
     }
