@@ -1,4 +1,4 @@
-//! What a field holds: values, their kinds, and columns of them.
+//! Values of fields, their kinds, and columns of them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,21 +22,21 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind of this number, as stored.
+    /// The kind of this stored number.
     pub(crate) fn from_byte(byte: u8) -> Option<Self> {
         [Self::Float, Self::Integer, Self::Unsigned, Self::Boolean, Self::Text]
             .into_iter()
             .find(|&kind| kind as u8 == byte)
     }
 
-    /// Whether means and sums of its values make sense.
+    /// Whether its values have means and sums.
     #[must_use]
     pub fn is_number(self) -> bool {
         matches!(self, Self::Float | Self::Integer | Self::Unsigned)
     }
 }
 
-/// The names InfluxDB has for them.
+/// InfluxDB's names.
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -49,7 +49,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One value, borrowed from where it is.
+/// A borrowed value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
     /// See [`Kind::Float`].
@@ -77,7 +77,7 @@ impl Value<'_> {
         }
     }
 
-    /// The nearest double; none for what is no number.
+    /// The nearest double; `None` for values that are no numbers.
     #[must_use]
     pub fn as_f64(&self) -> Option<f64> {
         match *self {

@@ -1,10 +1,10 @@
-//! What is known of databases, measurements, fields and sources, in memory, with an inverted index.
+//! The catalogue of databases, measurements, fields and sources, in memory, with an inverted index.
 //!
-//! A source is a list of *pairs*: a tag of a measurement with a value, by number. A pair knows its sources.
-//! So a source takes four bytes for each tag, and a few more in the lists of its pairs.
+//! A source is a list of *pairs*, by number: each is a tag of a measurement with a value, and lists its sources. So a
+//! source takes four bytes for each tag, and a few more in the lists of its pairs.
 //!
-//! Sources that are deleted are taken out at once; lists of sources, pairs and strings that only they had follow
-//! in small steps ([`Catalogue::tidy`]).
+//! A deleted source is removed at once. Lists, pairs and strings that only it used are removed later, in small steps
+//! ([`Catalogue::tidy`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use crate::series::lookup::Lookup;
 use crate::series::memory::no_database;
 use crate::series::{Kind, Reason, Result, Selector, SeriesId};
 
-/// Combinations of fields in the buffers of a database. A client has a few; those of one that makes them up are
-/// forgotten once their rows are in blocks.
+/// The most combinations of fields in the buffers of a database. Most clients have a few. Once their rows are in
+/// blocks, combinations are dropped, so a client that makes up many does little harm.
 const SHAPES_MAX: u32 = 1 << 17;
-/// What a shape takes besides its columns, in bytes: its place, its entry in the map, the allocation.
+/// The memory of a shape besides its columns, in bytes: its place, its entry in the map, the allocation.
 const SHAPE_COST: usize = 80;
-/// What a field takes besides its name, in bytes: its entry in the list and in the map, the allocation.
+/// The memory of a field besides its name, in bytes: its entries in the list and in the map, the allocation.
 const FIELD_COST: usize = 80;
-/// What a measurement takes besides its name and fields, in bytes, about.
+/// The memory of a measurement besides its name and fields, in bytes, approximately.
 const MEASUREMENT_COST: usize = 400;
 
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ pub(super) struct Catalogue {
     pair_lookup: Lookup,
     /// Each source's measurement, then its pairs.
     keys: Vec<u32>,
-    /// How many of the keys are of sources that are gone.
+    /// How many of the keys belong to deleted sources.
     dead_keys: usize,
     pub(super) sources: Sources,
     source_lookup: Lookup,
@@ -51,29 +51,28 @@ pub(super) struct Catalogue {
     free_shapes: Vec<u32>,
     /// How many shapes each database has.
     shape_counts: HashMap<u32, u32>,
-    /// Bytes of the shapes: rows in buffers need them, so they count as buffers do.
+    /// Bytes of the shapes. Buffered rows need them, so they count as buffers do.
     pub(super) shape_bytes: usize,
     pub(super) sets: Sets,
     /// Bytes of the names of measurements and fields.
     name_bytes: usize,
-    /// Bytes of the lists of sources, without which they would have to be looked at for it.
+    /// Bytes of the lists of sources, counted here because summing them up would take too long.
     posting_bytes: usize,
-    /// Pairs whose list has sources that are gone.
+    /// Pairs whose list has deleted sources.
     loose_pairs: BTreeSet<u32>,
-    /// Tags of measurements whose list has pairs that are gone.
+    /// Tags of measurements whose list has deleted pairs.
     loose_tags: BTreeSet<(u32, u32)>,
-    /// Measurements whose list has sources that are gone.
+    /// Measurements whose list has deleted sources.
     loose_measurements: BTreeSet<u32>,
-    /// Grows when pairs or lists of sources got shorter: a walk over them has to begin again.
+    /// Grows when pairs or lists of sources get shorter: a walk over them then has to restart.
     pub(super) epoch: u64,
-    /// How many series there are.
+    /// The number of series.
     pub(super) series: u64,
     pub(super) dirty_measurements: BTreeSet<u32>,
     pub(super) dirty_pages: BTreeSet<u32>,
 }
 
-/// Fields that rows brought to sources and that are in no set yet, by source. Sets are made once for all rows
-/// that come together.
+/// Fields that rows bring to sources and that are in no set yet, by source. Sets are made once for all rows of a batch.
 #[derive(Debug, Default)]
 pub(super) struct Grown(HashMap<u32, BTreeSet<u16>>);
 
@@ -83,14 +82,14 @@ impl Grown {
     }
 }
 
-/// How a source was told, where a log or a page tells it.
+/// The outcome of reading a source from a log or a page.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Told {
-    /// It is known now.
+    /// The source is known now.
     Known,
-    /// A newer one has its tags: all of this one's points were deleted, and later records say so.
+    /// A newer source has its tags: all of this one's points were deleted, and later records say so.
     Replaced,
-    /// It makes no sense.
+    /// The record is inconsistent.
     Nonsense,
 }
 
@@ -98,26 +97,26 @@ pub(super) enum Told {
 pub(super) struct DatabaseFacts {
     pub(super) id: u32,
     pub(super) keep: Option<Duration>,
-    /// The latest time of a point, and the time that was measured since.
+    /// The time of the latest point, plus the time measured since.
     pub(super) newest: i64,
 }
 
 impl DatabaseFacts {
-    /// One that has no points.
+    /// A database without points.
     pub(super) fn new(id: u32, keep: Option<Duration>) -> Self {
         Self { id, keep, newest: i64::MIN }
     }
 
-    /// Points before this time are gone. A clock that jumps ahead takes nothing away, and neither does a
-    /// point from the future: only both do.
+    /// Points before this time are expired. A clock that jumps ahead expires nothing, and neither does a point from the
+    /// future: only both together do.
     pub(super) fn cutoff(&self, wall: Duration) -> i64 {
         let Some(keep) = self.keep else { return i64::MIN };
         let now = i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX).min(self.newest);
         now.saturating_sub(i64::try_from(keep.as_nanos()).unwrap_or(i64::MAX))
     }
 
-    /// So much time has passed, as was measured: a point of now would be that much later than the latest one. Never
-    /// goes beyond the clock.
+    /// Adds measured time: a point written now would be that much later than the latest one. Never goes beyond the wall
+    /// clock.
     pub(super) fn age(&mut self, passed: Duration, wall: Duration) {
         if self.newest == i64::MIN {
             return;
@@ -146,7 +145,7 @@ struct Pair {
     measurement: u32,
     key: u32,
     value: u32,
-    /// None: it is gone.
+    /// `None` once it is deleted.
     sources: Option<Posting>,
 }
 
@@ -158,13 +157,13 @@ fn pair_hash(measurement: u32, key: u32, value: u32) -> u64 {
     xxh3_64(&bytes)
 }
 
-/// Of a source's tags as they are in keys.
+/// The hash of a source's tags as encoded in keys.
 fn source_hash(measurement: u32, tags: &[u8]) -> u64 {
     xxh3_64_with_seed(tags, u64::from(measurement))
 }
 
 impl Catalogue {
-    /// Which measurement of a database this is, made if need be and if something may be made.
+    /// The id of a measurement of a database. Creates it if it is missing and `may_grow`.
     pub(super) fn measurement(&mut self, database: u32, name: &str, may_grow: bool) -> Option<u32> {
         let name: Arc<str> = name.into();
         let found = self.by_name.get(&(database, Arc::clone(&name))).copied();
@@ -177,7 +176,7 @@ impl Catalogue {
         Some(id)
     }
 
-    /// A measurement as it was told by a log or a page. False if a newer one has its name: all points of this one
+    /// Takes over a measurement from a log or a page. False if a newer one has its name: then all points of this one
     /// were deleted.
     pub(super) fn define_measurement(&mut self, id: u32, database: u32, name: &str) -> bool {
         self.next_measurement = self.next_measurement.max(id.saturating_add(1));
@@ -205,7 +204,7 @@ impl Catalogue {
         true
     }
 
-    /// A field as it was told; says whether that fits what is known.
+    /// Takes over a field from a log or a page; says whether it is consistent with the known ones.
     pub(super) fn define_field(
         &mut self,
         measurement: u32,
@@ -218,7 +217,7 @@ impl Catalogue {
         if let Some((known, had)) = of.fields.get(at).filter(|(known, _)| !known.is_empty()) {
             return **known == *name && *had == kind;
         }
-        // Where a log failed, a field may be told before those that are older.
+        // Where a log failed, a field may come before older ones.
         while of.fields.len() <= at {
             of.fields.push(("".into(), kind));
         }
@@ -230,7 +229,8 @@ impl Catalogue {
         true
     }
 
-    /// The shape of a row and the order of its columns in the row, and fields it brings made; or why there is none.
+    /// The shape of a row, and the order of its columns in the row; creates missing fields. An error says why there is
+    /// none.
     pub(super) fn shape(
         &mut self,
         measurement: u32,
@@ -272,7 +272,7 @@ impl Catalogue {
         Ok(self.shape_of(measurement, &columns))
     }
 
-    /// Whether there is a shape for a row whose fields are known.
+    /// Whether there is a shape for a row whose fields all exist.
     fn has_shape(&self, measurement: u32, bytes: &[u8]) -> bool {
         let of = &self.measurements[&measurement];
         let mut fields: Vec<u16> =
@@ -282,8 +282,8 @@ impl Catalogue {
         self.sets.find(&fields).is_some_and(|set| of.shape_ids.contains_key(&set))
     }
 
-    /// The shape of rows with these columns, and which of them each column of the shape is if they are in another
-    /// order, or one comes twice: then the last one counts.
+    /// The shape of rows with these columns. If they have another order, or one comes twice, also gives the position of
+    /// each column of the shape among them: the last one counts.
     pub(super) fn shape_of(
         &mut self,
         measurement: u32,
@@ -338,7 +338,7 @@ impl Catalogue {
         shape
     }
 
-    /// Rows of a shape are in blocks. One that has none left is forgotten.
+    /// Rows of a shape went to blocks. Drops the shape if it has no rows left.
     pub(super) fn let_go(&mut self, shape: u32, rows: usize) {
         let of = &mut self.shapes[shape as usize];
         of.rows -= rows;
@@ -361,13 +361,13 @@ impl Catalogue {
         }
     }
 
-    /// Whether a database has so many shapes that its rows should go to blocks.
+    /// Whether a database has too many shapes: its rows should go to blocks.
     pub(super) fn has_many_shapes(&self) -> bool {
         self.shape_counts.values().any(|&count| count > SHAPES_MAX / 2)
     }
 
-    /// Whether a row of this shape would make another series of its source, or a field; none: a source that
-    /// is not there.
+    /// Whether a row of this shape would add a series to its source, or a field; `None` stands for a source that does
+    /// not exist yet.
     pub(super) fn grows(
         &self,
         measurement: u32,
@@ -392,7 +392,7 @@ impl Catalogue {
         self.sets.get(self.sources[source].set)
     }
 
-    /// What a source's record in a page takes at most, in bytes, once it has these fields, too.
+    /// The most bytes of a source's record in a page, once it has these fields, too.
     pub(super) fn record_bytes(
         &self,
         source: Option<u32>,
@@ -411,7 +411,7 @@ impl Catalogue {
         tags.len() + fields * FIELD + 40
     }
 
-    /// The source has these fields, too: once [`Catalogue::settle`] was called.
+    /// Adds fields to a source: effective once [`Catalogue::settle`] is called.
     pub(super) fn extend(&mut self, source: u32, set: u32, grown: &mut Grown) {
         let had = self.sources[source].set;
         if had == set {
@@ -428,7 +428,7 @@ impl Catalogue {
         self.series += (pending.len() - before) as u64;
     }
 
-    /// Sources get the fields that rows brought.
+    /// Gives sources the fields that rows brought.
     pub(super) fn settle(&mut self, grown: Grown) {
         for (source, more) in grown.0 {
             let had = self.sources[source].set;
@@ -447,7 +447,7 @@ impl Catalogue {
         self.dirty_pages.insert(source / PAGE);
     }
 
-    /// A source's fields as a page tells them.
+    /// Takes over a source's fields from a page.
     pub(super) fn load_fields(&mut self, source: u32, mut fields: Vec<u16>) {
         fields.sort_unstable();
         fields.dedup();
@@ -456,7 +456,7 @@ impl Catalogue {
         self.set_fields(source, &fields);
     }
 
-    /// The source with these tags, as they are in keys.
+    /// The source with these tags, encoded as in keys.
     pub(super) fn find_source(&self, measurement: u32, tags: &[u8]) -> Option<u32> {
         self.source_lookup.get(source_hash(measurement, tags), |source| {
             let Some((of, known)) = self.source_key(source) else { return false };
@@ -471,7 +471,7 @@ impl Catalogue {
         })
     }
 
-    /// A source's tags as they are in keys.
+    /// Appends a source's tags, encoded as in keys.
     pub(super) fn put_tags(&self, source: u32, into: &mut Vec<u8>) {
         let tags = self.source_key(source).into_iter().flat_map(|(_, tags)| tags);
         for text in tags.flat_map(|(key, value)| [key, value]) {
@@ -487,12 +487,12 @@ impl Catalogue {
         })
     }
 
-    /// Whether a source is known.
+    /// Whether a source exists.
     pub(super) fn has_source(&self, source: u32) -> bool {
         self.sources.get(source).is_some()
     }
 
-    /// A source as it was told by a log or a page.
+    /// Takes over a source from a log or a page.
     pub(super) fn tell_source(&mut self, source: u32, measurement: u32, tags: &[u8]) -> Told {
         if self.has_source(source) {
             return Told::Known;
@@ -508,7 +508,7 @@ impl Catalogue {
         }
     }
 
-    /// Makes a source with this id. None if there are too many strings or keys.
+    /// Creates a source with this id. `None` if there are too many strings or keys.
     pub(super) fn define_source(
         &mut self,
         source: u32,
@@ -574,14 +574,14 @@ impl Catalogue {
         self.databases.values().find(|facts| facts.id == id)
     }
 
-    /// What a series' field holds.
+    /// The kind of a series' field.
     pub(super) fn kind_of(&self, source: u32, field: u16) -> Option<Kind> {
         let (measurement, _) = self.source_key(source)?;
         let of = self.measurements.get(&measurement)?;
         Some(of.fields.get(usize::from(field))?.1)
     }
 
-    /// A database is gone: nothing of it is found any more.
+    /// Drops a database: its measurements and sources are no longer found.
     pub(super) fn forget_database(&mut self, id: u32) -> Vec<u32> {
         let all = self.measurements.iter().filter(|(_, of)| of.database == id);
         let gone: Vec<u32> = all.map(|(&measurement, _)| measurement).collect();
@@ -590,7 +590,7 @@ impl Catalogue {
         gone
     }
 
-    /// A measurement is gone with its sources.
+    /// Drops a measurement with its sources.
     fn forget_measurement(&mut self, measurement: u32) {
         let mut sources = Vec::new();
         if let Some(all) = self.measurements.get(&measurement).and_then(|of| of.all.as_ref()) {
@@ -614,13 +614,13 @@ impl Catalogue {
         if self.by_name.get(&name) == Some(&measurement) {
             self.by_name.remove(&name);
         }
-        // Its record is removed.
+        // The next write of the catalogue removes its record.
         self.dirty_measurements.insert(measurement);
         self.loose_measurements.remove(&measurement);
         self.epoch += 1;
     }
 
-    /// A source is gone. It has no rows in buffers.
+    /// Drops a source that has no rows in buffers.
     pub(super) fn forget_source(&mut self, source: u32) {
         let Some(&facts) = self.sources.get(source) else { return };
         if facts.buffer != NONE {
@@ -641,8 +641,8 @@ impl Catalogue {
         self.dirty_pages.insert(source / PAGE);
     }
 
-    /// Takes a step to give back what only sources had that are gone; says whether there is more to do. It holds
-    /// for what was deleted, so it takes time in proportion to that, and rarely to what is left.
+    /// Takes one step to free memory of deleted sources; says whether there is more to do. The caller holds the lock
+    /// meanwhile. Steps take time in proportion to deleted entries, and rarely to all.
     pub(super) fn tidy(&mut self) -> bool {
         if let Some(pair) = self.loose_pairs.pop_first() {
             self.tidy_pair(pair);
@@ -687,7 +687,7 @@ impl Catalogue {
         self.loose_tags.insert((measurement, key));
     }
 
-    /// Takes the pairs that are gone out of the list of their tag.
+    /// Removes deleted pairs from the list of their tag.
     fn tidy_tag(&mut self, measurement: u32, key: u32) {
         self.epoch += 1;
         let Some(of) = self.measurements.get_mut(&measurement) else { return };
@@ -699,7 +699,7 @@ impl Catalogue {
         }
     }
 
-    /// Numbers pairs and strings anew, without those that are gone.
+    /// Renumbers pairs and strings without the deleted ones.
     fn compact(&mut self) {
         let old = std::mem::take(&mut self.symbols);
         let mut numbers = vec![NONE; self.pairs.len()];
@@ -739,18 +739,18 @@ impl Catalogue {
         self.epoch += 1;
     }
 
-    /// A measurement of a database.
+    /// The id of a measurement of a database.
     pub(super) fn find_measurement(&self, database: u32, name: &str) -> Option<u32> {
         self.by_name.get(&(database, name.into())).copied()
     }
 
-    /// The sources of a measurement with this tag, if there are some.
+    /// The sources of a measurement with this tag, if any.
     pub(super) fn pair_of(&self, measurement: u32, key: &str, value: &str) -> Option<&Posting> {
         let (key, value) = (self.symbols.find(key)?, self.symbols.find(value)?);
         self.find_pair(measurement, key, value).and_then(|pair| self.sources_of(pair))
     }
 
-    /// Up to `max` pairs of a tag of a measurement, from the one `at` this place on: a place stays a pair's.
+    /// Up to `max` pairs of a tag of a measurement, from position `at` on. Within an epoch a pair keeps its position.
     pub(super) fn pairs_of(&self, measurement: u32, key: &str, at: usize, max: usize) -> &[u32] {
         let of = self.measurements.get(&measurement);
         let pairs = of.zip(self.symbols.find(key)).and_then(|(of, key)| of.tags.get(&key));
@@ -770,12 +770,12 @@ impl Catalogue {
         self.symbols.text(self.pairs[pair as usize].value)
     }
 
-    /// The sources of a pair, if it is there.
+    /// The sources of a pair, unless it is deleted.
     pub(super) fn sources_of(&self, pair: u32) -> Option<&Posting> {
         self.pairs.get(pair as usize)?.sources.as_ref()
     }
 
-    /// The fields of a source that are wanted.
+    /// The selected fields of a source.
     pub(super) fn wanted_fields(
         &self,
         selector: &Selector,
@@ -798,7 +798,7 @@ impl Catalogue {
         Ok(fields)
     }
 
-    /// What it takes in memory, in bytes, but for its shapes: they count as buffers.
+    /// Its memory in bytes, without its shapes, which count as buffers.
     pub(super) fn memory(&self) -> usize {
         let tags = self.measurements.values().flat_map(|of| of.tags.values());
         let lists: usize = tags.map(|pairs| pairs.capacity() * 4 + 48).sum();
@@ -815,7 +815,7 @@ impl Catalogue {
     }
 }
 
-/// The series of a source's field.
+/// The id of the series of a source's field.
 pub(super) fn series_id(source: u32, field: u16) -> SeriesId {
     SeriesId(u64::from(source) << 16 | u64::from(field))
 }

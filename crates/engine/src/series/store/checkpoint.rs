@@ -1,4 +1,4 @@
-//! What makes the write-ahead log shorter: catalogue, sessions and databases are stored, and segments go.
+//! Truncating the write-ahead log: stores catalogue, sessions and databases, and removes segments.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,20 @@ use crate::log::Edit;
 use crate::series::Result;
 
 impl Inner {
-    /// Makes durable what the log tells of rows that are in blocks, and removes what is not needed of it.
+    /// Makes durable the facts that the log holds about rows in blocks, and removes segments that are not needed.
     pub(super) async fn checkpoint(&self, upkeep: &mut Upkeep) -> Result<()> {
         let (ticket, floor, sessions) = {
             let mut state = self.state();
             let sessions = state.sessions.encode(self.sizes.block);
             (state.queue.standing(), state.floor(), sessions)
         };
-        // A session that outlives its batch would have it refused for ever.
+        // A stored session whose batch was lost would have the batch refused for ever.
         self.commit(ticket, true).await?;
         self.write_catalogue().await?;
         self.put_record(Bytes::from_static(key::SESSIONS), sessions).await?;
         self.log.sync().await.map_err(|error| failed(&error))?;
-        // Only now may a segment be forgotten, and only then removed: one that came back after a crash
-        // would put old points over newer ones.
+        // Store the new floor before removing segments: a removed segment that reappeared after a crash would put old
+        // points over newer ones.
         self.write_meta(floor).await?;
         self.forget_segments(upkeep.floor..floor).await;
         upkeep.floor = floor;

@@ -1,8 +1,7 @@
-//! Writing the log: those who wait write for each other.
+//! Writing the log: waiting callers write for each other.
 //!
-//! Whoever gets hold of the writer writes, and syncs, what has queued for all. A future may be dropped in
-//! the middle of that; what was under way stays with the writer, and the next one writes the same bytes to
-//! the same place again.
+//! The caller that locks the writer writes, and syncs, all queued records. Its future may be dropped midway; the
+//! unfinished chunks stay with the writer, and the next caller writes the same bytes to the same place again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,35 +16,35 @@ use crate::log::Durability;
 use crate::series::{Error, Result};
 
 const LOG: Io = Io::new(Origin::UserWrite, Step::Log);
-/// How long a log that failed is left alone.
+/// The pause before a failed log is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Writer {
     open: Option<(u32, Arc<dyn Object>)>,
     under_way: VecDeque<Chunk>,
-    /// Older segments that were written to since their last sync.
+    /// Older segments written to since their last sync.
     unsynced: Vec<Arc<dyn Object>>,
     written: u64,
     synced: u64,
-    /// Bytes of each segment that is there.
+    /// The size of each existing segment, in bytes.
     sizes: BTreeMap<u32, u64>,
 }
 
 impl Writer {
-    /// One that has not written; segments of these sizes are there.
+    /// A writer that has not written yet, with the sizes of existing segments.
     pub(super) fn new(sizes: BTreeMap<u32, u64>) -> Self {
         Self { sizes, ..Self::default() }
     }
 }
 
 impl Inner {
-    /// Waits until what was queued up to `ticket` is written, or durable. What is written counts, or, where answers
-    /// are to survive the machine, what is durable.
+    /// Waits until the records up to `ticket` are written, or durable. They count once written, or, with durability
+    /// `Always`, once durable.
     ///
     /// # Errors
-    /// `OutOfSpace` and `Busy`: it is nowhere, and never will be; others: it does not count, and may be found by the
-    /// next start.
+    /// `OutOfSpace` and `Busy`: the records are nowhere, and never will be; others: they do not count, but the next
+    /// start may find them.
     pub(super) async fn commit(&self, ticket: u64, durable: bool) -> Result<()> {
         let mut writer = self.writer.lock().await;
         if writer.written < ticket
@@ -66,7 +65,7 @@ impl Inner {
             writer.open = None;
             writer.unsynced.clear();
             self.state().queue.failed_segments += 1;
-            // The log has it, and a crash may take it.
+            // The records are in the log, but a crash may take them.
             self.fail(&mut writer, &in_doubt(error));
             writer.synced = writer.written;
         }
@@ -104,8 +103,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes back what a write that failed left of records in its segment: a start would find them. What cannot be
-    /// taken back is in doubt, so the error is no refusal then.
+    /// Cuts off what a failed write left in its segment, because a start would read it. If the cut fails, the write is
+    /// in doubt, so the error does not say that it was refused.
     async fn cut_back(&self, writer: &mut Writer, error: Error) -> Error {
         let Some((segment, object)) = &writer.open else { return error };
         let Some(chunk) = writer.under_way.front().filter(|chunk| chunk.segment == *segment) else {
@@ -137,7 +136,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What came after that which was written last failed. The segment before is left, and synced with the next.
+    /// Fails all records after the last written one. The writer leaves the segment; the next sync covers it.
     fn fail(&self, writer: &mut Writer, error: &Error) {
         tracing::warn!(store = %self.options.name, %error, "the log of points failed: going on in another segment");
         *self.refusing.lock() = Some(error.to_string());
@@ -151,7 +150,7 @@ impl Inner {
         writer.written = ticket;
     }
 
-    /// Tries the log again after it failed, until it works: writers may have given up meanwhile.
+    /// Retries a failed log until it works: writers may have given up meanwhile.
     pub(super) async fn watch_log(&self) {
         while !self.is_closing() {
             self.clock.sleep(RETRY).await;
@@ -170,12 +169,12 @@ impl Inner {
         }
     }
 
-    /// A segment's object, made if it is not there.
+    /// Opens a segment's object, or creates it.
     async fn segment(&self, segment: u32) -> Result<Arc<dyn Object>> {
         let volume = self.log.volume(self.volume_of(segment));
         let name = self.segment_name(segment);
         match volume.create(&name, &Intent::LOG).await {
-            // A caller made it and gave up waiting.
+            // A caller created it and was dropped.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 volume.open(&name).await.map_err(|error| failed(&error))
             }
@@ -183,12 +182,12 @@ impl Inner {
         }
     }
 
-    /// The position of the volume a segment is on.
+    /// The position of a segment's volume.
     pub(super) fn volume_of(&self, segment: u32) -> usize {
         segment as usize % self.log.volumes()
     }
 
-    /// Removes segments that nothing needs any more. One that stays is removed by the next opening.
+    /// Removes segments that are no longer needed. If a removal fails, the next opening removes the segment.
     pub(super) async fn forget_segments(&self, segments: std::ops::Range<u32>) {
         for segment in segments {
             let position = self.volume_of(segment);
@@ -205,7 +204,7 @@ impl Inner {
         }
     }
 
-    /// What a segment is called.
+    /// The name of a segment's object.
     pub(super) fn segment_name(&self, segment: u32) -> Name {
         let name = format!("{}-wal/{segment:08x}.log", self.options.name);
         Name::new(&name).expect("the store's name was checked")

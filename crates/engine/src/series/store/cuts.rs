@@ -1,4 +1,4 @@
-//! What is deleted: of which fields, and when.
+//! Deletes: their fields and their interval.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,39 +9,39 @@ use crate::series::batch::{put_varint, take_varint, unzigzag, zigzag};
 use crate::series::block::Table;
 use crate::series::{SeriesId, Span};
 
-/// What the log is told of a delete at a time, in bytes.
+/// The most bytes of a delete in one record of the log.
 const CUTS_MAX: usize = 16 << 20;
 
-/// What is deleted.
+/// The points to delete.
 pub(super) struct Cuts {
     pub(super) span: Span,
     /// Fields of each source, ascending.
     pub(super) fields: HashMap<u32, Vec<u16>>,
 }
 
-/// A delete that is not carried out in blocks.
+/// A delete that is not carried out in blocks yet.
 pub(super) struct Owed {
     pub(super) cuts: Arc<Cuts>,
-    /// It is about blocks of earlier rounds.
+    /// It applies to blocks of earlier rounds.
     pub(super) before: u64,
-    /// The segment of the log that tells it.
+    /// The segment of the log that has its record.
     pub(super) segment: u32,
 }
 
 impl Cuts {
-    /// Whether something of a field is deleted.
+    /// Whether points of a field are to be deleted.
     pub(super) fn has(&self, source: u32, field: u16) -> bool {
         self.fields.get(&source).is_some_and(|fields| fields.binary_search(&field).is_ok())
     }
 
-    /// Takes it away from what is known of a source; says whether there was anything.
+    /// Removes the points from a source's table; says whether there were any.
     pub(super) fn apply(&self, source: u32, table: &mut Table) -> bool {
         self.fields.get(&source).is_some_and(|fields| {
             table.cut(|field| fields.binary_search(&field).is_ok(), self.span)
         })
     }
 
-    /// As records of a length the log takes.
+    /// Encodes the delete as records of a length that the log takes.
     pub(super) fn encode(&self) -> Vec<Vec<u8>> {
         let mut head = Vec::new();
         put_varint(&mut head, zigzag(self.span.from));

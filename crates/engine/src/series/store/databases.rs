@@ -1,4 +1,4 @@
-//! Databases, made and dropped.
+//! Creating and dropping databases.
 
 use super::ask::Asking;
 use super::catalogue::DatabaseFacts;
@@ -6,7 +6,7 @@ use super::upkeep::Upkeep;
 use super::{Inner, in_doubt};
 use crate::series::{Database, Error, Result, Selector, Span};
 
-/// All of them are in one record. A write to a name that there is not makes one.
+/// A limit because one record holds them all, and a write to a missing database may create it.
 const DATABASES_MAX: usize = 10_000;
 
 impl Inner {
@@ -39,7 +39,7 @@ impl Inner {
             }
             (id, databases)
         };
-        // Nobody writes to it before it is durable: a start would not know whose points these are.
+        // No writer finds it before it is durable: a start would not know the database of its points.
         self.write_meta_with(upkeep.floor, databases).await?;
         let mut state = self.state();
         let facts = state.catalogue.databases.entry(name);
@@ -49,10 +49,10 @@ impl Inner {
 
     pub(super) async fn drop_database(&self, name: &str) -> Result<bool> {
         let mut upkeep = self.upkeep.lock().await;
-        // From here on nothing is written to it.
+        // From here on no write finds it.
         let facts = self.state().catalogue.databases.remove(name);
         let Some(facts) = facts else {
-            // It may be that nobody was told so yet.
+            // An earlier call may have dropped it without making that durable.
             self.store_databases(&mut upkeep).await?;
             return Ok(false);
         };
@@ -78,10 +78,10 @@ impl Inner {
         Ok(true)
     }
 
-    /// Stores that databases were dropped, if that is not stored yet.
+    /// Stores that databases were dropped, unless that is stored already.
     pub(super) async fn store_databases(&self, upkeep: &mut Upkeep) -> Result<()> {
         if upkeep.is_meta_owed {
-            // The log says that it is deleted: it does not come back for want of room.
+            // The log has the delete, so the database does not come back if this fails for lack of room.
             self.write_catalogue().await.map_err(in_doubt)?;
             self.write_meta(upkeep.floor).await.map_err(in_doubt)?;
             upkeep.is_meta_owed = false;

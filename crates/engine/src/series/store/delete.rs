@@ -1,4 +1,4 @@
-//! Deletes: told to the log, carried out in blocks, and forgotten by the catalogue.
+//! Deletes: recorded in the log, carried out in blocks, and removed from the catalogue.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,10 @@ use super::writing::Writing;
 use crate::log::Edit;
 use crate::series::{Error, Result, Selector, Span};
 
-/// Sources forgotten between two moments in which others get the lock.
+/// How many sources are dropped before the lock is handed to other tasks.
 const FORGOTTEN: usize = 256;
 
-/// Where the log tells something: the ticket to wait for, and the segment.
+/// The place of a record in the log: the ticket to wait for, and the segment.
 pub(super) struct Logged {
     pub(super) ticket: u64,
     pub(super) segment: u32,
@@ -37,7 +37,7 @@ impl Inner {
         Ok(cuts.fields.values().map(|fields| fields.len() as u64).sum())
     }
 
-    /// Forgets the sources of which everything was deleted, unless rows of them came meanwhile.
+    /// Drops the sources whose points were all deleted, unless new rows of them came meanwhile.
     fn forget(&self, cuts: &Cuts) {
         let sources: Vec<(&u32, &Vec<u16>)> = cuts.fields.iter().collect();
         for sources in sources.chunks(FORGOTTEN) {
@@ -57,7 +57,7 @@ impl Inner {
         self.tidy();
     }
 
-    /// Gives back what only sources had that are gone, in steps between which others get the lock.
+    /// Frees memory of deleted sources, in steps between which other tasks get the lock.
     pub(super) fn tidy(&self) {
         loop {
             let mut state = self.state();
@@ -69,8 +69,8 @@ impl Inner {
         }
     }
 
-    /// Tells the log what is deleted, and takes the rows that wait: those that come later stay. Series that are
-    /// made while they are looked for have no points yet that the call is about.
+    /// Queues a delete for the log, and takes the buffered rows it applies to: later ones stay. A series created during
+    /// the search has no points that the call is about.
     pub(super) fn queue_delete(&self, asking: &Asking<'_>, span: Span) -> Result<(Logged, Cuts)> {
         let fields = asking.fields()?.into_iter().collect();
         let cuts = Cuts { span, fields };
@@ -85,10 +85,10 @@ impl Inner {
         Ok((told, cuts))
     }
 
-    /// Writes the blocks that have something of what is deleted anew, and what was taken without it. A block
-    /// keeps its key, so nothing is left that could come back.
+    /// Rewrites blocks without the deleted points, and writes taken rows without them. A rewritten block keeps its key,
+    /// so no old version of it can come back.
     pub(super) async fn apply(&self, upkeep: &mut Upkeep, cuts: &Cuts) -> Result<()> {
-        // First what may give room.
+        // Rewrite blocks first: that may free room.
         let cut = self.cut_blocks(cuts, u64::MAX).await;
         if matches!(cut, Ok(()) | Err(Error::Corrupt(_))) {
             self.write_blocks(upkeep, Which::Taken, Some(cuts)).await?;
@@ -96,7 +96,7 @@ impl Inner {
         cut
     }
 
-    /// Writes the blocks of rounds before `before` that have something of what is deleted anew.
+    /// Rewrites blocks of rounds before `before` without the deleted points.
     pub(super) async fn cut_blocks(&self, cuts: &Cuts, before: u64) -> Result<()> {
         let mut keys = Vec::new();
         let mut groups = BTreeSet::new();
@@ -108,7 +108,7 @@ impl Inner {
             self.blocks_of(Owner::Group(group), cuts.span, &mut keys);
         }
         let mut damaged = None;
-        // What is written anew at once has room in what is set aside; merges free what it replaces.
+        // Each batch fits the reserve of upkeep; merges reclaim the blocks it replaces.
         let mut writing = Writing::new(self);
         for block in keys.iter().filter(|block| block.round < before) {
             let (mut tables, _) = match self.measured_tables(block).await {

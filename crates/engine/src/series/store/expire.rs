@@ -1,4 +1,4 @@
-//! What grows old: databases by the time that passes, and blocks that nothing keeps any more.
+//! Expiry: ageing of databases, and deletion of blocks that are past their keep time.
 
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
@@ -13,16 +13,16 @@ use super::{Counts, Inner};
 use crate::log::Edit;
 use crate::series::{Error, Result};
 
-/// Keys looked at at a time for those that are expired.
+/// How many keys one look for expired blocks reads.
 const EXPIRED: usize = 4096;
-/// Blocks deleted at a time where there is no room.
+/// How many blocks are deleted at a time when a volume is full.
 const OLDEST: usize = 256;
-/// How often is stored how far the databases' own time has gone: what a restart may take back of it.
+/// How often the age of databases is stored: a restart may lose this much of it.
 const TIMES_EVERY: Duration = Duration::from_secs(3600);
 
 impl Inner {
-    /// Tells databases what time has passed since the last call. One that gets no points grows older all the same; a
-    /// clock that jumps makes none older than it is, as this time is measured.
+    /// Adds the time since the last call to the age of databases. A database without new points ages, too. A jump of
+    /// the wall clock ages none, because this time comes from the monotonic clock.
     async fn age(&self, upkeep: &mut Upkeep, now: Instant) -> Result<()> {
         let passed = upkeep.aged_at.replace(now).map_or(Duration::ZERO, |at| now.since(at));
         let wall = self.clock.wall();
@@ -37,7 +37,7 @@ impl Inner {
         let stored = *upkeep.stored_at.get_or_insert(now);
         if does_keep && (was_away || now.since(stored) >= TIMES_EVERY) {
             match self.write_meta(upkeep.floor).await {
-                // The next call tries again; until then a restart takes the time back, and what expires gives room.
+                // The next call tries again. Until then a restart would lose the time; expiry itself frees room.
                 Err(Error::OutOfSpace(_)) => {}
                 written => {
                     written?;
@@ -48,7 +48,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Deletes blocks that expired, and, where there is no room, the oldest ones.
+    /// Deletes expired blocks, and, on a full volume, the oldest blocks.
     pub(super) async fn expire(&self, upkeep: &mut Upkeep, now: Instant) -> Result<bool> {
         self.age(upkeep, now).await?;
         if self.options.full < 1.0 && self.log.fullness() >= self.options.full {
@@ -84,7 +84,7 @@ impl Inner {
             let is_expired = |key: &BlockKey| {
                 let cutoff = match key.slot.owner {
                     Owner::Source(source) => cutoff(source),
-                    // All that may share the block.
+                    // The block expires with the last of the sources that may share it.
                     Owner::Group(group) => {
                         let first = group << GROUP_BITS;
                         (first..first + (1 << GROUP_BITS)).filter_map(cutoff).min()

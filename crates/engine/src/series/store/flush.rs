@@ -1,10 +1,10 @@
-//! From rows to blocks.
+//! Writing buffered rows as blocks.
 //!
-//! Blocks are divided where they might be longer than the log store takes ([`Sizes`](super::sizes::Sizes)): what was accepted can always
-//! be written.
+//! Blocks that might exceed the log store's limit ([`Sizes`](super::sizes::Sizes)) are divided: any accepted row can be
+//! written.
 //!
-//! The log is synced first: a block uses numbers of sources and fields that the log tells. Nothing is read
-//! to write a block; several of one slot are regrouped later.
+//! The write-ahead log is synced first: a block uses numbers of sources and fields that the log defines. Writing a
+//! block reads nothing; several blocks of one slot are regrouped later.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,27 +21,27 @@ use crate::log::Edit;
 use crate::series::Result;
 use crate::series::block::{self, Table};
 
-/// How many sources' rows are written at a time: of full buffers some megabytes, of others what shares a sync.
+/// How many sources are written at a time: from full buffers some megabytes; from others enough to share a sync.
 const READY: usize = 256;
 /// See `READY`.
 const OLDEST: usize = 1024;
 /// A source with fewer points in a slot shares a block with others.
 const OWN_POINTS: usize = 256;
-/// So many blocks of a slot are regrouped before it has ended.
+/// A slot with this many blocks is regrouped before it has ended.
 const PARTS_MAX: usize = 8;
 
-/// Which buffers are written.
+/// The buffers to write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Which {
-    /// Those that are full.
+    /// Full ones.
     Ready,
-    /// Those whose oldest row is in this segment of the log or an older one.
+    /// Those whose oldest row is in this segment of the log, or in an older one.
     Through(u32),
-    /// What was taken already.
+    /// Only rows that are taken already.
     Taken,
 }
 
-/// By database, turn and slot: what one block holds. A slot with too many rows takes several turns.
+/// The tables of each block, by database, turn and slot. A slot with too many rows takes several turns.
 type Parts = BTreeMap<(u32, u32, Slot), Vec<(u32, Table)>>;
 
 impl Inner {
@@ -95,7 +95,7 @@ impl Inner {
             let pieces = pieces(sources, self.sizes.block).into_iter().enumerate();
             blocks.extend(pieces.map(|(piece, sources)| ((database, turn, piece), slot, sources)));
         }
-        // Several blocks in one slot are of several rounds.
+        // Blocks in one slot need different rounds.
         blocks.sort_by_key(|(turn, slot, _)| (*turn, *slot));
         let mut round = self.state().round;
         let mut last = None;
@@ -117,7 +117,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// A block as it is given to the log store.
+    /// The edit that stores a block.
     pub(super) fn put_block(
         &self,
         key: BlockKey,
@@ -129,7 +129,7 @@ impl Inner {
         Edit::Put { key, value: block.into(), lives }
     }
 
-    /// A slot that has many blocks, or has ended and has several, is to be regrouped.
+    /// Queues for regrouping a slot with many blocks, and the previous slot, which has ended, if it has several.
     fn look_at(&self, upkeep: &mut Upkeep, slot: Slot) {
         let count = |slot: &Slot| self.log.keys(&slot.prefix(), None, PARTS_MAX).len();
         if count(&slot) >= PARTS_MAX {
@@ -143,9 +143,9 @@ impl Inner {
         }
     }
 
-    /// Writes what changed of the catalogue. Durable after a sync of the log store.
+    /// Writes the changes of the catalogue. Durable after a sync of the log store.
     pub(super) async fn write_catalogue(&self) -> Result<()> {
-        // What changes meanwhile is dirty again.
+        // Changes made meanwhile are dirty again.
         let (measurements, page_numbers) = {
             let catalogue = &mut self.state().catalogue;
             (
@@ -179,8 +179,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Puts the parts of a record in the place of those that are there. Of several none is missed if the
-    /// machine dies in the middle: the others stay until all of them are durable.
+    /// Replaces the parts of a record. A crash midway loses none: the old parts stay until all new ones are durable.
     pub(super) async fn put_record(&self, key: Bytes, records: Vec<Bytes>) -> Result<()> {
         let known = self.log.keys(&key, None, usize::MAX);
         let used: Vec<u8> =
@@ -215,10 +214,10 @@ impl Inner {
     }
 }
 
-/// Cuts a source's rows at slots; those of sources that write little go to their group.
+/// Divides a source's rows by slot; small parts go to the source's group.
 fn divide(source: u32, table: Table, database: u32, parts: &mut Parts) {
     let level = key::level_of(&table.times);
-    // Where each slot begins, and each turn of it.
+    // The start of each slot, and of each turn of it.
     let mut starts = Vec::new();
     let mut at = 0;
     while let Some(&first) = table.times.get(at) {
@@ -242,8 +241,7 @@ fn divide(source: u32, table: Table, database: u32, parts: &mut Parts) {
     }
 }
 
-/// Divides what would be one block where it might take more than `max` bytes: by source, then by row, then by
-/// column.
+/// Divides the tables of a block that might exceed `max` bytes: by source, then by row, then by column.
 fn pieces(sources: Vec<(u32, Table)>, max: usize) -> Vec<Vec<(u32, Table)>> {
     let mut pieces = Vec::new();
     let (mut piece, mut bytes) = (Vec::new(), block::BYTES_MAX);

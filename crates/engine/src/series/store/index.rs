@@ -1,14 +1,14 @@
-//! The small parts of the catalogue: strings and lists of sources.
+//! Parts of the catalogue: strings and lists of sources.
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::series::lookup::Lookup;
 
-/// Strings that are kept once, by number.
+/// Strings by number, each stored once.
 #[derive(Debug, Default)]
 pub(super) struct Symbols {
     text: String,
-    /// Where each one ends.
+    /// The end of each string.
     ends: Vec<u32>,
     lookup: Lookup,
 }
@@ -26,7 +26,7 @@ impl Symbols {
         self.lookup.get(xxh3_64(text.as_bytes()), |symbol| self.text(symbol) == text)
     }
 
-    /// The number of a string; none if there are 4 GiB of them.
+    /// The number of a string, which is new if need be; `None` once strings take 4 GiB.
     pub(super) fn intern(&mut self, text: &str) -> Option<u32> {
         let hash = xxh3_64(text.as_bytes());
         if let Some(symbol) = self.lookup.get(hash, |symbol| self.text(symbol) == text) {
@@ -40,21 +40,21 @@ impl Symbols {
         Some(symbol)
     }
 
-    /// Bytes they take.
+    /// Bytes in use.
     pub(super) fn memory(&self) -> usize {
         self.text.capacity() + self.ends.capacity() * 4 + self.lookup.memory()
     }
 }
 
-/// Sources in ascending order: one in place, more as differences of seven bits a byte.
+/// Sources in ascending order: one in place, several as differences of seven bits a byte.
 #[derive(Debug)]
 pub(super) enum Posting {
-    /// A tag value that only one source has.
+    /// For a tag value that only one source has.
     One(u32),
     Many(Box<Many>),
 }
 
-/// How far a walk over sources came.
+/// The position of a walk over sources.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
     at: usize,
@@ -68,8 +68,8 @@ pub(super) struct Many {
 }
 
 impl Posting {
-    /// Adds a source; gives by how many bytes that made it grow. Ids ascend, but where a log failed and a source
-    /// is told again: that is while the store is opened, when nobody walks over it.
+    /// Adds a source; gives the growth in bytes. Ids ascend, except when a failed log has a source repeated: that
+    /// happens only while the store is opened, when no query walks over the list.
     pub(super) fn push(&mut self, source: u32) -> usize {
         let before = self.memory();
         self.add(source);
@@ -102,7 +102,7 @@ impl Posting {
         }
     }
 
-    /// Keeps some of its sources. None if none is left.
+    /// Keeps some of its sources. `None` if none is left.
     pub(super) fn retain(&self, stays: impl Fn(u32) -> bool) -> Option<Self> {
         let mut sources = Vec::new();
         self.collect(&mut sources);
@@ -130,10 +130,10 @@ impl Posting {
         }
     }
 
-    /// Adds up to `max` sources to a list, from a place on that is moved behind them; says whether there are more.
+    /// Adds up to `max` sources to a list, and advances `place` behind them; says whether there are more.
     pub(super) fn collect_from(&self, place: &mut Place, max: usize, into: &mut Vec<u32>) -> bool {
         match self {
-            // The walk ends with it, so it never goes on where there are many by then.
+            // The walk ends here, so it never resumes in a list that has grown meanwhile.
             Self::One(source) => {
                 into.push(*source);
                 false
@@ -151,7 +151,7 @@ impl Posting {
         }
     }
 
-    /// Bytes it takes besides itself.
+    /// Bytes in use besides itself.
     pub(super) fn memory(&self) -> usize {
         match self {
             Self::One(_) => 0,
@@ -168,7 +168,7 @@ impl Many {
     }
 }
 
-/// What is in one of two ascending lists.
+/// The sources in either of two ascending lists.
 pub(super) fn union(a: Vec<u32>, mut b: Vec<u32>) -> Vec<u32> {
     let mut both = a;
     both.append(&mut b);
@@ -177,13 +177,13 @@ pub(super) fn union(a: Vec<u32>, mut b: Vec<u32>) -> Vec<u32> {
     both
 }
 
-/// What is in both of two ascending lists.
+/// The sources in both of two ascending lists.
 pub(super) fn intersection(a: &[u32], b: &[u32]) -> Vec<u32> {
     let (short, long) = if a.len() < b.len() { (a, b) } else { (b, a) };
     short.iter().copied().filter(|one| long.binary_search(one).is_ok()).collect()
 }
 
-/// What is in the first of two ascending lists only.
+/// The sources in only the first of two ascending lists.
 pub(super) fn difference(a: &[u32], b: &[u32]) -> Vec<u32> {
     a.iter().copied().filter(|one| b.binary_search(one).is_err()).collect()
 }

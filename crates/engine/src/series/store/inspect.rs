@@ -1,4 +1,4 @@
-//! Looking at a store without opening it: its blocks, and the segments of its write-ahead log.
+//! Inspecting a store without opening it: its blocks, and the segments of its write-ahead log.
 
 use std::sync::Arc;
 
@@ -10,28 +10,28 @@ use super::wal::Records;
 use crate::log::{self, Member};
 use crate::series::Result;
 
-/// What the log store of the blocks is called after the store.
+/// The suffix of the log store that has the blocks, after the store's name.
 const BLOCKS: &str = "-blocks";
 
-/// What was found in a store that nobody has open.
+/// What an inspection found in a store that is not open.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Inspected {
     /// The log store with the blocks and the catalogue.
     pub blocks: log::Inspected,
     /// Segments of the write-ahead log.
     pub segments: u64,
-    /// Their records that are whole, and the bytes of these.
+    /// Their whole records, and the bytes of these.
     pub records: u64,
     /// See `records`.
     pub record_bytes: u64,
-    /// Segments that end in what is no record: a crash cut them, nothing promised is missing.
+    /// Segments that end in an invalid record: a crash cut them short, and no durable record is missing.
     pub torn: Vec<String>,
-    /// Places that hold no record, with whole records behind them: opening the store reads a segment up
-    /// to the first of them.
+    /// Invalid places with whole records behind them. Opening the store reads a segment only up to the first such
+    /// place.
     pub damage: Vec<Damage>,
 }
 
-/// A place of the write-ahead log that is not as it was written.
+/// A damaged place of the write-ahead log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Damage {
     /// Volume and name of the segment.
@@ -42,7 +42,7 @@ pub struct Damage {
     pub resumes: u64,
 }
 
-/// The names of the stores of points on these volumes, each with what people call it.
+/// The names of the stores of points on these volumes, each of which comes with its label.
 ///
 /// # Errors
 /// As for [`log::stores_on`].
@@ -52,8 +52,8 @@ pub async fn stores_on(members: &[(String, Arc<dyn Volume>)]) -> Result<Vec<Stri
     Ok(names.map(str::to_owned).collect())
 }
 
-/// Looks at the store called `name` on these volumes. Its write-ahead log is read whole; with `scrub` every
-/// block is, too. Changes nothing.
+/// Inspects the store called `name` on these volumes. Reads its whole write-ahead log, and with `scrub` every block.
+/// Changes nothing.
 ///
 /// # Errors
 /// As for [`log::inspect`].
@@ -74,7 +74,7 @@ pub async fn inspect(
             let bytes = read(&*object).await?;
             found.segments += 1;
             let Some(mut records) = Records::new(&bytes, store, segment) else {
-                // It was made and not written to, or cut at once.
+                // A crash came before its header was written.
                 found.torn.push(what);
                 continue;
             };

@@ -1,39 +1,39 @@
-//! Keys of what is stored, and slots of time.
+//! Keys of stored records, and slots of time.
 //!
-//! Slots are as long as a power of two of nanoseconds and begin at multiples of that. A source that writes
-//! often has short ones: a slot is to hold some [`SLOT_ROWS`] rows.
+//! The length of a slot is a power of two of nanoseconds; slots begin at multiples of it. A slot is to hold some
+//! [`SLOT_ROWS`] rows, so a source that writes often has short ones.
 
 use bytes::Bytes;
 
-/// What a slot should hold.
+/// The wanted number of rows in a slot.
 pub(super) const SLOT_ROWS: u64 = 4096;
-/// From a second to half a year, each eight times the one before.
+/// From a second to half a year, each eight times the one before; in powers of two.
 pub(super) const LEVELS: [u8; 9] = [30, 33, 36, 39, 42, 45, 48, 51, 54];
-/// How many sources that write little share a block: 2 to this power.
+/// The sources that share a block because they write little: 2 to this power.
 pub(super) const GROUP_BITS: u32 = 6;
 
-/// Databases, floor and newest times.
+/// The key of databases, floor and newest times.
 pub(super) const META: &[u8] = b"m";
-/// What the clock said when that record was written.
+/// The key of the wall clock's time when that record was written.
 pub(super) const CLOCK: &[u8] = b"c";
-/// Sessions.
+/// The key of sessions.
 pub(super) const SESSIONS: &[u8] = b"s";
-/// Measurements: with an id behind it.
+/// The prefix of measurements, followed by an id.
 pub(super) const MEASUREMENT: u8 = b'n';
-/// Pages of sources: with a number behind it.
+/// The prefix of pages of sources, followed by a number.
 pub(super) const PAGE: u8 = b'p';
 
-/// Whose block it is.
+/// The owner of a block.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Owner {
-    /// One source's.
+    /// One source.
     Source(u32),
-    /// That of sources with the same upper bits.
+    /// The sources with these upper bits.
     Group(u32),
 }
 
 impl Owner {
-    /// The group a source is in.
+    /// The group of a source.
     pub(super) fn group_of(source: u32) -> Self {
         Self::Group(source >> GROUP_BITS)
     }
@@ -56,32 +56,32 @@ pub(super) struct Slot {
     pub(super) start: i64,
 }
 
-/// A block: of those in one slot the one of the later round was written later.
+/// A block. Of two blocks in one slot, the one with the later round was written later.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct BlockKey {
     pub(super) slot: Slot,
     pub(super) round: u64,
 }
 
-/// The start of the slot a time is in.
+/// The start of a time's slot.
 pub(super) fn start_of(time: i64, level: u8) -> i64 {
     time & !((1 << level) - 1)
 }
 
 impl Slot {
-    /// The first time behind it.
+    /// The first time behind the slot.
     pub(super) fn end(&self) -> i64 {
         self.start.saturating_add(1 << self.level)
     }
 
-    /// What the keys of its blocks begin with.
+    /// The prefix of the keys of its blocks.
     pub(super) fn prefix(&self) -> Vec<u8> {
         let mut prefix = Self::level_prefix(self.owner, self.level);
         prefix.extend_from_slice(&biased(self.start));
         prefix
     }
 
-    /// What the keys of an owner's slots of one length begin with.
+    /// The prefix of the keys of an owner's slots of one length.
     pub(super) fn level_prefix(owner: Owner, level: u8) -> Vec<u8> {
         let mut prefix = Vec::with_capacity(22);
         owner.put(&mut prefix);
@@ -90,7 +90,7 @@ impl Slot {
     }
 }
 
-/// Ordered as bytes as the times are.
+/// Encodes a time so that the order of bytes is the order of times.
 fn biased(time: i64) -> [u8; 8] {
     ((time as u64) ^ 1 << 63).to_be_bytes()
 }
@@ -102,7 +102,7 @@ impl BlockKey {
         key.into()
     }
 
-    /// The block a key is of, if it is one.
+    /// The block of a key, if it is a block's.
     pub(super) fn parse(key: &[u8]) -> Option<Self> {
         let key: &[u8; 22] = key.try_into().ok()?;
         let number = u32::from_be_bytes(*key[1..].first_chunk()?);
@@ -125,19 +125,19 @@ pub(super) fn numbered(kind: u8, number: u32) -> Bytes {
     key.into()
 }
 
-/// The key of one of several records that take the place of one: of the same generation, in their order.
+/// The key of one of several parts of a record: parts of one generation belong together, in this order.
 pub(super) fn part(key: &[u8], generation: u8, number: u16) -> Bytes {
     [key, &[generation], &number.to_be_bytes()].concat().into()
 }
 
-/// The generation of such a key, if it is one.
+/// The generation of such a part, if it is one.
 pub(super) fn generation_of(key: &[u8], part: &[u8]) -> Option<u8> {
     part.strip_prefix(key).filter(|rest| rest.len() == 3).map(|rest| rest[0])
 }
 
-/// How long the slots should be of a source whose rows have these times, in order.
+/// The length of slots for a source whose rows have these times, in order: a power of two.
 pub(super) fn level_of(times: &[i64]) -> u8 {
-    // The middle half: a straggler from last year says nothing about the rate.
+    // Only the middle half counts: one row of last year says nothing about the rate.
     let (low, high) = match times.len() {
         0 | 1 => return LEVELS[6],
         2..8 => (0, times.len() - 1),

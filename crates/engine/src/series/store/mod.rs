@@ -1,24 +1,24 @@
-//! A store of points on a log store: buffers by source, a write-ahead log before them, blocks behind.
+//! A store of points on a log store: a write-ahead log, buffers by source, and blocks.
 //!
 //! ```text
-//!   batch ─▶ catalogue: source, shape ─┬▶ write-ahead log, for all who wait ─▶ answer
+//!   batch ─▶ catalogue: source, shape ─┬▶ write-ahead log, in groups ─▶ answer
 //!                                      └▶ buffer of the source
 //!                  full, old, or no room ─▶ columns, cut at slots ─▶ block ─▶ engine::log
 //!                        many small blocks of a slot are regrouped ◀┘ dead: files die whole
 //! ```
-//! Why it is so is in `docs/adr/0022-series-store.md`.
+//! The reasons are in `docs/adr/0022-series-store.md`.
 //!
 //! # What an answer means
 //!
-//! As [`crate::log`] has it: with `Always` a batch survives the machine, with `Interval` the process at
-//! once and the machine after the interval, with `Never` the machine after [`Store::sync`] or
-//! [`Store::close`]. A write that failed, or whose future was dropped, may have happened; in a session it can be
-//! sent again.
+//! As with [`crate::log`]: with `Always` a batch survives the loss of the machine; with `Interval` the end of the
+//! process at once, and the loss of the machine after the interval; with `Never` the loss of the machine after
+//! [`Store::sync`] or [`Store::close`]. A write that failed, or whose future was dropped, may have happened; in a
+//! session the client can send it again.
 //!
 //! # Who does the work
 //!
-//! [`Store::tend`] writes blocks, regroups, expires and merges; somebody has to run it. Without it writes
-//! go on, and write blocks themselves when buffers are full.
+//! [`Store::tend`] writes blocks, regroups, expires and merges; the owner of the store has to run it. Without it,
+//! writes go on, and write blocks themselves when buffers are full.
 
 mod ask;
 mod away;
@@ -82,33 +82,32 @@ use super::{
 use crate::health::StoreHealth;
 use crate::log;
 
-/// How a store of points is kept. All of it may change from one opening to the next, but the name.
+/// A store's settings. All but the name may change from one opening to the next.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What its objects' names begin with, before a dash; default `series`.
+    /// The prefix of its objects' names, before a dash; default `series`.
     pub name: String,
-    /// What an answer to a write survives; default a second's loss.
+    /// What an answered write survives; default: a loss of at most one second.
     pub durability: Durability,
     /// Memory for rows that are in no block yet, in bytes; default 256 MiB. Writes wait when it is full.
     pub buffer_bytes: u64,
-    /// A source's rows are written as a block at so many bytes: B; default 16 KiB. Less where there are
-    /// so many sources that they would not fit.
+    /// A source's rows are written as a block at this many bytes: B; default 16 KiB. Less where there are too many
+    /// sources for that.
     pub source_bytes: u64,
     /// Rows are in a block after this time at the latest; default 1 h.
     pub age: Duration,
-    /// The write-ahead log is kept below about so many bytes; default 512 MiB. What has to be read after a crash.
+    /// The approximate limit of the write-ahead log, in bytes, which is read after a crash; default 512 MiB.
     pub wal_bytes: u64,
-    /// How many series there may be; default 20 million. Each takes memory.
+    /// The most series; default 20 million. Each takes memory.
     pub series_max: u64,
-    /// Points are deleted, oldest first, when a volume is filled to this part; default 1, never. Whatever
-    /// their database says.
+    /// Deletes the oldest points, of any database, while a volume is filled to this part; default 1, never.
     pub full: f64,
-    /// How blocks are kept. Name and durability are this store's.
+    /// The options of the log store for blocks. Name and durability are this store's.
     pub log: log::Options,
 }
 
 impl Options {
-    /// The defaults for so many volumes.
+    /// The defaults for this number of volumes.
     #[must_use]
     pub fn new(volumes: u16) -> Self {
         Self {
@@ -129,7 +128,7 @@ impl Options {
 #[derive(Clone)]
 pub struct Store(Arc<Inner>);
 
-/// How a store of points is.
+/// The state of a store of points.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
     /// Series known.
@@ -138,7 +137,7 @@ pub struct Figures {
     pub sources: u64,
     /// Memory of the catalogue, in bytes.
     pub catalogue_bytes: u64,
-    /// Sources that have rows in a buffer.
+    /// Sources with rows in a buffer.
     pub active: u64,
     /// Memory of buffers, in bytes.
     pub buffer_bytes: u64,
@@ -177,38 +176,38 @@ struct Inner {
     members: Vec<(String, Arc<dyn Volume>)>,
     state: Mutex<State>,
     writer: AsyncMutex<Writer>,
-    /// Held by the one who writes blocks.
+    /// Held by the task that writes blocks.
     upkeep: AsyncMutex<Upkeep>,
     closing: AtomicBool,
     /// Why the write-ahead log failed, until it works again.
     refusing: Mutex<Option<String>>,
     counts: Counts,
     opened: policy::time::Instant,
-    /// Why tasks do not do their work at the moment.
+    /// The tasks that fail at the moment, and why.
     stopped: Stopped,
     sizes: Sizes,
     dropped: Dropped,
 }
 
 impl Store {
-    /// Does one thing that there is to do, if any; says whether it did. For who does not run [`Store::tend`];
-    /// the log store is not tended.
+    /// Does one piece of upkeep, if there is any; says whether it did. For owners that do not run [`Store::tend`]; does
+    /// not tend the log store.
     ///
     /// # Errors
-    /// What the work failed with; it is taken up again the next time.
+    /// The error that stopped the work; the next call resumes it.
     pub async fn tend_once(&self) -> Result<bool> {
         self.0.tend_once().await
     }
 
-    /// Everything answered before the call survives the machine when it is ready.
+    /// Makes every batch answered before the call survive the loss of the machine.
     ///
     /// # Errors
-    /// As for [`Series::write`]. A later call makes durable what this one could not.
+    /// As for [`Series::write`]. A later call completes the work.
     pub async fn sync(&self) -> Result<()> {
         self.0.sync().await
     }
 
-    /// Writes every row that waits as a block. Durable when it is ready.
+    /// Writes all buffered rows as blocks. Durable on completion.
     ///
     /// # Errors
     /// As for [`Series::write`].
@@ -220,11 +219,11 @@ impl Store {
     /// [tasks](Store::tasks) end, whatever it returns.
     ///
     /// # Errors
-    /// As for [`Series::write`]; what was answered is as durable as it was.
+    /// As for [`Series::write`]; answered batches stay as durable as they were.
     pub async fn close(&self) -> Result<()> {
         self.0.closing.store(true, Ordering::SeqCst);
         let flushed = match self.0.flush_all().await {
-            // They are in the log, and the next opening has room for it or goes on with it.
+            // The rows stay in the log; the next opening finds room for them, or keeps them there.
             Err(error @ Error::OutOfSpace(_)) => {
                 tracing::warn!(store = %self.0.options.name, %error, "points stay in the write-ahead log");
                 self.sync().await
@@ -235,7 +234,7 @@ impl Store {
         flushed.and(closed)
     }
 
-    /// How the store is. Takes time in proportion to its measurements and files, not to its series.
+    /// The state of the store. Takes time in proportion to its measurements and files, not to its series.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let counts = &self.0.counts;
@@ -259,7 +258,7 @@ impl Store {
 }
 
 impl Inner {
-    /// What is known in memory. Never held while waiting.
+    /// The state in memory. A task never holds the lock across an await.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -284,7 +283,7 @@ impl Inner {
                 "a batch of {bytes} bytes, and at most {max} are taken: send smaller ones"
             )));
         }
-        // Near the bound those who write make room; at it they wait for each other to do so.
+        // From three quarters of the bound on, writers make room; at the bound they wait for it.
         let mut tries = 0;
         loop {
             let memory = self.state().memory;
@@ -305,7 +304,7 @@ impl Inner {
             let mut upkeep = self.upkeep.lock().await;
             self.make_room(&mut upkeep).await?;
         }
-        // In the log it takes about what it takes here.
+        // Its record in the log is about as long as the batch in memory.
         let bytes = batch.bytes() as u64;
         let delay = self.log.admit(bytes).map_err(|error| failed(&error))?;
         if !delay.is_zero() {
@@ -409,7 +408,7 @@ impl Series for Store {
     }
 }
 
-/// An error of something that may have been done all the same: it is no refusal.
+/// The error of a call that may have taken effect: it does not count as a refusal.
 fn in_doubt(error: Error) -> Error {
     match error {
         Error::OutOfSpace(_) | Error::Busy { .. } => {
@@ -419,7 +418,7 @@ fn in_doubt(error: Error) -> Error {
     }
 }
 
-/// What a call on a volume or on the log store failed with, as users of points see it.
+/// Maps an error of a volume or of the log store to one for users of points.
 fn failed(error: &volume::Error) -> Error {
     let what = error.to_string();
     match error.kind() {

@@ -1,4 +1,4 @@
-//! Opening: the catalogue is read, and what the log tells is taken in again. Blocks are not read.
+//! Opening: reads the catalogue and replays the write-ahead log. Reads no blocks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,31 +27,31 @@ use crate::log::{self, Durability, Member, StoreId};
 use crate::series::{Error, Result};
 
 const OPEN: Io = Io::new(Origin::Open, Step::Log);
-/// What is read of a segment at a time.
+/// How many bytes of a segment one read takes.
 const STEP: usize = 1 << 20;
 /// The smallest buffers.
 const BUFFERS_MIN: u64 = 64 << 10;
-/// The write-ahead log takes no more than this part of the volumes, 1/16.
+/// The most of the volumes that the write-ahead log takes, 1/16.
 const WAL_SHARE: u64 = 16;
 
-/// What was found while opening.
+/// The findings of an opening.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Report {
     /// The log store under it.
     pub log: log::Report,
-    /// Segments of the write-ahead log, and bytes of them that were taken in again.
+    /// Replayed segments of the write-ahead log, and the bytes replayed.
     pub segments: u64,
     /// See `segments`.
     pub segment_bytes: u64,
-    /// Segments that end in what is no record: a crash cut them.
+    /// Segments that end in an invalid record: a crash cut them short.
     pub torn: Vec<String>,
-    /// Records, by what holds them, whose checksum is right and that make no sense: their points are lost.
+    /// Records with a valid checksum but inconsistent contents, by object: their points are lost.
     pub damage: Vec<String>,
 }
 
 impl Store {
-    /// Opens the store on these volumes, each with what people call it; makes it, if `create` gives it an id
-    /// and there is none.
+    /// Opens the store on these volumes, each given with its label; creates it if `create` gives an id and there is
+    /// none.
     ///
     /// # Errors
     /// As for [`log::Store::open`].
@@ -68,7 +68,8 @@ impl Store {
         let mut blocks = options.log.clone();
         blocks.name = format!("{}-blocks", options.name);
         blocks.durability = Durability::Never;
-        // Buffers can be written whenever a volume is full, and once more while what they replace is still there.
+        // The reserve holds all buffers twice: the blocks of a flush, and the rewritten blocks while those they replace
+        // are still there.
         blocks.set_aside = 2 * options.buffer_bytes / members.len().max(1) as u64;
         let to_member = |(label, volume): &(String, Arc<dyn Volume>)| {
             Member::new(label.clone(), Arc::clone(volume))
@@ -83,7 +84,7 @@ impl Store {
         options.wal_bytes = options.wal_bytes.min(capacity / WAL_SHARE);
 
         let meta = match get(&log, key::META).await? {
-            // It is written before anything else is.
+            // A new store writes this record before all others.
             None if log.keys(b"", None, 1).is_empty() => Meta::default(),
             None => return Err(damaged("databases")),
             Some(bytes) => Meta::decode(&bytes).ok_or_else(|| damaged("databases"))?,
@@ -95,7 +96,7 @@ impl Store {
             for listed in volume.list().await.map_err(|error| failed(&error))? {
                 let Some(segment) = segment_of(&options.name, &listed.name) else { continue };
                 if segment < meta.floor {
-                    // It was done with, and came back.
+                    // A removed segment that reappeared.
                     volume.remove(&listed.name).await.map_err(|error| failed(&error))?;
                 } else {
                     log.count_beside(position, listed.len, 0);
@@ -122,7 +123,7 @@ impl Store {
         let ended = get(&log, key::CLOCK).await?.and_then(|bytes| Away::decode(&bytes));
         state.away =
             ended.map_or_else(Away::default, |ended| Away::since(ended, clock.wall(), clock.now()));
-        // It is there before anything that is newer: its number is not given again.
+        // The new segment exists before any newer record, so its number is not used again.
         state.queue.begin();
         let opened = clock.now();
         let inner = Inner {
@@ -143,7 +144,7 @@ impl Store {
         };
         let ticket = inner.state().queue.ticket;
         match inner.commit(ticket, true).await {
-            // There is no room at all, not even what was kept back. Rounds go on behind those of all blocks.
+            // Not even the reserve has room. New rounds follow those of all blocks.
             Err(Error::OutOfSpace(why)) => {
                 tracing::warn!(store = %inner.options.name, %why, "opened on a full volume");
                 let round = inner.newest_round();
@@ -156,7 +157,7 @@ impl Store {
             let what = format!("{label}: {name}");
             let object = volume.open(&name).await.map_err(|error| failed(&error))?;
             let bytes = read(&*object).await?;
-            // Blocks made of it may last longer than what is only in the page cache.
+            // Blocks written from it could otherwise survive a crash that loses its dirty pages.
             object.sync(OPEN).await.map_err(|error| failed(&error))?;
             report.segments += 1;
             inner.replay(number, &bytes, &what, &mut report).await?;
@@ -174,7 +175,7 @@ impl Inner {
         report: &mut Report,
     ) -> Result<()> {
         let Some(mut records) = Records::new(bytes, self.log.id(), segment) else {
-            // It was made and not written to, or cut at once.
+            // A crash came before its header was written.
             report.torn.push(what.into());
             return Ok(());
         };
@@ -197,7 +198,7 @@ impl Inner {
             }
             if self.state().memory > self.options.buffer_bytes as usize / 2 {
                 match self.make_room(&mut upkeep).await {
-                    // The log is no longer than it may be: it fits memory.
+                    // The log respects its limit, so its rows fit memory.
                     Err(Error::OutOfSpace(_)) => {}
                     made => made?,
                 }
@@ -207,14 +208,14 @@ impl Inner {
         if records.end() < bytes.len() {
             report.torn.push(what.into());
         }
-        // What the last life took and did not write is taken in.
+        // Write rows that the last run took and did not write.
         match self.write_blocks(&mut upkeep, Which::Taken, None).await {
             Ok(_) | Err(Error::OutOfSpace(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// The newest round of any block.
+    /// The latest round of any block.
     fn newest_round(&self) -> u64 {
         let keys = self.log.keys(b"", None, usize::MAX);
         let rounds = keys.iter().filter_map(|key| BlockKey::parse(key)).map(|key| key.round);
@@ -276,7 +277,7 @@ pub(super) async fn read(object: &dyn Object) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Which segment of the store an object is, if it is one.
+/// The number of a segment of the store, if the object is one.
 pub(super) fn segment_of(store: &str, name: &Name) -> Option<u32> {
     let id = name.as_str().strip_prefix(store)?.strip_prefix("-wal/")?.strip_suffix(".log")?;
     u32::from_str_radix(id, 16).ok().filter(|_| id.len() == 8)

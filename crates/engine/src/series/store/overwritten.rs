@@ -1,8 +1,8 @@
-//! Room that overwritten points take.
+//! Reclaiming the room of overwritten points.
 //!
-//! A point that is written again stays in its first block until the slot is regrouped, which may be never. Where
-//! room is scarce, blocks are looked for whose points later ones hide, and written anew without them. They keep their
-//! keys and so their rounds: what counts is the same before and after, whatever a crash leaves of it.
+//! An overwritten point stays in its first block until the slot is regrouped, which may be never. Where room is scarce,
+//! the search finds blocks with points that later blocks hide, and rewrites them without these. They keep their keys
+//! and so their rounds: reads give the same points before and after, whatever a crash leaves.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -20,29 +20,30 @@ use crate::log::Edit;
 use crate::series::block::Table;
 use crate::series::{Error, Result, Span};
 
-/// Keys looked at between two moments in which other work gets its turn.
+/// How many keys one step looks at.
 const KEYS: usize = 256;
-/// How long after one search the next one begins, if there are new blocks.
+/// The pause between two searches, if there are new blocks.
 const SEARCH_EVERY: Duration = Duration::from_secs(5);
-/// A block is written anew if at least an eighth of it goes.
+/// A block is rewritten if at least an eighth of it goes.
 const GAIN: usize = 8;
-/// Points that later blocks of a slot may have until the earlier ones are left as they are: some 16 bytes each.
+/// The most points of later blocks, some 16 bytes each, that a search holds for a slot; earlier blocks stay as they
+/// are.
 const HIDDEN_MAX: usize = 8 << 20;
 
-/// How far the search has come.
+/// The progress of the search.
 #[derive(Debug, Default)]
 pub(super) struct Search {
-    /// Blocks of earlier rounds were looked at.
+    /// Blocks of earlier rounds were searched.
     through: u64,
-    /// The next round when the search began that is under way.
+    /// The next round at the start of the search in progress.
     began: Option<u64>,
-    /// Where it goes on.
+    /// Where the search resumes.
     after: Option<Bytes>,
     ended_at: Option<Instant>,
 }
 
-/// How often hidden points were dropped of some owners. Who made a plan of what to read before may not know the
-/// blocks that hide them.
+/// Counts, by owner, how often hidden points were dropped. A read that planned its blocks before may not know the
+/// blocks that hide these points.
 #[derive(Default)]
 pub(super) struct Dropped([AtomicU64; 32]);
 
@@ -51,7 +52,7 @@ impl Dropped {
         self.counter(source >> GROUP_BITS).load(Ordering::SeqCst)
     }
 
-    /// Said before they are dropped.
+    /// Called before points are dropped.
     fn again(&self, owner: Owner) {
         let group = match owner {
             Owner::Source(source) => source >> GROUP_BITS,
@@ -65,7 +66,7 @@ impl Dropped {
     }
 }
 
-/// The points of some blocks that are hidden by blocks of later rounds.
+/// The points of some sources in later blocks, which hide older ones.
 struct Later {
     span: Span,
     sources: RangeInclusive<u32>,
@@ -85,7 +86,7 @@ impl Later {
         }
     }
 
-    /// Takes away what is hidden; says whether there was anything.
+    /// Removes hidden points; says whether there were any.
     fn cut(&self, source: u32, table: &mut Table) -> bool {
         table.cut_points(|field| {
             let times = self.times.get(&(source, field))?;
@@ -95,7 +96,7 @@ impl Later {
 }
 
 impl Inner {
-    /// Looks for overwritten points, and drops those of one slot. Says whether there is more to look at.
+    /// Searches for overwritten points, and drops those of one slot. Says whether there is more to search.
     pub(super) async fn drop_overwritten(&self, search: &mut Search, now: Instant) -> Result<bool> {
         let round = self.state().round;
         let is_early = search.ended_at.is_some_and(|at| now.since(at) < SEARCH_EVERY);
@@ -108,7 +109,7 @@ impl Inner {
             keys.iter().filter_map(|key| BlockKey::parse(key)).map(|key| key.slot).collect();
         slots.dedup();
         for slot in slots {
-            // Behind all of its blocks.
+            // Resume behind all blocks of the slot.
             search.after = Some(BlockKey { slot, round: u64::MAX }.bytes());
             if self.drop_overwritten_in(slot, search.through).await? {
                 return Ok(true);
@@ -131,7 +132,7 @@ impl Inner {
         keys
     }
 
-    /// Writes the blocks of a slot anew without what later blocks hide, if there is one of at least that round.
+    /// Rewrites the blocks of a slot without the points that later blocks hide, if any block has at least that round.
     /// Says whether it read any.
     async fn drop_overwritten_in(&self, slot: Slot, round: u64) -> Result<bool> {
         let sources = match slot.owner {
@@ -152,7 +153,7 @@ impl Inner {
             let (mut tables, len) = match self.measured_tables(key).await {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
-                // It stays as it is, and reads say what is wrong.
+                // A damaged block stays, and reads report it.
                 Err(Error::Corrupt(_)) => continue,
                 Err(error) => return Err(error),
             };
@@ -179,7 +180,7 @@ impl Inner {
         if edits.is_empty() {
             return Ok(true);
         }
-        // What hides them has to be there after a crash.
+        // The blocks that hide these points must survive a crash.
         self.log.sync().await.map_err(|error| failed(&error))?;
         self.dropped.again(slot.owner);
         let mut writing = Writing::new(self);
@@ -187,7 +188,7 @@ impl Inner {
             writing.add(edit).await?;
         }
         match writing.end().await {
-            // There is not even so much room.
+            // The reserve has no room either.
             Err(Error::OutOfSpace(_)) => Ok(true),
             done => done.map(|()| true),
         }

@@ -1,8 +1,8 @@
-//! Deletes that the log tells and blocks do not show yet.
+//! Deletes that are in the log but not yet in blocks.
 //!
-//! A delete writes blocks anew, which takes room before it gives any. Where there is none the delete is *owed*: what
-//! waits in memory is cut at once, reads hide what is deleted of blocks, and upkeep carries it out when there is room.
-//! The segment of the log that tells it stays until then.
+//! A delete rewrites blocks, which takes room before it frees any. Where there is none the delete is *owed*: rows in
+//! memory are cut at once, reads hide the deleted points of blocks, and upkeep carries it out when there is room. Until
+//! then its segment of the log stays.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::series::batch::take_value;
 use crate::series::{Error, Kind, Result};
 
 impl Inner {
-    /// Deletes again what a segment of the log tells.
+    /// Carries out again a delete from a segment of the log.
     pub(super) async fn redo(
         &self,
         upkeep: &mut Upkeep,
@@ -28,7 +28,7 @@ impl Inner {
             cuts.fields.keys().for_each(|&source| state.take(source));
         }
         Some(match self.carry_out(upkeep, cuts, segment).await {
-            // What is damaged cannot be read either: it must not keep the store shut.
+            // A damaged block cannot be read, either: it must not prevent the opening.
             Err(Error::Corrupt(error)) => {
                 tracing::warn!(%error, "deleted points may be left in a damaged block");
                 Ok(())
@@ -37,7 +37,7 @@ impl Inner {
         })
     }
 
-    /// Deletes what the log tells, from what was taken and from blocks. What there is no room for is owed.
+    /// Carries out a delete in taken rows and in blocks. Where there is no room, it is owed.
     pub(super) async fn carry_out(
         &self,
         upkeep: &mut Upkeep,
@@ -55,12 +55,12 @@ impl Inner {
         Ok(cuts)
     }
 
-    /// Carries out deletes that are owed.
+    /// Carries out owed deletes.
     pub(super) async fn pay_deletes(&self) -> Result<()> {
         loop {
             let Some(owed) = self.state().owed.front().cloned() else { return Ok(()) };
             match self.cut_blocks(&owed.cuts, owed.before).await {
-                // It cannot be read.
+                // The damaged block cannot be read.
                 Err(Error::Corrupt(error)) => {
                     tracing::warn!(%error, "deleted points may be left in a damaged block");
                 }
@@ -72,14 +72,14 @@ impl Inner {
 }
 
 impl State {
-    /// A delete is to be carried out later.
+    /// Queues a delete for later.
     fn owe(&mut self, cuts: Arc<Cuts>, segment: u32) {
         self.cut_taken(&cuts);
         let before = self.round;
         self.owed.push_back(Arc::new(Owed { cuts, before, segment }));
     }
 
-    /// Takes what is deleted out of the rows that were taken. That takes memory only.
+    /// Removes deleted points from taken rows. That needs no room on volumes.
     fn cut_taken(&mut self, cuts: &Cuts) {
         for &source in cuts.fields.keys() {
             let Some(taken) = self.taken.remove(&source) else { continue };
@@ -96,7 +96,7 @@ impl State {
         }
     }
 
-    /// Takes a row, and puts what stays of it.
+    /// Moves a row from `from` to `into`, without its deleted points.
     fn cut_row(&mut self, cuts: &Cuts, source: u32, from: &mut &[u8], into: &mut Vec<u8>) {
         const OURS: &str = "rows were encoded by us";
         let row = *from;

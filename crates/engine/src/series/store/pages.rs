@@ -1,8 +1,8 @@
 //! The catalogue as records of the log store.
 //!
-//! Measurements have a record each; sources share one, [`PAGE`] of them by id, compressed. One that would be longer
-//! than the log store takes is several. What changed since the last checkpoint is written before segments of the
-//! log are removed.
+//! Measurements have a record each; sources share one, [`PAGE`] of them by id, compressed. A record that would exceed
+//! the log store's limit is divided. A checkpoint writes the changes since the last one before it removes segments of
+//! the log.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use super::wal::{put_text, take_bytes, take_text, take_u32};
 use crate::series::Kind;
 use crate::series::batch::{put_varint, take_varint, unzigzag, zigzag};
 
-/// What every record of the catalogue begins with: a later version may have others.
+/// The first byte of every record of the catalogue: a later version may have another format.
 const VERSION: u8 = 1;
-/// A measurement's record but for its first one: it says which its first field is.
+/// The version of later parts of a measurement's record: each gives the number of its first field.
 const VERSION_OF_PART: u8 = 2;
-/// What a page may be when it is read, in bytes.
+/// The longest page accepted when read, in bytes.
 const PAGE_BYTES_MAX: usize = PAGE as usize * (1 << 17);
 
-/// What the store is: databases, and before which segment the log is not needed.
+/// The root record: databases, and the segment before which the log is not needed.
 #[derive(Debug, Default)]
 pub(super) struct Meta {
     pub(super) floor: u32,
     pub(super) next_database: u32,
-    /// Ids of what was dropped are not given again: the log may still tell of it.
+    /// Ids are never reused: the log may still have records of a dropped object.
     pub(super) next_measurement: u32,
     pub(super) next_source: u32,
     pub(super) databases: BTreeMap<String, DatabaseFacts>,
@@ -70,7 +70,7 @@ fn versioned(bytes: &[u8]) -> Option<&[u8]> {
     bytes.split_first().filter(|(version, _)| **version == VERSION).map(|(_, rest)| rest)
 }
 
-/// A measurement and its fields, in records of about `max` bytes. None if there is no such measurement.
+/// A measurement and its fields, in records of about `max` bytes; none if it does not exist.
 pub(super) fn encode_measurement(catalogue: &Catalogue, id: u32, max: usize) -> Vec<Bytes> {
     let Some(of) = catalogue.measurements.get(&id) else { return Vec::new() };
     let head = |first: usize| {
@@ -120,7 +120,7 @@ pub(super) fn load_measurement(catalogue: &mut Catalogue, id: u32, bytes: &[u8])
     Some(())
 }
 
-/// The sources of a page, those that are there, in records of about `max` bytes.
+/// The existing sources of a page, in records of about `max` bytes.
 pub(super) fn encode_page(catalogue: &Catalogue, page: u32, max: usize) -> Vec<Bytes> {
     let (mut plain, mut records) = (Vec::new(), Vec::new());
     let first = page * PAGE;
@@ -171,7 +171,7 @@ pub(super) fn load_page(catalogue: &mut Catalogue, page: u32, bytes: &[u8]) -> O
             fields.push(u16::try_from(take_varint(from)?).ok()?);
         }
         let tags = take_bytes(from)?;
-        // Of a measurement that is gone.
+        // Its measurement was dropped.
         if !catalogue.measurements.contains_key(&measurement) {
             continue;
         }
@@ -180,7 +180,7 @@ pub(super) fn load_page(catalogue: &mut Catalogue, page: u32, bytes: &[u8]) -> O
             Told::Replaced => continue,
             Told::Nonsense => return None,
         }
-        // It may be in two records, of which one was written later.
+        // A source may be in two records, of which one was written later.
         fields.extend_from_slice(catalogue.fields_of(source));
         catalogue.load_fields(source, fields);
     }

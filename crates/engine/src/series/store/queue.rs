@@ -1,7 +1,7 @@
-//! What the write-ahead log has to write, and what of it failed.
+//! The queue of the write-ahead log, and the tickets that failed.
 //!
-//! Whoever queues a record gets a ticket; a writer takes chunks from the front. What fails is told to all whose tickets
-//! it had, and the log goes on in another segment.
+//! A task that queues a record gets a ticket; a writer takes chunks from the front. A failure goes to all tasks whose
+//! tickets it covers, and the log goes on in another segment.
 
 use std::collections::VecDeque;
 
@@ -9,25 +9,25 @@ use super::wal;
 use crate::log::StoreId;
 use crate::series::Error;
 
-/// What the log has to write.
+/// Records to be written to the log.
 pub(super) struct Queue {
     store: StoreId,
     pub(super) segment: u32,
     offset: u64,
     pub(super) chunks: VecDeque<Chunk>,
-    /// Bytes queued since the store was opened: what a write waits for.
+    /// Bytes queued since the store was opened; a write waits for its value here.
     pub(super) ticket: u64,
-    /// Tickets that failed, and why.
+    /// Ranges of failed tickets, and why they failed.
     pub(super) failures: Vec<(u64, u64, Error)>,
-    /// A segment failed since the catalogue was stored: what it told may be told nowhere.
+    /// A segment failed since the catalogue was stored: its definitions may be nowhere else.
     pub(super) is_untold: bool,
-    /// How often a sync failed: what was answered of those segments is durable only once it is in blocks.
+    /// How often a sync failed: answered rows of those segments are durable only once they are in blocks.
     pub(super) failed_segments: u64,
-    /// As many of those are made up for: everything they told is in blocks.
+    /// How many of those failures no longer matter: all rows of their segments are in blocks.
     pub(super) replaced_segments: u64,
 }
 
-/// Bytes of a segment that are written at once.
+/// Bytes of a segment that are written in one call.
 #[derive(Clone)]
 pub(super) struct Chunk {
     pub(super) segment: u32,
@@ -38,7 +38,7 @@ pub(super) struct Chunk {
 
 /// A chunk is closed at this many bytes.
 const CHUNK: usize = 4 << 20;
-/// How many failures are told apart.
+/// How many failures are kept apart.
 const FAILURES: usize = 64;
 
 impl Queue {
@@ -57,7 +57,7 @@ impl Queue {
         }
     }
 
-    /// Begins another segment.
+    /// Starts another segment.
     pub(super) fn rotate(&mut self) {
         self.segment += 1;
         self.offset = 0;
@@ -93,7 +93,7 @@ impl Queue {
         self.ticket
     }
 
-    /// Queues the header of a segment nobody wrote to, so that the segment is there.
+    /// Queues the header of a segment that has no record yet, so that the segment exists.
     pub(super) fn begin(&mut self) {
         let bytes = wal::header(self.store, self.segment).to_vec();
         self.offset = bytes.len() as u64;
@@ -102,24 +102,23 @@ impl Queue {
         self.chunks.push_back(Chunk { segment, offset: 0, bytes, ticket });
     }
 
-    /// Everything after `done` failed: what was written there may or may not be found again. It goes on
-    /// in another segment.
+    /// Fails everything after `done`: a start may find its records or not. The log goes on in another segment.
     pub(super) fn fail(&mut self, done: u64, error: &Error) {
         self.chunks.clear();
         self.is_untold = true;
         self.failures.push((done, self.ticket, error.clone()));
         if self.failures.len() > FAILURES {
-            // Who still waits for one of the first learns no more than that it may have failed.
+            // A task that still waits for one of the oldest only learns that its record may have failed.
             let (from, ..) = self.failures.remove(0);
             let why = "the write-ahead log failed several times meanwhile".to_string();
             self.failures[0] = (from, self.failures[0].1, Error::Unavailable(why));
         }
         self.rotate();
-        // What is asked for from now on is not what failed, even if nothing is queued until then.
+        // Later tickets are beyond the failed range, even if no record is queued until then.
         self.begin();
     }
 
-    /// The last ticket that did not fail: what is queued now is up to here.
+    /// The last ticket that did not fail: it covers every record in the queue now.
     pub(super) fn standing(&self) -> u64 {
         let mut ticket = self.ticket;
         while let Some(&(from, ..)) =
@@ -130,7 +129,7 @@ impl Queue {
         ticket
     }
 
-    /// Why a ticket failed, if it did.
+    /// Why a ticket failed; `None` if it did not.
     pub(super) fn failure(&self, ticket: u64) -> Option<Error> {
         let of = self.failures.iter().find(|(from, to, _)| *from < ticket && ticket <= *to);
         of.map(|(_, _, error)| error.clone())

@@ -1,9 +1,9 @@
-//! Reading the points of some series of a source: blocks and rows that wait, merged window by window. Fields of a
-//! source have their blocks in common, and mostly their times: these are looked for, read and decoded once.
+//! Reading the points of some series of a source: blocks and buffered rows, merged window by window. The fields of a
+//! source share their blocks, and mostly their times, so these are found, read and decoded once.
 //!
-//! Slots of a series may overlap: its rate changed, or it shares a block with others. Their bounds divide
-//! time into windows, in each of which the same blocks count; of points with one time that of the latest round
-//! does, and rows that wait come after all blocks.
+//! Slots of a series may overlap: its rate changed, or it shares a block with others. Their bounds divide time into
+//! windows, each with a fixed set of blocks. Of points with equal times the one of the latest round counts; buffered
+//! rows come after all blocks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::series::{Columns, Cursor, Error, Pending, Result, Scan, SeriesId, Spa
 const KEYS: usize = 256;
 
 impl Inner {
-    /// Keys of an owner's blocks that may have points of an interval.
+    /// Keys of an owner's blocks that may have points in an interval.
     pub(super) fn blocks_of(&self, owner: Owner, span: Span, into: &mut Vec<BlockKey>) {
         if span.is_empty() {
             return;
@@ -28,7 +28,7 @@ impl Inner {
         for level in LEVELS {
             let prefix = Slot::level_prefix(owner, level);
             let first = Slot { owner, level, start: key::start_of(span.from, level) };
-            // Keys are longer than this, so those of the first slot are behind it.
+            // Keys of blocks extend this prefix, so those of the first slot are behind it.
             let mut after = first.prefix();
             'level: loop {
                 let keys = self.log.keys(&prefix, Some(&after), KEYS);
@@ -46,7 +46,7 @@ impl Inner {
         }
     }
 
-    /// What people call a series.
+    /// The name of a series' source, for messages.
     pub(super) fn name_of(&self, source: u32) -> String {
         let state = self.state();
         let Some((measurement, tags)) = state.catalogue.source_key(source) else {
@@ -89,11 +89,11 @@ pub(super) struct Walk {
 }
 
 struct Plan {
-    /// How often hidden points had been dropped when it was made.
+    /// The count of dropped hidden points when the plan was made.
     dropped: u64,
-    /// Deletes of something of the source that are not carried out in all blocks.
+    /// Owed deletes that concern the source.
     owed: Vec<Arc<Owed>>,
-    /// What those that were read have of each field.
+    /// Blocks, with the points of each field once they are read.
     blocks: Vec<(BlockKey, Option<Vec<Points>>)>,
     windows: VecDeque<Window>,
     waiting: Vec<Points>,
@@ -105,9 +105,9 @@ struct Window {
     blocks: Vec<usize>,
 }
 
-/// Why a window has no points now.
+/// Why a window gives no points now.
 enum Gone {
-    /// A block was replaced by another one.
+    /// Another block replaced one of these.
     Regrouped,
     Failed(Error),
 }
@@ -133,7 +133,7 @@ impl Walk {
             let Some(window) = next else { return Ok(None) };
             let gathered = gather(&self.inner, plan, &window, self.source, &self.fields).await;
             if let Err(Gone::Regrouped) = gathered {
-                // What was replaced is found where it is now.
+                // The new plan finds the points in their new block.
                 self.plan = None;
                 continue;
             }
@@ -153,7 +153,7 @@ impl Walk {
                 }
                 points.truncate(self.scan.limit);
             }
-            // So many values of one field are as many rows at least.
+            // A field with this many values has at least as many rows.
             let most = columns.iter().map(Points::len).max().unwrap_or(0);
             self.scan.limit -= most;
             if most > 0 {
@@ -163,7 +163,7 @@ impl Walk {
         Ok(None)
     }
 
-    /// Which blocks count where. False if there is no such series.
+    /// Plans which blocks count in which window. False if there is no such series.
     fn make_plan(&mut self) -> bool {
         let dropped = self.inner.dropped.of(self.source);
         let (waiting, owed) = {
@@ -182,7 +182,7 @@ impl Walk {
             let owed = state.owed.iter().filter(|owed| owed.cuts.fields.contains_key(&self.source));
             (waiting, owed.cloned().collect())
         };
-        // Rows first, keys then: what becomes a block between the two is seen twice and not missed.
+        // Rows first, then keys: rows that become a block in between are seen twice, not missed.
         let span = self.scan.span;
         let waiting = waiting.iter().map(|points| merge(&[points], span)).collect();
         let mut keys = Vec::new();
@@ -222,7 +222,7 @@ async fn gather(
         let (key, loaded) = &mut plan.blocks[at];
         if loaded.is_none() {
             *loaded = Some(load(inner, key, source, fields, &plan.waiting, &plan.owed).await?);
-            // A block that came later than the plan may hide what was dropped from this one.
+            // A block newer than the plan may hide points that were dropped from this one.
             if inner.dropped.of(source) != plan.dropped {
                 return Err(Gone::Regrouped);
             }
@@ -235,7 +235,7 @@ async fn gather(
         merge(&parts, window.span)
     });
     let merged = merged.collect();
-    // A block is done with when its last window is, from either side.
+    // A block can be freed after its last window, from either side.
     for &at in &window.blocks {
         let is_needed = |next: Option<&Window>| next.is_some_and(|next| next.blocks.contains(&at));
         if !is_needed(plan.windows.front()) && !is_needed(plan.windows.back()) {
@@ -284,7 +284,7 @@ async fn load(
     Ok(columns)
 }
 
-/// The points of an interval: of those with one time the last one of the last part. There is one part at least.
+/// The points of an interval: of those with equal times, the last one of the last part. There is at least one part.
 fn merge(parts: &[&Points], span: Span) -> Points {
     let kind = parts[0].values.kind();
     let is_sorted = |points: &Points| points.times.is_sorted_by(|a, b| a < b);

@@ -1,4 +1,4 @@
-//! Blocks of one slot put together.
+//! Regrouping: merges the blocks of a slot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,11 @@ use crate::series::{Error, Result, Span};
 
 /// Slots regrouped between two syncs.
 const REGROUPED: usize = 32;
-/// Blocks that may take more together are not read to the end: they would hardly fit one.
+/// A slot with more bytes of blocks is not regrouped: they would hardly fit one block.
 const REGROUPED_BYTES: usize = 64 << 20;
 
 impl Inner {
-    /// Puts the blocks of some slots together.
+    /// Regroups the blocks of some slots.
     pub(super) async fn regroup(&self, slots: &mut BTreeSet<Slot>) -> Result<bool> {
         let mut puts = Writing::new(self);
         let mut deletes = Vec::new();
@@ -29,7 +29,7 @@ impl Inner {
                     Counts::add(&self.counts.regrouped, 1);
                 }
                 Ok(None) => {}
-                // They stay as they are, and reads say what is wrong.
+                // They stay as they are, and reads report the damage.
                 Err(Error::Corrupt(error)) => tracing::warn!(%error, "blocks are not regrouped"),
                 Err(error) => {
                     slots.insert(slot);
@@ -50,8 +50,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// The blocks of a slot as one, and what that replaces. It takes the place of the last of them, so that those
-    /// before it, if a crash leaves them, change nothing.
+    /// The blocks of a slot as one, and the deletes of the replaced ones. It takes the key of the last of them, so that
+    /// earlier ones, if a crash leaves them, change nothing.
     async fn regrouped(&self, slot: Slot) -> Result<Option<(Edit, Vec<Edit>)>> {
         let keys = self.log.keys(&slot.prefix(), None, usize::MAX);
         let keys: Vec<BlockKey> = keys.iter().filter_map(|key| BlockKey::parse(key)).collect();
@@ -68,8 +68,8 @@ impl Inner {
                 return Ok(None);
             }
         }
-        // Points in a block between them, of another length of slots or of another owner, would come
-        // behind older ones; one of the last round, too, has points that are newer than those of the first.
+        // A block of a round between them, with another slot length or owner, would then hide or be hidden wrongly. One
+        // of the last round counts, too: its points are newer than those of the first block.
         let span = Span { from: slot.start, to: slot.end() };
         let mut others = Vec::new();
         for &source in sources.keys() {
@@ -95,7 +95,7 @@ impl Inner {
         Ok((Sizes::edit(&put) <= self.sizes.block).then_some((put, replaced)))
     }
 
-    /// How many more bytes of blocks will have been written when a slot expires, at the rate of late.
+    /// How many more bytes of blocks will be written until a slot expires, at the rate since the store was opened.
     fn lives(&self, slot: &Slot, source: Option<u32>) -> Option<u64> {
         let (wall, now) = (self.clock.wall(), self.clock.now());
         let keep = self.state().catalogue.database_of(source?)?.keep?;

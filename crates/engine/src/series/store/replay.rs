@@ -1,4 +1,4 @@
-//! Batches that the write-ahead log tells, taken in again while a store is opened.
+//! Replaying batches of the write-ahead log while a store is opened.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,17 +15,17 @@ use crate::series::batch::{take_value, take_varint};
 /// The fields of a shape and their kinds.
 type Columns = Vec<(u16, Kind)>;
 
-/// What a segment's numbers mean.
+/// The meaning of a segment's numbers.
 #[derive(Default)]
 pub(super) struct Numbers {
-    /// The measurement and the columns of each shape; no measurement if it is gone.
+    /// The measurement and the columns of each shape; no measurement if it was dropped.
     shapes: BTreeMap<u32, (Option<u32>, Columns)>,
-    /// Sources that were deleted, and others have their tags now.
+    /// Deleted sources whose tags belong to others now.
     replaced: BTreeSet<u32>,
 }
 
 impl State {
-    /// Takes in a batch again that is in the log. None if it makes no sense.
+    /// Replays a batch of the log. `None` if it is inconsistent.
     pub(super) fn replay(
         &mut self,
         mut body: &[u8],

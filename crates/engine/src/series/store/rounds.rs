@@ -1,4 +1,4 @@
-//! Rounds of upkeep: what comes first of what there is to do.
+//! Rounds of upkeep, and the order of their work.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use super::flush::Which;
 use super::upkeep::Upkeep;
 use crate::series::{Error, Result};
 
-/// From this fullness on, points that were overwritten are looked for.
+/// From this fullness on, the search for overwritten points runs.
 const SCARCE: f64 = 0.9;
-/// How long expired blocks may stay: they are read no more at once.
+/// How often expired blocks are deleted; reads ignore them at once.
 const EXPIRY_EVERY: Duration = Duration::from_secs(60);
 /// The same while writes are refused.
 const EXPIRY_EVERY_FULL: Duration = Duration::from_secs(1);
-/// How often what is owed is tried again.
+/// How often owed work is retried.
 const OWED_EVERY: Duration = Duration::from_secs(1);
 
 impl Inner {
-    /// Does a piece of upkeep; says whether there may be more.
+    /// Does one piece of upkeep; says whether there may be more.
     pub(super) async fn tend_once(&self) -> Result<bool> {
         let mut upkeep = self.upkeep.lock().await;
         let upkeep = &mut *upkeep;
         let now = self.clock.now();
         match self.write_what_waits(upkeep, now).await {
             Ok(false) => self.free_room(upkeep, now).await,
-            // What expired or was overwritten may give the room that is missing.
+            // Deleting expired or overwritten points may free the missing room.
             Err(error @ Error::OutOfSpace(_)) => match self.free_room(upkeep, now).await? {
                 true => Ok(true),
                 false => Err(error),
@@ -35,7 +35,7 @@ impl Inner {
         }
     }
 
-    /// Writes blocks where buffers or the log have grown, carries out deletes that are owed, and lets go of the log.
+    /// Writes blocks where buffers or the log have grown, carries out owed deletes, and truncates the log.
     async fn write_what_waits(&self, upkeep: &mut Upkeep, now: Instant) -> Result<bool> {
         let (has_ready, is_large, oldest, segment, floor, is_owing) = {
             let mut state = self.state();
@@ -44,7 +44,7 @@ impl Inner {
             let is_large = state.memory > self.options.buffer_bytes as usize / 2
                 || state.catalogue.has_many_shapes();
             let is_owing = !state.owed.is_empty();
-            // What was taken and found no room is still to be written.
+            // Taken rows for which there was no room are still to be written.
             let has_ready = state.has_ready() || !state.taken.is_empty();
             (has_ready, is_large, oldest, state.queue.segment, floor, is_owing)
         };
@@ -85,11 +85,11 @@ impl Inner {
         Ok(false)
     }
 
-    /// Regroups blocks, drops overwritten points and deletes what expired.
+    /// Regroups blocks, drops overwritten points, and deletes expired blocks.
     async fn free_room(&self, upkeep: &mut Upkeep, now: Instant) -> Result<bool> {
         let fullness = self.log.fullness();
         let is_full = fullness >= 1.0;
-        // To regroup takes room before it gives any.
+        // Regrouping takes room before it frees any.
         if !upkeep.regroup.is_empty() && !is_full {
             return self.regroup(&mut upkeep.regroup).await;
         }
@@ -134,7 +134,7 @@ impl Inner {
         self.checkpoint(&mut upkeep).await
     }
 
-    /// Does what is owed.
+    /// Retries owed work.
     async fn pay(&self, upkeep: &mut Upkeep) -> Result<()> {
         self.pay_deletes().await?;
         self.store_databases(upkeep).await

@@ -1,4 +1,4 @@
-//! Rows as they wait in buffers: shape, time, values; and how they become columns.
+//! Buffered rows: shape, time, values; and their conversion to columns.
 
 use std::collections::HashMap;
 
@@ -19,8 +19,8 @@ fn put_head(into: &mut Vec<u8>, shape: u32, time: i64) {
     into.extend_from_slice(&time.to_le_bytes());
 }
 
-/// Appends a row whose values, of these kinds, come in another order than its shape's columns. None if they
-/// are no such values.
+/// Appends a row whose values, of these kinds, have another order than its shape's columns. `None` if they do not
+/// decode.
 pub(super) fn put_ordered(
     into: &mut Vec<u8>,
     shape: u32,
@@ -42,7 +42,7 @@ pub(super) fn put_ordered(
     Some(())
 }
 
-/// A row's shape and time.
+/// Decodes a row's shape and time.
 pub(super) fn take_head(from: &mut &[u8]) -> Option<(u32, i64)> {
     let shape = u32::try_from(take_varint(from)?).ok()?;
     let (time, rest) = from.split_first_chunk::<8>()?;
@@ -50,10 +50,10 @@ pub(super) fn take_head(from: &mut &[u8]) -> Option<(u32, i64)> {
     Some((shape, i64::from_le_bytes(*time)))
 }
 
-/// All rows as a table, resolved. Counts how many there are of each shape.
+/// All rows as a table, resolved. Counts the rows of each shape.
 pub(super) fn table(mut rows: &[u8], shapes: &[Shape], counts: &mut HashMap<u32, usize>) -> Table {
     let mut builder = Builder::default();
-    // Rows of one shape come together, mostly.
+    // Rows of one shape mostly come together.
     let mut run = (0, 0);
     while let Some((shape, time)) = take_head(&mut rows) {
         if run.0 != shape {
@@ -70,7 +70,7 @@ pub(super) fn table(mut rows: &[u8], shapes: &[Shape], counts: &mut HashMap<u32,
     builder.resolved()
 }
 
-/// Adds the points of some fields, as they were written: `wanted` says for each where it goes.
+/// Adds the points of some fields, in the order written: `wanted` gives the index in `into` for each.
 pub(super) fn points(
     mut rows: &[u8],
     shapes: &[Shape],

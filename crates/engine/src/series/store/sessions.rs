@@ -1,4 +1,4 @@
-//! Which batches of which clients were stored.
+//! The stored batches of each client.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use crate::series::batch::{put_varint, take_varint};
 use crate::series::memory::behind;
 use crate::series::{Error, Result, SESSION_IDLE, SESSION_WINDOW, SESSIONS_MAX, Session};
 
-/// When a client should come again that finds no place.
+/// When a client refused for too many sessions should try again.
 const LATER: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     clients: HashMap<String, Client>,
-    /// Before this time no client is forgotten: all of them wrote lately.
+    /// No client is dropped before this time: all of them wrote lately.
     full_until: Option<Instant>,
 }
 
-/// The newest sequence, and a bit for each of those before it that was stored.
+/// The newest sequence, and a bit for each stored one of those up to it.
 #[derive(Clone, Copy, Debug)]
 struct Client {
     newest: u64,
@@ -43,10 +43,10 @@ impl Sessions {
         }
     }
 
-    /// Makes sure that there is a place for a client: the batches of one that wrote lately are never forgotten.
+    /// Makes sure that there is a place for a client; clients that wrote lately are never dropped for it.
     ///
     /// # Errors
-    /// `Busy`: too many others wrote lately.
+    /// `Busy`: too many other clients wrote lately.
     pub(super) fn make_place(&mut self, name: &str, now: Instant) -> Result<()> {
         if self.clients.len() < SESSIONS_MAX || self.clients.contains_key(name) {
             return Ok(());
@@ -66,7 +66,7 @@ impl Sessions {
         Err(Error::Busy { why, after: LATER })
     }
 
-    /// A batch is stored.
+    /// Records a stored batch.
     pub(super) fn add(&mut self, name: &str, sequence: u64, now: Instant) {
         let new = Client { newest: sequence, stored: 0, used: now };
         let client = self.clients.entry(name.to_string()).or_insert(new);
@@ -81,7 +81,7 @@ impl Sessions {
         }
     }
 
-    /// All of them, least recently used first, in records of about `max` bytes. One at least.
+    /// All sessions, least recently used first, in records of about `max` bytes; at least one record.
     pub(super) fn encode(&self, max: usize) -> Vec<Bytes> {
         let mut clients: Vec<_> = self.clients.iter().collect();
         clients.sort_by_key(|(_, client)| client.used);
@@ -98,7 +98,7 @@ impl Sessions {
         records
     }
 
-    /// Takes in a record that [`Sessions::encode`] gave. A client may be in two, of which one was written later.
+    /// Reads a record of [`Sessions::encode`]. A client may be in two records, of which one was written later.
     pub(super) fn decode(&mut self, mut bytes: &[u8], now: Instant) -> Option<()> {
         while !bytes.is_empty() {
             let name = take_text(&mut bytes)?.to_string();
@@ -113,7 +113,7 @@ impl Sessions {
     }
 }
 
-/// What a client takes in a record at most, in bytes.
+/// The most bytes of a client in a record.
 const RECORD_MAX: usize = 96;
 
 #[cfg(test)]
@@ -143,8 +143,8 @@ mod tests {
         assert!(read.knows(&session(500)).unwrap() && !read.knows(&session(498)).unwrap());
     }
 
-    /// One client more than there was room for had others forgotten in silence: what they sent again was stored
-    /// twice.
+    /// Once, a new client beyond the limit had other clients dropped silently: batches that those sent again were
+    /// stored twice.
     #[test]
     fn a_client_that_wrote_lately_is_not_forgotten_for_others() {
         let mut sessions = Sessions::default();
@@ -162,7 +162,7 @@ mod tests {
             sessions.knows(&Session { client: client.into(), sequence: 1 }).unwrap()
         };
         assert!(knows(&sessions, "0") && knows(&sessions, "7"));
-        // Those that wrote an hour ago make room.
+        // Clients that wrote an hour ago are dropped.
         sessions.make_place("new", minutes(60)).unwrap();
         assert!(!knows(&sessions, "0") && knows(&sessions, "7") && knows(&sessions, "10"));
         let records = sessions.encode(4000);

@@ -1,11 +1,11 @@
-//! Sets of fields, each kept once for all that have it, and only while something has it.
+//! Sets of fields, each stored once and counted by use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The empty set: new sources have it.
+/// The empty set, which new sources have.
 pub(super) const EMPTY: u32 = 0;
-/// What a set takes besides its fields, in bytes: its place, its entry in the map, the allocation.
+/// The memory of a set besides its fields, in bytes: its place, its entry in the map, the allocation.
 const SET_COST: usize = 88;
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Default for Sets {
     fn default() -> Self {
         let empty: Arc<[u16]> = [].into();
         let ids = HashMap::from([(Arc::clone(&empty), EMPTY)]);
-        // Its one user never lets go of it.
+        // Its one use is never released.
         Self { all: vec![Set { fields: empty, users: 1 }], free: Vec::new(), ids, bytes: 0 }
     }
 }
@@ -39,12 +39,12 @@ impl Sets {
         &self.all[set as usize].fields
     }
 
-    /// The number of a set of fields that ascend, if it is kept.
+    /// The number of a set, given its ascending fields, if it exists.
     pub(super) fn find(&self, fields: &[u16]) -> Option<u32> {
         self.ids.get(fields).copied()
     }
 
-    /// The number of a set of fields that ascend, with one user more.
+    /// The number of a set, given its ascending fields, with one use more.
     pub(super) fn acquire(&mut self, fields: &[u16]) -> u32 {
         if fields.is_empty() {
             return EMPTY;
@@ -70,7 +70,7 @@ impl Sets {
         set
     }
 
-    /// One user less.
+    /// Counts one use less.
     pub(super) fn release(&mut self, set: u32) {
         if set == EMPTY {
             return;
@@ -86,7 +86,7 @@ impl Sets {
         self.free.push(set);
     }
 
-    /// Bytes they take.
+    /// Bytes in use.
     pub(super) fn memory(&self) -> usize {
         self.bytes
     }

@@ -1,10 +1,10 @@
-//! What rows of the same fields have in common.
+//! The common part of rows with the same fields.
 
 use std::sync::Arc;
 
 use crate::series::Kind;
 
-/// The fields of rows, in the order of the first of them. It is there while rows of it are in buffers.
+/// The fields of rows, in the order of the first such row. Exists while buffers have such rows.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) measurement: u32,
@@ -15,5 +15,5 @@ pub(super) struct Shape {
     pub(super) rows: usize,
 }
 
-/// Which field of a row each column of its shape is, where the row has them in another order.
+/// The position in a row of each column of its shape, where the row has another order.
 pub(super) type Order = Box<[u32]>;

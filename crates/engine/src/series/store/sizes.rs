@@ -1,28 +1,28 @@
-//! How large things may be: one arithmetic for what is accepted, for blocks, and for the catalogue's records.
+//! Limits of sizes: one arithmetic for accepted rows, for blocks, and for the catalogue's records.
 //!
 //! ```text
 //!   log store: value, batch ─▶ block, record: half a value ─▶ text, tags with fields: less the overhead
 //! ```
-//! So each row that was accepted fits a block, and each source a record. A block that is rewritten without what
-//! was deleted takes at most twice what it took (it usually takes less), and so still fits.
+//! So each accepted row fits a block, and each source a record. A block rewritten without deleted points takes at most
+//! twice its old size (usually less), and so still fits.
 
 use crate::log;
 use crate::log::Edit;
 
-/// What a block or record takes at most besides its longest value or the tags and fields of one source, in bytes.
+/// The most bytes of a block or record besides its longest value, or the tags and fields of one source.
 const OVERHEAD: usize = 256;
-/// What is written at a time, in bytes, if the log store takes so much: edits are encoded that long before they
-/// are written.
+/// The most bytes written at a time, if the log store takes that many: edits are encoded that long before they are
+/// written.
 const BATCH: usize = 8 << 20;
-/// What an edit takes at most besides its key and value, in bytes.
+/// The most bytes of an edit besides its key and value.
 const EDIT: usize = 64;
 
-/// What a log store takes, and what follows from that.
+/// The limits of a log store, and those that follow from them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     /// The longest block, and the longest record of the catalogue before it is compressed.
     pub(super) block: usize,
-    /// The most that is written at a time.
+    /// The most bytes written at a time.
     pub(super) batch: usize,
 }
 
@@ -38,7 +38,7 @@ impl Sizes {
         self.block.saturating_sub(OVERHEAD)
     }
 
-    /// What an edit counts in a batch.
+    /// The bytes that an edit counts in a batch.
     pub(super) fn edit(edit: &Edit) -> usize {
         match edit {
             Edit::Put { key, value, .. } => key.len() + value.len() + EDIT,

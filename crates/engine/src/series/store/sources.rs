@@ -1,4 +1,4 @@
-//! What is known of each source, by id. Ids only grow: pages of sources that are gone take no room.
+//! Facts about each source, by id. Ids only grow: pages of deleted sources take no memory.
 
 use std::ops::{Index, IndexMut};
 
@@ -11,14 +11,14 @@ pub(super) const PAGE: u32 = 1024;
 /// A source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
-    /// Where it begins in the keys; [`NONE`] if there is no such source.
+    /// Where its key starts; [`NONE`] if there is no such source.
     pub(super) start: u32,
     pub(super) tags: u16,
-    /// Which fields it has.
+    /// The set of its fields.
     pub(super) set: u32,
     /// Its buffer.
     pub(super) buffer: u32,
-    /// The segment of the log that told last what it is.
+    /// The latest segment of the log that defines it.
     pub(super) told: u32,
 }
 
@@ -27,7 +27,7 @@ const NOBODY: Source = Source { start: NONE, tags: 0, set: 0, buffer: NONE, told
 #[derive(Debug)]
 struct Page {
     sources: Box<[Source]>,
-    /// How many of them are there.
+    /// How many of them exist.
     count: u32,
 }
 
@@ -40,17 +40,17 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// The id the next source gets.
+    /// The id of the next source.
     pub(super) fn next(&self) -> u32 {
         self.len as u32
     }
 
-    /// How many there are.
+    /// How many exist.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// The source of an id, if there is one.
+    /// The source of an id, if it exists.
     pub(super) fn get(&self, source: u32) -> Option<&Source> {
         let page = self.pages.get((source / PAGE) as usize)?.as_ref()?;
         Some(&page.sources[(source % PAGE) as usize]).filter(|facts| facts.start != NONE)
@@ -62,12 +62,12 @@ impl Sources {
         Some(&mut page.sources[(source % PAGE) as usize]).filter(|facts| facts.start != NONE)
     }
 
-    /// Sources that are made later have ids from `next` on.
+    /// Gives later sources ids from `next` on.
     pub(super) fn pass_over(&mut self, next: u32) {
         self.len = self.len.max(next as usize);
     }
 
-    /// A source is there that was not.
+    /// Adds a source.
     pub(super) fn insert(&mut self, source: u32, start: u32, tags: u16) {
         self.pass_over(source + 1);
         let page = (source / PAGE) as usize;
@@ -81,7 +81,7 @@ impl Sources {
         self.count += 1;
     }
 
-    /// A source is gone.
+    /// Removes a source.
     pub(super) fn remove(&mut self, source: u32) {
         let Some(page) = self.pages.get_mut((source / PAGE) as usize) else { return };
         let Some(of) = page else { return };
@@ -97,7 +97,7 @@ impl Sources {
         }
     }
 
-    /// Every source and its id.
+    /// Every source with its id.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Source)> {
         let pages = self.pages.iter_mut().enumerate();
         let pages = pages.filter_map(|(number, page)| Some((number as u32, page.as_mut()?)));
@@ -109,7 +109,7 @@ impl Sources {
             .filter(|(_, facts)| facts.start != NONE)
     }
 
-    /// Bytes they take.
+    /// Bytes in use.
     pub(super) fn memory(&self) -> usize {
         let pages = self.pages.iter().flatten().count();
         self.pages.capacity() * size_of::<Option<Page>>()

@@ -1,7 +1,7 @@
-//! What is known in memory: the catalogue, and rows from their writer to a block.
+//! The state in memory: the catalogue, and rows on their way from a writer to a block.
 //!
-//! A row is taken in under one lock: its source and shape are looked up, and the same bytes are appended
-//! to the source's buffer and to the log. What that costs does not depend on how many sources there are.
+//! A row is accepted under one lock: its source and shape are looked up, and the same bytes go to the source's buffer
+//! and to the log. The cost does not depend on the number of sources.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -25,29 +25,29 @@ use crate::series::{
     Batch, REJECTED_MAX, Reason, Rejected, Result, RowRef, Session, Value, Written,
 };
 
-/// A buffer may not be made smaller than this: blocks of a few rows cost more than they save.
+/// The smallest limit of a buffer: blocks of a few rows cost more than they save.
 const SOURCE_BYTES_MIN: usize = 256;
 
 pub(super) struct State {
     pub(super) catalogue: Catalogue,
-    /// Which batches were stored.
+    /// Sessions of clients, with their stored batches.
     pub(super) sessions: Sessions,
     buffers: Vec<Buffer>,
     free: Vec<u32>,
     /// Sources whose buffers are full.
     ready: VecDeque<u32>,
-    /// Sources by the segment that has the oldest row of their buffer.
+    /// Sources by the segment of the oldest row in their buffer.
     aging: VecDeque<Aging>,
-    /// Rows on their way into blocks.
+    /// Rows being written to blocks, by source.
     pub(super) taken: BTreeMap<u32, Arc<Taken>>,
-    /// Bytes of buffers, those taken among them, and of the shapes of their rows.
+    /// Bytes of buffers, taken ones included, and of the shapes of their rows.
     pub(super) memory: usize,
     pub(super) queue: Queue,
     /// The next round of blocks.
     pub(super) round: u64,
     pub(super) limits: Limits,
     pub(super) accepted_points: u64,
-    /// What the log does not have yet, in its order: reads do not see it before.
+    /// Changes that are not in the log yet, in its order: reads do not see them.
     staged: VecDeque<Staged>,
     /// Deletes that are not carried out in blocks yet, in their order.
     pub(super) owed: VecDeque<Arc<Owed>>,
@@ -64,7 +64,7 @@ struct Staged {
 
 enum Change {
     Batch(StagedBatch),
-    /// The rows that wait of these sources are taken.
+    /// Takes the buffered rows of these sources.
     Take(Vec<u32>),
 }
 
@@ -73,22 +73,22 @@ struct StagedBatch {
     newest: i64,
     points: u64,
     session: Option<Session>,
-    /// As the log has them.
+    /// Encoded as in the log.
     rows: Vec<u8>,
     ends: Vec<StagedRow>,
 }
 
-/// A row that the log does not have yet.
+/// A row that is not in the log yet.
 #[derive(Clone, Copy)]
 struct StagedRow {
     source: u32,
     shape: u32,
-    /// Where it begins and ends behind its source.
+    /// Its start and end in the batch's rows, without its source.
     start: u32,
     end: u32,
 }
 
-/// The bounds of a store.
+/// The limits of a store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) buffer_bytes: usize,
@@ -112,7 +112,7 @@ struct Aging {
     sources: Vec<u32>,
 }
 
-/// The rows of a source that are on their way into blocks.
+/// The rows of a source that are being written to blocks.
 pub(super) struct Taken {
     pub(super) first: u32,
     pub(super) rows: Vec<u8>,
@@ -144,15 +144,15 @@ impl State {
         self.buffers.len() - self.free.len()
     }
 
-    /// When a buffer is full: less for each if there are so many that they would not fit. Those that fill
-    /// it then are those that write most; the others wait for their age.
+    /// The size at which a buffer is full: smaller when too many sources have one. The sources that reach it then write
+    /// most; others wait for their age.
     fn source_bytes(&self) -> usize {
         let fair = self.limits.buffer_bytes / 2 / self.active().max(1);
         fair.clamp(SOURCE_BYTES_MIN, self.limits.source_bytes.max(SOURCE_BYTES_MIN))
     }
 
-    /// Takes a batch in; gives what to answer, and the ticket to wait for. It counts when the log has it:
-    /// [`State::settle`]. `takes` says of each volume whether it has room for it in the log.
+    /// Accepts a batch; gives the answer, and the ticket to wait for. The batch counts when the log has it:
+    /// [`State::settle`]. `takes` says for each volume whether its log has room for the batch.
     pub(super) fn accept(
         &mut self,
         batch: &Batch,
@@ -171,7 +171,7 @@ impl State {
             }
             self.sessions.make_place(&session.client, now)?;
         }
-        // The same batch on its way: it ends as that one does.
+        // The same batch is in flight: this one gets the same outcome.
         if let Some(ticket) = session.and_then(|session| self.staged_ticket(session)) {
             return Ok((Written { repeated: true, ..Written::default() }, ticket));
         }
@@ -231,7 +231,7 @@ impl State {
         Ok((written, ticket))
     }
 
-    /// The rows of these sources that wait are taken once the log has what was queued up to `ticket`.
+    /// Takes the buffered rows of these sources once the log has everything queued up to `ticket`.
     pub(super) fn stage_take(&mut self, ticket: u64, sources: Vec<u32>, now: Instant) {
         self.stage(ticket, Change::Take(sources), now);
     }
@@ -250,7 +250,7 @@ impl State {
         self.staged.iter().find(is_it).map(|staged| staged.ticket)
     }
 
-    /// The log has everything up to this ticket: it counts from now on.
+    /// The log has everything up to this ticket: these changes count from now on.
     pub(super) fn settle(&mut self, upto: u64) {
         while let Some(staged) = self.staged.pop_front_if(|staged| staged.ticket <= upto) {
             self.memory -= staged.memory();
@@ -262,7 +262,7 @@ impl State {
                 }
             };
             for row in batch.ends {
-                // It may have been dropped meanwhile.
+                // The source may have been dropped meanwhile.
                 if self.catalogue.has_source(row.source) {
                     let bytes = &batch.rows[row.start as usize..row.end as usize];
                     self.append(row.source, bytes, staged.segment, staged.since);
@@ -280,7 +280,7 @@ impl State {
         }
     }
 
-    /// What came after this ticket is not in the log: it never was.
+    /// Drops the changes after this ticket, which are not in the log and never count.
     pub(super) fn withdraw(&mut self, after: u64) {
         while let Some(staged) = self.staged.pop_back_if(|staged| staged.ticket > after) {
             self.memory -= staged.memory();
@@ -290,7 +290,7 @@ impl State {
         }
     }
 
-    /// Rows of a shape are in no buffer any more, nor on their way to one.
+    /// Rows of a shape are neither in a buffer nor on their way to one.
     pub(super) fn let_go(&mut self, shape: u32, rows: usize) {
         let before = self.catalogue.shape_bytes;
         self.catalogue.let_go(shape, rows);
@@ -316,7 +316,7 @@ impl State {
         let catalogue = &mut self.catalogue;
         let too_many = Reason::TooManySeries(self.limits.series);
         let is_full = catalogue.series >= self.limits.series;
-        // What a batch has several times is looked up once.
+        // A key that a batch has several times is looked up once.
         let (known, measurement) = taking.keys[row.key_number as usize];
         let found = (known != NONE).then_some(known);
         let tags = &row.key[2 + row.measurement().len()..];
@@ -373,7 +373,7 @@ impl State {
         Ok(points)
     }
 
-    /// Says in this segment what the numbers mean, if that was not said yet.
+    /// Defines source and shape in this segment of the log, unless it has their definitions.
     fn tell(
         &mut self,
         taking: &mut Taking,
@@ -413,7 +413,7 @@ impl State {
         }
     }
 
-    /// Adds an encoded row to its source's buffer.
+    /// Appends an encoded row to its source's buffer.
     pub(super) fn append(&mut self, source: u32, row: &[u8], segment: u32, now: Instant) {
         let full = self.source_bytes();
         let facts = &mut self.catalogue.sources[source];
@@ -450,7 +450,7 @@ impl State {
         !self.ready.is_empty()
     }
 
-    /// Takes up to `max` full buffers on their way into blocks.
+    /// Takes up to `max` full buffers, to be written to blocks.
     pub(super) fn take_ready(&mut self, max: usize) {
         for _ in 0..max {
             let Some(source) = self.ready.pop_front() else { return };
@@ -461,7 +461,7 @@ impl State {
         }
     }
 
-    /// Takes up to `max` buffers whose oldest row is in the oldest segment; none behind `through`.
+    /// Takes up to `max` buffers whose oldest row is in the oldest segment; none beyond `through`.
     pub(super) fn take_oldest(&mut self, through: u32, max: usize) {
         let mut count = 0;
         while let Some(oldest) = self.aging.front_mut() {
@@ -483,7 +483,7 @@ impl State {
         }
     }
 
-    /// Takes a source's buffer, behind what was taken of it before.
+    /// Takes a source's buffer, and appends it to rows taken before.
     pub(super) fn take(&mut self, source: u32) {
         let Some(facts) = self.catalogue.sources.get_mut(source) else { return };
         if facts.buffer == NONE {
@@ -509,10 +509,10 @@ impl State {
         self.taken.insert(source, Arc::new(taken));
     }
 
-    /// What was taken is in blocks. `shapes` says how many rows of each shape that were.
+    /// Taken rows are in blocks now. `shapes` says how many there were of each shape.
     pub(super) fn put_down(&mut self, taken: &[(u32, Arc<Taken>)], shapes: &HashMap<u32, usize>) {
         for (source, taken) in taken {
-            // The same as then: only the one who writes blocks takes rows.
+            // The same rows as then: only the task that writes blocks takes rows.
             self.taken.remove(source);
             self.memory -= taken.rows.capacity();
         }
@@ -520,7 +520,7 @@ impl State {
         shapes.for_each(|(&shape, &rows)| self.let_go(shape, rows));
     }
 
-    /// The sources of rows that the log does not have yet.
+    /// The sources of rows that are not in the log yet.
     pub(super) fn staged_sources(&self) -> HashSet<u32> {
         let batch = |staged: &'_ Staged| match &staged.change {
             Change::Batch(batch) => batch.ends.iter().map(|row| row.source).collect(),
@@ -529,7 +529,7 @@ impl State {
         self.staged.iter().flat_map(batch).collect()
     }
 
-    /// Whether a source has rows that are in no block; those that are staged do not count.
+    /// Whether a source has rows that are in no block; staged rows do not count.
     pub(super) fn is_waiting(&self, source: u32) -> bool {
         self.waiting(source).iter().any(|rows| !rows.is_empty())
     }
@@ -545,7 +545,7 @@ impl State {
         [taken, self.buffer(source).map_or(&[][..], |buffer| &buffer.rows)]
     }
 
-    /// The oldest segment that has rows which are in no block, and since when there are rows in it.
+    /// The oldest segment with rows that are in no block, and the time of its first row.
     pub(super) fn oldest(&mut self) -> Option<(u32, Instant)> {
         while let Some(front) = self.aging.front_mut() {
             while let Some(&source) = front.sources.last() {
@@ -561,7 +561,7 @@ impl State {
         None
     }
 
-    /// Segments before this one have nothing that is not in blocks.
+    /// The first segment that is still needed: all rows of earlier ones are in blocks.
     pub(super) fn floor(&mut self) -> u32 {
         let taken = self.taken.values().map(|taken| taken.first).min();
         let oldest = self.oldest().map(|(segment, _)| segment);
@@ -575,11 +575,11 @@ impl State {
     }
 }
 
-/// The shape of rows, where it was looked up.
+/// A shape that was looked up.
 #[derive(Clone)]
 struct ShapeFound {
     shape: u32,
-    /// The measurement it is of.
+    /// The measurement of the shape.
     of: u32,
     order: Option<Order>,
 }
@@ -590,15 +590,16 @@ impl Default for ShapeFound {
     }
 }
 
-/// A batch that is taken in.
+/// The state of accepting a batch.
 #[derive(Default)]
 struct Taking {
     database: u32,
     cutoff: i64,
-    /// The source and measurement of each key of the batch, and what each shape is, once they were looked up.
+    /// The source and measurement of each key of the batch, and the shape of each shape of it, once they were looked
+    /// up.
     keys: Vec<(u32, u32)>,
     shape_numbers: Vec<ShapeFound>,
-    /// Fields the batch brings to sources.
+    /// Fields that the batch brings to sources.
     grown: Grown,
     newest: i64,
     shapes: Vec<u8>,

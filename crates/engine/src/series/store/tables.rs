@@ -1,4 +1,4 @@
-//! What is in a block.
+//! Reading the tables of a block.
 
 use super::Inner;
 use super::failed;
@@ -7,7 +7,7 @@ use crate::series::Result;
 use crate::series::block::{Block, Table};
 
 impl Inner {
-    /// What counts of a block; none if it is gone.
+    /// The tables of a block without owed deletes; `None` if the block is gone.
     pub(super) async fn tables(&self, key: &BlockKey) -> Result<Option<Vec<(u32, Table)>>> {
         let Some((mut tables, _)) = self.measured_tables(key).await? else { return Ok(None) };
         let owed = self.state().owed.clone();
@@ -20,7 +20,7 @@ impl Inner {
         Ok(Some(tables))
     }
 
-    /// What is in a block, with what is still to be deleted of it, and how long it is; none if it is gone.
+    /// The tables of a block, owed deletes included, and its length; `None` if the block is gone.
     pub(super) async fn measured_tables(
         &self,
         key: &BlockKey,

@@ -1,5 +1,5 @@
-//! The work beside calls, in tasks that do not wait for each other: syncs at intervals, upkeep, and the log
-//! store's own for each volume.
+//! Background work, in tasks that do not wait for each other: syncs at intervals, upkeep, and that of the log store for
+//! each volume.
 //!
 //! A task that panics is logged, reported by [`Store::health`](super::Store::health) and started again.
 
@@ -18,11 +18,11 @@ use crate::health::StoreHealth;
 use crate::log::Durability;
 use crate::series::Result;
 
-/// How often a task looks for something to do, and how soon a failed sync is tried again.
+/// How often a task looks for work, and how soon it retries a failed sync.
 const TICK: Duration = Duration::from_millis(100);
-/// How long upkeep waits after it failed.
+/// How long upkeep waits after a failure.
 const RETRY: Duration = Duration::from_secs(1);
-/// The shortest and the longest pause before a task that panicked is started again.
+/// The shortest and the longest pause before a panicked task is restarted.
 const RESTARTS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
 const SYNC: &str = "syncs of points";
@@ -33,12 +33,12 @@ const LOG: &str = "upkeep of the log store";
 /// A task of a store: it ends when the store is closed.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Why tasks do not do their work at the moment, by task.
+/// The tasks that fail at the moment, and why.
 #[derive(Debug, Default)]
 pub(super) struct Stopped(Mutex<BTreeMap<&'static str, String>>);
 
 impl Stopped {
-    /// What to tell about the first of them, if any stands still.
+    /// The reason of one failing task, if there is one.
     pub(super) fn told(&self) -> Option<String> {
         self.0.lock().values().next().cloned()
     }
@@ -53,14 +53,14 @@ impl Stopped {
 }
 
 impl Store {
-    /// Tends the store until it is closed: all of its [tasks](Store::tasks) side by side. The owner of the store
-    /// runs it, or them.
+    /// Tends the store until it is closed: runs all of its [tasks](Store::tasks) concurrently. The owner of the store
+    /// runs this, or them.
     pub async fn tend(&self) {
         join_all(self.tasks()).await;
     }
 
-    /// The work of [`Store::tend`] as separate tasks. Where an executor has several threads, each should be
-    /// spawned by itself: then no task waits until another one lets go of its thread.
+    /// The work of [`Store::tend`] as separate tasks. On an executor with several threads, spawn each by itself, so
+    /// that no task waits for another one's thread.
     #[must_use]
     pub fn tasks(&self) -> Vec<Task> {
         let mut tasks: Vec<Task> = Vec::new();
@@ -95,7 +95,7 @@ impl Store {
 }
 
 impl Store {
-    /// What the store can do now, from memory: for a health check each second.
+    /// The store's condition now, from memory: cheap enough for a health check each second.
     #[must_use]
     pub fn health(&self) -> StoreHealth {
         let mut health = self.0.log.health();
@@ -111,7 +111,7 @@ impl Store {
 }
 
 impl Inner {
-    /// Runs a task; when it panics, again after a pause.
+    /// Runs a task, and restarts it after a pause when it panics.
     async fn supervise<F: Future<Output = ()>>(&self, task: &'static str, run: impl Fn() -> F) {
         let (shortest, longest) = RESTARTS;
         let mut pause = shortest;
@@ -137,7 +137,7 @@ impl Inner {
         }
     }
 
-    /// Syncs at intervals: what was answered an interval ago survives the machine.
+    /// Syncs at intervals, so that batches answered an interval ago survive the loss of the machine.
     async fn sync_regularly(&self) {
         let Durability::Interval(interval) = self.options.durability else { return };
         let mut due = self.clock.now() + interval;
@@ -162,7 +162,7 @@ impl Inner {
         }
     }
 
-    /// Writes blocks, regroups and expires them.
+    /// Runs upkeep until the store is closed.
     async fn keep_up(&self) {
         while !self.is_closing() {
             let pause = match self.tend_once().await {
@@ -179,7 +179,7 @@ impl Inner {
         }
     }
 
-    /// Makes durable what was answered. Where a segment of the log failed, blocks take its place.
+    /// Makes answered batches durable. Where a segment of the log failed, writes its rows to blocks instead.
     pub(super) async fn sync(&self) -> Result<()> {
         let ticket = self.state().queue.ticket;
         let committed = self.commit(ticket, true).await;
@@ -193,7 +193,7 @@ impl Inner {
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".into())

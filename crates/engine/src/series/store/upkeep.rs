@@ -1,4 +1,4 @@
-//! What the one who writes blocks goes by, from one round of upkeep to the next.
+//! The state of upkeep between its rounds.
 
 use std::collections::BTreeSet;
 
@@ -8,23 +8,23 @@ use policy::time::Instant;
 use super::key::Slot;
 use super::overwritten::Search;
 
-/// Held by the one who writes blocks.
+/// Held by the task that writes blocks.
 #[derive(Default)]
 pub(super) struct Upkeep {
     pub(super) regroup: BTreeSet<Slot>,
     pub(super) overwritten: Search,
     /// Segments of the log before this one are removed.
     pub(super) floor: u32,
-    /// Where the look for expired blocks goes on.
+    /// Where the search for expired blocks resumes.
     pub(super) expiry: Option<Bytes>,
     pub(super) expired_at: Option<Instant>,
-    /// When databases were told last what time has passed.
+    /// When databases were aged last.
     pub(super) aged_at: Option<Instant>,
-    /// When that was stored last.
+    /// When their age was stored last.
     pub(super) stored_at: Option<Instant>,
     /// A database was dropped, and that is not stored yet.
     pub(super) is_meta_owed: bool,
-    /// When what is owed was tried last.
+    /// When owed work was tried last.
     pub(super) owed_at: Option<Instant>,
 }
 

@@ -1,22 +1,21 @@
-//! The write-ahead log: what was accepted and is not in blocks yet, as records in segments.
+//! The write-ahead log: accepted rows that are not in blocks yet, as records in segments.
 //!
-//! A segment is a log object. It tells itself what the numbers in it mean: the first record of a segment
-//! that uses a source or a shape says which it is. So segments go one by one, and one that fails takes
-//! no other with it. Bytes: `docs/format/series.md`.
+//! A segment is a log object, and defines the numbers it uses: its first record with a source or a shape defines that.
+//! So segments are removed one by one, and a failed one affects no other. Bytes: `docs/format/series.md`.
 
 use crate::log::StoreId;
 use crate::series::batch::{put_varint, take_varint};
 
-/// What a segment begins with.
+/// The length of a segment's header.
 pub(super) const HEADER: usize = 64;
 const MAGIC: [u8; 8] = *b"PlimSeWL";
 const VERSION: u32 = 1;
 /// Length and checksum of a record.
 const HEAD: usize = 8;
-/// The longest record: a batch, about.
+/// The longest record, which is about a batch.
 pub(super) const RECORD_MAX: usize = 256 << 20;
 
-/// What a record is.
+/// The kinds of records.
 pub(super) const BATCH: u8 = 1;
 pub(super) const DELETE: u8 = 2;
 
@@ -32,7 +31,7 @@ pub(super) fn header(store: StoreId, segment: u32) -> [u8; HEADER] {
     header
 }
 
-/// Appends a record that will be at `offset` of a segment.
+/// Appends a record that goes to `offset` of a segment.
 pub(super) fn put_record(into: &mut Vec<u8>, segment: u32, offset: u64, parts: &[&[u8]]) {
     let start = into.len();
     into.extend_from_slice(&[0; HEAD]);
@@ -43,7 +42,7 @@ pub(super) fn put_record(into: &mut Vec<u8>, segment: u32, offset: u64, parts: &
     into[start + 4..start + HEAD].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// A record belongs to its segment and its place in it.
+/// The checksum covers the segment and the place in it.
 fn checksum(segment: u32, offset: u64, body: &[u8]) -> u32 {
     let mut place = [0; 16];
     place[..4].copy_from_slice(&segment.to_le_bytes());
@@ -52,7 +51,7 @@ fn checksum(segment: u32, offset: u64, body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&place), body)
 }
 
-/// The records of a segment, up to where it ends or a crash cut it.
+/// The records of a segment, up to its end or to where a crash cut it.
 pub(super) struct Records<'a> {
     bytes: &'a [u8],
     segment: u32,
@@ -60,20 +59,19 @@ pub(super) struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// None if the header is not that of this segment.
+    /// `None` if the header is not that of this segment.
     pub(super) fn new(bytes: &'a [u8], store: StoreId, segment: u32) -> Option<Self> {
         let fits = bytes.len() >= HEADER && bytes[..HEADER] == header(store, segment);
         fits.then_some(Self { bytes, segment, at: HEADER })
     }
 
-    /// How far the records reach that are whole.
+    /// The end of the whole records read so far.
     pub(super) fn end(&self) -> usize {
         self.at
     }
 
-    /// Where the next whole record begins behind something that is none. A process that dies leaves none,
-    /// as a segment is written from front to back. What lies before one was damaged, or a machine that
-    /// died had not synced it.
+    /// Where the next whole record begins behind invalid bytes. The end of a process leaves none, as a segment is
+    /// written from front to back. The bytes before one are damaged, or were lost unsynced with the machine.
     pub(super) fn resume(&self) -> Option<usize> {
         let is_record = |at: &usize| {
             let mut records = Records { at: *at, ..*self };
@@ -82,7 +80,7 @@ impl<'a> Records<'a> {
         (self.at + 1..self.bytes.len()).find(is_record)
     }
 
-    /// Goes on at a place where a whole record begins.
+    /// Continues at a whole record.
     pub(super) fn skip_to(&mut self, at: usize) {
         self.at = at;
     }

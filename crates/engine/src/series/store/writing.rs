@@ -1,4 +1,4 @@
-//! Changes on their way to the log store.
+//! Batches of changes to the log store.
 
 use super::key::BlockKey;
 use super::sizes::Sizes;
@@ -6,7 +6,7 @@ use super::{Counts, Inner, failed};
 use crate::log::Edit;
 use crate::series::Result;
 
-/// Edits on their way to the log store, in batches of a size it takes.
+/// Edits for the log store, in batches of a size that it takes.
 pub(super) struct Writing<'a> {
     inner: &'a Inner,
     max: usize,
@@ -16,12 +16,12 @@ pub(super) struct Writing<'a> {
 
 impl<'a> Writing<'a> {
     pub(super) fn new(inner: &'a Inner) -> Self {
-        // A part of what is set aside for upkeep: merges free what was replaced before the next batch.
+        // A part of the reserve of upkeep: merges reclaim replaced records before the next batch.
         let part = usize::try_from(inner.options.buffer_bytes / 4).unwrap_or(usize::MAX);
         Self { inner, max: inner.sizes.batch.min(part), edits: Vec::new(), bytes: 0 }
     }
 
-    /// Adds an edit; writes those before it first where they would be too many together.
+    /// Adds an edit; first writes the earlier ones if they would be too many together.
     pub(super) async fn add(&mut self, edit: Edit) -> Result<()> {
         let bytes = Sizes::edit(&edit);
         if self.bytes + bytes > self.max {
@@ -38,7 +38,7 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// Writes what is left.
+    /// Writes the rest.
     pub(super) async fn end(mut self) -> Result<()> {
         self.write().await
     }
