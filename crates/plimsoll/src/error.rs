@@ -1,29 +1,29 @@
-//! The one error that everything here becomes with `?`.
+//! The one error into which `?` converts those of all parts.
 
 use policy::contract::spec::SpecError;
 
-/// What calls end with.
+/// The result of calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why volumes, a pool or a store could not be opened or closed, or what a call on an open store failed with.
+/// Why volumes, a pool or a store could not be opened or closed, or why a call on an open store failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no such contract: the message says what there is.
+    /// There is no such contract: the message lists those there are.
     #[error(transparent)]
     Contract(#[from] SpecError),
     /// A volume cannot be used: its kind says what to do.
     #[error("volume {name}: {source}")]
     Volume {
-        /// What people call it.
+        /// The volume's name.
         name: String,
         /// Why.
         source: volume::Error,
     },
-    /// None of the volumes is there, a line for each: mount them.
+    /// No volume is available, a line for each: mount them.
     #[error("no volume is there:\n  {}", .0.join("\n  "))]
     AllAway(Vec<String>),
-    /// A volume is away, and the store needs all of its volumes: mount it.
+    /// A volume is unavailable, and the store needs all of its volumes: mount it.
     #[error("{0}: the store needs all of its volumes")]
     Away(String),
     /// The pool on the volumes cannot be used: its kind says what to do.
@@ -37,16 +37,16 @@ pub enum Error {
         /// Why.
         source: rocks::Error,
     },
-    /// What a call on a key-value store failed with: its kind says what to do.
+    /// A call on a key-value store failed: its kind says what to do.
     #[error(transparent)]
     Kv(#[from] engine::kv::Error),
-    /// What a call on RocksDB's own handle failed with.
+    /// A call on RocksDB's own handle failed.
     #[error(transparent)]
     RocksDb(#[from] rust_rocksdb::Error),
-    /// What a call on a store of time series failed with: its kind says what to do.
+    /// A call on a store of time series failed: its kind says what to do.
     #[error(transparent)]
     Series(#[from] engine::series::Error),
-    /// A handle of the store is still held somewhere: drop it, then close again.
+    /// Another handle of the store still exists: drop it, then close again.
     #[error("something still uses the store")]
     InUse,
 }

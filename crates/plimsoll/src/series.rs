@@ -1,4 +1,4 @@
-//! A store of time series and everything below it, put together in a few lines.
+//! A store of time series and everything below it, built in a few lines.
 //!
 //! ```text
 //! Store: engine::series::store (write-ahead log, buffers, blocks) -> engine::log -> devices: gate -> directory
@@ -26,11 +26,11 @@ use volume::task::block_on;
 use crate::volumes::{Device, Devices, Volume};
 use crate::{Error, Result};
 
-/// A store of points and its volumes. It dereferences to [`Engine`], which has all there is, and does not block: with
-/// the trait [`engine::series::Series`] for callers with an executor. What is defined here blocks the thread.
+/// A store of points and its volumes. It dereferences to [`Engine`], which has all calls and does not block: use it
+/// with the trait [`engine::series::Series`] and an executor. The calls defined here block the thread.
 ///
-/// Threads of its own write blocks, merge, sync and expire. Dropping it closes the store; [`Store::close`] also tells
-/// whether all went well.
+/// Its own threads write blocks, merge, sync and expire. Dropping it closes the store; [`Store::close`] also reports
+/// errors.
 pub struct Store {
     engine: Engine,
     devices: Devices,
@@ -39,7 +39,7 @@ pub struct Store {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What a store is put together from.
+/// Builds a store.
 #[derive(Default)]
 pub struct Builder {
     volumes: Vec<Volume>,
@@ -48,19 +48,19 @@ pub struct Builder {
 }
 
 impl Store {
-    /// Starts to put a store together.
+    /// Starts to build a store.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// The store itself, for front doors. A clone does not keep it open.
+    /// The store itself, for protocol servers. A clone does not keep it open.
     #[must_use]
     pub const fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// What opening it found: where a crash cut its logs, and what is damaged.
+    /// The findings of the opening: where a crash cut its logs short, and damage.
     #[must_use]
     pub const fn report(&self) -> &Report {
         &self.report
@@ -72,36 +72,36 @@ impl Store {
         &self.devices
     }
 
-    /// What everything below goes by.
+    /// The clock of all parts.
     #[must_use]
     pub const fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Makes a database, or changes how long it keeps points. Durable on return.
+    /// Creates a database, or changes how long it keeps points. Durable on return.
     ///
     /// # Errors
-    /// `Invalid`: its name, or there are too many; else as the kind says.
+    /// `Invalid`: the name, or too many databases; otherwise as the kind says.
     pub fn create_database(&self, database: Database) -> Result<()> {
         Ok(block_on(Series::create_database(&self.engine, database))?)
     }
 
-    /// Stores the rows of a batch that can be stored; [`Written`] names the others. What an answer survives is
-    /// [`Options::durability`].
+    /// Stores the valid rows of a batch; [`Written`] names the others. An answered write survives what
+    /// [`Options::durability`] says.
     ///
     /// # Errors
-    /// `Busy`: later; `OutOfSpace`: nothing was done; else as the kind says.
+    /// `Busy`: try later; `OutOfSpace`: nothing was done; otherwise as the kind says.
     pub fn write(&self, batch: Batch) -> Result<Written> {
         Ok(block_on(Series::write(&self.engine, batch, None))?)
     }
 
-    /// The points of a series in an interval of times, the earliest first, piece by piece.
+    /// The points of a series in an interval of times, earliest first, piece by piece.
     #[must_use]
     pub fn points(&self, series: SeriesId, span: Span) -> Pieces {
         Pieces(Series::read(&self.engine, series, Scan::of(span)))
     }
 
-    /// The series that a selector names, each with its source and field.
+    /// The selected series, each with its source and field.
     ///
     /// # Errors
     /// `NotFound`: there is no such database.
@@ -109,7 +109,7 @@ impl Store {
         Ok(Series::find(&self.engine, selector, None, usize::MAX)?)
     }
 
-    /// Deletes points that were answered before the call; says of how many series. As durable as a write.
+    /// Deletes points that were answered before the call; gives the number of series. As durable as a write.
     ///
     /// # Errors
     /// As the kind says. It needs no room.
@@ -117,10 +117,10 @@ impl Store {
         Ok(block_on(Series::delete(&self.engine, selector, span))?)
     }
 
-    /// Writes what waits as blocks, and closes store and gates: on return everything is durable.
+    /// Writes buffered rows as blocks, and closes store and gates: on return everything is durable.
     ///
     /// # Errors
-    /// As the kind says; what was answered is as durable as it was.
+    /// As the kind says; answered writes stay as durable as they were.
     pub fn close(mut self) -> Result<()> {
         self.end()
     }
@@ -128,7 +128,7 @@ impl Store {
     fn end(&mut self) -> Result<()> {
         let closed = block_on(self.engine.close());
         for thread in self.threads.drain(..) {
-            // It fails where it panicked, and then it said so.
+            // The thread fails only by a panic, which was reported.
             let _ = thread.join();
         }
         self.devices.close();
@@ -138,7 +138,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // After `close` there is nothing left to do.
+        // After `close` no thread is left.
         if !self.threads.is_empty()
             && let Err(error) = self.end()
         {
@@ -155,7 +155,7 @@ impl Deref for Store {
     }
 }
 
-/// The points of a series, piece by piece: an iterator that reads as it goes.
+/// The points of a series, piece by piece, read on demand.
 pub struct Pieces(Box<dyn Cursor>);
 
 impl Iterator for Pieces {
@@ -181,25 +181,24 @@ impl Builder {
         self
     }
 
-    /// Opens the store as `options` say. Default: [`Options::new`] for its volumes.
+    /// Sets the options of the store. Default: [`Options::new`] for its volumes.
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
         self.options = Some(options);
         self
     }
 
-    /// Goes by a clock that is there already. By default it starts one.
+    /// Uses an existing clock. By default it starts one.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Opens volumes and store, or makes the store on volumes that are blank. It blocks, for as long as a recovery
-    /// takes.
+    /// Opens volumes and store, or creates the store on blank volumes. Blocks for as long as a recovery takes.
     ///
     /// # Errors
-    /// `Away`: it needs all of its volumes. The message names the volume, and what to do.
+    /// `Away`: a volume is unavailable, and the store needs all of them. The message names the volume, and what to do.
     pub fn open(self) -> Result<Store> {
         let Self { volumes, options, clock } = self;
         let clock = clock.unwrap_or_else(Clock::real);

@@ -1,10 +1,10 @@
-//! Volumes put together without a settings file: a directory, what was bought with it, and a gate.
+//! Volumes without a settings file: a directory, the contract it was bought with, and a gate.
 //!
 //! ```text
 //! Volume (what to open) ── Devices::open ──> Device: gate -> [simulate] -> directory
 //! ```
 //!
-//! A [`Volume`] is a recipe and does nothing; [`Devices`] are open, and what a pool is made of.
+//! A [`Volume`] is a recipe and opens nothing; [`Devices`] are open volumes, from which a pool is made.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -28,25 +28,24 @@ use volume::{Clock, ErrorKind};
 
 use crate::{Error, Result};
 
-/// What the names of a device's reserve begin with.
+/// The prefix of the names of a device's reserve.
 const RESERVE: &str = "device-";
 
-/// The contract called `name` in the catalogue, as it is sold without anything bought beyond what it
-/// includes. Where more has to be said, say it with [`policy::contract::spec`].
+/// The contract called `name` in the catalogue, as sold without extras. For extras, use [`policy::contract::spec`].
 ///
 /// # Errors
-/// There is none of that name, the message lists all; or its limits follow from a size.
+/// There is none of that name, and the message lists all; or its limits depend on a size.
 pub fn contract(name: &str) -> std::result::Result<Contract, SpecError> {
     catalogue::find(name)?.contract(None, Bought::default())
 }
 
-/// A volume that is to be opened.
+/// A volume to be opened.
 #[derive(Clone)]
 pub struct Volume {
     name: String,
     home: Home,
     contract: Contract,
-    /// What the gate goes by, if that is less.
+    /// The limits of the gate, if they are lower.
     at_most: Option<Contract>,
     share: Share,
     scheduler: Policy,
@@ -61,8 +60,8 @@ enum Home {
 }
 
 impl Volume {
-    /// The directory at `path`, on a mounted device that was bought with `contract`. One process has it
-    /// at a time, and one volume. `name` is what people, metrics and the pool's manifest call it.
+    /// The directory at `path`, on a mounted device that was bought with `contract`. One process has it at a time, as
+    /// one volume. `name` is its name for people, in metrics and in the pool's manifest.
     pub fn directory(
         name: impl Into<String>,
         path: impl Into<PathBuf>,
@@ -71,13 +70,13 @@ impl Volume {
         Self::new(name, Home::Directory(path.into()), contract)
     }
 
-    /// A volume in memory: for tests. It survives the store, as long as this or a clone is kept.
+    /// A volume in memory, for tests. Its contents survive the store, as long as this or a clone exists.
     pub fn memory(name: impl Into<String>, contract: Contract) -> Self {
         let name = name.into();
         Self::other(&name, Mem::new(&name), contract)
     }
 
-    /// Any volume, in whatever layers.
+    /// Any volume, with any layers.
     pub fn other(
         name: impl Into<String>,
         volume: impl volume::Volume + 'static,
@@ -99,17 +98,16 @@ impl Volume {
         }
     }
 
-    /// Throttles it as its provider would: development without a cloud. The directory is made if it is
-    /// missing; that of a real volume may be a mount that failed.
+    /// Throttles it as its provider would: for development without a cloud. A missing directory is created; that of a
+    /// real volume is not, since its mount may have failed.
     #[must_use]
     pub fn simulated(mut self) -> Self {
         self.simulate = true;
         self
     }
 
-    /// Uses no more than `contract`, although more was bought with it: its part of what the machine
-    /// allows all its volumes, see [`policy::contract::instance`]. Its provider, if it is simulated, goes
-    /// by what was bought.
+    /// Uses no more than `contract`, although more was bought: its part of what the machine allows all its volumes, see
+    /// [`policy::contract::instance`]. A simulated provider grants what was bought.
     #[must_use]
     pub fn at_most(mut self, contract: Contract) -> Self {
         self.at_most = Some(contract);
@@ -123,23 +121,23 @@ impl Volume {
         self
     }
 
-    /// Who goes next at its gate. Default: [`Policy::Tags`]; see there what the others are for.
+    /// The scheduler of its gate. Default: [`Policy::Tags`]; see there for the others.
     #[must_use]
     pub fn scheduler(mut self, policy: Policy) -> Self {
         self.scheduler = policy;
         self
     }
 
-    /// Whether to use less than its share for as long as it gives less than its contract: see
-    /// [`policy::estimate`]. Default: yes, but not for a simulated volume, which nobody else uses; there
-    /// a busy machine's delays would be taken for the provider's.
+    /// Whether to use less than its share while it gives less than its contract: see [`policy::estimate`]. Default:
+    /// yes, except for a simulated volume. That has no other users, and the delays of a busy machine would pass for the
+    /// provider's.
     #[must_use]
     pub fn adapt(mut self, adapt: bool) -> Self {
         self.adapt = Some(adapt);
         self
     }
 
-    /// What people call it.
+    /// Its name for people.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -178,44 +176,44 @@ impl Volume {
 pub struct Device {
     name: String,
     gate: Arc<Gate<Arc<dyn volume::Volume>>>,
-    /// What plays the provider, if the volume is simulated.
+    /// The simulated provider, if there is one.
     provider: Option<Arc<Simulate<Arc<dyn volume::Volume>>>>,
-    /// Its directory, if it has one, and the room set aside there.
+    /// The reserve in its directory, if it has one.
     reserve: Option<Reserve>,
 }
 
 impl Device {
-    /// What people call it.
+    /// Its name for people.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What keeps it to its contract, and knows what was spent of it.
+    /// The gate, which keeps it to its contract and counts what was spent.
     #[must_use]
     pub fn gate(&self) -> &Gate<Arc<dyn volume::Volume>> {
         &self.gate
     }
 
-    /// The volume, behind its gate, for stores of one's own.
+    /// The volume, behind its gate, for stores of the caller's own.
     #[must_use]
     pub fn volume(&self) -> Arc<dyn volume::Volume> {
         Arc::clone(&self.gate) as _
     }
 
-    /// Bytes set aside on it for what frees room; see [`Device::set_reserve`].
+    /// Bytes reserved on it for work that frees room; see [`Device::set_reserve`].
     #[must_use]
     pub fn reserved(&self) -> u64 {
         self.reserve.as_ref().map_or(0, Reserve::held)
     }
 
-    /// Sets this many bytes aside for the work of stores themselves, where the file system can: no other
-    /// program takes them. Called again, it makes up for what was used meanwhile. Volumes that are
-    /// simulated, or no directories, set nothing aside.
+    /// Reserves this many bytes for the work of stores themselves, where the file system can: no other program takes
+    /// them. Further calls restore what was used meanwhile. Simulated volumes, and those that are no directories,
+    /// reserve nothing.
     pub fn set_reserve(&self, bytes: u64) {
-        // Directories that simulate volumes mostly share one device with everything else.
+        // Directories of simulated volumes mostly share one device with everything else.
         if let Some(reserve) = self.reserve.as_ref().filter(|_| self.provider.is_none()) {
-            // A piece that cannot be made now is made later.
+            // A piece that cannot be reserved now is reserved later.
             while block_on(reserve.approach(bytes)).unwrap_or(false) {}
         }
     }
@@ -224,19 +222,19 @@ impl Device {
         Member::new(&*self.name, Arc::clone(&self.gate))
     }
 
-    /// What the provider has seen of it, if somebody plays the provider.
+    /// The requests that the simulated provider has seen, if there is one.
     #[must_use]
     pub fn seen_by_provider(&self) -> Option<Count> {
         self.provider.as_ref().map(|provider| provider.meter().total)
     }
 
-    /// Goes by new terms from now on; whoever plays the provider does so first, and starts with all of
-    /// them in hand, so that nothing the gate lets through overdraws them.
+    /// Applies a new contract from now on. A simulated provider changes first, with full buckets, so that requests that
+    /// the gate admits do not overdraw them.
     pub fn set_contract(&self, contract: &Contract) {
         self.set_contract_at_most(contract, contract);
     }
 
-    /// As [`Device::set_contract`], and uses no more than `most` of it: see [`Volume::at_most`].
+    /// As [`Device::set_contract`], but uses no more than `most` of it: see [`Volume::at_most`].
     pub fn set_contract_at_most(&self, contract: &Contract, most: &Contract) {
         if let Some(provider) = &self.provider {
             provider.set_contract(contract);
@@ -244,14 +242,14 @@ impl Device {
         self.set_at_most(most);
     }
 
-    /// Uses no more than `most` from now on. What was bought stays as it is.
+    /// Uses no more than `most` from now on. The contract that was bought stays.
     pub fn set_at_most(&self, most: &Contract) {
         self.gate.set_contract(most);
     }
 }
 
-/// The volumes of a pool, open, and those of them that could not be. Clones are handles to the same
-/// volumes, which come and go while the pool is open.
+/// The open volumes of a pool, and those that could not be opened. Clones are handles to the same list, which changes
+/// while the pool is open.
 #[derive(Clone)]
 pub struct Devices(Arc<RwLock<List>>);
 
@@ -263,12 +261,12 @@ struct List {
     changes: u64,
 }
 
-/// A volume that could not be opened. It tells so for people.
+/// A volume that could not be opened. Displays a message for people.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Away {
-    /// What people call it.
+    /// Its name for people.
     pub name: String,
-    /// What is wrong with it.
+    /// Why it could not be opened.
     pub why: String,
 }
 
@@ -282,7 +280,7 @@ impl Devices {
     /// Opens `volumes`. It blocks for some I/O.
     ///
     /// # Errors
-    /// `Volume`: another process has one of them, or it cannot be used. `AllAway`: none is there.
+    /// `Volume`: another process has one of them, or it cannot be used. `AllAway`: none is available.
     pub fn open(volumes: &[Volume], clock: &Clock) -> Result<Self> {
         let dirs = DirOptions::default();
         let mut list = List::default();
@@ -302,31 +300,31 @@ impl Devices {
         Ok(Self(Arc::new(RwLock::new(list))))
     }
 
-    /// Those that are there now. Whoever keeps one keeps it open, even when it leaves the pool.
+    /// The available ones. A returned handle keeps its volume open, even when the volume leaves the pool.
     #[must_use]
     pub fn here(&self) -> Vec<Arc<Device>> {
         self.0.read().here.clone()
     }
 
-    /// The one of this name, if it is there.
+    /// The available volume of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<Device>> {
         let list = self.0.read();
         list.here.iter().find(|device| device.name() == name).cloned()
     }
 
-    /// Those that are not.
+    /// The unavailable ones.
     #[must_use]
     pub fn away(&self) -> Vec<Away> {
         self.0.read().away.clone()
     }
 
-    /// A number that differs whenever volumes came or went in between.
+    /// A number that changes whenever volumes are added or removed.
     pub(crate) fn changes(&self) -> u64 {
         self.0.read().changes
     }
 
-    /// Opens one more, and has `pool` take it in.
+    /// Opens another volume, and adds it to `pool`.
     pub(crate) fn add(&self, volume: &Volume, pool: &Spread, clock: &Clock) -> Result<()> {
         let opened = volume.open(clock, &DirOptions::default());
         let named = |source| Error::Volume { name: volume.name.clone(), source };
@@ -338,7 +336,7 @@ impl Devices {
         Ok(())
     }
 
-    /// Forgets a volume that is not the pool's any more, and lets nothing through to it.
+    /// Drops a volume that left the pool, and closes its gate.
     pub(crate) fn forget(&self, name: &str) {
         let mut list = self.0.write();
         list.away.retain(|away| away.name != name);
@@ -351,14 +349,14 @@ impl Devices {
         }
     }
 
-    /// Those that are there, as a pool takes them.
+    /// The available volumes as members of a pool.
     #[must_use]
     pub fn members(&self) -> Vec<Member> {
         self.0.read().here.iter().map(|device| device.member()).collect()
     }
 
-    /// Opens the pool on them; makes it if all of them are there and blank. It blocks, for as long as
-    /// a recovery takes.
+    /// Opens the pool on them; creates it if all of them are available and blank. Blocks for as long as a recovery
+    /// takes.
     ///
     /// # Errors
     /// As [`Spread::open`].
@@ -371,7 +369,7 @@ impl Devices {
         })
     }
 
-    /// Opens the pool on them whatever was lost: see [`Opening::salvage`].
+    /// Opens the pool on them despite losses: see [`Opening::salvage`].
     ///
     /// # Errors
     /// As [`Spread::open`].
@@ -383,7 +381,7 @@ impl Devices {
         block_on(Spread::open(self.members(), opening)).map_err(Error::Pool)
     }
 
-    /// Lets nothing through any more.
+    /// Closes all gates.
     pub fn close(&self) {
         self.0.read().here.iter().for_each(|device| device.gate.close());
     }

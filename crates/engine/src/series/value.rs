@@ -145,7 +145,7 @@ pub enum Values {
     Text(Vec<Arc<str>>),
 }
 
-/// Does the same to whichever column it is.
+/// Evaluates the same expression for a column of any kind.
 macro_rules! each {
     ($values:expr, $column:ident => $do:expr) => {
         match $values {
@@ -183,13 +183,13 @@ impl Values {
         }
     }
 
-    /// How many there are.
+    /// The number of values.
     #[must_use]
     pub fn len(&self) -> usize {
         each!(self, column => column.len())
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -198,7 +198,7 @@ impl Values {
     /// The value at a position.
     ///
     /// # Panics
-    /// When there is none: the caller counts wrong.
+    /// If there is none at this position.
     #[must_use]
     pub fn get(&self, at: usize) -> Value<'_> {
         match self {
@@ -213,7 +213,7 @@ impl Values {
     /// Appends a value.
     ///
     /// # Panics
-    /// When it is of another kind: kinds are checked where points come in.
+    /// If it is of another kind: the store checks kinds when it accepts points.
     pub fn push(&mut self, value: Value<'_>) {
         match (self, value) {
             (Self::Float(column), Value::Float(value)) => column.push(value),
@@ -237,12 +237,12 @@ impl Values {
         }
     }
 
-    /// Lets go of all but the first `len`.
+    /// Keeps the first `len` values.
     pub fn truncate(&mut self, len: usize) {
         each!(self, column => column.truncate(len));
     }
 
-    /// Last value first.
+    /// Reverses the order.
     pub fn reverse(&mut self) {
         each!(self, column => column.reverse());
     }
@@ -253,24 +253,24 @@ impl Values {
 pub struct Points {
     /// Nanoseconds since 1970.
     pub times: Vec<i64>,
-    /// As many values.
+    /// One value for each time.
     pub values: Values,
 }
 
 impl Points {
-    /// No points yet.
+    /// Empty.
     #[must_use]
     pub fn new(kind: Kind) -> Self {
         Self { times: Vec::new(), values: Values::new(kind) }
     }
 
-    /// How many there are.
+    /// The number of points.
     #[must_use]
     pub fn len(&self) -> usize {
         self.times.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.times.is_empty()
@@ -285,13 +285,13 @@ impl Points {
         self.values.push(value);
     }
 
-    /// Lets go of all but the first `len`.
+    /// Keeps the first `len` points.
     pub fn truncate(&mut self, len: usize) {
         self.times.truncate(len);
         self.values.truncate(len);
     }
 
-    /// Lets go of those of an interval.
+    /// Removes the points of an interval.
     pub(crate) fn cut(&mut self, span: Span) {
         if !self.times.iter().any(|&time| span.contains(time)) {
             return;
@@ -303,7 +303,7 @@ impl Points {
         *self = kept;
     }
 
-    /// Last point first.
+    /// Reverses the order.
     pub fn reverse(&mut self) {
         self.times.reverse();
         self.values.reverse();

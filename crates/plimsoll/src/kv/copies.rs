@@ -1,8 +1,7 @@
 //! Copies of a store: checkpoints inside its pool, backups outside.
 //!
-//! A checkpoint shares the tables of the store it was made of, costs next to nothing, and is as safe as
-//! the pool. A backup is a copy in a local directory, on another machine's disk perhaps; each takes
-//! only what the ones before have not.
+//! A checkpoint shares tables with its store, takes almost no room, and is as safe as the pool. A backup is a copy in a
+//! local directory, perhaps on another machine's disk; each backup takes only what earlier ones lack.
 
 use std::path::Path;
 
@@ -16,9 +15,8 @@ use volume::{Clock, Error, ErrorKind, Name};
 use super::{Db, Options, RocksDb};
 
 impl Db {
-    /// Makes a copy of the store as it is now, which shares its tables until either drops them.
-    /// Durable on return. The copy of `kv` called `monday` is a store of its own, `kv/monday`: open it
-    /// with that name; [`destroy`] removes it.
+    /// Makes a copy of the store as of now, which shares its tables until either drops them. Durable on return. The
+    /// copy of `kv` called `monday` is a store of its own, `kv/monday`: open it by that name; [`destroy`] removes it.
     ///
     /// # Errors
     /// `Pool` of kind `Invalid`: not a name. `Rocks`: there is such a copy, or the pool took no more.
@@ -27,18 +25,17 @@ impl Db {
         Ok(Checkpoint::new(&**self)?.create_checkpoint(format!("/{name}"))?)
     }
 
-    /// Copies what is new since the last backup to the local directory `dir`, which is made if it is
-    /// missing. Durable on return. The I/O waits its turn behind users of the volumes.
+    /// Copies what the last backup lacks to the local directory `dir`, which is created if it is missing. Durable on
+    /// return. Users' I/O on the volumes goes first.
     ///
     /// # Errors
-    /// `Rocks`: the directory cannot be written, or a table not be read.
+    /// `Rocks`: the directory is not writable, or a table not readable.
     pub fn back_up(&self, dir: impl AsRef<Path>) -> Result<()> {
-        // With its tables flushed a backup needs no log.
+        // With flushed tables a backup needs no log.
         Ok(self.backups(dir)?.create_new_backup_flush(&**self, true)?)
     }
 
-    /// The backups in the local directory `dir`: to list, verify, thin out, or make them with other
-    /// options.
+    /// The backups in the local directory `dir`: to list, verify or thin them out, or to make them with other options.
     ///
     /// # Errors
     /// `Rocks`: the directory cannot be used.
@@ -47,19 +44,19 @@ impl Db {
     }
 }
 
-/// Puts the newest backup from the local directory `dir` in the place of the store that
-/// [`Options::name`] names, whatever that holds. Durable on return; open it then.
+/// Replaces the store that [`Options::name`] names with the newest backup in the local directory `dir`. Durable on
+/// return; open the store then.
 ///
 /// # Errors
-/// `Pool` of kind `Fenced`: the store is open, close it first. `Rocks`: there is no backup, or it is
-/// damaged, or the pool has no room for it: what is there of the store is in pieces then, restore again.
+/// `Pool` of kind `Fenced`: the store is open, close it first. `Rocks`: there is no backup, or it is damaged, or the
+/// pool has no room for it. After a failure midway the store is incomplete: restore again.
 pub fn restore(pool: Spread, clock: Clock, options: &Options, dir: impl AsRef<Path>) -> Result<()> {
     let dir = dir.as_ref();
     if !dir.is_dir() {
         let message = format!("{}: no such directory: name one that holds backups", dir.display());
         return Err(Error::new(ErrorKind::NotFound, message).into());
     }
-    // What RocksDB claims itself while it is open.
+    // The name that an open RocksDB locks.
     let _claim = pool.claim(&Name::new(&format!("{}/LOCK", options.name))?)?;
     let shim = Shim::new(pool.clone(), clock, &options.name, options.io())?;
     let restored = RestoreOptions::default();

@@ -19,15 +19,15 @@ use super::keeper::{Keeper, Loads};
 use super::room::{self, Room};
 use super::{CacheFigures, Family, Options};
 
-/// More than a log holds: its memtables were bounded when it was written.
+/// More than a log holds: memtables were bounded when it was written.
 const MEMTABLE_UNBOUNDED: usize = 64 << 30;
 
-/// An open store. Everything RocksDB can do it can do too: see [`RocksDb`].
+/// An open store, with all of RocksDB's own calls: see [`RocksDb`].
 ///
-/// Writes that take no options of their own wait for what [`Options::durability`] says; a
-/// [`WriteOptions`](rust_rocksdb::WriteOptions) that is handed in goes before it, and
-/// `write_without_wal` is durable with the next flush. A [`RocksDb`] that is taken out of it, as
-/// `&**db`, knows nothing of the store's options. A write that failed may be there or not after a crash.
+/// Writes without options of their own wait for what [`Options::durability`] says.
+/// [`WriteOptions`](rust_rocksdb::WriteOptions) passed by the caller override it, and a write with `write_without_wal`
+/// is durable with the next flush. A reference to the inner [`RocksDb`], `&**db`, ignores the store's options. A failed
+/// write may be there or not after a crash.
 ///
 /// Dropping it, or [`Db::close`], stops background work and makes its logs durable.
 pub struct Db {
@@ -40,8 +40,7 @@ pub struct Db {
     options: Options,
 }
 
-/// Opens the store in `pool`, or makes it, with the families it has. `clock` is the one the pool's
-/// gates decide by.
+/// Opens the store in `pool` with the families it has, or creates it. `clock` is the clock of the pool's gates.
 ///
 /// # Errors
 /// As [`rocks::open`].
@@ -49,10 +48,10 @@ pub fn open(pool: Spread, clock: Clock, options: &Options) -> rocks::Result<Db> 
     open_with(pool, clock, options, [])
 }
 
-/// As [`open`], with what `families` want otherwise; those that are not there are made.
+/// As [`open`], with the options of `families` for these; creates missing ones.
 ///
-/// Families that are there and not among `families` are opened too, as `options` say. One with a
-/// comparator or merge operator of its own has to be named with it each time.
+/// Opens other existing families too, as `options` say. Name a family with its own comparator or merge operator each
+/// time.
 ///
 /// # Errors
 /// As [`rocks::open`].
@@ -65,8 +64,8 @@ pub fn open_with(
     open_under(pool, clock, options, families, Box::new(Vec::new))
 }
 
-/// As [`open_with`], where the `loads` of volumes are known. Where they are not, blocks are prefetched
-/// whenever gates have something to spare.
+/// As [`open_with`], given the `loads` of volumes. For volumes without a known load, blocks are prefetched whenever
+/// gates have spare operations.
 pub(super) fn open_under(
     pool: Spread,
     clock: Clock,
@@ -107,8 +106,8 @@ pub(super) fn open_under(
     Ok(Db { _keeper: keeper, inner, block_cache, file_cache, options: options.clone() })
 }
 
-/// Opens the database. Where the volumes have no room for the tables that a recovery writes of the log, it
-/// keeps what the log holds in memory, and the log: an opening never takes room that is not there.
+/// Opens the database. Where the volumes have no room for the tables of a recovery, it keeps the rows of the log in
+/// memory, and the log: an opening takes no room that is not there.
 fn open_families(
     whole: &RocksOptions,
     families: &BTreeMap<String, RocksOptions>,
@@ -141,7 +140,7 @@ fn open_families(
 }
 
 impl Db {
-    /// What it was opened with.
+    /// The options it was opened with.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
@@ -156,21 +155,21 @@ impl Db {
             + self.inner.table_readers()
     }
 
-    /// Whether each volume has operations to spare for prefetching, by its number in the pool; of those
-    /// whose load is known.
+    /// Whether each volume has operations to spare for prefetching, by its number in the pool; only volumes with a
+    /// known load.
     #[must_use]
     pub fn prefetching(&self) -> BTreeMap<VolumeId, Mode> {
         self.file_cache.as_ref().map(pool::cache::Cache::modes).unwrap_or_default()
     }
 
-    /// What the cache of blocks did so far; none if RocksDB's own is used, or none at all.
+    /// Figures of the cache of blocks; `None` with RocksDB's own cache, or without a cache.
     #[must_use]
     pub fn cache(&self) -> Option<CacheFigures> {
         self.file_cache.as_ref().map(pool::cache::Cache::figures)
     }
 
-    /// How near writers are to waiting for flushes and compactions, of the family that is nearest. It
-    /// takes RocksDB's mutex some times for each family, for a moment each.
+    /// How near writers are to waiting for flushes and compactions, in the family that is nearest. Takes RocksDB's
+    /// mutex several times for each family, briefly each time.
     #[must_use]
     pub fn pressure(&self) -> Pressure {
         let (rocks, level0) = (self.inner.rocks(), &properties::num_files_at_level(0));
@@ -182,7 +181,7 @@ impl Db {
             families.iter().map(|(name, rocks)| (name.clone(), Shim::thresholds(rocks))).collect()
         });
         let families = thresholds.into_iter().filter_map(|(name, thresholds)| {
-            // One that was dropped meanwhile makes nobody wait.
+            // A family that was dropped meanwhile delays no writer.
             let family = rocks.cf_handle(&name)?;
             let of = |name| number(rocks.property_int_value_cf(&family, name));
             let backlog = Backlog {
@@ -195,13 +194,13 @@ impl Db {
         families.fold(Pressure::default(), Pressure::max)
     }
 
-    /// Stops background work, closes the database and makes durable what was written. The pool is
-    /// free for its own [`Spread::close`] then.
+    /// Stops background work, closes the database and makes its writes durable. Then the pool can be closed:
+    /// [`Spread::close`].
     pub fn close(self) {
         drop(self);
     }
 
-    /// Makes a family. Its handle is `cf_handle(name)`; `drop_cf(name)` removes it with its keys.
+    /// Creates a family. `cf_handle(name)` gives its handle; `drop_cf(name)` removes it with its keys.
     ///
     /// # Errors
     /// There is one of that name, or RocksDB could not record it.
@@ -215,19 +214,17 @@ impl Db {
         Ok(())
     }
 
-    /// What a family was opened with, the pool included: for files that are to be ingested into it, as
-    /// [`SstFileWriter`](rust_rocksdb::SstFileWriter) writes them. `None` for a family that is not
-    /// there.
+    /// The options that a family was opened with, including the pool's: for files to be ingested into it, as
+    /// [`SstFileWriter`](rust_rocksdb::SstFileWriter) writes them. `None` for a missing family.
     ///
-    /// Paths begin at the store's own directory in the pool. The options keep the pool in use until
-    /// they are dropped.
+    /// Paths begin at the store's directory in the pool. The options keep the pool in use until they are dropped.
     #[must_use]
     pub fn family_options(&self, name: &str) -> Option<RocksOptions> {
         self.cf_handle(name)?;
         self.inner.with_families(|families| families.get(name).cloned())
     }
 
-    /// The database itself, for threads that look after it.
+    /// The database itself, for background threads.
     pub(super) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }
@@ -237,7 +234,7 @@ impl Db {
         self.inner.room()
     }
 
-    /// What it stands on, for the parts of RocksDB that want an environment or options of their own.
+    /// The layer between RocksDB and the pool, for parts of RocksDB that need an environment or options of their own.
     #[must_use]
     pub fn shim(&self) -> &Shim {
         self.inner.shim()

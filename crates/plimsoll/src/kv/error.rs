@@ -1,7 +1,7 @@
-//! What a front door tells its client to do about an error of RocksDB.
+//! Maps errors of RocksDB to what a client should do about them.
 //!
-//! RocksDB hands out a message that begins with its code; [`rocks::pool_error`] finds in it what the pool
-//! answered. Nothing else of the text is looked at.
+//! RocksDB's message begins with its code, and [`rocks::pool_error`] finds the pool's answer in it. The rest of the
+//! text is not parsed.
 
 use engine::kv::Error;
 use rust_rocksdb::ErrorKind;
@@ -9,7 +9,7 @@ use volume::ErrorKind as Pool;
 
 use super::room::WAY_OUT;
 
-/// Of any call.
+/// The error of any call.
 pub(super) fn store_error(error: rust_rocksdb::Error) -> Error {
     let (pool, kind) = (rocks::pool_error(&error), error.kind());
     let text = error.into_string();
@@ -37,8 +37,8 @@ fn out_of_space(text: &str) -> Error {
     Error::OutOfSpace(format!("{text}; {WAY_OUT}"))
 }
 
-/// Of a write. After a device failed under a log, RocksDB takes no write until it is opened again: it
-/// cannot know what of the log is there.
+/// The error of a write. After a device failed under a log, RocksDB takes no write until it is opened again, as it does
+/// not know how much of the log is stored.
 pub(super) fn write_error(error: rust_rocksdb::Error) -> Error {
     match rocks::pool_error(&error) {
         Some(Pool::Poisoned | Pool::Io | Pool::Gone) => Error::Closed(error.into_string()),

@@ -7,10 +7,10 @@ use super::Options;
 
 type Change<T> = Box<dyn FnOnce(&mut T) + Send>;
 
-/// A column family, and what it wants otherwise than the store's [`Options`] say.
+/// A column family, with its deviations from the store's [`Options`].
 ///
-/// Families share the log and the memory of their store, and batches over several are atomic. In the
-/// pool, key ranges of tables compare only inside a family.
+/// Families share the log and the memory of their store, and batches over several are atomic. In the pool, key ranges
+/// of tables compare only within a family.
 pub struct Family {
     pub(super) name: String,
     tables: Vec<Change<BlockBasedOptions>>,
@@ -18,36 +18,35 @@ pub struct Family {
 }
 
 impl Family {
-    /// The family called `name`, as the store's options say.
+    /// The family called `name`, with the store's options.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), tables: Vec::new(), rocks: Vec::new() }
     }
 
-    /// The family every store has, which calls without a family use. Options that are about a whole
-    /// database, statistics or listeners, belong to this one.
+    /// The default family, which calls without a family use. Options of a whole database, such as statistics or
+    /// listeners, belong to it.
     #[must_use]
     pub fn main() -> Self {
         Self::new(DEFAULT_COLUMN_FAMILY_NAME)
     }
 
-    /// Changes RocksDB's own options after the store's were set: merge operators, comparators,
-    /// compaction filters, prefixes, anything but what the pool needs set its way (see
-    /// [`rocks::Shim::install`]). A table factory set here takes the place of the store's.
+    /// Changes RocksDB's own options after the store's are set: merge operators, comparators, compaction filters,
+    /// prefixes, and all others except those that the pool needs (see [`rocks::Shim::install`]). A table factory set
+    /// here replaces the store's.
     #[must_use]
     pub fn rocks(mut self, change: impl FnOnce(&mut RocksOptions) + Send + 'static) -> Self {
         self.rocks.push(Box::new(change));
         self
     }
 
-    /// Changes the options of block-based tables after the store's were set: block size, filters,
-    /// indexes.
+    /// Changes the options of block-based tables after the store's are set: block size, filters, indexes.
     #[must_use]
     pub fn tables(mut self, change: impl FnOnce(&mut BlockBasedOptions) + Send + 'static) -> Self {
         self.tables.push(Box::new(change));
         self
     }
 
-    /// What RocksDB is told; the shim comes last, by whoever opens the family.
+    /// The family's options for RocksDB; the caller that opens the family installs the shim last.
     pub(super) fn build(
         self,
         options: &Options,

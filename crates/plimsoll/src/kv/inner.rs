@@ -1,4 +1,4 @@
-//! The database itself, which a store's handle, its cache and the thread that makes room share.
+//! The database itself, shared by a store's handle, its cache sizer and the thread that reclaims room.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -14,13 +14,13 @@ use volume::Clock;
 
 use super::room::{Room, Working};
 
-/// RocksDB's own handle: column families come and go while others use the database.
+/// RocksDB's own handle: families can be created and dropped while other threads use the database.
 pub type RocksDb = DBWithThreadMode<MultiThreaded>;
 
 /// The database itself.
 pub(super) struct Inner {
     rocks: rocks::Db<MultiThreaded>,
-    /// What families were opened with, by their names.
+    /// The options that families were opened with, by name.
     families: Mutex<BTreeMap<String, RocksOptions>>,
     room: Room,
     clock: Clock,
@@ -36,7 +36,7 @@ impl Inner {
         Self { rocks, families: Mutex::new(families), room, clock }
     }
 
-    /// Bytes that RocksDB holds of open tables: indexes and filters, where no block cache has them.
+    /// Bytes that RocksDB holds for open tables: indexes and filters that are in no block cache.
     pub(super) fn table_readers(&self) -> u64 {
         self.sum(properties::ESTIMATE_TABLE_READERS_MEM)
     }
@@ -51,12 +51,12 @@ impl Inner {
         &self.room
     }
 
-    /// What waits of it go by.
+    /// The clock of its waits.
     pub(super) const fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Looks at the room there is.
+    /// Updates the count of free room.
     pub(super) fn look_at_room(&self) {
         self.room.look(self.unflushed(), self.merge());
     }
@@ -66,17 +66,17 @@ impl Inner {
         self.sum(properties::CUR_SIZE_ALL_MEM_TABLES)
     }
 
-    /// What RocksDB's files go through.
+    /// The layer below RocksDB, through which it reaches its files.
     pub(super) fn shim(&self) -> &Shim {
         self.rocks.shim()
     }
 
-    /// A family was made with these options.
+    /// Records the options of a new family.
     pub(super) fn add_family(&self, name: String, rocks: RocksOptions) {
         self.families.lock().insert(name, rocks);
     }
 
-    /// Calls `see` with what the families there are were opened with, by their names.
+    /// Calls `see` with the options that the existing families were opened with, by name.
     pub(super) fn with_families<T>(
         &self,
         see: impl FnOnce(&BTreeMap<String, RocksOptions>) -> T,
@@ -84,12 +84,12 @@ impl Inner {
         see(&self.families.lock())
     }
 
-    /// Tells placement where the tables lie that were moved by hand.
+    /// Tells placement the key ranges of tables that were compacted by hand.
     pub(super) fn describe_tables(&self) {
         self.rocks.describe_tables();
     }
 
-    /// A property of RocksDB, of all families together.
+    /// A property of RocksDB, summed over all families.
     pub(super) fn sum(&self, property: &CStr) -> u64 {
         let mut sum = 0;
         self.each_family(|family| {
@@ -99,14 +99,14 @@ impl Inner {
         sum
     }
 
-    /// Calls `visit` with each family there is.
+    /// Calls `visit` with each existing family.
     pub(super) fn each_family(&self, mut visit: impl FnMut(&Arc<BoundColumnFamily<'_>>)) {
         let names: Vec<_> = self.families.lock().keys().cloned().collect();
         let handles = names.iter().filter_map(|name| self.rocks.cf_handle(name));
         handles.for_each(|family| visit(&family));
     }
 
-    /// Whether the first level has so many tables that a flush waits, for another would make writers wait.
+    /// Whether the first level is so long that a flush waits, because one more table would slow writers down.
     pub(super) fn first_level_is_full(&self) -> bool {
         let level0 = properties::num_files_at_level(0);
         let slow: Vec<_> = self.with_families(|families| {
@@ -124,8 +124,8 @@ impl Inner {
 }
 
 impl Drop for Inner {
-    /// RocksDB's end flushes what was written without the log, and would wait for a compaction to make the first
-    /// level smaller, on full volumes for ever. It does not where it knows of none to come.
+    /// Closing RocksDB flushes writes made without the log. That flush would wait for a compaction to shorten the first
+    /// level: for ever, on full volumes. With automatic compactions off it does not wait.
     fn drop(&mut self) {
         if self.first_level_is_full() {
             self.set_automatic(false);

@@ -1,9 +1,8 @@
-//! Looks after a store's cache as time goes by, once a second.
+//! The cache sizer: resizes a store's cache once a second, and prefetches blocks in between.
 //!
-//! Indexes and filters are in RocksDB's memory, and grow with the data; the cache of blocks gets what
-//! they leave of the bytes both have. RocksDB says how much they take only when it is asked. And what
-//! volumes have to spare is known only by looking: in between, blocks that are asked for a lot are read
-//! ahead.
+//! Indexes and filters are in RocksDB's memory, and grow with the data; the cache of blocks gets the rest of their
+//! common budget. RocksDB reports their size only when asked, and volumes their spare operations, so a thread polls
+//! both. Between polls it reads ahead blocks that are in demand.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -24,23 +23,23 @@ use super::stop::Stop;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How many seconds pass until the memory of indexes and filters is looked at again.
+/// How many seconds pass between two readings of the memory of indexes and filters.
 const PERIOD: u64 = 3;
 
-/// Blocks get at least one in so many of the bytes, however much indexes and filters take.
+/// Blocks get at least this part of the bytes, 1/16, however much indexes and filters take.
 const FLOOR: u64 = 16;
 
-/// What users took, or waited for, of each volume in the second before, as a share of what is paid for.
+/// Users' demand on each volume in the last second, waiting requests included, as a share of the paid rate.
 pub(super) type Loads = Box<dyn FnMut() -> Vec<(VolumeId, f64)> + Send>;
 
-/// The thread that looks. It ends when this is dropped, and gives up what is under way.
+/// The thread. Dropping this ends it, and cancels its prefetches.
 pub(super) struct Keeper {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Keeper {
-    /// Looks after the `cache` of `store`, which has `budget` bytes with RocksDB's indexes and filters.
+    /// Starts to look after the `cache` of `store`, which shares `budget` bytes with RocksDB's indexes and filters.
     pub(super) fn start(
         store: Arc<Inner>,
         cache: Cache,
@@ -65,7 +64,7 @@ impl Keeper {
                         if stopped.is_set(cx.waker()) {
                             return Poll::Ready(false);
                         }
-                        // When nothing is left of it, there is nothing to wait for but the time.
+                        // Once the prefetcher has ended, only the time is left to wait for.
                         let _ = prefetcher.poll(cx);
                         over.as_mut().poll(cx).map(|()| true)
                     })
@@ -85,7 +84,7 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         self.stop.set();
         if let Some(thread) = self.thread.take() {
-            // Whoever panics has told the panic hook.
+            // A panic is reported by the panic hook already.
             let _ = thread.join();
         }
     }
@@ -94,7 +93,7 @@ impl Drop for Keeper {
 /// Bytes that indexes, filters and blocks share.
 struct Room {
     budget: u64,
-    /// That there is hardly any for blocks was said.
+    /// Whether the lack of room for blocks was logged.
     said: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A store as front doors see it: commands that are atomic, errors that say what to do.
+//! A store as protocol servers use it: atomic commands, and errors that say what to do.
 
 use bytes::Bytes;
 use engine::kv::{Change, Count, Durability, KeyRange, KeyValue, Result, Scan};
@@ -10,26 +10,26 @@ use tokio::task::block_in_place;
 use super::Db;
 use super::error::{store_error, write_error};
 
-/// The most keys that [`KeyValue::count`] counts one by one; beyond, RocksDB's estimate is given, which
-/// counts a key that was overwritten lately twice. Counting this many takes some milliseconds.
+/// The most keys that [`KeyValue::count`] counts one by one; beyond that it gives RocksDB's estimate, which counts a
+/// recently overwritten key twice. Counting this many takes some milliseconds.
 pub const COUNT_EXACT_MAX: u64 = 10_000;
 
-/// A range with at least so many tables loses them at once when it is deleted.
+/// A deleted range with at least this many tables drops their files at once.
 const LARGE_TABLES: u64 = 4;
 
-/// A range counts as so many deletions where it is asked whether a compaction is worth it: nobody counts
-/// its keys.
+/// A deleted range counts as this many deletions when the store decides whether a compaction is worth it: its keys are
+/// not counted.
 pub(super) const RANGE_DELETIONS: u64 = 1 << 20;
 
-/// Beyond every key: none of ours begins with this many of the highest byte.
+/// Above every key: none of ours begins with this many bytes of 0xff.
 const END: &[u8] = &[u8::MAX; 64];
 
-/// What a record takes beside its key and value, about.
+/// The approximate size of a record besides its key and value.
 const RECORD_BYTES: u64 = 32;
 
 impl Db {
-    /// Deletes the range, which RocksDB wants to have an end. `put_last` is the last key that `batch`
-    /// has put so far: it goes too if it is in the range.
+    /// Deletes the range, for which RocksDB needs an end. `put_last` is the largest key that `batch` puts so far: it
+    /// goes too if it is in the range.
     fn delete_range(
         &self,
         batch: &mut WriteBatch,
@@ -57,7 +57,7 @@ impl Db {
     fn count_some(&self, range: &KeyRange) -> Result<Count> {
         let mut options = bounded(range);
         options.fill_cache(false);
-        // What was deleted or overwritten is walked over too: not for longer than this.
+        // The walk passes over deleted and overwritten keys, too, but no more than this many.
         options.set_max_skippable_internal_keys(4 * COUNT_EXACT_MAX);
         let mut keys = self.raw_iterator_opt(options);
         keys.seek_to_first();
@@ -73,8 +73,7 @@ impl Db {
         }
     }
 
-    /// The store's estimate for all keys, and of it the share that the bytes of `range` have; at least
-    /// the keys that were `counted` before it was asked.
+    /// The store's estimate for all keys, times the share of bytes in `range`; at least the keys `counted` before.
     fn estimate(&self, range: &KeyRange, counted: u64) -> Result<Count> {
         let estimate = self.property_int_value("rocksdb.estimate-num-keys");
         let estimate = estimate.map_err(store_error)?.unwrap_or(0);
@@ -98,14 +97,14 @@ impl Db {
 }
 
 impl Db {
-    /// Applies changes that were let in.
+    /// Applies admitted changes.
     fn apply_in(&self, changes: &[Change], writing: RwLockReadGuard<'_, ()>) -> Result<()> {
         let large = self.large_ranges(changes);
         if large.is_empty() {
             let mut options = self.write_options();
             let batch = self.batch(changes)?;
             if self.options().durability != Durability::Always {
-                // The log goes into the page cache: what waits is a stall, which is refused at first.
+                // The log goes into the page cache, so a wait means a stall: try without waiting first.
                 options.set_no_slowdown(true);
                 match self.write_opt(&batch, &options) {
                     Err(error) if error.kind() == ErrorKind::Incomplete => {}
@@ -120,7 +119,7 @@ impl Db {
             let _alone = self.room().alone();
             let tables = large.into_iter().filter_map(|range| Some((range, self.last_of(range)?)));
             let tables: Vec<_> = tables.collect();
-            // Tables that are gone do not come back: what deletes their keys is durable before.
+            // Removed files do not come back, so the deletion of their keys has to be durable before.
             let mut options = self.write_options();
             options.set_sync(true);
             self.write_opt(&self.batch(changes)?, &options).map_err(write_error)?;
@@ -169,7 +168,7 @@ impl Db {
         sizes.ok().and_then(|sizes| sizes.first().copied()).unwrap_or(0)
     }
 
-    /// The last key of `range`; none where it has none, or cannot be read.
+    /// The last key of `range`; `None` if it is empty or unreadable.
     fn last_of(&self, range: &KeyRange) -> Option<Vec<u8>> {
         let mut entries = self.raw_iterator_opt(bounded(range));
         entries.seek_to_last();
@@ -201,7 +200,7 @@ impl KeyValue for Db {
             let (mut found, mut bytes) = (Vec::with_capacity(values.len()), 0);
             for value in values {
                 match value {
-                    // RocksDB read no more when it had as many.
+                    // RocksDB stopped reading at the limit.
                     Err(error) if error.kind() == ErrorKind::Aborted => return Ok(None),
                     value => found.push(value?.map(Bytes::from)),
                 }
@@ -273,7 +272,7 @@ impl KeyValue for Db {
     }
 }
 
-/// The bytes that `changes` add to the store, about.
+/// The approximate bytes that `changes` add to the store.
 fn bytes_of(changes: &[Change]) -> u64 {
     let bytes = changes.iter().map(|change| match change {
         Change::Put(key, value) => (key.len() + value.len()) as u64,
@@ -285,7 +284,7 @@ fn bytes_of(changes: &[Change]) -> u64 {
     bytes.map(|bytes| bytes + RECORD_BYTES).sum()
 }
 
-/// How many keys `changes` delete; a range counts as many.
+/// How many keys `changes` delete; a range counts as [`RANGE_DELETIONS`].
 fn deletions(changes: &[Change]) -> u64 {
     let deletions = changes.iter().map(|change| match change {
         Change::Put(..) => 0,
@@ -295,7 +294,7 @@ fn deletions(changes: &[Change]) -> u64 {
     deletions.sum()
 }
 
-/// For a walk over `range` alone.
+/// Options for a walk within `range`.
 fn bounded(range: &KeyRange) -> ReadOptions {
     let mut options = ReadOptions::default();
     options.set_iterate_lower_bound(&range.from[..]);
@@ -305,7 +304,7 @@ fn bounded(range: &KeyRange) -> ReadOptions {
     options
 }
 
-/// Reads what is in memory; if that is not all, reads again and waits for volumes.
+/// Reads from memory; if something is missing there, reads again and waits for volumes.
 fn cached_or_waiting<T>(
     options: impl Fn() -> ReadOptions,
     read: impl Fn(ReadOptions) -> std::result::Result<T, rust_rocksdb::Error>,
@@ -319,8 +318,8 @@ fn cached_or_waiting<T>(
     done.map_err(store_error)
 }
 
-/// Does what waits for volumes or for other callers. A thread of a runtime that serves many hands on
-/// its other work first.
+/// Runs work that waits for volumes or other callers. A thread of a multi-threaded runtime hands its other tasks on
+/// first.
 pub(super) fn waiting<T>(work: impl FnOnce() -> T) -> T {
     let serves_many = Handle::try_current()
         .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);

@@ -1,4 +1,4 @@
-//! How full the levels of a store's families are, and the tables that lie there.
+//! The fill of the levels of a store's families, and their tables.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use rust_rocksdb::{BoundColumnFamily, ColumnFamilyMetaDataOptions, DBCompactionS
 
 use super::inner::Inner;
 
-/// A family as its compactions see it.
+/// A family, as far as its compactions matter.
 pub(super) struct Leveled {
     pub(super) name: String,
     /// How many levels it has.
     pub(super) levels: usize,
-    /// Whether RocksDB compacts it by itself, as it was opened.
+    /// Whether it was opened with automatic compactions.
     pub(super) automatic: bool,
 }
 
 impl Inner {
-    /// What the next merges of the first level rewrite, of all families together. It takes RocksDB's mutex
-    /// twice for each, for a moment: of the tables nothing is copied.
+    /// The bytes that the next merges of the first level rewrite, over all families. Takes RocksDB's mutex twice for
+    /// each, briefly: copies nothing of the tables.
     pub(super) fn merge(&self) -> Merge {
         let families = self.leveled().into_iter();
         let merges = families
@@ -28,7 +28,7 @@ impl Inner {
         merges.fold(Merge::default(), Merge::and)
     }
 
-    /// What the next merge of the first level of `family` rewrites, within half a MiB of each level.
+    /// The bytes that the next merge of the first level of `family` rewrites, to half a MiB in each level.
     pub(super) fn merge_of(&self, family: &Arc<BoundColumnFamily<'_>>) -> Merge {
         let stats = self.rocks().property_value_cf(family, properties::LEVELSTATS);
         let stats = stats.ok().flatten().unwrap_or_default();
@@ -39,7 +39,7 @@ impl Inner {
         }
     }
 
-    /// The level that the first is merged into.
+    /// The level that the first one is merged into.
     pub(super) fn base_level(&self, family: &Arc<BoundColumnFamily<'_>>) -> usize {
         let level = self.rocks().property_int_value_cf(family, properties::BASE_LEVEL);
         level.ok().flatten().and_then(|level| usize::try_from(level).ok()).unwrap_or(0)
@@ -61,8 +61,7 @@ impl Inner {
         })
     }
 
-    /// The tables of `family` by their levels, and their names in the same order. It copies the keys of every
-    /// table.
+    /// The tables of `family` by level, and their names in the same order. Copies the keys of every table.
     pub(super) fn tables(
         &self,
         family: &Arc<BoundColumnFamily<'_>>,
@@ -88,7 +87,7 @@ impl Inner {
     }
 }
 
-/// The bytes of a level in RocksDB's `levelstats`, whose lines are a level, its files and its MiB.
+/// The bytes of a level in RocksDB's `levelstats`: each line has a level, its files and its MiB.
 fn level_bytes(stats: &str, level: usize) -> u64 {
     let lines = stats.lines().map(|line| line.split_whitespace());
     let mut numbers = lines.map(|line| line.map(str::parse::<u64>));

@@ -1,4 +1,4 @@
-//! How much of their volumes users take.
+//! Users' load on volumes.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use pool::spread::{Spread, VolumeStat};
 use super::keeper::Loads;
 use crate::volumes::{Device, Devices};
 
-/// Asks the gates of a pool's volumes.
+/// Reads the meters of the gates of a pool's volumes.
 pub(super) fn of(devices: &Devices, pool: &Spread) -> Loads {
     let (devices, pool) = (devices.clone(), pool.clone());
     let mut before = HashMap::new();
@@ -24,8 +24,8 @@ pub(super) fn of(devices: &Devices, pool: &Spread) -> Loads {
     })
 }
 
-/// What users took since the last time, a second ago, and what they wait for. `before` is what they had
-/// been granted then, `granted` becomes what they have by now.
+/// Users' demand since the last call, a second ago: granted operations and waiting ones. `before` is their total grant
+/// at that call; sets `granted` to the current one.
 fn used(device: &Device, before: Option<&u64>, granted: &mut u64) -> f64 {
     let meter = device.gate().meter();
     let users = &meter.classes[Class::Foreground.index()];

@@ -1,14 +1,12 @@
 //! A key-value store over a pool: RocksDB, with options that fit contracted volumes.
 //!
-//! It is not a wall around RocksDB: [`Db`] dereferences to [`rust_rocksdb::DBWithThreadMode`], and
-//! keeps working beside snapshots, iterators, column families and whatever else is made through it.
-//! What it adds:
+//! [`Db`] does not hide RocksDB: it dereferences to [`rust_rocksdb::DBWithThreadMode`], so snapshots, iterators, column
+//! families and all other calls work. It adds:
 //!
-//! - [`Options`] with defaults for contracted volumes, and a [`Family`] for everything RocksDB can be
-//!   told beside;
+//! - [`Options`] with defaults for contracted volumes, and a [`Family`] for all other options of RocksDB;
 //! - writes that wait for what [`Options::durability`] says;
 //! - checkpoints and backups by name;
-//! - the trait [`KeyValue`](engine::kv::KeyValue), which front doors serve.
+//! - the trait [`KeyValue`](engine::kv::KeyValue), which protocol servers use.
 //!
 //! [`Store`] opens volumes, pool and store in a few lines; [`open`] takes a pool that is open already.
 

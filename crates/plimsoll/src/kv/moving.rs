@@ -1,4 +1,4 @@
-//! The thread that copies and drops tables of a store's pool.
+//! The rebalancer: a thread that copies and drops tables of a store's pool.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,7 +14,7 @@ use volume::task::block_on;
 use super::stop::Stop;
 use crate::volumes::{Device, Devices};
 
-/// The thread. It ends when this is dropped, and gives up what is under way.
+/// The thread. Dropping this ends it, and cancels its work.
 pub(super) struct Moving {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
@@ -55,7 +55,7 @@ impl Drop for Moving {
     fn drop(&mut self) {
         self.stop.set();
         if let Some(thread) = self.thread.take() {
-            // Whoever panics has told the panic hook.
+            // A panic is reported by the panic hook already.
             let _ = thread.join();
         }
     }

@@ -1,8 +1,7 @@
-//! What can be set about a store, and what RocksDB is told of it.
+//! The settings of a store, and the options of RocksDB that follow from them.
 //!
-//! Sizes follow from `memory` unless they are given: half of it caches blocks, a quarter (up to
-//! 256 MiB) holds memtables, a quarter tables under construction. Everything else that RocksDB can be told goes
-//! through a [`Family`](super::Family).
+//! Sizes follow from `memory` unless they are given: half of it caches blocks, a quarter (up to 256 MiB) holds
+//! memtables, a quarter tables under construction. A [`Family`](super::Family) sets all other options of RocksDB.
 
 use std::time::Duration;
 
@@ -13,24 +12,22 @@ use policy::units::MIB;
 use pool::cache;
 use rust_rocksdb::{BlockBasedOptions, Cache, DBCompressionType, Options as RocksOptions};
 
-/// How long a log may stay unsynced where nobody is promised more than the death of the process: as
-/// long as the kernel itself would wait.
+/// How long a log may stay unsynced where a write only has to survive the end of the process: as long as the kernel
+/// itself would wait.
 const SYNC_INTERVAL_LAX: Duration = Duration::from_secs(30);
 
-/// A table whose records are deletes to this part is compacted by itself: what they delete takes room
-/// until then.
+/// A table of which this part are deletes is compacted by itself: until then the deleted keys take room.
 const DELETED_SHARE: f64 = 0.5;
 
-/// Tables of the first level at which writers slow down and stop, on volumes so small that a merge of
-/// RocksDB's default of 20 and 36 would not fit into the room kept for it.
+/// The numbers of tables in the first level at which writers slow down and stop, on small volumes: a merge at RocksDB's
+/// defaults of 20 and 36 would not fit the reserve there.
 const SMALL_LEVEL0_SLOWDOWN: i32 = 8;
 const SMALL_LEVEL0_STOP: i32 = 12;
 
-/// A flush and a compaction at a time on such volumes: each compaction fits into the room kept for one, and
-/// two together do not.
+/// One flush and one compaction at a time on such volumes: the reserve has room for one compaction, not for two.
 const SMALL_JOBS: u32 = 2;
 
-/// How a store is opened. All of it may differ from one opening to the next.
+/// A store's settings. All of them may differ from one opening to the next.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Options {
     /// Its name in the pool. Default: `kv`.
@@ -40,86 +37,85 @@ pub struct Options {
     pub memory: u64,
     /// What an acknowledged write survives. Default: everysec.
     pub durability: Durability,
-    /// The longest a write waits for its sync unless `durability` is `Always`; with `None` it is at
-    /// least 30 s. Default 1 s. Less costs operations, more loses more when the machine dies.
+    /// The longest that a write stays unsynced, unless `durability` is `Always`; with `None` it is at least 30 s.
+    /// Default 1 s. Less costs operations, more loses more with the machine.
     pub wal_sync_interval: Duration,
-    /// Bytes of one memtable. Default: a sixteenth of `memory`, from 2 MiB to 64 MiB. On small volumes it
-    /// is at most their 192nd part, and so are tables: see [`policy::room`]. More: fewer and
-    /// larger tables in the first level, fewer compactions of it; less: a shorter log to read back
-    /// after a crash.
+    /// Bytes of one memtable. Default: a sixteenth of `memory`, from 2 MiB to 64 MiB. On small volumes it is at most
+    /// their 192nd part, and so are tables: see [`policy::room`]. More: fewer and larger tables in the first level,
+    /// fewer compactions of it; less: a shorter log to read after a crash.
     pub memtable: Option<u64>,
-    /// Memtables, the one that takes writes included, before writers wait for a flush. Default 4; at
-    /// least 2. All families share the memory of as many. More: longer bursts of writes go through
-    /// before they meet the volumes.
+    /// How many memtables there may be, the one that takes writes included, before writers wait for a flush. Default 4;
+    /// at least 2. All families share the memory of this many. More: longer bursts of writes do not wait for the
+    /// volumes.
     pub memtables: u32,
-    /// Bytes of one table, compressed. Default: a sixteenth of `memory`, from 2 MiB to 64 MiB; the
-    /// papers' tests use 8 MiB. Smaller: work and heat spread more evenly over volumes, and a
-    /// compaction rewrites less beside what it has to. Larger: fewer files, smaller manifest. A table
-    /// over 64 MiB, or over an eighth of `memory`, is written in pieces and placed by its level alone.
+    /// Bytes of one table, compressed. Default: a sixteenth of `memory`, from 2 MiB to 64 MiB; the papers' tests use 8
+    /// MiB. Smaller: work and heat spread more evenly over volumes, and compactions rewrite fewer bytes needlessly.
+    /// Larger: fewer files, a smaller manifest. A table over 64 MiB, or over an eighth of `memory`, is written in
+    /// pieces and placed by its level alone.
     pub table_size: Option<u64>,
-    /// Bytes of the first level below the newest tables, the smallest it may be. Default: four
-    /// memtables. More: fewer levels, more bytes rewritten by each compaction into it.
+    /// The minimum size of the first level below the newest tables, in bytes. Default: four memtables. More: fewer
+    /// levels, more bytes rewritten by each compaction into it.
     pub level_base: Option<u64>,
-    /// Bits of a Bloom filter for each key. Default 10: one of a hundred reads of an absent key reaches
-    /// a volume for nothing. More: fewer of them, for as many bits of memory; 0: no filters.
+    /// Bits of a Bloom filter for each key. Default 10: one of a hundred reads of an absent key reads a volume in vain.
+    /// More: fewer such reads, more memory; 0: no filters.
     pub bloom_bits: u32,
     /// Bytes of cached blocks, with the indexes and filters of all tables. Default: half of `memory`.
     pub cache: Option<u64>,
-    /// What keeps blocks, and which goes when room is needed. Default: S3-FIFO.
+    /// The cache of blocks and its eviction policy. Default: LRFU.
     pub cache_policy: CachePolicy,
-    /// Whether neighbourhoods of 256 KiB that are read a lot are read ahead, each for one operation that
-    /// no user needs. Default: yes. They share the bytes of `cache` with single blocks, by what either
-    /// saves. Not with `CachePolicy::RocksDb`, which hides what is read a lot. With
-    /// `CachePolicy::None` they are all that is cached.
+    /// Whether neighbourhoods of 256 KiB that are read often are read ahead, each with one operation that no user
+    /// needs. Default: yes. They share the bytes of `cache` with single blocks, each by what it saves. Not with
+    /// `CachePolicy::RocksDb`, whose cache hides which blocks are in demand. With `CachePolicy::None` they are all that
+    /// is cached.
     pub prefetch: bool,
-    /// Whether hot neighbourhoods stay cached when flushes and compactions write them anew, from the bytes
-    /// about to be written: for no operation. Default: yes. Only with `prefetch`.
+    /// Whether hot neighbourhoods stay cached when flushes and compactions rewrite them, from the bytes about to be
+    /// written: this costs no operation. Default: yes. Only with `prefetch`.
     pub rewarm: bool,
-    /// Whether data blocks are cached. Default: yes. If not, no block cache is made: the indexes and
-    /// filters of all tables stay in memory beside `memory`, about 2 bytes a key, and every read of a
-    /// value that is not in a memtable reaches a volume. That is how the papers' tests measure
-    /// volumes ("metadata only"), and what suits a load far larger than any cache.
+    /// Whether data blocks are cached. Default: yes. If not, no block cache is made: the indexes and filters of all
+    /// tables stay in memory in addition to `memory`, about 2 bytes a key, and every read of a value that is not in a
+    /// memtable reaches a volume. The papers' tests measure volumes this way ("metadata only"); it suits a load far
+    /// larger than any cache.
     pub cache_data: bool,
     /// Compression of all levels but the last. Default: LZ4.
     pub compression: Compression,
-    /// Compression of the last level, where nine tenths of the data are. Default: Zstd. It takes more
-    /// time to write, about three times LZ4's to read, and saves room and bytes of compactions.
+    /// Compression of the last level, where nine tenths of the data are. Default: Zstd. It takes more time to write,
+    /// about three times LZ4's to read, and saves room and bytes of compactions.
     pub compression_last: Compression,
-    /// Flushes and compactions at the same time. Default 4. More use more of a machine's cores and of
-    /// its pool's idle volumes; whatever they are, gates let users go first. On volumes so small that memtables
-    /// shrink there are two: the room that is kept is for one compaction.
+    /// Flushes and compactions at the same time. Default 4. More use more of a machine's cores and of its pool's idle
+    /// volumes; gates let users go first in any case. On volumes so small that memtables shrink there are two: the
+    /// reserve is for one compaction.
     pub jobs: u32,
-    /// Parts of one compaction at the same time. Default 2. More end the compaction of the first level
-    /// sooner, when that is what writers wait for.
+    /// Parts of one compaction at the same time. Default 2. More end a compaction of the first level sooner, when
+    /// writers wait for it.
     pub subcompactions: u32,
 }
 
-/// What keeps blocks in memory. All of them are given the same bytes.
+/// The cache of blocks in memory. All variants get the same bytes.
 ///
-/// All but [`RocksDb`](Self::RocksDb) keep blocks as they are on the volume: compressed, so that more
-/// of them fit, and verified and decompressed each time. Indexes and filters are RocksDB's, of all
-/// tables and always in memory; blocks get what they leave.
+/// All but [`RocksDb`](Self::RocksDb) keep blocks as they are on the volume: compressed, so that more of them fit, and
+/// verified and decompressed on each read. RocksDB holds the indexes and filters of all tables, always in memory;
+/// blocks get the rest.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum CachePolicy {
-    /// Blocks that were asked for most, of late: see [`policy::cache::Lrfu`].
+    /// Blocks with the most and latest reads: see [`policy::cache::Lrfu`].
     Lrfu,
-    /// Blocks on probation, and blocks that were asked for again: see [`policy::cache::S3Fifo`].
+    /// Blocks on probation, and blocks that were read again: see [`policy::cache::S3Fifo`].
     S3Fifo,
-    /// Blocks that were asked for since a hand passed: see [`policy::cache::Sieve`].
+    /// Blocks read since the eviction hand passed: see [`policy::cache::Sieve`].
     Sieve,
-    /// Blocks that were asked for last: see [`policy::cache::Lru`].
+    /// Blocks read last: see [`policy::cache::Lru`].
     Lru,
-    /// No block is kept because it was read: to measure what else there is.
+    /// No block is kept because it was read: to measure all other effects.
     None,
-    /// RocksDB's own LRU block cache: blocks decompressed, indexes and filters among them. The least
-    /// processor time where all data fit; more reads reach volumes where they do not.
+    /// RocksDB's own LRU block cache: decompressed blocks, with indexes and filters. The least processor time where all
+    /// data fit; otherwise more reads reach volumes.
     RocksDb,
 }
 
 /// How blocks of tables are compressed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Compression {
-    /// Not at all: for values that are compressed already, and to count bytes in tests.
+    /// None: for compressed values, and to count bytes in tests.
     None,
     /// LZ4: little time, about half the size of text.
     Lz4,
@@ -165,25 +161,25 @@ impl Options {
         self.table_size.unwrap_or((self.memory / 16).clamp(2 * MIB, 64 * MIB))
     }
 
-    /// Bytes of the first level, at least.
+    /// The minimum size of the first level, in bytes.
     #[must_use]
     pub fn level_base(&self) -> u64 {
         self.level_base.unwrap_or(4 * self.memtable())
     }
 
-    /// Bytes of cached blocks; none where data are not cached.
+    /// Bytes of cached blocks; `None` where data are not cached.
     #[must_use]
     pub fn cache(&self) -> Option<u64> {
         self.cache_data.then(|| self.cache.unwrap_or(self.memory / 2))
     }
 
-    /// RocksDB's block cache, if it is to have one.
+    /// RocksDB's block cache, if the policy uses it.
     pub(super) fn block_cache(&self) -> Option<Cache> {
         let size = self.cache().filter(|_| self.cache_policy == CachePolicy::RocksDb);
         size.map(|size| Cache::new_lru_cache(bytes(size)))
     }
 
-    /// The cache below RocksDB, if there is to be one.
+    /// The cache below RocksDB, if the policy uses it.
     pub(super) fn file_cache(&self) -> Option<cache::Cache> {
         let policy = match self.cache_policy {
             CachePolicy::Lrfu => Some(Kind::Lrfu),
@@ -222,7 +218,7 @@ impl Options {
             None => tables.disable_cache(),
             Some(cache) => {
                 tables.set_block_cache(cache);
-                // Indexes and filters are paid from the same memory, and kept before data.
+                // Indexes and filters count against the same memory, and are kept before data.
                 tables.set_cache_index_and_filter_blocks(true);
                 tables.set_cache_index_and_filter_blocks_with_high_priority(true);
                 tables.set_pin_l0_filter_and_index_blocks_in_cache(true);
@@ -235,7 +231,7 @@ impl Options {
         tables
     }
 
-    /// What sizes it would have on volumes of any size.
+    /// The sizes it would have on large volumes.
     pub(super) fn wanted(&self) -> Wanted {
         Wanted {
             memtable: self.memtable(),
@@ -259,7 +255,7 @@ impl Options {
         let mut jobs = self.jobs;
         if sizes.shrunk {
             jobs = jobs.min(SMALL_JOBS);
-            // A merge of the first level has to fit into the reserve, and so has one of any other.
+            // The reserve has to hold a merge of the first level, and one of any other level.
             rocks.set_level_zero_slowdown_writes_trigger(SMALL_LEVEL0_SLOWDOWN);
             rocks.set_level_zero_stop_writes_trigger(SMALL_LEVEL0_STOP);
             rocks.set_max_compaction_bytes(sizes.level_base + sizes.table);

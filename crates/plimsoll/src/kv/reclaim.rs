@@ -1,11 +1,10 @@
-//! Makes room on full volumes: what was deleted goes in seconds, not when compactions happen to come by.
+//! Reclaims the room of deleted keys on full volumes, in seconds.
 //!
-//! A delete is a record more until a compaction meets what it deletes. On volumes with room that may
-//! take as long as it likes. Where room is scarce, this thread flushes the memtables with the
-//! deletes, and RocksDB compacts tables that mostly hold deletes by itself (`CompactOnDeletion`); when it
-//! has nothing left to do and room is still scarce, the whole store is compacted. Where compactions find no
-//! room, it takes small steps first: see [`Steps`]. The thread also sets aside again what was used of the
-//! volumes' reserves.
+//! A delete adds a record; room is freed when a compaction drops the deleted one. On volumes with room that may take
+//! any time. Where room is scarce, this thread flushes the memtables with the deletes, and RocksDB compacts tables that
+//! mostly hold deletes (`CompactOnDeletion`). If RocksDB is idle and room is still scarce, the thread compacts the
+//! whole store. Where compactions find no room, it takes small steps first: see [`Steps`]. It also restores the
+//! volumes' reserves after their use.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -25,13 +24,13 @@ use crate::volumes::Devices;
 /// The time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long it takes until a compaction that failed is tried again.
+/// The pause before a failed compaction is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// A volume's own share of what its file system can spare is one part in so many at most.
+/// A volume's own reserve is at most this part of its file system, 1/5.
 const DEVICE_SHARE: u64 = 5;
 
-/// The thread. It ends when this is dropped, and gives up a compaction under way.
+/// The thread. Dropping this ends it, and cancels its compaction.
 pub(super) struct Reclaim {
     stop: Arc<ThreadStop>,
     store: Arc<Inner>,
@@ -60,7 +59,7 @@ impl Reclaim {
         Self { stop, store, thread: Some(thread) }
     }
 
-    /// Whether the thread still runs: it ends early only where it panicked.
+    /// Whether the thread still runs: only a panic ends it early.
     pub(super) fn is_alive(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
@@ -71,7 +70,7 @@ impl Drop for Reclaim {
         self.stop.set();
         self.store.rocks().disable_manual_compaction();
         if let Some(thread) = self.thread.take() {
-            // It only fails where it panicked, and then it said so.
+            // The thread fails only by a panic, which was reported.
             let _ = thread.join();
         }
     }
@@ -83,32 +82,31 @@ fn set_aside(store: &Inner, pool: &Spread, devices: &Devices) {
     let copies = block_on(pool.room()).copies as u64;
     let part = store.room().sizes().reserve * copies / here.len().max(1) as u64;
     for device in here {
-        // One that does not answer now does so later, or is away.
+        // A volume that does not answer now is away, or answers later.
         if let Ok(space) = block_on(device.gate().space()) {
             device.set_reserve(part.min(space.total / DEVICE_SHARE));
         }
     }
 }
 
-/// Work that deletes left behind.
+/// Work left by deletes.
 #[derive(Default)]
 struct Owed {
-    /// Their memtables were flushed, and what they delete is not gone yet.
+    /// Their memtables were flushed, but the deleted keys still take room.
     pending: bool,
-    /// A compaction of the whole store failed; the next one is not begun before.
+    /// A compaction of the whole store failed; the next one does not begin before this time.
     not_before: Option<Instant>,
 }
 
 impl Inner {
-    /// Makes room where it is scarce and keys were deleted since the last time, or room is still owed from
-    /// then.
+    /// Reclaims room where it is scarce and keys were deleted since the last call, or such work is still owed.
     fn reclaim(&self, owed: &mut Owed) {
         if !self.room().is_scarce() {
             *owed = Owed::default();
             return;
         }
         if self.first_level_is_full() && self.is_compacting() {
-            // A flush would only make the first level longer. Where the compaction fails, steps follow.
+            // A flush would only make the first level longer. If the compaction fails, steps follow.
             return;
         }
         if self.room().take_deleted() > 0 {
@@ -128,9 +126,9 @@ impl Inner {
         tracing::info!("room is scarce after deletes: the store is compacted");
         let failed = self.failed();
         let mut options = CompactOptions::default();
-        // Where the room that is kept is for one compaction, none runs beside it.
+        // With a reserve for one compaction, no other may run beside it.
         options.set_exclusive_manual_compaction(self.room().sizes().shrunk);
-        // It flushes first, and else waits until that makes no writer wait: on a full store for ever.
+        // It flushes first. Otherwise it would wait until the flush delays no writer: for ever, on a full store.
         options.set_allow_write_stall(true);
         self.each_family(|family| {
             self.rocks().compact_range_cf_opt(family, None::<&[u8]>, None::<&[u8]>, &options);
@@ -142,7 +140,7 @@ impl Inner {
 
     fn flush_all(&self) -> Result<(), rust_rocksdb::Error> {
         let mut options = FlushOptions::default();
-        // The merge that would spare writers the wait may itself wait for these deletes.
+        // The merge that would end the writers' wait may itself need the room of these deletes.
         options.set_allow_write_stall(true);
         let mut done = Ok(());
         self.each_family(|family| {
@@ -153,7 +151,7 @@ impl Inner {
         done
     }
 
-    /// Flushes and compactions that failed since the store was opened.
+    /// How many flushes and compactions failed since the store was opened.
     pub(super) fn failed(&self) -> u64 {
         let failed = self.rocks().property_int_value(properties::BACKGROUND_ERRORS);
         failed.ok().flatten().unwrap_or(0)

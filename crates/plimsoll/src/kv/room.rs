@@ -1,9 +1,8 @@
-//! Room for a store's own work: users' writes are refused before deletes, flushes and compactions lack
-//! it.
+//! Room for a store's own work: users' writes are refused before deletes, flushes and compactions lack it.
 //!
-//! What is kept, and when writes are refused, [`policy::room`] decides. Here is how it is asked without
-//! a system call for each write: a look at the volumes allows a number of bytes, writes count them
-//! down, and the next look is due when they are used up, or after a quarter of a second.
+//! [`policy::room`] decides how much to reserve, and when to refuse writes. This module asks it without a system call
+//! for each write: a look at the volumes allows a number of bytes, which writes use up. The next look is due when they
+//! are used up, or after a quarter of a second.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -19,24 +18,24 @@ use volume::{Clock, ErrorKind};
 
 use super::Options;
 
-/// The most bytes that a look allows: others may fill the volumes meanwhile.
+/// The most bytes that a look allows: other programs may fill the volumes meanwhile.
 const ALLOWED_MAX: u64 = 64 * MIB;
 
 /// The longest a write waits for flushes and compactions that may free room.
 const WORK_MAX: Duration = Duration::from_secs(10);
 
-/// How often is looked while writes are refused.
+/// The time between two looks while writes are refused.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// What ends a lack of room. Every `OutOfSpace` of a store says it, and nothing above says it again.
+/// How to end a lack of room. Every `OutOfSpace` of a store says it, so callers do not repeat it.
 pub(super) const WAY_OUT: &str = "delete keys, or add a volume";
 
-/// How long it waits between two looks.
+/// How long a waiting write pauses between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// A store at work: what it still writes, and frees.
+/// A store at work: pending writes and merges.
 pub(super) trait Working {
-    /// What waits of it go by.
+    /// The clock of its waits.
     fn clock(&self) -> &Clock;
 
     /// Whether it flushes or compacts, or is about to.
@@ -57,22 +56,22 @@ pub(super) struct Room {
     allowed: AtomicI64,
     refuses: AtomicBool,
     looks: Mutex<Looks>,
-    /// Keys and ranges that were deleted since room was last made.
+    /// Keys and ranges deleted since room was last reclaimed.
     deleted: AtomicU64,
-    /// Shared by writes; held alone while files of a deleted range go, which takes every key in them.
+    /// Shared by writes; exclusive while files of a deleted range are removed, which removes every key in them.
     writing: RwLock<()>,
 }
 
 #[derive(Default)]
 struct Looks {
     valve: Valve,
-    /// What users could write at the last look.
+    /// How much users could write at the last look.
     for_users: u64,
-    /// When that was.
+    /// The time of that look.
     at: Option<Instant>,
 }
 
-/// A write that is not made for lack of room, with the way out.
+/// A write refused for lack of room, with the way out.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Refused {
     left: u64,
@@ -94,8 +93,8 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Sizes for a store with these options in `pool`. One that is not there yet is refused where it would
-/// have too little room; one that is goes on.
+/// Sizes for a store with these options in `pool`. A new store is refused where it would have too little room; an
+/// existing one opens anyway.
 ///
 /// # Errors
 /// `OutOfSpace`, with the arithmetic.
@@ -129,7 +128,7 @@ impl Room {
             allowed: AtomicI64::new(0),
             refuses: AtomicBool::new(false),
             looks: Mutex::default(),
-            // What an earlier process deleted may still take room.
+            // Keys deleted by an earlier process may still take room.
             deleted: AtomicU64::new(1),
             writing: RwLock::new(()),
         }
@@ -139,7 +138,7 @@ impl Room {
         &self.sizes
     }
 
-    /// Lets a user's write of `bytes` in where the last look allowed it.
+    /// Admits a user's write of `bytes` if the last look allowed it.
     pub(super) fn enter_allowed(&self, bytes: u64) -> Option<RwLockReadGuard<'_, ()>> {
         let cost = i64::try_from(Valve::cost(bytes)).unwrap_or(i64::MAX);
         let allowed = !self.refuses.load(Ordering::Relaxed)
@@ -147,9 +146,8 @@ impl Room {
         allowed.then(|| self.writing.read())
     }
 
-    /// Looks, and lets a user's write of `bytes` in or refuses it. While the `store` works, its flushes and
-    /// compactions hold room that is free when they are done, so the write waits for them first. It blocks
-    /// the thread.
+    /// Looks, and admits a user's write of `bytes` or refuses it. While the `store` flushes or compacts, it holds room
+    /// that it will free, so the write waits for that first. Blocks the thread.
     pub(super) fn enter(
         &self,
         bytes: u64,
@@ -162,7 +160,7 @@ impl Room {
                 let now = store.clock().now();
                 let waits = works && now.since(begun) < WORK_MAX;
                 let mut looks = self.looks.lock();
-                // While writes are refused one look serves all that come.
+                // While writes are refused, one look serves all of them.
                 if !looks.valve.refuses() || looks.at.is_none_or(|at| now.since(at) >= LOOK_EVERY) {
                     looks.for_users = self.measure(store.unflushed(), store.merge());
                     looks.at = Some(now);
@@ -182,30 +180,30 @@ impl Room {
         }
     }
 
-    /// Lets a write in that frees room, always: `deletions` of it are counted.
+    /// Always admits a write that frees room, and counts its `deletions`.
     pub(super) fn enter_freeing(&self, deletions: u64) -> RwLockReadGuard<'_, ()> {
         self.count_deleted(deletions);
         self.writing.read()
     }
 
-    /// Waits until no write is under way, and keeps others out.
+    /// Waits until no write is in progress, and excludes others.
     pub(super) fn alone(&self) -> RwLockWriteGuard<'_, ()> {
         self.writing.write()
     }
 
-    /// Keys or ranges were deleted.
+    /// Counts deleted keys or ranges.
     pub(super) fn count_deleted(&self, deletions: u64) {
         if deletions > 0 {
             self.deleted.fetch_add(deletions, Ordering::Relaxed);
         }
     }
 
-    /// Looks at the room there is.
+    /// Looks at the free room.
     pub(super) fn look(&self, unflushed: u64, merge: Merge) {
         let mut looks = self.looks.lock();
         looks.for_users = self.measure(unflushed, merge);
         let for_users = looks.for_users;
-        // Only a write that found no room in the end closes it.
+        // Only a write that finds no room in the end closes the valve.
         if looks.valve.refuses() {
             looks.valve.see(for_users, &self.sizes);
         }
@@ -213,12 +211,12 @@ impl Room {
         self.allow(for_users);
     }
 
-    /// Whether so little is left that room should be made: less than once more the reserve.
+    /// Whether room should be reclaimed: users have less left than the reserve.
     pub(super) fn is_scarce(&self) -> bool {
         self.refuses.load(Ordering::Relaxed) || self.looks.lock().for_users < self.sizes.reserve
     }
 
-    /// Deletions since this was last asked.
+    /// Deletions since the last call.
     pub(super) fn take_deleted(&self) -> u64 {
         self.deleted.swap(0, Ordering::Relaxed)
     }
@@ -242,13 +240,13 @@ impl Room {
         self.there(unflushed, merge).for_users(&self.sizes)
     }
 
-    /// The room there is now.
+    /// The room now.
     pub(super) fn there(&self, unflushed: u64, merge: Merge) -> room::Room {
         let there = block_on(self.pool.room());
         room::Room { writable: there.writable, unflushed, merge }
     }
 
-    /// A quarter of what is left, so that the looks come closer together as it runs out.
+    /// Allows a quarter of the rest, so that looks become more frequent as room runs out.
     fn allow(&self, for_users: u64) {
         let allowed = (for_users / 4).min(ALLOWED_MAX);
         self.allowed.store(i64::try_from(allowed).unwrap_or(i64::MAX), Ordering::Relaxed);
@@ -271,7 +269,7 @@ impl Room {
 }
 
 impl Looks {
-    /// Whether a write is taken; where it `waits`, that it is not closes nothing yet.
+    /// Whether a write is admitted; if it may still wait, a refusal does not close the valve yet.
     fn takes(&mut self, bytes: u64, waits: bool, sizes: &Sizes) -> bool {
         let mut valve = self.valve;
         let takes = valve.takes(bytes, self.for_users, sizes);

@@ -1,5 +1,4 @@
-//! Weighs the volumes of a store's pool, once a second: what their gates let through tells placement
-//! which of them can carry more.
+//! Samples the load of a pool's volumes once a second, so that placement knows which of them can carry more.
 
 use policy::heat::Second;
 use policy::purpose::Class;
@@ -11,7 +10,7 @@ use volume::layer::gate::Meter;
 
 use crate::volumes::Devices;
 
-/// From this part of the bytes a second that its gate may use, a volume moves as many as it can.
+/// A volume is saturated from this part of the bytes a second that its gate may use.
 const SATURATED: f64 = 0.95;
 
 pub(super) struct Scales {
@@ -26,7 +25,7 @@ impl Scales {
         Self { devices, pool, clock, weighed: None }
     }
 
-    /// Weighs, unless that was done in this second.
+    /// Samples, at most once in a second.
     pub(super) fn look(&mut self) {
         let now = Second::try_from(self.clock.now().as_nanos() / NANOS_PER_SEC).ok();
         if self.weighed == now {
@@ -44,7 +43,7 @@ impl Scales {
                 saturated: is_saturated(&meter),
             });
         }
-        // Not in the 136 years that fit the number.
+        // The number of seconds fits for 136 years.
         now.into_iter().for_each(|now| self.pool.on_second(now, &seen));
     }
 }

@@ -1,10 +1,9 @@
 //! A way out for a store whose next merge does not fit on its volumes.
 //!
-//! Users' writes are refused before that happens, but other programs take room too, volumes go away, and a
-//! merge may grow while several run. RocksDB tries a compaction that found no room again and again, with
-//! the same inputs; meanwhile the first level fills up, and writers wait, deletes among them. So its own
-//! compactions are switched off, which ends those waits, and tables are merged down a few at a time, as
-//! [`policy::steps`] chooses them, until the merge fits.
+//! Users' writes are refused before that happens, but other programs take room too, volumes become unavailable, and a
+//! merge may grow while several run. RocksDB repeats a compaction that found no room with the same inputs. Meanwhile
+//! the first level fills up, and writers wait, deletes included. So this switches automatic compactions off, which ends
+//! those waits, and merges a few tables down at a time, as [`policy::steps`] chooses them, until the merge fits.
 
 use std::time::Duration;
 
@@ -21,36 +20,36 @@ use super::stop::ThreadStop;
 /// Tables of the first level at which RocksDB merges it.
 const MERGED_AT: u64 = 4;
 
-/// How often is looked whether RocksDB's own compactions have ended.
+/// The time between two checks whether RocksDB's own compactions have ended.
 const ENDED_EVERY: Duration = Duration::from_millis(20);
 
 /// The steps of one store.
 #[derive(Default)]
 pub(super) struct Steps {
-    /// Failures of RocksDB's own work at the last look.
+    /// The failures of RocksDB's own work at the last look.
     failed: u64,
     episode: Option<Episode>,
 }
 
-/// From the moment that steps are needed until the merge fits.
+/// The time from the first need of steps until the merge fits.
 #[derive(Default)]
 struct Episode {
     taken: u64,
-    /// That nothing fits was said.
+    /// Whether it was logged that no step fits.
     said: bool,
 }
 
-/// What became of one step.
+/// The outcome of one step.
 enum Outcome {
     Taken,
-    /// None fits: the least that one takes.
+    /// No step fits: the bytes that the smallest one needs.
     TooLarge(Option<u64>),
     Failed(Error),
 }
 
 impl Steps {
-    /// Takes steps where they are needed until they are not, nothing fits, or `stop` says so. Gives whether
-    /// more are needed: RocksDB's own compactions are off then.
+    /// Takes steps while they are needed, one fits, and `stop` is not set. Gives whether more are needed: then
+    /// RocksDB's own compactions are off.
     pub(super) fn look(&mut self, store: &Inner, stop: &ThreadStop) -> bool {
         let failed = store.failed();
         let fails = std::mem::replace(&mut self.failed, failed) < failed;
@@ -63,7 +62,7 @@ impl Steps {
             }
             None => return false,
         };
-        // Those that run end by themselves, or find no room. They hold tables until then.
+        // Running compactions end by themselves, or find no room. They hold tables until then.
         while store.sum(properties::NUM_RUNNING_COMPACTIONS) > 0 {
             if !stop.wait(ENDED_EVERY) {
                 return true;
@@ -74,7 +73,7 @@ impl Steps {
         let begun = store.largest_merge();
         loop {
             let (family, room) = store.largest_merge();
-            // One that fits and failed all the same lacks something that is not known here.
+            // A merge that fits but failed lacks something that is not known here.
             if room.lacks() == 0 && !std::mem::take(&mut due) {
                 break;
             }
@@ -123,7 +122,7 @@ impl Episode {
         );
     }
 
-    /// Says once what is missing.
+    /// Logs once what is missing.
     fn say_stuck(&mut self, room: &Room, least: Option<u64>, error: Option<&Error>) {
         if std::mem::replace(&mut self.said, true) {
             return;
@@ -145,7 +144,7 @@ impl Inner {
         self.sum(&level0) >= MERGED_AT || self.largest_merge().1.lacks() > 0
     }
 
-    /// The family whose next merge is the largest, and the room for it.
+    /// The family with the largest next merge, and the room for it.
     fn largest_merge(&self) -> (Option<Leveled>, Room) {
         let families = self.leveled().into_iter().filter_map(|family| {
             let merge = self.merge_of(&self.rocks().cf_handle(&family.name)?);
@@ -156,8 +155,8 @@ impl Inner {
         (family, self.room().there(self.unflushed(), merge))
     }
 
-    /// Makes RocksDB look for what failed compactions left behind: a flush that runs when one fails keeps it
-    /// from removing that, and there may be no other occasion.
+    /// Makes RocksDB remove files of failed compactions: it skips them if a flush runs at the time, and may never look
+    /// again.
     fn remove_leftovers(&self) {
         let rocks = self.rocks();
         if let Err(error) =
@@ -167,14 +166,14 @@ impl Inner {
         }
     }
 
-    /// Merges a few tables of `family` down, those that fit.
+    /// Merges down a few tables of `family` that fit.
     fn step(&self, family: &Leveled, room: &Room) -> Outcome {
         let Some(handle) = self.rocks().cf_handle(&family.name) else {
             return Outcome::TooLarge(None);
         };
         let (tables, names) = self.tables(&handle, family.levels);
         let base = self.base_level(&handle);
-        // A flush that finds no room costs more than one that waits, but less than no step.
+        // Leaving a flush without room is worse than a wait, but better than taking no step.
         let step = steps::next(&tables, base, room.for_compactions())
             .or_else(|_| steps::next(&tables, base, room.writable / 2));
         let step = match step {
@@ -192,15 +191,15 @@ impl Inner {
         }
     }
 
-    /// Lets RocksDB compact by itself, or not; families that were opened to be compacted by hand stay so.
-    /// Writers do not wait for a first level that nothing makes smaller. An opening always lets it.
+    /// Switches RocksDB's automatic compactions on or off, except for families that were opened without them. With them
+    /// off, writers do not wait for the first level. An opening switches them on.
     pub(super) fn set_automatic(&self, automatic: bool) {
         let off = if automatic { "false" } else { "true" };
         for family in self.leveled().iter().filter(|family| family.automatic) {
             let Some(handle) = self.rocks().cf_handle(&family.name) else { continue };
             let set = self.rocks().set_options_cf(&handle, &[("disable_auto_compactions", off)]);
             if let Err(error) = set {
-                // The option is in force. RocksDB could only not write its OPTIONS file, which an opening does not read.
+                // The option is in force. Only writing RocksDB's OPTIONS file failed, which an opening does not read.
                 tracing::debug!(%error, family = family.name, "RocksDB did not note an option");
             }
         }

@@ -1,4 +1,4 @@
-//! A word from one thread to a future, or to another thread.
+//! Stop signals from one thread to a future, or to another thread.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Says that it is time to end.
+/// Tells a future to end.
 #[derive(Default)]
 pub(super) struct Stop(Mutex<(bool, Option<Waker>)>);
 
@@ -20,7 +20,7 @@ impl Stop {
         }
     }
 
-    /// Whether it was said; if not, `waker` hears of it.
+    /// Whether it is set; if not, wakes `waker` when it is.
     pub(super) fn is_set(&self, waker: &Waker) -> bool {
         let mut state = self.0.lock();
         state.1 = Some(waker.clone());
@@ -38,7 +38,7 @@ impl Stop {
     }
 }
 
-/// Tells a thread that it is time to end.
+/// Tells a thread to end.
 #[derive(Default)]
 pub(super) struct ThreadStop {
     set: Mutex<bool>,
@@ -51,7 +51,7 @@ impl ThreadStop {
         self.changed.notify_all();
     }
 
-    /// Waits for `time`; false when it is time to end.
+    /// Waits for `time`; false once the thread is to end.
     pub(super) fn wait(&self, time: Duration) -> bool {
         let mut set = self.set.lock();
         if !*set {

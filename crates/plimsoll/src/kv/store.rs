@@ -25,8 +25,7 @@ use crate::{Error, Result};
 
 /// A store, its pool and their volumes. It dereferences to [`Db`].
 ///
-/// Dropping it closes the store as [`Db`] does; [`Store::close`] also closes the pool, and tells
-/// whether all went well.
+/// Dropping it closes the store as [`Db`] does; [`Store::close`] also closes the pool, and reports errors.
 pub struct Store {
     // Dropped in this order.
     moving: Moving,
@@ -38,7 +37,7 @@ pub struct Store {
     clock: Clock,
 }
 
-/// What a store is put together from.
+/// Builds a store.
 pub struct Builder {
     volumes: Vec<Volume>,
     opening: Opening,
@@ -49,7 +48,7 @@ pub struct Builder {
 }
 
 impl Store {
-    /// Starts to put a store together.
+    /// Starts to build a store.
     ///
     /// ```no_run
     /// use plimsoll::kv::Store;
@@ -78,7 +77,7 @@ impl Store {
         }
     }
 
-    /// The store itself, to be shared. [`Store::close`] wants all clones gone.
+    /// The store itself, to be shared. [`Store::close`] requires that all clones are dropped.
     #[must_use]
     pub fn db(&self) -> &Arc<Db> {
         &self.db
@@ -96,13 +95,13 @@ impl Store {
         &self.devices
     }
 
-    /// The copies of tables that were made and dropped so far: see [`Builder::migrate`].
+    /// Figures of the copies of tables made and dropped: see [`Builder::migrate`].
     #[must_use]
     pub fn copies(&self) -> Copies {
         self.moving.figures()
     }
 
-    /// What the store can do now, and what it needs. Costs a walk over the pool's names, and no I/O.
+    /// The store's condition now, and what it needs. Costs a walk over the pool's names, and no I/O.
     #[must_use]
     pub fn health(&self) -> StoreHealth {
         let redundancy = self.copies().redundancy;
@@ -128,24 +127,23 @@ impl Store {
         }
     }
 
-    /// What everything below goes by.
+    /// The clock of all parts.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Takes a blank volume into the pool. Durable on return: new tables go there from now on. Whoever
-    /// opens the store again has to name it.
+    /// Adds a blank volume to the pool. Durable on return: new tables go there from now on. Later openings have to name
+    /// it.
     ///
     /// # Errors
-    /// `Volume`: it cannot be used, or is in use. `Pool`: it is not blank, the pool has one of that name,
-    /// or it did not take it.
+    /// `Volume`: it cannot be used, or is in use. `Pool`: it is not blank, the pool has one of that name, or it did not
+    /// take it.
     pub fn add_volume(&self, volume: &Volume) -> Result<()> {
         self.devices.add(volume, &self.pool, &self.clock)
     }
 
-    /// Takes a volume out of the pool that was emptied with [`Spread::drain`], and closes it. Durable on
-    /// return.
+    /// Removes a volume from the pool that [`Spread::drain`] has emptied, and closes it. Durable on return.
     ///
     /// # Errors
     /// `Pool`: there is none of that name, or it is not empty.
@@ -156,11 +154,11 @@ impl Store {
         Ok(())
     }
 
-    /// Takes a volume out of the pool that does not answer, and is lost for good. Durable on return. Gives the
-    /// objects that were only there; there must be none, unless `give_up`: see [`Spread::remove_lost`].
+    /// Removes a volume that does not answer and is lost for good. Durable on return. Gives the objects that were only
+    /// there; there must be none, unless `give_up`: see [`Spread::remove_lost`].
     ///
     /// # Errors
-    /// `Pool`: there is none of that name; it is here; or it has what lies nowhere else, by name.
+    /// `Pool`: there is none of that name; it is available; or it has the only copies of the objects named.
     pub fn remove_lost_volume(&self, name: &str, give_up: bool) -> Result<Vec<volume::Name>> {
         let id = self.member(name)?;
         let lost = block_on(self.pool.remove_lost(id, give_up)).map_err(Error::Pool)?;
@@ -178,8 +176,8 @@ impl Store {
     /// Closes the store, then the pool, then the gates: on return everything is durable.
     ///
     /// # Errors
-    /// `InUse`: somebody still holds the store. `Pool`: it could not be made durable; what durability
-    /// promises of it is kept all the same.
+    /// `InUse`: another handle of the store exists. `Pool`: the last changes could not be made durable; writes keep the
+    /// durability they had.
     pub fn close(self) -> Result<()> {
         let Self { moving, watch, reclaim, db, pool, devices, clock: _ } = self;
         drop((moving, watch, reclaim));
@@ -199,7 +197,7 @@ impl Deref for Store {
 }
 
 impl Builder {
-    /// Adds a volume to the pool. The order is of no meaning to a pool that is there.
+    /// Adds a volume to the pool. The order does not matter to an existing pool.
     #[must_use]
     pub fn volume(mut self, volume: Volume) -> Self {
         self.volumes.push(volume);
@@ -213,7 +211,7 @@ impl Builder {
         self
     }
 
-    /// Opens the pool this way: beside placement and copies, which volumes take logs and manifest. It overrides
+    /// Sets how the pool is opened: besides placement and copies, the volumes for logs and manifest. It overrides
     /// earlier calls of [`Builder::copies`] and [`Builder::placement`]; later ones override it.
     #[must_use]
     pub fn opening(mut self, opening: Opening) -> Self {
@@ -221,58 +219,57 @@ impl Builder {
         self
     }
 
-    /// Keeps `copies` copies of everything, each on another volume: it survives the loss of all but one of them.
-    /// Default: one.
+    /// Keeps `copies` copies of each object, each on another volume: the store survives the loss of all but one of
+    /// them. Default: one.
     #[must_use]
     pub fn copies(mut self, copies: usize) -> Self {
         self.opening = self.opening.copies(copies);
         self
     }
 
-    /// Puts new tables where `placement` says. Default: apart from those they are read with, [`LeastOverlap`].
+    /// Sets the placement of new tables. Default: apart from tables they are read with, [`LeastOverlap`].
     #[must_use]
     pub fn placement(mut self, placement: impl Placement + 'static) -> Self {
         self.opening = self.opening.placement(placement);
         self
     }
 
-    /// Opens the store as `options` say.
+    /// Sets the options of the store.
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }
 
-    /// Opens a column family as `family` says, and makes it if it is not there. Families that are
-    /// there are opened without being named, as the store's options say.
+    /// Opens a column family as `family` says, and creates it if it is missing. Other existing families are opened with
+    /// the store's options.
     #[must_use]
     pub fn family(mut self, family: Family) -> Self {
         self.families.push(family);
         self
     }
 
-    /// Copies tables that are read a lot from volumes whose users wait to others, as `policy` and `terms`
-    /// say. Default: [`Policy::Level`]. Whatever it is, copies that the pool promises and that are missing are
-    /// made, and volumes that are being emptied are, each ten seconds as much as
-    /// [`policy::migrate`] allows.
+    /// Copies tables that are read often from volumes whose users wait to others, as `policy` and `terms` say. Default:
+    /// [`Policy::Level`]. Under any policy, missing copies are restored and draining volumes are emptied, each ten
+    /// seconds as much as [`policy::migrate`] allows.
     #[must_use]
     pub fn migrate(mut self, policy: Policy, terms: Terms) -> Self {
         self.migrate = (policy, terms);
         self
     }
 
-    /// Goes by a clock that is there already. By default it starts one.
+    /// Uses an existing clock. By default it starts one.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Opens volumes, pool and store; makes pool and store if every volume is there and blank. It
-    /// blocks, for as long as a recovery takes.
+    /// Opens volumes, pool and store; creates pool and store if every volume is available and blank. Blocks for as long
+    /// as a recovery takes.
     ///
-    /// Volumes that are away do not keep it from opening as long as one is there and more than half of
-    /// the copies of the pool's manifest: [`Devices::away`] names them.
+    /// Unavailable volumes do not prevent this, as long as one volume is available and more than half of the copies of
+    /// the pool's manifest are: [`Devices::away`] names the missing ones.
     ///
     /// # Errors
     /// The message names the volume, and what to do.

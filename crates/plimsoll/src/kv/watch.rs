@@ -1,8 +1,8 @@
-//! Looks at how near the writers of a store are to waiting, and tells the gates below it; at the room
-//! that is left; and at what each volume carries, and tells placement.
+//! The pressure monitor: tells the gates how near a store's writers are to waiting, the store how much room is left,
+//! and placement the load of each volume.
 //!
-//! RocksDB rings when something changed; between rings it is asked now and then, for bytes owed fall
-//! without an event. Asking takes its mutex for a moment, so it is not done more often than that.
+//! RocksDB notifies it of changes; between notifications it polls, for pending bytes fall without an event. Polling
+//! takes RocksDB's mutex briefly, so it does not poll more often.
 
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -19,7 +19,7 @@ use crate::volumes::Devices;
 /// The longest time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// A thread that watches until this is dropped.
+/// The thread. Dropping this ends it.
 pub(super) struct Watch {
     bell: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
@@ -38,7 +38,7 @@ impl Watch {
 }
 
 impl Watch {
-    /// Whether the thread still runs: it ends early only where it panicked.
+    /// Whether the thread still runs: only a panic ends it early.
     pub(super) fn is_alive(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
@@ -48,7 +48,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.bell.end();
         if let Some(thread) = self.thread.take() {
-            // It only fails where it panicked, and then it said so.
+            // The thread fails only by a panic, which was reported.
             let _ = thread.join();
         }
     }
@@ -63,7 +63,7 @@ fn watch(db: &Weak<Db>, devices: &Devices, mut scales: Scales, bell: &Bell) {
         let pressure = gauge.see(db.pressure());
         db.inner().look_at_room();
         drop(db);
-        // A volume that has just come knows nothing.
+        // A new volume has no pressure yet.
         let news = (pressure, devices.changes());
         if news != told {
             devices.here().iter().for_each(|device| device.gate().set_pressure(pressure));

@@ -1,8 +1,8 @@
-//! Writes that take no options: RocksDB's own, durable as the store's options say.
+//! Writes without options: RocksDB's own, durable as the store's options say.
 //!
-//! [`Db`] dereferences to RocksDB's handle, whose writes of these names know nothing of
-//! [`Options::durability`](super::Options::durability). Each is defined here again, and a test reads
-//! RocksDB's bindings for one that is not. What they do is said there.
+//! [`Db`] dereferences to RocksDB's handle, whose writes of these names ignore
+//! [`Options::durability`](super::Options::durability). So each is defined here again, and a test reads RocksDB's
+//! bindings to find missing ones. RocksDB documents what they do.
 
 use engine::kv::{Durability, Error, Result};
 use parking_lot::RwLockReadGuard;
@@ -13,7 +13,7 @@ use super::error::write_error;
 use super::key_value::{RANGE_DELETIONS, waiting};
 
 impl Db {
-    /// For writes that wait for what [`Options::durability`](super::Options::durability) says.
+    /// Options for writes that wait for what [`Options::durability`](super::Options::durability) says.
     #[must_use]
     pub fn write_options(&self) -> WriteOptions {
         let mut options = WriteOptions::default();
@@ -21,7 +21,7 @@ impl Db {
         options
     }
 
-    /// Lets a write of `bytes` in that adds to the store.
+    /// Admits a write of `bytes` that adds to the store.
     pub(super) fn enter(&self, bytes: u64) -> Result<RwLockReadGuard<'_, ()>> {
         if let Some(writing) = self.room().enter_allowed(bytes) {
             return Ok(writing);
@@ -33,8 +33,8 @@ impl Db {
     /// Puts a key. Durable as the store's options say.
     ///
     /// # Errors
-    /// `OutOfSpace`: only the reserve for deletes and compactions is left, and nothing was done; else what
-    /// the kind says.
+    /// `OutOfSpace`: only the reserve for deletes and compactions is left, and nothing was done; otherwise as the kind
+    /// says.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let _writing = self.enter((key.as_ref().len() + value.as_ref().len()) as u64)?;
         self.put_opt(key, value, &self.write_options()).map_err(write_error)
@@ -88,7 +88,7 @@ impl Db {
     /// options say.
     ///
     /// # Errors
-    /// RocksDB's; there is none if no merge operator was set.
+    /// RocksDB's; one of them if no merge operator is set.
     pub fn merge(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let _writing = self.enter((key.as_ref().len() + value.as_ref().len()) as u64)?;
         self.merge_opt(key, value, &self.write_options()).map_err(write_error)
@@ -149,8 +149,8 @@ impl Db {
         self.delete_cf_with_ts_opt(family, key, ts, &self.write_options()).map_err(write_error)
     }
 
-    /// Deletes a key that was put once since it was last deleted, and never merged: see RocksDB's page on
-    /// single deletes. Durable as the store's options say.
+    /// Deletes a key that was put only once since its last delete, and never merged: see RocksDB's page on single
+    /// deletes. Durable as the store's options say.
     ///
     /// # Errors
     /// As [`Db::put`].
@@ -210,7 +210,7 @@ impl Db {
         self.delete_range_cf_opt(family, from, to, &self.write_options()).map_err(write_error)
     }
 
-    /// Makes all changes of `batch` or none. Durable as the store's options say.
+    /// Makes all changes of `batch`, or none. Durable as the store's options say.
     ///
     /// # Errors
     /// As [`Db::put`].
@@ -219,7 +219,7 @@ impl Db {
         self.write_opt(batch, &self.write_options()).map_err(write_error)
     }
 
-    /// [`Db::write`] of a batch that could be read before.
+    /// [`Db::write`] of a batch with an index.
     ///
     /// # Errors
     /// As there.
