@@ -1,8 +1,8 @@
-//! What a point costs a store of points: on its way in, from buffers to blocks, and from blocks to a reader.
+//! The cost of a point in a store of points: of accepting it, of writing it to a block, and of reading it back.
 //!
-//! Rows are those of the Time Series Benchmark Suite's `cpu-only`: ten tags, ten fields that walk. The volume is
-//! memory, and nothing is synced: what is left is the processor's part.
-//! `cargo bench -p plimsoll-engine --bench series`.
+//! Rows are those of the Time Series Benchmark Suite's `cpu-only`: ten tags, and ten fields with random walks. The
+//! volume is memory, and nothing is synced: only the processor's time counts. `cargo bench -p plimsoll-engine --bench
+//! series`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ enum Readings {
     Doubles,
 }
 
-/// Hosts that report in turn.
+/// Rows of hosts that report in turn.
 struct Load {
     readings: Readings,
     random: Xoshiro256PlusPlus,
@@ -65,7 +65,7 @@ impl Load {
                 };
                 batch.field(field, value);
             }
-            batch.end(time).expect("a row as it should be");
+            batch.end(time).expect("a valid row");
         }
         batch
     }
@@ -98,7 +98,7 @@ fn store(buffer: u64) -> Store {
     store
 }
 
-/// Rows into the log and the buffers.
+/// Accepts rows: into the log and the buffers.
 fn ingest(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("ingest");
     group.throughput(Throughput::Elements((ROWS * FIELDS) as u64));
@@ -107,7 +107,7 @@ fn ingest(criterion: &mut Criterion) {
             bencher.iter_custom(|rounds| {
                 let store = store(8 << 30);
                 let mut load = Load::new(Readings::Integers, hosts);
-                // Every host is known.
+                // Let the store know every host.
                 for _ in 0..hosts.div_ceil(ROWS) {
                     block_on(store.write(load.batch(), None)).expect("written");
                 }
@@ -124,7 +124,7 @@ fn ingest(criterion: &mut Criterion) {
     }
 }
 
-/// Buffers into blocks, and one field of them back.
+/// Writes buffers as blocks, and reads one field back.
 fn blocks(criterion: &mut Criterion) {
     const BATCHES: usize = 20;
     for readings in [Readings::Integers, Readings::Decimals, Readings::Doubles] {
@@ -171,13 +171,13 @@ fn blocks(criterion: &mut Criterion) {
     }
 }
 
-/// The newest row of every host, as `lastpoint` of the Time Series Benchmark Suite asks for it: field by field, and
-/// the fields of a host side by side.
+/// Reads the newest row of every host, as `lastpoint` of the Time Series Benchmark Suite does: field by field, and the
+/// fields of a host side by side.
 fn last(criterion: &mut Criterion) {
     const HOSTS: usize = 1000;
     let store = store(8 << 30);
     let mut load = Load::new(Readings::Integers, HOSTS);
-    // What waits, and what is in blocks.
+    // Some rows are in blocks, some in buffers.
     for batch in 0..20 {
         block_on(store.write(load.batch(), None)).expect("written");
         if batch == 9 {

@@ -1,10 +1,10 @@
-//! Column families: ships in one, how far they have sailed in another, and a batch over both.
+//! Column families: ships in one, the miles they sailed in another, and a batch over both.
 
 use plimsoll::kv::{Family, Store};
 use plimsoll::rust_rocksdb::{IteratorMode, MergeOperands, WriteBatch};
 use plimsoll::volumes::{Volume, contract};
 
-/// Adds up what was merged into a key.
+/// Sums up the values merged into a key.
 fn sum(_key: &[u8], sum: Option<&[u8]>, miles: &MergeOperands) -> Option<Vec<u8>> {
     let number = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));
     let mut total = sum.map_or(Some(0), number)?;
@@ -17,7 +17,8 @@ fn sum(_key: &[u8], sum: Option<&[u8]>, miles: &MergeOperands) -> Option<Vec<u8>
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dir = std::env::temp_dir().join(format!("plimsoll-families-{}", std::process::id()));
     for round in 1..=2 {
-        // The merge operator is said at every opening; a family that needs nothing is found by itself.
+        // The merge operator has to be given at every opening; families without special options are found by
+        // themselves.
         let store = Store::builder()
             .volume(Volume::directory("a", dir.join("a"), contract("gp3")?).simulated())
             .family(Family::new("miles").rocks(|o| o.set_merge_operator_associative("sum", sum)))

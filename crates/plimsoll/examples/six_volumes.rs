@@ -1,5 +1,5 @@
-//! The same store over six simulated volumes, read by many threads as fast as they let it: each volume
-//! against its line.
+//! One store over six simulated volumes, read by many threads at full speed: the load of each volume against its paid
+//! rate.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for name in ["s1", "s2", "s3", "s4", "s5", "s6"] {
         store = store.volume(Volume::directory(name, dir.join(name), contract("gp3")?).simulated());
     }
-    // Small tables, so that each volume gets its share of few data, and no data in memory, so that
-    // each read reaches a volume.
+    // Small tables, so that each volume gets a share of few data, and no data in memory, so that each read reaches a
+    // volume.
     let options = Options {
         memtable: Some(256 << 10),
         table_size: Some(256 << 10),

@@ -1,16 +1,16 @@
-//! Every example runs, says what it is there to show, and leaves nothing behind.
+//! Every example runs, prints what it shows, and leaves no file behind.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The directory examples are built into: beside the one this test is in.
+/// The directory that examples are built into: beside that of this test.
 fn built() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows where it is");
     let profile = test.parent().and_then(Path::parent).expect("tests are in deps/");
     profile.join("examples")
 }
 
-/// Runs an example with a directory of its own for what is temporary.
+/// Runs an example with its own directory for temporary files.
 fn run(name: &str) -> String {
     let dir = tempfile::tempdir().expect("a directory");
     let example = built().join(name);

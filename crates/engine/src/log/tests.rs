@@ -57,14 +57,14 @@ impl Rig {
         self.clock.run(store.get(key)).unwrap().map(|value| value.to_vec())
     }
 
-    /// Until there is nothing to do.
+    /// Tends the store until there is nothing left to do.
     fn tend(&self, store: &Store) {
         for seat in 0..store.volumes() {
             while self.clock.run(store.tend_once(seat)).unwrap() {}
         }
     }
 
-    /// Everything in the store, read.
+    /// Reads the whole store.
     fn all(&self, store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let mut all: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         let mut iter = store.iter(b"");

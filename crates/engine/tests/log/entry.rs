@@ -1,4 +1,4 @@
-//! A file and a hint of any bytes, in a store that is opened, read, written and merged. `dev/fuzz/run log`
+//! Arbitrary bytes as a file and its hint, in a store that is opened, read, written and merged. `dev/fuzz/run log`
 //! searches with it, with checksums that always fit.
 
 use bytes::Bytes;
@@ -6,10 +6,10 @@ use engine::log::{Member, Options, Store, StoreId};
 use volume::mem::{Image, Mem};
 use volume::{Clock, Name};
 
-/// The store the samples in `testdata/log` are of.
+/// The store of the samples in `testdata/log`.
 pub(crate) const ID: StoreId = StoreId(*b"a log of samples");
 
-/// What is tried: a length of two bytes, a hint of that length, and a file.
+/// The input: a length of two bytes, a hint of that length, and a file.
 pub(crate) fn run(data: &[u8]) {
     let Some((len, rest)) = data.split_first_chunk::<2>() else { return };
     let (hint, file) = rest.split_at(usize::from(u16::from_le_bytes(*len)).min(rest.len()));
@@ -29,14 +29,14 @@ pub(crate) fn run(data: &[u8]) {
         let members = vec![Member::new("v", Mem::from_image("v", image))];
         let (store, _) = Store::open(members, options, clock.clone(), Some(ID)).await?;
         for key in store.keys(b"", None, 1_000) {
-            // Damage is an error, whatever it says.
+            // Damage is an error of any kind.
             let _ = store.get(&key).await;
         }
         for n in 0..20u8 {
             store.put(&[n], Bytes::from(vec![n; 3_000]), None).await?;
             store.delete(&[n / 2]).await?;
         }
-        // What cannot be copied stays; the same file is not tried for ever.
+        // Damaged records stay; the store does not retry the same file for ever.
         for _ in 0..200 {
             if !store.tend_once(0).await.unwrap_or(true) {
                 break;
@@ -48,7 +48,7 @@ pub(crate) fn run(data: &[u8]) {
         }
         store.close().await
     });
-    // Sequences and ids may be at their end.
+    // Sequences and ids may be used up, so any outcome is fine.
     drop(worked);
 }
 

@@ -1,7 +1,6 @@
-//! Bytes that a log store may find on a volume: samples of the format, and what is left when they change.
+//! Stored bytes of a log store: samples of the format, and what survives changes to them.
 //!
-//! `WRITE_SAMPLE=1` writes the sample of the current version if there is none; one that is there is never
-//! changed again.
+//! `WRITE_SAMPLE=1` writes the sample of the current version if there is none; an existing one is never changed.
 
 mod entry;
 
@@ -69,7 +68,7 @@ fn write_sample() {
     std::fs::write(testdata("fuzz/v1"), found).expect("testdata can be written");
 }
 
-/// What [`entry::run`] takes.
+/// The input of [`entry::run`].
 fn input(hint: &[u8], file: &[u8]) -> Vec<u8> {
     let len = u16::try_from(hint.len()).expect("a short hint");
     [&len.to_le_bytes()[..], hint, file].concat()

@@ -1,7 +1,6 @@
-//! Bytes of a store of points that are out there: a sample of each version of the format still opens.
+//! Stored bytes of a store of points: a sample of each version of the format still opens.
 //!
-//! `WRITE_SAMPLE=1` writes the sample of the current version if there is none; one that is there is never
-//! changed again.
+//! `WRITE_SAMPLE=1` writes the sample of the current version if there is none; an existing one is never changed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -59,7 +58,7 @@ fn session(sequence: u64) -> Option<Session> {
     Some(Session { client: "ship".into(), sequence })
 }
 
-/// What a point of a field has at the n-th second.
+/// The value of a field at the n-th second.
 fn value(field: &str, n: i64) -> Scalar {
     match field {
         "float" => Scalar::Float((n * n % 97) as f64 / 10.0),
@@ -72,10 +71,10 @@ fn value(field: &str, n: i64) -> Scalar {
 }
 
 const FIELDS: [&str; 6] = ["boolean", "float", "full", "integer", "text", "unsigned"];
-/// Sources and how many rows they have in the sample.
+/// Sources, and the number of their rows in the sample.
 const SOURCES: [(&str, i64); 3] = [("bow", 400), ("stern", 30), ("mast", 12)];
 
-/// Rows of every source, of some seconds.
+/// Rows of every source, for some seconds.
 fn rows(from: i64, to: i64) -> Batch {
     let mut batch = Batch::new("harbour");
     for (source, count) in SOURCES {
@@ -101,7 +100,7 @@ fn write_sample() {
         let store = open(&mem, &clock, Some(ID)).await?;
         let keep = Some(std::time::Duration::from_secs(1 << 30));
         store.create_database(Database { name: "harbour".into(), keep }).await?;
-        // Blocks of one source and of several, and what follows in the log alone, with a delete.
+        // Blocks of one source and of several, then rows that are in the log alone, with a delete.
         store.write(rows(0, 200), session(1)).await?;
         store.flush().await?;
         store.write(rows(200, 400), session(2)).await?;
@@ -117,7 +116,7 @@ fn write_sample() {
     keep(&mem, "v1");
 }
 
-/// Keeps what is on a volume as a crash leaves it.
+/// Stores the objects of a volume as a crash leaves them.
 fn keep(mem: &Mem, version: &str) {
     for (name, bytes) in mem.image() {
         let path = testdata(version).join(name.as_str());
@@ -167,7 +166,7 @@ fn the_sample_of_version_1_opens() {
     checked.expect("it opens");
 }
 
-/// How many fields the rows of version 2 have, of which each row has one.
+/// The number of fields of version 2's rows; each row has one.
 const SPARSE: i64 = 40;
 
 fn sparse_field(n: i64) -> String {
@@ -204,7 +203,7 @@ fn the_sample_of_blocks_of_version_2_opens() {
         write_sparse_sample();
     }
     let image = read(&testdata("v2"));
-    // A block's version stands behind its magic and checksum.
+    // A block's version follows its magic and checksum.
     let is_of_version_2 =
         |bytes: &[u8]| bytes.windows(9).any(|window| window.starts_with(b"PlSe") && window[8] == 2);
     assert!(image.values().any(|bytes| is_of_version_2(bytes)), "it is about such blocks");

@@ -24,7 +24,7 @@ mod power_cuts;
 mod room;
 mod writes;
 
-/// Three volumes in memory, which stay when the store on them is closed.
+/// Three volumes in memory, which survive the store on them.
 struct Volumes(Vec<Arc<Mem>>);
 
 impl Volumes {
@@ -54,7 +54,7 @@ enum Step {
     Reopen,
 }
 
-/// With an end, without one, and the wrong way round.
+/// Ranges with an end, without one, and with an end before the start.
 fn range() -> impl Strategy<Value = KeyRange> {
     let key = || (0..20_u8).prop_map(|n| Bytes::from(format!("key {n}")));
     (key(), proptest::option::of(key())).prop_map(|(from, to)| KeyRange { from, to })

@@ -1,4 +1,4 @@
-//! A store of points as one who embeds it uses it.
+//! A store of points, as an embedding program uses it.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn an_unknown_database_is_an_error_of_the_stores_error_type() {
     ));
 }
 
-/// The threads of a store that could not be closed in order waited for an end that never came.
+/// When closing failed, the store's threads once waited for ever.
 #[test]
 fn a_store_whose_volume_fails_ends_with_an_error() {
     let plan = FaultPlan::new(1);

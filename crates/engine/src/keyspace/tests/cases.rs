@@ -1,4 +1,4 @@
-//! Calls one by one: what once went wrong, or would if somebody forgot.
+//! Single calls: regressions, and cases that are easy to forget.
 
 use super::*;
 use crate::keyspace::{Expiry, Watched};
@@ -39,7 +39,7 @@ fn a_nan_is_no_score() {
     Stage::new().write(&["k"], |on| on.sorted_put(b"k", &[(bytes("m"), f64::NAN)]).map(drop)).ok();
 }
 
-/// Fields with the values they have are written, counts that did not change are not.
+/// Fields are written even if their values are the same, a count only if it changed.
 #[test]
 fn a_main_record_is_written_only_when_it_changes() {
     let stage = Stage::new();
@@ -66,7 +66,7 @@ fn small_collections_go_by_element_and_large_ones_by_range() {
     }
 }
 
-/// A main record that says too few elements does not have them all held in memory.
+/// A main record that understates its elements does not have all of them held in memory.
 #[test]
 fn more_elements_than_are_said_go_by_range() {
     let stage = Stage::new();
@@ -87,7 +87,7 @@ fn a_string_on_a_stripe_without_collections_is_put_blindly() {
     };
     assert_eq!(stage.reads(put), 0);
     assert_eq!(stage.reads(put), 0);
-    // So is its neighbour.
+    // A neighbour on its stripe is read, too.
     let stripe = stage.space.stripes.of(b"k");
     let neighbour = neighbours(&stage.space, stripe).next().expect("there are many");
     stage.write(&[&neighbour], |on| on.hash_set(neighbour.as_bytes(), &hash(0..9)).map(drop)).ok();
@@ -96,7 +96,7 @@ fn a_string_on_a_stripe_without_collections_is_put_blindly() {
         on.put_string(neighbour.as_bytes(), bytes("v"), Expiry::Never).expect("it is put");
     });
     stage.audit();
-    // The mark outlives the collection, and goes when everything goes.
+    // The mark outlives the collection; clearing everything removes it.
     assert_eq!(stage.reads(put), 1);
     let mut everything = Touches::default();
     everything.add_everything();
@@ -131,7 +131,7 @@ fn marks_are_known_after_a_reopening_and_not_before_they_are_stored() {
     stage.audit();
 }
 
-/// Ids are not used again, whatever the store did when they were taken.
+/// No id is used twice, even if the store fails while ids are taken.
 #[test]
 fn ids_are_used_once() {
     let mut stage = Stage::new();
@@ -161,13 +161,13 @@ fn ids_are_used_once() {
     stage.audit();
 }
 
-/// The key's expiry has to stay where the key does.
+/// The expiry has to stay as long as the key does.
 #[test]
 fn a_clock_set_back_while_expired_keys_are_removed_leaves_their_expiries() {
     let stage = Stage::new();
     let put = |on: &mut Transaction<'_>| on.put_string(b"k", bytes("v"), Expiry::At(1500));
     stage.write(&["k"], put).expect("it is put");
-    // One look at the clock finds the key due, the next does not, those after it do.
+    // The first reading of the clock finds the key due, the next one does not, later ones do.
     let looks = AtomicU64::new(0);
     let wall = move || if looks.fetch_add(1, Ordering::Relaxed) == 1 { 1400 } else { 1600 };
     let store: Arc<dyn KeyValue> = Arc::<Probe>::clone(&stage.store);
@@ -222,7 +222,7 @@ fn a_failed_commit_counts_no_expired_key() {
     let stage = Stage::new();
     stage.write(&["k"], |on| on.put_string(b"k", bytes("v"), Expiry::At(1001))).expect("it is put");
     stage.at(1001);
-    // The scan, the keys, then the changes.
+    // The calls are the scan, the keys, then the changes.
     stage.fail_call(3);
     assert_eq!(stage.space.remove_expired(), Err(stage.failure()));
     assert_eq!(stage.space.expired(), 0);
@@ -230,8 +230,8 @@ fn a_failed_commit_counts_no_expired_key() {
     assert_eq!(stage.space.expired(), 1);
 }
 
-/// Whoever reads far into a large set, or all keys of large values, holds a page of it at a time: a
-/// page is the most a scan asks for.
+/// A transaction that reads far into a large set, or all keys of large values, holds one page at a time: as much as a
+/// scan asks for.
 #[test]
 fn large_ranges_are_read_by_the_page() {
     let stage = Stage::new();
@@ -246,7 +246,7 @@ fn large_ranges_are_read_by_the_page() {
         assert_eq!(on.sorted_range(b"z", all, false, usize::MAX, usize::MAX), Ok(Vec::new()));
     });
     let asked = stage.store.scanned_max.load(Ordering::Relaxed);
-    assert!(asked <= 3, "{asked} entries at once");
+    assert!(asked <= 3, "{asked} entries asked for at once");
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn another_programs_data_is_left_alone() {
         let before = store.everything();
         let opened = Stage::open(&store, &stage.wall).err();
         assert_eq!(store.everything(), before);
-        opened.expect("it is refused")
+        opened.expect("the keyspace refuses it")
     };
     assert_eq!(refused(&[(b"ship", b"plimsoll")]), Error::NotAKeyspace);
     assert_eq!(refused(&[(b"v", b"")]), Error::NotAKeyspace);
@@ -293,7 +293,7 @@ fn another_programs_data_is_left_alone() {
     assert!(corrupt(refused(&[one, (b"c\x01", b"")])));
 }
 
-/// Every way a key can change, and the ways it does not.
+/// All ways to change a key, and calls that leave it unchanged.
 #[test]
 fn a_watched_key_is_changed_by_whatever_changes_it() {
     type Change = fn(&Stage);
@@ -340,7 +340,7 @@ fn a_watched_key_is_changed_by_whatever_changes_it() {
             stage.at(4000);
             assert_eq!(stage.space.remove_expired(), Ok(false));
         }),
-        ("nobody knows what", |stage| {
+        ("an unknown outcome", |stage| {
             let mut transaction =
                 stage.space.begin(&touches(Touch::Write, &["k"])).expect("it begins");
             transaction.delete(b"k").expect("it is deleted");
@@ -380,8 +380,8 @@ fn a_watched_key_is_changed_by_whatever_changes_it() {
     assert!(unchanged(&stage, &watched));
 }
 
-/// As in Redis: removing everything changes the keys that were there. It changed all of them here, and
-/// whoever waited for a key to appear tried again for nothing.
+/// As in Redis: removing everything changes only keys that exist. Once it changed all keys, and a client that watched
+/// for a key to appear tried again in vain.
 #[test]
 fn a_watched_key_that_is_not_there_is_not_changed_by_the_end_of_everything() {
     let stage = Stage::new();
@@ -399,13 +399,13 @@ fn a_watched_key_that_is_not_there_is_not_changed_by_the_end_of_everything() {
     let watched = stage.space.watch(&bytes("k")).expect("it is watched");
     clear(&stage);
     assert!(unchanged(&watched));
-    // It was there in between.
+    // The key existed in between.
     stage.write(&["k"], |on| on.put_string(b"k", bytes("v"), Expiry::Never)).expect("put");
     clear(&stage);
     assert!(!unchanged(&watched));
 }
 
-/// Who looked at a key leaves no expiry of it behind.
+/// A look at a key leaves no expiry of it behind.
 #[test]
 fn a_key_that_was_looked_at_has_one_expiry() {
     let stage = Stage::new();

@@ -11,7 +11,7 @@ use crate::keyspace::Expiry;
 const THREADS: u64 = 6;
 const ROUNDS: u64 = 300;
 
-/// What each thread does differs, and is the same every time.
+/// Draws differ between threads, and repeat from run to run.
 fn drawn(thread: u64, round: u64) -> u64 {
     xxh3_64_with_seed(&round.to_le_bytes(), thread)
 }
@@ -41,7 +41,7 @@ fn write(on: &mut Transaction<'_>, key: &str, n: u64) {
 
 const KEYS: [&str; 7] = ["s1", "s2", "s3", "h1", "h2", "z1", "z2"];
 
-/// Up to four keys in any order, some of them twice, and with the touches they need and others.
+/// Up to four keys in any order, some of them twice, with the touches they need and with others.
 fn some_keys(thread: u64, round: u64) -> (Vec<&'static str>, Touches) {
     let draw = drawn(thread, round);
     let keys: Vec<_> =
@@ -57,15 +57,15 @@ fn some_keys(thread: u64, round: u64) -> (Vec<&'static str>, Touches) {
     (keys, touches)
 }
 
-/// Waits for the threads, and says to the others that they are done, also if one panicked.
+/// Waits for the threads, and tells the others to stop, even if one panicked.
 fn joined<T>(threads: Vec<ScopedJoinHandle<'_, T>>, done: &AtomicBool) -> Vec<T> {
     let ends: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
     done.store(true, Ordering::Relaxed);
     ends.into_iter().map(|end| end.expect("no panic")).collect()
 }
 
-/// Each transaction adds one to each of its keys; meanwhile others take everything, look for expired
-/// keys and walk over all. That it ends says that no two wait for each other.
+/// Each transaction adds one to each of its keys; meanwhile others lock everything, look for expired keys, and walk
+/// over all. If the test ends, there is no deadlock.
 #[test]
 fn no_increment_is_lost_and_nobody_waits_in_a_circle() {
     let stage = Stage::new();
@@ -88,7 +88,7 @@ fn no_increment_is_lost_and_nobody_waits_in_a_circle() {
                     let n = read(&mut transaction, key);
                     write(&mut transaction, key, n + 1);
                 }
-                // One in eight is not to have happened.
+                // One in eight is dropped without a commit.
                 if !drawn(thread, round).is_multiple_of(8) {
                     transaction.commit().expect("memory");
                     added.extend(keys);
@@ -107,8 +107,8 @@ fn no_increment_is_lost_and_nobody_waits_in_a_circle() {
     stage.audit();
 }
 
-/// Whoever looks at several keys sees them as they are between transactions: alone, and beside a key
-/// that the same transaction writes.
+/// A reader of several keys sees them as they are between transactions, both alone and with a key that the same
+/// transaction writes.
 #[test]
 fn several_keys_are_seen_at_one_moment() {
     let stage = Stage::new();
@@ -144,8 +144,8 @@ fn several_keys_are_seen_at_one_moment() {
     });
 }
 
-/// Bytes move from string to string while their lengths are asked for, which takes several calls of the store: the
-/// limit is a byte.
+/// Bytes move from string to string while a reader asks for their lengths, in several calls of the store: the limit is
+/// one byte.
 #[test]
 fn several_lengths_are_seen_at_one_moment() {
     let stage = Stage::new();
@@ -191,7 +191,7 @@ fn several_lengths_are_seen_at_one_moment() {
     });
 }
 
-/// A collection is never seen half made or half gone, while it is replaced by strings and made again.
+/// A collection is never seen half made or half gone, while other transactions replace it by strings and make it again.
 #[test]
 fn collections_are_seen_whole() {
     let stage = Stage::new();
@@ -235,8 +235,8 @@ fn collections_are_seen_whole() {
     stage.audit();
 }
 
-/// Everybody watches, looks, and writes what he makes of it if nobody was quicker; some in between
-/// delete the key and make it again in one transaction.
+/// Each thread watches, reads, and writes the next value unless another thread was quicker; some threads delete and
+/// recreate the key in one transaction.
 #[test]
 fn a_watch_misses_no_change() {
     let stage = Stage::new();

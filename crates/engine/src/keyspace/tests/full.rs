@@ -1,4 +1,4 @@
-//! A store without room, in which deletions go on.
+//! A store without room, in which deletes still work.
 
 use super::*;
 use crate::keyspace::Expiry;
@@ -24,7 +24,7 @@ fn full() -> Stage {
     stage
 }
 
-/// Removing a field rewrites the record that counts them: a full store refused it as it refuses a put.
+/// Removing a field rewrites the record with the count: a full store once refused that like a put.
 #[test]
 fn what_leaves_less_than_there_was_is_done_in_a_full_store() {
     type Remove = fn(&mut Transaction<'_>);
@@ -60,7 +60,7 @@ fn a_full_store_is_cleared_and_its_keys_expire() {
     let mut transaction = stage.space.begin(&everything).expect("it begins");
     transaction.put_string(b"s", bytes("w"), Expiry::Never).expect("it is put");
     transaction.clear();
-    assert_eq!(transaction.commit(), Ok(()), "what was put before is gone, too");
+    assert_eq!(transaction.commit(), Ok(()), "earlier puts of the transaction are dropped, too");
     assert_eq!(stage.space.count(), Ok(Count { keys: 0, exact: true }));
     stage.audit();
 }
@@ -71,7 +71,7 @@ fn what_may_grow_is_refused_by_a_full_store_with_all_that_goes_along() {
     let writes: [(&str, Grow); 4] = [
         ("a string", |on| on.put_string(b"s", bytes("w"), Expiry::Never).expect("memory")),
         ("a field", |on| assert_eq!(on.hash_set(b"h", &fields(0..1)), Ok(0))),
-        // It writes the whole value again, however long.
+        // It writes the whole value again, of any length.
         ("an expiry", |on| assert_eq!(on.set_expires(b"s", Some(9000)), Ok(true))),
         ("a member for another", |on| {
             assert_eq!(on.sorted_delete(b"z", &[bytes("m1")]), Ok(1));

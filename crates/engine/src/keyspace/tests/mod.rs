@@ -29,11 +29,11 @@ struct Probe {
     read_at_once: AtomicUsize,
     /// The most entries that were asked for at once.
     scanned_max: AtomicUsize,
-    /// Everything that was applied.
+    /// All applied changes.
     changes: Mutex<Vec<Change>>,
-    /// The call from now on that fails, the next being 1; 0 for none.
+    /// Which of the next calls fails, the next one being 1; 0 for none.
     fails_in: AtomicU64,
-    /// Whether there is room only for what frees some.
+    /// Whether only changes that free room are accepted.
     full: AtomicBool,
 }
 
@@ -123,14 +123,14 @@ impl KeyValue for Probe {
     }
 }
 
-/// A keyspace whose time is what it is told.
+/// A keyspace with a settable clock.
 struct Stage {
     store: Arc<Probe>,
     wall: Arc<AtomicU64>,
     space: Keyspace,
 }
 
-/// Stripes of test keys are drawn with it.
+/// The seed for the stripes of test keys.
 const SEED: u64 = 1;
 
 impl Stage {
@@ -153,7 +153,7 @@ impl Stage {
         self.wall.store(time, Ordering::Relaxed);
     }
 
-    /// One transaction that writes these keys, and is committed.
+    /// Runs and commits one transaction that writes these keys.
     fn write<T>(&self, keys: &[&str], run: impl FnOnce(&mut Transaction<'_>) -> T) -> T {
         self.touch(Touch::Write, keys, run)
     }
@@ -174,7 +174,7 @@ impl Stage {
         self.store.fails_in.store(call, Ordering::Relaxed);
     }
 
-    /// What calls fail with that were to fail.
+    /// The error of calls that were set to fail.
     fn failure(&self) -> Error {
         Error::Store(self.store.failure())
     }
@@ -190,7 +190,7 @@ impl Stage {
         self.store.memory.apply(&[Change::Put(record.into(), value.into())]).expect("memory");
     }
 
-    /// Panics if a record is missing, or belongs to nobody.
+    /// Panics if a record is missing, or belongs to no key.
     fn audit(&self) {
         audit(&self.space, &self.store.everything());
     }
@@ -211,13 +211,13 @@ fn bytes(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 
-/// Keys that are all on one stripe.
+/// Keys on this stripe.
 fn neighbours(space: &Keyspace, stripe: StripeIndex) -> impl Iterator<Item = String> {
     let keys = (0..).map(|n| format!("n{n}"));
     keys.filter(move |key| space.stripes.of(key.as_bytes()) == stripe)
 }
 
-/// Walks all records. The one kind that may belong to nobody is an expiry, as blind writes leave it.
+/// Walks all records. Only an expiry may belong to no key, as blind writes leave some.
 fn audit(space: &Keyspace, records: &BTreeMap<Bytes, Bytes>) {
     let mut elements: BTreeMap<(u8, u64), BTreeMap<Bytes, Bytes>> = BTreeMap::new();
     let mut mains = BTreeMap::new();
@@ -278,5 +278,5 @@ fn audit(space: &Keyspace, records: &BTreeMap<Bytes, Bytes>) {
         }
         assert!(marks.contains(&space.stripes.of(&key)), "mark for {key:?}");
     }
-    assert!(elements.is_empty(), "records of nobody: {elements:?}");
+    assert!(elements.is_empty(), "records without an owner: {elements:?}");
 }

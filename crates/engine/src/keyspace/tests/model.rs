@@ -1,4 +1,4 @@
-//! Random transactions, against maps in memory.
+//! Random transactions, compared with maps in memory.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
@@ -19,7 +19,7 @@ static KEYS: LazyLock<Vec<Bytes>> = LazyLock::new(|| {
     keys.into_iter().flatten().map(Bytes::from).collect()
 });
 
-/// When the wall's clock says it is, and when keys expire.
+/// Times of the wall clock, and of expiries.
 const TIMES: std::ops::Range<u64> = 1000..1010;
 
 const SCORES: [f64; 7] = [f64::NEG_INFINITY, -1.5, -0.0, 0.0, 1.0, 2.5, f64::INFINITY];
@@ -29,7 +29,7 @@ enum Step {
     Transaction {
         ops: Vec<Op>,
         everything: bool,
-        /// Whether keys are touched as little as may be.
+        /// Whether each key gets the weakest touch that its calls need.
         minimal: bool,
         commit: bool,
         /// The call of the store that fails; 0 for none.
@@ -185,7 +185,7 @@ impl Op {
     }
 }
 
-/// Every key the store has a main record of.
+/// The keys with a main record in the store.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Model(BTreeMap<Bytes, Entry>);
 
@@ -227,7 +227,7 @@ impl Entry {
 }
 
 impl Model {
-    /// What the records in the store come to.
+    /// The model of the records in the store.
     fn of(records: &BTreeMap<Bytes, Bytes>) -> Self {
         let elements = |range: KeyRange| {
             let elements = records.iter().filter(move |(record, _)| range.contains(record));
@@ -253,7 +253,7 @@ impl Model {
         self.0.get_mut(key).filter(|entry| !entry.is_over(now))
     }
 
-    /// For changing it, which removes a key whose time is over.
+    /// The entry for a change; an expired key is removed first.
     fn opened(&mut self, key: &Bytes, now: u64) -> Option<&mut Entry> {
         if self.0.get(key).is_some_and(|entry| entry.is_over(now)) {
             self.0.remove(key);
@@ -443,7 +443,7 @@ impl Model {
 }
 
 impl Stage {
-    /// Runs the transaction on both; gives the model as it is then.
+    /// Runs the transaction on both; gives the model after it.
     fn run(
         &self,
         model: &Model,
@@ -463,7 +463,7 @@ impl Stage {
         for op in ops {
             let found = op.run(&mut transaction);
             if found == Err(self.failure()) {
-                // It did nothing, but may have removed a key whose time is over.
+                // The failed call may have removed an expired key, and nothing else.
                 if let Some((key, _)) = op.touch()
                     && transaction.main(&KEYS[key]) == Ok(None)
                 {

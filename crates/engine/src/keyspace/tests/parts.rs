@@ -1,4 +1,4 @@
-//! Keys that are fetched ahead part by part, until their values have bytes enough.
+//! Keys fetched ahead part by part, up to a number of bytes.
 
 use super::*;
 use crate::keyspace::{Expiry, FETCHED_BYTES_MAX};
@@ -19,7 +19,7 @@ fn parts(keys: usize, len: usize) -> (Stage, Touches) {
     (stage, parts)
 }
 
-/// 128 reads of 64 MiB that came together were 8 GiB of memory for one connection.
+/// Once, 128 pipelined reads of 64 MiB took 8 GiB of memory for one connection.
 #[test]
 fn long_values_are_not_all_fetched_ahead() {
     let (stage, parts) = parts(128, FETCHED_BYTES_MAX / 16);
@@ -51,7 +51,7 @@ fn short_values_are_all_fetched_some_keys_at_a_time() {
     assert_eq!(reads, 16);
 }
 
-/// The bytes of values that were only asked for their length were in memory together, or too many.
+/// Values of which only the length was asked were all in memory at once, or counted as too many.
 #[test]
 fn long_values_that_are_looked_at_are_in_memory_some_at_a_time() {
     const KEYS: usize = 100;
@@ -71,7 +71,7 @@ fn long_values_that_are_looked_at_are_in_memory_some_at_a_time() {
     assert!((LEN..=FETCHED_BYTES_MAX).contains(&most), "{most}");
 }
 
-/// Beside values that are looked at, those that are read have their whole limit, and not more.
+/// Values that are read have their whole limit, and no more, beside values that are only looked at.
 #[test]
 fn only_values_that_are_read_count_against_the_limit() {
     let stage = Stage::new();
@@ -98,7 +98,7 @@ fn only_values_that_are_read_count_against_the_limit() {
     touches.add(bytes("write"), Touch::Write);
     touches.add(bytes("write"), Touch::Look);
     assert_eq!(begin(&touches, 100), Ok(Some(90)));
-    // A key that is read as well is held, and counts.
+    // A key that is read as well is held in memory, and counts.
     touches.add(bytes("look"), Touch::Peek);
     assert_eq!(begin(&touches, 600), Ok(Some(90)));
     assert_eq!(begin(&touches, 100), Err(Error::TooLong(100)));

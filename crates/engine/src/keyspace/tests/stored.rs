@@ -1,4 +1,4 @@
-//! Bytes in the store: those of version 1, and any.
+//! Stored bytes: those of version 1, and arbitrary ones.
 
 use std::ops::Bound;
 
@@ -32,7 +32,7 @@ fn fields(of: &[(&str, &str)]) -> Vec<(Bytes, Bytes)> {
 const SCORED: [(&str, f64); 4] =
     [("low", f64::NEG_INFINITY), ("under", -1.5), ("zero", 0.0), ("over", 2.5)];
 
-/// What is in `testdata`.
+/// The contents of `testdata`.
 fn written() -> Stage {
     let stage = Stage::new();
     stage.write(&["string", "hash", "sorted", "later"], |on| {
@@ -74,7 +74,7 @@ fn version_1_still_opens() {
         let all = (Bound::Unbounded, Bound::Unbounded);
         assert_eq!(on.sorted_range(b"sorted", all, false, 0, 9), Ok(scored(&SCORED)));
     });
-    // It goes on from there, and removes what it finds.
+    // The keyspace goes on from there, and removes expired keys of it.
     stage.at(2500);
     assert_eq!(stage.space.remove_expired(), Ok(false));
     stage.write(&["hash", "sorted", "more"], |on| {
@@ -86,7 +86,7 @@ fn version_1_still_opens() {
     assert_eq!(stage.space.count().map(|count| count.keys), Ok(3));
 }
 
-/// A main record of a kind that there is, or any bytes.
+/// A main record of a known kind, or arbitrary bytes.
 fn record() -> impl Strategy<Value = Vec<u8>> {
     let collection = (any::<bool>(), any::<bool>(), any::<u64>(), 0..4_u64, any::<u64>(), 0..4_u8);
     let collection = collection.prop_map(|(hash, expires, time, id, len, near)| {
@@ -102,7 +102,7 @@ fn record() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// They are an error that says where, or answers; never a panic.
+    /// Calls give an error that names the place, or an answer; they never panic.
     #[test]
     fn any_bytes_in_a_main_record_are_answered(record in record()) {
         let ask: &[fn(&mut Transaction<'_>) -> Result<()>] = &[
@@ -124,7 +124,7 @@ proptest! {
         ];
         for ask in ask {
             let stage = Stage::new();
-            // What ids 0 and 1 of the record may point to.
+            // The elements that ids 0 and 1 of the record may refer to.
             stage.write(&["h", "z"], |on| {
                 on.hash_set(b"h", &fields(&[("e0", "v"), ("e1", "v"), ("e2", "v")])).expect("memory");
                 on.sorted_put(b"z", &scored(&[("e0", 1.0), ("e1", 2.0), ("e2", 3.0)])).expect("memory");

@@ -51,7 +51,7 @@ fn every_flipped_bit_of_a_record_is_found() {
                 assert!(bit / 8 >= HEAD_LEN + 3, "bit {bit}");
                 assert_eq!(parsed.check_value(&flipped), Err(Bad::Value));
             }
-            // A longer key, of which there is not enough here.
+            // The flip makes the key longer than the bytes here.
             Found::More(_) => assert_eq!(bit / 8, 38),
             Found::Nothing => panic!("bit {bit}"),
         }

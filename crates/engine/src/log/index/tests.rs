@@ -26,7 +26,7 @@ fn walked(index: &Index, from: Bound<&[u8]>) -> Vec<(Vec<u8>, Place)> {
     all
 }
 
-/// What the index says of its memory is what its leaves have.
+/// The memory that the index reports equals that of its leaves.
 fn check_memory(index: &Index) {
     let bytes =
         index.leaves.iter().map(|(name, leaf)| name.len() + leaf.0.capacity()).sum::<usize>();
@@ -79,7 +79,7 @@ fn a_walk_ends_where_it_is_told() {
     assert_eq!(seen, 3);
 }
 
-/// What a key costs, in bytes: of the key itself, its place, and the slack around them.
+/// The bytes that a key costs: the key itself, its place, and the slack around them.
 fn cost(keys: usize, key: impl Fn(u64) -> Vec<u8>, order: impl Fn(u64) -> u64) -> f64 {
     let mut index = Index::default();
     for n in 0..keys as u64 {

@@ -1,8 +1,8 @@
-//! A file cut or changed at every place: an error that names it, and nothing else is lost.
+//! A file cut or changed at every place: reads give an error that names the file, and no other record is lost.
 
 use super::*;
 
-/// A store of one sealed file, without its hint, and what is in it.
+/// A store of one sealed file, with or without its hint, and its contents.
 fn one_file(hint: bool) -> (Rig, Name, BTreeMap<Vec<u8>, Vec<u8>>) {
     let rig = Rig::new(1);
     let store = rig.store();
@@ -22,7 +22,7 @@ fn one_file(hint: bool) -> (Rig, Name, BTreeMap<Vec<u8>, Vec<u8>>) {
     (rig, ends(".seg"), model)
 }
 
-/// What is readable, and how many reads named damage.
+/// The readable records, and the number of reads that named damage.
 fn readable(rig: &Rig, store: &Store) -> (BTreeMap<Vec<u8>, Vec<u8>>, usize) {
     let (mut whole, mut named) = (BTreeMap::new(), 0);
     for key in store.keys(b"", None, 100) {
@@ -40,7 +40,7 @@ fn readable(rig: &Rig, store: &Store) -> (BTreeMap<Vec<u8>, Vec<u8>>, usize) {
     (whole, named)
 }
 
-/// Each record is on a page of its own, since each was synced.
+/// Each record is on its own page, since each was synced.
 fn record_of(offset: usize) -> Option<usize> {
     let page = offset / 4096;
     let within = offset % 4096;
@@ -55,7 +55,7 @@ fn a_flipped_bit_costs_its_record_and_nothing_else() {
         let (rig, file, model) = one_file(hint);
         let image = rig.mems[0].image();
         let len = image[&file].len();
-        // Every byte of what is used of each page, and some of the padding.
+        // Every used byte of each page, and some of the padding.
         for offset in (0..len).filter(|offset| offset % 4096 < 260 || offset % 512 == 0) {
             let rig = Rig {
                 mems: vec![Mem::from_image("v0", image.clone())],
@@ -73,17 +73,17 @@ fn a_flipped_bit_costs_its_record_and_nothing_else() {
             assert_eq!(whole, expected, "byte {offset}, hint {hint}");
             if hint {
                 assert_eq!(named, usize::from(hit.is_some()), "byte {offset}");
-                assert!(report.damage.is_empty(), "nothing was read that is not needed");
+                assert!(report.damage.is_empty(), "opening reads the hint only");
                 continue;
             }
             let said: Vec<_> = report.damage.iter().map(|damage| damage.offset).collect();
             match hit {
-                // Nothing says that the last one was durable once.
+                // No later record says that the last one was durable.
                 Some(5) => assert_eq!((said.len(), report.torn.len()), (0, 1), "byte {offset}"),
                 Some(0) => assert_eq!(said, [64], "byte {offset}"),
                 Some(n) => assert_eq!(said, [n as u64 * 4096], "byte {offset}"),
                 None if offset < 64 => assert_eq!(said, [0], "byte {offset}: the header"),
-                // Padding is looked at where a record might begin.
+                // The scan reads padding only where a record might begin.
                 None => assert!(said.len() <= 1, "byte {offset}: padding"),
             }
         }
@@ -105,7 +105,7 @@ fn a_scrub_names_what_is_damaged() {
     assert_eq!((found.harmless.len(), found.harmless[0].offset), (1, 0));
     rig.put(&store, &2u64.to_be_bytes(), b"anew");
     let found = scrub();
-    assert_eq!((found.lost.len(), found.harmless.len()), (0, 2), "nobody wants it any more");
+    assert_eq!((found.lost.len(), found.harmless.len()), (0, 2), "no live record is damaged");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn who_looks_without_opening_hears_file_offset_and_key() {
             let flaw = &found.flaws[0];
             assert!(flaw.what.ends_with(file.as_str()), "{}", flaw.what);
             assert_eq!((flaw.offset, flaw.bad, flaw.is_lost), (offset, bad, true));
-            // Without a hint a head that is damaged does not tell its key.
+            // Without a hint, a damaged head does not give its key.
             let key = (hint || bad == Bad::Value).then(|| 2u64.to_be_bytes());
             assert_eq!(flaw.key.as_deref(), key.as_ref().map(|key| &key[..]));
             assert_eq!(look(false).flaws.len(), usize::from(!hint), "hints are trusted");
@@ -152,7 +152,7 @@ fn a_cut_file_keeps_what_is_before_the_cut() {
             };
             let (store, report) = rig.open();
             let (whole, named) = readable(&rig, &store);
-            // Padding of a record to eight bytes may be missing without harm, but not to a hint.
+            // Without a hint, padding of a record to eight bytes may be missing without harm.
             let there = |n: usize| {
                 let start = if n == 0 { format::HEADER_LEN } else { n * 4096 };
                 len >= start + format::record_len(8, 100 + n)
@@ -246,6 +246,6 @@ fn a_damaged_record_is_counted_once_and_shows_until_it_is_overwritten() {
     assert_eq!(store.figures().volumes[0].counts.damaged, 1);
     let key = model.keys().nth(1).unwrap();
     rig.put(&store, key, b"anew");
-    assert!(store.health().is_healthy(), "what was damaged is wanted no more");
+    assert!(store.health().is_healthy(), "the damaged record is superseded");
     assert_eq!(readable(&rig, &store).1, 0);
 }

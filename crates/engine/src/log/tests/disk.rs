@@ -1,8 +1,7 @@
-//! The store on a spinning disk, in virtual time: what of the disk's bandwidth reaches users, and where
-//! the rest goes.
+//! The store on a spinning disk, in virtual time: how much of the disk's bandwidth users get, and what takes the rest.
 //!
 //! Everyday rounds are short. `LOG_DISK="put=never live=0.6 fills=24" cargo test -p plimsoll-engine --release --
-//! --nocapture on_a_disk_as_told` plays another and prints its account.
+//! --nocapture on_a_disk_as_told` plays a given round and prints its account.
 
 use std::cell::{Cell, RefCell};
 
@@ -20,7 +19,7 @@ use volume::layer::simulate::Simulate;
 
 use super::*;
 
-/// What is written, and to what.
+/// The load of a round, and its store.
 #[derive(Clone, Debug)]
 struct Shape {
     capacity: u64,
@@ -35,10 +34,10 @@ struct Shape {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Load {
-    /// Round and round.
+    /// Keys in turn, cyclically.
     Cyclic,
     Random,
-    /// Seven series of as many slots, each half as fast as the one before.
+    /// Seven series with equally many slots, each half as fast as the one before.
     Series,
 }
 
@@ -107,13 +106,13 @@ impl Shape {
     }
 }
 
-/// The next key, and how many puts later it comes again.
+/// The next key, and the number of puts until it comes again.
 struct Source {
     load: Load,
     keys: u32,
     put: u64,
     random: Xoshiro256PlusPlus,
-    /// Of series: which of them is due, in units of the fastest's period.
+    /// For series: the next one due, in units of the fastest one's period.
     due: std::collections::BTreeSet<(u64, u32)>,
 }
 
@@ -139,7 +138,7 @@ impl Source {
                 self.due.insert((due + (1 << series), series));
                 let slots = keys / u64::from(SERIES);
                 let slot = (due >> series) % slots;
-                // So many puts for each turn of the slowest.
+                // The number of puts for each cycle of the slowest series.
                 let turn = 2.0 - 0.5f64.powi(SERIES as i32 - 1);
                 let again = slots as f64 * f64::from(1 << series) * turn;
                 ((slot * u64::from(SERIES) + u64::from(series)) as u32, Some(again as u64))
@@ -148,14 +147,14 @@ impl Source {
     }
 }
 
-/// What came of it.
+/// The results of a round.
 struct Played {
     /// MB/s, fill by fill of the disk.
     pace: Vec<f64>,
     /// When each put was answered, in seconds.
     answered: Vec<f64>,
     figures: Figures,
-    /// Over the second half of what was put.
+    /// Over the second half of the puts.
     amplification: f64,
     whole: f64,
     peak: f64,
@@ -283,14 +282,14 @@ fn most_of_a_disk_reaches_those_who_put() {
     assert_eq!(played.amplification, 1.0);
 }
 
-/// Files that were full and waited for their sync were not counted once: puts filled five of them at the speed of
-/// memory, and then nobody was answered until one was on the disk.
+/// Full files that waited for their sync were once not counted: puts filled five of them at the speed of memory, and
+/// then no put was answered until one was on the disk.
 #[test]
 fn puts_are_answered_as_evenly_as_the_disk_writes() {
     let mut shape = Shape::new(0.6);
     (shape.capacity, shape.options.file_bytes, shape.clients) = (512 * MIB, 16 * MIB, 64);
     let played = play(&shape);
-    // While the disk writes half a file's worth, a put waits for no more than a piece and what seals a file.
+    // While the disk writes half a file's worth, a put waits for no more than a piece and the sealing of a file.
     let window = 8e6 / 135e6;
     let mut longest = 0f64;
     let mut from = 0.0;
@@ -298,13 +297,13 @@ fn puts_are_answered_as_evenly_as_the_disk_writes() {
         longest = longest.max(at - from);
         from = at;
     }
-    assert!(longest < window, "nobody was answered for {longest:.3} s; {}", played.account());
+    assert!(longest < window, "no put was answered for {longest:.3} s; {}", played.account());
     let first = played.answered.iter().take_while(|at| **at < window).count() as f64;
     let ahead = first * shape.record() as f64 - 8e6;
     assert!(ahead < 9e6, "{ahead} bytes were answered before the disk had them");
 }
 
-/// Answers that are durable cost a turn for each group, and groups are as large as those who wait are many.
+/// Each group of durable answers costs a turn of the disk, and a group holds the puts of all waiting clients.
 #[test]
 fn those_who_wait_for_a_disk_share_its_turns() {
     let rate = |clients| {
@@ -329,7 +328,7 @@ fn files_die_whole_on_a_disk_that_is_nearly_full() {
     }
 }
 
-/// At equal peak fill, which is where puts are delayed.
+/// At equal peak fill, which decides about delays.
 #[test]
 fn where_series_differ_a_disk_copies_less_than_by_greed() {
     let mut shape = Shape::new(0.7);

@@ -1,4 +1,4 @@
-//! Only what is kept from puts is left, and less of it than a file: merges have to make room all the same.
+//! Only the reserve is left, and less than a file of it: merges have to make room all the same.
 
 use futures_util::future::{Either, select};
 use volume::Intent;
@@ -6,11 +6,11 @@ use volume::layer::crash::{Crash, Power};
 
 use super::*;
 
-/// Half of the volume lives; what is dead is spread over all files, so that none of them dies whole.
+/// Half of the volume is live; dead records are spread over all files, so that no file dies whole.
 const KEYS: u64 = CAPACITY / 2 / format::record_len(8, 900) as u64;
-/// Puts of one answer.
+/// Puts in one batch.
 const BATCH: u64 = 16;
-/// How much less than a file is left.
+/// How many bytes are left: less than a file.
 const LEFT: u64 = 32 * KIB;
 
 struct Machine {
@@ -18,14 +18,14 @@ struct Machine {
     power: Power,
     crash: Crash,
     store: Store,
-    /// What was answered, and what was not and may be there.
+    /// Answered puts; and unanswered ones, which may be there.
     model: BTreeMap<Vec<u8>, Vec<u8>>,
     tried: BTreeMap<Vec<u8>, Vec<u8>>,
     puts: u64,
 }
 
 impl Machine {
-    /// A store that took puts until it refused them, and that nobody tended.
+    /// A store that took puts until it refused them, and that was not tended.
     fn full() -> Self {
         let rig = Rig::new(1);
         let power = Power::new();
@@ -50,7 +50,7 @@ impl Machine {
         clock.run(self.put_some())
     }
 
-    /// Keys one after the other first, and then any.
+    /// First each key in turn, then random ones.
     async fn put_some(&mut self) -> Result<()> {
         let mut edits = Vec::new();
         for _ in 0..BATCH {
@@ -71,7 +71,7 @@ impl Machine {
         done
     }
 
-    /// After a crash: what was tried is there or not, everything else has to be.
+    /// After a crash an unanswered put is there or not; every answered one has to be.
     fn settle(&mut self, round: u64) {
         let found = self.rig.all(&self.store);
         for (key, value) in std::mem::take(&mut self.tried) {
@@ -87,7 +87,7 @@ impl Machine {
         space.free
     }
 
-    /// Somebody else takes what is left of the volume but so much; gives how much that was.
+    /// Another program takes all but `left` bytes of the volume; gives how many it took.
     fn take_all_but(&self, left: u64) -> u64 {
         let stranger = async {
             let name = Name::new("stranger").unwrap();
@@ -103,7 +103,7 @@ impl Machine {
         taken
     }
 
-    /// Tends the store, and puts until that many batches were taken; how often they were refused before.
+    /// Tends the store and puts until it took this many batches; gives how many it refused before.
     fn go_on(&mut self, batches: u64) -> Result<u64> {
         let clock = self.rig.clock.clone();
         let store = self.store.clone();
@@ -137,7 +137,7 @@ impl Machine {
     }
 }
 
-/// Without a tender: up to sixteen files wait to be sealed then, and their hints would take what is left.
+/// Without [`Store::tend`] up to sixteen files wait to be sealed, and their hints would take the room that is left.
 #[test]
 fn merges_make_room_where_less_than_a_file_is_left() {
     let mut machine = Machine::full();
@@ -160,7 +160,7 @@ fn merges_make_room_where_less_than_a_file_is_left() {
     assert_eq!(rig.all(&rig.store()), model, "after a restart");
 }
 
-/// The machine dies on the way out, at any step of it.
+/// The power fails at any step of making room.
 #[test]
 fn a_power_cut_while_only_merges_have_room_costs_nothing() {
     const ROUNDS: u64 = 24;
@@ -178,7 +178,7 @@ fn a_power_cut_while_only_merges_have_room_costs_nothing() {
         let taken = machine.take_all_but(LEFT);
         machine.power.cut_after(round * steps / ROUNDS);
         assert!(machine.go_on(BATCHES).is_err() && machine.power.is_off());
-        // What was left of the volume is as little as it was.
+        // The volume has as little room left as before.
         let mem = machine.crash.survivor(round);
         machine.rig.options.quota = CAPACITY - taken;
         machine.rig.mems = vec![mem.clone()];

@@ -1,4 +1,4 @@
-//! Volumes that are full, fail, or come near it.
+//! Volumes that are full or nearly full, or fail.
 
 use volume::layer::call::Op;
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule as FaultRule};
@@ -14,7 +14,7 @@ fn faulty(rig: &Rig) -> (Store, FaultPlan, Arc<Fault<Mem>>) {
     (store, plan, fault)
 }
 
-/// Puts of cyclic keys at 0.8 live data: without the delay and the reserve the store would die.
+/// Puts of cyclic keys with 0.8 live data: without delays and the reserve the store would get stuck.
 #[test]
 fn a_nearly_full_volume_slows_puts_and_never_ends_in_a_dead_end() {
     let mut rig = Rig::new(1);
@@ -81,7 +81,7 @@ fn a_full_volume_costs_nothing_that_was_answered_and_writing_goes_on() {
         let mut model = BTreeMap::new();
         let mut refused = 0;
         for n in 0..3_000u64 {
-            // Now and then somebody else fills the volume, for a while.
+            // Now and then another program fills the volume for a while.
             if n % 500 == 300 {
                 plan.inject(FaultRule::new(Effect::Full));
             }
@@ -147,14 +147,14 @@ fn a_failed_sync_poisons_the_file_and_what_it_held_is_copied() {
         assert_eq!(rig.all(&store), model, "{durability:?}");
         drop(store);
         let mut found = rig.all(&rig.store());
-        // It was refused, and may be there.
+        // The put was refused, but may be there.
         found.remove(&b"x"[..]);
         model.remove(&b"x"[..]);
         assert_eq!(found, model);
     }
 }
 
-/// Every call fails once, at any moment: nothing that was answered is lost, and it goes on.
+/// Every call fails once, at any moment: no answered change is lost, and the store goes on.
 #[test]
 fn any_call_may_fail() {
     for kind in [ErrorKind::Unavailable, ErrorKind::OutOfSpace, ErrorKind::Poisoned] {

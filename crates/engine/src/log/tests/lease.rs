@@ -1,4 +1,4 @@
-//! Leases, where a volume does not take them.
+//! Leases, where a volume fails to take them.
 
 use volume::layer::call::Op;
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule as FaultRule};
@@ -14,7 +14,7 @@ fn faulty(rig: &Rig, plan: &FaultPlan) -> Store {
     rig.clock.run(opening).unwrap().0
 }
 
-/// Writes more than a lease is for.
+/// Writes more than one lease covers.
 fn write_through(rig: &Rig, store: &Store, model: &mut BTreeMap<Vec<u8>, Vec<u8>>) {
     let ends = |store: &Store| {
         let state = store.0.state();
@@ -36,7 +36,7 @@ fn write_through(rig: &Rig, store: &Store, model: &mut BTreeMap<Vec<u8>, Vec<u8>
     panic!("no lease was renewed");
 }
 
-/// A lease was written to every volume or not at all: one that was away or full ended all writes.
+/// A lease once had to be on every volume: a missing or full one ended all writes.
 #[test]
 fn a_lease_is_renewed_though_a_volume_does_not_take_it() {
     for kind in [ErrorKind::Unavailable, ErrorKind::OutOfSpace] {
@@ -49,7 +49,7 @@ fn a_lease_is_renewed_though_a_volume_does_not_take_it() {
         write_through(&rig, &store, &mut model);
         write_through(&rig, &store, &mut model);
         drop(store);
-        // What comes after a crash is newer than what was before it, whichever volume says so.
+        // Records after a crash are newer than those before it, whichever volume has the lease.
         plan.clear();
         let store = faulty(&rig, &plan);
         assert_eq!(rig.all(&store), model);
@@ -59,7 +59,7 @@ fn a_lease_is_renewed_though_a_volume_does_not_take_it() {
     }
 }
 
-/// A write that fails may leave half a page: the page that is whole is not written to before the other one is.
+/// A failed write may leave half a page: the whole page is not overwritten before the other one is whole.
 #[test]
 fn a_volume_that_fails_again_and_again_keeps_a_whole_lease() {
     let rig = Rig::new(2);

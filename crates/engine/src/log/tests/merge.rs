@@ -1,4 +1,4 @@
-//! Merges beside everything else that happens to the records they copy.
+//! Merges, concurrent with changes of the records they copy.
 
 use futures_util::future::join;
 use policy::contract::{Contract, Latency, Percentiles};
@@ -10,11 +10,11 @@ use super::*;
 
 const MERGE: Io = Io::new(Origin::Merge { hunger_percent: 50 }, Step::Data);
 
-/// What a device takes for each call, and the steps in which a merge is gone through.
+/// How long each call of a device takes, and the steps in which the test goes through a merge.
 const CALL: Duration = Duration::from_millis(1);
 const STEP: Duration = Duration::from_micros(100);
 
-/// Merges a file, as the policy would have it.
+/// Merges a file, as if the policy had picked it.
 fn merge(rig: &Rig, store: &Store, id: FileId) {
     let handle = Arc::clone(&store.0.state().files[&id].handle);
     assert!(rig.clock.run(store.0.copy(0, &handle, MERGE)).unwrap(), "nothing is damaged");
@@ -27,13 +27,13 @@ fn file_of(store: &Store, key: u64) -> FileId {
     store.0.state().index.get(&key.to_be_bytes()).unwrap().file
 }
 
-/// Deletions that files hold, in bytes.
+/// The bytes of tombstones in files.
 fn deletions(store: &Store) -> u64 {
     store.0.state().files.values().map(|facts| facts.deletions).sum()
 }
 
-/// Somebody puts one key that is being copied, and deletes another, at every moment of the merge: the copies
-/// come too late, there and after a crash.
+/// A client puts one key that a merge is copying, and deletes another, at every moment of the merge. The copies come
+/// too late, both at once and after a crash.
 #[test]
 fn what_is_put_during_a_merge_is_newer_than_the_copy() {
     let mut rig = Rig::new(1);
@@ -80,7 +80,7 @@ fn what_is_put_during_a_merge_is_newer_than_the_copy() {
         let counts = store.figures().volumes[0].counts;
         assert_eq!(counts.merged, 1);
         copied = copied.max(counts.copied_bytes);
-        // The process dies here.
+        // The process ends here.
         drop(store);
         assert_eq!(rig.all(&rig.store()), model, "moment {moment}, after a crash");
         if began > ended {
@@ -91,8 +91,8 @@ fn what_is_put_during_a_merge_is_newer_than_the_copy() {
     assert!(inside > 20 && copied > 0, "{inside} moments, {copied} bytes copied");
 }
 
-/// A sync of a bit of a file costs a disk a turn. Those who put write back anyway; where nobody does, a dead file
-/// does not wait for ever.
+/// An extra sync of a part of a file costs a disk a turn, and puts write back anyway. Without puts, a dead file does
+/// not wait for ever.
 #[test]
 fn of_several_disks_a_dead_file_waits_for_others_to_make_durable_what_killed_it() {
     for volumes in [1, 2] {
@@ -123,8 +123,8 @@ fn of_several_disks_a_dead_file_waits_for_others_to_make_durable_what_killed_it(
     }
 }
 
-/// A deletion that is dropped while an older record of its key is in some file brings the key back at the next
-/// start (Bitcask's issues 82 and 156).
+/// A tombstone that is dropped while a file has an older record of its key would bring the key back at the next start
+/// (Bitcask's issues 82 and 156).
 #[test]
 fn a_deletion_stays_as_long_as_there_is_what_it_deletes() {
     let mut rig = Rig::new(1);
@@ -148,7 +148,7 @@ fn a_deletion_stays_as_long_as_there_is_what_it_deletes() {
     let store = rig.store();
     assert_eq!(rig.get(&store, &3u64.to_be_bytes()), None);
 
-    // When all that is older is overwritten, and its file cannot come back either, nothing needs the deletion.
+    // Once all older records are superseded, and their file cannot reappear, the tombstone is not needed.
     put(&store, 0..3);
     put(&store, 4..70);
     rig.tend(&store);
@@ -164,7 +164,7 @@ fn a_deletion_stays_as_long_as_there_is_what_it_deletes() {
     assert_eq!(rig.all(&store).len(), 140);
 }
 
-/// What fits is checked whenever a store is opened; one that is refused stays as it was.
+/// An opening checks whether partitions fit; a refused store stays as it was.
 #[test]
 fn more_partitions_than_fit_are_refused_at_creation_and_nothing_is_lost() {
     for (partitions, live) in [(64, 0.3), (1, 0.99), (16, 0.6)] {
@@ -175,7 +175,7 @@ fn more_partitions_than_fit_are_refused_at_creation_and_nothing_is_lost() {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{partitions} partitions, {live} alive");
         assert!(error.to_string().contains("keep less"), "{error}");
     }
-    // One that is there is opened all the same: its data must not be shut away.
+    // An existing store is opened all the same, so that its data stay accessible.
     let mut rig = Rig::new(1);
     let store = rig.store();
     rig.put(&store, b"k", b"v");
@@ -185,8 +185,7 @@ fn more_partitions_than_fit_are_refused_at_creation_and_nothing_is_lost() {
     assert_eq!(rig.get(&rig.store(), b"k"), Some(b"v".to_vec()));
 }
 
-/// Merges by death time have the largest files with which the oldest ones are dead in time; the published rules what
-/// they are told.
+/// Merges by death time use the largest files whose oldest ones are dead in time; other rules use the given size.
 #[test]
 fn files_are_no_larger_than_there_is_room_for() {
     const VOLUME: u64 = 10_000 * MIB;
@@ -204,7 +203,7 @@ fn files_are_no_larger_than_there_is_room_for() {
         let mut options = Options::new(1);
         (options.live, options.groups, options.file_bytes) = (live, 1, size);
         options.check_room("v", VOLUME, 8).unwrap();
-        // The oldest file of each partition, and what lives, are below where puts wait.
+        // The oldest file of each partition and the live records stay below the fill that delays puts.
         let dead = 8.0 * size as f64 / VOLUME as f64;
         assert!(live + dead < options.delay_from, "{live} alive, {dead} dead");
     }

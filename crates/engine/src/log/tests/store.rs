@@ -120,7 +120,7 @@ fn a_batch_is_there_as_a_whole() {
     assert_eq!(rig.all(&rig.store()), expected);
 }
 
-/// The volume is written over many times with keys that come round.
+/// Cyclic and random keys overwrite the volume many times.
 #[test]
 fn merges_make_room_for_ever() {
     for rule in Rule::ALL {
@@ -131,7 +131,7 @@ fn merges_make_room_for_ever() {
         let mut model = BTreeMap::new();
         let mut random = 1u64;
         for n in 0..12_000u64 {
-            // Some at random, some in turn.
+            // Some keys at random, some in turn.
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let key = if n % 2 == 0 { n / 2 % 500 } else { 500 + (random >> 33) % 500 };
             let value = value(n, 900);
@@ -146,7 +146,7 @@ fn merges_make_room_for_ever() {
         let volume = &figures.volumes[0];
         assert!(volume.counts.put_bytes > 2 * CAPACITY);
         assert!(volume.counts.died_whole + volume.counts.merged > 100, "{:?}", volume.counts);
-        // The triggers take every file shorter than 10 MiB that has anything dead.
+        // The static triggers merge every file shorter than 10 MiB that has a dead record.
         let is_static = rule == Rule::Static;
         let written = volume.counts.write_amplification();
         assert!(is_static || written < 2.5, "{}: {:?}", rule.name(), volume.counts);
@@ -158,8 +158,8 @@ fn merges_make_room_for_ever() {
     }
 }
 
-/// Issue "descriptors of deleted files" of the paper: an idle reader keeps one file, for as long as it
-/// reads, and nothing else stays.
+/// The paper's issue "descriptors of deleted files": an idle reader keeps one file while it reads, and no other file
+/// stays.
 #[test]
 fn a_file_goes_when_its_last_reader_is_done() {
     let rig = Rig::new(1);
@@ -215,7 +215,7 @@ fn partitions_may_change() {
             rig.clock.run(store.close()).unwrap();
         }
     }
-    // The order of the volumes may change, but none may be missing.
+    // The volumes may come in another order, but none may be missing.
     rig.mems.reverse();
     assert_eq!(rig.all(&rig.store()), model);
     let missing = rig.mems.pop();
@@ -245,7 +245,7 @@ fn one_sync_serves_all_who_wait() {
     });
     let done = rig.clock.run(futures_util::future::join_all(puts));
     assert!(done.into_iter().all(|outcome| outcome.is_ok()));
-    // The first waits for nobody, but lets those write along who are there.
+    // The first put waits for no other, but waiting ones join its group.
     assert_eq!(syncs() - before, 1);
     assert_eq!(rig.all(&store).len(), 50);
 }
@@ -272,7 +272,7 @@ fn a_put_that_is_given_up_holds_nobody_up() {
     }
     rig.put(&store, b"c", b"3");
     assert_eq!(rig.get(&store, b"a").unwrap(), b"1");
-    assert_eq!(rig.get(&store, b"b").unwrap(), b"2", "it went along with the next");
+    assert_eq!(rig.get(&store, b"b").unwrap(), b"2", "the next group took it along");
     assert_eq!(rig.get(&store, b"c").unwrap(), b"3");
     drop(store);
     assert_eq!(rig.all(&rig.store()).len(), 3);

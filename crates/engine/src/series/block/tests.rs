@@ -115,7 +115,7 @@ proptest! {
         let cut = cut.min(rows.len());
         let whole = built(&rows);
         prop_assert_eq!(contents(&through(&whole)), modelled(&rows));
-        // The same in two parts.
+        // The same rows in two parts.
         let (mut early, late) = (built(&rows[..cut]), built(&rows[cut..]));
         early.append(late);
         early.resolve();
@@ -163,7 +163,7 @@ proptest! {
             bytes[at] ^= byte;
         }
         if seal {
-            // As if the checksum could not tell.
+            // As if the checksum fitted.
             let sum = checksum(KEY, &bytes);
             bytes[4..8].copy_from_slice(&sum.to_le_bytes());
         }
@@ -190,7 +190,7 @@ fn a_block_belongs_to_its_key_and_says_what_is_wrong() {
     assert_eq!(points.values.kind(), Kind::Boolean);
 }
 
-/// A column of decimals was stored as integers, which have one zero: the sign of -0.0 was lost.
+/// A column of decimals was stored as integers, which have no negative zero: -0.0 lost its sign.
 #[test]
 fn a_zero_keeps_its_sign() {
     for values in [vec![-0.0], vec![0.0, -0.0, 1.5], vec![-0.0; 100], vec![-0.0, 0.0]] {
@@ -199,7 +199,7 @@ fn a_zero_keeps_its_sign() {
     }
 }
 
-/// A row took a bit in each column: 65,000 rows of one field each, all different, took half a gigabyte.
+/// Once a row took a bit in each column: 65,000 rows of one field each, all different, took half a gigabyte.
 #[test]
 fn a_sparse_table_takes_bytes_by_its_points() {
     const ROWS: u16 = 20_000;
@@ -218,7 +218,7 @@ fn a_sparse_table_takes_bytes_by_its_points() {
     assert_eq!(points, usize::from(ROWS));
 }
 
-/// What a point takes, for readings as benches make them: 2000 rows of ten fields, every ten seconds.
+/// The size of a point, for readings like those of benches: 2000 rows of ten fields, every ten seconds.
 #[test]
 fn readings_take_few_bytes() {
     use rand::{RngExt, SeedableRng};

@@ -22,7 +22,7 @@ mod upkeep;
 const ID: StoreId = StoreId([9; 16]);
 const SECOND: i64 = 1_000_000_000;
 
-/// A machine with one volume, and the store that runs on it.
+/// A machine with one volume, and the options of its store.
 struct World {
     clock: Clock,
     power: Power,
@@ -61,7 +61,7 @@ impl World {
         store
     }
 
-    /// The machine is on again, with what survived.
+    /// Starts the machine again, with the bytes that survived.
     fn reboot(&mut self, seed: u64) {
         let survivor = self.crash.survivor(seed);
         self.power = Power::new();
@@ -73,11 +73,11 @@ impl World {
         while self.clock.run(store.0.log.tend_once(0)).unwrap() {}
     }
 
-    /// What several series of a source have, side by side.
+    /// The points of several series of a source, side by side.
     fn columns(&self, store: &Store, series: &[SeriesId], scan: Scan) -> Vec<Vec<(i64, Scalar)>> {
         let mut cursor = store.read_columns(series, scan);
         let mut found = vec![Vec::new(); series.len()];
-        // Where the piece before ended.
+        // The end of the previous piece.
         let mut behind: Option<i64> = None;
         let is_before =
             |one: i64, other: i64| if scan.descending { one > other } else { one < other };

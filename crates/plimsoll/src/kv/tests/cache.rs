@@ -1,4 +1,4 @@
-//! The cache of blocks, under a RocksDB that flushes and compacts.
+//! The cache of blocks, below a RocksDB that flushes and compacts.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ const POLICIES: [CachePolicy; 6] = [
     CachePolicy::RocksDb,
 ];
 
-/// Small tables and a small cache, so that much is compacted and little stays.
+/// Small tables and a small cache, so that compactions are frequent and few blocks stay.
 fn busy(cache_policy: CachePolicy) -> Options {
     Options {
         cache_policy,
@@ -44,7 +44,7 @@ fn open_at(options: Options, clock: Clock) -> Store {
     Store::builder().volumes(volumes).options(options).clock(clock).open().expect("memory opens")
 }
 
-/// I/Os of the volumes that a user waited for.
+/// I/Os of the volumes that users waited for.
 fn foreground(store: &Store) -> u64 {
     let of = |device: &Arc<crate::volumes::Device>| {
         device.gate().meter().classes[Class::Foreground.index()].spent.ops
@@ -104,7 +104,7 @@ fn what_is_asked_for_often_costs_fewer_ios() {
         (foreground(&store) - before) as f64 / 4000.0
     };
     let plain = ios_per_get(CachePolicy::None);
-    assert!((0.95..1.05).contains(&plain), "{plain}: one each, if none is kept");
+    assert!((0.95..1.05).contains(&plain), "{plain}: one I/O for each get, without a cache");
     for policy in [CachePolicy::Lrfu, CachePolicy::S3Fifo, CachePolicy::Sieve, CachePolicy::Lru] {
         let cached = ios_per_get(policy);
         assert!(cached < 0.25, "{policy:?}: {cached} I/Os a get");
@@ -126,7 +126,7 @@ fn tables_that_are_gone_leave_nothing_in_the_cache() {
         .delete_range_cf(&store.cf_handle("default").expect("one"), 0_u32.to_be_bytes(), [255; 4])
         .expect("memory takes it");
     store.compact_range(None::<&[u8]>, None::<&[u8]>);
-    // Whoever looks at the tables last removes them: RocksDB does it in the background.
+    // The last user of the tables removes them: RocksDB does it in the background.
     store.disable_file_deletions().expect("it may");
     store.enable_file_deletions().expect("it may again");
     assert_eq!(store.cache().map(|cache| cache.entries), Some(0));
@@ -153,7 +153,7 @@ fn damage_that_was_mended_is_not_in_the_cache() {
     assert_eq!(store.get(0_u32.to_be_bytes()), Ok(Some(vec![0; 100])));
 }
 
-/// Lets a second pass for the one thread that goes by the clock, once that waits for it.
+/// Advances the clock by a second, once the one thread that waits for it does.
 fn pass_a_second(clock: &Clock) {
     while clock.advance().is_none() {
         std::thread::yield_now();
@@ -162,7 +162,7 @@ fn pass_a_second(clock: &Clock) {
 
 #[test]
 fn a_neighbourhood_that_is_read_a_lot_is_read_ahead() {
-    // Time passes when this says so: the store's thread for its cache is all that goes by it.
+    // Simulated time: only the store's cache sizer waits for it.
     let clock = Clock::simulated();
     let options = Options {
         cache: Some(8 * MIB),
@@ -186,13 +186,13 @@ fn a_neighbourhood_that_is_read_a_lot_is_read_ahead() {
     }
     let before = foreground(&store);
     (1100..1200).for_each(get);
-    assert_eq!(foreground(&store), before, "keys nobody had asked for before, too");
+    assert_eq!(foreground(&store), before, "also for keys that were not read before");
     let cache = store.cache().expect("there is one");
     assert!(cache.useful == 1 && cache.prefetched_hits > 50, "{cache:?}");
     store.close().expect("it closes, whatever the time");
 }
 
-/// I/Os of a hundred gets of hot keys, before and after tables of their range are written anew.
+/// I/Os of a hundred gets of hot keys, before and after a compaction rewrites their tables.
 fn ios_around_a_compaction(rewarm: bool) -> (u64, u64, pool::cache::Figures) {
     let clock = Clock::simulated();
     let options = Options {
@@ -226,7 +226,7 @@ fn ios_around_a_compaction(rewarm: bool) -> (u64, u64, pool::cache::Figures) {
         std::thread::yield_now();
     }
     let hot = ios(1);
-    // A flush, and a compaction with what was there.
+    // A flush, and a compaction with the older tables.
     put(900..1400, 2);
     let anew = ios(2);
     let figures = store.cache().expect("there is one");

@@ -1,4 +1,4 @@
-//! The suite of all key-value stores, over volumes of several kinds.
+//! The conformance suite of key-value stores, over several kinds of volumes.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +15,11 @@ use super::*;
 use crate::kv::{Durability, Family, Store};
 use crate::volumes::Volume;
 
-/// What a store under test stands on.
+/// The volumes below a store under test.
 pub(super) enum Ground {
     /// Directories on the disk.
     Directories(TempDir, usize),
-    /// Volumes of a machine whose power can go.
+    /// Volumes of a machine whose power can be cut.
     Machine { power: Power, volumes: Vec<Crash>, seed: u64 },
 }
 
@@ -52,7 +52,7 @@ impl Stores {
             }
         };
         let impatient = |options: &mut rust_rocksdb::Options| {
-            // A second of waiting would be most of a round with a cut in it.
+            // RocksDB's pause of a second would take most of a round with a cut.
             options.set_bgerror_resume_retry_interval(1000);
         };
         let builder = Store::builder()
@@ -67,8 +67,8 @@ impl Stores {
     }
 }
 
-/// Stops a store once it has lost its power: a writer that waits for room in memory would wait until
-/// the power comes back.
+/// Stops a store that has lost its power: otherwise a writer that waits for room in memory would wait until the power
+/// is back.
 struct Watch {
     over: Arc<AtomicBool>,
     watching: JoinHandle<()>,
@@ -122,7 +122,7 @@ impl Harness for Stores {
         if let Some(watch) = self.watch.take() {
             watch.end();
         }
-        // What a closing can not make durable is nothing that was promised.
+        // Writes that a failed close cannot make durable were not promised to be.
         let _ = self.store.take().map(Store::close);
         if let Ground::Machine { power, volumes, seed } = &mut self.ground {
             *power = Power::new();
@@ -155,7 +155,7 @@ pub(super) fn machine(count: usize) -> Ground {
     Ground::Machine { volumes: (0..count).map(volume).collect(), power, seed: 0 }
 }
 
-/// Small memtables: flushes and compactions happen beside whatever a test does.
+/// Small memtables: flushes and compactions run during any test.
 pub(super) fn restless() -> Options {
     Options {
         memtable: Some(64 * KIB),

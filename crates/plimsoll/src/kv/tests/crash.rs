@@ -1,5 +1,5 @@
-//! The machine dies, or the process, at a random moment under transactions of a keyspace: each is wholly
-//! there or not at all, and those that were acknowledged are.
+//! The machine or the process ends at a random moment during transactions of a keyspace. Each transaction is there as a
+//! whole or not at all, and acknowledged ones are.
 
 use std::ops::{Bound, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use super::*;
 
 /// Keys that one transaction writes, all of them with one version.
 const TOGETHER: u64 = 3;
-/// How many times as many there are. Each writer has some of them.
+/// The number of such groups. Each writer has some of them.
 const GROUPS: u64 = 4;
 const WRITERS: u64 = 2;
 /// The most elements of a collection: some are deleted singly, some as a range.
@@ -23,7 +23,7 @@ const ELEMENTS: u64 = 90;
 /// No expiry of this test is due.
 const FAR: u64 = 1 << 50;
 
-/// What a key holds.
+/// The value of a key.
 enum Holds {
     Nothing,
     String,
@@ -31,7 +31,7 @@ enum Holds {
     Sorted(u64),
 }
 
-/// What the key `i` of a group holds in a version of it, of everything something.
+/// The value of the key `i` of a group in a version: all kinds take turns.
 fn holds(i: u64, version: u64) -> Holds {
     match (version + i) % 5 {
         _ if version == 0 => Holds::Nothing,
@@ -69,7 +69,7 @@ fn touches(group: u64, touch: Touch) -> Touches {
     touches
 }
 
-/// Turns a key, whatever it holds, into what it holds in `version`.
+/// Replaces the value of a key by that of `version`.
 fn write(on: &mut Transaction<'_>, key: &[u8], to: &Holds, version: u64) -> keyspace::Result<()> {
     let kind = on.kind(key)?;
     match to {
@@ -101,7 +101,7 @@ fn write_group(space: &Keyspace, group: u64, version: u64) -> keyspace::Result<(
     transaction.commit()
 }
 
-/// Whether a key holds what it holds in `version`, to the last element.
+/// Whether a key has its value of `version`, to the last element.
 fn is(on: &mut Transaction<'_>, key: &[u8], expected: &Holds, version: u64) -> bool {
     let kind = on.kind(key).expect("a kind");
     let elements = usize::MAX;
@@ -127,9 +127,9 @@ fn is(on: &mut Transaction<'_>, key: &[u8], expected: &Holds, version: u64) -> b
     }
 }
 
-/// Small memtables and tables, so that flushes and compactions come soon. So many memtables that no
-/// write waits for a flush: where volumes are gone that is for ever. Enough jobs for RocksDB's waiting for
-/// a second before it tries again what failed, in threads that all stores share.
+/// Small memtables and tables, so that flushes and compactions are frequent. Enough memtables that no write waits for a
+/// flush, which would be for ever on missing volumes. And enough jobs: RocksDB waits a second before it retries a
+/// failed one, in threads that all stores share.
 fn eager(durability: Durability) -> Options {
     Options {
         durability,
@@ -154,7 +154,7 @@ fn keyspace_on(store: &Arc<Db>) -> keyspace::Result<Keyspace> {
     Keyspace::open(Arc::<Db>::clone(store), Box::new(|| 0), 1)
 }
 
-/// The versions of a group: the last that was acknowledged, and the last that was tried.
+/// The versions of a group: the last acknowledged one, and the last one tried.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     acknowledged: u64,
@@ -180,11 +180,11 @@ fn write_until_the_end(space: &Keyspace) -> Vec<Known> {
         let writers: Vec<_> = (0..WRITERS).map(|n| scope.spawn(move || writer(n))).collect();
         writers.into_iter().map(|writer| writer.join().expect("no panic")).collect::<Vec<_>>()
     });
-    // A group is one writer's.
+    // Each group belongs to one writer.
     (0..GROUPS).map(|group| known[(group % WRITERS) as usize][group as usize]).collect()
 }
 
-/// Every group is one version of it, and no record is anybody else's.
+/// Checks that every group has one version, and that no other record is left.
 fn check(survivors: &[Mem], known: &[Known], what: &str) {
     let store = open_on(survivors, &eager(Durability::Always)).expect("what survived opens");
     let space = keyspace_on(&store).expect("the keyspace opens");
@@ -207,7 +207,7 @@ fn check(survivors: &[Mem], known: &[Known], what: &str) {
     assert_eq!(records(b"h"), exactly(in_hashes), "{what}: fields");
     assert_eq!(records(b"m"), exactly(in_sets), "{what}: members");
     assert_eq!(records(b"z"), exactly(in_sets), "{what}: members by score");
-    // It goes on from there, and gives no id a second time.
+    // The keyspace goes on from there, and uses no id twice.
     for (group, known) in known.iter().enumerate() {
         let (group, version) = (group as u64, known.tried + 1);
         write_group(&space, group, version).expect("it goes on");
@@ -218,7 +218,7 @@ fn check(survivors: &[Mem], known: &[Known], what: &str) {
     }
 }
 
-/// A round for each seed, several at once.
+/// Runs a round for each seed, several at once.
 fn rounds(seeds: u64, round: impl Fn(u64) + Sync) {
     const AT_ONCE: u64 = 8;
     let next = AtomicU64::new(0);

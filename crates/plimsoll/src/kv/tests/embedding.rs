@@ -1,4 +1,4 @@
-//! What people who embed the store do beyond putting and getting keys.
+//! Uses of an embedded store beyond putting and getting keys.
 
 use engine::kv::Durability;
 use policy::contract::Contract;
@@ -156,7 +156,7 @@ fn no_backup_in_a_directory_that_is_not_there() {
     assert!(!std::path::Path::new("/nonexistent").exists());
 }
 
-/// Reads of the same values twice: how many I/Os the volumes did for the second round.
+/// Reads the same values twice; gives the I/Os of the volumes for the second time.
 fn reads_again(options: Options) -> u64 {
     let volumes = three();
     let store = Store::builder().volumes(volumes).options(options).open().unwrap();
@@ -223,13 +223,13 @@ fn writes_that_say_nothing_wait_for_what_the_store_says() {
             assert!(found.iter().all(|found| matches!(found, Ok(Some(_)))), "{found:?}");
             assert_eq!(store.get_cf(&family, "deleted"), Ok(None));
         } else {
-            // Nobody waited for the last of them, so no seed needs to keep it.
+            // No caller waited for the last write, so a crash may lose it, with some seed.
             let lost = (0..20).any(|seed| {
                 let volume = Volume::other("a", crash.survivor(seed), Contract::unlimited());
                 let store = Store::builder().volume(volume).options(small()).family(tally()).open();
                 store.unwrap().get("batch").unwrap().is_none()
             });
-            assert!(lost, "a store that waits for nothing was never caught");
+            assert!(lost, "no crash lost an unsynced write");
         }
     }
 }
@@ -253,7 +253,7 @@ fn tables_that_pile_up_raise_the_pressure_until_they_are_merged() {
         seen.push(store.pressure().flush);
     }
     assert_eq!(seen, [0.25, 0.5, 0.75, 1.0]);
-    // The thread that watches has told the gates, or is about to: a flush counts as what it is then.
+    // The pressure monitor has told the gates, or is about to: flushes count in the class of that moment.
     let urgent = || {
         let devices = store.devices().here();
         let gates = devices.iter().map(|device| device.gate().meter());

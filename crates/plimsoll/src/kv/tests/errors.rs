@@ -1,4 +1,4 @@
-//! What front doors tell of errors that RocksDB passes on from the pool.
+//! How errors that RocksDB passes on from the pool reach protocol servers.
 
 use engine::kv::{Durability, Error};
 use volume::ErrorKind;
@@ -7,7 +7,7 @@ use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 
 use super::*;
 
-/// A store on one volume that is called as its words for a full one.
+/// A store on one volume whose label reads like the message of a full one.
 fn store(plan: &FaultPlan) -> Db {
     let fault = Fault::new(Mem::new("a"), "No space left on device", plan, &Clock::real());
     let opening = Opening::new(RoundRobin::default()).create_if_missing(PoolId(1));
@@ -20,7 +20,7 @@ fn put(store: &Db) -> Result<(), Error> {
     store.apply(&[Change::Put(Bytes::from_static(b"key"), Bytes::from_static(b"value"))])
 }
 
-/// What a write ends with when the log fails like that, and the next one when nothing fails any more.
+/// The result of a write while the log fails, and of the next one without faults.
 fn refusals(op: Op, kind: ErrorKind) -> [Result<(), Error>; 2] {
     let plan = FaultPlan::new(0);
     let store = store(&plan);
@@ -30,7 +30,7 @@ fn refusals(op: Op, kind: ErrorKind) -> [Result<(), Error>; 2] {
     [refused, put(&store)]
 }
 
-/// Texts were searched for "No space left": a name was enough.
+/// Messages were once searched for "No space left": a label with these words was enough.
 #[test]
 fn the_kind_of_a_refusal_is_the_pools_whatever_its_words_are() {
     let [full, _] = refusals(Op::Write, ErrorKind::OutOfSpace);
@@ -39,7 +39,7 @@ fn the_kind_of_a_refusal_is_the_pools_whatever_its_words_are() {
     assert!(matches!(away, Err(Error::Unavailable(_))), "{away:?}");
 }
 
-/// It was told as a volume that is away: a client that tries again would do so for ever.
+/// The error was once that of an unavailable volume: a client would retry for ever.
 #[test]
 fn a_store_whose_log_failed_takes_no_writes_until_it_is_opened_again() {
     for (op, kind) in [(Op::Sync, ErrorKind::Poisoned), (Op::Write, ErrorKind::Io)] {

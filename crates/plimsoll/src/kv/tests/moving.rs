@@ -1,4 +1,4 @@
-//! Copies of hot tables, under RocksDB on volumes that are throttled as their provider would.
+//! Copies of hot tables, below RocksDB on volumes that are throttled as by their provider.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::kv::{CachePolicy, Store};
 use crate::volumes::Volume;
 
 const RECORDS: u32 = 2000;
-/// As often as that nothing happens, and a test that waits for it fails: some minutes.
+/// After this many reads without effect, some minutes, a test that waits for it fails.
 const GETS_MAX: u64 = 60_000;
 
 fn open_store() -> Store {
@@ -44,7 +44,7 @@ fn reads(store: &Store) -> BTreeMap<String, u64> {
     store.devices().here().iter().map(of).collect()
 }
 
-/// Reads with many threads at once until `enough`.
+/// Reads with many threads at once until `enough` is true.
 fn read_until(store: &Store, enough: impl Fn() -> bool + Sync) {
     let (done, gets) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -84,9 +84,9 @@ fn a_hot_table_gets_a_copy_and_reads_go_to_both() {
     assert!(tables().iter().any(|table| table.copies.len() > 1), "{:?}", store.copies());
     let others = |reads: &BTreeMap<String, u64>| reads["b"] + reads["c"];
     assert_eq!(others(&before), 0, "all is on the first volume");
-    // Reads are split: of so many no volume has none.
+    // Reads are split: with this many, every volume has some.
     read_until(&store, || others(&reads(&store)) >= 2000);
     let (after, first) = (reads(&store), before["a"]);
     assert!(after["a"] - first >= 2000, "{after:?}");
-    store.close().expect("nobody holds it");
+    store.close().expect("no other handle exists");
 }

@@ -1,4 +1,4 @@
-//! Random changes beside a map, on a machine that loses its power again and again.
+//! Random changes, compared with a map, on a machine that loses its power again and again.
 
 use engine::kv::conformance::Harness;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -10,7 +10,7 @@ use crate::kv::Durability;
 
 const SEEDS: u64 = 4;
 const CUTS: u64 = 4;
-/// Enough for some flushes and compactions, which come every few hundred changes.
+/// Enough for some flushes and compactions, which happen every few hundred changes.
 const STEPS_MAX: u64 = 2500;
 
 /// Some changes to a few hundred keys, with ranges of them among the deleted.
@@ -61,7 +61,7 @@ fn round(seed: u64) {
         assert!(stores.reopen());
         let found = everything(stores.store());
         if found != everything(&model) {
-            // What was not acknowledged may be there, but then all of it.
+            // An unacknowledged batch may be there, but then as a whole.
             model.apply(&failed).expect("the model takes anything");
             assert!(found == everything(&model), "seed {seed}, cut {cut}");
         }

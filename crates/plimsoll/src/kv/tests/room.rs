@@ -1,7 +1,7 @@
-//! Full volumes: a day like any other.
+//! Full volumes in daily use.
 //!
-//! A store on a 300 MB volume refused deletes after its first refused write, got no room back after a
-//! restart, and did not start when it was filled once more.
+//! Once, a store on a 300 MB volume refused deletes after its first refused write, got no room back after a restart,
+//! and did not start when it was filled again.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -18,10 +18,10 @@ use crate::volumes::Volume;
 
 const CAPACITY: u64 = 80_000_000;
 const VALUE: usize = 100_000;
-/// The issue asks for room in thirty seconds on a real volume; beside other tests it may take longer.
+/// The issue asks for room within thirty seconds on a real volume; beside other tests it may take longer.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Volumes in memory of this size together, and a store that keeps every byte it is given.
+/// Volumes in memory of this size together, and a store that compresses nothing.
 struct Rig {
     volumes: Vec<Arc<Mem>>,
     copies: usize,
@@ -59,7 +59,7 @@ fn value(n: u64, round: u64) -> Bytes {
     value.into()
 }
 
-/// Puts keys from `from` on until a put is refused; gives the first that was.
+/// Puts keys from `from` on until a put is refused; gives that key.
 fn fill(store: &Store, from: u64, round: u64) -> u64 {
     for n in from.. {
         match store.apply(&[Change::Put(key(n), value(n, round))]) {
@@ -71,7 +71,7 @@ fn fill(store: &Store, from: u64, round: u64) -> u64 {
     unreachable!("a volume is finite")
 }
 
-/// Waits until a put is taken again.
+/// Waits until a put succeeds again.
 fn wait_for_room(store: &Store, n: u64, round: u64) {
     let begun = Instant::now();
     while let Err(error) = store.apply(&[Change::Put(key(n), value(n, round))]) {
@@ -93,8 +93,7 @@ fn check(store: &Store, n: u64, round: Option<u64>) {
     assert_eq!(found.map(|v| v.slice(..16)), round.map(|r| value(n, r).slice(..16)), "key {n}");
 }
 
-/// Fills, deletes nine of ten, waits for room, and checks every key; the store is opened anew between
-/// rounds.
+/// Fills, deletes nine of ten keys, waits for room, and checks every key; reopens the store between rounds.
 fn rounds(rig: &Rig, rounds: u64) {
     let mut kept: BTreeMap<u64, u64> = BTreeMap::new();
     let mut next = 0;
@@ -165,7 +164,7 @@ fn a_key_at_the_end_of_a_deleted_range_stays() {
     check(&store, end - 2, None);
 }
 
-/// Others fill the volume to its last byte while the store runs, and when it opens.
+/// Another program fills the volume to its last byte while the store runs, and when it opens.
 #[test]
 fn what_others_fill_costs_no_key_and_no_opening() {
     let rig = Rig::new(1, 1);
@@ -196,7 +195,7 @@ fn what_others_fill_costs_no_key_and_no_opening() {
     check(&store, 200, Some(1));
 }
 
-/// What tells it has ended, or gives up.
+/// Runs `work`, and panics if it does not end in time.
 fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, ended) = mpsc::channel();
     std::thread::spawn(move || done.send(work()));
@@ -206,7 +205,7 @@ fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'sta
     }
 }
 
-/// Keys of the last level, of the overgrown one, and of the first, in whose tables they lie wide apart.
+/// How many keys are in the last level, in the overgrown one, and in the first, whose tables overlap widely.
 const LAST: u64 = 100;
 const NEXT: u64 = 150;
 const FIRST: u64 = 100;
@@ -217,7 +216,7 @@ fn overgrown_keys() -> impl Iterator<Item = u64> + Clone {
     (0..LAST).map(|n| 3 * n).chain((0..NEXT).map(|n| 3 * n + 1)).chain(first)
 }
 
-/// A store whose next merge is of 25 MB, more than twice its reserve. RocksDB does not compact it.
+/// A store whose next merge has 25 MB, more than twice its reserve. RocksDB does not compact it.
 fn overgrown(rig: &Rig) -> Store {
     let store = rig.open();
     store.set_options(&[("disable_auto_compactions", "true")]).unwrap();
@@ -240,7 +239,7 @@ fn overgrown(rig: &Rig) -> Store {
     store
 }
 
-/// Leaves `left` bytes of a lone volume, and gives what takes the others.
+/// Takes all but `left` bytes of a lone volume; gives the object that holds them.
 fn foreign(rig: &Rig, left: u64) -> Arc<dyn volume::Object> {
     let [volume] = &rig.volumes[..] else { unreachable!("one volume") };
     let foreign = block_on(volume.create(&Name::new("foreign").unwrap(), &Intent::DATA)).unwrap();
@@ -276,7 +275,7 @@ fn a_store_in_which_not_even_small_steps_fit_takes_deletes_and_ends_in_order() {
     unlogged.put(key(20_000), value(20_000, 0));
     let writing = Arc::clone(&store);
     in_time("a write", move || writing.write_without_wal(&unlogged)).unwrap();
-    let store = Arc::into_inner(store).expect("nobody writes any more");
+    let store = Arc::into_inner(store).expect("no writer is left");
     in_time("an orderly end", move || store.close()).unwrap();
 
     let store = rig.open();
@@ -318,7 +317,7 @@ fn a_volume_too_small_for_a_store_is_refused_with_the_arithmetic() {
     assert!(refused.contains("19.1 MiB") && refused.contains("at least"), "{refused}");
 }
 
-/// The advice stood in it twice, and what the write takes was told as if the client had sent it.
+/// The message once had the advice twice, and reported the write's charge as its size.
 #[test]
 fn a_refusal_tells_the_size_of_the_write_and_the_way_out_once() {
     let rig = Rig::new(1, 1);
@@ -329,8 +328,8 @@ fn a_refusal_tells_the_size_of_the_write_and_the_way_out_once() {
     assert!(refused.contains("this write of 97.7 KiB takes twice its size"), "{refused}");
 }
 
-/// Why a write is charged twice its size: until a flush its record in the log takes room, and what the
-/// memtable holds will take as much in a table.
+/// Why a write is charged twice its size: until a flush its record in the log takes room, and then its entry in a table
+/// takes as much.
 #[test]
 fn a_write_takes_room_in_the_log_and_in_a_table() {
     let rig = Rig::new(1, 1);

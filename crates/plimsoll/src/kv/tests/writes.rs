@@ -1,5 +1,4 @@
-//! Writes that take no options: each of RocksDB's is one of ours, and waits for what the store's options
-//! say.
+//! Writes without options: the store redefines each of RocksDB's, to wait for what the store's options say.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -19,15 +18,15 @@ const WRITES_IN_ALL: usize = 17;
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// Its name says that it waits for nothing.
+/// Its name says already that it does not wait.
 const SAYS_IT_ITSELF: &str = "write_without_wal";
 
-/// The text of RocksDB's bindings that defines its handle, of the version that is linked.
+/// The source of RocksDB's bindings that defines its handle, of the linked version.
 fn bindings() -> String {
     let cargo = std::env::var("CARGO").expect("cargo runs this");
     let metadata = Command::new(cargo)
         .args(["metadata", "--format-version", "1", "--offline", "--locked"])
-        // Or it would ask for what only other systems need.
+        // Without this, cargo would ask for packages that only other systems need.
         .arg(format!("--filter-platform={}-unknown-linux-gnu", std::env::consts::ARCH))
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
@@ -48,7 +47,7 @@ fn functions(source: &str) -> Vec<(&str, &str)> {
     parts.map(|part| (part.split(['(', '<']).next().unwrap_or(part).trim(), part)).collect()
 }
 
-/// Those that write with options nobody handed them.
+/// Functions that write with options that the caller did not pass.
 fn writes_without_options(source: &str) -> BTreeSet<&str> {
     let writes = functions(source).into_iter().filter(|(_, text)| {
         let (signature, body) = text.split_once("{\n").unwrap_or((text, ""));
@@ -58,7 +57,7 @@ fn writes_without_options(source: &str) -> BTreeSet<&str> {
     writes.map(|(name, _)| name).collect()
 }
 
-/// `single_delete`, `write_wbwi` and what takes timestamps were RocksDB's own, with its default options: not
+/// `single_delete`, `write_wbwi` and calls with timestamps were once RocksDB's own, with its default options: not
 /// synced in a store that promised it.
 #[test]
 fn every_write_of_rocksdb_without_options_is_one_of_the_stores() {
@@ -69,7 +68,7 @@ fn every_write_of_rocksdb_without_options_is_one_of_the_stores() {
     let known =
         ["put", "merge_cf", "single_delete", "put_cf_with_ts", "write_wbwi", SAYS_IT_ITSELF];
     assert!(known.iter().all(|name| theirs.contains(name)), "what was read of it: {theirs:?}");
-    // Each that has a twin with options was found, whatever its text looks like.
+    // Every write with a twin that takes options was found, whatever its text looks like.
     let twins = functions(&source).into_iter().filter(|(_, text)| {
         text.split_once("{\n").is_some_and(|(signature, _)| signature.contains("&WriteOptions"))
     });
@@ -81,7 +80,7 @@ fn every_write_of_rocksdb_without_options_is_one_of_the_stores() {
     assert_eq!(all.len(), WRITES_IN_ALL);
 }
 
-/// Lets keys have timestamps, the newest first.
+/// Gives keys timestamps, the newest first.
 fn timed(family: Family) -> Family {
     fn key(of: &[u8]) -> &[u8] {
         &of[..of.len() - 8]
@@ -123,7 +122,7 @@ fn open_store(
     families.into_iter().fold(store, Builder::family).open().expect("the store opens")
 }
 
-/// What a write changes, and whether the change is there.
+/// A write, and a check that its change is there.
 struct Write {
     name: &'static str,
     write: fn(&Db) -> Result<(), engine::kv::Error>,
@@ -138,7 +137,7 @@ fn at(ts: u64) -> [u8; 8] {
     ts.to_le_bytes()
 }
 
-/// Of the key `old`, in a family with timestamps.
+/// The value of the key `old`, in a family with timestamps.
 fn timed_value(db: &Db, name: &str) -> Option<Vec<u8>> {
     let mut options = ReadOptions::default();
     options.set_timestamp(at(9));
@@ -235,7 +234,7 @@ const WRITES: [Write; 14] = [
     },
 ];
 
-/// Those of one whose main family has.
+/// The writes of a store whose main family has timestamps.
 const TIMED: [Write; 3] = [
     Write {
         name: "put_with_ts",
@@ -254,14 +253,14 @@ const TIMED: [Write; 3] = [
     },
 ];
 
-/// Whether a write is there after the power was cut right behind it, whatever the device had kept.
+/// Whether a write survives a power cut right after it, whatever the device kept.
 fn survives(write: &Write, durability: Durability, main: fn() -> Family) -> bool {
     let power = Power::new();
     let crash = Crash::new(Mem::new("a"), &power);
     let store = open_store(crash.clone(), durability, main());
     for name in ["plain", "timed", "default"] {
         let put = match store.put_cf(&family(&store, name), "old", "x") {
-            // It wants a timestamp.
+            // The family requires a timestamp.
             Err(_) => store.put_cf_with_ts(&family(&store, name), "old", at(1), "x"),
             done => done,
         };
@@ -293,6 +292,6 @@ fn every_write_without_options_survives_a_power_cut() {
     };
     assert!(lost(&WRITES, plain_main).is_empty() && lost(&TIMED, timed_main).is_empty());
     assert_eq!(WRITES.len() + TIMED.len(), WRITES_IN_ALL);
-    // Where nobody waits it may be lost, or the test would show nothing.
+    // A write that is not waited for may be lost, or the test would show nothing.
     assert!(!survives(&WRITES[0], Durability::EverySec, plain_main));
 }

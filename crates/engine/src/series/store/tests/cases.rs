@@ -1,4 +1,4 @@
-//! One thing at a time.
+//! Single cases.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn a_batch_sent_again_is_stored_once_after_a_crash_and_a_checkpoint_too() {
         world.power.cut();
         world.reboot(seed);
         store = world.open();
-        // Sent again it would put the older value over the newer one.
+        // Stored again, the batch would put the older value over the newer one.
         let written = world.clock.run(store.write(one("a", 1, 1.0), session(1))).unwrap();
         assert!(written.repeated && written.rows == 0);
         let points = world.points(&store, first(&store, "a"), Scan::of(Span::ALL)).unwrap();
@@ -45,7 +45,7 @@ fn a_damaged_block_is_named_and_the_others_are_read() {
     let series = first(&store, "a");
     let all = world.points(&store, series, Scan::of(Span::ALL)).unwrap().len();
     assert_eq!(all, 900);
-    // Some byte in the middle of a block: blocks begin with their magic.
+    // Some byte in the middle of a block, found by the magic of blocks.
     let is_file = |name: &str| name.ends_with(".seg") || name.ends_with(".log");
     let mem = world.crash.after_process_death();
     let (name, bytes) = mem
@@ -119,13 +119,13 @@ fn points_expire_by_time_unless_only_the_clock_or_only_a_point_jumps() {
     world.clock.run(store.write(batch, None)).unwrap();
     let count =
         |store: &Store| world.points(store, first(store, "a"), Scan::of(Span::ALL)).unwrap().len();
-    // A point from the future.
+    // A point from the future alone expires nothing.
     world.clock.run(store.write(one("a", now * 2, 1.0), None)).unwrap();
     assert_eq!(count(&store), 31);
     world.clock.run(store.flush()).unwrap();
     world.tend(&store);
     assert_eq!(count(&store), 31);
-    // Both: what is older than an hour is gone, at once for readers, and soon from the volume.
+    // Both together expire points older than an hour: at once for reads, and soon on the volume.
     world.clock.set_wall_offset(Duration::from_nanos(now as u64 * 2));
     assert_eq!(count(&store), 1);
     world.clock.jump(Duration::from_secs(61));
@@ -151,7 +151,7 @@ fn a_database_that_was_dropped_is_gone_and_its_name_free() {
     let mut batch = Batch::new("db");
     row(&mut batch, "a", "f", 5, Value::Text("another kind"));
     assert_eq!(world.clock.run(store.write(batch, None)).unwrap().rows, 1);
-    // The log still tells what there was before: its numbers were not given again.
+    // The log still has records from before the drop: their numbers are not used again.
     world.power.cut();
     world.reboot(5);
     let store = world.open();
@@ -257,8 +257,8 @@ fn what_is_made_up_takes_no_more_memory_than_allowed() {
     assert_eq!(write("m", "a", "f7").rows, 1);
 }
 
-/// Blocks of one round may be in slots of different lengths. An older block was given that round when it was
-/// regrouped, and then nobody could tell which of the two was older: a point came back with its old value.
+/// Blocks of one round may be in slots of different lengths. Regrouping once gave an older block that round, which hid
+/// which of the two was older: a point came back with its old value.
 #[test]
 fn regrouping_brings_nothing_back_beside_a_block_of_the_same_round() {
     let world = World::new();
@@ -271,7 +271,7 @@ fn regrouping_brings_nothing_back_beside_a_block_of_the_same_round() {
         world.clock.run(store.write(batch, None)).unwrap();
         world.clock.run(store.flush()).unwrap();
     };
-    // A row alone is in a slot of days, a row each second in one of an hour.
+    // A single row is in a slot of days, a row each second in one of an hour.
     write(&[("y", 100, 1.0)]);
     write(&[("x", 1, 1.0), ("y", 100, 2.0), ("y", 101, 2.0), ("y", 102, 2.0)]);
     // The slot of days has ended.
@@ -310,7 +310,7 @@ fn a_log_that_fails_is_left_and_the_next_segment_tells_everything_again() {
     let mut world = World::new();
     let store = world.with_database();
     world.clock.run(store.write(one("a", 1, 1.0), None)).unwrap();
-    // As when a volume fails: nobody knows what became of the batch.
+    // As when a volume fails: whether the batch is stored is unknown.
     {
         let mut state = store.0.state();
         let (wall, now) = (world.clock.wall(), world.clock.now());
@@ -330,7 +330,8 @@ fn a_log_that_fails_is_left_and_the_next_segment_tells_everything_again() {
     }
 }
 
-/// What a known series takes; by hand: `SERIES_KNOWN=1000000 cargo test --release -p plimsoll-engine known -- --nocapture`.
+/// The memory of a known series. More by hand: `SERIES_KNOWN=1000000 cargo test --release -p plimsoll-engine known --
+/// --nocapture`.
 #[test]
 fn known_series_take_little_memory() {
     let known = std::env::var("SERIES_KNOWN").ok().and_then(|known| known.parse().ok());
@@ -368,7 +369,7 @@ fn known_series_take_little_memory() {
     }
 }
 
-/// A question about many series once held the lock that writes take until it was answered.
+/// A query over many series once held the lock that writes need until it was answered.
 #[test]
 fn writes_go_on_while_metadata_are_asked() {
     const SOURCES: u32 = 20_000;
@@ -395,7 +396,7 @@ fn writes_go_on_while_metadata_are_asked() {
                 written.fetch_add(1, Ordering::Relaxed);
             }
         });
-        // Two of them may come just before a question and just behind it.
+        // Two of them may come just before a query and just after it.
         let mut most = 0;
         for _ in 0..1000 {
             let before = written.load(Ordering::Relaxed);

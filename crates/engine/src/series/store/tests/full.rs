@@ -1,4 +1,4 @@
-//! A store on volumes that are full: what is refused, what always works, and how the room comes back.
+//! A store on full volumes: which calls are refused, which always work, and how room comes back.
 
 use futures_util::future::{Either, select};
 use policy::purpose::{Io, Origin, Step};
@@ -10,7 +10,7 @@ const CAPACITY: u64 = 4 << 20;
 const SOURCES: usize = 5;
 /// Bytes of a point's text.
 const TEXT: usize = 1500;
-/// In how much time the room of what was deleted is to be back.
+/// The time within which deletes give their room back.
 const SOON: Duration = Duration::from_secs(30);
 const STRANGE: Io = Io::new(Origin::UserWrite, Step::Data);
 
@@ -19,7 +19,7 @@ type Points = BTreeMap<usize, BTreeMap<i64, Arc<str>>>;
 /// Times of the points of one write, and their texts.
 type Written = Vec<(i64, Arc<str>)>;
 
-/// A machine with small volumes, and what was answered there.
+/// A machine with small volumes, and a model of the answered writes.
 struct Machine {
     clock: Clock,
     power: Power,
@@ -27,7 +27,7 @@ struct Machine {
     options: Options,
     random: Xoshiro256PlusPlus,
     model: Points,
-    /// Of the write that was cut.
+    /// The points of an interrupted write.
     unsure: Option<(usize, Written)>,
     time: i64,
 }
@@ -68,7 +68,7 @@ impl Machine {
         store
     }
 
-    /// Does `work` while the store is tended.
+    /// Runs `work` while the store is tended.
     fn run<T>(&self, store: &Store, work: impl Future<Output = T>) -> T {
         let tending = store.clone();
         self.clock.run(async {
@@ -83,7 +83,7 @@ impl Machine {
         self.run(store, self.clock.sleep(time));
     }
 
-    /// A few points of one source, of text that does not pack.
+    /// A few points of one source, with incompressible text.
     fn any_batch(&mut self) -> (Batch, usize, Vec<(i64, Arc<str>)>) {
         let source = self.random.random_range(0..SOURCES);
         let mut batch = Batch::new("db");
@@ -97,7 +97,7 @@ impl Machine {
         (batch, source, points)
     }
 
-    /// Writes one batch. What was answered is in the model, what was refused is nowhere.
+    /// Writes one batch. Answered points go to the model; refused ones must not be found.
     fn write(&mut self, store: &Store) -> Result<()> {
         let (batch, source, points) = self.any_batch();
         let written = self.run(store, store.write(batch, None));
@@ -116,7 +116,7 @@ impl Machine {
         }
     }
 
-    /// Writes until writes have been refused for a while; gives how many batches were taken.
+    /// Writes until the store has refused writes for a while; gives the number of accepted batches.
     fn fill(&mut self, store: &Store) -> usize {
         let (mut taken, mut refused) = (0, 0);
         while refused < 5 {
@@ -134,7 +134,7 @@ impl Machine {
         taken
     }
 
-    /// Writes other texts to some points that are there.
+    /// Overwrites some points with other texts.
     fn overwrite(&mut self, store: &Store) -> Result<usize> {
         let source = self.random.random_range(0..SOURCES);
         let times: Vec<i64> = self.model[&source].keys().copied().collect();
@@ -160,7 +160,7 @@ impl Machine {
         self.model.values().flat_map(BTreeMap::values).map(|text| text.len()).sum()
     }
 
-    /// Deletes nine tenths, one way or another.
+    /// Deletes nine tenths, in one of three ways.
     fn delete_most(&mut self, store: &Store, how: u64) {
         match how % 3 {
             0 => {
@@ -190,7 +190,7 @@ impl Machine {
         }
     }
 
-    /// Reads everything: what was answered is there, what was refused or deleted is not.
+    /// Reads everything: answered points are there, refused and deleted ones are not.
     fn check(&mut self, store: &Store, when: &str) {
         let mut found = Points::new();
         if !store.databases().is_empty() {
@@ -224,7 +224,7 @@ impl Machine {
         }
     }
 
-    /// Waits until the store says that it takes writes again.
+    /// Waits until the store reports that it takes writes again.
     fn wait_for_room(&self, store: &Store) {
         let began = self.clock.now();
         while store.health().writes_refused.is_some() {
@@ -234,7 +234,7 @@ impl Machine {
         }
     }
 
-    /// The process dies, or the machine does, and the next one starts.
+    /// Ends the process or the machine, and starts it again.
     fn restart(&mut self, store: Store, is_power: bool) -> Store {
         drop(store);
         if is_power {
@@ -248,7 +248,7 @@ impl Machine {
         self.open()
     }
 
-    /// Another program takes all that is left of a volume.
+    /// Another program takes all the rest of a volume.
     fn take_the_rest(&self, volume: usize) {
         self.clock.run(async {
             let volume = &self.volumes[volume];
@@ -268,7 +268,7 @@ impl Machine {
     }
 }
 
-/// A day of a full disk, `count` times: fill, be refused, delete, fill again.
+/// Cycles of a full disk: fill, get refusals, delete, fill again.
 fn rounds(count: u64, volumes: u16, durability: Durability, death: Option<bool>, seed: u64) {
     let mut machine = Machine::new(volumes, durability, seed);
     let mut store = machine.with_database();
@@ -286,7 +286,7 @@ fn rounds(count: u64, volumes: u16, durability: Durability, death: Option<bool>,
         }
         machine.delete_most(&store, round);
         if let Some(is_power) = death.filter(|_| round % 2 == 0) {
-            // At any moment of what deleting leaves to do.
+            // At any moment of the work that deletes leave.
             let later = Duration::from_millis(machine.random.random_range(0..500));
             machine.pass(&store, later);
             store = machine.restart(store, is_power);
@@ -321,7 +321,7 @@ fn full_again_and_again_while_the_power_goes() {
     rounds(3, 3, Durability::Always, Some(true), 6);
 }
 
-/// The volume is filled by us and then, to the last byte, by somebody else.
+/// The store fills the volume, and then another program takes the rest to the last byte.
 #[test]
 fn where_others_took_the_rest_a_start_succeeds_deletes_work_and_writes_come_back() {
     let mut machine = Machine::new(1, Durability::Interval(Duration::from_secs(1)), 7);
@@ -403,7 +403,7 @@ fn a_refused_batch_is_nowhere_though_half_of_it_was_written() {
     drop(store);
     let store = open();
     assert_eq!(times(&store), [1], "nor after a restart");
-    // It comes again, as a client does that was refused.
+    // The client sends the refused batch again.
     let written = clock.run(store.write(one("a", 2, 2.0), session())).unwrap();
     assert!(!written.repeated);
     assert_eq!(times(&store), [1, 2]);
@@ -420,7 +420,7 @@ fn health_is_green_again_without_a_write_of_a_user() {
     machine.write(&store).expect("health said so");
 }
 
-/// What was overwritten stayed where no eight blocks of a slot came together, until nothing could be written.
+/// Overwritten points stayed unless eight blocks of a slot came together, until no write was possible.
 #[test]
 fn points_that_are_overwritten_again_and_again_take_no_more_room() {
     for (seed, volumes) in [(10, 1), (11, 3)] {

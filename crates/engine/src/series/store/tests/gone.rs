@@ -1,4 +1,4 @@
-//! What is deleted or expires leaves nothing behind.
+//! Deleted and expired points leave nothing behind.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn large() -> World {
     world
 }
 
-/// A series that was deleted stayed in the catalogue for ever.
+/// A deleted series once stayed in the catalogue for ever.
 #[test]
 fn the_catalogue_is_as_small_after_a_delete_as_before() {
     const SOURCES: u32 = 20_000;
@@ -64,7 +64,7 @@ fn the_catalogue_is_as_small_after_a_delete_as_before() {
     }
 }
 
-/// The log tells of a source, that it was deleted, and of another one with the same tags.
+/// The log has a source, its delete, and another source with the same tags.
 #[test]
 fn a_series_that_is_written_again_is_there_once_after_a_crash() {
     let kinds = [Value::Float(1.0), Value::Text("now a text"), Value::Integer(7)];
@@ -110,7 +110,7 @@ fn a_series_that_is_written_again_is_there_once_after_a_crash() {
     }
 }
 
-/// A walk over lists of sources goes on where it was, and they got shorter.
+/// A walk over lists of sources resumes where it was, although they got shorter.
 #[test]
 fn questions_and_deletes_side_by_side_agree() {
     let world = large();
@@ -130,7 +130,7 @@ fn questions_and_deletes_side_by_side_agree() {
             }
             done.store(true, Ordering::Relaxed);
         });
-        // Regions 0, 2, 4 and 6 are there all the time, once.
+        // Regions 0, 2, 4 and 6 exist all the time, and once.
         let steady = Test::Matches(crate::series::Pattern::new("region [0246]").unwrap());
         let selector = Selector::all("db").tagged(Predicate::Tag("region".into(), steady));
         let wanted = (0..3000).filter(|source| source % 7 % 2 == 0).count() as u64;
@@ -143,7 +143,7 @@ fn questions_and_deletes_side_by_side_agree() {
     assert_eq!(store.cardinality(&Selector::all("db")).unwrap(), 3000);
 }
 
-/// Retention went by the latest point: where none came any more, the last ones stayed for ever.
+/// Retention once went by the latest point: without new points, the last ones stayed for ever.
 #[test]
 fn points_expire_where_no_more_come() {
     let hour = Duration::from_secs(3600);
@@ -165,12 +165,12 @@ fn points_expire_where_no_more_come() {
         world.tend(&store);
         assert_eq!(count(&store), 2);
     }
-    // What has passed is remembered over a restart.
+    // A restart keeps the measured time.
     world.clock.run(store.sync()).unwrap();
     drop(store);
     let store = world.open();
     world.tend(&store);
-    // The clock alone jumps: nothing goes.
+    // A jump of the clock alone expires nothing.
     let offset = Duration::from_secs(1_700_000_000) + hour * 1000;
     world.clock.set_wall_offset(offset);
     world.tend(&store);
@@ -181,7 +181,7 @@ fn points_expire_where_no_more_come() {
     world.options.series_max = 1;
 }
 
-/// Time in which the program was away was not counted: what was to be kept for three hours was there a week later.
+/// The downtime of the program was once not counted: points with a keep time of three hours were there a week later.
 #[test]
 fn points_expire_for_the_time_the_program_was_away() {
     let hour = Duration::from_secs(3600);
@@ -198,7 +198,7 @@ fn points_expire_for_the_time_the_program_was_away() {
     };
     world.reboot(1);
     world.clock.set_wall_offset(Duration::from_secs(1_700_000_000) + hour * 24 * 7);
-    // It ends again before it is sure of the clock.
+    // The program ends again before it trusts the clock.
     let store = world.open();
     world.tend(&store);
     world.clock.jump(hour / 2);
@@ -215,7 +215,7 @@ fn points_expire_for_the_time_the_program_was_away() {
     assert!(store.figures().expired > 0);
 }
 
-/// Old points that were loaded are as young as they were when the program starts again.
+/// A restart does not age old points that were loaded.
 #[test]
 fn a_restart_makes_loaded_points_no_older() {
     let hour = Duration::from_secs(3600);
@@ -223,7 +223,7 @@ fn a_restart_makes_loaded_points_no_older() {
     world.clock.set_wall_offset(Duration::from_secs(1_700_000_000));
     let store = world.open();
     world.clock.run(store.create_database(database(Some(hour * 3)))).unwrap();
-    // Of years ago.
+    // Points of years ago.
     world.clock.run(store.write(one("a", SECOND, 1.0), None)).unwrap();
     world.clock.run(store.close()).unwrap();
     world.reboot(1);

@@ -1,4 +1,4 @@
-//! Stores that are looked at without being opened.
+//! Inspecting stores without opening them.
 
 use super::*;
 

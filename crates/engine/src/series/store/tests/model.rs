@@ -1,4 +1,4 @@
-//! The store beside a map, through flushes, deletes, restarts, deaths and power cuts.
+//! The store compared with a map, through flushes, deletes, restarts, crashes and power cuts.
 
 use super::*;
 
@@ -9,11 +9,11 @@ const FIELDS: [(&str, Kind); 3] =
 type Key = (usize, usize);
 type Map = BTreeMap<Key, BTreeMap<i64, Scalar>>;
 
-/// What the store should hold, and what it may hold besides because a call was cut.
+/// The points that the store should hold, and those that it may hold because a call was interrupted.
 #[derive(Clone, Default)]
 struct Model {
     sure: Map,
-    /// Values that points may have instead: nothing, too.
+    /// Values that points may have instead; `None` for no point.
     maybe: BTreeMap<(Key, i64), Vec<Option<Scalar>>>,
 }
 
@@ -67,7 +67,7 @@ fn any_op(random: &mut Xoshiro256PlusPlus) -> Op {
         15 => {
             let from = random.random_range(-100i64..400) * SECOND;
             let some = Span { from, to: from + random.random_range(0..100) * SECOND };
-            // Of all times now and then: then sources are forgotten.
+            // Now and then over all times: then sources are dropped.
             let span = if random.random_bool(0.25) { Span::ALL } else { some };
             let source = random.random_bool(0.7).then(|| random.random_range(0..SOURCES));
             let field = random.random_bool(0.5).then(|| random.random_range(0..FIELDS.len()));
@@ -80,7 +80,7 @@ fn any_op(random: &mut Xoshiro256PlusPlus) -> Op {
 }
 
 impl Model {
-    /// What an operation makes of it.
+    /// Applies a completed operation.
     fn apply(&mut self, op: &Op) {
         match op {
             Op::Write(rows) => {
@@ -107,7 +107,7 @@ impl Model {
         }
     }
 
-    /// The operation was cut: each point is as before or as after it.
+    /// Applies an interrupted operation: each point is as before or as after it.
     fn apply_maybe(&mut self, op: &Op) {
         let mut after = self.clone();
         after.apply(op);
@@ -122,7 +122,7 @@ impl Model {
         }
     }
 
-    /// Compares, and takes what is there for sure from then on.
+    /// Compares, and takes over the state of uncertain points.
     fn check(&mut self, world: &World, store: &Store, random: &mut Xoshiro256PlusPlus) {
         for source in 0..SOURCES {
             for (field, (name, kind)) in FIELDS.iter().enumerate() {
@@ -180,7 +180,7 @@ impl Model {
     }
 }
 
-/// Series of a source side by side have what each has alone.
+/// Reading series of a source side by side gives the points of each alone.
 fn check_columns(world: &World, store: &Store, source: usize, random: &mut Xoshiro256PlusPlus) {
     let tags = Predicate::Tag("s".into(), Test::Is(source.to_string()));
     let mut infos = store.find(&Selector::all("db").of("m").tagged(tags), None, 9).unwrap();
@@ -251,7 +251,7 @@ fn run(world: &World, store: &Store, op: &Op) -> Result<()> {
     Ok(())
 }
 
-/// Rounds of the model test; more by hand: `SERIES_ROUNDS=2000 cargo test --release -p plimsoll-engine model`.
+/// Rounds of the model test. More by hand: `SERIES_ROUNDS=2000 cargo test --release -p plimsoll-engine model`.
 fn rounds(few: u64) -> u64 {
     std::env::var("SERIES_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(few)
 }
@@ -273,7 +273,7 @@ fn live(seed: u64) {
     world.options.durability = if always { Durability::Always } else { Durability::Never };
     let mut store = Some(world.with_database());
     let mut model = Model::default();
-    // What is durable for sure, and what was answered since.
+    // The state that is certainly durable, and the operations answered since.
     let mut durable = Model::default();
     let mut since: Vec<Op> = Vec::new();
     for _ in 0..random.random_range(2..5) {
@@ -305,7 +305,7 @@ fn live(seed: u64) {
             world.power.cut();
             drop(living);
             world.reboot(random.random());
-            // Anything since may be there or not.
+            // Each operation since may be there or not.
             for op in &since {
                 let mut after = Model { sure: durable.sure.clone(), ..Model::default() };
                 after.apply_maybe(op);
@@ -366,7 +366,7 @@ fn recovers_from_a_cut_at_every_step() {
         }
         drop(store);
         world.reboot(steps);
-        // It dies again while it recovers, and once more.
+        // The machine fails again during recovery, twice.
         for again in 1..3 {
             world.power.cut_after(steps % 7 * again);
             let _cut = world.try_open();

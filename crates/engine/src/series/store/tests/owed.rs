@@ -1,4 +1,4 @@
-//! Calls for which there is no room half-way: what they answer is what became of them.
+//! Calls that run out of room midway: their answer tells their outcome.
 
 use volume::layer::call::Op;
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
@@ -46,7 +46,7 @@ impl Rig {
     fn with_an_owed_delete(&self, keep: Option<Duration>) -> Store {
         let store = self.open();
         self.clock.run(store.create_database(database(keep))).unwrap();
-        // More than what is kept back could take when it is written anew.
+        // More blocks than the reserve could take when they are rewritten.
         self.write(&store, 0..400);
         self.clock.run(store.flush()).unwrap();
         self.write(&store, 400..404);
@@ -67,7 +67,7 @@ impl Rig {
         self.plan.inject(Rule::new(full).on(op).named(name));
     }
 
-    /// Rows of texts that do not pack, in two fields of a few sources, at these times.
+    /// Rows of incompressible texts, in two fields of a few sources, at these times.
     fn write(&self, store: &Store, times: std::ops::Range<i64>) {
         for time in times {
             let mut batch = Batch::new("db");
@@ -141,7 +141,7 @@ fn everything_that_goes() -> Selector {
     Selector::all("db").field("goes")
 }
 
-/// It was answered `OutOfSpace`, which says that it is nowhere, and the next start found it.
+/// It was once answered `OutOfSpace`, which says that it is not stored, and the next start found it.
 #[test]
 fn a_write_whose_sync_finds_no_room_is_in_doubt() {
     let rig = Rig::new(Durability::Always);
@@ -156,7 +156,7 @@ fn a_write_whose_sync_finds_no_room_is_in_doubt() {
     assert_eq!(store.cardinality(&Selector::all("db")).unwrap(), 7, "it is there");
 }
 
-/// A write that cannot be taken back is in doubt, too.
+/// A write that cannot be undone is in doubt, too.
 #[test]
 fn a_refused_write_that_stays_in_the_log_is_in_doubt() {
     let rig = Rig::new(Durability::Always);
@@ -172,8 +172,8 @@ fn a_refused_write_that_stays_in_the_log_is_in_doubt() {
     assert_eq!(rig.open().cardinality(&Selector::all("db")).unwrap(), 7, "it is there");
 }
 
-/// The delete is in the log and there is no room to write blocks anew: it was answered `OutOfSpace`, and what it is
-/// about came back until the next start.
+/// The delete is in the log, but there is no room to rewrite blocks. It was once answered `OutOfSpace`, and the deleted
+/// points came back until the next start.
 #[test]
 fn a_delete_for_which_blocks_find_no_room_counts_at_once() {
     let rig = Rig::new(Durability::Always);
@@ -186,7 +186,7 @@ fn a_delete_for_which_blocks_find_no_room_counts_at_once() {
     }
     assert_eq!(rig.clock.run(store.delete(everything_that_goes(), Span::ALL)).unwrap(), 3);
     rig.assert_deleted(&store, 0..44, &[]);
-    // What is written again at the same times stays.
+    // Points written later at the same times stay.
     rig.write(&store, 7..8);
     rig.assert_deleted(&store, 0..44, &[7]);
     for _ in 0..2 {
@@ -201,14 +201,14 @@ fn a_delete_for_which_blocks_find_no_room_counts_at_once() {
     {
         let mut state = store.0.state();
         let segment = state.queue.segment;
-        assert_eq!(state.floor(), segment, "the log is let go");
+        assert_eq!(state.floor(), segment, "the log is truncated");
     }
     rig.assert_deleted(&store, 0..44, &[7]);
     drop(store);
     rig.assert_deleted(&rig.open(), 0..44, &[7]);
 }
 
-/// A delete that the log tells was carried out while the store was opened: where that found no room, it stayed shut.
+/// An opening carried out a delete from the log: where that found no room, the store did not open.
 #[test]
 fn a_store_opens_on_a_volume_without_room_for_a_delete_that_is_in_its_log() {
     let rig = Rig::new(Durability::Interval(Duration::from_secs(1)));
@@ -230,7 +230,7 @@ fn a_store_opens_on_a_volume_without_room_for_a_delete_that_is_in_its_log() {
     rig.assert_deleted(&rig.open(), 0..404, &[3]);
 }
 
-/// Upkeep ended at rows that found no room, so what had expired stayed, and the room never came.
+/// Upkeep stopped at rows without room, so expired blocks stayed, and room never came.
 #[test]
 fn what_expired_gives_the_room_that_other_work_needs() {
     let rig = Rig::new(Durability::Interval(Duration::from_secs(1)));
@@ -248,7 +248,7 @@ fn what_expired_gives_the_room_that_other_work_needs() {
     assert_eq!(rig.times(&store, "a", "stays"), [500_000]);
 }
 
-/// It was in memory all the same: to create it again did nothing, and a crash took it with its points.
+/// The database was in memory all the same: creating it again did nothing, and a crash took it with its points.
 #[test]
 fn a_database_that_could_not_be_stored_is_not_there() {
     let rig = Rig::new(Durability::Always);
@@ -274,7 +274,7 @@ fn a_database_that_could_not_be_stored_is_not_there() {
     assert_eq!(rig.times(&rig.open(), "a", "stays"), [0, 1, 2]);
 }
 
-/// It was gone from memory, and there again after a restart.
+/// The database was missing in memory, and there again after a restart.
 #[test]
 fn a_database_whose_drop_was_refused_is_still_there() {
     let rig = Rig::new(Durability::Always);
@@ -290,7 +290,7 @@ fn a_database_whose_drop_was_refused_is_still_there() {
     drop(store);
     let store = rig.open();
     assert_eq!(rig.times(&store, "a", "goes"), [0, 1, 2, 3]);
-    // The log takes it, and blocks do not: it is gone, and a repetition stores that.
+    // The log takes the drop, but blocks cannot be deleted: the database is gone, and another call stores that.
     for op in [Op::Write, Op::Create] {
         rig.fail(op, "series-blocks/0*");
     }
@@ -304,7 +304,7 @@ fn a_database_whose_drop_was_refused_is_still_there() {
     assert_eq!(rig.open().databases(), []);
 }
 
-/// One who waited long learned nothing of the first of many failures, and took it for a success.
+/// A caller that waited long did not see the first of many failures, and took it for a success.
 #[test]
 fn the_first_of_many_failures_is_still_one() {
     let mut queue = queue::Queue::new(ID, 1);
@@ -316,10 +316,10 @@ fn the_first_of_many_failures_is_still_one() {
         queue.fail(done, &Error::OutOfSpace("v0".into()));
     }
     assert!(matches!(queue.failure(first), Some(Error::Unavailable(_))));
-    assert_eq!(queue.failure(queue.ticket), None, "what comes behind the last of them is none");
+    assert_eq!(queue.failure(queue.ticket), None, "later tickets did not fail");
 }
 
-/// The refusal named a setting that there is not.
+/// The refusal named a setting that does not exist.
 #[test]
 fn a_full_block_index_names_the_setting_that_bounds_it() {
     let mut rig = Rig::new(Durability::Always);
@@ -328,7 +328,7 @@ fn a_full_block_index_names_the_setting_that_bounds_it() {
     let store = rig.with_database();
     let mut refused = None;
     for n in 0..2000 {
-        // A block in a slot of its own.
+        // A block in its own slot.
         rig.clock.run(store.write(one("a", n << 55, 1.0), None)).unwrap();
         if let Err(error) = rig.clock.run(store.flush()) {
             refused = Some((n, error));
@@ -339,7 +339,7 @@ fn a_full_block_index_names_the_setting_that_bounds_it() {
     assert!((100..1000).contains(&n), "{n} blocks");
     let Error::OutOfSpace(why) = error else { panic!("{error:?}") };
     assert!(why.contains("index_memory under [series]"), "{why}");
-    // What was accepted is there, and deletes make room.
+    // Accepted points are there, and deletes make room.
     let all = Selector::all("db");
     let info = store.find(&all, None, 1).unwrap().remove(0);
     let mut cursor = store.read(info.id, Scan::of(Span::ALL));

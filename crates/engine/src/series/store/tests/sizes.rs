@@ -1,11 +1,11 @@
-//! What is wide, long or sparse: whatever was accepted is written.
+//! Wide, long or sparse rows: all accepted rows are written.
 
 use volume::layer::call::Op;
 use volume::layer::fault::{Effect, Fault, FaultPlan, Rule};
 
 use super::*;
 
-/// The size of files as it is in use.
+/// Files of the default size.
 fn real() -> World {
     let mut world = World::new();
     world.options = Options::new(1);
@@ -13,7 +13,7 @@ fn real() -> World {
     world
 }
 
-/// So many rows of one field each, all different, of one source.
+/// This many rows of one source, each with one field that no other row has.
 fn sparse(rows: u32) -> Batch {
     let mut batch = Batch::new("db");
     for n in 0..rows {
@@ -32,8 +32,8 @@ fn count(world: &World, store: &Store) -> usize {
     sources.map(points).sum()
 }
 
-/// 65,000 lines of one field each took 4.4 GiB, and their blocks were longer than the log store takes: they were
-/// never written, the end failed with them, and the next start found them again.
+/// 65,000 lines of one field each took 4.4 GiB, and their blocks exceeded the log store's limit. They were never
+/// written, closing failed for them, and the next start found them again.
 #[test]
 fn rows_of_one_field_each_take_memory_and_bytes_by_their_number() {
     const ROWS: u32 = 65_000;
@@ -50,7 +50,7 @@ fn rows_of_one_field_each_take_memory_and_bytes_by_their_number() {
     println!("{buffers} bytes in buffers, {catalogue} in the catalogue");
     assert!(buffers < 24 << 20, "{buffers} bytes in buffers");
     assert!(catalogue < 16 << 20, "{catalogue} bytes in the catalogue");
-    // As a store of an older version was left: the log has it, and no block.
+    // As an older version left its store: the log has the rows, and no block does.
     world.clock.run(store.sync()).unwrap();
     drop(store);
     world.power.cut();
@@ -69,7 +69,7 @@ fn rows_of_one_field_each_take_memory_and_bytes_by_their_number() {
     world.clock.run(store.close()).unwrap();
 }
 
-/// Blocks of many sources, of long texts, or of many columns at one time, in files that take 16 KiB a value.
+/// Blocks of many sources, of long texts, or of many columns at one time, in files that take values of 16 KiB.
 #[test]
 fn whatever_was_accepted_is_written_to_blocks() {
     let text = "x".repeat(5000);
@@ -113,7 +113,7 @@ fn whatever_was_accepted_is_written_to_blocks() {
         world.reboot(3);
         let store = world.open();
         assert_eq!(count(&world, &store), points);
-        // What was divided can be deleted from, and all of it.
+        // Points can be deleted from divided blocks, in part and as a whole.
         let span = Span { from: i64::MIN, to: SECOND };
         world.clock.run(store.delete(Selector::all("db"), span)).unwrap();
         assert!(count(&world, &store) < points);
@@ -140,7 +140,7 @@ fn what_could_never_be_written_is_refused() {
     assert_eq!(count(&world, &store), 2);
 }
 
-/// A row's fields in another order were another shape, kept for ever.
+/// Another order of a row's fields was once another shape, kept for ever.
 #[test]
 fn the_order_of_fields_makes_no_difference_and_shapes_are_forgotten() {
     let mut world = real();
@@ -156,7 +156,7 @@ fn the_order_of_fields_makes_no_difference_and_shapes_are_forgotten() {
             let mut batch = Batch::new("db");
             batch.begin("m");
             batch.tag("s", "a");
-            // One of them twice: the last one counts.
+            // One field comes twice: its last value counts.
             batch.field(&format!("f{}", fields[0]), Value::Text("first"));
             for field in fields {
                 batch.field(&format!("f{field}"), Value::Text(&format!("{time} {field}")));
@@ -182,7 +182,7 @@ fn the_order_of_fields_makes_no_difference_and_shapes_are_forgotten() {
     assert_eq!(shapes, 1);
     check(&store, 300);
     world.clock.run(store.flush()).unwrap();
-    assert_eq!(store.figures().buffer_bytes, idle, "nothing is kept for rows in blocks");
+    assert_eq!(store.figures().buffer_bytes, idle, "rows in blocks take no buffer");
     write(&store, &mut random, 300..400);
     check(&store, 400);
     world.clock.run(store.sync()).unwrap();
@@ -194,7 +194,8 @@ fn the_order_of_fields_makes_no_difference_and_shapes_are_forgotten() {
     assert_eq!(world.points(&store, found[0].id, Scan::of(Span::ALL)).unwrap().len(), 400);
 }
 
-/// Sets of fields were kept for ever, each as long as its source had fields by then: 2 bytes times the square.
+/// Sets of fields were once kept for ever, one for each number of fields that a source had had: 2 bytes times the
+/// square.
 #[test]
 fn a_source_that_grows_keeps_one_set_of_fields() {
     let world = real();
@@ -209,8 +210,8 @@ fn a_source_that_grows_keeps_one_set_of_fields() {
     assert_eq!(figures.series, 2000);
 }
 
-/// A batch of a session was marked as stored before the log had taken it. When the log failed after its client had
-/// given up waiting, the mark stayed: the batch sent again was answered, and never stored.
+/// A batch of a session was once marked as stored before the log took it. When the log failed after the client had
+/// given up waiting, the mark stayed: the repeated batch was acknowledged, and never stored.
 #[test]
 fn a_batch_that_the_log_did_not_take_is_not_taken_for_a_repetition() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! The work beside calls: what it must not stop, and what must not stop it.
+//! Background work: what it must not delay, and what must not delay it.
 
 use std::sync::atomic::AtomicU32;
 
@@ -30,7 +30,7 @@ fn every_second() -> World {
     world
 }
 
-/// Tends the store until `done` is.
+/// Tends the store until `done` has ended.
 async fn tended(store: &Store, done: impl Future<Output = ()>) {
     match select(std::pin::pin!(store.tend()), std::pin::pin!(done)).await {
         Either::Left(_) => panic!("the store is open"),
@@ -45,7 +45,7 @@ fn times(world: &World, store: &Store, source: &str) -> Vec<i64> {
     points.map_or_else(Vec::new, |points| points.unwrap().into_iter().map(|at| at.0).collect())
 }
 
-/// Syncs shared a loop and a lock with upkeep: while points were deleted or regrouped none happened.
+/// Syncs once shared a loop and a lock with upkeep: there were none while points were deleted or regrouped.
 #[test]
 fn syncs_go_on_each_second_while_a_delete_takes_long() {
     for seed in 0..10 {
@@ -89,7 +89,7 @@ fn syncs_go_on_each_second_while_a_delete_takes_long() {
     }
 }
 
-/// After a sync of the log that failed, what it covered was taken for synced: it was durable an hour later.
+/// After a failed sync of the log, its rows once counted as synced: they became durable an hour later.
 #[test]
 fn a_failed_sync_is_made_up_for_at_once() {
     for seed in 0..10 {
@@ -176,7 +176,7 @@ impl Volume for Touchy {
     }
 }
 
-/// Upkeep was not supervised: a panic ended it, and syncs with it.
+/// Upkeep was once not supervised: a panic ended it, and syncs with it.
 #[test]
 fn a_panic_of_upkeep_is_reported_and_upkeep_starts_again() {
     let mut world = every_second();
@@ -207,7 +207,7 @@ fn a_panic_of_upkeep_is_reported_and_upkeep_starts_again() {
     assert_eq!(times(&world, &world.open(), "b"), (0..20).collect::<Vec<_>>());
 }
 
-/// An end that failed left the tasks running, and who waited for them waited for ever.
+/// After a failed close the tasks once went on, and a caller that joined them waited for ever.
 #[test]
 fn tasks_end_though_closing_fails() {
     let world = every_second();
@@ -228,7 +228,7 @@ fn tasks_end_though_closing_fails() {
     ));
 }
 
-/// Who reads may have made the plan before the block came that hides what is dropped.
+/// A reader may have made its plan before the block came that hides the dropped points.
 #[test]
 fn a_reader_on_its_way_misses_nothing_when_overwritten_points_are_dropped() {
     let world = World::new();
@@ -268,7 +268,7 @@ fn a_reader_on_its_way_misses_nothing_when_overwritten_points_are_dropped() {
     );
 }
 
-/// Only what later blocks have goes, and only of the fields they have.
+/// Only points that later blocks have are dropped, and only of the fields there.
 #[test]
 fn what_was_overwritten_in_part_stays_in_part() {
     let mut world = World::new();
@@ -278,7 +278,7 @@ fn what_was_overwritten_in_part_stays_in_part() {
     for n in 0..400 {
         old.begin("m");
         old.tag("s", "a");
-        // What does not pack.
+        // Incompressible values.
         old.field("f", Value::Integer(random.random()));
         old.field("g", Value::Integer(random.random()));
         old.end(n * SECOND).unwrap();
