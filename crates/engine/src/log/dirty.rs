@@ -237,7 +237,7 @@ mod tests {
         let line: Vec<_> = (0..4).map(|_| dirty.come(MIB).expect("it is full")).collect();
         assert!(dirty.is_first(line[0]));
         dirty.leave(Some(line[1]), MIB);
-        assert_eq!((dirty.total, dirty.line.len()), (4 * MIB, 3), "a waiting put that gives up frees nothing");
+        assert_eq!((dirty.total, dirty.line.len()), (4 * MIB, 3), "giving up frees nothing");
         dirty.leave(None, 2 * MIB);
         assert!(dirty.turn(line[0]).is_none() && dirty.is_first(line[2]));
         assert_eq!(dirty.total, 3 * MIB);
