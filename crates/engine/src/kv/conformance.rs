@@ -19,7 +19,7 @@ use super::{Change, Durability, KeyRange, KeyValue, Scan};
 
 /// How the suite reaches a store under test.
 pub trait Harness {
-    /// The store. The suite drops it before [`Harness::reopen`].
+    /// The store. The suite holds no reference to it across [`Harness::reopen`].
     fn store(&self) -> &dyn KeyValue;
 
     /// Closes the store and opens it again, with power restored; false if the store cannot be reopened.

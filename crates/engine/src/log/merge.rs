@@ -174,8 +174,8 @@ impl Inner {
             let fill = place.fill(sequence);
             let without =
                 |bytes: u64| Fill { used: (fill.used + bytes).min(fill.capacity), ..fill };
-            // A refused put needs its room: without it the policy may see none missing. The same holds for the room
-            // that a merge takes for its copies.
+            // Count the room of a refused put as used, or the policy may see no shortage. If it picks no file then, the
+            // copies of a merge may use that room.
             let pick = place.merges.next(&without(place.refused.max(FILE_ENDS)));
             pick.or_else(|| place.merges.next(&without(FILE_ENDS)))
         };
@@ -200,7 +200,7 @@ impl Inner {
         let place = &mut state.seats[seat];
         place.away = space.as_ref().err().map(ToString::to_string);
         let mut space = space?;
-        // Writes to the reserve meanwhile may be in the answer or not: assume that they are not.
+        // The reserve may have changed meanwhile: count the smaller size as free.
         space.free += before.min(held());
         // Bytes counted while the volume was asked may be in the answer or not: assume that they are not.
         (place.space, place.own_then) = (space, own);
