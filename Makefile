@@ -21,7 +21,7 @@ setup: ## Look for what the build needs and install it, or print the line that d
 build: setup ## Build everything, RocksDB included
 	$(CARGO) build $(ALL)
 
-demo: build ## Six simulated volumes, a server and a load (ARGS=--once ends by itself)
+demo: build ## Plain RocksDB beside Plimsoll at the line, then serve it (ARGS=--once ends by itself)
 	@$$(dev/target-dir)/release/plimsoll demo $(ARGS)
 
 test: setup $(VENV)/.ready ## Every test, with real clients

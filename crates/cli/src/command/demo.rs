@@ -1,165 +1,258 @@
-//! `plimsoll demo`: six simulated volumes, the server, a real load, and each volume against its line.
+//! `plimsoll demo`: plain RocksDB and Plimsoll at the same time, on equal simulated volumes.
+//!
+//! ```text
+//! load both ── flat out, no limit: what can the machine do? ── size the volumes ── both under one load
+//!                                                              (sizing)            (load, picture, verdict)
+//! ```
 
 mod load;
 mod picture;
+mod side;
+mod sizing;
+mod verdict;
 
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use anyhow::Context;
-use volume::Clock;
+use anyhow::{Context, anyhow, bail};
+use bench::compare::Late;
+use serve::admin::Control;
 
-use self::load::{Load, Outcome};
+use self::load::{Load, Tally};
 use self::picture::Picture;
+use self::side::{Plain, Side};
+use self::sizing::Sizing;
+use self::verdict::Outcome;
+use super::interrupt::{self, Interrupt};
 use super::serve::Serving;
-use crate::program::Program;
 use crate::settings::{AdminListen, Settings};
 
-/// Shows it: six simulated gp3 volumes, the server, a load, and each volume against its line
+/// Shows the point: plain RocksDB and Plimsoll side by side, each on a volume that is loaded to its line
 ///
-/// The volumes are directories under --dir, with the settings file beside them: `plimsoll serve -c` serves
-/// the same store later. The load comes through real connections: first it stores keys, then it reads them
-/// at random, with more memory in the keys than in the cache, so that reads reach the volumes. It takes
-/// about half a minute.
+/// Both stores hold the same keys on simulated io2 volumes with the same paid IOPS, and get the same reads
+/// and writes at the same time. Each second prints the 99th percentile of reads and how much of the paid
+/// IOPS each store uses. First the demo measures what this machine can do, and sizes the volumes to it. It
+/// takes about a minute.
+///
+/// Plimsoll's volume is a directory under --dir, with the settings file beside it: `plimsoll serve -c` serves
+/// the same store later.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll demo
   plimsoll demo --once --dir /tmp/plimsoll-data")]
 pub(crate) struct Args {
-    /// End by itself after the load instead of serving on
+    /// End by itself after the comparison instead of serving on
     #[arg(long)]
     once: bool,
 
-    /// How long keys are read and written at random
-    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = humantime::parse_duration)]
-    mix: Duration,
+    /// How long the stores are compared
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    time: Duration,
+
+    /// How long the machine is measured before
+    #[arg(long, value_name = "DURATION", default_value = "4s", value_parser = humantime::parse_duration, hide = true)]
+    flat_out: Duration,
+
+    /// Keys of each store, of 1 KiB
+    #[arg(long, value_name = "COUNT", default_value_t = 150_000, hide = true)]
+    keys: u64,
 
     /// Where the volumes are
     #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
     dir: PathBuf,
 }
 
-/// The settings of the demo. The cache holds a fifth of what the load stores.
-const SETTINGS: &str = r#"# Six volumes, throttled as their provider would throttle them.
-[volume.s1]
-path = "s1"
-contract = "gp3"
-simulate = true
+/// How both stores run under the load before figures count: caches and queues settle.
+const LEAD: Duration = Duration::from_secs(5);
 
-[volume.s2]
-path = "s2"
-contract = "gp3"
-simulate = true
+/// From the start of the threads to the first request.
+const GAP: Duration = Duration::from_millis(100);
 
-[volume.s3]
-path = "s3"
-contract = "gp3"
-simulate = true
+/// Makes a settings file recognizable as the demo's.
+const MARK: &str = "# Written by `plimsoll demo`";
 
-[volume.s4]
-path = "s4"
-contract = "gp3"
-simulate = true
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let file = args.dir.join("plimsoll.toml");
+    check_dir(&args.dir, &file)?;
+    let interrupt = Interrupt::listen().context("listen to signals")?;
+    let serving = serve(&file)?;
+    let compared = compare(args, &file, &serving, interrupt.asked())?;
+    let Some((outcome, late)) = compared else {
+        serving.stop()?;
+        return Ok(ExitCode::from(interrupt::STATUS));
+    };
+    println!("\n{}\n", outcome.table());
+    println!("{}\n\n{}\n", verdict::machine(&late, &outcome), outcome.verdict());
+    println!("Next:");
+    println!(
+        "  plimsoll bench contract    the same comparison under many loads, with plots (docs/guide/bench.md)"
+    );
+    println!(
+        "  docs/guide/settings.md     your own volumes, and `scheduler`: this was the default, tags"
+    );
+    println!("  docs/guide/kv.md           the store as a library");
+    if args.once {
+        println!("  plimsoll serve -c {}    serves Plimsoll's store again", file.display());
+        serving.stop()?;
+    } else {
+        serve_on(args, serving, interrupt)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
 
-[volume.s5]
-path = "s5"
-contract = "gp3"
-simulate = true
+/// Makes the directory; refuses one whose settings file the demo did not write.
+fn check_dir(dir: &Path, file: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
+    match std::fs::read_to_string(file) {
+        Ok(text) if !text.starts_with(MARK) => {
+            let file = file.display();
+            bail!(
+                "{file} was not written by this demo: name another --dir, or `plimsoll serve -c {file}`"
+            )
+        }
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("read {}", file.display()))
+        }
+        _ => Ok(()),
+    }
+}
 
-[volume.s6]
-path = "s6"
-contract = "gp3"
-simulate = true
+/// The settings of Plimsoll's store. The cache holds a tenth of the keys.
+fn settings(iops: u64) -> String {
+    format!(
+        r#"{MARK}, which writes it again each time.
+[volume.line]
+path = "line"
+contract = "io2"
+iops = {iops}
+simulate = true            # throttled as the provider would
 
 [pool.main]
-layout = "spread"
-migrate_interval = "1s"  # default 10s: who looks on for half a minute would see no copies
-volumes = ["s1", "s2", "s3", "s4", "s5", "s6"]
+volumes = ["line"]
 
 [kv]
 pool = "main"
-memory = "128MiB"
-memtable = "4MiB"        # so little data in tables of 64 MiB would be on few volumes
-table_size = "2MiB"
+memory = "32MiB"
+compression = "none"       # the demo's values are random bytes
+compression_last = "none"
 listen = "127.0.0.1:6380"
 
 [admin]
 listen = "127.0.0.1:9180"
-"#;
+"#
+    )
+}
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let file = settings_file(&args.dir)?;
-    let mut settings = Settings::load(&file)?;
+/// Opens Plimsoll's store and its listeners.
+fn serve(file: &Path) -> anyhow::Result<Serving> {
+    // The file is written once the volume is sized.
+    let mut settings = Settings::parse(file, &settings(sizing::OPEN_IOPS))?;
     settings.kv.listen = free(settings.kv.listen);
     if let Some(AdminListen::Tcp(address)) = settings.admin.as_mut().map(|admin| &mut admin.listen)
     {
         *address = free(*address);
     }
-    println!("{} volumes under {}, opening them", settings.volumes.len(), args.dir.display());
-    let clock = Clock::real();
-    let serving = Serving::start(settings, file)?;
-    let load = Load::new(serving.redis, clock.clone());
-    let picture = Picture::new(serving.program(), clock, std::io::stderr().is_terminal());
-    let stored = picture.beside("storing keys", || load.store())?;
-    println!("{stored}");
-    let before = issued(serving.program());
-    let mixed = picture.beside("reading and writing them at random", || load.mix(args.mix))?;
-    println!("{mixed}");
-    summary(serving.program(), before, &mixed);
-    if args.once {
-        serving.stop()?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    // Until here Ctrl-C just ends the process, which loses nothing that was acknowledged.
+    Serving::start(settings, file.to_owned())
+}
+
+/// Loads both stores, measures the machine, sizes the volumes, and compares. None if it was interrupted.
+fn compare(
+    args: &Args,
+    file: &Path,
+    serving: &Serving,
+    stop: &AtomicBool,
+) -> anyhow::Result<Option<(Outcome, Late)>> {
+    let program = serving.program();
+    let clock = program.store.clock();
+    let plain = Plain::open(&args.dir, program.store.options(), clock)?;
+    let load = Load { keys: args.keys.max(1), clock, stop };
+    let sides = [Side::new("plain RocksDB", &plain.store)?, Side::new("Plimsoll", &program.store)?];
+    let both = [&sides[0], &sides[1]];
+    println!("Storing {} keys of 1 KiB in plain RocksDB and in Plimsoll.", load.keys);
+    load.store(both)?;
+    println!("Measuring what this machine can do.");
+    let flat_out = load.flat_out(both, args.flat_out)?;
+    let sized = Sizing::to_machine(flat_out);
+    println!("{}", sized.told(flat_out));
+    println!(
+        "Second by second: p99 of reads, I/Os of the {} that are paid for (line), and",
+        sized.iops
+    );
+    println!("I/Os that the provider held back (over). Seconds up to 0 do not count.\n");
+    plain.enforce(&side::contract(sized.iops)?);
+    std::fs::write(file, settings(sized.iops))
+        .with_context(|| format!("write {}", file.display()))?;
+    // As an administrator does it: contracts change while a store serves.
+    program.reload().map_err(|error| anyhow!("the new contract: {error}"))?;
+    let compared = side_by_side(args, &load, both, &sized)?;
+    drop(sides);
+    plain.close()?;
+    Ok((!stop.load(Ordering::Relaxed)).then_some(compared))
+}
+
+/// Runs both stores under the same load, and prints each second. Also tells how late the machine's timers were.
+fn side_by_side(
+    args: &Args,
+    load: &Load<'_>,
+    sides: [&Side<'_>; 2],
+    sized: &Sizing,
+) -> anyhow::Result<(Outcome, Late)> {
+    let start = load.clock.now() + GAP;
+    let from = start + LEAD.min(args.time);
+    let until = from + args.time;
+    let tallies = [Tally::new(), Tally::new()];
+    let colour = std::io::stdout().is_terminal();
+    let picture = Picture { sides, tallies: &tallies, clock: load.clock, iops: sized.iops, colour };
+    let (ended, going_on) = channel::<()>();
+    std::thread::scope(|scope| {
+        let late = scope.spawn(move || Late::watch(load.clock, &going_on));
+        let running = [0, 1].map(|side: usize| {
+            let (side, tally) = (sides[side], &tallies[side]);
+            scope.spawn(move || load.run(side, sized, (start, until), tally))
+        });
+        // Both run until the end unless one fails or all are interrupted.
+        let is_over = || running.iter().any(ScopedJoinHandle::is_finished);
+        let (mut figures, time) = picture.watch((start, from, until), is_over);
+        drop(ended);
+        for ((side, figures), tally) in running.into_iter().zip(&mut figures).zip(&tallies) {
+            side.join().expect("the load does not panic")?;
+            // Requests that were still waiting at the end: the slowest, perhaps.
+            figures.latencies.add(&tally.take());
+        }
+        let [plain, ours] = figures;
+        let late = late.join().expect("it only sleeps");
+        Ok((Outcome { plain, ours, iops: sized.iops, time }, late))
+    })
+}
+
+/// Serves Plimsoll's store until a signal.
+fn serve_on(args: &Args, serving: Serving, interrupt: Interrupt) -> anyhow::Result<()> {
     let signals = serving.signals()?;
-    println!("\nServing on. Try:");
+    // From here on a signal stops the server.
+    drop(interrupt);
+    println!("\nPlimsoll's store is being served. Try:");
     println!("  redis-cli -p {} set ship plimsoll", serving.redis.port());
     println!("  redis-cli -p {} get ship", serving.redis.port());
     if let Some(admin) = serving.admin() {
+        println!("  plimsoll top --admin {admin}");
         println!("  curl http://{admin}/metrics");
     }
     println!("Ctrl-C stops it; the data stay in {}.", args.dir.display());
-    serving.until(signals)?;
-    Ok(ExitCode::SUCCESS)
+    serving.until(signals)
 }
 
-/// The settings file in `dir`, made if it is not there.
-fn settings_file(dir: &Path) -> anyhow::Result<PathBuf> {
-    std::fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
-    let file = dir.join("plimsoll.toml");
-    if !file.exists() {
-        std::fs::write(&file, SETTINGS).with_context(|| format!("write {}", file.display()))?;
-    }
-    Ok(file)
-}
-
-/// The address, or the same with any free port if somebody has that one.
+/// The address, with any free port instead if its own is in use.
 fn free(address: SocketAddr) -> SocketAddr {
     match TcpListener::bind(address) {
         Ok(_) => address,
         Err(_) => SocketAddr::new(address.ip(), 0),
     }
-}
-
-/// I/Os that went to the volumes so far, as their contracts count them.
-fn issued(program: &Program) -> u64 {
-    program.store.devices().here().iter().map(|device| device.gate().meter().spent().ops).sum()
-}
-
-/// What the load got of what was paid for, and whether it ever went over.
-fn summary(program: &Program, before: u64, outcome: &Outcome) {
-    let devices = program.store.devices().here();
-    let paid: u64 = devices.iter().filter_map(|d| d.gate().meter().contract.paid_iops()).sum();
-    let throttled: u64 = devices.iter().filter_map(|d| Some(d.seen_by_provider()?.throttled)).sum();
-    let used = (issued(program) - before) as f64 / outcome.elapsed.as_secs_f64();
-    println!(
-        "the volumes did {used:.0} I/Os a second of {paid} that are paid for ({:.0} %); \
-         over the line: {throttled}",
-        100.0 * used / paid.max(1) as f64,
-    );
 }
 
 #[cfg(test)]
@@ -168,7 +261,9 @@ mod tests {
 
     #[test]
     fn the_settings_of_the_demo_are_right() {
-        let settings = Settings::parse(Path::new("plimsoll.toml"), SETTINGS).expect("they are");
-        assert_eq!(settings.kv_pool().volumes.len(), 6);
+        let settings = settings(400);
+        let settings = Settings::parse(Path::new("plimsoll.toml"), &settings).expect("they are");
+        assert_eq!(settings.kv_pool().volumes, ["line"]);
+        assert_eq!(settings.volumes[0].contract.paid_iops(), Some(400));
     }
 }

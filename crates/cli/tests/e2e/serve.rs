@@ -325,16 +325,37 @@ fn with_a_data_volume_away_the_rest_is_served_and_health_says_so() {
 }
 
 #[test]
-fn the_demo_ends_by_itself() {
+fn the_demo_compares_both_stores_and_ends_by_itself() {
     let place = Place::new();
-    let ended = place.run(&["demo", "--once", "--mix", "1s"]);
+    let short = ["--time", "2s", "--flat-out", "300ms", "--keys", "5000"];
+    let demo = [&["demo", "--once"], &short[..]].concat();
+    let ended = place.run(&demo);
     assert!(ended.status.success(), "{}", ended.err);
-    for text in ["6 volumes under plimsoll-data", "stored 300000 keys", "over the line: 0"] {
-        assert!(ended.out.contains(text), "{text} in {}", ended.out);
+    // How fast either is depends on the machine; that both are told, and a verdict, does not.
+    let row = |name: &str| {
+        let row = |line: &&str| line.trim_start().starts_with(name) && line.contains(" ms ");
+        ended.out.lines().find(row).unwrap_or_else(|| panic!("{name} in {}", ended.out))
+    };
+    for name in ["plain RocksDB ", "Plimsoll  "] {
+        let columns: Vec<_> = row(name).split_whitespace().collect();
+        assert!(columns.contains(&"%"), "{columns:?}");
     }
-    // The same store again, from the settings file it left behind.
+    let verdict = ended.out.lines().find(|line| line.contains("; the provider held back "));
+    let verdict = verdict.unwrap_or_else(|| panic!("a verdict in {}", ended.out));
+    assert!(verdict.contains("p99") && verdict.ends_with('.'), "{verdict}");
+    // Plain's volume is gone; Plimsoll's store stays, with the settings it was sized to.
+    let left = std::fs::read_dir(place.path("plimsoll-data")).expect("it is there");
+    let mut left: Vec<_> = left.map(|entry| entry.expect("an entry").file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["line", "plimsoll.toml"]);
     let ended = place.run(&["check", "-c", "plimsoll-data/plimsoll.toml"]);
     assert!(ended.status.success(), "{}", ended.err);
+    // It runs again on its own store, and leaves others alone.
+    let ended = place.run(&demo);
+    assert!(ended.status.success(), "{}", ended.err);
+    let ended = place.run(&[&demo[..], &["--dir", "."]].concat());
+    assert!(!ended.status.success());
+    assert!(ended.err.contains("was not written by this demo"), "{}", ended.err);
 }
 
 #[test]
