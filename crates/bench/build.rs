@@ -1,4 +1,4 @@
-//! Writes down which commit is being built: a figure without it cannot be compared.
+//! Records the commit being built: a figure without its commit cannot be compared.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ fn main() {
     };
     let commit = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".into());
     println!("cargo::rustc-env=PLIMSOLL_COMMIT={commit}");
-    // Changes with every commit and checkout; without a repository nothing ever changes.
+    // Changes with every commit and checkout; without a repository it never changes.
     let watched = git(&["rev-parse", "--git-path", "logs/HEAD"]).unwrap_or("build.rs".into());
     println!("cargo::rerun-if-changed={watched}");
 }

@@ -1,7 +1,7 @@
-//! Benches, and reports that carry what a figure means: machine, commit, seed, band.
+//! Benches, and reports that carry the context of a figure: machine, commit, seed, band.
 //!
-//! A bench is a function of [`Options`] that gives a [`report::Report`]. What it measures runs on the
-//! real layers, in virtual time wherever the question allows it.
+//! A bench takes [`Options`] and returns a [`report::Report`]. It measures the real layers, in virtual time wherever
+//! the question allows it.
 
 pub mod compare;
 pub mod contract;
@@ -23,12 +23,12 @@ mod machine;
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
-    /// Under 20 seconds: does it work.
+    /// Under 20 seconds: checks that the bench works.
     Smoke,
     /// At most a minute for each row and case: the everyday figure.
     #[default]
     Short,
-    /// As long as the papers measured.
+    /// As long as in the papers.
     Paper,
 }
 
@@ -54,7 +54,7 @@ pub struct Options {
     pub profile: Profile,
     /// The first seed; a bench that repeats itself counts up from it.
     pub seed: u64,
-    /// The ids of the rows to measure (`B01`); none means all.
+    /// The ids of the rows to measure (`B01`); empty means all.
     pub rows: Vec<String>,
 }
 

@@ -1,11 +1,10 @@
-//! `bench path`: what our way to a device costs RocksDB, beside its own.
+//! `bench path`: the cost of our I/O path to RocksDB, compared with RocksDB's own.
 //!
-//! Both sides run the same RocksDB with the same options on the same file system, ours through shim,
-//! pool and gate with a contract without limits. They take turns, and which of the two begins
-//! changes from pair to pair, so that whatever drifts on the machine meets both. What counts is the
-//! ratio within each pair; reported is the median over all pairs, none left out, with its interval.
+//! Both sides run the same RocksDB with the same options on the same file system, ours through shim, pool and gate with
+//! a contract without limits. They take turns and alternate who begins, so that drift of the machine affects both
+//! alike. The result is the median of the ratios within all pairs, with its interval.
 //!
-//! This crate does not link RocksDB: the caller brings the [`Case`]s.
+//! This crate does not link RocksDB: the caller supplies the [`Case`]s.
 
 use std::time::Duration;
 
@@ -19,13 +18,13 @@ use crate::{Options, machine};
 /// The row in reports.
 const ID: &str = "KV-path";
 
-/// Ours may do as little as this part of what the baseline does in the same time.
+/// The least share of the baseline's rate that ours may reach.
 const RATE_MIN: f64 = 0.97;
 
-/// Ours may take as much as this of the processor time that the baseline takes for an operation.
+/// The largest ratio of our processor time per operation to the baseline's.
 const CPU_MAX: f64 = 1.05;
 
-/// Who does the work.
+/// Which file system RocksDB runs on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Side {
     /// RocksDB over shim, pool and gate.
@@ -48,30 +47,29 @@ impl Side {
     }
 }
 
-/// A workload that either side can be put under.
+/// A workload that runs on either side.
 pub trait Case {
-    /// What it is, in a few words.
+    /// A short description.
     fn name(&self) -> String;
 
     /// About how long one [`Case::run`] takes, in seconds.
     fn secs(&self) -> u64;
 
-    /// Does it once on one side. Both sides of a `pair` get the same work.
+    /// Runs it once on one side. Both sides of a `pair` get the same work.
     ///
     /// # Errors
-    /// It could not be done.
+    /// The run failed.
     fn run(&mut self, side: Side, pair: u64) -> anyhow::Result<Sample>;
 }
 
-/// What one run did.
+/// The result of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// Operations.
     pub ops: u64,
-    /// How long they took.
+    /// Their duration.
     pub elapsed: Duration,
-    /// Processor time of the process, from the first operation until nothing was left to do: work
-    /// that was put off is work.
+    /// Processor time of the process, from the first operation until the store is idle: deferred work counts.
     pub cpu: Duration,
 }
 
@@ -105,12 +103,12 @@ impl Meter {
         Self { clock, start, cpu: machine::cpu_time(), elapsed: None }
     }
 
-    /// The operations are done; what they left behind may not be.
+    /// Ends the timing of operations; deferred work may go on.
     pub fn done(&mut self) {
         self.elapsed = Some(self.clock.now().since(self.start));
     }
 
-    /// Nothing is left to do.
+    /// Ends the measurement once all deferred work is done.
     #[must_use]
     pub fn settled(mut self, ops: u64) -> Sample {
         if self.elapsed.is_none() {
@@ -121,12 +119,12 @@ impl Meter {
     }
 }
 
-/// Measures `pairs` pairs of every case, after one that warms up and does not count.
+/// Measures `pairs` pairs of every case, after one warm-up pair that does not count.
 ///
 /// Progress is shown on stderr if that is a terminal.
 ///
 /// # Errors
-/// A case could not be run.
+/// A case failed.
 pub fn run(
     options: &Options,
     pairs: u64,
@@ -156,7 +154,7 @@ pub fn run(
     Ok(report)
 }
 
-/// The same work, done by both.
+/// The same work on both sides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pair {
     ours: Sample,
@@ -227,8 +225,7 @@ fn tell(report: &mut Report, case: &str, pairs: &[Pair]) {
 mod tests {
     use super::*;
 
-    /// A case whose first run on each side is far off, and whose stock side is twice as fast from then
-    /// on at half the cost.
+    /// A case whose first run on each side is far off, then its stock side is twice as fast at half the cost.
     struct Known(Vec<(Side, u64)>);
 
     impl Case for Known {

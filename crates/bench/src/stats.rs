@@ -1,6 +1,6 @@
-//! What a handful of runs say about the value behind them.
+//! Estimates of a value from several runs.
 
-/// A mean and the interval that holds the true one in 95 % of cases, if runs scatter normally.
+/// A mean and its 95 % confidence interval, if runs scatter normally.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// The mean of the runs.
@@ -11,7 +11,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// Student's t for 95 % on both sides, by degrees of freedom from 1 on.
+/// Student's t for a two-sided 95 % interval, by degrees of freedom from 1 on.
 const T_95: [f64; 20] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
@@ -21,7 +21,7 @@ const T_95: [f64; 20] = [
 const NORMAL_95: f64 = 1.960;
 
 impl Interval {
-    /// Of the values of some runs; `None` of no run. One run says nothing about its scatter.
+    /// The interval of the values; `None` without values. One run says nothing about its scatter.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         let n = values.len() as f64;
@@ -38,9 +38,8 @@ impl Interval {
     }
 }
 
-/// A median and the interval that holds the true one in at least 95 % of cases, however the values
-/// scatter: it is made of two of them (order statistics; Conover, Practical Nonparametric Statistics,
-/// 3.2).
+/// A median and an interval that holds the true one in at least 95 % of cases, for any distribution: its ends are two
+/// of the values (order statistics; Conover, Practical Nonparametric Statistics, 3.2).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Median {
     /// The median.
@@ -52,7 +51,7 @@ pub struct Median {
 }
 
 impl Median {
-    /// Of some values; `None` of no value. Fewer than six say nothing about their scatter.
+    /// The median of the values; `None` without values. Fewer than six give infinite bounds.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
@@ -70,14 +69,14 @@ impl Median {
     }
 }
 
-/// The value in the middle; not a number of nothing.
+/// The middle value; NaN without values.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     Median::of(values).map_or(f64::NAN, |median| median.median)
 }
 
-/// The rank of the lower end among `n` values: the largest for which the true median lies below it in
-/// at most 2.5 % of cases, that is, for which so few of `n` tosses of a coin are heads.
+/// The rank of the lower end among `n` values: the largest for which the true median lies below it in at most 2.5 % of
+/// cases, that is, the chance of at most that many heads in `n` tosses of a coin.
 fn outside(n: usize) -> usize {
     let mut term = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let mut below = term;

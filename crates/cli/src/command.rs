@@ -1,4 +1,4 @@
-//! What the program does, one file each.
+//! The commands of the program, one file each.
 
 pub(crate) mod bench;
 pub(crate) mod check;
@@ -14,7 +14,7 @@ mod scratch;
 
 use std::fmt::Write;
 
-/// An error with its causes, on one line. A cause that the text before it quotes is left out.
+/// An error with its causes, on one line. Leaves out causes that the text before quotes.
 pub(crate) fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {

@@ -1,4 +1,4 @@
-//! One case under every scheme, and how it is told.
+//! One case measured under every scheme, and its report.
 
 use super::Late;
 use crate::report::{Report, Table};
@@ -11,7 +11,7 @@ pub struct Side<M> {
     pub scheme: String,
     /// One for each seed.
     pub runs: Vec<M>,
-    /// One in the open loop, if that was asked for.
+    /// One run in the open loop, if it was requested.
     pub open: Option<M>,
 }
 
@@ -30,13 +30,13 @@ pub struct Cell<M> {
 pub type Figure<M> = (&'static str, &'static str, fn(&M) -> f64);
 
 impl<M> Side<M> {
-    /// Of a scheme that was not run yet.
+    /// A scheme that has not run yet.
     #[must_use]
     pub fn of(scheme: &str) -> Self {
         Self { scheme: scheme.into(), runs: Vec::new(), open: None }
     }
 
-    /// The median of a figure; not a number of no run.
+    /// The median of a figure; NaN without runs.
     #[must_use]
     pub fn median(&self, figure: impl Fn(&M) -> f64) -> f64 {
         median(&self.runs.iter().map(figure).collect::<Vec<_>>())
@@ -47,14 +47,14 @@ impl<M> Cell<M> {
     /// The runs of a scheme.
     ///
     /// # Panics
-    /// When it is not in this case: whoever asks has put the case together.
+    /// If the case was not measured under it: callers name only schemes of the case.
     #[must_use]
     pub fn side(&self, scheme: &str) -> &Side<M> {
         let side = self.find(scheme);
         side.unwrap_or_else(|| panic!("{scheme} is not in {}", self.case))
     }
 
-    /// The same where it need not be there.
+    /// As [`Cell::side`]; `None` if the case was not measured under it.
     #[must_use]
     pub fn find(&self, scheme: &str) -> Option<&Side<M>> {
         self.sides.iter().find(|side| side.scheme == scheme)
@@ -79,20 +79,20 @@ impl<M> Cell<M> {
         self.pairs(one, other, |one, other| figure(one) / figure(other))
     }
 
-    /// The one of `schemes` with the largest median of a figure; `None` of none.
+    /// The scheme of `schemes` with the largest median of a figure; `None` if there are none.
     #[must_use]
     pub fn best<'s>(&self, schemes: &[&'s str], figure: impl Fn(&M) -> f64) -> Option<&'s str> {
         let of = |scheme: &&str| self.side(scheme).median(&figure);
         schemes.iter().copied().max_by(|one, other| of(one).total_cmp(&of(other)))
     }
 
-    /// What the part `part` of bare sleeps was late at most, in microseconds: the median of the groups.
+    /// The quantile `part` of the lateness of bare sleeps, in microseconds: the median of the groups.
     #[must_use]
     pub fn late_us(&self, part: f64) -> f64 {
         self.late_median(|late| late.us(part))
     }
 
-    /// What bare sleeps were late in the mean, in microseconds.
+    /// The mean lateness of bare sleeps, in microseconds.
     #[must_use]
     pub fn late_mean_us(&self) -> f64 {
         self.late_median(Late::mean_us)
@@ -104,7 +104,7 @@ impl<M> Cell<M> {
 }
 
 impl Report {
-    /// Adds figures of schemes as rows, and a line of them as a table for people.
+    /// Adds figures of schemes as rows, and as one table for readers.
     pub fn compared(&mut self, id: &str, what: &str, unit: &str, of: &[(&str, Vec<f64>)]) {
         for (scheme, values) in of {
             self.median(id, what, scheme, values, unit);
@@ -130,7 +130,7 @@ impl Report {
         }
     }
 
-    /// Adds what people see of a cell: figures of each scheme, and of its run in the open loop.
+    /// Adds the table that readers see of a cell: figures of each scheme, and of its run in the open loop.
     pub fn cell<M>(&mut self, id: &str, cell: &Cell<M>, figures: &[Figure<M>]) {
         let line = |name: String, values: &dyn Fn(&Figure<M>) -> f64| {
             let values = figures.iter().map(values);

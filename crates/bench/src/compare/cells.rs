@@ -1,4 +1,4 @@
-//! Which runs go on at the same time, and which cells are there already.
+//! Which runs go on at the same time, and which cells are measured already.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,9 +8,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Cell;
 
-/// What is measured under every scheme. Equal ones are measured once.
+/// A case to measure under every scheme. Equal cases are measured once.
 pub trait Case: Clone + PartialEq {
-    /// For people.
+    /// The name in reports.
     fn name(&self) -> &str;
 }
 
@@ -21,10 +21,10 @@ pub struct Cells<C, M> {
 }
 
 impl<C: Case, M> Cells<C, M> {
-    /// None yet, of so many cases.
+    /// No cells yet; the bar expects `cases` of them.
     ///
     /// # Panics
-    /// Never: the template of the bar is right.
+    /// Never: the template of the bar is valid.
     #[must_use]
     pub fn new(cases: usize) -> Self {
         let style = ProgressStyle::with_template("{bar:30} {elapsed} ({eta} left): {msg}");
@@ -60,11 +60,11 @@ impl<C: Case, M> Cells<C, M> {
             self.bar.set_position(self.measured.len() as u64);
             cells.push(cell);
         }
-        // The last one may have been cut off.
+        // The stop may have cut off the last cell.
         Ok((!stop.load(Ordering::Relaxed)).then_some(cells))
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn end(&self) {
         self.bar.finish_and_clear();
     }
@@ -75,9 +75,9 @@ impl<C: Case, M> Cells<C, M> {
     }
 }
 
-/// The stores that run at the same time, by scheme and run: all of them, or those of one run, or each alone,
-/// as many as `fits` says runs of all schemes do. Who begins changes from run to run, so that whatever drifts
-/// meets all.
+/// The stores that run at the same time, by scheme and run: all of them, those of one run, or each alone, whichever is
+/// the largest set for which `fits` holds. Each run begins with another scheme, so that drift affects all schemes
+/// alike.
 pub fn groups(schemes: usize, runs: u64, fits: impl Fn(u64) -> bool) -> Vec<Vec<(usize, u64)>> {
     let each = (0..runs).map(|run| {
         let from = usize::try_from(run).unwrap_or(0);
@@ -92,13 +92,13 @@ pub fn groups(schemes: usize, runs: u64, fits: impl Fn(u64) -> bool) -> Vec<Vec<
     }
 }
 
-/// Does something `count` times, each time on a thread of its own, and gives what came out in that order.
+/// Calls `work` `count` times, each on its own thread, and returns the results in that order.
 ///
 /// # Errors
-/// The first that failed.
+/// The first error.
 ///
 /// # Panics
-/// When one of them does.
+/// If one of the threads panics.
 pub fn at_once<T: Send>(
     count: usize,
     work: impl Fn(usize) -> anyhow::Result<T> + Sync,
@@ -110,7 +110,7 @@ pub fn at_once<T: Send>(
     })
 }
 
-/// Everything once, in the order in which it comes first.
+/// Each distinct item once, in the order of first occurrence.
 pub fn each_once<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut once = Vec::new();
     for one in all {
@@ -121,7 +121,7 @@ pub fn each_once<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     once
 }
 
-/// Those of `rows` that were asked for, or the usual ones if none was.
+/// The rows of `rows` that the user named, or the usual ones if none was named.
 ///
 /// # Errors
 /// There is no such row; the message lists all.

@@ -1,4 +1,4 @@
-//! How late a bare sleep is while a cell runs: the machine's part of every latency.
+//! The lateness of a bare sleep while a cell runs: the machine's part of every latency.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::machine;
 /// As long as a fast network volume takes.
 const SLEEP: Duration = Duration::from_micros(500);
 
-/// Between two sleeps: few enough to cost nothing.
+/// Between two sleeps: long enough that the sleeps cost no processor time to speak of.
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// The lateness of sleeps, and how busy the machine was with us.
+/// The lateness of sleeps, and how busy the machine was.
 #[derive(Clone, Debug, Default)]
 pub struct Late {
     sleeps: Times,
@@ -44,7 +44,7 @@ impl Late {
         }
     }
 
-    /// What the part `part` of the sleeps was late at most, in microseconds.
+    /// The quantile `part` of the lateness, in microseconds.
     #[must_use]
     pub fn us(&self, part: f64) -> f64 {
         self.sleeps.quantile(part).map_or(f64::NAN, |late| late.as_secs_f64() * 1e6)
@@ -56,7 +56,7 @@ impl Late {
         self.busy_percent
     }
 
-    /// The same of everybody on the machine.
+    /// The same of all processes on the machine.
     #[must_use]
     pub const fn machine_percent(&self) -> f64 {
         self.machine_percent

@@ -1,5 +1,4 @@
-//! Schemes side by side: what every bench that compares some has of cells, of groups of runs, and of the
-//! way they are told.
+//! Schemes side by side: what every comparing bench shares of cells, groups of runs, and their reports.
 //!
 //! ```text
 //! Row ── Case ── Cell ─┬─ Side: one scheme ─┬─ a run in the closed loop
@@ -7,9 +6,8 @@
 //!                      │                    └─ perhaps one in the open loop
 //!                      └─ Late: the machine's part, for each group of runs
 //! ```
-//! What a run is (`M`) and what a case says is the bench's. Cells that several rows are about are measured
-//! once. A figure of a cell is the median of its runs; a ratio of two schemes is the median of the ratios of
-//! runs with the same seed.
+//! Each bench defines its runs (`M`) and its cases. A cell that several rows need is measured once. A figure of a cell
+//! is the median of its runs; a ratio of two schemes is the median of the ratios of runs with the same seed.
 
 mod cell;
 mod cells;

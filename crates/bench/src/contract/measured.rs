@@ -9,14 +9,14 @@ use policy::sched::Waits;
 use crate::drive::{Operation, Second, by_second};
 use crate::mixgraph::Outcome;
 
-/// What is counted second by second beside operations.
+/// What is counted per second besides operations.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Counted {
     /// Tokens granted to a class.
     Tokens(Class),
     /// Operations the simulated provider saw.
     Provider,
-    /// Requests the simulated provider made wait.
+    /// Requests that the simulated provider made wait.
     Overdrafts,
     /// Reads of a block that a cache answered.
     Hits,
@@ -25,8 +25,7 @@ pub enum Counted {
 }
 
 impl Counted {
-    /// Everything that is counted, in the order of [`Outcome::counted`] and
-    /// [`Sample::rates`](crate::drive::Sample::rates).
+    /// Every count, in the order of [`Outcome::counted`] and [`Sample::rates`](crate::drive::Sample::rates).
     pub const ALL: [Self; 9] = [
         Self::Tokens(Class::Commit),
         Self::Tokens(Class::Foreground),
@@ -39,7 +38,7 @@ impl Counted {
         Self::Lookups,
     ];
 
-    /// Where it stands in [`Counted::ALL`].
+    /// The position in [`Counted::ALL`].
     #[must_use]
     pub fn index(self) -> usize {
         Self::ALL.iter().position(|other| *other == self).expect("everything is there")
@@ -51,13 +50,13 @@ impl Counted {
 pub struct Measured {
     /// Operations, latencies, seconds.
     pub outcome: Outcome,
-    /// How long the device took, waits at the gate left out, by class.
+    /// The time the device took, without waits at the gate, by class.
     pub answers: [Times; Class::ALL.len()],
     /// How long requests waited at the gate, by class.
     pub waits: [Waits; Class::ALL.len()],
-    /// Operations a second that were paid for.
+    /// The paid operations per second.
     pub paid_iops: u64,
-    /// Bytes that cached blocks may have, at the end.
+    /// The limit on bytes of cached blocks, at the end.
     pub cache_bytes: u64,
 }
 
@@ -75,8 +74,7 @@ impl Measured {
         dots.iter().map(|dot| f64::from(dot.us)).sum::<f64>() / dots.len() as f64
     }
 
-    /// What the part `part` of operations did not exceed, in microseconds: from the intended start where
-    /// there is one.
+    /// The quantile `part` of latencies, in microseconds: from the intended start where there is one.
     #[must_use]
     pub fn quantile_us(&self, part: f64) -> f64 {
         let open = self.outcome.open.all();
@@ -91,13 +89,13 @@ impl Measured {
         reads.map_or(f64::NAN, |nanos| nanos.value_at_quantile(part) as f64 / 1e3)
     }
 
-    /// Its seconds.
+    /// The figures of each second.
     #[must_use]
     pub fn seconds(&self) -> Vec<Second> {
         by_second(&self.outcome.dots)
     }
 
-    /// The worst p99 of a second that was whole, in microseconds.
+    /// The worst p99 of a whole second, in microseconds.
     #[must_use]
     pub fn worst_second_us(&self) -> f64 {
         let whole = self.outcome.elapsed.as_secs();
@@ -106,13 +104,13 @@ impl Measured {
         whole.map(|second| second.p99).fold(f64::NAN, f64::max)
     }
 
-    /// What was counted in the whole run.
+    /// The total of the whole run.
     #[must_use]
     pub fn count(&self, counted: Counted) -> u64 {
         self.outcome.counted.get(counted.index()).copied().unwrap_or(0)
     }
 
-    /// Operations of the device for each operation that read, whatever else it did.
+    /// Operations of the device for each operation that reads.
     #[must_use]
     pub fn ios_per_read(&self) -> f64 {
         let reads = Operation::ALL
@@ -129,28 +127,27 @@ impl Measured {
         100.0 * self.count(Counted::Hits) as f64 / self.count(Counted::Lookups) as f64
     }
 
-    /// What was used of what was paid for, in percent, as the provider counts it.
+    /// Operations that the provider counted, in percent of the paid ones.
     #[must_use]
     pub fn used_percent(&self) -> f64 {
         let paid = self.paid_iops as f64 * self.outcome.elapsed.as_secs_f64();
         100.0 * self.count(Counted::Provider) as f64 / paid
     }
 
-    /// What the device took at most for the part `part` of the requests of `class`, in microseconds.
+    /// The quantile `part` of the device's time for requests of `class`, in microseconds.
     #[must_use]
     pub fn device_us(&self, class: Class, part: f64) -> f64 {
         self.answers[class.index()].quantile(part).map_or(f64::NAN, us)
     }
 
-    /// What the part `part` of the requests of `class` waited at most at the gate, in microseconds.
+    /// The quantile `part` of the wait of requests of `class` at the gate, in microseconds.
     #[must_use]
     pub fn wait_us(&self, class: Class, part: f64) -> f64 {
         wait_quantile(&self.waits[class.index()], part).map_or(f64::NAN, us)
     }
 }
 
-/// The longest wait of the part `part` of those with the shortest: the upper end of a step of two. None where
-/// nobody came.
+/// The quantile `part` of waits, as the upper end of its power-of-two bucket. `None` without requests.
 #[must_use]
 pub fn wait_quantile(waits: &Waits, part: f64) -> Option<Duration> {
     let all: u64 = waits.counts.iter().sum();

@@ -1,4 +1,4 @@
-//! What `bench contract` measures and how it is told: schemes side by side on equal volumes.
+//! Measurements and reports of `bench contract`: schemes side by side on equal volumes.
 //!
 //! ```text
 //! Cell: a case (load, volume, cache) ─┬─ Side: one scheme ─┬─ Measured: one run, closed loop
@@ -7,9 +7,9 @@
 //!                                     └─ how late a bare sleep was meanwhile
 //! ```
 //!
-//! The rows are B03 to B16 of docs/guide/bench.md. Opening stores and running loads is the business of the program;
-//! here is what becomes of the figures. A figure of a cell is the median of its runs; a ratio of two schemes
-//! is the median of the ratios of runs with the same seed, which ran at the same time or in turn.
+//! The rows are B03 to B16 of docs/guide/bench.md. The program opens stores and runs loads; this module turns the
+//! figures into reports. A figure of a cell is the median of its runs; a ratio of two schemes is the median of the
+//! ratios of runs with the same seed, which ran at the same time or in turn.
 
 mod measured;
 mod plots;

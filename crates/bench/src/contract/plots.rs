@@ -1,11 +1,11 @@
-//! Pictures of a cell: latency second by second against the load, and where the tokens went.
+//! Pictures of a cell: latency second by second against the load, and tokens by class.
 
 use policy::purpose::Class;
 
 use super::{Cell, Counted, Measured, Side};
 use crate::report::{Axis, Curve, Plot, Stroke};
 
-/// Of the first run of every scheme.
+/// Plots of the first run of every scheme.
 pub(super) fn of(id: &str, cell: &Cell) -> Vec<Plot> {
     let first = |side: &Side| side.runs.first().cloned().map(|run| (side.scheme.clone(), run));
     let runs: Vec<_> = cell.sides.iter().filter_map(first).collect();
@@ -47,7 +47,7 @@ fn load(id: &str, cell: &Cell, runs: &[(String, Measured)]) -> Plot {
     }
 }
 
-/// Classes on top of each other, the most urgent at the bottom, under the line.
+/// Tokens of classes stacked, the most urgent at the bottom, and the paid rate as a dashed line.
 fn tokens(id: &str, cell: &Cell, scheme: &str, run: &Measured) -> Plot {
     let samples = &run.outcome.samples;
     let start = samples.first().map_or(0.0, |sample| sample.at.as_secs_f64() - 0.5);

@@ -8,29 +8,29 @@ use crate::compare::Figure;
 use crate::report::Report;
 use crate::stats::median;
 
-/// What a timer's error may be of the latency a band asks for.
+/// The largest error of the timer, as a share of the latency that a band requires.
 const ERROR_MAX: f64 = 0.2;
 
-/// What a latency of a scheme has to stay below for a check to hold, and how exact the timer is about it.
+/// The limit that a scheme's latency must stay below for a check to hold, and the timer's error there.
 #[derive(Clone, Copy, Debug)]
 pub struct Better {
-    /// The latency in microseconds that the band comes to.
+    /// The latency in microseconds that the band requires.
     pub limit_us: f64,
     /// The timer's error in microseconds.
     pub error_us: f64,
 }
 
 impl Better {
-    /// Nothing of it is a latency.
+    /// For figures that are not latencies.
     pub const NO_LATENCY: Self = Self { limit_us: f64::INFINITY, error_us: 0.0 };
 
     fn is_measurable(self) -> bool {
-        // A limit that is no number has nothing measured behind it either.
+        // A limit that is NaN means that nothing was measured, so this is false for it.
         self.error_us <= ERROR_MAX * self.limit_us
     }
 }
 
-/// What people see of a run.
+/// The figures that readers see of a run.
 const FIGURES: [Figure<Measured>; 11] = [
     ("", "op/s", Measured::qps),
     ("mean", "us", Measured::mean_us),
@@ -58,7 +58,7 @@ impl<'r> Sheet<'r> {
         Self { report, told: Vec::new() }
     }
 
-    /// Every figure of a cell as rows of `id`, and its plots if no other row had them.
+    /// Every figure of a cell as rows of `id`, and its plots unless another row added them.
     pub fn cell(&mut self, id: &str, cell: &Cell) {
         let case = &cell.case;
         if self.told.iter().any(|(row, told)| row == id && told == case) {
@@ -111,13 +111,13 @@ impl<'r> Sheet<'r> {
         self.told.push((id.into(), case.clone()));
     }
 
-    /// Ratios of a row as rows of the report, and a line each in its table for people.
+    /// Ratios of a row as rows of the report, and as lines of its table for readers.
     pub fn ratios(&mut self, id: &str, what: &str, unit: &str, of: &[(&str, Vec<f64>)]) {
         self.report.compared(id, what, unit, of);
     }
 
-    /// A check of a ratio or another figure of several runs: of its median. Where the timer's error is too
-    /// large for the latency it comes to, it is not measured.
+    /// Checks the median of a figure of several runs. It is reported as not measured where the timer's error is too
+    /// large for the latency.
     pub fn check(&mut self, id: &str, what: &str, values: &[f64], band: [f64; 2], exact: Better) {
         let value = median(values);
         if exact.is_measurable() || value.is_nan() {
@@ -131,7 +131,7 @@ impl<'r> Sheet<'r> {
         self.report.check(id, &what, f64::NAN, band);
     }
 
-    /// Checks that a scheme's provider never made anybody wait, and that every answer was right.
+    /// Checks that no request overdrew a scheme's provider, and that every answer was right.
     pub fn sound<'c>(&mut self, cells: impl Iterator<Item = &'c Cell>, schemes: &[&str]) {
         let (mut overdrafts, mut wrong, mut requests) = (0, 0, 0);
         let mut example = None;

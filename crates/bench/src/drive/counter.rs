@@ -1,7 +1,7 @@
-//! Numbers for new records, and how many are there: YCSB's `AcknowledgedCounterGenerator`.
+//! Numbers of new records, and the count of stored ones: YCSB's `AcknowledgedCounterGenerator`.
 //!
-//! Threads insert at the same time, so a record may be stored while one with a smaller number is still
-//! on its way. Nobody may choose that one yet: what is there is counted up to the first that is not.
+//! Threads insert at the same time, so a record may be stored while one with a smaller number is still being stored.
+//! Readers must not choose that one yet: the count ends before the first record that is not stored.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +12,12 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct Counter {
     next: AtomicU64,
     stored: AtomicU64,
-    /// Stored, but behind one that is not. At most as many as there are threads.
+    /// Stored records behind one that is not. At most as many as threads.
     ahead: Mutex<BTreeSet<u64>>,
 }
 
 impl Counter {
-    /// The records before `records` are there.
+    /// The records before `records` are stored.
     pub(crate) fn new(records: u64) -> Self {
         let (next, stored) = (AtomicU64::new(records), AtomicU64::new(records));
         Self { next, stored, ahead: Mutex::default() }
@@ -28,9 +28,9 @@ impl Counter {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The record is there.
+    /// Marks the record as stored.
     pub(crate) fn acknowledge(&self, record: u64) {
-        // A thread that panicked had its number in or not: the set is sound either way.
+        // If a thread panicked, its number is in the set or not: the set is sound either way.
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         ahead.insert(record);
         let mut stored = self.stored.load(Ordering::Relaxed);
@@ -40,7 +40,7 @@ impl Counter {
         self.stored.store(stored, Ordering::Release);
     }
 
-    /// All records before this one are there.
+    /// All records before this one are stored.
     pub(crate) fn records(&self) -> u64 {
         self.stored.load(Ordering::Acquire)
     }
@@ -71,6 +71,6 @@ mod tests {
             }
         });
         assert_eq!(counter.records(), 4000);
-        assert!(counter.ahead.lock().expect("nobody panicked").is_empty());
+        assert!(counter.ahead.lock().expect("no thread panicked").is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! How long operations took.
+//! Latencies of operations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use hdrhistogram::Histogram;
 
 use super::Operation;
 
-/// The longest latency that is told from longer ones, and the digits that are kept.
+/// The longest latency the histograms resolve, and the significant digits they keep.
 const LONGEST: Duration = Duration::from_secs(600);
 const DIGITS: u8 = 3;
 
-/// Latencies of operations, each to a thousandth of itself.
+/// Latencies of operations, with three significant digits.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies(BTreeMap<Operation, Histogram<u64>>);
 
@@ -28,18 +28,18 @@ impl Latencies {
         }
     }
 
-    /// What was recorded of each operation, in nanoseconds.
+    /// The latencies of each kind of operation, in nanoseconds.
     pub fn each(&self) -> impl Iterator<Item = (Operation, &Histogram<u64>)> {
         self.0.iter().map(|(operation, nanos)| (*operation, nanos))
     }
 
-    /// The same of one kind, if there was any.
+    /// The latencies of one kind, if there were any.
     #[must_use]
     pub fn of(&self, operation: Operation) -> Option<&Histogram<u64>> {
         self.0.get(&operation)
     }
 
-    /// The same of all kinds together.
+    /// The latencies of all kinds together.
     #[must_use]
     pub fn all(&self) -> Histogram<u64> {
         let mut all = empty();
@@ -78,7 +78,7 @@ fn empty() -> Histogram<u64> {
     Histogram::new_with_max(longest, DIGITS).expect("the bounds are in order")
 }
 
-/// What operations took that ended in one second.
+/// Latencies of the operations that ended in one second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Second {
     /// Its number, from 0.
@@ -93,7 +93,7 @@ pub struct Second {
     pub p999: f64,
 }
 
-/// Figures of each second something ended in, in their order.
+/// Figures of each second in which an operation ended, in order.
 #[must_use]
 pub fn by_second(dots: &[Dot]) -> Vec<Second> {
     let mut seconds: BTreeMap<u32, Vec<f32>> = BTreeMap::new();
@@ -102,7 +102,7 @@ pub fn by_second(dots: &[Dot]) -> Vec<Second> {
     }
     let figures = |(number, mut us): (u32, Vec<f32>)| {
         us.sort_unstable_by(f32::total_cmp);
-        // The smallest that so many of a thousand do not exceed.
+        // The smallest latency that `thousandths` of a thousand operations do not exceed.
         let at = |thousandths: usize| f64::from(us[(us.len() * thousandths).div_ceil(1000) - 1]);
         Second { number, operations: us.len(), p50: at(500), p99: at(990), p999: at(999) }
     };

@@ -1,4 +1,4 @@
-//! What threads, and what is below them, do while a workload runs, second by second.
+//! Samples threads and the layers below them while a workload runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -10,18 +10,18 @@ use volume::Clock;
 
 /// A number that grows while a workload runs.
 pub struct Tally<'c> {
-    /// How large it is by now.
+    /// Reads the current value.
     pub read: Box<dyn Fn() -> u64 + Send + Sync + 'c>,
 }
 
 impl<'c> Tally<'c> {
-    /// What `read` gives.
+    /// A tally of what `read` returns.
     pub fn new(read: impl Fn() -> u64 + Send + Sync + 'c) -> Self {
         Self { read: Box::new(read) }
     }
 }
 
-/// What happened between two looks.
+/// Rates between two samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// The middle of it, since the bench began.
@@ -32,8 +32,7 @@ pub struct Sample {
     pub rates: Vec<f64>,
 }
 
-/// What one thread has done. In a line of the processor's cache of its own: threads that count do not
-/// slow each other down.
+/// Operations that one thread has done. Aligned to its own cache line: threads that count do not slow each other down.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Done(AtomicU64);
@@ -48,7 +47,7 @@ impl Done {
     }
 }
 
-/// Looks at counts and at the threads of a workload.
+/// Samples counts and the threads of a workload.
 pub(crate) struct Meter<'m> {
     pub(super) clock: &'m Clock,
     pub(super) counts: &'m [Tally<'m>],
@@ -67,8 +66,7 @@ struct Look {
 }
 
 impl Meter<'_> {
-    /// Looks again and again until the other end of `running` is gone; `tell` hears after each look how
-    /// many operations are done.
+    /// Samples until the other end of `running` is gone; each sample calls `tell` with the operations done so far.
     pub(super) fn watch(
         &self,
         running: &Receiver<()>,
@@ -82,7 +80,7 @@ impl Meter<'_> {
             let ended = running.recv_timeout(wait) != Err(RecvTimeoutError::Timeout);
             let look = self.look();
             let took = look.at.since(last.at);
-            // The rest at the end is too short to tell a rate, unless it is all there is.
+            // The last interval is too short for a rate, unless it is the only one.
             if !ended || took * 2 >= self.every || samples.is_empty() {
                 let sample = self.between(&last, &look);
                 bar.set_message(format!("{:.0} op/s", sample.operations));

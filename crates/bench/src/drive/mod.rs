@@ -1,12 +1,12 @@
-//! What benches of a key-value store share: threads that do operations, at a pace if there is one,
-//! verify every answer, and are looked at meanwhile.
+//! The common part of key-value benches: threads do operations, paced if a pace is set, and verify every answer; a
+//! meter samples them.
 //!
 //! ```text
 //! Choose (which record) ──┐
 //! Records (keys, values) ─┤
 //! mix (what, how often) ──┼─ Worker × threads ── KeyValue      Latencies, Dots; answers verified
 //! Pace (when) ────────────┘       │
-//!                          Meter, every so often: operations, counters of whoever is below
+//!                           Meter, every so often: operations, counters of the layers below
 //! ```
 //!
 //! A workload ([`ycsb`](crate::ycsb), [`mixgraph`](crate::mixgraph)) brings the left side.

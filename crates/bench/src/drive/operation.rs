@@ -1,21 +1,21 @@
-//! What an operation does.
+//! Kinds of operations.
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Operation {
     /// Gets a value.
     Read,
-    /// Puts a new value under a key that is there.
+    /// Puts a new value under an existing key.
     Update,
     /// Puts a value under a new key.
     Insert,
-    /// Gets some records, in the order of keys.
+    /// Gets several records, in the order of keys.
     Scan,
     /// Gets a value, then puts a new one under the same key.
     ReadModifyWrite,
 }
 
-/// What a workload does, in percent of its operations. They add up to 100.
+/// The shares of operations in a workload, in percent. They add up to 100.
 pub type Mix = [(Operation, u32)];
 
 impl Operation {
@@ -41,7 +41,7 @@ impl Operation {
         matches!(self, Self::Update | Self::Insert)
     }
 
-    /// The one at `percent` of a mix, from 0 to 99.
+    /// The operation at `percent` of a mix, from 0 to 99.
     pub(crate) fn of(mix: &Mix, percent: u32) -> Self {
         let mut above = 0;
         let chosen = mix.iter().find(|(_, share)| {
@@ -51,7 +51,7 @@ impl Operation {
         chosen.expect("the shares add up to 100").0
     }
 
-    /// The share of a mix that it has, in percent.
+    /// The share of this operation in a mix, in percent.
     pub(crate) fn share(self, mix: &Mix) -> u32 {
         mix.iter().filter(|(other, _)| *other == self).map(|(_, share)| share).sum()
     }

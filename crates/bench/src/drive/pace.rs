@@ -1,9 +1,8 @@
-//! When operations are meant to start.
+//! Intended start times of operations.
 //!
-//! A thread that waits for a slow answer sends nothing meanwhile, and what it did not send is not
-//! measured: latencies look best where the store is worst (Tene, "coordinated omission"). With an
-//! intended start, each operation has a time at which it should start, whatever those before it took,
-//! and its latency is counted from there too.
+//! A thread that waits for a slow answer sends nothing meanwhile, and a request that is not sent is not measured:
+//! latencies look best where the store is worst (Tene, "coordinated omission"). An intended start is the time at which
+//! an operation should start, however long earlier ones took; its latency is measured from there too.
 //!
 //! ```text
 //! AtOnce     when the one before has ended                        closed loop
@@ -24,21 +23,21 @@ use super::{Operation, Rate};
 /// When an operation starts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Turn {
-    /// At once.
+    /// Immediately.
     Now,
-    /// Then; nobody would have started it sooner.
+    /// At this time; the pace allows no earlier start.
     At(Instant),
-    /// It should then: its latency counts from there.
+    /// At this time: the latency counts from there.
     Intended(Instant),
 }
 
-/// Says when one thread starts its operations.
+/// Decides when one thread starts its operations.
 pub(crate) trait Pace: Send {
-    /// When the next one starts, which is an `operation`, if it could at `now`.
+    /// The start of the next operation, an `operation`, if the thread is free at `now`.
     fn turn(&mut self, operation: Operation, now: Instant) -> Turn;
 }
 
-/// Each operation when the one before has ended.
+/// Starts each operation when the one before has ended.
 pub(crate) struct AtOnce;
 
 impl Pace for AtOnce {
@@ -47,13 +46,13 @@ impl Pace for AtOnce {
     }
 }
 
-/// The times one of several threads starts at.
+/// Evenly spaced starts of one of several threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Even {
     start: Instant,
     /// Between two operations of this thread, in nanoseconds.
     gap_nanos: f64,
-    /// Of its first one.
+    /// The offset of the first one.
     offset_nanos: f64,
     turn: u64,
 }
@@ -75,34 +74,34 @@ impl Pace for Even {
     }
 }
 
-/// How many operations a thread is let go at a time, as in db_bench.
+/// Operations granted to a thread at a time, as in db_bench.
 const HUNDRED: u64 = 100;
 
-/// What of a rate nobody asked for can be asked for later: one refill of RocksDB's rate limiter.
+/// The unused part of a rate that stays available for later: one refill of RocksDB's rate limiter.
 const SAVED: Duration = Duration::from_millis(100);
 
-/// A rate that threads share, one limit for what reads and one for what only writes.
+/// A rate that threads share, with one limit for operations that read and one for those that only write.
 pub(crate) struct Shared {
     rate: Rate,
     start: Instant,
-    /// The share of each kind, and up to when its operations are given out, since the start.
+    /// The share of each kind, and the time since the start up to which its operations are granted.
     kinds: Mutex<[(f64, Duration); 2]>,
 }
 
 impl Shared {
-    /// From `start` on, where the share `writes` of all operations only writes.
+    /// From `start` on, with the share `writes` of operations that only write.
     pub(crate) fn new(rate: Rate, start: Instant, writes: f64) -> Self {
         let kinds = Mutex::new([(1.0 - writes, Duration::ZERO), (writes, Duration::ZERO)]);
         Self { rate, start, kinds }
     }
 
-    /// When a thread that asks at `now` has its next hundred.
+    /// When a thread that asks at `now` may start its next hundred.
     fn hundred(&self, only_writes: bool, now: Instant) -> Instant {
         let now = now.since(self.start);
         let (share, given) = &mut self.kinds.lock()[usize::from(only_writes)];
         let from = (*given).max(now.saturating_sub(SAVED));
         let to = self.rate.after(from, *share, HUNDRED as f64);
-        // Without a rate it never comes.
+        // At rate zero it never starts.
         *given = to.unwrap_or(Duration::from_secs(u32::MAX.into()));
         self.start + *given
     }
@@ -126,8 +125,8 @@ impl Pace for SharedPace<'_> {
         let only_writes = operation.only_writes();
         let count = &mut self.counts[usize::from(only_writes)];
         *count += 1;
-        // db_bench asks after each hundred, so that its threads begin with a burst of one each for nothing:
-        // a thousandth of its million operations, but much of a run of seconds.
+        // Asks before each hundred. db_bench asks after it, so its threads begin with an unpaced burst of one hundred
+        // each: a thousandth of its million operations, but a large part of a run of seconds.
         if *count % HUNDRED == 1 {
             Turn::At(self.shared.hundred(only_writes, now))
         } else {
@@ -136,7 +135,7 @@ impl Pace for SharedPace<'_> {
     }
 }
 
-/// Intended starts that follow a rate, for whichever thread is free.
+/// Intended starts that follow a rate; any free thread takes the next.
 pub(crate) struct Schedule {
     rate: Rate,
     start: Instant,
@@ -187,7 +186,7 @@ mod tests {
         let start = Instant::from_nanos(7);
         let shared = Shared::new(RATE, start, 0.2);
         let mut threads = [SharedPace::new(&shared), SharedPace::new(&shared)];
-        // 800 reads a second: a hundred take an eighth.
+        // 800 reads per second: a hundred take an eighth of a second.
         let due = |turn| match turn {
             Turn::At(at) => (at.since(start).as_secs_f64() * 1000.0).round(),
             other => panic!("{other:?}"),
@@ -196,9 +195,9 @@ mod tests {
         assert_eq!(due(one.turn(Operation::Scan, start)), 125.0);
         assert_eq!(due(two.turn(Operation::Read, start)), 250.0);
         assert!((0..99).all(|_| two.turn(Operation::Read, start) == Turn::Now));
-        // Writes have a limit of their own.
+        // Writes have their own limit.
         assert_eq!(due(one.turn(Operation::Update, start)), 500.0);
-        // After a pause only a tenth of a second is left to ask for.
+        // After a pause only a tenth of a second of the rate is left.
         assert!((0..99).all(|_| one.turn(Operation::Read, start) == Turn::Now));
         let later = start + Duration::from_secs(10);
         assert_eq!(due(one.turn(Operation::Read, later)), 9900.0 + 125.0);

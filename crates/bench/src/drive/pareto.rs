@@ -5,21 +5,21 @@ use rand::{Rng, RngExt};
 /// The generalized Pareto distribution, as db_bench's `ParetoCdfInversion` draws from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pareto {
-    /// Where it begins.
+    /// Where it starts.
     pub theta: f64,
-    /// Its shape: more is a heavier tail; 0 is exponential.
+    /// Its shape: a larger one has a heavier tail; 0 is exponential.
     pub k: f64,
     /// Its scale.
     pub sigma: f64,
 }
 
 impl Pareto {
-    /// db_bench's sizes of values: 25.45 and a tail, as of ZippyDB.
+    /// db_bench's sizes of values, as measured at ZippyDB.
     pub const VALUES: Self = Self { theta: 0.0, k: 0.2615, sigma: 25.45 };
     /// db_bench's lengths of scans.
     pub const SCANS: Self = Self { theta: 0.0, k: 2.517, sigma: 14.236 };
 
-    /// What is exceeded by the share `u` of draws, `u` in `(0, 1]`, rounded up.
+    /// The value that the share `u` of draws exceeds, `u` in `(0, 1]`, rounded up.
     pub(crate) fn at(self, u: f64) -> u64 {
         let Self { theta, k, sigma } = self;
         let x = if k == 0.0 { -u.ln() } else { (u.powf(-k) - 1.0) / k };
@@ -29,15 +29,15 @@ impl Pareto {
     }
 }
 
-/// How long something is.
+/// The distribution of a length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Lengths {
     /// Always the same.
     Fixed(usize),
-    /// Any from one to the most, all as often.
+    /// Uniform from one to the maximum.
     UpTo(usize),
-    /// By a Pareto distribution; what is shorter than `min` is `min`, what is longer than `max` the rest
-    /// of a division by it, as in db_bench.
+    /// By a Pareto distribution; lengths above `max` are taken modulo `max`, then lengths below `min` become `min`, as
+    /// in db_bench.
     Pareto {
         /// The distribution.
         of: Pareto,
@@ -61,7 +61,7 @@ impl Lengths {
         }
     }
 
-    /// Whether it may come to be `length`.
+    /// Whether a draw can give `length`.
     pub(crate) fn allows(self, length: usize) -> bool {
         match self {
             Self::Fixed(fixed) => length == fixed,
@@ -87,7 +87,7 @@ mod tests {
             let drawn: Vec<_> = (0..DRAWS).map(|_| lengths.draw(&mut random)).collect();
             for limit in [10_u32, 30, 100, 300] {
                 let x = (f64::from(limit) - of.theta) / of.sigma;
-                // The tail as its formula has it, not its inverse.
+                // The tail computed from its formula, not from the inverse.
                 let tail =
                     if of.k == 0.0 { (-x).exp() } else { (1.0 + of.k * x).powf(-1.0 / of.k) };
                 let above = drawn.iter().filter(|&&length| length > limit as usize).count();

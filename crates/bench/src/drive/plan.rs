@@ -1,4 +1,4 @@
-//! What threads are to do.
+//! The work of threads.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
@@ -10,11 +10,11 @@ use volume::Clock;
 
 use super::{Counter, Lengths, Mix, Records, Tally};
 
-/// What threads are to do.
+/// The work of threads.
 pub(crate) struct Drive<'d> {
     pub(crate) store: &'d dyn KeyValue,
     pub(crate) clock: &'d Clock,
-    /// What it is called in errors.
+    /// The name in errors.
     pub(crate) name: &'d str,
     pub(crate) mix: &'d Mix,
     pub(crate) records: &'d dyn Records,
@@ -23,19 +23,19 @@ pub(crate) struct Drive<'d> {
     pub(crate) counter: &'d Counter,
     pub(crate) threads: usize,
     pub(crate) operations: u64,
-    /// From when threads work, and count.
+    /// When threads start to work.
     pub(crate) start: Instant,
     /// When the last operation may start.
     pub(crate) until: Instant,
-    /// Operations that end in this time are told; all others are done.
+    /// The reported interval: operations that end outside it run but are not reported.
     pub(crate) told: Range<Instant>,
     pub(crate) seed: u64,
-    /// Whether every operation is kept for figures by the second.
+    /// Whether every operation is kept for figures per second.
     pub(crate) dots: bool,
     pub(crate) stop: &'d AtomicBool,
-    /// What is looked at meanwhile.
+    /// The counts to sample meanwhile.
     pub(crate) counts: &'d [Tally<'d>],
     pub(crate) sample_every: Duration,
-    /// What samples count their time from.
+    /// The origin of the samples' times.
     pub(crate) origin: Instant,
 }

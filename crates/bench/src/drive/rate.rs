@@ -1,7 +1,7 @@
-//! How many operations a second are wanted, over time.
+//! The rate of operations over time.
 //!
-//! db_bench sets a new rate every interval, from a curve with noise on it. Here noise follows from the
-//! seed and the number of the interval, so that all schemes of a comparison get the same load.
+//! db_bench sets a new rate every interval, from a curve with noise on it. Here the seed and the number of the interval
+//! determine the noise, so that all schemes of a comparison get the same load.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub enum Wave {
     },
     /// `a · sin(b · t + c) + d`, `t` in seconds: db_bench's `sine_a` to `sine_d`.
     Sine {
-        /// Half of the way from trough to crest, in operations a second.
+        /// Half the difference of crest and trough, in operations per second.
         a: f64,
         /// Radians a second.
         b: f64,
@@ -32,26 +32,26 @@ pub enum Wave {
         low: f64,
         /// Operations a second.
         high: f64,
-        /// How long it takes from one rise to the next.
+        /// The time between two rises.
         period: Duration,
     },
 }
 
-/// A curve, and noise.
+/// A curve with noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     /// The curve.
     pub wave: Wave,
-    /// How far the rate is off the curve at most, as a part of its amplitude, half of it up and half down:
-    /// db_bench's `sine_mix_rate_noise`.
+    /// The range of the noise as a part of the curve's amplitude, half up and half down: db_bench's
+    /// `sine_mix_rate_noise`.
     pub noise: f64,
-    /// How long it stays what it is: db_bench's `sine_mix_rate_interval_milliseconds`.
+    /// The length of an interval of constant rate: db_bench's `sine_mix_rate_interval_milliseconds`.
     pub interval: Duration,
-    /// What noise follows from.
+    /// The seed of the noise.
     pub seed: u64,
 }
 
-/// After so many intervals without an operation there will be none.
+/// After this many intervals without an operation the rate counts as zero for good.
 const SILENCE_MAX: u64 = 1_000_000;
 
 impl Wave {
@@ -80,15 +80,15 @@ impl Rate {
     #[must_use]
     pub fn in_interval(&self, interval: u64) -> f64 {
         let curve = self.wave.at(interval as f64 * self.interval.as_secs_f64());
-        // From -1/2 on, below 1/2.
+        // From -1/2 up to, but excluding, 1/2.
         let drawn = (scramble(scramble(interval) ^ self.seed) >> 11) as f64 / (1_u64 << 53) as f64;
         let noise = (drawn - 0.5) * self.wave.amplitude() * self.noise;
         let rate = if curve + noise < 0.0 { curve } else { curve + noise };
         rate.max(0.0)
     }
 
-    /// When `operations` have started that are a `share` of all, the first of them after `from`: both
-    /// since the workload began. None if they never do.
+    /// The time at which `operations`, a `share` of all, have started since `from`. Both times count from the start of
+    /// the workload. `None` if that never happens.
     #[must_use]
     pub fn after(&self, from: Duration, share: f64, operations: f64) -> Option<Duration> {
         let width = self.interval.as_secs_f64();
@@ -132,7 +132,7 @@ mod tests {
             assert!((of(0.3) - formula).abs() <= a * 0.15);
             sum += of(0.3) - formula;
         }
-        // 3600 draws of a deviation of 0.3 · 500 / sqrt(12).
+        // 3600 draws with a deviation of 0.3 · 500 / sqrt(12).
         assert!((sum / 3600.0).abs() < 4.0 * 43.3 / 60.0, "{sum}");
         assert_ne!(rate(sine, 0.3).in_interval(7), rate(sine, 0.3).in_interval(8));
         let other = Rate { seed: 4, ..rate(sine, 0.3) };
@@ -168,7 +168,7 @@ mod tests {
             time += step;
         }
         assert!((sum - operations).abs() < 0.1, "{sum} is not {operations}");
-        // All at once is the same as one by one.
+        // A jump equals single steps.
         let jump = rate.after(Duration::ZERO, 0.5, 1000.0).expect("the rate is above zero");
         assert!(jump.abs_diff(at) < Duration::from_micros(10), "{jump:?} is not {at:?}");
         assert_eq!(self::rate(Wave::Flat { d: 0.0 }, 0.0).after(at, 1.0, 1.0), None);

@@ -1,4 +1,4 @@
-//! Records as bytes: values that say whose they are, and how long.
+//! Records as bytes: values that name their record and length.
 //!
 //! ```text
 //! value  mark of key and length, 8 bytes | random bytes …   random: what compresses needs no volume
@@ -23,7 +23,7 @@ pub(crate) trait Records: Sync {
     fn belongs(&self, key: &[u8], value: &[u8]) -> bool;
 }
 
-/// A value of `len` bytes for whatever `whose` is the number of.
+/// A value of `len` bytes for the key or record with the number `whose`.
 pub(crate) fn value(whose: u64, len: usize, random: &mut impl Rng) -> Bytes {
     let mut value = BytesMut::zeroed(len.max(VALUE_BYTES_MIN));
     let mark = mark(whose, value.len());
@@ -33,7 +33,7 @@ pub(crate) fn value(whose: u64, len: usize, random: &mut impl Rng) -> Bytes {
     value.freeze()
 }
 
-/// Whether `value` was made for `whose`, and is as long as it was.
+/// Whether `value` was made for `whose` and has its original length.
 pub(crate) fn belongs(whose: u64, value: &[u8]) -> bool {
     value.starts_with(&mark(whose, value.len()))
 }
@@ -42,8 +42,8 @@ fn mark(whose: u64, len: usize) -> [u8; VALUE_BYTES_MIN] {
     scramble(whose ^ scramble(len as u64)).to_le_bytes()
 }
 
-/// A number for each number, far from its neighbours': the finalizer of SplitMix64 (Steele, Lea and
-/// Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014), a bijection.
+/// Maps each number to one far from its neighbours': the finalizer of SplitMix64 (Steele, Lea and Flood, "Fast
+/// splittable pseudorandom number generators", OOPSLA 2014), a bijection.
 pub(crate) fn scramble(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

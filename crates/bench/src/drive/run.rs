@@ -1,4 +1,4 @@
-//! Threads at work, and whoever looks at them.
+//! Worker threads, and the meter that samples them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -14,20 +14,19 @@ use super::plan::Drive;
 use super::worker::{Enough, Found, Worker};
 use super::{Choose, Meter, Pace, Sample};
 
-/// What they did.
+/// The result of a drive.
 pub(crate) struct Drove {
     pub(crate) found: Found,
     pub(crate) samples: Vec<Sample>,
     /// From the start to the end of the last thread.
     pub(crate) elapsed: Duration,
-    /// What the counts rose by meanwhile.
+    /// The growth of each count meanwhile.
     pub(crate) counted: Vec<u64>,
 }
 
 impl Drive<'_> {
-    /// Lets threads work until each has done its share of the operations or the time is over; `chooser`
-    /// and `pace` make those of a thread by its number. `bar` is at `position` of now and of the
-    /// operations done.
+    /// Runs threads until each has done its share of the operations or the time is over. `chooser` makes the chooser of
+    /// a thread, `pace` its pace, from its number. `bar` shows `position` of the current time and the operations done.
     ///
     /// # Errors
     /// The store's.
@@ -57,13 +56,13 @@ impl Drive<'_> {
         let elapsed = clock.now().since(self.start);
         bar.finish_and_clear();
         let found = found?;
-        // A token that was given back may be one of before.
+        // A count can fall when a token is returned, so the difference saturates.
         let counted = counts.iter().zip(before);
         let counted = counted.map(|(count, before)| (count.read)().saturating_sub(before));
         Ok(Drove { found, samples, elapsed, counted: counted.collect() })
     }
 
-    /// Lets every thread work, and gives what they found together.
+    /// Runs every thread, and merges what they found.
     fn work<'c, P: Pace>(
         &self,
         done: &[Done],
@@ -101,7 +100,7 @@ impl Drive<'_> {
     }
 }
 
-/// What falls to `thread` of `operations`.
+/// The share of `thread` in `operations`.
 fn share(operations: u64, thread: usize, threads: usize) -> u64 {
     let (thread, threads) = (thread as u64, threads as u64);
     operations / threads + u64::from(thread < operations % threads)

@@ -1,4 +1,4 @@
-//! One thread of a workload: chooses, does, times, and looks at what came back.
+//! One thread of a workload: chooses operations, performs and times them, and verifies the answers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,26 +17,26 @@ use super::meter::Done;
 use super::pace::{Pace, Turn};
 use super::plan::Drive;
 
-/// The longest sleep between two looks at whether to stop.
+/// The longest sleep between two checks of the stop flag.
 const NAP: Duration = Duration::from_millis(100);
 
 /// Chooses records.
 pub(crate) trait Choose: Send {
-    /// The number of a record that is there, now that there are `records`.
+    /// The number of a stored record; there are `records`.
     fn record(&mut self, records: u64, random: &mut Xoshiro256PlusPlus) -> u64;
 }
 
-/// What a thread works with.
+/// The state of one thread.
 pub(super) struct Worker<'w> {
     pub(super) drive: &'w Drive<'w>,
     pub(super) chooser: Box<dyn Choose + 'w>,
     pub(super) random: Xoshiro256PlusPlus,
     pub(super) done: &'w Done,
-    /// Another one failed.
+    /// Another thread failed.
     pub(super) failed: &'w AtomicBool,
 }
 
-/// When a thread has done enough: whatever comes first.
+/// When a thread ends: at whichever comes first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Enough {
     pub(super) operations: u64,
@@ -48,13 +48,13 @@ pub(super) struct Enough {
 pub(crate) struct Found {
     /// From the start of each operation.
     pub(crate) latencies: Latencies,
-    /// From when it should have started.
+    /// From the intended start of each operation.
     pub(crate) open: Latencies,
-    /// Each operation, if that was wanted; from when it should have started if there is such a time.
+    /// Each operation, if dots are on; from its intended start if it has one.
     pub(crate) dots: Vec<Dot>,
-    /// Answers that were not what was stored.
+    /// Answers that differed from what was stored.
     pub(crate) wrong: u64,
-    /// One of them, in words.
+    /// One wrong answer, in words.
     pub(crate) example: Option<String>,
 }
 
@@ -73,7 +73,7 @@ impl Found {
     }
 }
 
-/// An operation, ready to go.
+/// A prepared operation.
 enum Task {
     Read(Bytes),
     Put { key: Bytes, value: Bytes, inserts: Option<u64> },
@@ -82,7 +82,7 @@ enum Task {
 }
 
 impl Worker<'_> {
-    /// Works until it is enough or somebody wants it to end.
+    /// Works until `enough` is reached, the stop flag is set, or another thread fails.
     ///
     /// # Errors
     /// The store's.
@@ -117,7 +117,7 @@ impl Worker<'_> {
         Ok(found)
     }
 
-    /// Waits for the time an operation should start, if there is one. Whether it still should.
+    /// Waits for the intended start of an operation, if it has one. Returns whether the operation should still run.
     fn wait(&self, turn: Turn, end: Instant) -> bool {
         loop {
             let now = self.drive.clock.now();
@@ -159,7 +159,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Gives what was read.
+    /// Performs the operation and returns what it read.
     fn perform(&self, task: &Task) -> engine::kv::Result<Vec<(Bytes, Bytes)>> {
         let get = |key: &Bytes| {
             let value = self.drive.store.get_many(std::slice::from_ref(key))?.pop().flatten();
@@ -191,7 +191,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Every record that was asked for has to be there, and every value has to be its key's.
+    /// Every requested record must exist, and every value must belong to its key.
     fn verify(&self, task: &Task, answer: &[(Bytes, Bytes)], found: &mut Found) {
         let asked = match task {
             Task::Put { .. } => return,

@@ -1,11 +1,11 @@
-//! `bench ingest`: rows into our server and into those people would use instead, over the same protocol.
+//! `bench ingest`: sends rows to our server and to its competitors, over the same protocol.
 //!
 //! Every server gets the same bytes, made beforehand, from the same client on the same processors, and begins with an
-//! empty directory on the same file system. They take turns, another one first in each round; what counts is
-//! the ratio within a round. After a load the points are counted back through the server's own queries: what is
-//! not stored was not fast.
+//! empty directory on the same file system. They take turns, each round in another order; the result is the ratio
+//! within a round. After a load, the bench counts the points through the server's own queries, so that a server that
+//! drops points is not called fast.
 //!
-//! This crate starts no servers: the caller brings the figures.
+//! This crate starts no servers: the caller supplies the figures.
 
 pub mod process;
 pub mod rows;

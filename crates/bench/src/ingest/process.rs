@@ -1,4 +1,4 @@
-//! What a server that is measured takes of the machine, as the system counts it.
+//! The resources that a measured server uses, as the system counts them.
 
 use std::fs;
 use std::io;
@@ -8,21 +8,22 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Ticks of a second in `/proc`: USER_HZ, which is this on every Linux (`man 7 time`).
+/// Ticks of a second in `/proc`: USER_HZ, 100 on every Linux (`man 7 time`).
 const TICKS: u64 = 100;
 
 /// Processor time of all children that ended and were waited for.
 #[must_use]
 pub fn children_time() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the name, which may hold anything; the first field there is the third of all.
+    // The name may hold any character, so parse after its closing parenthesis; the first field there is the third of
+    // all.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let ticks = fields.split_whitespace().skip(13).take(2);
     let ticks: u64 = ticks.filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
     Duration::from_millis(ticks * 1000 / TICKS)
 }
 
-/// Memory a process has in use, and the most it had, in bytes.
+/// Memory that a process uses, and its peak, in bytes.
 ///
 /// # Errors
 /// There is no such process.
@@ -36,17 +37,17 @@ pub fn memory(process: u32) -> io::Result<(u64, u64)> {
     Ok((of("VmRSS:"), of("VmHWM:")))
 }
 
-/// Asks a process to end.
+/// Sends SIGTERM to a process.
 ///
 /// # Errors
-/// It may not be asked.
+/// The process does not exist, or the caller lacks permission.
 pub fn terminate(process: u32) -> io::Result<()> {
     let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other(format!("{process} is no process")))?;
     Ok(kill_process(pid, Signal::TERM)?)
 }
 
-/// Bytes that the files below a directory take on their device. Those that go meanwhile take none.
+/// Bytes that the files below a directory take on their device. Files removed meanwhile count as none.
 #[must_use]
 pub fn bytes_below(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();

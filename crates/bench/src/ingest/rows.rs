@@ -1,5 +1,5 @@
-//! Rows as the Time Series Benchmark Suite makes them (github.com/timescale/tsbs), in line protocol, ready
-//! to be sent: making them costs more than storing them.
+//! Rows as the Time Series Benchmark Suite makes them (github.com/timescale/tsbs), as line protocol in memory: making
+//! them costs more than storing them.
 
 use std::fmt::Write;
 
@@ -9,35 +9,35 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 /// Rows of a request.
 pub const BATCH_ROWS: usize = 5000;
 
-/// When the first row is: 2016 began, as in TSBS. Nanoseconds since 1970.
+/// The time of the first row: the start of 2016, as in TSBS. Nanoseconds since 1970.
 pub const START: i64 = 1_451_606_400_000_000_000;
 
-/// How far rows of a source are apart, in nanoseconds.
+/// The time between two rows of a source, in nanoseconds.
 pub const STEP: i64 = 10_000_000_000;
 
-/// What a measurement of a server reads like.
+/// The kind of values in a row.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Readings {
-    /// Whole numbers from 0 to 100 that walk, as in TSBS.
+    /// Whole numbers from 0 to 100 in a random walk, as in TSBS.
     Integers,
     /// The same walk to two decimals.
     Decimals,
-    /// The same walk, as doubles are.
+    /// The same walk, as doubles in full precision.
     Doubles,
 }
 
-/// Requests to send, and what is in them.
+/// Requests to send, and their contents.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// Bodies of [`BATCH_ROWS`] lines, the last one of fewer.
     pub batches: Vec<Vec<u8>>,
     /// Lines of all of them.
     pub rows: u64,
-    /// Fields of all of them: a series and a time has one value.
+    /// Fields of all of them: one value for each series and time.
     pub points: u64,
-    /// Measurements there are.
+    /// The measurements.
     pub measurements: &'static [&'static str],
-    /// Behind the last time of all, in nanoseconds since 1970.
+    /// Behind the last time in the load, in nanoseconds since 1970.
     pub end: i64,
 }
 
@@ -66,19 +66,19 @@ const REGIONS: [&str; 9] = [
     "sa-east-1",
 ];
 
-/// A value that walks between 0 and 100.
+/// A random walk between 0 and 100.
 struct Walk(f64);
 
 impl Walk {
     fn step(&mut self, random: &mut Xoshiro256PlusPlus) -> f64 {
-        // Twelve uniform ones make a normal one, nearly.
+        // The sum of twelve uniform draws is nearly normal.
         let normal: f64 = (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0;
         self.0 = (self.0 + normal).clamp(0.0, 100.0);
         self.0
     }
 }
 
-/// The tags of a host, as they stand in a line. The same for the same host.
+/// The tags of a host in line protocol.
 fn host_tags(host: u64, random: &mut Xoshiro256PlusPlus, into: &mut String) {
     let region = REGIONS[random.random_range(0..REGIONS.len())];
     let (zone, rack) = (random.random_range(b'a'..=b'c') as char, random.random_range(0..100));
@@ -128,7 +128,7 @@ pub fn devops(hosts: u64, steps: u64, readings: Readings, seed: u64) -> Load {
     lines.load(&["cpu"], START + steps as i64 * STEP, FIELDS.len() as u64)
 }
 
-/// One row of each of `hosts` hosts, from the `first` one on: what makes series known.
+/// One row of each of `hosts` hosts, from the `first` one on: introduces their series.
 #[must_use]
 pub fn hosts(first: u64, hosts: u64, step: u64, fields: usize) -> Load {
     let mut lines = Lines::default();
@@ -147,7 +147,7 @@ pub fn hosts(first: u64, hosts: u64, step: u64, fields: usize) -> Load {
     lines.load(&["cpu"], time + STEP, fields as u64)
 }
 
-/// How many rows of lorries come late, and by how many rows at most.
+/// The share of late rows of lorries, and the most rows by which they are late.
 const LATE: f64 = 0.1;
 const LATE_ROWS: u64 = 20_000;
 
@@ -201,12 +201,12 @@ pub fn lorries(lorries: u64, steps: u64, seed: u64) -> Load {
     load
 }
 
-/// Lines one after the other, and where each ends.
+/// Lines one after the other, and the start of each.
 #[derive(Default)]
 struct Lines {
     text: String,
     starts: Vec<usize>,
-    /// In which order they are sent, if not in their own.
+    /// The sending order, if it differs from the order of lines.
     order: Option<Vec<usize>>,
 }
 

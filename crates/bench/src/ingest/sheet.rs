@@ -4,14 +4,14 @@ use super::OURS;
 use crate::report::{Curve, Plot, Report, Stroke, Table};
 use crate::stats::median;
 
-/// What the ratio to the better of the others should be.
+/// The target of the ratio to the better competitor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Band {
-    /// At least what they do: more is better.
+    /// At least as much: more is better.
     AtLeast,
-    /// At most what they take: less is better.
+    /// At most as much: less is better.
     AtMost,
-    /// Nobody said.
+    /// No target.
     None,
 }
 
@@ -29,8 +29,8 @@ impl<'r> Sheet<'r> {
         Self { report, servers: servers.iter().map(ToString::to_string).collect() }
     }
 
-    /// A figure of a case: for each server its values, round by round; none where it was not measured. The
-    /// ratio is that of the rounds.
+    /// A figure of a case: for each server its values by round; empty where it was not measured. The ratio is the
+    /// median of the rounds' ratios.
     pub fn figure(
         &mut self,
         id: &str,
@@ -90,7 +90,7 @@ impl<'r> Sheet<'r> {
     }
 }
 
-/// Ours over the better of the others, in each round that all of them have.
+/// Ours over the better competitor, in each round that all measured servers have.
 fn ratios(values: &[(&str, Vec<f64>)], band: Band) -> Vec<f64> {
     let Some((_, ours)) = values.iter().find(|(server, _)| *server == OURS) else {
         return Vec::new();
@@ -126,7 +126,7 @@ mod tests {
         let values = sides(&[30.0, 60.0, 10.0], &[20.0, 10.0, 10.0], &[10.0, 30.0, 10.0]);
         assert_eq!(ratios(&values, Band::AtLeast), [1.5, 2.0, 1.0]);
         assert_eq!(ratios(&values, Band::AtMost), [3.0, 6.0, 1.0]);
-        // Who was not measured is not compared with.
+        // A server that was not measured is left out.
         assert_eq!(ratios(&sides(&[3.0], &[], &[2.0]), Band::AtLeast), [1.5]);
         assert!(ratios(&sides(&[3.0], &[], &[]), Band::AtLeast).is_empty());
     }

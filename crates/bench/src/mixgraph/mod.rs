@@ -1,4 +1,4 @@
-//! db_bench's mixgraph, made again from its description: what users of RocksDB at Facebook really ask.
+//! db_bench's mixgraph, rebuilt from its description: the load of RocksDB's users at Facebook.
 //!
 //! ```text
 //! ranges (hot and cold parts of the key space) ─┐
@@ -6,15 +6,15 @@
 //! Pareto sizes, sine of a day, noise ───────────┘
 //! ```
 //!
-//! Cao et al., "Characterizing, modeling, and benchmarking RocksDB key-value workloads at Facebook", FAST
-//! 2020, section 7, with every parameter of db_bench's `mixgraph` (Calcspar, ATC 2023). Keys are in the order of
-//! their numbers, so that a hot range is one part of the key space, and every value that is read is
-//! verified. What is different from db_bench: which range, which key in it and which operation follow
-//! from draws of their own and not from one number; latencies do not contain waiting for the rate.
+//! Cao et al., "Characterizing, modeling, and benchmarking RocksDB key-value workloads at Facebook", FAST 2020, section
+//! 7, with every parameter of db_bench's `mixgraph` (Calcspar, ATC 2023). Keys are in the order of their numbers, so
+//! that a hot range is one part of the key space. Every value that is read is verified. It differs from db_bench in two
+//! ways: the range, the key in it and the operation are drawn independently, not from one number; and latencies exclude
+//! waiting for the rate.
 //!
-//! The closed loop is db_bench's: threads share a rate, a hundred operations at a time, and what a slow
-//! store keeps them from doing is never done. The open loop starts every operation of the rate, and counts
-//! from when it should have started.
+//! The closed loop is db_bench's: threads share a rate, a hundred operations at a time, and operations that a slow
+//! store delays past the end are dropped. The open loop starts every operation of the rate, and measures latency from
+//! its intended start.
 
 mod power;
 mod ranges;
@@ -43,12 +43,12 @@ use crate::drive::{
 };
 use crate::ycsb::Chooser;
 
-/// What to run on a store that holds records.
+/// The settings of a run on a store that holds records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// What is done, in percent.
+    /// Operations and their shares in percent.
     pub mix: Vec<(Operation, u32)>,
-    /// Which records it is done to.
+    /// The choice of records.
     pub keys: Keys,
     /// Bytes of a value; not below 8.
     pub values: Lengths,
@@ -60,9 +60,9 @@ pub struct Settings {
     pub threads: usize,
     /// How long operations are started.
     pub time: Duration,
-    /// It ends after so many operations too.
+    /// The run ends after this many operations too.
     pub operations: u64,
-    /// What choices, values and noise follow from.
+    /// The seed of choices, values and noise.
     pub seed: u64,
 }
 
@@ -78,37 +78,37 @@ pub enum Keys {
 /// When operations start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
-    /// Each when the one before has ended: as many as there can be.
+    /// Each when the one before has ended: as many as the store can do.
     AtOnce,
-    /// Threads share the rate as db_bench's do.
+    /// Threads share the rate as in db_bench.
     Closed(Rate),
-    /// At the rate, whatever those before take.
+    /// At the rate, independent of the latency of earlier operations.
     Open(Rate),
 }
 
-/// What was found.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// How long it took.
+    /// The duration of the run.
     pub elapsed: Duration,
-    /// How long operations took, each from its start.
+    /// Latencies from the start of each operation.
     pub latencies: Latencies,
-    /// The same from when each should have started; nothing in a closed loop.
+    /// Latencies from the intended starts; empty in a closed loop.
     pub open: Latencies,
-    /// Every operation, in no order.
+    /// Every operation, unordered.
     pub dots: Vec<Dot>,
     /// The rates over time.
     pub samples: Vec<Sample>,
-    /// What each count grew by.
+    /// The growth of each count.
     pub counted: Vec<u64>,
-    /// Answers that were not what was stored.
+    /// Answers that differed from what was stored.
     pub wrong: u64,
-    /// One of them, in words.
+    /// One wrong answer, in words.
     pub example: Option<String>,
 }
 
 impl Outcome {
-    /// Operations that were done.
+    /// The number of operations done.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.latencies.all().len()
@@ -140,11 +140,11 @@ pub struct Bench<'b> {
     stop: &'b AtomicBool,
     counter: Counter,
     origin: Instant,
-    /// How often counts are looked at.
+    /// The interval between samples of the counts.
     sample_every: Duration,
 }
 
-/// Changes that are stored at a time.
+/// Changes in a batch.
 const BATCH: u64 = 100;
 
 /// Stores the first `records`, in an order that is random to an LSM tree: every batch has keys from all
@@ -169,7 +169,7 @@ pub fn load(
             if from >= records {
                 break;
             }
-            // Whichever thread it is: the same values.
+            // The values do not depend on the thread that writes them.
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed ^ scramble(from));
             let numbers = from..(from + BATCH).min(records);
             bar.inc(numbers.end - numbers.start);
@@ -194,7 +194,7 @@ fn scattered(number: u64, step: u64, records: u64) -> u64 {
     u64::try_from(place).expect("it is below the number of records")
 }
 
-/// A step that meets every record once: near the golden section of all, without a common divisor.
+/// A step that visits every record once: near the golden section of `records`, and coprime to it.
 fn stride(records: u64) -> u64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of it")]
     let golden = (records as f64 * 0.618_033_988_749_895) as u64;
@@ -207,7 +207,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 }
 
 impl<'b> Bench<'b> {
-    /// On a store that holds the first `records`. Whatever runs ends once `stop` says so.
+    /// On a store that holds the first `records`. A run ends once `stop` is set.
     #[must_use]
     pub fn new(
         store: &'b dyn KeyValue,
@@ -220,7 +220,7 @@ impl<'b> Bench<'b> {
         Self { store, clock, stop, counter, origin: clock.now(), sample_every }
     }
 
-    /// Runs `settings` from `start` on; `counts` are looked at meanwhile.
+    /// Runs `settings` from `start` on and samples `counts` meanwhile.
     ///
     /// # Errors
     /// The store's.
@@ -253,14 +253,14 @@ impl<'b> Bench<'b> {
         let records = self.counter.records().max(1);
         let chooser: Chosen = match settings.keys {
             Keys::Ranges(terms, power) => Chosen::Ranges(Ranges::new(records, terms), power),
-            // Room for some that are to come, as YCSB leaves it.
+            // Leaves room for inserted records, as YCSB does.
             Keys::Ycsb(distribution) => {
                 Chosen::Ycsb(Chooser::new(distribution, records, records / 20))
             }
         };
         let choosers = || Box::new(chooser.clone()) as Box<dyn Choose>;
         let (bar, position) = (ProgressBar::hidden(), |_: Instant, _: u64| 0);
-        // Nothing starts before.
+        // No operation starts before `start`.
         volume::task::block_on(self.clock.sleep_until(start));
         let writes: u32 = Operation::ALL
             .iter()

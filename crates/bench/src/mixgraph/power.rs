@@ -2,11 +2,11 @@
 
 use crate::drive::scramble;
 
-/// The share of accesses to the keys up to a rank, as a power of the rank: `share = a · rank^b`. With
-/// `a` or `b` 0 all keys of a range are as popular.
+/// The share of accesses to the keys up to a rank, as a power of the rank: `share = a · rank^b`. If `a` or `b` is 0,
+/// all keys of a range are equally popular.
 ///
-/// `a` has a size in it: the rank that has all accesses below it is `a^(-1/b)`. Whoever makes the number of
-/// records smaller by a factor keeps the shape with [`Power::shrunk`].
+/// `a` depends on the size: all accesses fall below rank `a^(-1/b)`. To keep the shape with fewer records, scale it
+/// with [`Power::shrunk`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Power {
     /// db_bench's `key_dist_a`.
@@ -16,11 +16,10 @@ pub struct Power {
 }
 
 impl Power {
-    /// That of the papers: 0.002312 and 0.3467, for 100 million records.
+    /// The papers' values: 0.002312 and 0.3467, for 100 million records.
     pub const PUBLISHED: Self = Self { a: 0.002_312, b: 0.346_7 };
 
-    /// The same for `by` times fewer records: the part of a range that has a share of the accesses stays
-    /// what it was.
+    /// The same shape for `by` times fewer records: each part of a range keeps its share of the accesses.
     #[must_use]
     pub fn shrunk(self, by: f64) -> Self {
         Self { a: self.a * by.powf(self.b), b: self.b }
@@ -33,7 +32,7 @@ impl Power {
         rank
     }
 
-    /// The offset in a range of `size` keys for the share `u`: ranks are scattered over it.
+    /// The offset in a range of `size` keys for the share `u`: ranks are scattered over the range.
     pub(super) fn offset(self, u: f64, size: u64) -> u64 {
         if self.a == 0.0 || self.b == 0.0 {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part")]

@@ -5,8 +5,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::Power;
 
-/// How popular the n-th most popular range is, relative to others: `a · exp(b · n) + c · exp(d · n)`, and
-/// how many ranges there are.
+/// The popularity of the n-th most popular range relative to others, `a · exp(b · n) + c · exp(d · n)`, and the number
+/// of ranges.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TwoTerms {
     /// db_bench's `keyrange_dist_a`.
@@ -17,12 +17,12 @@ pub struct TwoTerms {
     pub c: f64,
     /// db_bench's `keyrange_dist_d`.
     pub d: f64,
-    /// db_bench's `keyrange_num`: ranges of the same number of keys.
+    /// db_bench's `keyrange_num`: the number of ranges, all of the same number of keys.
     pub ranges: u32,
 }
 
 impl TwoTerms {
-    /// That of the papers: the most popular of thirty ranges gets three fifths of the accesses.
+    /// The papers' values: the most popular of thirty ranges gets three fifths of the accesses.
     pub const PUBLISHED: Self = Self { a: 5.18, b: -2.917, c: 0.0164, d: -0.080_82, ranges: 30 };
 
     pub(super) fn weight(self, n: u32) -> f64 {
@@ -31,11 +31,11 @@ impl TwoTerms {
     }
 }
 
-/// A choice among ranges. Shares are whole multiples of the least popular one's, rounded down, and ranges
-/// are in an order that follows from the parameters alone, both as in db_bench.
+/// A choice among ranges. Shares are whole multiples of the least popular one's, rounded down, and the parameters alone
+/// determine the order of ranges, both as in db_bench.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ranges {
-    /// Where each range's part of `total` ends, in the order of keys.
+    /// The end of each range's part of `total`, in the order of keys.
     ends: Vec<u64>,
     total: u64,
     /// Keys of a range.
@@ -43,7 +43,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Over `records`, at least as many as there are ranges.
+    /// Over `records`, which must be at least the number of ranges.
     ///
     /// # Panics
     /// When no range has a weight above zero, or there are too few records.
@@ -74,7 +74,7 @@ impl Ranges {
     pub(super) fn record(&self, power: Power, random: &mut Xoshiro256PlusPlus) -> u64 {
         let drawn = random.random_range(0..self.total);
         let range = self.ends.partition_point(|end| *end <= drawn);
-        // As many different draws as there are keys, as in db_bench.
+        // The number of distinct draws equals the number of keys, as in db_bench.
         let u = random.random_range(0..self.size) as f64 / self.size as f64;
         range as u64 * self.size + power.offset(u, self.size)
     }

@@ -60,7 +60,7 @@ fn ranges_are_as_popular_as_the_two_terms_say() {
 
 #[test]
 fn keys_of_a_range_are_as_popular_as_the_power_says() {
-    // db_bench's draws are as many as a range has keys; with many the power is all that shapes.
+    // db_bench draws as many distinct values as a range has keys; with many keys, the power alone shapes the choice.
     const SIZE: u64 = 3_333_333;
     let power = Power::PUBLISHED;
     for rank in [10_u32, 1000, 100_000] {
@@ -172,7 +172,7 @@ fn an_open_loop_counts_from_the_intended_start_and_a_closed_one_does_not() {
     assert!(open.elapsed >= due, "{:?} of {due:?}", open.elapsed);
     let closed = run(&store, &Settings { load: Load::Closed(rate), ..settings });
     assert_eq!((closed.operations(), closed.open.count(Operation::Read)), (500, 0));
-    // Of two threads with 250 each, the last to begin its third hundred begins the sixth of all.
+    // There are two threads with 250 operations each; the last one to start its third hundred starts the sixth in all.
     let due = rate.after(Duration::ZERO, 1.0, 600.0).expect("the rate is above zero");
     assert!(closed.elapsed >= due, "{:?} of {due:?}", closed.elapsed);
 }

@@ -1,4 +1,4 @@
-//! What was found, as a contract file: every figure with how sure it is.
+//! The findings as a contract file: every figure with its confidence interval.
 
 use std::fmt::Write;
 
@@ -9,19 +9,19 @@ use super::{Bound, Estimate, Found, Measured, Rate, Sharing};
 const KIB: u64 = 1024;
 const MIB: f64 = 1_048_576.0;
 
-/// A depth that differs from a second's worth by more than this is written down.
+/// A depth that differs by more than this from one second of the rate is written down.
 const DEPTH_OFF: f64 = 0.1;
 
-/// Beyond this share of its processors a machine keeps everybody waiting.
+/// A machine busier than this share of its processors delays every process on it.
 const BUSY: f64 = 0.95;
 
-/// A bucket is not said to hold less than this.
+/// The smallest depth that is written down.
 const DEPTH_SECS_MIN: f64 = 0.01;
 
-/// What a file says besides figures.
+/// The texts of a file besides figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Labels<'a> {
-    /// What the contract is called.
+    /// The contract's name.
     pub name: &'a str,
     /// Where it was measured.
     pub place: &'a str,
@@ -30,8 +30,8 @@ pub struct Labels<'a> {
 }
 
 impl Found {
-    /// A contract file. What was not seen is not in it as a limit, and says so in a comment; what rests
-    /// on a guess is listed as assumed.
+    /// A contract file. A limit that was not seen is left out, with a comment that says so; guesses are listed as
+    /// assumed.
     #[must_use]
     pub fn contract(&self, labels: Labels<'_>) -> String {
         let Labels { name, place, date } = labels;
@@ -83,7 +83,7 @@ impl Found {
         text
     }
 
-    /// What a reader has to know beside the figures.
+    /// What a reader needs to know besides the figures.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
@@ -139,7 +139,7 @@ impl Found {
         notes
     }
 
-    /// The limit of operations as a contract takes it: the smaller where writes have another.
+    /// The limit of operations for the contract: the smaller of reads' and writes' if they differ.
     fn iops_limit(&self) -> Option<Rate> {
         let reads = (self.iops.bound == Bound::Volume).then(|| self.iops.clone());
         let writes = self.writes.as_ref().filter(|writes| {
@@ -221,7 +221,7 @@ impl Found {
             None => {
                 line("# How much can be saved up was not seen: a second's worth is assumed.".into())
             }
-            // Unsure, but less than usual: more would be wrong for certain.
+            // The depth is uncertain but below the usual: the usual one would certainly be too high.
             Some(depth) if !sure(&depth) && depth.high < highest => line(format!(
                 "depth_s = {:<13.2} # at most {:.2} s of it can be saved up",
                 (depth.value / highest).max(DEPTH_SECS_MIN),
@@ -243,7 +243,7 @@ impl Found {
     }
 }
 
-/// Why a limit is not in the file.
+/// The reason why a limit is not in the file.
 fn absent(rate: &Rate, unit: f64, words: &str, other: &str) -> String {
     let seen = shown(rate.per_sec.value / unit);
     match rate.bound {
@@ -271,7 +271,7 @@ fn latency(line: &mut impl FnMut(String), kind: &str, measured: &Measured, assum
     }
 }
 
-/// Three digits that count, and all before the point.
+/// Three significant digits, and all digits before the point.
 fn shown(figure: f64) -> String {
     match figure.abs() {
         ..10.0 => format!("{figure:.2}"),

@@ -1,44 +1,43 @@
-//! What a volume that is asked for all it gives says about its buckets.
+//! The buckets of a volume, derived from its throughput under full load.
 //!
-//! Requests wait in front of the volume all the time, so that whatever its buckets let through is
-//! taken. Then the number that came through by time `t` is the least of what each bucket has given
-//! (Calcspar's traces, ATC 2023):
+//! Requests always queue in front of the volume, so that all tokens of its buckets are taken. The number of requests
+//! served by time `t` is then the minimum over the buckets' tokens (Calcspar's traces, ATC 2023):
 //!
 //! ```text
-//!   came through           ·····'''  sustained: credits + r·t
+//!   served                 ·····'''  sustained: credits + r·t
 //!      │        ┌ ────''''
 //!      │     .''   burst: depth + R·t
 //!      │    / as fast as the device is
 //!      └───/──────────────────────────────── t
 //! ```
 //!
-//! A run that divides what came through by its length counts the depth, or the whole burst, as if it
-//! came every second. So a line is laid through the end of the curve, as far back as the curve is
-//! straight; its slope is the rate that is paid, and where it meets the start is the depth.
+//! Dividing the total by the run's length would count the depth, or the whole burst, as a rate. Instead a line is
+//! fitted to the end of the curve, as far back as the curve is straight: its slope is the paid rate, and its value at
+//! the start is the depth.
 
-/// Points of a curve in a second: it is a count of what came through in each millisecond.
+/// Points of a curve per second: the requests served in each millisecond.
 pub(super) const STEPS: f64 = 1000.0;
 
 /// A bucket that holds more seconds of its rate than this holds the credits of a burst.
 const DEPTH_SECS_MAX: f64 = 3.0;
 
-/// How far from a straight line a curve may wander, as a part of what it should rise by.
+/// How far a curve may deviate from a straight line, as a share of its expected rise.
 const WANDERS: f64 = 0.005;
 
-/// The least part of a run that says what is sustained.
+/// The smallest share of a run that determines the sustained rate.
 const TAIL: f64 = 0.25;
 
-/// And of a short one, that much in steps if it is no more than the part after: the kernel's throttle
-/// lets requests through in heaps, ten a second.
+/// In a short run at least `TAIL_STEPS`, but at most the share `TAIL_MOST`: the kernel's throttle serves requests in
+/// batches, ten a second.
 const TAIL_STEPS: f64 = 500.0;
 const TAIL_MOST: f64 = 0.8;
 
-/// What came through, added up: the n-th is what did in the first n milliseconds.
+/// The cumulative count: the n-th value is the number served in the first n milliseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Curve(Vec<f64>);
 
 impl Curve {
-    /// Of what came through in each millisecond.
+    /// From the number served in each millisecond.
     pub(super) fn of(counts: &[u32]) -> Self {
         let mut sum = 0.0;
         let sums = counts.iter().map(|&count| {
@@ -56,18 +55,18 @@ impl Curve {
         self.0.len() - 1
     }
 
-    /// All that came through, a second: what a stopwatch would say.
+    /// The mean rate per second of the whole run: what a stopwatch would show.
     pub(super) fn mean(&self) -> f64 {
         self.0[self.steps()] / self.secs().max(1.0 / STEPS)
     }
 
-    /// A second in the last two thirds: about what is lasting.
+    /// The rate per second in the last two thirds: about the sustained rate.
     pub(super) fn lately(&self) -> f64 {
         let from = self.steps() / 3;
         (self.0[self.steps()] - self.0[from]) * STEPS / (self.steps() - from).max(1) as f64
     }
 
-    /// A second in each stretch of `secs`, beside when it began.
+    /// The rate per second of each stretch of `secs`, with its start.
     pub(super) fn rates(&self, secs: f64) -> Vec<(f64, f64)> {
         let width = ((secs * STEPS) as usize).max(1);
         let ends = (width..self.0.len()).step_by(width);
@@ -75,7 +74,7 @@ impl Curve {
         ends.map(|end| ((end - width) as f64 / STEPS, rate(end))).collect()
     }
 
-    /// The line of least squares through the points `from..=to`.
+    /// The least-squares line through the points `from..=to`.
     fn line(&self, from: usize, to: usize) -> Line {
         let n = (to + 1 - from) as f64;
         let middle = (from + to) as f64 / 2.0 / STEPS;
@@ -88,7 +87,7 @@ impl Curve {
         Line { rate, start: height - rate * middle, off: off.sqrt() }
     }
 
-    /// What is behind the curve between its start and `to`.
+    /// The straight end of the curve between its start and `to`.
     fn settled(&self, to: usize) -> Settled {
         let mut from = to - (to as f64 * TAIL).max(TAIL_STEPS.min(to as f64 * TAIL_MOST)) as usize;
         loop {
@@ -99,7 +98,7 @@ impl Curve {
                 (self.0[i] - line.at(i)).abs() > 3.0 * line.off + 1.0 + allowed
             };
             let knee = (0..from).rev().find(astray).map_or(0, |i| i + 1);
-            // Behind the knee a curve may bend on for a while.
+            // Past the knee the curve may keep bending for a while.
             let start = knee + (to - knee) / 10;
             if start >= from {
                 return Settled { line, knee, from };
@@ -108,7 +107,7 @@ impl Curve {
         }
     }
 
-    /// What the volume's buckets are, if they were full at the start.
+    /// The volume's buckets, assuming they were full at the start.
     pub(super) fn fit(&self) -> Fit {
         let all = self.steps();
         let Settled { line, knee, from } = self.settled(all);
@@ -116,7 +115,7 @@ impl Curve {
         let rate = Estimate::around(line.rate, sure.slope);
         let tokens = Estimate::around(line.start.max(0.0), sure.start);
         let spent_after = knee as f64 / STEPS;
-        // The bend itself belongs to neither side.
+        // The bend itself belongs to neither part.
         let before = knee - knee / 20;
         let burst = (tokens.value > DEPTH_SECS_MAX * line.rate && spent_after > 1.0).then(|| {
             let Settled { line, knee, .. } = self.settled(before);
@@ -131,36 +130,36 @@ impl Curve {
         Fit { rate, tokens, spent_after, burst }
     }
 
-    /// How far the line through the points `from` on may be off, in 95 % of cases. Points are not
-    /// independent: there is one for each time the curve crosses the line.
+    /// The 95 % confidence interval of the line through the points from `from` on. Points are not independent: each
+    /// crossing of the line counts as one.
     fn sureness(&self, line: &Line, from: usize) -> Sureness {
         let above = |i: &usize| self.0[*i] > line.at(*i);
         let all = self.steps();
         let crossings = (from..all).filter(|i| above(i) != above(&(i + 1))).count();
         let secs = (all - from) as f64 / STEPS;
         let middle = (all + from) as f64 / 2.0 / STEPS;
-        // Of a line of least squares, with the error of a point by `crossings` of them.
-        // A count of whole requests is off by half of one at least.
+        // The error of a least-squares line with `crossings` independent points. A count of whole requests is off by at
+        // least one half.
         let point = NORMAL_95 * line.off.max(0.5) / (crossings.max(1) as f64).sqrt();
         let slope = point * 12f64.sqrt() / secs.max(1.0 / STEPS);
         Sureness { slope, start: point.hypot(slope * middle) }
     }
 
-    /// Tokens there were at the start beyond `rate`; none if they were not spent by the end, so that
-    /// more of them may have been there.
+    /// Tokens available at the start beyond `rate`; `None` if they were not spent by the end, since there may have been
+    /// more.
     pub(super) fn tokens(&self, rate: f64) -> Option<f64> {
         let from = self.steps() * 6 / 10;
         let end = self.line(from, self.steps());
         let beyond: f64 =
             (from..=self.steps()).map(|i| self.0[i] - rate * (i as f64 / STEPS)).sum();
         let tokens = beyond / (self.steps() + 1 - from) as f64;
-        // A staircase is no haste: what it can hide is what it deviates by.
+        // Steps of a staircase do not mean a higher rate: the tolerance grows with the deviation they cause.
         let hidden = 4.0 * end.off / (self.secs() * 0.4);
         (end.rate < rate * 1.1 + hidden).then_some(tokens.max(0.0))
     }
 }
 
-/// So many standard errors hold 95 % on both sides.
+/// Standard errors of a two-sided 95 % interval.
 const NORMAL_95: f64 = 1.96;
 
 struct Sureness {
@@ -170,18 +169,18 @@ struct Sureness {
 
 struct Settled {
     line: Line,
-    /// Where the straight end begins.
+    /// Where the straight end starts.
     knee: usize,
-    /// From where on it was measured.
+    /// The start of the measured part.
     from: usize,
 }
 
 struct Line {
-    /// A second.
+    /// Per second.
     rate: f64,
     /// At the curve's start.
     start: f64,
-    /// How far the points are off, as the root of the mean square.
+    /// The root mean square of the points' deviation.
     off: f64,
 }
 
@@ -191,7 +190,7 @@ impl Line {
     }
 }
 
-/// A figure, and the interval that holds the true one in 95 % of cases.
+/// A figure with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The figure.
@@ -203,54 +202,54 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Nothing here is below zero.
+    /// All figures are at least zero, so the interval is cut there.
     pub(super) const fn around(value: f64, by: f64) -> Self {
         Self { value, low: (value - by).max(0.0), high: value + by }
     }
 }
 
-/// What a curve says.
+/// The result of a fit.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Fit {
-    /// The lasting rate, a second.
+    /// The sustained rate per second.
     pub(super) rate: Estimate,
-    /// What there was beyond it at the start.
+    /// Tokens at the start beyond it.
     pub(super) tokens: Estimate,
-    /// When that was spent, in seconds.
+    /// When they were spent, in seconds.
     pub(super) spent_after: f64,
-    /// What came before, if `tokens` are too many to be a depth.
+    /// The burst before, if `tokens` are too many for a depth.
     pub(super) burst: Option<Burst>,
 }
 
-/// A rate that ended.
+/// A burst rate that ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Burst {
-    /// A second.
+    /// Per second.
     pub(super) rate: f64,
-    /// What there was beyond it at the start.
+    /// Tokens at the start beyond it.
     pub(super) depth: f64,
-    /// When that was spent, in seconds.
+    /// When they were spent, in seconds.
     pub(super) depth_after: f64,
-    /// What there was beyond the lasting rate at the start.
+    /// Tokens at the start beyond the sustained rate.
     pub(super) credits: f64,
 }
 
-/// The largest I/O that counts as one, from the `rates` of requests of some sizes: bytes and requests a
-/// second, ascending; `one` is the rate of those that surely count as one.
+/// The largest I/O that counts as one, from the `rates` of requests of several sizes: bytes and requests per second,
+/// ascending. `one` is the rate of requests that certainly count as one.
 ///
-/// Bandwidth alone lets a request of any size through at its share of the best bandwidth. Less than that
-/// means it counted as several.
+/// Bandwidth alone serves each size at the best bandwidth divided by the size. A size served at a lower rate counts as
+/// several operations.
 pub(super) fn largest_operation(one: f64, rates: &[(u64, Estimate)]) -> Operation {
     let share = |&(bytes, rate): &(u64, Estimate)| bytes as f64 * rate.value;
     let bandwidth = rates.iter().map(share).fold(0.0, f64::max);
-    // What is sure to have come through.
+    // The bandwidth that was certainly reached.
     let surely = rates.iter().map(|(bytes, rate)| *bytes as f64 * rate.low).fold(0.0, f64::max);
     let counts_as_one = |&&(_, rate): &&(u64, Estimate)| rate.value > 0.9 * one;
     let bytes = rates.iter().rev().find(counts_as_one).map_or(0, |&(bytes, _)| bytes);
     let several = |&(size, rate): &(u64, Estimate)| {
         size > bytes && rate.high < 0.92 * one.min(surely / size as f64)
     };
-    // The smallest that was tried may count as several itself.
+    // The smallest tested size may count as several itself.
     let is_known = rates.first().is_some_and(|&(smallest, _)| bytes > smallest);
     Operation { bytes, bandwidth, is_largest: is_known && rates.iter().any(several) }
 }
@@ -258,11 +257,11 @@ pub(super) fn largest_operation(one: f64, rates: &[(u64, Estimate)]) -> Operatio
 /// What [`largest_operation`] found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Operation {
-    /// The largest size that counted as one and was not slowed by bandwidth either.
+    /// The largest size that counted as one and that bandwidth did not slow.
     pub(super) bytes: u64,
-    /// The most bytes a second that any size got through.
+    /// The highest bandwidth of any size, in bytes per second.
     pub(super) bandwidth: f64,
-    /// Whether larger ones count as more than one. Otherwise bandwidth ends first and hides it.
+    /// Whether larger ones count as several. If false, bandwidth ends first and hides it.
     pub(super) is_largest: bool,
 }
 
@@ -270,7 +269,7 @@ pub(super) struct Operation {
 mod tests {
     use super::*;
 
-    /// What comes through `buckets` of depth and rate in so many seconds.
+    /// The requests that `buckets` of depth and rate serve in `secs` seconds.
     fn curve(secs: usize, buckets: &[(f64, f64)]) -> Curve {
         let by = |ms: usize| {
             let given = |&(depth, rate): &(f64, f64)| (depth + rate * ms as f64 / STEPS).floor();
@@ -310,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_staircase_is_as_good_as_a_line() {
-        // Fifty at once, each tenth of a second, as the kernel's throttle does.
+        // Fifty at once every tenth of a second, as the kernel's throttle does.
         let counts: Vec<_> = (0..3000).map(|ms| if ms % 100 == 0 { 50 } else { 0 }).collect();
         let fit = Curve::of(&counts).fit();
         close(fit.rate.value, 500.0, 0.01);
@@ -338,7 +337,7 @@ mod tests {
             sizes.iter().map(rate).collect()
         };
         let sizes = [4, 16, 64, 256, 384, 512, 1024, 1536];
-        // gp3: bandwidth ends long before.
+        // gp3: the bandwidth limit comes first.
         let found = largest_operation(3000.0, &rates(3000.0, 256, 125.0 * 1024.0, &sizes));
         assert_eq!((found.bytes, found.is_largest), (16 * KIB, false));
         close(found.bandwidth, 125.0 * 1024.0 * 1024.0, 0.001);
@@ -351,13 +350,13 @@ mod tests {
             assert_eq!((found.bytes, found.is_largest), (operation * KIB, true));
             close(found.bandwidth, (iops * operation as f64).min(mib * 1024.0) * 1024.0, 0.001);
         }
-        // As many runs as it takes to be sure.
+        // Rates this uncertain give no answer.
         let mut unsure = rates(1000.0, 256, 250.0 * 1024.0, &sizes);
         unsure
             .iter_mut()
             .for_each(|(_, rate)| *rate = Estimate::around(rate.value, rate.value / 3.0));
         assert!(!largest_operation(1000.0, &unsure).is_largest);
-        // Nothing but bandwidth: four KiB are slowed already.
+        // Bandwidth only: it already slows 4 KiB requests.
         let found = largest_operation(5120.0, &rates(1e9, 256, 20.0 * 1024.0, &sizes));
         assert_eq!((found.bytes, found.is_largest), (4 * KIB, false));
     }

@@ -1,13 +1,13 @@
-//! The order of the loads, and what is made of them.
+//! The order of the loads, and their evaluation.
 //!
 //! ```text
-//!   fill ─ how many at once? ─ slow reads ─ all there is ─ pauses, each before all there is
-//!        ─ bandwidth ─ sizes ─ writes, slow and all, both at once ─ all there is, to the end
+//!   fill ─ queue depth ─ slow reads ─ full load ─ pauses, each before full load
+//!        ─ bandwidth ─ sizes ─ writes, slow and full, both at once ─ full load, to the end
 //! ```
 //!
-//! The slow reads come before a full load because the buckets fill again meanwhile. The longest load is
-//! the last: it may spend the credits of a burst, and everything else would look different after it.
-//! Sizes go down, so that the bucket of bytes, empty after bandwidth, stays empty.
+//! The slow reads come before a full load because the buckets fill again meanwhile. The longest load is last: it may
+//! spend the credits of a burst, which would change every later measurement. Sizes descend, so that the bucket of
+//! bytes, empty after bandwidth, stays empty.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
@@ -29,48 +29,49 @@ use super::{
 const KIB: u64 = 1024;
 const SMALL: u64 = PAGE as u64;
 
-/// What is compared with [`SMALL`], besides one and a half times the largest that counts as one.
+/// Sizes to compare with [`SMALL`], besides one and a half times the largest that counts as one.
 const SIZES: [u64; 5] = [1024 * KIB, 512 * KIB, 256 * KIB, 64 * KIB, 16 * KIB];
 
-/// What most providers count as one: bandwidth is measured with it first.
+/// The largest I/O that most providers count as one: bandwidth is measured with it first.
 const USUAL: u64 = policy::contract::OP_BYTES_MAX;
 
 /// Requests under way at once, at the start and at most.
 const AT_ONCE: usize = 32;
 const AT_ONCE_MAX: usize = 256;
-/// Of large ones, at most: memory, and the time until the last is answered.
+/// Large requests under way at once, at the start; later at most four times as many. Bounds memory, and the time until
+/// the last answer.
 const WIDE_AT_ONCE: usize = 16;
 
-/// In front of a limit, requests should wait this much longer than they take.
+/// The wait in front of a limit, at least, as a multiple of a request's latency.
 const QUEUES: f64 = 4.0;
-/// And this long at least: the system needs a moment to send the next.
+/// The wait at least, in seconds: the system needs a moment to send the next request.
 const QUEUES_SECS: f64 = 0.02;
 
-/// As long a large request should wait: it takes longer than a small one by itself.
+/// The wait of a large request: its own latency exceeds a small one's.
 const WIDE_QUEUES_SECS: f64 = 0.1;
 
-/// Reads a second of the slow ones, at most: enough for percentiles, and no load for the machine.
+/// The highest rate of slow reads: enough for percentiles, and a negligible load for the machine.
 const SLOW_MAX: f64 = 1000.0;
 
-/// The longest that counts for how long parts are: beyond it only the last load becomes longer.
+/// The time up to which parts scale with the probe; beyond it only the last load grows.
 const UNIT_MAX: Duration = Duration::from_secs(60);
 
-/// The shortest load that says what lasts.
+/// The shortest load that shows a sustained rate.
 const WHOLE: Duration = Duration::from_millis(600);
 
-/// A rate that was higher before by this factor was a burst, and is over.
+/// An earlier rate higher by this factor was a burst that ended.
 const ENDED: f64 = 1.3;
 
-/// Fewer seconds' worth of saved operations are no credits.
+/// Fewer seconds' worth of saved operations do not count as credits.
 const ENOUGH_SECS: f64 = 5.0;
 
-/// Where small requests move this part of the best bandwidth, bandwidth is what limits them.
+/// Small requests that reach this share of the best bandwidth are limited by bandwidth.
 const ALL_OF_IT: f64 = 0.85;
 
-/// One limit gives reads and writes alike, when it has only one of them to serve.
+/// The largest ratio of reads' to writes' rate alone under one limit.
 const ALIKE: f64 = 1.25;
 
-/// The parts of what each gets alone add up to one under a shared limit, give or take this.
+/// The tolerance for the sum of both shares, which is one under a shared limit.
 const SHARED_OFF: f64 = 0.15;
 
 pub(super) fn run(
@@ -94,7 +95,7 @@ pub(super) fn run(
     stand.fill(probe.bytes, BYTES_MIN, probe.fill_time())?;
     let spent = Cell::new(operations(SIZES[0]) * (stand.bytes / SIZES[0]) as f64);
     let began = stand.clock.now();
-    // The last load gets a third at least.
+    // The last load gets at least a third of the time.
     let unit = (probe.time * 2 / 3).min(UNIT_MAX);
     let session = Session { stand, probe, unit, opened, spent, began, until: began + probe.time };
     session.measure()
@@ -168,7 +169,7 @@ impl Session<'_> {
         bandwidth.scale(bandwidth_bytes as f64);
         let mut iops = rate_of(&long, at_once, &base);
         iops.depth = depth(&long.reads.curve.fit(), &recovery);
-        // What the loads before spent beyond the lasting rate was saved up as well.
+        // Operations that earlier loads spent beyond the sustained rate were saved up as well.
         let saved = (spent - iops.per_sec.value * earning).max(0.0);
         if let Some(burst) = &mut iops.burst {
             burst.credits += saved;
@@ -178,12 +179,12 @@ impl Session<'_> {
             iops.burst = Some(burst);
             iops.depth = Some(first_fit.burst.map_or(first_fit.tokens, |b| certain(b.depth)));
         }
-        // Small requests that use the whole bandwidth say nothing of operations, and large ones that
-        // use all operations nothing of bandwidth beyond that.
+        // Small requests that use the whole bandwidth do not show the limit of operations; large ones that use all
+        // operations do not show that of bandwidth.
         let moved = iops.per_sec.value * SMALL as f64;
         if iops.bound == Bound::Volume && moved > ALL_OF_IT * operation.bandwidth {
             iops.bound = Bound::OtherLimit;
-            // Then they tell of it as well, and may have been watched for longer.
+            // Then small requests show the bandwidth too, and perhaps for longer.
             if spread(&iops) < spread(&bandwidth) {
                 bandwidth = Rate { bound: Bound::Volume, ..iops.clone() };
                 bandwidth.scale(SMALL as f64);
@@ -217,7 +218,7 @@ impl Session<'_> {
         self.unit.mul_f64(share)
     }
 
-    /// A part in which a rate shows.
+    /// A part long enough to show a rate.
     fn whole_part(&self, share: f64) -> Duration {
         self.part(share).max(WHOLE)
     }
@@ -239,14 +240,14 @@ impl Session<'_> {
         Ok(ran)
     }
 
-    /// How many requests keep a queue in front of the volume, and about how many it serves a second.
+    /// The number of requests that keep a queue in front of the volume, and its approximate rate per second.
     fn at_once(&self) -> anyhow::Result<(usize, f64)> {
         let step = self.part(0.02).max(Duration::from_millis(400));
         let one = self.saturate(&[Kind::Read], SMALL, 1, self.part(0.01))?;
         let base = one.reads.latency.value_at_quantile(0.5) as f64 / 1e9;
         let mut at_once = AT_ONCE;
         let mut about = 1.0;
-        // The first time it may still spend what was saved up.
+        // The first measurement may still spend saved tokens.
         for times in 1..=4 {
             let ran = self.saturate(&[Kind::Read], SMALL, at_once, step)?;
             about = ran.reads.curve.lately().max(1.0);
@@ -261,7 +262,7 @@ impl Session<'_> {
         Ok((at_once, about))
     }
 
-    /// What is there after pauses of growing length, and what others do meanwhile, a second.
+    /// Tokens after pauses of growing length, and I/Os per second of other processes meanwhile.
     fn recovery(
         &self,
         at_once: usize,
@@ -288,7 +289,7 @@ impl Session<'_> {
         Ok((recovery, others.map(|ios| ios / idle_secs)))
     }
 
-    /// Requests a second of several sizes; `wide` is the load of [`USUAL`] ones.
+    /// Requests a second of several sizes; `wide` is the load with [`USUAL`] ones.
     fn sizes(&self, small: Estimate, wide: &Ran) -> anyhow::Result<Vec<Sized>> {
         let wide = wide.reads.curve.fit().rate;
         let bandwidth = wide.value * USUAL as f64;
@@ -297,7 +298,8 @@ impl Session<'_> {
             let per_sec = if bytes == USUAL { wide } else { self.rate_of_size(bytes, bandwidth)? };
             sizes.push(Sized { bytes, per_sec });
         }
-        // Where bandwidth ends as well, powers of two cannot tell: two operations, or twice the bytes.
+        // Where bandwidth ends at the same size, powers of two are ambiguous: a rate halves by twice the operations or
+        // by twice the bytes.
         let one = operation(small.value, &sizes).bytes;
         let between = one + one / 2;
         if one >= 64 * KIB {
@@ -306,7 +308,7 @@ impl Session<'_> {
         Ok(sizes)
     }
 
-    /// For as long as some dozens of requests should take.
+    /// Runs for as long as several dozens of requests should take.
     fn rate_of_size(&self, bytes: u64, bandwidth: f64) -> anyhow::Result<Estimate> {
         let dozens = 60.0 * bytes as f64 / bandwidth.max(1.0);
         let time = dozens.clamp(self.part(0.02).as_secs_f64(), self.part(0.05).as_secs_f64());
@@ -316,7 +318,7 @@ impl Session<'_> {
         Ok(ran.reads.curve.fit().rate)
     }
 
-    /// Latencies of some at a time far below the line. Those that find the buckets empty do not count.
+    /// Latencies of requests far below the limit, after a pause that refills the buckets.
     fn pace(&self, kind: Kind, per_sec: f64) -> anyhow::Result<Histogram<u64>> {
         self.stand.idle(self.part(0.01).max(Duration::from_millis(100)))?;
         self.stand.pace(kind, per_sec, self.part(0.07))
@@ -334,7 +336,7 @@ impl Session<'_> {
         let both = [Kind::Read, Kind::Write];
         let mixed = self.saturate(&both, SMALL, 2 * at_once, self.whole_part(0.06))?;
         let mixed_per_sec = both.map(|kind| mixed.side(kind).curve.fit().rate.value);
-        // Who knows what a limit would have done.
+        // If the machine was the bound, the limit is unknown.
         let sharing = match bound {
             Bound::Machine if per_sec.value < ALIKE * reads => Sharing::Unclear,
             _ => sharing(reads, per_sec.value, mixed_per_sec),
@@ -343,17 +345,17 @@ impl Session<'_> {
     }
 }
 
-/// What a request counts as, at a usual provider.
+/// The operations that a usual provider counts for a request.
 fn operations(bytes: u64) -> f64 {
     bytes.div_ceil(USUAL) as f64
 }
 
-/// Seen once.
+/// A value from a single observation.
 fn certain(value: f64) -> Estimate {
     Estimate { value, low: value, high: value }
 }
 
-/// How many large requests keep a queue in front of a volume that serves `per_sec` of them.
+/// The number of large requests that keep a queue in front of a volume that serves `per_sec` of them.
 fn wide_at_once(per_sec: f64) -> usize {
     ((per_sec * WIDE_QUEUES_SECS).ceil() as usize).clamp(4, 4 * WIDE_AT_ONCE)
 }
@@ -374,14 +376,14 @@ fn operation(small: f64, sizes: &[Sized]) -> super::fit::Operation {
     largest_operation(small, &rates)
 }
 
-/// Why no more came through.
+/// Why the rate was not higher.
 fn bound(ran: &Ran, rate: f64, at_once: usize, base: &Measured) -> Bound {
-    // Others may keep it busy, and a volume that is slow enough does not mind: only where this process
-    // needs a good part of it is that the reason. What the kernel does for it counts for nobody.
+    // A busy machine is the bound only if this process uses a large share of it: a slow volume needs little processor
+    // time, whatever other processes use. Kernel work for the probe is charged to no process.
     if ran.ours > 0.7 || (ran.busy > 0.9 && ran.ours > 0.2) {
         return Bound::Machine;
     }
-    // Little's law: as many as were under way took no longer than one alone.
+    // Little's law: all requests under way took no longer than a single one alone.
     if rate * base.percentiles.p50.as_secs_f64() > 0.7 * at_once as f64 {
         return Bound::Requests;
     }
@@ -409,13 +411,13 @@ fn rate_of(ran: &Ran, at_once: usize, base: &Measured) -> Rate {
     }
 }
 
-/// How wide the interval is, beside the figure.
+/// The relative width of the interval.
 fn spread(rate: &Rate) -> f64 {
     (rate.per_sec.high - rate.per_sec.low) / rate.per_sec.value.max(1.0)
 }
 
 impl Rate {
-    /// Of requests, in bytes.
+    /// Converts a rate of requests into one of bytes.
     fn scale(&mut self, bytes: f64) {
         for Estimate { value, low, high } in
             [Some(&mut self.per_sec), self.depth.as_mut()].into_iter().flatten()
@@ -433,14 +435,14 @@ impl Rate {
     }
 }
 
-/// What a full bucket holds: what the last load began with, after the longest pause. The pauses say
-/// whether it was full, and how sure that is.
+/// The depth of a full bucket: the tokens at the start of the last load, after the longest pause. The pauses show
+/// whether it was full, and how certain that is.
 fn depth(fit: &Fit, recovery: &[Recovered]) -> Option<Estimate> {
     let start = fit.burst.map_or(fit.tokens, |burst| certain(burst.depth));
     let held = start.value;
     let full = recovery.iter().rev().take(2).map(|recovered| recovered.tokens);
     let [Some(longest), Some(second)] = full.collect::<Vec<_>>()[..] else { return None };
-    // Still growing with the pause: nobody knows where it ends.
+    // The tokens still grow with the pause, so the depth is unknown.
     let filled = |tokens: f64| (tokens - held).abs() <= 0.1 * held + 0.02 * fit.rate.value;
     if longest > 1.5 * second && longest > 0.1 * fit.rate.value {
         return None;
@@ -451,7 +453,7 @@ fn depth(fit: &Fit, recovery: &[Recovered]) -> Option<Estimate> {
     Some(Estimate { value: held, low, high })
 }
 
-/// What reads and writes get alone, and what they get together.
+/// Compares the rates of reads and writes alone with their rates together.
 fn sharing(reads: f64, writes: f64, [mixed_reads, mixed_writes]: [f64; 2]) -> Sharing {
     let alike = (reads / writes.max(1.0)).ln().abs() < ALIKE.ln();
     let parts = mixed_reads / reads.max(1.0) + mixed_writes / writes.max(1.0);

@@ -1,15 +1,13 @@
-//! Finds the contract of a volume by loading it, as experiments 1 to 4 of Calcspar do (ATC 2023):
-//! latency below the line and above it, what is paid, how deep the buckets are and how fast they
-//! fill again.
+//! Finds the contract of a volume by loading it, as experiments 1 to 4 of Calcspar do (ATC 2023): latency below and
+//! above the limit, the paid rate, the depth of the buckets and their refill rate.
 //!
-//! A volume does not say what it was sold as, and a stopwatch is fooled: a bucket that was full gives
-//! more than is paid for a second, the credits of a burst for half an hour. So the volume is asked for
-//! all it gives, and the curve of what came through is taken apart (`fit`). What cannot be seen is
-//! said: a bandwidth that ends before a large I/O would count as two, credits that last longer than the
-//! probe, a machine that is slower than the volume.
+//! A volume does not report its contract, and a stopwatch misleads: a full bucket exceeds the paid rate for a second,
+//! burst credits for half an hour. So the probe loads the volume fully and analyses the curve of served requests
+//! (`fit`). It reports what it cannot see: a bandwidth that ends before a large I/O would count as two, credits that
+//! last longer than the probe, a machine that is slower than the volume.
 //!
-//! The probe works on an object of its own on any [`volume::Volume`], so that all of it runs in virtual
-//! time on every contract of the catalogue.
+//! The probe works on its own object on any [`volume::Volume`], so that all of it runs in virtual time on every
+//! contract of the catalogue.
 
 mod contract;
 mod fit;
@@ -31,48 +29,47 @@ pub use self::fit::Estimate;
 pub use self::stand::Time;
 pub use self::watch::Counters;
 
-/// The least that can be read at random without meeting the same place all the time.
+/// The smallest object for random reads that rarely hit the same place.
 pub const BYTES_MIN: u64 = 16 << 20;
 
-/// The shortest time that says anything.
+/// The shortest meaningful time.
 pub const TIME_MIN: Duration = Duration::from_secs(5);
 
 /// What to probe, and how long.
 pub struct Probe {
     /// An empty object on the volume. It is left filled.
     pub object: Arc<dyn Object>,
-    /// How much of it is filled, in bytes; at least [`BYTES_MIN`], and less than this if a quarter of
-    /// `time` does not suffice.
+    /// Bytes of it to fill, at least [`BYTES_MIN`]; filling ends earlier after a quarter of `time`.
     pub bytes: u64,
-    /// How long to measure, at least [`TIME_MIN`]. Filling comes on top.
+    /// How long to measure, at least [`TIME_MIN`]. Filling takes additional time.
     pub time: Duration,
     /// Whether to measure writes. The object is filled in any case.
     pub writes: bool,
-    /// Time passes here.
+    /// The clock of the probe.
     pub clock: Clock,
-    /// Whether that is the machine's.
+    /// Whether that clock is real or simulated.
     pub runs: Time,
-    /// Where the requests go.
+    /// The seed of the requests' offsets.
     pub seed: u64,
-    /// What the kernel counts for the device, if it does.
+    /// The kernel's counters of the device, if it has any.
     pub device: Option<Counters>,
 }
 
-/// Learns how far a probe is.
+/// Observes the progress of a probe.
 pub trait Progress: Sync {
-    /// A part of it begins.
+    /// A part begins.
     fn begins(&self, what: &str);
-    /// It is this late.
+    /// The current time.
     fn passes(&self, now: Instant);
 }
 
-/// Nobody looks.
+/// Ignores progress.
 impl Progress for () {
     fn begins(&self, _: &str) {}
     fn passes(&self, _: Instant) {}
 }
 
-/// It was stopped.
+/// The probe was stopped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Interrupted;
 
@@ -85,16 +82,16 @@ impl std::fmt::Display for Interrupted {
 impl std::error::Error for Interrupted {}
 
 impl Probe {
-    /// How long filling may take at most, unless the volume is so slow that even the least takes longer.
+    /// The limit on the time for filling; a slow volume may take longer to fill the minimum.
     #[must_use]
     pub fn fill_time(&self) -> Duration {
         self.time / 4
     }
 
-    /// Loads the volume, for as long as it was asked to and what filling takes.
+    /// Loads the volume for the probe's time plus the time for filling.
     ///
     /// # Errors
-    /// [`Interrupted`] soon after `stop` is set; what the volume answers with; too little room or time.
+    /// [`Interrupted`] soon after `stop` is set; an error of the volume; too little space or time.
     pub fn run(&self, stop: &AtomicBool, progress: &dyn Progress) -> anyhow::Result<Found> {
         measure::run(self, stop, progress)
     }
@@ -103,32 +100,32 @@ impl Probe {
 /// Why a rate was not higher.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Bound {
-    /// The volume let no more through.
+    /// The volume's limit.
     Volume,
-    /// The other kind of limit, operations or bytes, let no more through.
+    /// The volume's other limit, of operations or bytes.
     OtherLimit,
-    /// This machine had no more processor time.
+    /// This machine's processor time.
     Machine,
-    /// More requests at once might have got more through.
+    /// The number of requests at once: more might have given more.
     Requests,
 }
 
-/// A rate, what it takes to see it, and what surrounds it.
+/// A rate with its context.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rate {
-    /// The lasting rate, as far as the time showed: operations or bytes a second.
+    /// The sustained rate, as far as the time showed: operations or bytes a second.
     pub per_sec: Estimate,
     /// Why it was not higher.
     pub bound: Bound,
-    /// A higher rate that ended, if it did.
+    /// A higher rate that ended, if there was one.
     pub burst: Option<Burst>,
-    /// What a full bucket holds; none if it was not seen to be spent or full.
+    /// The depth of the bucket; `None` if it was never seen spent or full.
     pub depth: Option<Estimate>,
-    /// How long the rate was watched, in seconds.
+    /// The duration of the observation, in seconds.
     pub watched_secs: f64,
-    /// What came through in each stretch of time: when it began, in seconds, and how much a second.
+    /// The rate in each stretch of time: its start in seconds, and the rate per second.
     pub course: Vec<(f64, f64)>,
-    /// What a stopwatch would have said: all that came through by the time it took.
+    /// The stopwatch's result: the total divided by the time.
     pub naive_per_sec: f64,
 }
 
@@ -137,38 +134,38 @@ pub struct Rate {
 pub struct Burst {
     /// Operations or bytes a second.
     pub per_sec: f64,
-    /// What was spent beyond the lasting rate: at least this much can be saved up.
+    /// Operations or bytes spent beyond the sustained rate: at least this much can be saved up.
     pub credits: f64,
     /// For how long, in seconds.
     pub lasted_secs: f64,
 }
 
-/// Latencies below the line or above it.
+/// Latencies below or above the limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// Their percentiles.
     pub percentiles: Percentiles,
-    /// Of how many requests.
+    /// The number of requests.
     pub samples: u64,
     /// How many requests were under way at once.
     pub at_once: usize,
 }
 
-/// What a load of one size gave.
+/// The result of a load of one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sized {
-    /// Of each request.
+    /// The size of each request.
     pub bytes: u64,
     /// Requests a second.
     pub per_sec: Estimate,
 }
 
-/// What came back after a pause.
+/// Tokens after a pause.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recovered {
     /// The pause after an overdraft, in seconds.
     pub idle_secs: f64,
-    /// Operations that were there then, beyond the rate; none if they were not spent.
+    /// Operations available then beyond the rate; `None` if they were not spent.
     pub tokens: Option<f64>,
 }
 
@@ -179,35 +176,35 @@ pub enum Sharing {
     Shared,
     /// Each has its own.
     Separate,
-    /// It cannot be told.
+    /// Undetermined.
     Unclear,
 }
 
-/// Writes beside reads.
+/// The results of writes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Writes {
-    /// Latency below the line.
+    /// Latency below the limit.
     pub base: Measured,
     /// Operations a second.
     pub per_sec: Estimate,
-    /// Why not more.
+    /// Why the rate was not higher.
     pub bound: Bound,
-    /// Reads and writes a second when both were asked for.
+    /// Reads and writes per second under a load of both.
     pub mixed_per_sec: [f64; 2],
-    /// What that means.
+    /// Whether they share a limit.
     pub sharing: Sharing,
 }
 
-/// What a probe found.
+/// The result of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// Bytes that were filled.
+    /// Bytes filled.
     pub bytes: u64,
-    /// How long it took, in seconds.
+    /// The duration, in seconds.
     pub secs: f64,
-    /// Read latency below the line.
+    /// Read latency below the limit.
     pub base: Measured,
-    /// Read latency above it.
+    /// Read latency above the limit.
     pub over: Measured,
     /// Operations: reads of 4 KiB.
     pub iops: Rate,
@@ -219,15 +216,15 @@ pub struct Found {
     pub sizes: Vec<Sized>,
     /// The largest I/O seen to count as one operation, in bytes.
     pub operation_bytes: u64,
-    /// Whether larger ones count as more. Otherwise bandwidth ends first and hides it.
+    /// Whether larger ones count as several. If false, bandwidth ends first and hides it.
     pub operation_is_largest: bool,
-    /// What came back after pauses of some lengths.
+    /// Tokens after pauses of several lengths.
     pub recovery: Vec<Recovered>,
     /// Writes, if they were measured.
     pub writes: Option<Writes>,
-    /// I/Os a second of others, seen while the probe did nothing.
+    /// I/Os per second of other processes, seen while the probe was idle.
     pub others_per_sec: Option<f64>,
-    /// How much of this machine's processors was used while it ended, by whomever.
+    /// The busy share of this machine's processors during the last load.
     pub machine_busy: f64,
     /// Kernel's I/Os for each of the probe's 4 KiB requests, where the kernel counts them.
     pub device_ios_per_request: Option<f64>,

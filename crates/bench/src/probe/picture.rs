@@ -1,4 +1,4 @@
-//! What was found, for people: plots for a page, figures for a table, a line of blocks for a terminal.
+//! The findings for readers: plots for a page, figures for a table, a line of blocks for a terminal.
 
 use policy::contract::Percentiles;
 
@@ -150,7 +150,7 @@ impl Found {
         }
     }
 
-    /// The last load in one line: what came through over time, the highest as a full block.
+    /// The last load in one line: the rate over time, the highest as a full block.
     #[must_use]
     pub fn line_of_blocks(&self, width: usize) -> String {
         let course = &self.iops.course;

@@ -1,7 +1,7 @@
-//! A file on the volume, and requests to it: as many at once as are asked for, or one now and then.
+//! A file on the volume, and loads on it: many requests at once, or one now and then.
 //!
-//! On a real clock each loop has a thread of its own, whose system calls are made in place; in virtual
-//! time all run on this one.
+//! On a real clock each loop has its own thread and makes blocking system calls; in virtual time all loops run on the
+//! current thread.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -24,25 +24,25 @@ use crate::machine;
 const IO: Io = Io::new(Origin::UserRead, Step::Data);
 const MIB: usize = 1 << 20;
 
-/// How often somebody looks whether to stop.
+/// The interval between checks of the stop flag.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How many answers in no time at all it takes to give up.
+/// After this many answers in zero time the probe gives up.
 const INSTANT_MAX: u64 = 1_000_000;
 
 /// Writes under way at once while the file is made.
 const FILLERS: usize = 4;
 
-/// Time, and who runs.
+/// The kind of time, and the threads of loops.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Time {
-    /// The machine's, a thread for each request under way.
+    /// Real time, with a thread for each request under way.
     Real,
     /// A simulated clock, on this thread.
     Virtual,
 }
 
-/// The file and what is needed to load it.
+/// The file and the environment for loads.
 pub(super) struct Stand<'a> {
     pub(super) clock: &'a Clock,
     pub(super) time: Time,
@@ -64,24 +64,24 @@ pub(super) enum Kind {
 /// Requests one after the other, in several loops at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load<'a> {
-    /// What the loops do, in turn.
+    /// The operations of the loops, in turn.
     pub(super) kinds: &'a [Kind],
-    /// Of each request: whole pages.
+    /// Bytes of each request, in whole pages.
     pub(super) bytes: u64,
     pub(super) at_once: usize,
     pub(super) time: Duration,
 }
 
-/// What came of a load.
+/// The result of a load.
 pub(super) struct Ran {
     pub(super) reads: Side,
     pub(super) writes: Side,
     pub(super) began: Instant,
     /// When the last request was answered.
     pub(super) ended: Instant,
-    /// How much of the machine's processors this process used.
+    /// The share of the machine's processors that this process used.
     pub(super) ours: f64,
-    /// How much of them was used at all.
+    /// The share of them that all processes used.
     pub(super) busy: f64,
 }
 
@@ -94,7 +94,7 @@ impl Ran {
     }
 }
 
-/// What came of one kind of request.
+/// The result of one kind of request.
 pub(super) struct Side {
     pub(super) curve: Curve,
     /// In nanoseconds, from request to answer.
@@ -102,8 +102,8 @@ pub(super) struct Side {
 }
 
 impl Stand<'_> {
-    /// Writes random bytes to the file until it has `bytes` or `time` is over, but `least` in any case.
-    /// Compression and holes cannot answer for those later.
+    /// Writes random bytes to the file until it has `bytes` or `time` is over, but `least` in any case. Random bytes
+    /// defeat compression and holes.
     pub(super) fn fill(&mut self, bytes: u64, least: u64, time: Duration) -> anyhow::Result<()> {
         let next = AtomicU64::new(0);
         let until = self.clock.now() + time;
@@ -137,7 +137,7 @@ impl Stand<'_> {
         Ok(())
     }
 
-    /// Asks for all there is.
+    /// Loads the volume as fully as it can.
     pub(super) fn saturate(&self, load: Load<'_>) -> anyhow::Result<Ran> {
         let steps = usize::try_from(load.time.as_millis()).context("a run is shorter")?;
         let counts =
@@ -198,7 +198,7 @@ impl Stand<'_> {
         Ok(Ran { reads, writes, began, ended, ours, busy })
     }
 
-    /// One request at a time, `per_sec` of them a second or fewer: how long each takes, in nanoseconds.
+    /// One request at a time, at most `per_sec` per second. Returns their latencies in nanoseconds.
     pub(super) fn pace(
         &self,
         kind: Kind,
@@ -261,7 +261,7 @@ impl Stand<'_> {
         }
     }
 
-    /// Runs so many loops at once to their ends, each made from its number.
+    /// Runs `many` loops at once to their ends; `make` makes each from its number.
     fn loops<T: Send, F: Future<Output = anyhow::Result<T>>>(
         &self,
         many: usize,
@@ -289,14 +289,14 @@ impl Stand<'_> {
     }
 }
 
-/// Requests of one loop, each at a place of its own.
+/// Requests of one loop, each at its own offset.
 struct Requests<'a> {
     stand: &'a Stand<'a>,
     kind: Kind,
     bytes: u64,
     random: Xoshiro256PlusPlus,
     into: Option<IoBufMut>,
-    /// To write parts of.
+    /// Random bytes; writes use slices of them.
     data: IoBuf,
 }
 
@@ -305,7 +305,7 @@ impl<'a> Requests<'a> {
         let mut random = stand.random(number);
         let mut data = IoBufMut::zeroed(0);
         if kind == Kind::Write {
-            // Some more, so that not all writes are the same.
+            // A surplus, so that writes differ.
             data.resize(index(bytes) + 64 * volume::buf::PAGE);
             random.fill_bytes(&mut data);
         }
@@ -343,7 +343,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Three digits, up to a minute.
+/// Three significant digits, up to a minute.
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_max(60_000_000_000, 3).expect("the bounds are in order")
 }

@@ -21,7 +21,7 @@ fn of(text: &str) -> Contract {
     Spec::parse(text).expect("a spec").contract(None, Bought::default()).expect("a contract")
 }
 
-/// Probes a fresh volume of `contract` for so many virtual seconds.
+/// Probes a fresh volume of `contract` for `secs` virtual seconds.
 fn probe(contract: &Contract, secs: u64, writes: bool) -> Found {
     let clock = Clock::simulated();
     let volume = Simulate::new(Mem::new("simulated"), contract, clock.clone(), 7);
@@ -45,8 +45,7 @@ fn off(found: f64, real: u64) -> f64 {
     (found / real as f64 - 1.0).abs()
 }
 
-/// What the file says that was written of a volume of `real`: the file parses, and its limits are those
-/// of the volume.
+/// Checks that the contract file of a volume of `real` parses, and that its limits are those of the volume.
 #[track_caller]
 fn check(real: &Contract, found: &Found) -> Contract {
     let text = found.contract(LABELS);
@@ -87,7 +86,7 @@ fn finds(volumes: &[Contract]) {
             let p50 = measured.percentiles.p50;
             assert!(p50.abs_diff(expected.p50) < expected.p50 / 20, "{p50:?} is not {expected:?}");
         }
-        // Above the line as many as wait take that many times a token's.
+        // Above the limit, the latency is the queue's length times the interval of tokens.
         let queue = found.over.at_once as f64 / found.iops.per_sec.value;
         let over = found.over.percentiles.p50.as_secs_f64();
         assert!((over / queue - 1.0).abs() < 0.05, "{over} is not {queue}");
@@ -125,7 +124,7 @@ fn what_counts_as_one_operation_is_found_where_it_matters() {
         assert!(found.operation_is_largest, "{name}: {:?}", found.sizes);
         assert_eq!(found.operation_bytes, kib * KIB, "{name}: {:?}", found.sizes);
     }
-    // Bandwidth ends before.
+    // The bandwidth limit comes first.
     let found = probe(&sold("gp3", 512, None, None), 30, false);
     assert!(!found.operation_is_largest, "{:?}", found.sizes);
     assert!(of(&found.contract(LABELS)).assumed.contains(&"op_kib_max".into()));
@@ -140,7 +139,7 @@ fn credits_are_found_where_there_is_time_and_else_it_says_so() {
     assert!(off(burst.per_sec, 125) < 0.03, "{burst:?}");
     assert!(off(found.iops.per_sec.value, 20) < 0.03, "{:?}", found.iops);
     assert!(off(burst.credits, 512 * 1024) < 0.05, "{burst:?}");
-    // The bytes' credits are as many; reading them all would take as long again.
+    // The bytes' credits are as many; spending all of them would take as long again.
     let written = of(&found.contract(LABELS));
     assert_eq!(written.limits.iter().filter(|limit| limit.counts == Counted::Ops).count(), 2);
 
@@ -151,8 +150,8 @@ fn credits_are_found_where_there_is_time_and_else_it_says_so() {
     assert!(text.contains("a burst that ends was not seen within"), "{text}");
 }
 
-/// A stopwatch says what the bucket held as well (scylladb/seastar#1030: iotune takes EBS's burst for the
-/// disk's speed); at gp2's credits it is off by as much as the burst is.
+/// A stopwatch includes the bucket's depth (scylladb/seastar#1030: iotune takes EBS's burst for the disk's speed); with
+/// gp2's credits it is off by the whole burst.
 #[test]
 fn a_full_bucket_does_not_fool_it() {
     let real = of("iops = { included = 300, burst = { rate = 3000, credits = 120_000 } }\n\

@@ -1,5 +1,4 @@
-//! What the kernel counts for a block device: whether others use it, and whether requests reach it one
-//! for one.
+//! The kernel's counters of a block device: whether other processes use it, and whether each request becomes one I/O.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,9 +13,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Of the device that holds the file or directory at `path`; of the whole device where it is
-    /// divided into partitions, since that is what a provider sells. None if no block device does, or
-    /// not visibly.
+    /// Of the device that holds the file or directory at `path`; of the whole device where it is partitioned, since a
+    /// provider sells the whole. `None` if it is on no visible block device.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         let number = fs::metadata(path).ok()?.dev();
@@ -35,13 +33,13 @@ impl Counters {
         self.device.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// I/Os that ended since the device is there: reads and writes.
+    /// I/Os that ended since the device was attached: reads and writes.
     #[must_use]
     pub fn ios(&self) -> Option<u64> {
         ios(&fs::read_to_string(self.device.join("stat")).ok()?)
     }
 
-    /// The largest I/O the kernel sends to it, in bytes: larger requests are cut.
+    /// The largest I/O that the kernel sends to it, in bytes: it splits larger requests.
     #[must_use]
     pub fn request_bytes_max(&self) -> Option<u64> {
         let kib = fs::read_to_string(self.device.join("queue/max_sectors_kb")).ok()?;

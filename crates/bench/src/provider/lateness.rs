@@ -1,7 +1,7 @@
-//! How late a simulated volume answers in real time: what sleeping and waking up add to the latency
-//! the contract asks for. Every figure of a bench in real time contains it.
+//! How late a simulated volume answers in real time: the time that sleeping and waking up add to the contract's
+//! latency. Every figure of a bench in real time includes it.
 //!
-//! Beside it stands a bare sleep of the same length: what is the machine's and not the simulation's.
+//! A bare sleep of the same length is measured beside it: its lateness is the machine's, not the simulation's.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use super::Stage;
 use crate::machine;
 use crate::report::{Axis, Curve, Plot, Report, Stroke};
 
-/// What every request should take: as long as one to a fast network volume.
+/// The latency of every request: that of a fast network volume.
 const ANSWER: Duration = Duration::from_micros(500);
 
-/// The most that 99 % of answers may be late by, on an idle machine.
+/// The limit on the 99th percentile of lateness, on an idle machine.
 const P99_MAX_US: f64 = 100.0;
 
 const THREADS: [usize; 2] = [1, 8];
 
-/// How long [`measure`] takes.
+/// The duration of [`measure`].
 pub(super) const fn real_secs(secs: u64) -> u64 {
     secs * 2 * THREADS.len() as u64
 }
@@ -54,7 +54,7 @@ pub(super) fn measure(report: &mut Report, secs: u64, bar: &ProgressBar) -> anyh
                 let what = format!("real time, {name}: 99 % of answers at most so late, in us");
                 report.check("B02", &what, us(0.99), [0.0, P99_MAX_US]);
             }
-            // Twenty points in each ninety percent of what is left.
+            // Twenty points for each factor of ten of the remainder.
             let share = |n: i32| 1.0 - 0.1_f64.powf(f64::from(n) / 20.0);
             let known = |share: &f64| (1.0 - share) * late.len() as f64 >= 1.0;
             let stroke =
@@ -76,7 +76,7 @@ pub(super) fn measure(report: &mut Report, secs: u64, bar: &ProgressBar) -> anyh
     Ok(())
 }
 
-/// What takes [`ANSWER`].
+/// A wait that should take [`ANSWER`].
 #[derive(Clone, Copy)]
 enum Waiting {
     /// A read from a simulated volume.
@@ -85,7 +85,7 @@ enum Waiting {
     Sleep,
 }
 
-/// Nanoseconds by which waits ended late, in threads that each wait again and again.
+/// Nanoseconds by which waits ended late, in threads that wait repeatedly.
 fn lateness(waiting: Waiting, threads: usize, time: Duration) -> anyhow::Result<Histogram<u64>> {
     let answer = Percentiles::constant(ANSWER);
     let contract =
@@ -119,7 +119,7 @@ fn lateness(waiting: Waiting, threads: usize, time: Duration) -> anyhow::Result<
     })
 }
 
-/// Three digits from a nanosecond to ten seconds; what is later counts as ten seconds.
+/// Three digits from a nanosecond to ten seconds; later ones count as ten seconds.
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_max(10_000_000_000, 3).expect("the bounds are in order")
 }

@@ -1,5 +1,5 @@
-//! B02: L closed loops over a contract of 1000 IOPS wait L milliseconds for each request, whatever the
-//! base latency: they find no token, and the queue in front of each is as long as there are loops.
+//! B02: L closed loops over a contract of 1000 IOPS wait L milliseconds for each request, whatever the base latency:
+//! the bucket is empty, and each request queues behind one of every loop.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::report::{Curve, Plot, Report, Stroke};
 
 const LOOPS: [u32; 5] = [1, 2, 4, 8, 16];
 
-/// The bucket is full at the start; one loop alone has spent it after 0.11 s.
+/// The bucket is full at the start; a single loop spends it within 0.11 s.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 pub(super) fn measure(report: &mut Report, seeds: &[u64], secs: u64) -> anyhow::Result<()> {
@@ -44,7 +44,7 @@ pub(super) fn measure(report: &mut Report, seeds: &[u64], secs: u64) -> anyhow::
     Ok(())
 }
 
-/// Over the requests that began in `secs` virtual seconds after the warm-up.
+/// Counts requests that began in `secs` virtual seconds after the warm-up.
 fn mean_latency_ms(loops: u32, secs: u64, seed: u64) -> anyhow::Result<f64> {
     let stage = Stage::set(&io2(), Clock::simulated(), seed)?;
     let clock = &stage.clock;

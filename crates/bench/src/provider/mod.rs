@@ -1,8 +1,7 @@
-//! `bench provider`: is the simulated provider the one that was measured, and is it on time?
+//! `bench provider`: does the simulated provider behave like the measured one, and does it answer on time?
 //!
-//! B01 and B02 run [`Simulate`] around memory in virtual time, over several seeds. A third part runs
-//! the same layer in real time and measures how late its answers are: what every bench on simulated
-//! volumes has to live with.
+//! B01 and B02 run [`Simulate`] around memory in virtual time, over several seeds. A third part runs the same layer in
+//! real time and measures how late its answers are: an error that every bench on simulated volumes has.
 
 mod lateness;
 mod loops;
@@ -51,7 +50,7 @@ impl Scale {
 /// Progress is shown on stderr if that is a terminal.
 ///
 /// # Errors
-/// It could not measure: a read failed. A check that does not hold is no error.
+/// A read failed. A check that does not hold is not an error.
 pub fn run(options: &Options) -> anyhow::Result<Report> {
     let scale = Scale::of(options.profile);
     let seeds: Vec<u64> = (0..scale.seeds).map(|n| options.seed.wrapping_add(n)).collect();
@@ -76,7 +75,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// What virtual time takes of real time, in seconds: a few, whatever the profile but paper.
+/// Real seconds that virtual time takes: a few in every profile but paper.
 const VIRTUAL_SECS: u64 = 2;
 
 /// The volume the trace was recorded on.
@@ -94,7 +93,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// The page is there before the provider looks: it is not charged for.
+    /// The page is written below the simulation, so it is not charged.
     fn set(contract: &Contract, clock: Clock, seed: u64) -> anyhow::Result<Self> {
         let mem = Mem::new("bench");
         let name = Name::new("page")?;

@@ -18,20 +18,19 @@ const SENT: [u64; 20] = [
 /// Of those, how many were fast on the real volume.
 const RECORDED: [u64; 20] =
     [1000, 1101, 440, 500, 1099, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1000, 1000, 1000, 1000, 1000];
-/// What a continuous token bucket gives.
+/// The result of a continuous token bucket.
 const EXPECTED: [u64; 20] =
     [1000, 1099, 439, 500, 1099, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1000, 1000, 1000, 1000, 1000];
 
-/// What a fast request took in the trace, in the mean; its client needed 3 us between two.
+/// The mean time of a fast request in the trace; its client needed 3 us between two requests.
 const BASE: Duration = Duration::from_nanos(88_500);
 const GAP: Duration = Duration::from_micros(3);
 
-/// Between the slowest fast request (0.16 ms) and the fastest slow one (1 ms but for what the bucket
-/// earned meanwhile).
+/// Between the slowest fast request (0.16 ms) and the fastest slow one (1 ms less the tokens earned meanwhile).
 const FAST: Duration = Duration::from_micros(500);
 
 pub(super) fn measure(report: &mut Report, seeds: &[u64]) -> anyhow::Result<()> {
-    // The trace's volume was a little faster than the one the catalogue's percentiles are from.
+    // The trace's volume was a little faster than the one behind the catalogue's percentiles.
     let catalogue = io2();
     let mut traced = catalogue.clone();
     let scale = BASE.as_secs_f64() / catalogue.latency.read.mean().as_secs_f64();
@@ -76,7 +75,7 @@ fn replay(contract: &Contract, seed: u64) -> anyhow::Result<[u64; 20]> {
     let mut fast = [0; 20];
     clock.run(async {
         for (second, (fast, sent)) in fast.iter_mut().zip(SENT).enumerate() {
-            // A loop that is late goes on without a pause.
+            // A late loop continues without a pause.
             clock.sleep_until(Instant::ZERO + Duration::from_secs(second as u64)).await;
             for _ in 0..sent {
                 let start = clock.now();
@@ -91,7 +90,7 @@ fn replay(contract: &Contract, seed: u64) -> anyhow::Result<[u64; 20]> {
     let (sent, slow) =
         (SENT.iter().sum::<u64>(), SENT.iter().sum::<u64>() - fast.iter().sum::<u64>());
     assert_eq!(total.requests, sent, "the provider saw every request");
-    // The first of each queue waits for what is left of its token only, and may look fast.
+    // The first of each queue waits only for the rest of its token, and may look fast.
     assert!(
         total.throttled.abs_diff(slow) <= 3,
         "client and provider agree: {total:?}, {slow} slow"

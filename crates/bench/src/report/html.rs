@@ -1,4 +1,4 @@
-//! A report as one page for people: no script, nothing fetched, as readable at night as by day.
+//! A report as one page for readers: no scripts, no external resources, light and dark.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ const STYLE: &str = include_str!("page.css");
 /// The whole page.
 pub(super) fn page(report: &Report) -> anyhow::Result<String> {
     let mut body = String::new();
-    // The one that is no bench.
+    // The probe is a command of its own, not a bench.
     let command = if report.bench == "probe" { "" } else { "bench " };
     let title = format!("plimsoll {command}{}", escape(&report.bench));
     write!(body, "<h1>{title}</h1>")?;

@@ -1,5 +1,5 @@
-//! What a bench found: rows of figures, checks against bands, plots; as a table for the terminal, as
-//! JSON for machines, as one HTML page for people.
+//! The result of a bench: rows of figures, checks against bands, plots; as a table for the terminal, as JSON for
+//! machines, as one HTML page for readers.
 
 mod html;
 mod plot;
@@ -18,7 +18,7 @@ pub use table::Table;
 use crate::stats::{Interval, median};
 use crate::{Options, Profile, machine};
 
-/// Everything one bench found. Serialised it is the document of `bench --json`.
+/// The full result of one bench; serialised, it is the document of `bench --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The bench's name: `provider`.
@@ -33,16 +33,16 @@ pub struct Report {
     pub machine: String,
     /// The figures.
     pub rows: Vec<Row>,
-    /// The figures a band was set for.
+    /// Figures with a band.
     pub checks: Vec<Check>,
-    /// Changes of workload, scale or baseline made after a band was looked at, a line each.
+    /// Changes of workload, scale or baseline since a band was first looked at, one line each.
     pub history: Vec<String>,
-    /// What a reader has to know beside the figures: what was assumed, what was left out.
+    /// What a reader needs besides the figures: assumptions and omissions.
     pub notes: Vec<String>,
-    /// Pictures, for the page.
+    /// Plots for the page.
     #[serde(skip)]
     pub plots: Vec<Plot>,
-    /// What people see of the figures. If there is none: every row, by id and unit.
+    /// The tables that readers see. If empty: every row, by id and unit.
     #[serde(skip)]
     pub tables: Vec<Table>,
 }
@@ -54,9 +54,9 @@ pub struct Row {
     pub id: String,
     /// The workload or setting it was measured under.
     pub case: String,
-    /// What was measured: ours, a baseline, what was expected.
+    /// What was measured: ours, a baseline, an expected value.
     pub scheme: String,
-    /// The figure; none if it could not be measured.
+    /// The figure; `None` if it could not be measured.
     pub value: Option<f64>,
     /// Its unit.
     pub unit: String,
@@ -69,11 +69,11 @@ pub struct Check {
     pub id: String,
     /// What the number is.
     pub what: String,
-    /// The number the band is about; none if it could not be measured.
+    /// The number the band is about; `None` if it could not be measured.
     pub value: Option<f64>,
     /// The least and the most it may be; infinite, in JSON `null`, without a bound.
     pub band: [f64; 2],
-    /// Whether it lies in the band. What could not be measured does not.
+    /// Whether it lies in the band; false if it could not be measured.
     pub holds: bool,
 }
 
@@ -96,7 +96,7 @@ impl Report {
         }
     }
 
-    /// Adds a figure. One that is no number was not measured.
+    /// Adds a figure. NaN means not measured.
     pub fn row(&mut self, id: &str, case: &str, scheme: &str, value: f64, unit: &str) {
         self.rows.push(Row {
             id: id.into(),
@@ -126,14 +126,14 @@ impl Report {
         }
     }
 
-    /// Adds a check. A value that is no number was not measured, and does not hold.
+    /// Adds a check. NaN means not measured, and does not hold.
     pub fn check(&mut self, id: &str, what: &str, value: f64, band: [f64; 2]) {
         let value = measured(value);
         let holds = value.is_some_and(|value| band[0] <= value && value <= band[1]);
         self.checks.push(Check { id: id.into(), what: what.into(), value, band, holds });
     }
 
-    /// Says what of a contract that was used nobody vouches for.
+    /// Notes the assumed parts of a contract, which have no source.
     pub fn assume(&mut self, contract: &Contract) {
         if !contract.assumed.is_empty() {
             let assumed = contract.assumed.join(", ");
@@ -156,7 +156,7 @@ impl Report {
         write(path, json + "\n")
     }
 
-    /// Writes the report as one HTML page that refers to nothing outside.
+    /// Writes the report as one HTML page without external references.
     ///
     /// # Errors
     /// The file cannot be written; the error names it.

@@ -1,5 +1,5 @@
-//! Curves over a plane, drawn as SVG that takes its text colour from the page around it, and the list
-//! of what they are, which stands beside it: inside, it would cover some of them.
+//! Curves over a plane, drawn as SVG with the page's text colour. The legend stands beside the plot, where it covers no
+//! curve.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (860, 320);
 
-/// Readable on white and on black, also for those who do not tell red from green.
+/// Readable on white and on black, and to colour-blind readers.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(31, 119, 220),
     RGBColor(230, 126, 20),
@@ -37,7 +37,7 @@ pub struct Plot {
     pub y_axis: Axis,
     /// What is drawn, the first at the bottom.
     pub curves: Vec<Curve>,
-    /// Moments along the horizontal axis, and what begins there.
+    /// Moments along the horizontal axis, with their labels.
     pub marks: Vec<(f64, String)>,
 }
 
@@ -47,15 +47,15 @@ pub enum Axis {
     /// Evenly.
     #[default]
     Linear,
-    /// By powers of ten. What is not above zero is not drawn.
+    /// By powers of ten. Values at or below zero are not drawn.
     Log,
-    /// Shares from 0 to 1 by what is left: as far from 90 % to 99 % as from 99 % to 99.9 %. All of it is
+    /// Shares from 0 to 1 on the scale of the remainder: as far from 90 % to 99 % as from 99 % to 99.9 %. 1 itself is
     /// not drawn.
     Nines,
 }
 
 impl Axis {
-    /// Where `value` lies, on a scale that is even.
+    /// The position of `value` on an even scale.
     fn place(self, value: f64) -> f64 {
         match self {
             Self::Linear => value,
@@ -64,11 +64,11 @@ impl Axis {
         }
     }
 
-    /// What lies at `place`, in words.
+    /// The label at `place`.
     fn label(self, place: f64) -> String {
         match self {
             Self::Linear => tick(place),
-            // Between the powers no label: it would be a crooked one.
+            // No label between powers: its value would not be round.
             _ if (place - place.round()).abs() > 1e-6 => String::new(),
             Self::Log => tick(10_f64.powf(place)),
             // Each power is one more nine.
@@ -78,7 +78,7 @@ impl Axis {
         }
     }
 
-    /// The span that is drawn of an axis with values in `span`.
+    /// The drawn span of an axis with values in `span`.
     fn whole(self, span: Range<f64>) -> Range<f64> {
         match self {
             Self::Linear => span,
@@ -87,7 +87,7 @@ impl Axis {
         }
     }
 
-    /// How many labels a span has room for: one for each power.
+    /// The number of labels in a span: one for each power.
     fn labels(self, span: &Range<f64>, usual: usize) -> usize {
         match self {
             Self::Linear => usual,
@@ -103,7 +103,7 @@ pub struct Curve {
     pub name: String,
     /// How it is drawn.
     pub stroke: Stroke,
-    /// Its points, from left to right. One that is no number is a gap.
+    /// Its points, from left to right. A NaN is a gap.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -118,12 +118,12 @@ pub enum Stroke {
     Dots,
     /// Bars from zero, each one unit wide to the right of its point.
     Bars,
-    /// Bars from zero that hide what is behind them: parts of a sum, the whole drawn first.
+    /// Bars from zero that hide those behind them: parts of a sum, with the whole drawn first.
     Stack,
 }
 
 impl Stroke {
-    /// The word for it in the page's style.
+    /// The CSS class in the page's style.
     const fn class(self) -> &'static str {
         match self {
             Self::Line => "line",
@@ -134,16 +134,16 @@ impl Stroke {
     }
 }
 
-/// What a curve looks like, for the list beside the picture.
+/// The look of a curve, for the list beside the plot.
 pub(super) struct Key<'p> {
     pub(super) name: &'p str,
-    /// A word of the page's style.
+    /// A CSS class of the page's style.
     pub(super) class: &'static str,
-    /// As in CSS.
+    /// A CSS colour.
     pub(super) colour: String,
 }
 
-/// The curves of a picture.
+/// The legend of a plot.
 pub(super) fn keys(plot: &Plot) -> impl Iterator<Item = Key<'_>> {
     plot.curves.iter().zip(COLOURS.iter().cycle()).map(|(curve, RGBColor(red, green, blue))| Key {
         name: &curve.name,
@@ -155,7 +155,7 @@ pub(super) fn keys(plot: &Plot) -> impl Iterator<Item = Key<'_>> {
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// The picture as an `svg` element for the middle of a page.
+/// The plot as an `svg` element to embed in a page.
 pub(super) fn svg(plot: &Plot) -> anyhow::Result<String> {
     let mut svg = String::new();
     draw(plot, &SVGBackend::with_string(&mut svg, SIZE).into_drawing_area())?;
@@ -215,7 +215,7 @@ fn draw(plot: &Plot, area: &Area<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The curve where it lies on the axes; a point that does not lie there is a gap.
+/// The curve in the axes' coordinates; a point outside the axes' domain is a gap.
 fn placed(plot: &Plot, curve: &Curve) -> Curve {
     let points = curve.points.iter();
     let points = points.map(|(x, y)| (plot.x_axis.place(*x), plot.y_axis.place(*y))).collect();
@@ -248,19 +248,19 @@ fn draw_curve(chart: &mut Chart<'_, '_>, curve: &Curve, colour: RGBColor) -> any
     Ok(())
 }
 
-/// A small number of powers as a count; none below zero.
+/// A small number of powers as a count; zero if negative.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few, rounded")]
 fn digits(powers: f64) -> usize {
     powers.round().max(0.0) as usize
 }
 
-/// A figure on an axis: a step apart, so three digits behind the point are more than enough.
+/// A label on an axis: labels are a step apart, so three decimals suffice.
 fn tick(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The span of some values, never empty, `more` wider at its end.
+/// The span of the values, never empty, and `more` wider at its end.
 fn range(values: impl Iterator<Item = f64>, more: f64) -> Range<f64> {
     let span = values.fold(f64::INFINITY..f64::NEG_INFINITY, |span, value| {
         span.start.min(value)..span.end.max(value)

@@ -11,11 +11,11 @@ use super::{Check, Report, Row};
 /// Figures side by side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
-    /// What it shows: the head of its first column.
+    /// The head of its first column.
     pub title: String,
     /// The heads of the others.
     pub columns: Vec<String>,
-    /// What each line is about, and its figures, as many as there are columns.
+    /// Each line's name and figures, one for each column.
     pub lines: Vec<(String, Vec<Option<f64>>)>,
 }
 
@@ -126,7 +126,7 @@ fn right_align(table: &mut comfy_table::Table, from: usize) {
     }
 }
 
-/// A figure with as many digits as mean something.
+/// A figure with its significant digits.
 pub(super) fn number(value: Option<f64>) -> String {
     let Some(value) = value else { return "–".into() };
     match value.abs() {

@@ -1,4 +1,4 @@
-//! What is run: a store on disks, and a load; and the rules it is run with.
+//! The store, its disks and its load, and the rules to run it with.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use policy::merge::{Device, Rule, Triggers};
 use super::Load;
 use crate::compare;
 
-/// The paper's file system for each node (PSTA 8(3), 2017), in bytes, on a disk of five times that.
+/// The paper's file system for each node (PSTA 8(3), 2017), in bytes; the disk is five times as large.
 const PAPER_CAPACITY: f64 = 100e9;
 const DISK_TO_STORE: u64 = 5;
 const KEY_BYTES: u64 = 8;
@@ -23,58 +23,58 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// A store, its disks and its load. The letters are those of the paper (PSTA 8(3), 2017).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
-    /// How many disks: q.
+    /// The number of disks: q.
     pub disks: u16,
-    /// Bytes of each that the store may use: C.
+    /// Bytes of each disk that the store may use: C.
     pub capacity: u64,
     /// Bytes at which files are sealed: R.
     pub file_bytes: u64,
     /// Partitions on each disk: n.
     pub partitions: u16,
-    /// The part of the capacity that living records take: V.
+    /// The share of the capacity that live records take: V.
     pub live: f64,
-    /// The fill from which on is copied: U_m.
+    /// The fill above which merges copy: U_m.
     pub target: f64,
     /// Bytes of a value: B.
     pub value: usize,
-    /// What is written.
+    /// The keys to write.
     pub load: Load,
-    /// Clients that put for each disk, each with one put under way: M.
+    /// Putting clients for each disk, each with one put under way: M.
     pub clients: usize,
     /// Whether puts wait when the disk is nearly full.
     pub delay: bool,
-    /// What is put before figures count, and while they do, in fillings of all disks.
+    /// Puts before and during the measurement, in fillings of all disks.
     pub fills: [f64; 2],
-    /// The part of the disks' bandwidth that is offered, or as much as is answered.
+    /// The offered share of the disks' bandwidth; `None` in a closed loop.
     pub pace: Option<f64>,
-    /// What the times of the disk's mechanics are divided by: as if the store and all in it were so many times
-    /// as large on a disk that is as fast as it is.
+    /// The divisor of the disk's mechanical times: simulates a store that is this many times as large on a disk of the
+    /// same speed.
     pub parts: u32,
-    /// Readers that hold an iterator for long and hardly ever read.
+    /// Readers that hold an iterator for long and rarely read.
     pub idle_readers: usize,
 }
 
-/// A rule, and how it is set.
+/// A rule and its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scheme {
-    /// What files are merged by.
+    /// The rule that chooses files to merge.
     pub rule: Rule,
-    /// Files a partition has open at most, to keep lifetimes apart.
+    /// Open files per partition at most, to separate lifetimes.
     pub groups: u8,
-    /// With a target at which its fill peaks where that of this rule does with its own.
+    /// Sets the target so that the fill peaks where it does under this rule.
     pub at_peak_of: Option<Rule>,
-    /// [`Rule::Static`] with this part of a file dead for its merge, or as Bitcask comes.
+    /// [`Rule::Static`] merges a file with this share dead; `None` uses Bitcask's defaults.
     pub dead_percent: Option<u8>,
 }
 
-/// A shape under some rules.
+/// A shape under several rules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// For people.
+    /// The name in reports.
     pub name: String,
     /// What is run.
     pub shape: Shape,
-    /// Under which rules. What is compared at equal peaks comes behind what it is compared with.
+    /// The rules. A scheme compared at equal peaks comes after its reference.
     pub schemes: Vec<Scheme>,
 }
 
@@ -85,28 +85,26 @@ impl compare::Case for Case {
 }
 
 impl Scheme {
-    /// A rule as it is; [`Rule::DeathTime`] with so many groups.
+    /// A rule with defaults; [`Rule::DeathTime`] with `groups` groups.
     #[must_use]
     pub const fn new(rule: Rule, groups: u8) -> Self {
         Self { rule, groups, at_peak_of: None, dead_percent: None }
     }
 
-    /// The greedy rule where the fill peaks as high as under `rule`.
+    /// The greedy rule with the peak fill of `rule`.
     #[must_use]
     pub const fn greedy_at_peak_of(rule: Rule) -> Self {
         Self { at_peak_of: Some(rule), ..Self::new(Rule::Greedy, 1) }
     }
 
-    /// Fixed triggers as somebody sets them who knows the load: a file is merged when so much of it is dead,
-    /// whatever its size.
+    /// Fixed triggers for a known load: a file of any size is merged once this share of it is dead.
     #[must_use]
     pub const fn static_at(dead_percent: u8) -> Self {
         let bitcask = Self::new(Rule::Static, 1);
         Self { dead_percent: Some(dead_percent), ..bitcask }
     }
 
-    /// When [`Rule::Static`] merges, with Bitcask's byte figures divided by as much as the store is smaller than
-    /// the paper's.
+    /// The triggers of [`Rule::Static`], with Bitcask's byte figures scaled from the paper's capacity to this store's.
     fn triggers(&self, capacity: u64) -> Triggers {
         let bitcask = Triggers::default();
         let scaled = |bytes: u64| (bytes as f64 * capacity as f64 / PAPER_CAPACITY) as u64;
@@ -131,7 +129,7 @@ impl Scheme {
         }
     }
 
-    /// For people.
+    /// The name in reports.
     #[must_use]
     pub fn name(&self) -> String {
         let rule = self.rule.name();
@@ -144,11 +142,11 @@ impl Scheme {
 }
 
 impl Shape {
-    /// The disk: a 7200 rpm one whose capacity is scaled with the store's, so that arms move as far for the
-    /// same part of it. Its bandwidth is not scaled; seeks and turns are by [`Shape::parts`].
+    /// The disk: a 7200 rpm one whose capacity scales with the store's, so that the same share of it means the same
+    /// seek distance. Its bandwidth is not scaled; [`Shape::parts`] scales seeks and rotation.
     ///
     /// # Errors
-    /// There is no such contract.
+    /// The catalogue lacks the contract.
     pub fn contract(&self) -> Result<Contract, SpecError> {
         let mut contract = catalogue::find("hdd-7200")?.contract(None, Bought::default())?;
         if let Some(disk) = &mut contract.disk {
@@ -164,7 +162,7 @@ impl Shape {
         Ok(contract)
     }
 
-    /// A minute of the paper's, scaled with the capacity: as large a part of the disk can be written in it.
+    /// The paper's minute, scaled with the capacity: the same share of the disk can be written in it.
     #[must_use]
     pub fn minute(&self) -> Duration {
         MINUTE.mul_f64(self.capacity as f64 / PAPER_CAPACITY)
@@ -176,7 +174,7 @@ impl Shape {
         self.capacity * u64::from(self.disks)
     }
 
-    /// Bytes of a record with a key of eight bytes, as docs/format/log.md has it.
+    /// Bytes of a record with a key of eight bytes, see docs/format/log.md.
     #[must_use]
     pub fn record(&self) -> u64 {
         (RECORD_HEAD + KEY_BYTES + self.value as u64).next_multiple_of(RECORD_ALIGN)
@@ -189,12 +187,12 @@ impl Shape {
         self.live + open < self.target
     }
 
-    /// How the store is kept.
+    /// The options of the store.
     pub(super) fn options(&self, scheme: &Scheme, target: f64, device: Device) -> Options {
         let mut options = Options::new(self.disks);
         options.partitions = self.disks * self.partitions;
         options.file_bytes = self.file_bytes;
-        // As the paper's: what is answered survives the process.
+        // As in the paper: an answered put survives the process, not the machine.
         options.durability = Durability::Never;
         options.quota = self.capacity;
         options.live = self.live;

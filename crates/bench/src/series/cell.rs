@@ -1,4 +1,4 @@
-//! Measuring a case: every scheme with every seed, several runs at a time.
+//! Measures a case: every scheme with every seed, several runs at a time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,36 +11,35 @@ use super::{Case, Cell, Home, Measured, Scheme, Shape, Side};
 use crate::compare::at_once;
 use crate::machine;
 
-/// So near the peaks of two rules have to be, as a part of the disk: a hundredth more room can save a
-/// twentieth of the copies.
+/// The tolerance for equal peaks of two rules, as a share of the disk: 1 % more space can save 5 % of the copies.
 const NEAR: f64 = 0.002;
-/// A rule whose fill peaks here has filled the disk: no target does the same.
+/// A rule whose fill peaks here has filled the disk: no target gives another rule the same peak.
 const FULL: f64 = 0.98;
-/// So many targets are tried for that.
+/// The number of targets to try.
 const TRIES: usize = 6;
 
-/// What cases are measured with.
+/// Measures cases.
 pub struct Bencher<'b> {
-    /// Where.
+    /// Where stores are.
     pub home: Home,
-    /// Runs of each scheme, each with a seed of its own.
+    /// Runs of each scheme, each with its own seed.
     pub runs: u64,
     /// The first seed.
     pub seed: u64,
-    /// Set when it should end.
+    /// Set to end the measurement.
     pub stop: &'b AtomicBool,
 }
 
 impl Bencher<'_> {
-    /// Measures a case. In virtual time runs go on at the same time, as many as there are processors: they
-    /// do not notice each other.
+    /// Measures a case. In virtual time as many runs as there are processors go on at once; they do not affect each
+    /// other.
     ///
     /// # Errors
-    /// A store failed otherwise than for lack of room.
+    /// A store failed for another reason than lack of space.
     pub fn measure(&self, case: &Case) -> anyhow::Result<Cell> {
         let mut sides: Vec<_> =
             case.schemes.iter().map(|scheme| Side::of(&scheme.name())).collect();
-        // What is compared at the peak of another has to wait for it.
+        // A scheme compared at the peak of another runs after it.
         for dependent in [false, true] {
             let now = |(_, scheme): &(usize, &Scheme)| scheme.at_peak_of.is_some() == dependent;
             let schemes: Vec<_> = case.schemes.iter().enumerate().filter(now).collect();
@@ -79,8 +78,8 @@ impl Bencher<'_> {
         run(&self.home, shape, scheme, target, seed, self.stop)
     }
 
-    /// With the target at which the fill peaks at `peak`: the nearest of those tried. None beside a rule that
-    /// filled the disk.
+    /// Runs with the target whose fill peaks at `peak`: the nearest of those tried. `None` if the other rule filled the
+    /// disk.
     fn at_peak(
         &self,
         shape: &Shape,
@@ -107,7 +106,7 @@ impl Bencher<'_> {
         Ok(nearest)
     }
 
-    /// Does all of `jobs`, and gives what came out in their order.
+    /// Does all `jobs` and returns the results in their order.
     fn all<J: Sync, T: Send>(
         &self,
         jobs: &[J],
@@ -133,7 +132,7 @@ impl Bencher<'_> {
     }
 }
 
-/// Where the fill of a rule peaked in the run of a seed.
+/// The peak fill of a rule in the run of a seed.
 fn peak_of(schemes: &[Scheme], sides: &[Side], rule: Rule, seed: u64) -> Option<f64> {
     let is_it = |scheme: &Scheme| scheme.rule == rule && scheme.at_peak_of.is_none();
     let at = schemes.iter().position(is_it)?;
@@ -141,13 +140,13 @@ fn peak_of(schemes: &[Scheme], sides: &[Side], rule: Rule, seed: u64) -> Option<
     Some(run.peak())
 }
 
-/// How long a case takes, about: its bytes at what one processor moves through a store.
+/// The approximate duration of a case: its bytes at the rate one processor moves through a store.
 #[must_use]
 pub fn takes(case: &Case, runs: u64, home: &Home) -> Duration {
     let shape = &case.shape;
     let fills = shape.fills[0] + shape.fills[1];
     let one = |scheme: &Scheme| {
-        // What is copied is read and written; rules that are compared at a peak are tried more than once.
+        // Copies are read and written; rules compared at a peak are tried several times.
         let copies = if shape.planes() { 1.0 } else { 4.0 };
         let tries = if scheme.at_peak_of.is_some() { 4.0 } else { 1.0 };
         shape.total() as f64 * fills * copies * tries
@@ -160,7 +159,7 @@ pub fn takes(case: &Case, runs: u64, home: &Home) -> Duration {
     Duration::from_secs_f64(bytes / per_sec)
 }
 
-/// Bytes a second that a processor simulates, and that a disk takes.
+/// Bytes per second that one processor simulates, and that a disk takes.
 const SIMULATED_PER_SEC: f64 = 500e6;
 const DIRECTORY_PER_SEC: f64 = 80e6;
 

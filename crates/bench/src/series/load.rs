@@ -1,4 +1,4 @@
-//! What is written: which key next, and what is known of how long its value lives.
+//! The writes: the sequence of keys, and the known lifetimes of their values.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,18 +6,17 @@ use std::collections::BinaryHeap;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// How long records live. All keys have values of one size, so a share of keys is a share of bytes.
+/// The lifetimes of records. All values have the same size, so a share of keys is a share of bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
-    /// Keys are written one after the other, round and round (PSTA 8(3), 2017): all records live equally
-    /// long, and the store is told how long.
+    /// Keys are written in a cycle (PSTA 8(3), 2017): all records live equally long, and the store is told how long.
     Cyclic,
-    /// Any key at any time: there is nothing to know.
+    /// Uniformly random keys: lifetimes are unknown.
     Random,
-    /// Series of slots that are written round and round, each kept twice as long as the one before and with
-    /// as many slots; the store is told how long.
+    /// Series whose slots are written in a cycle, each kept twice as long as the one before and with equally many
+    /// slots; the store is told how long.
     Series {
-        /// The longest retention beside the shortest, a power of two.
+        /// The ratio of the longest retention to the shortest, a power of two.
         range: u32,
     },
 }
@@ -25,26 +24,26 @@ pub enum Load {
 /// The next write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Next {
-    /// Which key, from 0 on.
+    /// The key, from 0 on.
     pub key: u64,
-    /// How many writes there will be until it comes round, if that is known.
+    /// The number of writes until the key is written again, if known.
     pub again: Option<u64>,
 }
 
-/// Writes, one after the other.
+/// A sequence of writes.
 #[derive(Clone, Debug)]
 pub struct Writes {
     load: Load,
     keys: u64,
     written: u64,
     random: Xoshiro256PlusPlus,
-    /// Of a series: in how many writes each of its keys comes round.
+    /// In a series: the period of each of its keys, in writes.
     periods: Vec<u64>,
     due: BinaryHeap<Reverse<(u64, u64)>>,
 }
 
 impl Load {
-    /// For people.
+    /// The name in reports.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -56,7 +55,7 @@ impl Load {
 }
 
 impl Writes {
-    /// Of `keys` keys; the same for the same seed.
+    /// Writes to `keys` keys; the same seed gives the same writes.
     #[must_use]
     pub fn new(load: Load, keys: u64, seed: u64) -> Self {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -65,7 +64,7 @@ impl Writes {
         if let Load::Series { range } = load {
             let series = u64::from(range.ilog2()) + 1;
             let kept = |series: u64| (1u64 << series) as f64;
-            // One write at a time: periods are as long as all that is written meanwhile.
+            // Each write advances time by one, so the periods are in total writes.
             let rate: f64 = (0..keys).map(|key| 1.0 / kept(key % series)).sum();
             periods = (0..series).map(|series| (kept(series) * rate).round() as u64).collect();
             due = (0..keys)
@@ -75,13 +74,13 @@ impl Writes {
         Self { load, keys, written: 0, random, periods, due }
     }
 
-    /// In how many writes every key came round once.
+    /// The number of writes within which every key is written once.
     #[must_use]
     pub fn longest(&self) -> u64 {
         self.periods.last().copied().unwrap_or(self.keys)
     }
 
-    /// The next one.
+    /// The next write.
     pub fn draw(&mut self) -> Next {
         let now = self.written;
         self.written += 1;
@@ -93,7 +92,7 @@ impl Writes {
                 let series = self.periods.len() as u64;
                 let again = due + self.periods[(key % series) as usize];
                 self.due.push(Reverse((again, key)));
-                // The queue may be late or early by what collides.
+                // Collisions in the queue can shift the due time.
                 Next { key, again: Some(again.saturating_sub(now).max(1)) }
             }
         }

@@ -1,64 +1,63 @@
-//! One run of one rule: what was put, what it cost, and how full it was.
+//! One run of one rule: its puts, its cost, and its fill.
 
 use std::time::Duration;
 
 use engine::log::{Counts, Figures};
 use policy::units::{KIB, MIB};
 
-/// How the store was at a moment.
+/// The state of the store at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     /// Since the store was opened.
     pub at: Duration,
-    /// Bytes of values that were answered so far.
+    /// Bytes of acknowledged values so far.
     pub answered: u64,
     /// The fullest disk: U.
     pub fill: f64,
-    /// Bytes of records that were copied so far.
+    /// Bytes of records copied so far.
     pub copied: u64,
-    /// Files that were merged so far, and that died whole.
+    /// Files merged so far.
     pub merged: u64,
-    /// See `merged`.
+    /// Files that died whole so far.
     pub died_whole: u64,
-    /// Bytes that nothing leads to and somebody has open, as the store counts them.
+    /// Bytes of unlinked files that are still open, as the store counts them.
     pub dying: u64,
 }
 
-/// What one run gave. Figures are those behind the lead, where nothing else is said.
+/// The result of one run. Unless stated otherwise, figures exclude the lead.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// How long it took.
+    /// The duration.
     pub elapsed: Duration,
-    /// What happened in it.
+    /// The store's counts in it.
     pub counts: Counts,
-    /// Bytes of values answered in it.
+    /// Bytes of values acknowledged in it.
     pub answered: u64,
-    /// Bytes the disks moved in it; none of a directory.
+    /// Bytes that the disks moved in it; zero in a directory.
     pub moved: u64,
-    /// What they can at most, in bytes a second; none of a directory.
+    /// The disks' bandwidth in bytes per second; `None` in a directory.
     pub line: Option<f64>,
-    /// Samples from the opening of the store on, [`Measured::TICKS`] in a scaled minute.
+    /// Samples since the store was opened, [`Measured::TICKS`] per scaled minute.
     pub samples: Vec<Sample>,
-    /// Where in them the lead ends.
+    /// The index of the first sample after the lead.
     pub lead: usize,
     /// Bytes of all disks.
     pub capacity: u64,
     /// Bytes at which files are sealed.
     pub file_bytes: u64,
-    /// Puts refused since the store was opened, for lack of room.
+    /// Puts refused since the store was opened, for lack of space.
     pub refused: u64,
-    /// Nothing could be put any more.
+    /// Whether every put was refused.
     pub is_stuck: bool,
-    /// A second after the last put: bytes nothing leads to that are open, as the store and as what is below
-    /// it count them.
+    /// A second after the last put: bytes of unlinked open files, as the store and as the layer below count them.
     pub unlinked: [u64; 2],
-    /// Values that were read, and those that were not their key's.
+    /// Values read back.
     pub read: u64,
-    /// See `read`.
+    /// Values read back that did not belong to their key.
     pub wrong: u64,
-    /// Processor time of the whole run, and how long that was.
+    /// Processor time of the whole run.
     pub processor: Duration,
-    /// See `processor`.
+    /// The duration of the whole run.
     pub whole: Duration,
 }
 
@@ -72,7 +71,7 @@ impl Measured {
         self.answered as f64 / MIB as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// What the disks moved of what they can, in percent.
+    /// Bytes that the disks moved, in percent of their bandwidth.
     #[must_use]
     pub fn of_line_percent(&self) -> f64 {
         let line = self.line.unwrap_or(f64::NAN);
@@ -85,7 +84,7 @@ impl Measured {
         self.counts.write_amplification()
     }
 
-    /// The fill at its highest, in percent.
+    /// The peak fill, in percent.
     #[must_use]
     pub fn peak_percent(&self) -> f64 {
         100.0 * self.peak()
@@ -96,21 +95,21 @@ impl Measured {
         samples.iter().map(|sample| sample.fill).fold(f64::NAN, f64::max)
     }
 
-    /// Files that died whole, in percent of those that were removed.
+    /// Files that died whole, in percent of all removed files.
     #[must_use]
     pub fn whole_percent(&self) -> f64 {
         let Counts { died_whole, merged, .. } = self.counts;
         100.0 * died_whole as f64 / (died_whole + merged) as f64
     }
 
-    /// What was dead in the files that were merged, in percent in the mean; not a number if none was.
+    /// The mean dead share of merged files, in percent; NaN if none was merged.
     #[must_use]
     pub fn eaten_percent(&self) -> f64 {
         let files = self.counts.merged as f64 * self.file_bytes as f64;
         100.0 * (1.0 - self.counts.copied_bytes as f64 / files)
     }
 
-    /// KiB of records that were written together, in the mean.
+    /// The mean size of a group of records written together, in KiB.
     #[must_use]
     pub fn group_kib(&self) -> f64 {
         self.counts.put_bytes as f64 / KIB as f64 / self.counts.groups as f64
@@ -122,8 +121,7 @@ impl Measured {
         self.processor.as_secs_f64() / self.whole.as_secs_f64()
     }
 
-    /// MiB of values a second in each scaled minute from the opening on, and when it began, in disk-fills
-    /// that were put.
+    /// MiB of values per second in each scaled minute since the opening, and its start in disk fills put.
     #[must_use]
     pub fn minutes(&self) -> Vec<(f64, f64)> {
         let of = |window: &[Sample]| {
@@ -134,12 +132,12 @@ impl Measured {
         };
         let ticks = Self::TICKS as usize;
         let windows = (0..self.samples.len()).step_by(ticks);
-        // Each ends where the next begins; the last one is not whole.
+        // Windows share their end points; the last one is partial and dropped.
         windows.filter_map(|at| of(self.samples.get(at..=at + ticks)?)).collect()
     }
 
-    /// The slowest scaled minute beside the first, which begins with an empty disk. Zero where nothing was
-    /// answered in the first: that is the slowest then, and nothing to measure others by.
+    /// The rate of the slowest scaled minute over that of the first, which begins with an empty disk. Zero if the first
+    /// had no answers.
     #[must_use]
     pub fn flatness(&self) -> f64 {
         let minutes = self.minutes();
@@ -148,15 +146,14 @@ impl Measured {
         if *first == 0.0 { 0.0 } else { rates.fold(f64::NAN, f64::min) / first }
     }
 
-    /// How often all disks were filled since the target was reached, or since the end of the first filling
-    /// if it never was.
+    /// Fillings of all disks beyond the first.
     #[must_use]
     pub fn fills_after_first(&self) -> f64 {
         let answered = self.samples.last().map_or(0, |sample| sample.answered);
         answered as f64 / self.capacity as f64 - 1.0
     }
 
-    /// When the first file was removed that died whole, and when the first was merged, in seconds.
+    /// The time of the first removal of a file that died whole, and of the first merge, in seconds.
     #[must_use]
     pub fn starts(&self) -> [Option<f64>; 2] {
         let at = |is: fn(&Sample) -> bool| {
@@ -167,7 +164,7 @@ impl Measured {
     }
 }
 
-/// What happened on all disks.
+/// The counts of all disks together.
 pub(super) fn sum(figures: &Figures) -> Counts {
     figures.volumes.iter().map(|volume| volume.counts).fold(Counts::default(), |sum, counts| {
         Counts {
@@ -186,7 +183,7 @@ pub(super) fn sum(figures: &Figures) -> Counts {
     })
 }
 
-/// What happened between two looks.
+/// The difference of two counts.
 pub(super) fn since(after: &Counts, before: &Counts) -> Counts {
     Counts {
         put_bytes: after.put_bytes - before.put_bytes,
@@ -207,7 +204,7 @@ pub(super) fn since(after: &Counts, before: &Counts) -> Counts {
 mod tests {
     use super::*;
 
-    /// 100 MiB a second for four scaled minutes of a second, then half of it; the disk is full at 400.
+    /// 100 MiB a second for four scaled minutes of one second each, then half of it; the disk is full at 400.
     fn run() -> Measured {
         let mut run = Measured { capacity: 400 * MIB, ..Measured::default() };
         let tick = Duration::from_secs(1) / Measured::TICKS;

@@ -1,13 +1,13 @@
-//! What `bench series` measures: the log store on disks, under every rule of merging.
+//! The measurements of `bench series`: the log store on disks, under every merge rule.
 //!
 //! ```text
 //! Case: a Shape (disks, files, load) ── Scheme: a rule ── run: clients put, disks are tended ── Measured
 //!                                                         virtual time on simulated disks, or a directory
 //! ```
-//! The rows are B37 to B42 of docs/guide/bench.md and some of their own; the set-up is the paper's (PSTA 8(3), 2017), scaled down. Such
-//! a store has to write at the bandwidth of its disks while these are nearly full: the questions are what
-//! merging copies for that, and what is left of the bandwidth. A figure is the median of the runs of a case;
-//! a ratio of two rules is the median of the ratios of runs with the same seed.
+//! The rows are B37 to B42 of docs/guide/bench.md and several more; the set-up is the paper's (PSTA 8(3), 2017), scaled
+//! down. Such a store must write at the bandwidth of its disks while they are nearly full: the rows measure the copies
+//! of merges, and the remaining bandwidth. A figure is the median of the runs of a case; a ratio of two rules is the
+//! median of the ratios of runs with the same seed.
 
 mod case;
 mod cell;

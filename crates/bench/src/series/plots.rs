@@ -1,4 +1,4 @@
-//! Pictures, as the paper has them: throughput over time, and against what was varied.
+//! Plots like the paper's: throughput over time, and against a varied parameter.
 
 use super::{Cell, Measured, Sheet, Side};
 use crate::report::{Curve, Plot, Stroke};
@@ -26,7 +26,7 @@ impl Sheet<'_> {
             let points = ticks.map(|(sample, tick)| (at(tick), 100.0 * sample.fill)).collect();
             Curve { name: side.scheme.clone(), stroke: Stroke::Line, points }
         });
-        // Rules that begin at the same time share a mark.
+        // Rules whose marks fall on the same time share a mark.
         let mut marks: Vec<(f64, String)> = Vec::new();
         for (side, run) in firsts() {
             let [died, merged] = run.starts();
@@ -63,7 +63,7 @@ impl Sheet<'_> {
         }
     }
 
-    /// A figure of every rule over a number each cell stands for, from left to right.
+    /// A figure of every rule over each cell's number, from left to right.
     pub fn curves(
         &mut self,
         title: &str,
@@ -89,7 +89,7 @@ impl Sheet<'_> {
         });
     }
 
-    /// The axis of the last plot by powers of ten.
+    /// Sets the horizontal axis of the last plot to powers of ten.
     pub fn log_x(&mut self) {
         if let Some(plot) = self.report.plots.last_mut() {
             plot.x_axis = crate::report::Axis::Log;
@@ -97,7 +97,7 @@ impl Sheet<'_> {
     }
 }
 
-/// Every rule, in the order they come in.
+/// Every rule, in the order of first occurrence.
 pub(super) fn schemes(cells: &[&Cell]) -> Vec<String> {
     crate::compare::each_once(
         cells.iter().flat_map(|cell| &cell.sides).map(|side| side.scheme.clone()),

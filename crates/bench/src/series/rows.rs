@@ -1,4 +1,4 @@
-//! The rows: B37 to B42 of docs/guide/bench.md, and those that the log store has beside them.
+//! The rows: B37 to B42 of docs/guide/bench.md, and further rows of the log store.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ type Tell = Box<dyn Fn(&mut Sheet<'_>, &[Arc<Cell>])>;
 pub struct Row {
     /// Its name: `B38`.
     pub id: &'static str,
-    /// The question, for people.
+    /// The question, for readers.
     pub about: &'static str,
-    /// What is measured.
+    /// The cases to measure.
     pub cases: Vec<Case>,
-    /// Tables, checks and pictures, once every case is measured.
+    /// Writes tables, checks and plots, once every case is measured.
     pub tell: Tell,
 }
 
-/// The rows `smoke` has when nothing is said.
+/// The rows of profile `smoke` by default.
 pub const SMOKE: [&str; 4] = ["B37", "B38", "B41", "fill"];
 
 const STATIC: &str = Rule::Static.name();
@@ -50,7 +50,7 @@ pub fn all(scale: &Scale, rules: &[Rule]) -> Vec<Row> {
         rows.partitions(),
         rows.sweep(),
     ];
-    // Without its rules a row has no question.
+    // A row without its rules has no question.
     all.retain(|row| row.cases.iter().all(|case| !case.schemes.is_empty()));
     all
 }
@@ -60,20 +60,20 @@ struct Rows {
     rules: Vec<Rule>,
 }
 
-/// The part of a disk's bandwidth that is put where only copies count.
+/// The offered share of a disk's bandwidth where only copies matter.
 const PACE: f64 = 0.02;
 
 /// The paper's objects, in bytes.
 const PAPER_VALUE: u32 = 128 << 10;
 
-/// Fixed triggers for cyclic keys: merged is what is nearly dead, which at V = 0.2 there is room to wait for.
+/// Fixed triggers for cyclic keys: merges nearly dead files; at V = 0.2 there is space to wait for that.
 const STATIC_SET: u8 = 95;
 
-/// What an opinion on equal peaks allows for chance.
+/// The tolerance for chance in a comparison at equal peaks.
 const CHANCE: f64 = 1.02;
 
 impl Rows {
-    /// Those of `rules` that are wanted, with one file open for each partition.
+    /// The selected ones of `rules`, with one open file for each partition.
     fn schemes(&self, rules: &[Rule]) -> Vec<Scheme> {
         let wanted = rules.iter().filter(|rule| self.rules.contains(rule));
         wanted.map(|rule| Scheme::new(*rule, 1)).collect()
@@ -93,7 +93,7 @@ impl Rows {
         schemes
     }
 
-    /// Sensors' objects of 128 KiB on a disk, as the paper had them.
+    /// Sensors' objects of 128 KiB on a disk, as in the paper.
     fn paper(&self, capacity_mib: u64) -> Shape {
         Shape {
             disks: 1,
@@ -113,8 +113,8 @@ impl Rows {
         }
     }
 
-    /// For what is copied: 256 objects in a file, 400 files on the disk, four partitions. Sizes and mechanics
-    /// are divided alike, so that objects are like ones of 128 KiB; merges have the time they need.
+    /// For counting copies: 256 objects in a file, 400 files on the disk, four partitions. Sizes and mechanical times
+    /// are divided alike, so that objects behave like ones of 128 KiB. The low pace leaves merges the time they need.
     fn copied(&self, load: Load, live: f64) -> Shape {
         let shape = Shape {
             partitions: 4,
@@ -345,7 +345,7 @@ impl Rows {
             shape: Shape { fills: [3.0, 2.0], ..self.copied(Load::Cyclic, 0.85) },
             schemes: self.schemes_at_peaks(&[Rule::Greedy, Rule::Fisherman, Rule::DeathTime], 1),
         };
-        // Every key comes round in 4.3 fillings.
+        // Every key is written once in 4.3 fillings.
         let series = Load::Series { range: 16 };
         let series = Case {
             name: format!("{}, V = 0.7, n = 4, R = C/400", series.name()),
@@ -399,7 +399,7 @@ impl Rows {
         Row { id: "flat", about, cases: vec![case], tell: Box::new(tell) }
     }
 
-    /// Throughput over a number that is varied, with a table.
+    /// Throughput over a varied parameter, with a table.
     fn against(
         id: &'static str,
         about: &'static str,
@@ -489,7 +489,7 @@ impl Rows {
     }
 }
 
-/// Every rule beside greed where that fills the disk as far.
+/// Every rule beside the greedy one at the same peak fill.
 fn at_peaks(sheet: &mut Sheet<'_>, id: &str, cell: &Cell, most: Option<f64>) {
     for rule in Rule::ALL {
         let greedy = Scheme::greedy_at_peak_of(rule).name();

@@ -1,4 +1,4 @@
-//! One run: clients that put as fast as they are answered, whoever tends the disks, and somebody who looks.
+//! One run: clients that put as fast as the store answers, tasks that tend the disks, and a task that samples.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -20,24 +20,24 @@ use super::stand::Stand;
 use super::{Home, Scheme, Shape};
 use crate::machine;
 
-/// A client that was refused asks again after it.
+/// The pause of a refused client before it retries.
 const RETRY: Duration = Duration::from_secs(1);
-/// Puts that are refused for so long are refused for ever.
+/// Puts refused for this long count as refused forever.
 const STUCK: Duration = Duration::from_secs(60);
-/// After the last put, until what is unlinked and open is counted (B41).
+/// Between the last put and the count of unlinked open files (B41).
 const SETTLE: Duration = Duration::from_secs(1);
-/// How long an idle reader does nothing, in scaled minutes.
+/// The pause of an idle reader between reads, in scaled minutes.
 const IDLE_MINUTES: u32 = 4;
-/// Behind so many samples they are taken less often: a store that hardly takes puts is not interesting for long.
+/// After this many samples sampling slows down: a store that takes few puts runs for long and changes little.
 const SAMPLES_OFTEN: usize = 20_000;
-/// Values that are read back and verified at the end.
+/// Values read back and verified at the end.
 const VERIFIED: u64 = 64;
 
-/// Runs a scheme from an empty store on, with the seed `seed` and a target; `None` if the store would run
-/// out of space however it merged.
+/// Runs a scheme from an empty store on, with the seed `seed` and a target; `None` if the store would run out of space
+/// under any merging.
 ///
 /// # Errors
-/// The store failed otherwise than for lack of room.
+/// The store failed for another reason than lack of space.
 pub(super) fn run(
     home: &Home,
     shape: &Shape,
@@ -58,7 +58,7 @@ pub(super) fn run(
     Ok(Some(measured))
 }
 
-/// Of this thread, which is all that works in virtual time, or of everything.
+/// Processor time of this thread, which does all work in virtual time, or of the process.
 fn processor_time(home: &Home) -> Duration {
     match home {
         Home::Simulated => machine::thread_time(),
@@ -66,7 +66,7 @@ fn processor_time(home: &Home) -> Duration {
     }
 }
 
-/// A run, while it goes on.
+/// A run in progress.
 struct Live<'r> {
     stand: &'r Stand,
     shape: &'r Shape,
@@ -74,21 +74,21 @@ struct Live<'r> {
     seed: u64,
     start: Instant,
     keys: u64,
-    /// Bytes of a record, with what the store adds.
+    /// Bytes of a record, including the store's header.
     record: u64,
     writes: Mutex<Writes>,
-    /// When the next put is due, and how long after it the one behind it, if there is a pace.
+    /// The due time of the next put, and the interval to the one after it, if there is a pace.
     due: Mutex<Instant>,
     between: Duration,
-    /// What is in all values, behind their keys.
+    /// The contents of all values, after their keys.
     filler: Vec<u8>,
     answered: AtomicU64,
     refused: AtomicU64,
     last_put: Mutex<Instant>,
     is_stuck: AtomicBool,
-    /// No more puts are begun.
+    /// Clients begin no more puts.
     is_over: AtomicBool,
-    /// All was seen, and the store is about to be closed.
+    /// All samples are taken, and the store is about to close.
     is_closing: AtomicBool,
     error: Mutex<Option<volume::Error>>,
     read: AtomicU64,
@@ -96,15 +96,15 @@ struct Live<'r> {
     seen: Mutex<Seen>,
 }
 
-/// What was seen.
+/// The results so far.
 #[derive(Default)]
 struct Seen {
     measured: Measured,
-    /// At the end of the lead.
+    /// The counts at the end of the lead.
     before: Option<Look>,
 }
 
-/// All that counts up, at a moment.
+/// All counters at a moment.
 #[derive(Clone, Copy)]
 struct Look {
     at: Instant,
@@ -155,7 +155,7 @@ impl<'r> Live<'r> {
         &self.stand.clock
     }
 
-    /// Everybody on this thread.
+    /// Runs all tasks on this thread.
     async fn all(&self) {
         let count = self.shape.clients * usize::from(self.shape.disks);
         let clients: FuturesUnordered<_> = (0..count).map(|_| self.put_all()).collect();
@@ -171,7 +171,7 @@ impl<'r> Live<'r> {
         join3(work, others, tenders.collect::<()>()).await;
     }
 
-    /// Everybody on a thread of their own.
+    /// Runs each task on its own thread.
     fn all_in_threads(&self) {
         std::thread::scope(|scope| {
             let count = self.shape.clients * usize::from(self.shape.disks);
@@ -193,7 +193,7 @@ impl<'r> Live<'r> {
         self.is_over.load(Relaxed) || self.stop.load(Relaxed) || self.error.lock().is_some()
     }
 
-    /// One client: the next key, as soon as the last one was answered.
+    /// One client: puts the next key as soon as the last one is answered.
     async fn put_all(&self) {
         while !self.is_over() {
             let next = self.writes.lock().draw();
@@ -223,7 +223,7 @@ impl<'r> Live<'r> {
         }
     }
 
-    /// When a client may put, if the rest keeps to the pace.
+    /// When a client may put, so that all clients together keep the pace.
     fn next_due(&self) -> Instant {
         let mut due = self.due.lock();
         let now = *due;
@@ -231,7 +231,7 @@ impl<'r> Live<'r> {
         now
     }
 
-    /// The lead may be over, or all.
+    /// Checks whether the lead, or the whole run, is over.
     fn look_at_progress(&self, answered: u64) {
         let fills = answered as f64 / self.shape.total() as f64;
         let [lead, measured] = self.shape.fills;
@@ -256,7 +256,7 @@ impl<'r> Live<'r> {
         }
     }
 
-    /// A reader that begins to go through all keys and hardly ever goes on (B41).
+    /// A reader that iterates over all keys but pauses long between them (B41).
     async fn hardly_read(&self) {
         let mut iter = self.stand.store.iter(&[]);
         while !self.is_closing.load(Relaxed) {
@@ -265,12 +265,12 @@ impl<'r> Live<'r> {
                     let id = key.first_chunk().map(|id| u64::from_be_bytes(*id));
                     self.verify(id, &value);
                     self.pause(self.shape.minute() * IDLE_MINUTES).await;
-                    // Until now the value was held.
+                    // Holds the value until now.
                     drop(value);
                 }
                 Ok(None) => {
                     iter = self.stand.store.iter(&[]);
-                    // There may be nothing yet.
+                    // The store may still be empty.
                     self.clock().sleep(self.tick()).await;
                 }
                 Err(error) => return *self.error.lock() = Some(error),
@@ -278,7 +278,7 @@ impl<'r> Live<'r> {
         }
     }
 
-    /// Waits, but not behind the end.
+    /// Waits, at most until the run ends.
     async fn pause(&self, time: Duration) {
         let until = self.clock().now() + time;
         while !self.is_closing.load(Relaxed) && self.clock().now() < until {
@@ -286,12 +286,12 @@ impl<'r> Live<'r> {
         }
     }
 
-    /// Between two samples.
+    /// The interval between two samples.
     fn tick(&self) -> Duration {
         self.shape.minute() / Measured::TICKS
     }
 
-    /// Looks again and again until the store is closed.
+    /// Samples until the store is closed.
     async fn watch(&self) {
         while !self.is_over() {
             let figures = self.stand.store.figures();
@@ -315,7 +315,7 @@ impl<'r> Live<'r> {
         }
     }
 
-    /// Everything was put: what there is to say, and the store is closed.
+    /// All puts are done: takes the results and closes the store.
     async fn end(&self) {
         let after = self.look();
         {
@@ -330,7 +330,7 @@ impl<'r> Live<'r> {
             run.answered = after.answered - before.answered;
             run.moved = after.moved - before.moved;
         }
-        // Those who are in the middle of something end it; idle readers stay idle.
+        // Clients finish their current operation; idle readers stay idle.
         self.is_over.store(true, Relaxed);
         self.clock().sleep(SETTLE).await;
         let figures = self.stand.store.figures();
@@ -338,7 +338,7 @@ impl<'r> Live<'r> {
         {
             let measured = &mut self.seen.lock().measured;
             measured.unlinked = [dying, self.stand.unlinked()];
-            // The store may have been told to seal later than it can afford.
+            // The store may seal files earlier than configured, if it lacks space for larger ones.
             measured.file_bytes = figures.file_bytes;
         }
         self.read_back().await;
@@ -354,7 +354,7 @@ impl<'r> Live<'r> {
         for _ in 0..VERIFIED {
             let id = random.random_range(0..self.keys);
             match self.stand.store.get(&key(id)).await {
-                // Not every key was written, where keys are random.
+                // With random keys, some keys were never written.
                 Ok(None) => {}
                 Ok(Some(value)) => self.verify(Some(id), &value),
                 Err(error) => {
@@ -393,7 +393,7 @@ impl<'r> Live<'r> {
     }
 }
 
-/// A key as the store has it.
+/// A key in the store's encoding.
 fn key(id: u64) -> [u8; 8] {
     id.to_be_bytes()
 }
@@ -418,7 +418,7 @@ mod tests {
         assert!(shape.planes());
         let run = played(&shape, Rule::Fisherman);
         assert_eq!(run.counts.copied_bytes, 0);
-        // What lives is there, whenever the store comes to remove what died.
+        // All live records are present, at whatever time the store removes the dead.
         assert!(run.counts.died_whole > 0 && (0.5..1.0).contains(&run.peak()), "{}", run.peak());
         assert_eq!((run.read, run.wrong, run.refused), (VERIFIED, 0, 0));
         assert!(run.mib_per_s() > 0.0 && run.of_line_percent() < 100.0);

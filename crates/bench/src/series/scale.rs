@@ -1,9 +1,9 @@
-//! Sizes: the paper's, and what we divide them by.
+//! Sizes: the paper's, and our divisors.
 //!
-//! The paper's nodes had file systems of 100 GB on 7200 rpm disks of 500 GB, files of 1 GB and objects of 128 KiB
-//! (PSTA 8(3), 2017). Ratios are kept: of files to the capacity, of what lives to it, of open files, of the
-//! way the arm moves. The capacity is divided, by about a hundred in profile short; the disk's speed is not.
-//! Smaller files are begun more often, so what beginning one costs the disk is exaggerated by the same.
+//! The paper's nodes had file systems of 100 GB on 7200 rpm disks of 500 GB, files of 1 GB and objects of 128 KiB (PSTA
+//! 8(3), 2017). The bench keeps the ratios of files, live data and open files to the capacity, and of seek distances.
+//! It divides the capacity, by about a hundred in profile short, but not the disk's speed. Files are smaller and begun
+//! more often by the same factor, which exaggerates the cost of beginning one.
 
 use policy::units::{KIB, MIB};
 
@@ -12,21 +12,21 @@ use crate::Profile;
 /// How much each profile measures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// Runs of each rule, each with a seed of its own.
+    /// Runs of each rule, each with its own seed.
     pub runs: u64,
-    /// What sizes of profile short are multiplied by, and then divided by.
+    /// The factor and the divisor for the sizes of profile short.
     times: u64,
     parts: u64,
     /// Bytes of a value where only copies are counted.
     pub small: usize,
-    /// Which part of the values of a sweep is tried: all, or the first and last.
+    /// Whether a sweep tries only its first and last value.
     pub ends_only: bool,
-    /// Fillings of the disks after the first where throughput has to stay flat.
+    /// Fillings of the disks after the first during which throughput must stay flat.
     pub flat_fills: f64,
 }
 
 impl Scale {
-    /// Of a profile.
+    /// The scale of a profile.
     #[must_use]
     pub const fn of(profile: Profile) -> Self {
         let small = 2 * KIB as usize;
@@ -53,13 +53,13 @@ impl Scale {
         }
     }
 
-    /// What is so many MiB in profile short, in bytes.
+    /// The bytes of `mib` MiB of profile short, scaled.
     #[must_use]
     pub const fn mib(&self, mib: u64) -> u64 {
         mib * MIB * self.times / self.parts
     }
 
-    /// What of a sweep is tried.
+    /// The values of a sweep to try.
     #[must_use]
     pub fn some<T: Copy>(&self, all: &[T]) -> Vec<T> {
         match all {

@@ -5,7 +5,7 @@ use crate::compare::Figure;
 use crate::report::{Report, Table};
 use crate::stats::median;
 
-/// What every rule has a line of.
+/// The figures of every rule.
 pub(super) const FIGURES: [Figure<Measured>; 10] = [
     ("", "MiB/s", Measured::mib_per_s),
     ("of the line", "%", Measured::of_line_percent),
@@ -32,7 +32,7 @@ impl<'r> Sheet<'r> {
         Self { report, told: Vec::new() }
     }
 
-    /// Every figure of a cell as rows of `id`, if no other row had them.
+    /// Every figure of a cell as rows of `id`, unless another row added them.
     pub fn cell(&mut self, id: &str, cell: &Cell) {
         let case = &cell.case;
         if self.told.contains(case) {
@@ -41,7 +41,7 @@ impl<'r> Sheet<'r> {
         self.told.push(case.clone());
         for Side { scheme, runs, .. } in &cell.sides {
             if runs.is_empty() {
-                // By its own check, or because what it is compared with did.
+                // Refused by its own check, or because its reference was.
                 let line = format!("{id}, {case}, {scheme}: would run out of space, not run");
                 self.report.notes.push(line);
             }
@@ -58,7 +58,7 @@ impl<'r> Sheet<'r> {
         self.report.cell(id, cell, &FIGURES);
     }
 
-    /// A table of one figure: a line for each cell, a column for each rule.
+    /// A table of one figure: a line for each cell and a column for each rule.
     pub fn grid(&mut self, title: &str, cells: &[&Cell], figure: impl Fn(&Measured) -> f64) {
         let schemes = plots::schemes(cells);
         let line = |cell: &&Cell| {
@@ -72,7 +72,7 @@ impl<'r> Sheet<'r> {
         self.report.tables.push(Table { title: title.into(), columns: schemes.clone(), lines });
     }
 
-    /// The ratio of a figure of two rules, if both were run, as a row, and as a check if there is a band.
+    /// The ratio of a figure of two rules, if both ran, as a row, and as a check if there is a band.
     pub fn ratio(
         &mut self,
         id: &str,
@@ -93,13 +93,13 @@ impl<'r> Sheet<'r> {
         }
     }
 
-    /// A check of a figure of several runs: of its median.
+    /// Checks the median of a figure of several runs.
     pub fn check(&mut self, id: &str, what: &str, values: &[f64], band: [f64; 2]) {
         self.report.median(id, what, "checked", values, "");
         self.report.check(id, what, median(values), band);
     }
 
-    /// A check of a throughput: not measured where the processor may have been the limit.
+    /// Checks a throughput; not measured where the processor may have been the limit.
     pub fn check_speed(
         &mut self,
         id: &str,
@@ -109,7 +109,7 @@ impl<'r> Sheet<'r> {
         of: &[&Cell],
     ) {
         let runs = of.iter().flat_map(|cell| &cell.sides).flat_map(|side| &side.runs);
-        // In virtual time it never is.
+        // In virtual time the processor is never the limit.
         let real = runs.filter(|run| run.line.is_none());
         let busiest = real.map(Measured::processors).fold(0.0, f64::max);
         let there = crate::machine::processor_count() as f64;
@@ -124,7 +124,7 @@ impl<'r> Sheet<'r> {
         self.report.check(id, &what, f64::NAN, band);
     }
 
-    /// Checks that every value was its key's.
+    /// Checks that every value belonged to its key.
     pub fn sound<'c>(&mut self, cells: impl Iterator<Item = &'c Cell>) {
         let (mut read, mut wrong) = (0, 0);
         for run in cells.flat_map(|cell| &cell.sides).flat_map(|side| &side.runs) {
@@ -136,7 +136,7 @@ impl<'r> Sheet<'r> {
     }
 }
 
-/// A part of the processors' time beyond which they may be the limit.
+/// The share of the processors' time beyond which they may be the limit.
 const BUSY_MAX: f64 = 0.7;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! What stores run on: simulated disks in virtual time, or a directory in real time.
+//! Where stores run: on simulated disks in virtual time, or in a directory in real time.
 //!
 //! ```text
-//!   Store ── Gate ── Simulate ── Mem        one for each disk; one thread, no time but the simulated
+//!   Store ── Gate ── Simulate ── Mem        one for each disk; one thread, simulated time only
 //!   Store ── Gate ── Dir                    a thread for each client
 //! ```
-//! In virtual time the processor costs nothing, so it never is the limit: figures are the disks'. What it took
-//! is told beside them.
+//! In virtual time the processor costs nothing, so it never is the limit: figures show the disks alone. The report
+//! lists processor time separately.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,11 +28,11 @@ use super::{Scheme, Shape};
 pub enum Home {
     /// On simulated disks.
     Simulated,
-    /// In a directory of this path, which is made for each store and removed after it.
+    /// In a directory of this path, created for each store and removed after it.
     Directory(PathBuf),
 }
 
-/// A directory that goes with all that is in it.
+/// A directory that is removed with its contents when dropped.
 struct Made(PathBuf);
 
 impl Made {
@@ -45,7 +45,7 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // What is left shows when the next one is made.
+        // A failed removal shows when the next directory is created.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -54,7 +54,7 @@ impl Drop for Made {
 pub(super) struct Stand {
     pub(super) store: Store,
     pub(super) clock: Clock,
-    /// Bytes a second each disk writes at most; none of a directory.
+    /// The bandwidth of each disk in bytes per second; `None` in a directory.
     pub(super) line: Option<f64>,
     mems: Vec<Mem>,
     simulated: Vec<Arc<Gate<Simulate<Mem>>>>,
@@ -62,7 +62,7 @@ pub(super) struct Stand {
 }
 
 impl Stand {
-    /// Opens an empty store; `None` if it would run out of space however it merged.
+    /// Opens an empty store; `None` if it would run out of space under any merging.
     pub(super) fn open(
         home: &Home,
         shape: &Shape,
@@ -115,13 +115,12 @@ impl Stand {
         Ok(Some(Self { store, clock, line, mems, simulated, directory }))
     }
 
-    /// Bytes that the disks moved so far.
+    /// Bytes moved by the disks so far.
     pub(super) fn moved(&self) -> u64 {
         self.simulated.iter().map(|gate| gate.inner().meter().total.bytes).sum()
     }
 
-    /// Bytes of files that have no name any more and take room: what somebody has open. Asked below the
-    /// store, which counts them too.
+    /// Bytes of unlinked files that are still open. Counted below the store, which counts them too.
     pub(super) fn unlinked(&self) -> u64 {
         match &self.directory {
             Some(made) => unlinked_below(&made.0),
@@ -138,7 +137,7 @@ struct Parts {
     directory: Option<Made>,
 }
 
-/// What memory holds beside the objects that have names.
+/// Bytes in memory beyond the named objects.
 fn unlinked_in(mem: &Mem) -> u64 {
     volume::task::block_on(async {
         let space = mem.space().await.expect("memory does not fail");
@@ -147,7 +146,7 @@ fn unlinked_in(mem: &Mem) -> u64 {
     })
 }
 
-/// What this process has open of a directory's files that were removed.
+/// Bytes of a directory's removed files that this process has open.
 fn unlinked_below(path: &Path) -> u64 {
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let removed = open.filter(|entry| {

@@ -1,10 +1,10 @@
-//! How evenly volumes are loaded, and what is left to gain: arithmetic.
+//! Arithmetic of load balance: how evenly volumes are loaded, and what remains to gain.
 //!
-//! A volume's load is its operations a second over those paid for, so that unequal volumes compare: 1 is
-//! its line.
+//! A volume's load is its operations per second over the paid ones, so that unequal volumes compare; 1 is the paid
+//! rate.
 
-/// How far the least loaded volume is below the most loaded one, as a part of the latter: `(max - min) /
-/// max`. None of no load.
+/// The gap between the least and the most loaded volume, relative to the latter: `(max - min) / max`. `None` without
+/// load.
 #[must_use]
 pub fn spread(loads: &[f64]) -> Option<f64> {
     let most = loads.iter().copied().reduce(f64::max).filter(|most| *most > 0.0)?;
@@ -12,8 +12,8 @@ pub fn spread(loads: &[f64]) -> Option<f64> {
     Some((most - least) / most)
 }
 
-/// The standard deviation of loads over volumes and time together, each sample the loads of all volumes
-/// in one second: uneven volumes show in it, and restless ones. None of no sample.
+/// The standard deviation of loads over volumes and time together, each sample the loads of all volumes in one second:
+/// it grows with uneven volumes and with fluctuation over time. `None` without samples.
 #[must_use]
 pub fn deviation(samples: &[Vec<f64>]) -> Option<f64> {
     let all = || samples.iter().flatten();
@@ -23,15 +23,15 @@ pub fn deviation(samples: &[Vec<f64>]) -> Option<f64> {
     (count > 0.0).then(|| variance.sqrt())
 }
 
-/// The part of the way from `base` to `roof` that `ours` went: 1 is all of it, less than 0 a way back. None
-/// where the base left nothing to gain.
+/// The share of the way from `base` to `roof` that `ours` covers: 1 is all of it, below 0 is worse than `base`. `None`
+/// if `base` is at or above `roof`.
 #[must_use]
 pub fn gap_closed(ours: f64, base: f64, roof: f64) -> Option<f64> {
     (roof > base).then(|| (ours - base) / (roof - base))
 }
 
-/// What a pool can do at most of operations that take `ios` of the device each, in operations a second:
-/// volumes of `paid` operations a second together, of which budgets use the share `rho`.
+/// The maximum operations per second of a pool whose operations take `ios` device operations each: its volumes have
+/// `paid` operations per second together, of which budgets use the share `rho`.
 #[must_use]
 pub fn roof(paid: f64, rho: f64, ios: f64) -> f64 {
     paid * rho / ios
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_gap_is_closed_by_the_way_that_was_gone() {
-        // 1000 of 1200 without, 1160 with.
+        // 1000 of 1200 at first, 1160 with it.
         assert_eq!(gap_closed(1160.0, 1000.0, 1200.0), Some(0.8));
         assert_eq!(gap_closed(900.0, 1000.0, 1200.0), Some(-0.5));
         assert_eq!(gap_closed(1200.0, 1200.0, 1200.0), None);

@@ -1,7 +1,7 @@
-//! A part of the key space that is hot, and moves.
+//! A hot part of the key space that moves.
 //!
-//! YCSB's hot spot is scattered over all keys by their hash, and so over all tables. What is hard for a
-//! placement is the other kind: adjacent keys, in a handful of tables, and another handful a minute later.
+//! YCSB's hot spot is scattered over all keys, and so all tables, by a hash. A placement is tested harder by adjacent
+//! keys: they lie in a handful of tables, and a minute later in another handful.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,20 +16,20 @@ use crate::drive::{Choose, scramble};
 /// A hot range of keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HotRange {
-    /// How many of a thousand records are in it.
+    /// Its records, per thousand of all.
     pub records_permille: u64,
-    /// The part of the choices that falls into it, from 0 to 1; the others are even over all records.
+    /// The share of the choices that falls into it, from 0 to 1; the others are uniform over all records.
     pub choices: f64,
     /// How long it stays.
     pub every: Duration,
 }
 
 impl HotRange {
-    /// The first record of the range in its period number `period`, and how many there are, of `records` in
-    /// the order of their keys. Two periods that follow each other have no record in common.
+    /// The first record of the range in its period number `period`, and its length, among `records` in the order of
+    /// their keys. Consecutive periods have no record in common.
     fn place(&self, period: u64, seed: u64, records: u64) -> (u64, u64) {
         let len = (records * self.records_permille / 1000).clamp(1, records);
-        // A golden step: far from where it was, and again and again somewhere new.
+        // Golden-ratio steps: each place is far from the last, and places do not repeat soon.
         let begin = scramble(seed) as f64 / u64::MAX as f64;
         let part = (begin + 0.618_033_988_749_895 * period as f64).fract();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of it")]
@@ -38,11 +38,11 @@ impl HotRange {
     }
 }
 
-/// Chooses records by a hot range.
+/// Chooses records with a hot range.
 #[derive(Clone)]
 pub(super) struct Moving {
     pub(super) range: HotRange,
-    /// The records there are, in the order of their keys.
+    /// The records in the order of their keys.
     pub(super) order: Arc<[u32]>,
     pub(super) clock: Clock,
     /// When the first period began.
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn choices_follow_the_range_when_time_passes() {
         let clock = Clock::simulated();
-        // Keys in another order than numbers.
+        // Key order differs from number order.
         let order: Arc<[u32]> = (0..1000).rev().collect();
         let start = clock.now();
         let mut moving = Moving { range: RANGE, order, clock: clock.clone(), start, seed: 3 };

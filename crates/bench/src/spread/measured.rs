@@ -1,4 +1,4 @@
-//! One run of one scheme: what its operations took, and what each volume did.
+//! One run of one scheme: the latencies of its operations, and the counters of each volume.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use policy::latency::Times;
 use super::{Outcome, balance};
 use crate::drive::{Operation, Sample};
 
-/// What is counted of every volume.
+/// The counters of every volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Counted {
     /// Tokens of reads that users wait for.
     Users,
     /// All other tokens: logs, flushes, compactions, and copies.
     Others,
-    /// Of those the tokens for copies of tables, on this volume as source or target.
+    /// The part of the others for copies of tables, with this volume as source or target.
     Copies,
-    /// Requests the simulated provider made wait.
+    /// Requests that the simulated provider made wait.
     Overdrafts,
 }
 
 impl Counted {
-    /// Everything that is counted of one volume, in the order of [`Outcome::counted`], volume by volume.
+    /// Every counter of one volume, in the order of [`Outcome::counted`], volume by volume.
     pub const ALL: [Self; 4] = [Self::Users, Self::Others, Self::Copies, Self::Overdrafts];
 
     const fn of(self, volume: usize) -> usize {
@@ -29,34 +29,34 @@ impl Counted {
     }
 }
 
-/// What was paid for.
+/// The paid rates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Paid {
     /// Operations a second of every volume.
     pub iops: Vec<u64>,
-    /// The share of them that budgets use.
+    /// The share of the paid rates that budgets use.
     pub rho: f64,
 }
 
-/// Copies of tables that were made in a run.
+/// Copies of tables in a run.
 #[derive(Clone, Debug, Default)]
 pub struct Copies {
-    /// How many.
+    /// The number of copies.
     pub made: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// How long each took.
+    /// The duration of each.
     pub times: Times,
 }
 
-/// What one run of one scheme gave.
+/// The result of one run of one scheme.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Operations, latencies, and the counters of each volume.
     pub outcome: Outcome,
-    /// What its volumes are paid for.
+    /// The paid rates of its volumes.
     pub paid: Paid,
-    /// Copies its migration made.
+    /// Copies made by its migration.
     pub copies: Copies,
 }
 
@@ -74,32 +74,32 @@ impl Measured {
         if all.is_empty() { f64::NAN } else { all.mean() / 1e3 }
     }
 
-    /// What the part `part` of operations did not exceed, in microseconds.
+    /// The quantile `part` of latencies, in microseconds.
     #[must_use]
     pub fn quantile_us(&self, part: f64) -> f64 {
         let all = self.outcome.latencies.all();
         if all.is_empty() { f64::NAN } else { all.value_at_quantile(part) as f64 / 1e3 }
     }
 
-    /// What was counted of a volume in the whole run.
+    /// A counter's total for one volume in the whole run.
     #[must_use]
     pub fn count(&self, volume: usize, counted: Counted) -> u64 {
         self.outcome.counted.get(counted.of(volume)).copied().unwrap_or(0)
     }
 
-    /// The same of all volumes.
+    /// A counter's total for all volumes.
     #[must_use]
     pub fn sum(&self, counted: Counted) -> u64 {
         (0..self.volumes()).map(|volume| self.count(volume, counted)).sum()
     }
 
-    /// How many volumes there are.
+    /// The number of volumes.
     #[must_use]
     pub const fn volumes(&self) -> usize {
         self.paid.iops.len()
     }
 
-    /// Operations a second of a volume, copies left out.
+    /// Operations per second of a volume, without copies.
     #[must_use]
     pub fn iops(&self, volume: usize) -> f64 {
         let [users, others, copies] = [Counted::Users, Counted::Others, Counted::Copies]
@@ -107,7 +107,7 @@ impl Measured {
         (users + others - copies).max(0.0) / self.outcome.elapsed.as_secs_f64()
     }
 
-    /// Operations a second of a volume in one sample, copies left out.
+    /// Operations per second of a volume in one sample, without copies.
     #[must_use]
     pub fn iops_at(&self, sample: &Sample, volume: usize) -> f64 {
         let rate = |counted: Counted| sample.rates.get(counted.of(volume)).copied().unwrap_or(0.0);
@@ -120,20 +120,19 @@ impl Measured {
         self.paid.iops[volume] as f64
     }
 
-    /// What is paid for in all, operations a second.
+    /// Paid operations per second of all volumes.
     #[must_use]
     pub fn line_of_all(&self) -> f64 {
         self.paid.iops.iter().map(|iops| *iops as f64).sum()
     }
 
-    /// What was used of what is paid for: of all volumes, copies left out.
+    /// The used share of the paid rate of all volumes, without copies.
     #[must_use]
     pub fn used(&self) -> f64 {
         (0..self.volumes()).map(|volume| self.iops(volume)).sum::<f64>() / self.line_of_all()
     }
 
-    /// The same from one time to another, counted from the first sample on. Not a number where none lies in
-    /// between.
+    /// The same between two times since the first sample. NaN if no sample lies between.
     #[must_use]
     pub fn used_between(&self, from: Duration, to: Duration) -> f64 {
         let Some(first) = self.outcome.samples.first() else { return f64::NAN };
@@ -145,14 +144,14 @@ impl Measured {
         samples.iter().map(iops).sum::<f64>() / samples.len() as f64 / self.line_of_all()
     }
 
-    /// Tokens of copies, as a part of what is paid for.
+    /// Tokens of copies, as a share of the paid rate.
     #[must_use]
     pub fn used_by_copies(&self) -> f64 {
         let seconds = self.outcome.elapsed.as_secs_f64();
         self.sum(Counted::Copies) as f64 / seconds / self.line_of_all()
     }
 
-    /// The load of every volume in the mean of the run, copies left out: 1 is its line.
+    /// The mean load of every volume in the run, without copies; 1 is the paid rate.
     #[must_use]
     pub fn loads(&self) -> Vec<f64> {
         (0..self.volumes()).map(|volume| self.iops(volume) / self.line(volume)).collect()
@@ -182,7 +181,7 @@ impl Measured {
         balance::deviation(&samples).unwrap_or(f64::NAN)
     }
 
-    /// Operations of volumes for each operation of users that reads, whatever else it does.
+    /// Operations of volumes for each operation of users that reads.
     #[must_use]
     pub fn ios_per_read(&self) -> f64 {
         let reads: u64 = Operation::ALL
@@ -193,14 +192,13 @@ impl Measured {
         self.sum(Counted::Users) as f64 / reads as f64
     }
 
-    /// Operations of volumes, copies left out, for each operation of users.
+    /// Operations of volumes, without copies, for each operation of users.
     #[must_use]
     pub fn ios_per_operation(&self) -> f64 {
         self.used() * self.line_of_all() / self.qps()
     }
 
-    /// What its volumes could do at most of such operations, in operations a second: see
-    /// [`balance::roof`].
+    /// The maximum of such operations per second that its volumes allow: see [`balance::roof`].
     #[must_use]
     pub fn roof(&self) -> f64 {
         balance::roof(self.line_of_all(), self.paid.rho, self.ios_per_operation())

@@ -1,15 +1,14 @@
-//! What `bench spread` measures and how it is told: placements side by side on pools of equal volumes.
+//! Measurements and reports of `bench spread`: placements side by side on pools of equal volumes.
 //!
 //! ```text
 //! Settings: mix, keys ── Bench ── KeyValue     operations, latencies, counters of every volume by the second
 //! Cell: a case ── Side: one scheme ── Measured: one run ── balance: spread, deviation, gap to the line
 //! ```
 //!
-//! The rows are B17 to B24 of docs/guide/bench.md, the set-up TANGO's. A volume is throttled on its own, so a
-//! pool does what its busiest volume allows: the question is how evenly a scheme loads volumes, and how near
-//! to their line. Opening stores is the business of the program; here is what is run, and what becomes of the
-//! figures. A figure of a cell is the median of its runs; a ratio of two schemes is the median of the ratios
-//! of runs with the same seed, which ran at the same time.
+//! The rows are B17 to B24 of docs/guide/bench.md, with TANGO's set-up. Each volume is throttled on its own, so the
+//! busiest volume limits a pool: the question is how evenly a scheme loads volumes, and how near to their paid rate.
+//! The program opens stores; this module defines the loads and reports the figures. A figure of a cell is the median of
+//! its runs; a ratio of two schemes is the median of the ratios of runs with the same seed, which ran at the same time.
 
 pub mod balance;
 

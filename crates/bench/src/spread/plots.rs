@@ -1,11 +1,11 @@
-//! Pictures, as the paper has them: what each scheme does, and what each of its volumes does over time.
+//! Plots like the paper's: figures of each scheme, and of each of its volumes over time.
 
 use policy::latency::Times;
 
 use super::{Cell, Measured, Sheet, Side, median};
 use crate::report::{Axis, Curve, Plot, Stroke};
 
-/// What a cell shows: each volume of the first run of every scheme.
+/// Plots of a cell: each volume in the first run of every scheme.
 pub(super) fn of(id: &str, cell: &Cell) -> Vec<Plot> {
     let first = |side: &Side| side.runs.first().map(|run| volumes(id, cell, &side.scheme, run));
     cell.sides.iter().filter_map(first).collect()
@@ -40,7 +40,7 @@ fn volumes(id: &str, cell: &Cell, scheme: &str, run: &Measured) -> Plot {
 }
 
 impl Sheet<'_> {
-    /// A figure of every scheme in some cells, side by side.
+    /// A figure of every scheme in several cells, side by side.
     pub fn bars(&mut self, title: &str, unit: &str, cells: &[&Cell], figure: fn(&Measured) -> f64) {
         let schemes = schemes(cells);
         let width = schemes.len() as f64 + 1.0;
@@ -65,7 +65,7 @@ impl Sheet<'_> {
         });
     }
 
-    /// A figure of every scheme over a number each cell stands for, from left to right.
+    /// A figure of every scheme over each cell's number, from left to right.
     pub fn curves(
         &mut self,
         title: &str,
@@ -92,7 +92,7 @@ impl Sheet<'_> {
         });
     }
 
-    /// How long copies took: which part of all took no longer, of all runs of every scheme that copies.
+    /// The distribution of copy durations over all runs of every scheme that copies.
     pub fn copy_times(&mut self, title: &str, cell: &Cell) {
         let curve = |side: &Side| {
             let mut times = Times::default();
@@ -116,7 +116,7 @@ impl Sheet<'_> {
     }
 }
 
-/// Every scheme, in the order they come in.
+/// Every scheme, in the order of first occurrence.
 fn schemes(cells: &[&Cell]) -> Vec<String> {
     let mut names = Vec::new();
     for side in cells.iter().flat_map(|cell| &cell.sides) {

@@ -1,4 +1,4 @@
-//! A load on a store: which operations, about which records, and for how long.
+//! A load on a store: its operations, their records, and its duration.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
@@ -17,25 +17,25 @@ use crate::drive::{
 };
 use crate::ycsb::{Chooser, Distribution, SCAN_MAX, Shape, Workload};
 
-/// What to run on a store that holds records.
+/// The settings of a run on a store that holds records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// What is done, in percent.
+    /// Operations and their shares in percent.
     pub mix: Vec<(Operation, u32)>,
-    /// Which records it is done to.
+    /// The choice of records.
     pub keys: Keys,
     /// Threads that each have one operation under way: the next begins when the last has ended.
     pub threads: usize,
-    /// How long it runs before anything is told: volumes use up what they saved, and migration finds its
-    /// balance. Nothing stops in between.
+    /// The time before the measurement: volumes spend saved credits, and migration finds its balance. Operations go on
+    /// without a break.
     pub lead: Duration,
-    /// How long it is measured then.
+    /// The measured time after it.
     pub time: Duration,
-    /// What choices and values follow from.
+    /// The seed of choices and values.
     pub seed: u64,
 }
 
-/// How popular records are.
+/// The popularity of records.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Keys {
     /// As in YCSB: scattered over the key space.
@@ -61,15 +61,15 @@ pub struct Bench<'b> {
     shape: Shape,
     counter: Counter,
     origin: Instant,
-    /// Records in the order of their keys, once somebody wants them.
+    /// Records in the order of their keys, computed on first use.
     order: OnceLock<Arc<[u32]>>,
 }
 
-/// How often counts are looked at.
+/// The interval between samples of the counts.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
 impl<'b> Bench<'b> {
-    /// On a store that holds the first `records` of `shape`. Whatever runs ends once `stop` says so.
+    /// On a store that holds the first `records` of `shape`. A run ends once `stop` is set.
     #[must_use]
     pub fn new(
         store: &'b dyn KeyValue,
@@ -101,9 +101,8 @@ impl<'b> Bench<'b> {
         Ok(())
     }
 
-    /// Runs `settings` from `start` on; `counts` are looked at meanwhile. What is told is about the time
-    /// that is measured and nothing else: operations that ended in it, and what counts rose by. A hot range
-    /// begins its first period with it.
+    /// Runs `settings` from `start` on; `counts` are sampled meanwhile. The outcome covers the measured time only:
+    /// operations that ended in it, and the growth of the counts. A hot range begins its first period with it.
     ///
     /// # Errors
     /// The store's.
@@ -115,9 +114,9 @@ impl<'b> Bench<'b> {
     ) -> anyhow::Result<Outcome> {
         let from = start + settings.lead;
         let chooser = || self.chooser(settings, from);
-        // What it takes to make the first one is no part of the run.
+        // The first chooser builds shared state, which must not take time of the run.
         drop(chooser());
-        // Nothing starts before.
+        // No operation starts before `start`.
         volume::task::block_on(self.clock.sleep_until(start));
         let drive = self.drive(settings, counts, start, u64::MAX);
         let (ended, running) = channel::<()>();
@@ -133,7 +132,7 @@ impl<'b> Bench<'b> {
         });
         let Drove { found, mut samples, .. } = drove?;
         let window = from.since(self.origin)..(from + settings.time).since(self.origin);
-        // Of runs shorter than a sample there is what there is.
+        // A run shorter than a sample keeps the samples it has.
         if samples.iter().any(|sample| window.contains(&sample.at)) {
             samples.retain(|sample| window.contains(&sample.at));
         }
@@ -148,8 +147,8 @@ impl<'b> Bench<'b> {
         })
     }
 
-    /// What `counts` rise by in `time` from `from` on, and how long that was: less if the other end of
-    /// `running` goes before.
+    /// The growth of `counts` in `time` from `from` on, and the duration: shorter if the other end of `running` goes
+    /// before.
     fn count(
         &self,
         counts: &[Tally<'_>],
@@ -164,7 +163,7 @@ impl<'b> Bench<'b> {
         };
         let (before, begun) = at(from);
         let (after, ended) = at(from + time);
-        // A token that was given back may be one of before.
+        // A count can fall when a token is returned, so the difference saturates.
         let rose =
             after.into_iter().zip(before).map(|(after, before)| after.saturating_sub(before));
         (rose.collect(), ended.since(begun))
@@ -205,7 +204,7 @@ impl<'b> Bench<'b> {
     fn chooser(&self, settings: &Settings, epoch: Instant) -> Box<dyn Choose> {
         let records = self.counter.records().max(1);
         match settings.keys {
-            // Room for some that are to come, as YCSB leaves it.
+            // Leaves room for inserted records, as YCSB does.
             Keys::Ycsb(distribution) => {
                 let inserts = match Operation::Insert.share(&settings.mix) {
                     0 => 0,

@@ -8,8 +8,8 @@ use crate::report::Report;
 use crate::stats::median;
 
 impl Cell {
-    /// The part of the way from `base` to the line that `ours` went, in operations of users, run by run;
-    /// not a number where the base left nothing to gain. See [`balance::gap_closed`].
+    /// The share of the way from `base` to the paid rate that `ours` covers, in operations of users, run by run; NaN if
+    /// `base` leaves nothing to gain. See [`balance::gap_closed`].
     #[must_use]
     pub fn gaps_closed(&self, ours: &str, base: &str) -> Vec<f64> {
         self.pairs(ours, base, |ours, base| {
@@ -18,7 +18,7 @@ impl Cell {
     }
 }
 
-/// What every scheme has a line of, for people too.
+/// The figures of every scheme, also in tables for readers.
 const FIGURES: [Figure<Measured>; 13] = [
     ("", "op/s", Measured::qps),
     ("mean", "us", Measured::mean_us),
@@ -56,7 +56,7 @@ impl<'r> Sheet<'r> {
         Self { report, told: Vec::new() }
     }
 
-    /// Every figure of a cell as rows of `id`, with a table and plots, if no other row had them.
+    /// Every figure of a cell as rows of `id`, with a table and plots, unless another row added them.
     pub fn cell(&mut self, id: &str, cell: &Cell) {
         let case = &cell.case;
         if self.told.contains(case) {
@@ -78,7 +78,7 @@ impl<'r> Sheet<'r> {
         self.report.plots.extend(plots::of(id, cell));
     }
 
-    /// The mean of each volume, and the first run second by second.
+    /// The mean of each volume, and the first run per second.
     fn volumes(&mut self, id: &str, case: &str, scheme: &str, runs: &[Measured]) {
         let Some(first) = runs.first() else { return };
         for volume in 0..first.volumes() {
@@ -93,17 +93,17 @@ impl<'r> Sheet<'r> {
         }
     }
 
-    /// Figures of schemes as rows of the report, and a line each in a table for people.
+    /// Figures of schemes as rows of the report, and as lines of a table for readers.
     pub fn figures(&mut self, id: &str, what: &str, unit: &str, of: &[(&str, Vec<f64>)]) {
         self.report.compared(id, what, unit, of);
     }
 
-    /// A check of a figure of several runs: of its median.
+    /// Checks the median of a figure of several runs.
     pub fn check(&mut self, id: &str, what: &str, values: &[f64], band: [f64; 2]) {
         self.report.check(id, what, median(values), band);
     }
 
-    /// Checks that no provider ever made anybody wait, and that every answer was right.
+    /// Checks that no request overdrew a provider, and that every answer was right.
     pub fn sound<'c>(&mut self, cells: impl Iterator<Item = &'c Cell>) {
         let (mut overdrafts, mut wrong, mut requests) = (0, 0, 0);
         let mut example = None;
@@ -167,7 +167,7 @@ mod tests {
         assert!(report.rows.iter().any(|row| row.case == "reads, volume 2"
             && row.scheme == "base"
             && row.value == Some(60.0)));
-        // 40 of the 50 that were left.
+        // 40 of the 50 that remained.
         assert_eq!(report.checks[0].value, Some(0.8));
         assert!(report.holds());
     }

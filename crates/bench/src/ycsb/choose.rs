@@ -1,4 +1,4 @@
-//! Which record an operation is about.
+//! The record of each operation.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -8,14 +8,14 @@ use super::latest::Latest;
 use super::scrambled::Scrambled;
 use crate::drive::Choose;
 
-/// How popular records are.
+/// The popularity of records.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Distribution {
     /// By Zipf's law with a skew of 0.99, scattered over all records.
     Zipfian,
     /// By Zipf's law, the newest record first.
     Latest,
-    /// All the same.
+    /// All equally.
     Uniform,
     /// A fifth of the records gets four fifths of the choices.
     Hotspot,
@@ -50,9 +50,9 @@ enum Kind {
 }
 
 impl Chooser {
-    /// Among `records`, at least one. Of those to come, `inserts` are expected: zipfian choices are made
-    /// among them too, so that the popular records stay the same while others are inserted. The
-    /// uniform ones and the hot spot are those that were there at the start.
+    /// Chooses among `records`, at least one. `inserts` more are expected: zipfian choices include them, so that the
+    /// popular records stay the same while others are inserted. Uniform and hot-spot choices cover only the initial
+    /// records.
     pub(crate) fn new(distribution: Distribution, records: u64, inserts: u64) -> Self {
         Self(match distribution {
             Distribution::Zipfian => Kind::Zipfian(Scrambled::new(records + inserts)),
@@ -109,7 +109,7 @@ mod tests {
         let mut counts = [0_u64; 100];
         (0..1_000_000).for_each(|_| counts[chooser.record(100, &mut random) as usize] += 1);
         let chi_square: f64 = counts.iter().map(|&n| (n as f64 - 1e4).powi(2) / 1e4).sum();
-        // 99 degrees of freedom: below 160 but once in some ten thousands.
+        // 99 degrees of freedom: exceeds 160 once in some ten thousand runs.
         assert!(chi_square < 160.0, "{chi_square}");
     }
 

@@ -1,4 +1,4 @@
-//! What the workloads found, as a report.
+//! The results of the workloads as a report.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ const ID: &str = "YCSB";
 const PERCENTILES: [(&str, f64); 6] =
     [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
 
-/// Points of a latency curve in each ninety percent of what is left.
+/// Points of a latency curve for each factor of ten of the remainder.
 const POINTS_PER_NINE: i32 = 20;
 
-/// Adds what `phases` found under `scheme`: the rows of the JSON, second by second too, tables and plots
-/// for people, and one check, that every answer was what had been stored.
+/// Adds the results of `phases` under `scheme`: JSON rows, also per second; tables and plots for readers; and one
+/// check, that every answer was what had been stored.
 pub fn add_to(report: &mut Report, phases: &[Phase], volumes: &[Volume<'_>], scheme: &str) {
     let mut sheet = Sheet { report, scheme };
     for phase in phases {
@@ -90,7 +90,7 @@ impl Sheet<'_> {
     }
 }
 
-/// What a phase used of one volume.
+/// A phase's use of one volume.
 struct Usage {
     mean: f64,
     most: f64,
@@ -107,7 +107,7 @@ fn per_sec(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64()
 }
 
-/// In percent.
+/// The share in percent.
 fn share(iops: f64, paid: u64) -> f64 {
     100.0 * iops / paid as f64
 }
@@ -116,8 +116,8 @@ fn us(nanos: u64) -> f64 {
     nanos as f64 / 1e3
 }
 
-/// The latencies of a phase by their names: `A, read`, and `A, read/open` counted from when each
-/// operation should have started.
+/// The latencies of a phase by their names: `A, read`, and `A, read/open` counted from the intended start of each
+/// operation.
 fn cases(phase: &Phase) -> impl Iterator<Item = (String, &Histogram<u64>)> {
     let name = phase.workload.name();
     let service = phase.latencies.each().map(|(operation, nanos)| (operation, "", nanos));
@@ -185,7 +185,7 @@ fn volume_table(phases: &[Phase], volumes: &[Volume<'_>]) -> Table {
     }
 }
 
-/// Where each phase begins.
+/// The start of each phase.
 fn marks(phases: &[Phase]) -> Vec<(f64, String)> {
     let mark = |phase: &Phase| (phase.start.as_secs_f64(), phase.workload.name().into());
     phases.iter().map(mark).collect()
@@ -208,7 +208,7 @@ fn throughput_plot(phases: &[Phase]) -> Plot {
     }
 }
 
-/// One picture for each line there is: volumes with the same share one.
+/// One plot for each distinct paid rate: volumes with the same rate share one.
 fn line_plots(phases: &[Phase], volumes: &[Volume<'_>]) -> Vec<Plot> {
     let mut lines: Vec<_> = volumes.iter().map(|volume| volume.paid_iops).collect();
     lines.sort_unstable();
@@ -245,14 +245,14 @@ fn line_plot(phases: &[Phase], volumes: &[Volume<'_>], line: Option<u64>) -> Plo
     }
 }
 
-/// What a volume did in a phase, and a gap: between two phases nothing was looked at.
+/// The rates of a volume in a phase, followed by a gap: no samples are taken between phases.
 fn points(phase: &Phase, volume: usize) -> impl Iterator<Item = (f64, f64)> {
     let samples = phase.samples.iter();
     let points = samples.map(move |sample| (sample.at.as_secs_f64(), sample.rates[volume]));
     points.chain([(f64::NAN, f64::NAN)])
 }
 
-/// One picture for each kind of operation, a curve for each workload that has it.
+/// One plot for each kind of operation, with a curve for each workload that has it.
 fn latency_plots(phases: &[Phase]) -> impl Iterator<Item = Plot> {
     Operation::ALL.into_iter().filter_map(|operation| {
         let curves: Vec<_> = phases
@@ -280,8 +280,7 @@ fn latency_plots(phases: &[Phase]) -> impl Iterator<Item = Plot> {
     })
 }
 
-/// Shares of the operations, and the microseconds they took no longer than: closer together where few
-/// are left, up to the last.
+/// Shares of the operations, and their latencies in microseconds: denser towards the slowest one.
 fn latency_points(nanos: &Histogram<u64>) -> Vec<(f64, f64)> {
     let count = nanos.len() as f64;
     let shares = (0..).map(|n| 1.0 - 0.1_f64.powf(f64::from(n) / f64::from(POINTS_PER_NINE)));

@@ -14,7 +14,7 @@ pub(super) struct Hotspot {
 }
 
 impl Hotspot {
-    /// Among `records`, at least one.
+    /// Chooses among `records`, at least one.
     pub(super) fn new(records: u64) -> Self {
         assert!(records > 0, "something to choose from");
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of it")]
@@ -47,7 +47,7 @@ mod tests {
         (0..1_000_000).for_each(|_| counts[hotspot.record(&mut random) as usize] += 1);
         let hot = counts[..200].iter().sum::<u64>() as f64 / 1e6;
         assert!((hot - HOT_CHOICES).abs() < 0.002, "{hot}");
-        // 4000 and 250 in the mean: six deviations are 379 and 95.
+        // 4000 and 250 on average: six deviations are 379 and 95.
         assert!(counts[..200].iter().all(|&count| count.abs_diff(4000) < 379));
         assert!(counts[200..].iter().all(|&count| count.abs_diff(250) < 95));
     }

@@ -4,14 +4,14 @@ use rand::Rng;
 
 use super::zipfian::Zipfian;
 
-/// A choice among records that become more.
+/// A choice among a growing number of records.
 #[derive(Clone, Debug)]
 pub(super) struct Latest {
     zipfian: Zipfian,
 }
 
 impl Latest {
-    /// Among `records` at first, at least one.
+    /// Chooses among `records` at first, at least one.
     pub(super) fn new(records: u64) -> Self {
         Self { zipfian: Zipfian::new(records) }
     }
@@ -43,7 +43,7 @@ mod tests {
             }
         }
         let draws = by_age.iter().sum::<u64>() as f64;
-        // Zipf's share of the first rank, in the mean over the sizes it had.
+        // Zipf's share of the first rank, averaged over the sizes.
         let shares = (1000..11_000).map(|records| 1.0 / sum_of(records));
         let expected = shares.sum::<f64>() / 10_000.0;
         let share = by_age[0] as f64 / draws;
@@ -55,7 +55,7 @@ mod tests {
         assert!(octaves.is_sorted_by(|newer, older| newer > older), "{octaves:?}");
     }
 
-    /// The sum of 1/k^0.99, well enough.
+    /// An approximation of the sum of 1/k^0.99.
     fn sum_of(n: u64) -> f64 {
         0.577_9 + ((n as f64).powf(0.01) - 1.0) / 0.01
     }

@@ -1,4 +1,4 @@
-//! `bench kv`: YCSB's core workloads against a key-value store, each volume against its line.
+//! `bench kv`: YCSB's core workloads against a key-value store, each volume against its paid rate.
 //!
 //! ```text
 //! workload (what, how often) ─┐
@@ -6,12 +6,11 @@
 //! record (keys, values) ──────┘     └─ each second: operations, I/Os of each volume
 //! ```
 //!
-//! Cooper et al., "Benchmarking cloud serving systems with YCSB", SoCC 2010, and YCSB's package
-//! `site.ycsb.workloads`. As there, keys are in the order of a hash, and an operation is about one
-//! record. Other than there, a record is one value and not ten fields, so that an update writes all of
-//! it; and every value that is read is verified to be its key's.
+//! Cooper et al., "Benchmarking cloud serving systems with YCSB", SoCC 2010, and YCSB's package `site.ycsb.workloads`.
+//! As there, keys are in the order of a hash, and an operation is about one record. Unlike there, a record is one value
+//! and not ten fields, so that an update writes all of it, and every value read is verified to belong to its key.
 //!
-//! All choices follow from the seed. Which thread inserts which record does not.
+//! The seed determines all choices, but not which thread inserts which record.
 
 mod choose;
 mod figures;
@@ -38,13 +37,13 @@ pub use workload::{SCAN_MAX, Workload};
 pub(crate) use self::choose::Chooser;
 use crate::drive::{AtOnce, Choose, Counter, Drive, Drove, Even, Lengths, bar, millis};
 
-/// A volume and its line.
+/// A volume and its paid rate.
 pub struct Volume<'v> {
     /// Its name.
     pub name: String,
-    /// The line: paid operations a second; none if they are not limited.
+    /// The paid operations per second; `None` if unlimited.
     pub paid_iops: Option<u64>,
-    /// Operations its gate let through so far, as its contract counts them.
+    /// Operations that its gate let through so far, as its contract counts them.
     pub ops: Tally<'v>,
 }
 
@@ -57,47 +56,46 @@ pub struct Settings {
     pub shape: Shape,
     /// Threads that each have one operation under way, at least one.
     pub threads: usize,
-    /// A workload ends after so many operations, if that is not none.
+    /// The most operations of a workload, if limited.
     pub operations: Option<u64>,
-    /// A workload ends after this time, if that is not none. The load does not.
+    /// The longest time of a workload, if limited. The load is not limited.
     pub time: Option<Duration>,
-    /// Operations a second that are meant to start, at least one; none for as many as there can be.
-    /// It does not hold for the load.
+    /// The intended operations per second, at least one; `None` for the maximum. The load ignores it.
     pub target_per_sec: Option<u64>,
-    /// Which records are popular; none for what each workload says.
+    /// The popularity of records; `None` for the workload's own.
     pub distribution: Option<Distribution>,
-    /// What choices and values follow from.
+    /// The seed of choices and values.
     pub seed: u64,
-    /// How often volumes and threads are looked at.
+    /// The interval between samples of volumes and threads.
     pub sample_every: Duration,
 }
 
-/// What one workload found.
+/// The result of one workload.
 #[derive(Clone, Debug)]
 pub struct Phase {
-    /// What was run.
+    /// The workload.
     pub workload: Workload,
     /// When it started, since the bench began.
     pub start: Duration,
-    /// How long it took.
+    /// The duration.
     pub elapsed: Duration,
-    /// Operations that were done.
+    /// The number of operations done.
     pub operations: u64,
-    /// How long they took, each from its start.
+    /// Latencies from the start of each operation.
     pub latencies: Latencies,
-    /// The same, from when each should have started; nothing without a rate.
+    /// Latencies from the intended starts; empty without a rate.
     pub open: Latencies,
     /// The rates over time.
     pub samples: Vec<Sample>,
     /// Operations of each volume, as its contract counts them.
     pub ops: Vec<u64>,
-    /// Answers that were not what was stored.
+    /// Answers that differed from what was stored.
     pub wrong: u64,
-    /// One of them, in words.
+    /// One wrong answer, in words.
     pub example: Option<String>,
 }
 
-/// A store, and what runs on it.
+/// A store, and the runs on it.
 pub struct Bench<'b> {
     store: &'b dyn KeyValue,
     clock: &'b Clock,
@@ -109,8 +107,8 @@ pub struct Bench<'b> {
 }
 
 impl<'b> Bench<'b> {
-    /// On a store that holds the first `records` already. `clock` is the one its volumes go by; once
-    /// `stop` says so, whatever runs ends with what it found so far.
+    /// On a store that holds the first `records` already. `clock` is the clock of its volumes; once `stop` is set, a
+    /// run ends with the results so far.
     #[must_use]
     pub fn new(
         store: &'b dyn KeyValue,
@@ -124,7 +122,7 @@ impl<'b> Bench<'b> {
         Self { store, clock, volumes, settings, stop, counter, origin }
     }
 
-    /// The records that are there by now: those loaded, and those workloads inserted.
+    /// The number of stored records: loaded ones, and those that workloads inserted.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.counter.records()
@@ -139,7 +137,7 @@ impl<'b> Bench<'b> {
         self.phase(Workload::Load, missing, None, None)
     }
 
-    /// Runs a workload on the records that are there.
+    /// Runs a workload on the stored records.
     ///
     /// # Errors
     /// The store's.
@@ -209,11 +207,11 @@ impl<'b> Bench<'b> {
 
     fn chooser(&self, workload: Workload, operations: u64) -> Chooser {
         let distribution = self.settings.distribution.unwrap_or(workload.distribution());
-        // YCSB expects twice the inserts there should be. Where time ends the workload: as many
-        // operations as records.
+        // YCSB reserves room for twice the expected inserts. If time limits the workload, assume as many operations as
+        // records.
         let operations = self.settings.operations.map_or(self.settings.records, |_| operations);
         let inserts = operations / 100 * u64::from(Operation::Insert.share(workload.mix())) * 2;
-        // The load chooses nothing.
+        // The load makes no choices.
         Chooser::new(distribution, self.records().max(1), inserts)
     }
 }

@@ -1,14 +1,14 @@
-//! Popular records that are scattered over all of them.
+//! A popularity skew that is scattered over all records.
 //!
-//! YCSB's `ScrambledZipfianGenerator`: a rank among ten billion, whatever the number of records, whose
-//! hash says which record it is. The most popular record gets 3.8 % of the choices, and most ranks share
-//! a record with others, so that the tail is all but uniform.
+//! YCSB's `ScrambledZipfianGenerator`: draws a rank among ten billion, whatever the number of records; its hash selects
+//! the record. The most popular record gets 3.8 % of the choices. Most ranks share a record with others, so the tail is
+//! nearly uniform.
 
 use rand::Rng;
 
 use super::zipfian::Zipfian;
 
-/// YCSB's `ITEM_COUNT`, of which its zeta was computed.
+/// YCSB's `ITEM_COUNT`, for which its zeta was computed.
 const RANKS: u64 = 10_000_000_000;
 
 /// A choice among records.
@@ -19,7 +19,7 @@ pub(super) struct Scrambled {
 }
 
 impl Scrambled {
-    /// Among `records`, at least one.
+    /// Chooses among `records`, at least one.
     pub(super) fn new(records: u64) -> Self {
         assert!(records > 0, "something to choose from");
         Self { zipfian: Zipfian::new(RANKS), records }
@@ -51,7 +51,7 @@ mod tests {
     fn records_are_as_popular_as_the_ranks_that_hash_to_them() {
         const DRAWS: u64 = 1_000_000;
         const RECORDS: u64 = 1000;
-        // The most popular ranks one by one; all others together are spread evenly.
+        // The most popular ranks one by one; all others together are uniform.
         const HEAD: u64 = 100_000;
         let zeta = 26.469_028_201_783_02;
         let mut expected = vec![0.0; RECORDS as usize];
@@ -70,7 +70,7 @@ mod tests {
         }
         let seen = |record: usize| counts[record] as f64 / DRAWS as f64;
         let off = expected.iter().enumerate().map(|(record, share)| (seen(record) - share).abs());
-        // Of this, 1.3 % are chance (a thousand records, a million draws), the rest is the quick method.
+        // Of this, 1.3 % are due to chance (a thousand records, a million draws), the rest to the approximation.
         let elsewhere = off.sum::<f64>() / 2.0;
         assert!(elsewhere < 0.03, "{elsewhere} of the choices are elsewhere");
         let hottest = (fnv(0) % RECORDS) as usize;
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_ycsbs() {
-        // FNV-1a of eight zero bytes, worked out by the definition, is negative: YCSB takes it away.
+        // FNV-1a of eight zero bytes is negative; YCSB removes the sign.
         assert_eq!(fnv(0), 0xa8c7_f832_281a_39c5_u64.cast_signed().unsigned_abs());
     }
 }

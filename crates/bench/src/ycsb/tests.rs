@@ -19,7 +19,7 @@ const SETTINGS: Settings = Settings {
     sample_every: Duration::from_secs(1),
 };
 
-/// Runs on what `store` holds, and gives every phase.
+/// Loads `store`, runs `workloads` on it, and returns every phase.
 fn run(store: &dyn KeyValue, settings: &Settings, workloads: &[Workload]) -> Vec<Phase> {
     let (clock, stop) = (Clock::real(), AtomicBool::new(false));
     let bench = Bench::new(store, &clock, &[], settings, 0, &stop);
@@ -51,7 +51,7 @@ fn every_workload_does_its_mix_and_finds_what_was_stored() {
         for operation in Operation::ALL {
             let expected = u64::from(operation.share(phase.workload.mix())) * 20;
             let count = phase.latencies.count(operation);
-            // Six deviations of a binomial count are 134 at most.
+            // Six deviations of a binomial count are at most 134.
             assert!(count.abs_diff(expected) < 135, "{name}: {} {count} times", operation.name());
             assert_eq!(count == 0, expected == 0, "{name}: {}", operation.name());
         }
@@ -65,7 +65,7 @@ fn every_workload_does_its_mix_and_finds_what_was_stored() {
 fn the_same_seed_leaves_the_same_bytes_behind() {
     let left = |seed| {
         let store = Memory::default();
-        // With several threads, who inserts which record first is not the seed's to say.
+        // With several threads, the seed does not determine which thread inserts which record first.
         let settings = Settings { seed, threads: 1, ..SETTINGS };
         run(&store, &settings, &[Workload::A, Workload::D, Workload::F]);
         entries(&store)
@@ -75,7 +75,7 @@ fn the_same_seed_leaves_the_same_bytes_behind() {
     assert_ne!(first, left(2));
 }
 
-/// Gives now and then what was not asked for.
+/// Every hundredth answer is wrong.
 #[derive(Default)]
 struct Liar {
     store: Memory,
@@ -135,7 +135,7 @@ fn every_lie_is_counted() {
     assert!(!report.holds());
 }
 
-/// Takes so many changes, then no more.
+/// Fails on every 500th batch of changes for lack of space.
 struct Full(Memory, AtomicU64);
 
 impl KeyValue for Full {

@@ -1,4 +1,4 @@
-//! The workloads as data: what they do, how often, and to which records.
+//! The workloads as data: operations, their shares, and the choice of records.
 //!
 //! Cooper et al., "Benchmarking cloud serving systems with YCSB", SoCC 2010, table 2, and the files
 //! `workloads/workload{a,…,f}` of YCSB.
@@ -6,7 +6,7 @@
 use super::choose::Distribution;
 use crate::drive::{Mix, Operation};
 
-/// The most records of a scan; how many is chosen evenly from one on.
+/// The most records of a scan; the length is uniform from one on.
 pub const SCAN_MAX: usize = 100;
 
 /// One of YCSB's core workloads.
@@ -29,10 +29,10 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// The workloads after the load, in the order YCSB recommends: those that insert last.
+    /// The workloads after the load, in YCSB's recommended order: those that insert come last.
     pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::F, Self::D, Self::E];
 
-    /// The name in reports; on the command line in small letters.
+    /// The name in reports; lower case on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl Workload {
         }
     }
 
-    /// What it does, in percent of its operations.
+    /// Its operations, in percent.
     #[must_use]
     pub const fn mix(self) -> &'static Mix {
         use Operation::{Insert, Read, ReadModifyWrite, Scan, Update};
@@ -61,7 +61,7 @@ impl Workload {
         }
     }
 
-    /// Which records it is about.
+    /// The popularity of its records.
     #[must_use]
     pub const fn distribution(self) -> Distribution {
         match self {

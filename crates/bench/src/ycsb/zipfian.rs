@@ -1,30 +1,30 @@
 //! Ranks by Zipf's law: the k-th most popular of n things is chosen in proportion to 1/k^theta.
 //!
-//! The quick method of Gray et al., "Quickly generating billion-record synthetic databases", SIGMOD
-//! 1994, section 3.2, as in YCSB's `ZipfianGenerator`: one random number, no table. It is exact for the
-//! two most popular ranks and near elsewhere: about 16 % too many of ranks 3 and 4, 2 to 4 % too few of
-//! the tail. It is kept because it is what YCSB's figures are made with.
+//! The quick method of Gray et al., "Quickly generating billion-record synthetic databases", SIGMOD 1994, section 3.2,
+//! as in YCSB's `ZipfianGenerator`: one random number, no table. It is exact for the two most popular ranks and near
+//! elsewhere: about 16 % too many of ranks 3 and 4, 2 to 4 % too few of the tail. It is kept because YCSB's figures use
+//! it.
 
 use rand::{Rng, RngExt};
 
 /// YCSB's skew.
 pub(super) const THETA: f64 = 0.99;
 
-/// A choice among some number of ranks, which may grow.
+/// A choice among a number of ranks that may grow.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Zipfian {
     ranks: u64,
-    /// The sum of 1/k^theta over all ranks: what the shares are parts of.
+    /// The sum of 1/k^theta over all ranks: the denominator of the shares.
     zeta: f64,
     eta: f64,
 }
 
 impl Zipfian {
-    /// Among `ranks`, at least one.
+    /// Chooses among `ranks`, at least one.
     pub(super) fn new(ranks: u64) -> Self {
         assert!(ranks > 0, "something to choose from");
         let zeta = zeta(ranks);
-        // The curve of the ranks after the first two; without any it has no slope.
+        // The slope of the curve after the first two ranks; zero if there are no more.
         let eta = match ranks {
             1 | 2 => 0.0,
             _ => (1.0 - (2.0 / ranks as f64).powf(1.0 - THETA)) / (1.0 - zeta_of_two() / zeta),
@@ -64,8 +64,8 @@ fn zeta_of_two() -> f64 {
     1.0 + 0.5_f64.powf(THETA)
 }
 
-/// The sum of 1/k^theta for k from 1 to `n`: its first terms, and the Euler-Maclaurin formula for the
-/// rest, so that it takes no longer for a billion than for a thousand.
+/// The sum of 1/k^theta for k from 1 to `n`: its first terms, and the Euler-Maclaurin formula for the rest, so that the
+/// cost does not grow with `n`.
 fn zeta(n: u64) -> f64 {
     const TERMS: u64 = 1000;
     let term = |k: f64| k.powf(-THETA);
@@ -96,12 +96,12 @@ mod tests {
         assert!((zeta(10_000_000_000) - 26.469_028_201_783_02).abs() < 1e-6);
     }
 
-    /// How often ranks from `from` to `to` are chosen, by the law.
+    /// The share of choices for ranks from `from` to `to`, by the law.
     fn law(ranks: u64, from: u64, to: u64) -> f64 {
         (from..to).map(|rank| ((rank + 1) as f64).powf(-THETA)).sum::<f64>() / zeta(ranks)
     }
 
-    /// The same by the quick method: its curve, solved for the share.
+    /// The same by the approximation: its curve, solved for the share.
     fn quick(zipfian: &Zipfian, from: u64, to: u64) -> f64 {
         let below = |rank: u64| match rank {
             0 => 0.0,
@@ -141,11 +141,11 @@ mod tests {
                 chi_square += (seen - expected).powi(2) / expected;
                 off_the_law += (seen / DRAWS as f64 - law(ranks, from, to)).abs() / 2.0;
             }
-            // Of so many degrees of freedom, exceeded by chance once in some thousands.
+            // With this many degrees of freedom, chance exceeds the limit once in some thousand runs.
             let freedom = (octaves.len() - 1) as f64;
             let limit = freedom + 4.0 * (2.0 * freedom).sqrt();
             assert!(chi_square < limit, "{ranks}: chi-square {chi_square}, limit {limit}");
-            // What the method itself is off by; see the module.
+            // The error of the method itself; see the module.
             assert!(off_the_law < 0.025, "{ranks}: {off_the_law} of the choices are elsewhere");
             for rank in [0, 1] {
                 let expected = law(ranks, rank, rank + 1) * DRAWS as f64;

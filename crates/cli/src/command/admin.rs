@@ -1,7 +1,7 @@
-//! How a command talks to a program that serves: HTTP at its admin listener.
+//! How a command talks to a running server: HTTP at its admin listener.
 //!
-//! One request on a connection of its own, answered with JSON. The listener is on this machine, or
-//! behind a tunnel, so there is nothing to negotiate.
+//! One request per connection, answered with JSON. The listener is on this machine, or behind a tunnel, so there is
+//! nothing to negotiate.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -16,14 +16,14 @@ use serve::admin::Refused;
 
 use crate::settings::{Admin, AdminListen, Settings};
 
-/// How long a connection may take. What is asked then may take its time: others are written first.
+/// The limit on connecting. The answer may take longer: the server writes first.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// No answer is longer.
+/// The largest answer.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// Which program is meant.
+/// Which server to ask.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Where {
     /// Its settings file, for the address of its admin listener
@@ -36,7 +36,7 @@ pub(crate) struct Where {
 }
 
 impl Where {
-    /// The listener that is meant.
+    /// The selected listener.
     pub(crate) fn door(&self) -> anyhow::Result<Door> {
         match (&self.admin, &self.file) {
             (Some(address), _) => Door::at(address),
@@ -49,7 +49,7 @@ impl Where {
     }
 }
 
-/// The admin listener of a running program.
+/// The admin listener of a running server.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
     listen: AdminListen,
@@ -64,12 +64,12 @@ impl Door {
         Ok(Self { listen })
     }
 
-    /// What a path gives.
+    /// Sends a GET and returns the answer.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         self.ask("GET", path, None)
     }
 
-    /// Asks for something to be done.
+    /// Sends a POST and returns the answer.
     pub(crate) fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -78,7 +78,7 @@ impl Door {
         self.ask("POST", path, body.map(serde_json::to_string).transpose()?.as_deref())
     }
 
-    /// Asks for something to be removed.
+    /// Sends a DELETE and returns the answer.
     pub(crate) fn delete<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         self.ask("DELETE", path, None)
     }

@@ -1,4 +1,4 @@
-//! `plimsoll bench`: measures, and reports as a table, JSON or a page. One file a bench.
+//! `plimsoll bench`: measures, and reports as a table, JSON or a page. One file for each bench.
 
 mod contract;
 mod ingest;
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What every bench is told.
+/// The options of every bench.
 #[derive(clap::Args)]
 struct Common {
     /// How long to measure: smoke is under 20 s, short at most a minute a row, paper as the papers did
@@ -71,14 +71,14 @@ struct Common {
 }
 
 impl Common {
-    /// What a bench takes, for the rows asked for.
+    /// The library's options for the given rows.
     fn options(&self, rows: &[String]) -> bench::Options {
         let profile = Profile::ALL.into_iter().find(|profile| profile.name() == self.profile);
         let profile = profile.expect("the command line takes the names of profiles only");
         bench::Options { profile, seed: self.seed, rows: rows.to_vec() }
     }
 
-    /// Gives a report of rows, or shows the part of it that there is if somebody asked for a stop.
+    /// Reports the rows; after an interrupt, prints only the measured ones.
     fn end(&self, report: &mut Report, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
         if interrupt.is_asked() {
             report.notes.push("interrupted: some rows were not measured".into());
@@ -88,7 +88,7 @@ impl Common {
         self.give(report)
     }
 
-    /// Shows a report, and writes it where it was asked for.
+    /// Prints a report, and writes the files that were requested.
     fn give(&self, report: &Report) -> anyhow::Result<ExitCode> {
         report.print();
         if let Some(path) = &self.json {
@@ -101,7 +101,7 @@ impl Common {
     }
 }
 
-/// What of a bench of rows is measured, and for how long.
+/// The rows of a bench, and their duration.
 #[derive(clap::Args)]
 struct Measured {
     /// The rows to measure, by their ids in docs/guide/bench.md, as B18,B24 [default: all; of smoke a few]

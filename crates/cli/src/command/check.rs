@@ -66,7 +66,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The status where nothing could be found out, as that of `grep` and `diff`.
+/// The status if the check itself failed, as with `grep` and `diff`.
 const TROUBLE: u8 = 2;
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Prints what was found, if it is wanted in JSON; passes on whether it is good.
+/// Prints the findings if JSON was requested; returns whether all is well.
 fn print(args: &Args, document: &Document) -> anyhow::Result<bool> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(document)?);
@@ -101,20 +101,20 @@ impl Args {
     }
 }
 
-/// All that was found.
+/// All findings.
 #[derive(Default, Serialize)]
 struct Document {
     /// Whether all is well.
     good: bool,
     /// The volumes of a settings file.
     volumes: Vec<VolumeFound>,
-    /// The manifest against the volumes; none if the pool was not made yet.
+    /// The manifest compared with the volumes; `None` if the pool was not made yet.
     pool: Option<pool::Found>,
-    /// Tables against their checksums, if they were read.
+    /// Tables compared with their checksums, if they were read.
     scrub: Option<pool::Found>,
     /// Stores of time series.
     series: Vec<series::Found>,
-    /// Log stores that are not part of one of these.
+    /// Log stores that belong to neither.
     logs: Vec<log::Found>,
 }
 
@@ -123,7 +123,7 @@ struct VolumeFound {
     name: String,
     size_bytes: Option<u64>,
     free_bytes: Option<u64>,
-    /// Why it is away; none if it is here.
+    /// Why it is away; `None` if it is here.
     away: Option<String>,
 }
 
@@ -151,7 +151,7 @@ fn check(args: &Args, file: &Path) -> anyhow::Result<Document> {
     Ok(document)
 }
 
-/// Checks the store's pool; whether all is well with it.
+/// Checks the store's pool; returns whether all is well.
 fn check_pool(args: &Args, settings: &Settings, document: &mut Document) -> anyhow::Result<bool> {
     let say = |line: String| args.say(line);
     let devices = wiring::devices(settings, &Clock::real())?;

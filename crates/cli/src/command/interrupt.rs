@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The status of a program that was interrupted.
+/// The exit status after an interrupt.
 pub(crate) const STATUS: u8 = 130;
 
-/// Listens for signals as long as it lives. The first asks for a stop, the second ends the program.
+/// Listens for signals while it lives. The first one requests a stop, the second ends the program.
 pub(crate) struct Interrupt {
     asked: Arc<AtomicBool>,
     _runtime: Runtime,
@@ -40,7 +40,7 @@ impl Interrupt {
         Ok(Self { asked, _runtime: runtime })
     }
 
-    /// Set once a stop was asked for.
+    /// Set once a stop is requested.
     pub(crate) fn asked(&self) -> &AtomicBool {
         &self.asked
     }

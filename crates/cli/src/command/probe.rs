@@ -21,7 +21,7 @@ use self::show::Bar;
 use super::interrupt::{self, Interrupt};
 use super::scratch::Scratch;
 
-/// What is filled unless --size says: more than a provider's cache would keep for a volume.
+/// The default of --size: more than a provider caches for a volume.
 const SIZE: u64 = GIB;
 
 /// Measures a volume and prints its contract
@@ -107,7 +107,7 @@ impl Args {
         if !self.in_use {
             in_use::refuse(&self.path, &clock)?;
         }
-        // Dropped last: whatever ends the probe, its directory goes.
+        // Dropped last: the directory is removed however the probe ends.
         let scratch = Scratch::new(&self.path, "probe").with_context(|| {
             format!("{place} cannot be written to: see that it is mounted for writing, and yours")
         })?;
@@ -144,7 +144,7 @@ impl Args {
         probe.run(interrupt.asked(), &bar)
     }
 
-    /// How large the file becomes.
+    /// The size of the file.
     fn bytes(&self, free: u64) -> anyhow::Result<u64> {
         let bytes = self.size.unwrap_or(SIZE.min(free / 2));
         if bytes < BYTES_MIN || bytes > free {
@@ -181,7 +181,7 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// What the contract is called: as its file, or as the volume's directory.
+    /// The contract's name: that of its file, or of the volume's directory.
     fn name(&self) -> String {
         let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
         let name = self.out.as_deref().and_then(Path::file_stem).or(path.file_name());

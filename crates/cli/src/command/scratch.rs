@@ -1,7 +1,7 @@
-//! A directory that nothing is left of: not after an interrupt, and not for long after a kill.
+//! A temporary directory that is removed even after an interrupt, and soon after a kill.
 //!
-//! Whoever uses one holds a lock on a file in it. A process that was killed holds none any more, so the
-//! next one that makes a scratch directory beside it removes what was left.
+//! Its owner holds a lock on a file in it. A killed process releases the lock, so the next process that makes a scratch
+//! directory beside it removes the orphan.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,18 +12,18 @@ use anyhow::Context;
 
 const LOCK: &str = "lock";
 
-/// A directory nobody locked by then never will be: its owner was killed at once.
+/// A directory that is not locked within this time is an orphan: its owner was killed at once.
 const LOCKED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The directory. It goes with everything in it when this is dropped.
+/// The directory, removed with its contents when this is dropped.
 pub(crate) struct Scratch {
     path: PathBuf,
-    /// Locked as long as it is open.
+    /// Keeps the lock while open.
     _lock: File,
 }
 
 impl Scratch {
-    /// Makes one under `parent` for `purpose`, a word, and removes those of the same whose owners are gone.
+    /// Makes one under `parent` for `purpose`, a word, and removes orphans of the same purpose.
     pub(crate) fn new(parent: &Path, purpose: &str) -> anyhow::Result<Self> {
         remove_orphans(parent, purpose);
         let path = parent.join(format!("{}{}", prefix(purpose), std::process::id()));
@@ -31,7 +31,7 @@ impl Scratch {
         fs::create_dir(&path).with_context(made)?;
         let mut lock = File::create(path.join(LOCK)).with_context(made)?;
         lock.lock().with_context(made)?;
-        // From here on it is an orphan once nobody holds the lock.
+        // From here on it is an orphan once the lock is released.
         lock.write_all(b"plimsoll\n").with_context(made)?;
         Ok(Self { path, _lock: lock })
     }
@@ -53,7 +53,7 @@ fn prefix(purpose: &str) -> String {
     format!("plimsoll-{purpose}-")
 }
 
-/// Best effort: what cannot be read or removed is somebody else's.
+/// Best effort: what cannot be read or removed belongs to others.
 fn remove_orphans(parent: &Path, purpose: &str) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_string_lossy().starts_with(&prefix(purpose));
@@ -66,13 +66,13 @@ fn remove_orphans(parent: &Path, purpose: &str) {
 
 fn is_orphan(dir: &Path) -> bool {
     let lock = dir.join(LOCK);
-    // One that is empty is about to be locked.
+    // An empty lock file is about to be locked.
     let written = lock.metadata().is_ok_and(|lock| lock.is_file() && lock.len() > 0);
     let unlocked = || File::open(&lock).is_ok_and(|lock| lock.try_lock().is_ok());
     if written { unlocked() } else { is_bare(dir) && is_old(dir) }
 }
 
-/// Nothing in it but an empty lock: as its maker leaves it when it is killed in its first moment.
+/// Whether it holds nothing but an empty lock, as when its maker is killed at once.
 fn is_bare(dir: &Path) -> bool {
     let is_empty_lock = |entry: io::Result<fs::DirEntry>| {
         entry.is_ok_and(|entry| {
@@ -116,7 +116,7 @@ mod tests {
         let scratch = Scratch::new(parent.path(), "bench").expect("room for a directory");
         fs::write(scratch.path().join("data"), "bytes").expect("room for a file");
         assert!(!orphan.exists(), "its owner is gone");
-        assert!(other.exists(), "nobody says it is ours");
+        assert!(other.exists(), "it has no lock file");
         assert!(!bare.exists(), "its owner was killed before it wrote anything");
         assert!(new.exists(), "its owner may be about to lock it");
         assert!(probe.exists(), "it is not a bench's");

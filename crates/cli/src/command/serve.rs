@@ -1,4 +1,4 @@
-//! `plimsoll serve`: the services of a settings file, until it is told to stop.
+//! `plimsoll serve`: runs the services of a settings file until it is stopped.
 
 use std::fs::Permissions;
 use std::io;
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&args.file)?;
     println!("{settings}");
     let serving = Serving::start(settings, args.file.clone())?;
-    // Whoever sees the line may send a signal at once.
+    // Before the line is printed: a reader of it may send a signal at once.
     let signals = serving.signals()?;
     println!("ready: {}", serving.open_doors());
     serving.until(signals)?;
@@ -56,21 +56,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 pub(crate) struct Serving {
     runtime: Runtime,
     program: Arc<Program>,
-    /// Where Redis clients connect.
+    /// The address for Redis clients.
     pub(crate) redis: std::net::SocketAddr,
     admin: Option<AdminListen>,
-    /// Where clients of time series connect, if anywhere.
+    /// The address for clients of time series, if any.
     http: Option<std::net::SocketAddr>,
-    /// The doors close when this is dropped.
+    /// The listeners close when this is dropped.
     stop: watch::Sender<()>,
     doors: Vec<tokio::task::JoinHandle<io::Result<()>>>,
 }
 
 impl Serving {
-    /// Opens everything the settings name, then the doors. `file` is what a reload reads.
+    /// Opens the volumes and stores of the settings, and all listeners. A reload reads `file`.
     pub(crate) fn start(mut settings: Settings, file: PathBuf) -> anyhow::Result<Self> {
         let runtime = runtime(&settings)?;
-        // Doors before volumes: a port that is taken is found out before a long recovery.
+        // Bind listeners before opening volumes, so that a taken port fails before a long recovery.
         let listener = runtime
             .block_on(TcpListener::bind(settings.kv.listen))
             .with_context(|| format!("listen on {} (kv.listen)", settings.kv.listen))?;
@@ -116,7 +116,7 @@ impl Serving {
         let (stop, stopped) = watch::channel(());
         let mut doors = Vec::new();
         let stopping = |mut stopped: watch::Receiver<()>| async move {
-            // Ends when the sender is gone; nothing is ever sent.
+            // Ends when the sender is dropped; it never sends.
             while stopped.changed().await.is_ok() {}
         };
         let server = Server::new(Arc::clone(&service), tls);
@@ -174,17 +174,17 @@ impl Serving {
         Ok(Self { runtime, program, redis, admin, http, stop, doors })
     }
 
-    /// What runs and how it does.
+    /// The running program.
     pub(crate) fn program(&self) -> &Program {
         &self.program
     }
 
-    /// Where the administrator connects, if anywhere.
+    /// The administrator's listener, if any.
     pub(crate) fn admin(&self) -> Option<&AdminListen> {
         self.admin.as_ref()
     }
 
-    /// The open doors, in words.
+    /// The open listeners, in words.
     fn open_doors(&self) -> String {
         let how = if self.program.speaks_tls() { " (TLS)" } else { "" };
         let mut doors = format!("redis on {}{how}", self.redis);
@@ -198,7 +198,7 @@ impl Serving {
         doors
     }
 
-    /// From now on signals do not end the process; one that comes while nobody waits is kept.
+    /// From now on signals do not end the process; one that arrives early is kept for the next wait.
     pub(crate) fn signals(&self) -> io::Result<Signals> {
         let _inside = self.runtime.enter();
         Ok(Signals {
@@ -216,7 +216,7 @@ impl Serving {
         self.stop()
     }
 
-    /// Answers what has arrived, closes the doors, and makes everything durable.
+    /// Answers all requests that have arrived, closes the listeners, and makes everything durable.
     pub(crate) fn stop(self) -> anyhow::Result<()> {
         let Self { runtime, program, stop, doors, admin, .. } = self;
         drop(stop);
@@ -224,17 +224,17 @@ impl Serving {
             runtime.block_on(door).context("a door ended badly")??;
         }
         if let Some(AdminListen::Unix(path)) = admin {
-            // Best effort: left behind, the next start takes it over.
+            // Best effort: the next start replaces a socket left behind.
             let _ = std::fs::remove_file(path);
         }
-        // Waits for what still runs, a reload perhaps; after it nobody else has the program.
+        // Waits for running tasks, such as a reload, which may still hold the program.
         drop(runtime);
         let program = Arc::into_inner(program).context("something still uses the store")?;
         program.close()
     }
 }
 
-/// What the system tells the program.
+/// A signal from the system.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Signal {
     /// SIGTERM or SIGINT.
@@ -243,7 +243,7 @@ enum Signal {
     HangUp,
 }
 
-/// The signals a program listens to.
+/// The signals that the program handles.
 pub(crate) struct Signals {
     terminate: unix::Signal,
     interrupt: unix::Signal,
@@ -268,10 +268,10 @@ fn reload(program: &dyn Control) {
 }
 
 fn runtime(settings: &Settings) -> io::Result<Runtime> {
-    // Some threads more than requests use, so that an administrator never waits behind them.
+    // More threads than requests use, so that an administrator never waits behind requests.
     const THREADS_MORE: usize = 8;
     let threads = settings.kv.door.threads + THREADS_MORE;
-    // One serves while another is busy: with a new log for the store, say.
+    // One worker serves while another is blocked, for example by a new log of the store.
     const WORKERS_MIN: usize = 2;
     let workers = std::thread::available_parallelism().map_or(WORKERS_MIN, usize::from);
     Builder::new_multi_thread()
@@ -286,7 +286,7 @@ enum AdminListener {
     Unix(UnixListener),
 }
 
-/// Binds, and gives where: the port may have been chosen by the system.
+/// Binds, and returns the actual address: the system may have chosen the port.
 async fn bind_admin(listen: &AdminListen) -> anyhow::Result<(AdminListener, AdminListen)> {
     let bound = || format!("listen on {listen} (admin.listen)");
     Ok(match listen {
@@ -298,7 +298,7 @@ async fn bind_admin(listen: &AdminListen) -> anyhow::Result<(AdminListener, Admi
         AdminListen::Unix(path) => {
             let is_socket = path.metadata().is_ok_and(|file| file.file_type().is_socket());
             if is_socket && UnixStream::connect(path).await.is_err() {
-                // Nobody answers: it was left by a process that died.
+                // The connection is refused: a dead process left the socket.
                 std::fs::remove_file(path).with_context(bound)?;
             }
             let listener = UnixListener::bind(path).with_context(bound)?;

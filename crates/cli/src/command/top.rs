@@ -1,7 +1,7 @@
-//! `plimsoll top`: a program that serves, looked at while it does.
+//! `plimsoll top`: a live view of a running server.
 //!
-//! It asks the admin listener for the program's figures and shows what happened between the last two
-//! answers. What is shown is worked out in [`view`]; [`draw`] puts it on a terminal, [`plain`] in lines.
+//! It polls the admin listener for the server's figures and shows the change between the last two answers. [`view`]
+//! computes the rows; [`draw`] shows them on a terminal, [`plain`] as lines.
 
 mod draw;
 mod plain;
@@ -63,21 +63,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn interval(text: &str) -> anyhow::Result<Duration> {
     let time = humantime::parse_duration(text).context("a time such as 1s or 500ms")?;
-    // The gate's own figures are a second's: looking more often shows noise.
+    // The gate averages its figures over a second: a shorter interval shows noise.
     if !(Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&time) {
         bail!("a time from 100ms to 1h");
     }
     Ok(time)
 }
 
-/// The live picture.
+/// The live view.
 struct Top {
     door: Door,
     every: Duration,
-    /// The answer before the last, and the last.
+    /// The previous answer, and the last one.
     before: Option<Snapshot>,
     now: Snapshot,
-    /// Why there is no newer one.
+    /// Why there is no newer answer.
     lost: Option<String>,
     paused: bool,
     sort: Sort,
@@ -127,7 +127,7 @@ impl Top {
         }
     }
 
-    /// Takes a new picture; the last one stays where there is none.
+    /// Fetches a new answer; keeps the last one on errors.
     fn look(&mut self) {
         match self.door.get("/figures") {
             Ok(now) => {
@@ -138,7 +138,7 @@ impl Top {
         }
     }
 
-    /// Does what a key means; whether to go on.
+    /// Handles a key; returns whether to go on.
     fn press(&mut self, key: KeyEvent) -> bool {
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return false,

@@ -1,4 +1,4 @@
-//! `plimsoll volume`: the volumes of a pool that serves, added, emptied, removed and listed.
+//! `plimsoll volume`: lists, adds, drains and removes volumes of a pool in service.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use volume::task::block_on;
 use super::admin::{Door, Where};
 use crate::settings::Edit;
 
-/// How often a drain is looked at.
+/// The polling interval of a drain.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Lists, adds, empties and removes volumes of a pool while it serves
@@ -202,7 +202,7 @@ fn tell(changed: &Changed) {
     changed.told.iter().for_each(|line| println!("{line}"));
 }
 
-/// Makes the settings file say what is so now, or says what it has to.
+/// Updates the settings file, or prints the change that it needs.
 fn keep(
     write: bool,
     at: &Where,
@@ -229,11 +229,11 @@ fn keep(
     Ok(())
 }
 
-/// The section of the volume; empty if it is in the file.
+/// The section of the volume; empty if the file has it already.
 fn section(args: &AddArgs) -> anyhow::Result<Map<String, Json>> {
     let mut section = Map::new();
     let (Some(path), Some(contract)) = (&args.path, &args.contract) else { return Ok(section) };
-    // The server has another working directory.
+    // Paths must be absolute: the server has another working directory.
     let absolute = |path: &std::path::Path| -> anyhow::Result<String> {
         let path = std::path::absolute(path)?;
         let text = path.to_str().with_context(|| format!("{}: not UTF-8", path.display()))?;
@@ -249,7 +249,7 @@ fn section(args: &AddArgs) -> anyhow::Result<Map<String, Json>> {
         let Some((key, value)) = given.split_once('=') else {
             bail!("--set {given}: give KEY=VALUE, such as iops=6000");
         };
-        // Bare numbers and flags are what they look like; anything else is text.
+        // Numbers and booleans keep their type; anything else is text.
         let value = match serde_json::from_str(value) {
             Ok(plain @ (Json::Number(_) | Json::Bool(_))) => plain,
             _ => json!(value.trim_matches('"')),
@@ -261,7 +261,7 @@ fn section(args: &AddArgs) -> anyhow::Result<Map<String, Json>> {
     Ok(section)
 }
 
-/// A name as a part of a path: those that settings take need no more.
+/// A name as a part of a URL's path: names valid in settings need no encoding.
 fn part(name: &str) -> anyhow::Result<&str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if name.is_empty() || !name.bytes().all(plain) {

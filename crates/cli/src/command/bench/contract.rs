@@ -42,7 +42,7 @@ pub(super) struct Args {
     measured: Measured,
 }
 
-/// Records a second that a load takes at least, for telling how long it will take.
+/// The rate at which records load, at least: for estimates of the duration.
 const LOADS_PER_SEC: u64 = 40_000;
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.common.end(&mut report, &interrupt)
 }
 
-/// What a reader of the report has to know.
+/// Adds the notes that a reader of the report needs.
 fn describe(report: &mut Report, scale: &Scale, image: &Image, rows: &[Row]) {
     report.notes.push(format!(
         "{} records of {} + {} bytes, a {}th of the papers'; tables {} MiB, memtable {} MiB, first level {} \

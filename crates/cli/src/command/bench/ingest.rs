@@ -1,4 +1,4 @@
-//! `plimsoll bench ingest`: what is measured, in which order; servers, loader and queries are below.
+//! `plimsoll bench ingest`: the rows and their order; servers, loader and queries are in the modules below.
 
 mod ask;
 mod client;
@@ -60,7 +60,7 @@ pub(super) struct Args {
     #[arg(long, default_value = ".", value_name = "PATH")]
     dir: PathBuf,
 
-    /// Row known: measurements with tags, of which there are so many [default: 20,000 smoke, 1,000,000]
+    /// Row known: measurements with tags, their number [default: 20,000 smoke, 1,000,000]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(10_000..))]
     sources: Option<u64>,
 
@@ -77,7 +77,7 @@ struct Scale {
     hosts: u64,
     /// Rows of each host.
     steps: u64,
-    /// How often a query is asked.
+    /// Repetitions of a query.
     queries: u64,
     sources: u64,
 }
@@ -99,7 +99,7 @@ impl Scale {
     }
 }
 
-/// What every row needs.
+/// The state that every row needs.
 struct Bench<'a> {
     scale: Scale,
     seed: u64,
@@ -110,10 +110,10 @@ struct Bench<'a> {
     interrupt: &'a Interrupt,
 }
 
-/// One load, and how it is sent.
+/// One load, and how to send it.
 #[derive(Clone, Copy)]
 struct Case<'a> {
-    /// The row it is of.
+    /// The row it belongs to.
     id: &'a str,
     load: &'a Load,
     connections: usize,
@@ -125,7 +125,7 @@ fn columns(kinds: &[Kind]) -> Vec<(&'static str, Vec<f64>)> {
     kinds.iter().map(|kind| (kind.name(), Vec::new())).collect()
 }
 
-/// What one load of one server came to.
+/// The result of one load of one server.
 struct Loaded {
     rows_per_sec: f64,
     cpu_per_million: f64,
@@ -243,7 +243,7 @@ impl Bench<'_> {
         devops(self.scale.hosts, self.scale.steps, readings, self.seed)
     }
 
-    /// A load of some servers that take turns, another one first in each round.
+    /// Loads several servers in turn, each round in another order.
     fn rates(
         &self,
         sheet: &mut Sheet<'_>,
@@ -270,7 +270,7 @@ impl Bench<'_> {
                 }
             }
         }
-        // Durability that others do not give is not held against ours.
+        // No band where ours is more durable than the others can be.
         let band = if how.durability == "always" { Band::None } else { Band::AtLeast };
         sheet.figure(id, name, "rows/s", &rates, band);
         sheet.figure(id, name, "processor seconds a million rows", &times, Band::None);
@@ -278,7 +278,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Loads a server that begins with nothing, counts it back, and stops it.
+    /// Loads an empty server, counts the points back, and stops it.
     fn load(
         &self,
         kind: Kind,
@@ -302,7 +302,7 @@ impl Bench<'_> {
         })
     }
 
-    /// An empty directory for a server.
+    /// Creates an empty directory for a server.
     fn home(&self, kind: Kind) -> anyhow::Result<PathBuf> {
         let home = self.dir.join(kind.name());
         if home.exists() {
@@ -386,7 +386,7 @@ impl Bench<'_> {
                     sheet.report.check("queries", &told, ratio, [0.0, 1.0]);
                 }
             }
-            // One median of each: their rounds are queries.
+            // Rounds are queries here, so each server has one value: their median.
             let medians = values.into_iter().map(|(name, values)| {
                 let median = median(&values);
                 (name, if median.is_finite() { vec![median] } else { Vec::new() })

@@ -100,7 +100,7 @@ pub(super) struct Args {
     #[arg(short = 'c', long = "config", value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// The store's name in the pool; it must not hold anybody else's data
+    /// The store's name in the pool; it must not hold other data
     #[arg(long, value_name = "NAME", default_value = "bench", requires = "file")]
     store: String,
 
@@ -164,7 +164,7 @@ impl Scale {
                 memory: "64MiB",
                 sample_every: Duration::from_secs(1),
             },
-            // As many as TANGO's evaluation (TANGO).
+            // As many as in TANGO's evaluation (TANGO).
             Profile::Paper => Self {
                 records: 50_000_000,
                 operations: Some(10_000_000),
@@ -176,12 +176,11 @@ impl Scale {
     }
 }
 
-/// How much a store takes and does, for telling how long a run will take: what two cores with three gp3
-/// volumes did at least.
+/// Rates for estimates of the duration: the least that two cores with three gp3 volumes reached.
 const LOADS_PER_SEC: u64 = 50_000;
 const OPERATIONS_PER_SEC: u64 = 10_000;
 
-/// How long one wait for compactions is, between two looks at whether to stop.
+/// The length of one wait for compactions, between two checks of the stop flag.
 const SETTLE_STEP: Duration = Duration::from_millis(200);
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -217,7 +216,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     measured?;
     let status = if interrupt.is_asked() {
-        // Not worth a file that looks like a whole one.
+        // A file would look like a complete report, so only print.
         report
             .notes
             .push("interrupted: the last workload, and those after it, are not whole".into());
@@ -226,7 +225,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         args.common.give(&report)?
     };
-    // What was measured is shown whatever comes of the store.
+    // The measurements are shown even if closing the store fails.
     closed.map(|()| status)
 }
 
@@ -271,7 +270,7 @@ impl Args {
         })
     }
 
-    /// What will be done, and about how long it takes.
+    /// The planned work, and its approximate duration.
     fn plan(&self, settings: &Settings, there: u64) -> String {
         let missing = settings.records.saturating_sub(there);
         let load = Duration::from_secs(missing.div_ceil(LOADS_PER_SEC));
@@ -313,7 +312,7 @@ impl Args {
     }
 }
 
-/// Waits until what was loaded is compacted, so that workloads find the same store in each run.
+/// Waits until the load is compacted, so that workloads find the same store in each run.
 fn settle(store: &Db, interrupt: &Interrupt) -> anyhow::Result<()> {
     let bar = ProgressBar::new_spinner().with_message("compacting what was loaded");
     bar.enable_steady_tick(SETTLE_STEP);
@@ -333,7 +332,7 @@ fn settle(store: &Db, interrupt: &Interrupt) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a reader of the report has to know.
+/// Adds the notes that a reader of the report needs.
 fn describe(report: &mut Report, settings: &Settings, place: &Place) {
     let Settings { records, shape, threads, .. } = settings;
     let loop_of = match settings.target_per_sec {
@@ -368,7 +367,7 @@ fn describe(report: &mut Report, settings: &Settings, place: &Place) {
     contracts.into_iter().for_each(|contract| report.assume(contract));
 }
 
-/// The volumes as the bench sees them.
+/// The volumes for the bench.
 fn volumes(store: &Store) -> Vec<Volume<'_>> {
     let devices = store.devices().here().into_iter();
     let volumes = devices.map(|device| Volume {
@@ -379,7 +378,7 @@ fn volumes(store: &Store) -> Vec<Volume<'_>> {
     volumes.collect()
 }
 
-/// How many I/Os the simulated providers made wait; none if no volume is simulated.
+/// The number of I/Os that the simulated providers made wait; `None` without simulated volumes.
 fn overdrawn(store: &Store) -> Option<u64> {
     let devices = store.devices().here();
     let seen: Vec<_> = devices.iter().filter_map(|device| device.seen_by_provider()).collect();

@@ -1,4 +1,4 @@
-//! `plimsoll bench path`: the two databases that are compared, and what is done with them.
+//! `plimsoll bench path`: the two compared databases, and their loads.
 
 use std::fs;
 use std::ops::Deref;
@@ -49,13 +49,13 @@ pub(super) struct Args {
     pairs: Option<u64>,
 }
 
-/// What the bench makes in `--dir`, and removes.
+/// The bench's working directory in `--dir`, removed at the end.
 const WORK_DIR: &str = "plimsoll-bench-path";
 
 const VALUE_BYTES: usize = 256;
 
-/// How long a log may stay unsynced: as long as the kernel lets pages be dirty, which is all that the
-/// other side promises.
+/// How long a log may stay unsynced: as long as the kernel keeps dirty pages, which is all that the other side
+/// guarantees.
 const SYNC_INTERVAL: Duration = Duration::from_secs(30);
 
 /// How much each profile measures.
@@ -75,7 +75,7 @@ impl Scale {
     }
 }
 
-/// How many threads read at once, by case.
+/// The number of reading threads, by case.
 const READERS: [u64; 2] = [1, 4];
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -138,13 +138,13 @@ fn notes(dir: &Path, load: &Load, loaded: &[Database; 2]) -> anyhow::Result<Vec<
     ])
 }
 
-/// The bench's directory, as long as this lives.
+/// The bench's directory, removed when this is dropped.
 struct WorkDir(PathBuf);
 
 impl WorkDir {
     fn make(parent: &Path) -> anyhow::Result<Self> {
         let path = parent.join(WORK_DIR);
-        // What an interrupted run left.
+        // Removes the remains of an interrupted run.
         remove(&path)?;
         fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
         Ok(Self(path))
@@ -168,7 +168,7 @@ fn remove(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// An open database of either side.
+/// An open database of one side.
 enum Database {
     Ours { db: Box<rocks::Db>, pool: Spread, gate: Arc<Gate<Dir>> },
     Stock(Box<DB>),
@@ -211,20 +211,20 @@ impl Database {
         let mut options = options();
         options.set_use_direct_reads(direct);
         options.set_use_direct_io_for_flush_and_compaction(direct);
-        // What the shim sets, where it is not a matter of the file system.
+        // The shim's other settings, where they do not concern the file system.
         options.set_recycle_log_file_num(rocks::Settings::default().wal_recycled);
         options.set_skip_stats_update_on_db_open(true);
         Ok(Self::Stock(Box::new(DB::open(&options, dir)?)))
     }
 
-    /// Waits until everything is in tables and no compaction has anything to do.
+    /// Waits until all data are in tables and all compactions are done.
     fn settle(&self) -> anyhow::Result<()> {
         let mut options = WaitForCompactOptions::default();
         options.set_flush(true);
         Ok(self.wait_for_compact(&options)?)
     }
 
-    /// Brings the tables into the one shape that these keys have.
+    /// Brings the tables into the one shape that these keys determine.
     fn compact(&self) -> anyhow::Result<()> {
         self.settle()?;
         let mut options = CompactOptions::default();
@@ -252,8 +252,8 @@ fn takes_direct(dir: &Path) -> anyhow::Result<bool> {
     Ok(direct)
 }
 
-/// The same for both sides. The cache holds some hundredths of the data, so that reads reach the file
-/// system, and nothing is compressed, so that they cost nothing else.
+/// The options of both sides. The cache holds a few percent of the data, so that reads reach the file system; without
+/// compression they cost nothing else.
 fn options() -> RocksOptions {
     let mut tables = BlockBasedOptions::default();
     tables.set_block_cache(&Cache::new_lru_cache(4 * MIB as usize));
@@ -270,7 +270,7 @@ fn options() -> RocksOptions {
     options
 }
 
-/// The keys of a database, in an order that is random to RocksDB.
+/// The keys of a database, in random order.
 #[derive(Clone, Copy)]
 struct Load {
     keys: u64,
@@ -278,7 +278,7 @@ struct Load {
 }
 
 impl Load {
-    /// The key of a number: no two are the same.
+    /// The key of a number; a bijection.
     fn key(self, number: u64) -> [u8; 16] {
         // The finaliser of SplitMix64, which is a bijection (Steele et al., OOPSLA 2014).
         let mut z = number.wrapping_add(self.seed);
@@ -315,7 +315,7 @@ impl Case for Fill {
     }
 
     fn secs(&self) -> u64 {
-        // A fair machine stores and compacts so many a second.
+        // An average machine stores and compacts this many per second.
         (self.keys / 150_000).max(1)
     }
 

@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut scale = Scale::of(options.profile);
     scale.runs = args.runs.unwrap_or(scale.runs);
     let rules = if args.policies.is_empty() { &Rule::ALL[..] } else { &args.policies };
-    // One directory is one disk.
+    // One directory counts as one disk.
     let (is_real, smoke) = (args.dir.is_some(), options.profile == Profile::Smoke);
     let usual = |id: &str| (!smoke || SMOKE.contains(&id)) && !(is_real && id == "B40");
     let rows = wanted(series::all(&scale, rules), |row| row.id, &args.rows, usual)?;
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     );
     let cases = each_once(rows.iter().flat_map(|row| &row.cases));
 
-    // Dropped at the end, whatever happens.
+    // Dropped at the end, also on errors.
     let scratch = args.dir.as_ref().map(|dir| Scratch::new(dir, "series")).transpose()?;
     let home = match &scratch {
         None => Home::Simulated,
@@ -99,7 +99,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.common.end(&mut report, &interrupt)
 }
 
-/// What a reader of the report has to know.
+/// Adds the notes that a reader of the report needs.
 fn describe(
     report: &mut Report,
     scale: &Scale,

@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.common.end(&mut report, &interrupt)
 }
 
-/// What a reader of the report has to know.
+/// Adds the notes that a reader of the report needs.
 fn describe(report: &mut Report, scale: &Scale, schemes: &[&Scheme]) -> anyhow::Result<()> {
     let contract = stand::contract()?;
     report.notes.push(format!(

@@ -4,24 +4,24 @@ use engine::log::{Flaw, Inspected};
 use policy::units::Bytes;
 use serde::Serialize;
 
-/// All that was found.
+/// All findings.
 #[derive(Serialize)]
 pub(super) struct Found {
     /// Whether all is well.
     pub(super) good: bool,
-    /// What its objects' names begin with.
+    /// The prefix of its objects' names.
     store: String,
     volumes: u16,
-    /// Files, and the bytes of these and of their hints.
+    /// Files, and the bytes of files and hints.
     files: u64,
     bytes: u64,
-    /// Records, dead ones too.
+    /// Records, including dead ones.
     records: u64,
     /// Keys that have a value.
     keys: u64,
-    /// Bytes of files that were read from front to back.
+    /// Bytes of files that were read completely.
     read_bytes: u64,
-    /// Files a crash had cut: nothing promised is missing from them.
+    /// Files cut by a crash: they miss nothing that was acknowledged.
     torn: Vec<String>,
     flaws: Vec<FlawFound>,
 }
@@ -32,9 +32,9 @@ struct FlawFound {
     file: String,
     /// In bytes, from its beginning.
     offset: u64,
-    /// Other characters than ASCII's are escaped as in Rust; none if nobody can tell.
+    /// Characters other than ASCII's are escaped as in Rust; `None` if the key is unreadable.
     key: Option<String>,
-    /// What is the matter, for people.
+    /// The problem, for readers.
     problem: &'static str,
     /// Whether the key's newest value is lost.
     lost: bool,

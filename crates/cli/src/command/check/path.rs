@@ -1,4 +1,4 @@
-//! `plimsoll check PATH`: what lies on these volumes, without settings and without opening it.
+//! `plimsoll check PATH`: checks these volumes without settings, and without opening the store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,8 +13,7 @@ use volume::task::block_on;
 use super::series::Members;
 use super::{Document, log, pool as pools, series};
 
-/// Checks what is there: a pool, stores of time series, log stores; of log stores only `name`, if it is
-/// given.
+/// Checks a pool, stores of time series, and log stores; of log stores only `name`, if given.
 pub(super) fn check(
     paths: &[PathBuf],
     name: Option<&str>,
@@ -77,7 +76,7 @@ pub(super) fn check(
 fn open(paths: &[PathBuf]) -> anyhow::Result<Members> {
     let mut members = Members::new();
     for path in paths {
-        // To open a directory makes a volume of it.
+        // Opening a directory would make it a volume.
         if !path.join("objects").is_dir() {
             bail!(
                 "{}: there is no volume in this directory: give what `path` of a [volume.NAME] says",
@@ -91,7 +90,7 @@ fn open(paths: &[PathBuf]) -> anyhow::Result<Members> {
     Ok(members)
 }
 
-/// Those of the volumes that say they are a pool's, by the names it gave them.
+/// The volumes that belong to a pool, by their names in it.
 fn pool_members(members: &Members) -> anyhow::Result<Vec<pool::Member>> {
     let mut found = Vec::new();
     for (path, volume) in members {

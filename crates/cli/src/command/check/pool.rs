@@ -1,4 +1,4 @@
-//! `plimsoll check` of a pool: its manifest against its volumes, and its tables against their checksums.
+//! `plimsoll check` of a pool: compares its manifest with its volumes, and its tables with their checksums.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll::volumes::Devices;
@@ -22,17 +22,17 @@ pub(super) struct Found {
 struct FindingFound {
     volume: String,
     object: String,
-    /// What is the matter, for people.
+    /// The problem, for readers.
     problem: String,
     /// Whether bytes are lost.
     lost: bool,
-    /// Whether it is nothing to worry about.
+    /// Whether it needs no action.
     harmless: bool,
     /// Whether another copy is good.
     elsewhere: bool,
 }
 
-/// What a repair did about what a scrub found.
+/// The repairs of a scrub's findings.
 pub(super) struct Mended {
     pub(super) dropped: u64,
     pub(super) made: u64,
@@ -63,7 +63,7 @@ pub(super) fn scrub(
     Ok((report, mended))
 }
 
-/// Prints what a check found; whether it is nothing to worry about.
+/// Prints the findings of a check; returns whether all are harmless.
 pub(super) fn tell(what: &str, report: &Report, say: &dyn Fn(String)) -> bool {
     say(format!("{what}: {} objects, {}", report.objects, Bytes(report.bytes)));
     for Finding { volume, name, problem, elsewhere } in &report.findings {

@@ -14,15 +14,15 @@ use super::{VolumeFound, log, volumes};
 use crate::settings::{Series, Settings};
 use crate::wiring;
 
-/// Volumes with what people call them.
+/// Volumes with their names for readers.
 pub(super) type Members = Vec<(String, Arc<dyn volume::Volume>)>;
 
-/// All that was found of a store.
+/// All findings of a store.
 #[derive(Serialize)]
 pub(super) struct Found {
     /// Whether all is well.
     pub(super) good: bool,
-    /// What its objects' names begin with.
+    /// The prefix of its objects' names.
     store: String,
     /// Blocks and catalogue.
     blocks: log::Found,
@@ -32,15 +32,15 @@ pub(super) struct Found {
 #[derive(Serialize)]
 struct WalFound {
     segments: u64,
-    /// Records that are whole, and their bytes.
+    /// Whole records, and their bytes.
     records: u64,
     bytes: u64,
-    /// Segments a crash had cut: nothing promised is missing from them.
+    /// Segments cut by a crash: they miss nothing that was acknowledged.
     torn: Vec<String>,
     gaps: Vec<Gap>,
 }
 
-/// Bytes that are no record, with whole records behind them.
+/// Bytes that are no record, followed by whole records.
 #[derive(Serialize)]
 struct Gap {
     segment: String,
@@ -50,8 +50,7 @@ struct Gap {
     resumes: u64,
 }
 
-/// The store of a settings file: its volumes, and what it holds; nothing if it was not made yet, or not
-/// all of its volumes are here.
+/// The store of a settings file: its volumes and contents; no contents if it was not made yet, or a volume is away.
 pub(super) fn check(
     settings: &Settings,
     series: &Series,
@@ -76,7 +75,7 @@ pub(super) fn check(
     Ok((found, Some(store)))
 }
 
-/// What this store holds.
+/// Checks the contents of this store.
 pub(super) fn inspect(
     members: &Members,
     name: &str,

@@ -1,4 +1,4 @@
-//! Whether somebody else uses a volume: their I/O would be slow, and the figures wrong.
+//! Detects other users of a volume: a probe would slow their I/O, and they would distort its figures.
 
 use std::fs::{self, File, TryLockError};
 use std::path::Path;
@@ -9,10 +9,10 @@ use bench::probe::Counters;
 use volume::Clock;
 use volume::task::block_on;
 
-/// How long the device's counters are watched.
+/// How long to watch the device's counters.
 const WATCHED: Duration = Duration::from_secs(1);
 
-/// I/Os a second that a file system does by itself.
+/// I/Os per second that a file system does on its own.
 const QUIET: u64 = 5;
 
 /// Fails if something else uses the volume that `path` is on.
@@ -41,7 +41,7 @@ pub(super) fn refuse(path: &Path, clock: &Clock) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Who has the directory open as a volume.
+/// The process that has the directory open as a volume.
 fn holder(path: &Path) -> Option<String> {
     let lock = path.join("plimsoll.lock");
     let file = File::open(&lock).ok()?;

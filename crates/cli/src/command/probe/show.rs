@@ -1,4 +1,4 @@
-//! What a probe shows on standard error: how far it is, and a picture of what it found.
+//! The output of a probe on standard error: its progress, and a picture of its findings.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use policy::time::Instant;
 
-/// How wide the picture is.
+/// The width of the picture.
 const WIDTH: usize = 60;
 
 const MIB: f64 = 1_048_576.0;
 
-/// A bar that knows how long it will take.
+/// A progress bar with an estimated duration.
 pub(super) struct Bar {
     bar: ProgressBar,
     started: Instant,
@@ -22,9 +22,9 @@ pub(super) struct Bar {
 }
 
 struct State {
-    /// All it will take.
+    /// The estimated total time.
     takes: Duration,
-    /// Of which so much passed.
+    /// The time passed so far.
     passed: Duration,
     parts: usize,
     what: String,
@@ -56,7 +56,7 @@ impl Progress for Bar {
         let mut state = self.state.lock();
         state.what = what.into();
         state.parts += 1;
-        // Filling may take less than it was given, or more.
+        // Filling may take less time than estimated, or more.
         if state.parts == 2 {
             state.takes = state.passed + self.measuring;
         }
@@ -76,7 +76,7 @@ impl Drop for Bar {
     }
 }
 
-/// What was found, for a terminal.
+/// The findings, for a terminal.
 pub(super) fn picture(found: &Found) -> String {
     let mut text = String::new();
     let mut line = |words: &str| writeln!(text, "{words}").expect("a string takes any text");

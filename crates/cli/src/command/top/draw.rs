@@ -1,4 +1,4 @@
-//! The picture on a terminal. All of it fits 80 columns; more of them make the bars longer.
+//! The view on a terminal. It fits 80 columns; more columns make the bars longer.
 
 use policy::units::Bytes;
 use ratatui::buffer::Buffer;
@@ -10,26 +10,26 @@ use serve::admin::snapshot::Copies;
 
 use super::view::{Row, Sort, View, Waiting};
 
-/// A picture, and what is to be said about it.
+/// A view, and its status line.
 pub(super) struct Screen {
     pub(super) view: View,
-    /// Where it is from.
+    /// The address of the server.
     pub(super) at: String,
     pub(super) sort: Sort,
-    /// Why it does not move.
+    /// Why it is not updated.
     pub(super) state: Option<String>,
 }
 
-/// How many columns names get.
+/// The width of names.
 const NAME: std::ops::RangeInclusive<usize> = 6..=16;
-/// What follows the bar: share, operations of the line, weight.
+/// The columns after the bar: share, operations of the line, weight.
 const FIGURES: usize = 4 + 1 + 12 + 1 + 6;
-/// The room left: where there are columns to spare.
+/// The column of free space, and the least width that shows it.
 const FREE: usize = 6;
 const WIDE: usize = 90;
-/// How many columns each class gets.
+/// The width of each class.
 const WAIT: usize = 6;
-/// How many columns what is queued gets.
+/// The width of the queue length.
 const QUEUED: usize = 6;
 const BAR_MIN: usize = 4;
 
@@ -40,10 +40,10 @@ impl Widget for Screen {
     fn render(self, area: Rect, buffer: &mut Buffer) {
         let (width, height) = (usize::from(area.width), usize::from(area.height));
         let mut lines = self.heading(width);
-        // The heading of the columns is above the volumes, too, and the keys are below.
+        // Leaves room for the columns' heading above the volumes, and the keys below.
         let room = height.saturating_sub(lines.len() + 2);
         let rows = &self.view.rows;
-        // One line less where one has to say that there are more.
+        // One row less if a line must say that there are more.
         let shown = if rows.len() > room { room.saturating_sub(1) } else { rows.len() };
         let columns = Columns::new(&self.view, width);
         lines.push(columns.heading(&self.view));
@@ -90,7 +90,7 @@ impl Screen {
     }
 }
 
-/// What is going on with copies, while anything is.
+/// The state of copies, while there is any work.
 fn copies(of: &Copies) -> Option<Line<'static>> {
     let Copies { planned, in_flight, promised, short_objects, short_bytes, .. } = of;
     if planned + in_flight + short_objects + of.unreadable_objects == 0 {
@@ -109,7 +109,7 @@ fn copies(of: &Copies) -> Option<Line<'static>> {
     Some(Line::styled(text, style))
 }
 
-/// How wide everything is.
+/// The widths of columns.
 struct Columns {
     name: usize,
     bar: usize,
@@ -179,7 +179,7 @@ fn bar_of(part: f64, width: usize) -> String {
     format!("{filled:width$}")
 }
 
-/// A mean wait, in milliseconds; one that users notice stands out.
+/// A mean wait, in milliseconds; highlighted if users notice it.
 fn wait(class: &Waiting) -> Span<'static> {
     const NOTICED_MS: f64 = 10.0;
     let text = match class.wait_ms {
@@ -193,7 +193,7 @@ fn wait(class: &Waiting) -> Span<'static> {
     Span::styled(format!("{text:>WAIT$}"), style)
 }
 
-/// The heading of a class: users are the ones people look for.
+/// The heading of a class; `user` is the one that readers look for.
 fn short(class: &str) -> &str {
     match class {
         "foreground" => "user",

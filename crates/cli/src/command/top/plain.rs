@@ -1,5 +1,5 @@
-//! The picture in lines, for scripts: a heading and a line for each volume, in columns of bare numbers.
-//! What is not known, or does not apply, is `-`.
+//! The picture in lines, for scripts: a heading and a line for each volume, in columns of bare numbers. An unknown or
+//! inapplicable figure is `-`.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ use serve::admin::snapshot::Copies;
 
 use super::view::{Row, View};
 
-/// All of it.
+/// The whole view.
 pub(super) fn lines(view: &View) -> String {
     let mut table = vec![heading(view)];
     table.extend(view.rows.iter().map(|row| cells(view, row)));
@@ -44,7 +44,7 @@ fn summary(view: &View) -> String {
     )
 }
 
-/// The classes as the first volume has them: all have the same.
+/// The classes of the first volume: all volumes have the same.
 fn classes(view: &View) -> impl Iterator<Item = &str> {
     view.rows.first().into_iter().flat_map(|row| row.classes.iter().map(|class| &*class.name))
 }

@@ -1,26 +1,25 @@
-//! What happened between two pictures of a program.
+//! The change between two answers of a server.
 
 use serve::admin::Snapshot;
 use serve::admin::snapshot::{Class, Copies, Volume};
 
-/// What there is to show.
+/// The contents of the view.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct View {
     /// Seconds the program has been running.
     pub(super) uptime_s: f64,
-    /// Seconds between the two pictures; none if there is one only, or the program was started in
-    /// between: then no rates are known.
+    /// Seconds between the two answers; `None` if there is only one, or the server restarted in between: rates are
+    /// unknown then.
     pub(super) seconds: Option<f64>,
     /// Commands of Redis clients a second.
     pub(super) commands: Option<f64>,
     /// Connections of Redis clients.
     pub(super) clients: Option<u64>,
-    /// Blocks found in memory, as a part of those that were asked for.
+    /// The share of requested blocks that were in memory.
     pub(super) hits: Option<f64>,
-    /// Bytes the store's memory holds, and may hold.
+    /// The bytes of the store's memory in use, and their limit.
     pub(super) memory: (u64, u64),
-    /// Copies of tables that are made, and what is short of those that are promised; none if nobody makes
-    /// any.
+    /// Copies of tables under way, and the shortfall of the replication target; `None` if the pool makes no copies.
     pub(super) copies: Option<Copies>,
     /// A row for each volume.
     pub(super) rows: Vec<Row>,
@@ -34,33 +33,33 @@ pub(super) struct Row {
     pub(super) iops: Option<f64>,
     /// Bytes a second.
     pub(super) bytes: Option<f64>,
-    /// The line, in operations a second; none if they are not limited.
+    /// The paid operations per second; `None` if unlimited.
     pub(super) paid_iops: Option<u64>,
-    /// How near it is to its line: 1 is the line.
+    /// Its use relative to its paid rate: 1 is the paid rate.
     pub(super) used: f64,
-    /// Whether its provider throttled it in between: it was over the line.
+    /// Whether its provider throttled it in between: it exceeded the paid rate.
     pub(super) over: bool,
-    /// The part of its contract it seems to give; none while that is all.
+    /// The share of its contract that it seems to provide; `None` if that is all.
     pub(super) available: Option<f64>,
-    /// What it carries by the heat of its tables, where 1 is as much as is paid for.
+    /// Its load by the heat of its tables; 1 is the paid rate.
     pub(super) weight: Option<f64>,
     /// By class, most urgent first.
     pub(super) classes: Vec<Waiting>,
-    /// Bytes that can still be written, and all it has.
+    /// Bytes still writable, and the total.
     pub(super) space: Option<(u64, u64)>,
 }
 
-/// What waited in a class.
+/// Waits in a class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Waiting {
     pub(super) name: String,
-    /// How long requests waited on average, in milliseconds; none if there were none.
+    /// How long requests waited on average, in milliseconds; `None` without requests.
     pub(super) wait_ms: Option<f64>,
     /// Requests waiting now.
     pub(super) queued: u64,
 }
 
-/// What volumes are sorted by.
+/// The sort order of volumes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
 pub(super) enum Sort {
     /// Their names
@@ -80,13 +79,13 @@ impl Sort {
     pub(super) const ALL: [Self; 5] =
         [Self::Name, Self::Used, Self::Wait, Self::Weight, Self::Free];
 
-    /// The one after this.
+    /// The next order.
     pub(super) fn next(self) -> Self {
         let at = Self::ALL.iter().position(|&sort| sort == self).unwrap_or(0);
         Self::ALL[(at + 1) % Self::ALL.len()]
     }
 
-    /// What it is called.
+    /// Its name.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Name => "name",
@@ -99,7 +98,7 @@ impl Sort {
 }
 
 impl View {
-    /// What happened between `before` and `now`; what is so at the moment where there is no before.
+    /// The change between `before` and `now`; only current values without `before`.
     pub(super) fn between(before: Option<&Snapshot>, now: &Snapshot) -> Self {
         let before = before.filter(|before| before.uptime_s < now.uptime_s);
         let seconds = before.map(|before| now.uptime_s - before.uptime_s);
@@ -141,7 +140,7 @@ impl View {
         }
     }
 
-    /// Operations a second of all volumes, and what is paid for; none of either where it is not known.
+    /// Operations per second of all volumes, and the paid ones; each is `None` if unknown.
     pub(super) fn total(&self) -> (Option<f64>, Option<u64>) {
         let iops = self.rows.iter().map(|row| row.iops).sum();
         let paid = self.rows.iter().map(|row| row.paid_iops).sum();
@@ -195,7 +194,7 @@ impl Waiting {
     }
 }
 
-/// The part of the blocks asked for in between that was in memory.
+/// The share of the blocks requested in between that were in memory.
 fn hits(before: Option<&Snapshot>, now: &Snapshot) -> Option<f64> {
     let before = before?;
     let (mut found, mut asked) = (0, 0);
@@ -213,7 +212,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Two pictures, two seconds apart, of volumes in three states.
+    /// Two answers, two seconds apart, with volumes in three states.
     pub(in super::super) fn pictures() -> (Snapshot, Snapshot) {
         let class = |name: &str, requests, waited_s, queued| Class {
             name: name.into(),
@@ -322,7 +321,7 @@ pub(super) mod tests {
             assert_eq!((view.seconds, view.commands, view.hits), (None, None, None));
             assert!(view.rows.iter().all(|row| row.iops.is_none() && !row.over));
         }
-        // A volume that has just been added was not in the picture before.
+        // A newly added volume is missing in the answer before.
         let mut less = before;
         less.volumes.remove(0);
         let view = View::between(Some(&less), &now);

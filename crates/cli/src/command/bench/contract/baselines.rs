@@ -1,30 +1,28 @@
-//! The schemes that are compared: data, fixed once, and printed in every report.
+//! The schemes to compare: data, fixed once, and printed in every report.
 //!
-//! All of them run on the same shim and the same pool, with the same options of RocksDB and the same bytes
-//! of cache. What a scheme is tuned with stands here and nowhere else; a change after a band was looked at
-//! gets a line in [`HISTORY`].
+//! All run on the same shim and the same pool, with the same options of RocksDB and the same bytes of cache. All tuning
+//! of a scheme is here; a change after a band was looked at gets a line in [`HISTORY`].
 
 use plimsoll::kv::CachePolicy;
 use policy::sched::Policy;
 
-/// What a store runs with.
+/// The configuration of a store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Scheme {
     pub(super) name: &'static str,
-    /// Who goes next at its volume's gate.
+    /// The scheduler of its volume's gate.
     pub(super) gate: Policy,
-    /// What keeps blocks, where there is a cache.
+    /// The policy of the cache, where there is one.
     pub(super) cache: CachePolicy,
-    /// Whether it also reads ahead what is read a lot.
+    /// Whether it also prefetches warm blocks.
     pub(super) prefetch: bool,
-    /// Whether RocksDB limits its own background writes, at a rate it tunes by itself up to the bandwidth
-    /// that was paid for.
+    /// Whether RocksDB limits its own background writes, at a self-tuned rate up to the paid bandwidth.
     pub(super) limiter: bool,
-    /// What people are told of it.
+    /// The description in reports.
     pub(super) about: &'static str,
 }
 
-/// RocksDB as it is: whatever it asks goes to the provider at once.
+/// RocksDB as it is: all requests go to the provider at once.
 pub(super) const PLAIN: Scheme = Scheme {
     name: "plain",
     gate: Policy::None,
@@ -34,8 +32,8 @@ pub(super) const PLAIN: Scheme = Scheme {
     about: "RocksDB, its block cache (LRU), no gate",
 };
 
-/// The same with what RocksDB has against bursts of its own: `NewGenericRateLimiter(auto_tuned)`, refilled
-/// every 100 ms, fairness 10, as its documentation proposes; writes only, its default.
+/// The same with RocksDB's own means against bursts: `NewGenericRateLimiter(auto_tuned)`, refilled every 100 ms,
+/// fairness 10, as its documentation proposes; writes only, its default.
 pub(super) const AUTO_TUNED: Scheme = Scheme {
     name: "auto-tuned",
     limiter: true,
@@ -43,7 +41,7 @@ pub(super) const AUTO_TUNED: Scheme = Scheme {
     ..PLAIN
 };
 
-/// The paper's NA: nothing but the limit, filled at the start of every second.
+/// The paper's NA: only the limit, refilled at the start of every second.
 pub(super) const STABILIZER: Scheme = Scheme {
     name: "stabilizer",
     gate: Policy::Stabilizer,
@@ -75,7 +73,7 @@ pub(super) const WINDOWS: Scheme = Scheme {
     ..PLAIN
 };
 
-/// TWA as its code has it.
+/// TWA as in its released code.
 pub(super) const WINDOWS_RELEASED: Scheme = Scheme {
     name: "windows-released",
     gate: Policy::WindowsReleased,
@@ -91,7 +89,7 @@ pub(super) const TAGS: Scheme = Scheme {
     ..PLAIN
 };
 
-/// The same for whoever is judged by the 99th percentile.
+/// The same, optimised for the 99th percentile.
 pub(super) const TAGS_P99: Scheme = Scheme {
     name: "tags-p99",
     gate: Policy::TagsP99,
@@ -99,7 +97,7 @@ pub(super) const TAGS_P99: Scheme = Scheme {
     ..PLAIN
 };
 
-/// What a store of ours has when nothing is said.
+/// The defaults of our store.
 pub(super) const OURS: Scheme = Scheme {
     name: "ours",
     gate: Policy::Tags,
@@ -109,7 +107,7 @@ pub(super) const OURS: Scheme = Scheme {
     about: "our gate, and our cache below RocksDB: single blocks, and 256 KiB read ahead",
 };
 
-/// The same for whoever is judged by the 99th percentile.
+/// The same, optimised for the 99th percentile.
 pub(super) const OURS_P99: Scheme = Scheme {
     name: "ours-p99",
     gate: Policy::TagsP99,
@@ -117,7 +115,7 @@ pub(super) const OURS_P99: Scheme = Scheme {
     ..OURS
 };
 
-/// Our cache in parts: only what was read, by four policies, and only what was read ahead.
+/// Our cache in parts: only blocks that were read, by four policies, and only prefetched ones.
 pub(super) const PASSIVE: Scheme =
     Scheme { name: "passive", prefetch: false, about: "ours, nothing read ahead", ..OURS };
 pub(super) const LRU: Scheme = Scheme {
@@ -145,7 +143,7 @@ pub(super) const AHEAD: Scheme = Scheme {
     ..OURS
 };
 
-/// Those that promise never to overdraw.
+/// The schemes that promise never to overdraw.
 pub(super) const NEVER_OVERDRAW: [&str; 9] = [
     TAGS.name,
     TAGS_P99.name,

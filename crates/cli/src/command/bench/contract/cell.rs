@@ -1,4 +1,4 @@
-//! One case, measured: its schemes at the same time, or in turn.
+//! Measures one case: its schemes at the same time, or in turn.
 
 use std::f64::consts::TAU;
 use std::sync::atomic::AtomicBool;
@@ -20,7 +20,7 @@ use super::baselines::Scheme;
 use super::scale::Scale;
 use super::stand::{Image, Setup, Stand, VALUES};
 
-/// A load on a volume, for some schemes.
+/// A load on a volume, for several schemes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Case {
     pub(super) name: String,
@@ -28,12 +28,12 @@ pub(super) struct Case {
     pub(super) setup: Setup,
     pub(super) mix: Vec<(Operation, u32)>,
     pub(super) keys: Keys,
-    /// Operations a second over time; none for as many as there can be. A sine has one period in a run.
+    /// Operations per second over time; `None` for the maximum. A sine has one period in a run.
     pub(super) wave: Option<Wave>,
     pub(super) threads: usize,
-    /// Whether operations start at the rate whatever those before take; else threads share it.
+    /// Whether operations start at the rate regardless of earlier ones; otherwise threads share the rate.
     pub(super) open_only: bool,
-    /// Whether it is run once more in the open loop.
+    /// Whether to repeat it once in the open loop.
     pub(super) open_too: bool,
 }
 
@@ -43,38 +43,38 @@ impl compare::Case for Case {
     }
 }
 
-/// The most operations a second that stores may be paid for together to run at the same time: each is a
-/// sleep and a waking up, and two processors have to have time for all.
+/// The largest sum of paid operations per second of stores that run at the same time: each operation costs a sleep and
+/// a wake-up, and two processors must keep up.
 const TOGETHER_IOPS_MAX: u64 = 9000;
 
-/// db_bench's noise on the rate, and how long the rate stays what it is.
+/// db_bench's noise on the rate, and its interval of constant rate.
 const NOISE: f64 = 0.3;
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// From one phase of a run to the next, so that all schemes begin it at the same time.
+/// The gap between two phases of a run, so that all schemes begin a phase at the same time.
 const GAP: Duration = Duration::from_millis(20);
 
 impl Case {
-    /// The stores that run at the same time: see [`groups`].
+    /// The stores that run together: see [`groups`].
     fn groups(&self, runs: u64) -> Vec<Vec<(usize, u64)>> {
         let schemes = self.schemes.len();
         groups(schemes, runs, |runs| schemes as u64 * runs * self.setup.paid <= TOGETHER_IOPS_MAX)
     }
 
-    /// How long each run is: together as long as is asked for, whether they run at once or in turn.
+    /// The duration of each run: all runs together take the requested time, at once or in turn.
     fn run_time(&self, scale: &Scale) -> Duration {
         let at_once = self.groups(scale.runs).len() == 1;
         if at_once { scale.time } else { scale.time / u32::try_from(scale.runs).unwrap_or(1) }
     }
 
-    /// How long it takes, about.
+    /// The approximate duration.
     pub(super) fn takes(&self, scale: &Scale, opening: Duration) -> Duration {
         let opens = if self.open_too { self.groups(1).len() } else { 0 };
         let groups = self.groups(scale.runs).len() + opens;
         (self.run_time(scale) + scale.lead + opening) * u32::try_from(groups).unwrap_or(u32::MAX)
     }
 
-    /// What is run for `time`; the sine's period is `period`.
+    /// The settings of a run of `time`; the sine's period is `period`.
     fn settings(&self, seed: u64, time: Duration, period: Duration, open: bool) -> Settings {
         let rate = |wave| {
             let wave = match wave {
@@ -102,7 +102,7 @@ impl Case {
     }
 }
 
-/// What cases are measured with.
+/// Measures cases.
 pub(super) struct Bencher<'b> {
     pub(super) image: &'b Image,
     pub(super) scale: Scale,
@@ -112,7 +112,7 @@ pub(super) struct Bencher<'b> {
 }
 
 impl Bencher<'_> {
-    /// Measures a case: for each seed every scheme, on a fresh copy of the database.
+    /// Measures a case: every scheme for each seed, on a fresh copy of the database.
     pub(super) fn measure(&self, case: &Case) -> anyhow::Result<Cell> {
         let mut sides: Vec<_> = case.schemes.iter().map(|scheme| Side::of(scheme.name)).collect();
         let mut late = Vec::new();
@@ -135,7 +135,7 @@ impl Bencher<'_> {
         Ok(Cell { case: case.name.clone(), sides, late })
     }
 
-    /// Runs some schemes, each with the seed of its run, at the same time.
+    /// Runs several schemes at the same time, each with the seed of its run.
     fn group(
         &self,
         case: &Case,
@@ -154,7 +154,7 @@ impl Bencher<'_> {
                 Bench::new(db, &self.clock, records, Duration::from_secs(1), self.stop)
             })
             .collect();
-        // Filled caches, of equal keys.
+        // Fills the caches, with equal keys.
         let time = case.run_time(&self.scale);
         let warm = |seed: u64| Settings {
             mix: vec![(Operation::Read, 100)],
@@ -189,7 +189,7 @@ impl Bencher<'_> {
     }
 }
 
-/// Runs one scheme, and looks at its gate before and after.
+/// Runs one scheme, and reads its gate's counters before and after.
 fn one(
     bench: &Bench<'_>,
     stand: &Stand,
@@ -223,7 +223,7 @@ fn count(stand: &Stand, counted: Counted) -> u64 {
     }
 }
 
-/// Waits of a class between two looks. The longest is that of all time.
+/// Waits of a class between two samples. The maximum covers all time.
 fn since(after: &Meter, before: &Meter, class: usize) -> Waits {
     let (after, before) = (&after.classes[class].waits, &before.classes[class].waits);
     Waits {

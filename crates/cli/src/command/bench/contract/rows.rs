@@ -1,8 +1,7 @@
-//! The rows of docs/guide/bench.md that are about one volume: what is run, and which band its figure has.
+//! The rows of docs/guide/bench.md about one volume: their loads and bands.
 //!
-//! Bands are those first specified or stricter ones that were asked for; a figure that is better than a band
-//! holds too. Loads are the papers' (Calcspar, ATC 2023): a sine with amplitude A around D, here one period a
-//! run.
+//! Bands are as first specified, or stricter; a figure better than its band holds too. Loads are the papers' (Calcspar,
+//! ATC 2023): a sine with amplitude A around D, here one period a run.
 
 use std::sync::Arc;
 
@@ -25,19 +24,19 @@ type Tell = Box<dyn Fn(&mut Sheet<'_>, &[Arc<Cell>])>;
 pub(super) struct Row {
     pub(super) id: &'static str,
     pub(super) cases: Vec<Case>,
-    /// Checks, once every case is measured.
+    /// Writes checks, once every case is measured.
     pub(super) tell: Tell,
 }
 
-/// Operations a second of the papers' volume.
+/// Operations per second of the papers' volume.
 const PAID: u64 = 1000;
 
-/// The same where the load is the processor's, too: volume and rates are divided by five.
+/// The same for loads that also load the processor: volume and rates are divided by five.
 const PAID_FEW: u64 = 200;
 
 const READ: &Mix = &[(Operation::Read, 100)];
 
-/// The rows `smoke` has when nothing is said.
+/// The rows of profile `smoke` by default.
 pub(super) const SMOKE: [&str; 4] = ["B03", "B04", "B05", "B16"];
 
 /// Every row, in the order of their numbers.
@@ -50,7 +49,7 @@ pub(super) fn all(scale: &Scale) -> Vec<Row> {
     rows
 }
 
-/// A sine in operations a second; its period is a run, whatever `b` says: see [`Case`].
+/// A sine in operations a second; a run replaces `b` so that it has one period: see [`Case`].
 const fn sine(a: f64, d: f64) -> Wave {
     Wave::Sine { a, b: 1.0, c: 4.17, d }
 }
@@ -60,8 +59,8 @@ struct Plan {
 }
 
 impl Plan {
-    /// A = paid/2, D = 1.2 paid: what the paper's own figures for reads alone are from (Calcspar, ATC 2023). At
-    /// D = paid nobody is throttled who finds a third of its reads in a cache.
+    /// A = paid/2, D = 1.2 paid: the rate of the paper's own figures for reads alone (Calcspar, ATC 2023). At D = paid,
+    /// a store with a third of its reads in a cache is not throttled.
     fn nominal(paid: u64) -> Wave {
         sine(0.5 * paid as f64, 1.2 * paid as f64)
     }
@@ -70,7 +69,7 @@ impl Plan {
         Keys::Ranges(TwoTerms::PUBLISHED, Power::PUBLISHED.shrunk(self.scale.divisor as f64))
     }
 
-    /// Reads as mixgraph's, at the nominal rate, with a cache of 2 % of the data.
+    /// mixgraph's reads at the nominal rate, with a cache of 2 % of the data.
     fn base(&self, schemes: &[Scheme]) -> Case {
         Case {
             name: "mixgraph, read only".into(),
@@ -164,7 +163,7 @@ impl Plan {
         let schemes = [PLAIN, OURS, OURS_P99];
         let case = |paid: u64| {
             if paid == PAID {
-                // B06's.
+                // The rate of B06.
                 let name = "mixgraph, read only, 10 threads".into();
                 return Case { name, ..self.base(&schemes) };
             }
@@ -304,7 +303,7 @@ impl Plan {
 
     fn b13(&self) -> Row {
         const OFFERED: [f64; 6] = [0.5, 1.0, 1.5, 2.0, 2.5, 3.0];
-        /// What p99 passes at the knee, in microseconds.
+        /// The p99 that marks the knee, in microseconds.
         const KNEE_US: f64 = 5000.0;
         let case = |times: f64| {
             let rate = times * PAID as f64;
@@ -328,7 +327,7 @@ impl Plan {
                 "x paid",
                 &of,
             );
-            // Without a knee up to the last, it is at least there.
+            // Without a knee, count the largest offered load.
             let last = OFFERED[OFFERED.len() - 1];
             for ours in [OURS, OURS_P99] {
                 let ratio = knee(PLAIN).map(|plain| knee(ours).unwrap_or(last) / plain);
@@ -491,9 +490,9 @@ impl Plan {
         Row { id: "B16", cases: vec![case], tell: Box::new(tell) }
     }
 
-    /// (a): the device's own latency while compactions run.
+    /// (a): the device's latency while compactions run.
     fn a(&self) -> Row {
-        // io1 takes long enough for a timer to tell a fifth more of it.
+        // io1 is slow enough for the timer to resolve a fifth of its latency.
         let base = |schemes: &[Scheme]| {
             let case = self.base(schemes);
             Case { setup: Setup { contract: "io1", ..case.setup }, ..case }
@@ -529,7 +528,7 @@ impl Plan {
         Row { id: "(a)", cases: vec![quiet, busy], tell: Box::new(tell) }
     }
 
-    /// (b): what reads wait at the gate below the line.
+    /// (b): the wait of reads at the gate below the paid rate.
     fn b(&self) -> Row {
         let mut case = self.base(&[OURS]);
         case.name = "nine tenths of what is paid for, no cache".into();
@@ -553,7 +552,7 @@ impl Plan {
         Row { id: "(b)", cases: vec![case], tell: Box::new(tell) }
     }
 
-    /// (c): what a Get comes to.
+    /// (c): the cost of a Get.
     fn c(&self) -> Row {
         let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
             let of = |figure: fn(&Measured) -> f64| {
@@ -566,7 +565,7 @@ impl Plan {
         Row { id: "(c)", cases: vec![self.nominal_case()], tell: Box::new(tell) }
     }
 
-    /// How much of what is paid for is used where more is asked for.
+    /// The used share of the paid rate when demand exceeds it.
     fn tokens(&self) -> Row {
         let mut reads = self.base(&[OURS]);
         reads.name = "uniform, read only, as many as there can be".into();
@@ -589,7 +588,7 @@ fn p99(run: &Measured) -> f64 {
     run.quantile_us(0.99)
 }
 
-/// What ours must stay below for a ratio to `scheme` of `least`.
+/// The limit on our figure for a ratio of at least `least` to `scheme`.
 fn limit(cell: &Cell, scheme: Scheme, figure: impl Fn(&Measured) -> f64, least: f64) -> Better {
     let limit_us = median(&cell.of(scheme.name, figure)) / least;
     Better { limit_us, error_us: cell.late_us(0.99) }
@@ -617,7 +616,7 @@ fn reported(
     sheet.ratios(id, &format!("{}: {what}", cell.case), "x", &[("ratio", ratios)]);
 }
 
-/// Every scheme's figure as a part of the stabilizer's.
+/// Every scheme's figure relative to the stabilizer's.
 fn relative(
     sheet: &mut Sheet<'_>,
     id: &str,

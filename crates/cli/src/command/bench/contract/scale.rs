@@ -1,6 +1,7 @@
-//! Sizes: the papers', and what we divide them by.
+//! Sizes: the papers', and our divisors.
 //!
-//! Ratios are kept (data to cache, offered to paid, files to levels), and sizes divided by 20 to 100. Rates stay what they were as long as the volume's does.
+//! Ratios are kept (data to cache, offered to paid, files to levels), and sizes are divided by 20 to 100. Rates are
+//! unchanged where the volume's rate is.
 
 use std::time::Duration;
 
@@ -10,23 +11,23 @@ use policy::units::MIB;
 /// How much each profile measures.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
-    /// What 100 million records are divided by.
+    /// The divisor of 100 million records.
     pub(super) divisor: u64,
-    /// Runs of a cell, each with a seed of its own.
+    /// Runs of a cell, each with its own seed.
     pub(super) runs: u64,
-    /// How long all runs of a case take together: each is as long where they run at the same time, a part of
-    /// it where they run in turn.
+    /// The time of all runs of a case together: of each run where they run at the same time, divided among them where
+    /// they run in turn.
     pub(super) time: Duration,
-    /// Before it, the same load, which does not count.
+    /// The lead before it: the same load, which does not count.
     pub(super) lead: Duration,
-    /// Before that, reads without the contract that fill the caches.
+    /// Reads before the lead, without the contract, that fill the caches.
     pub(super) warm_reads: u64,
     pub(super) memtable: u64,
     pub(super) table: u64,
     pub(super) level_base: u64,
 }
 
-/// Records of the papers' tests.
+/// Records in the papers' tests.
 const RECORDS: u64 = 100_000_000;
 pub(super) const KEY_BYTES: u64 = 16;
 pub(super) const VALUE_BYTES: u64 = 256;
@@ -76,7 +77,7 @@ impl Scale {
         self.records() * (KEY_BYTES + VALUE_BYTES)
     }
 
-    /// What the share `percent` of the data is, in bytes.
+    /// The share `percent` of the data, in bytes.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

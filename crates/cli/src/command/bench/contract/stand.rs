@@ -1,7 +1,7 @@
 //! A store to measure: a loaded database in memory, and copies of it on simulated volumes.
 //!
-//! Memory and not a disk: it answers in no time, so that all latency is the simulated contract's (and the
-//! machine's, which is measured). Reads and writes are charged as with O_DIRECT: no page cache is between.
+//! Memory answers immediately, so that all latency comes from the simulated contract (and the machine, whose part is
+//! measured). Reads and writes are charged as with O_DIRECT, without a page cache.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -34,33 +34,33 @@ const JOBS: u32 = 4;
 /// Buffers of tables under construction, beside caches.
 const MEMORY: u64 = 64 * MIB;
 
-/// A volume on which reads that fill caches cost nothing worth a mention.
+/// The rate of a volume on which reads that fill caches cost next to nothing.
 const WARM_IOPS: u64 = 256_000;
 
-/// What a store is opened with beside its scheme.
+/// The options of a store besides its scheme.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Setup {
     /// The name of the volume's contract.
     pub(super) contract: &'static str,
-    /// Operations a second that are paid for.
+    /// Paid operations per second.
     pub(super) paid: u64,
-    /// Bytes of cached blocks, without indexes and filters; none for no cache at all.
+    /// Bytes of cached blocks, without indexes and filters; `None` for no cache.
     pub(super) cache: Option<u64>,
     /// Whether every write is synced.
     pub(super) durable: bool,
 }
 
 impl Setup {
-    /// What the provider sells.
+    /// The contract as sold.
     pub(super) fn contract(&self) -> anyhow::Result<Contract> {
         contract(self.contract, self.paid)
     }
 }
 
-/// The contract `name` with `iops` operations a second, whatever has to be bought for them.
+/// The contract `name` with `iops` operations per second; buys the size or rate it needs.
 fn contract(name: &str, iops: u64) -> anyhow::Result<Contract> {
     let spec = catalogue::find(name)?;
-    // gp2 sells three operations a second with each GiB, and bursts below a TiB: as large as it must be.
+    // gp2 includes three operations per second for each GiB, and bursts below a TiB: buy the size that the rate needs.
     let size = Bytes(iops.div_ceil(3).max(4) * GIB);
     let bought = Bought { iops: (name != "gp2").then_some(iops), mib_per_s: None };
     let contract = spec.contract((name == "gp2").then_some(size), bought);
@@ -71,7 +71,7 @@ fn contract(name: &str, iops: u64) -> anyhow::Result<Contract> {
 pub(super) struct Image {
     mem: Mem,
     pub(super) records: u64,
-    /// Bytes that RocksDB holds of its tables' indexes and filters.
+    /// Bytes of its tables' indexes and filters in RocksDB's memory.
     metadata: u64,
     /// Tables of each level.
     pub(super) levels: Vec<u64>,
@@ -79,7 +79,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Loads records in random order, and waits for their compactions.
+    /// Loads records in random order, and waits for the compactions.
     pub(super) fn load(
         scale: &Scale,
         seed: u64,
@@ -106,7 +106,7 @@ impl Image {
         Ok(Self { mem, records, metadata, levels, scale: *scale })
     }
 
-    /// A copy of it on a simulated volume of its own, which nothing limits yet.
+    /// Opens a copy of it on its own simulated volume, without the contract yet.
     pub(super) fn open(
         &self,
         scheme: &Scheme,
@@ -136,7 +136,7 @@ impl Stand {
         Arc::clone(&self.store.devices().here()[0])
     }
 
-    /// From now on the contract holds.
+    /// Applies the contract from now on.
     pub(super) fn enforce(&self) {
         self.device().set_contract(&self.contract);
     }
@@ -144,7 +144,8 @@ impl Stand {
     /// Hits and look-ups of cached blocks so far.
     pub(super) fn lookups(&self) -> (u64, u64) {
         if self.cache == CachePolicy::RocksDb {
-            // What was missed comes in. RocksDB counts a miss twice: once in the cache, once on its way.
+            // A missed block is added to the cache. RocksDB counts a miss twice, in the cache and on its way in, so
+            // count additions.
             let [hits, misses] = [Ticker::BlockCacheDataHit, Ticker::BlockCacheDataAdd]
                 .map(|ticker| self.tickers.get_ticker_count(ticker));
             return (hits, hits + misses);
@@ -154,14 +155,14 @@ impl Stand {
         (hits, hits + figures.misses)
     }
 
-    /// Bytes that cached blocks may have now, indexes and filters left out.
+    /// The limit on bytes of cached blocks now, without indexes and filters.
     pub(super) fn cache_bytes(&self) -> u64 {
         let own = self.store.options().cache().unwrap_or(0);
         self.store.cache().map_or(own, |figures| figures.bytes_max)
     }
 
     pub(super) fn close(self) -> anyhow::Result<()> {
-        // What is compacting ends sooner.
+        // Running compactions end sooner under a fast contract.
         self.device().set_contract(&contract("io2", WARM_IOPS)?);
         drop(self.tickers);
         self.store.close().context("closing a store that was measured")
@@ -176,8 +177,8 @@ fn open(
     metadata: u64,
     clock: &Clock,
 ) -> anyhow::Result<Store> {
-    // Indexes and filters are RocksDB's in every scheme, in memory beside its block cache. Our cache counts
-    // them as part of its bytes, so it gets them on top.
+    // RocksDB holds indexes and filters in every scheme, in memory beside its block cache. Our cache counts them as
+    // part of its bytes, so it gets that much more.
     let below = scheme.cache != CachePolicy::RocksDb;
     let cache = setup.cache.map(|bytes| if below { bytes + metadata } else { bytes });
     let options = Options {
@@ -201,8 +202,8 @@ fn open(
     let family = Family::main()
         .tables(|tables| tables.set_cache_index_and_filter_blocks(false))
         .rocks(move |rocks| {
-            // Levels from the top, as the papers' RocksDB had them: compactions have the input levels that
-            // Calcspar sorts them by.
+            // Static level sizes, as in the papers' RocksDB: compactions have the input levels by which Calcspar sorts
+            // them.
             rocks.set_level_compaction_dynamic_level_bytes(false);
             rocks.enable_statistics();
             rocks.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
@@ -223,7 +224,7 @@ fn open(
 const REFILL_US: i64 = 100_000;
 const FAIRNESS: i32 = 10;
 
-/// Bytes a second that can be written at all: those that are sold, or as many as the operations carry.
+/// The write bandwidth in bytes per second: the sold one, or that of the operations, whichever is smaller.
 fn bandwidth(contract: &Contract) -> i64 {
     let carried = contract.paid_iops().map(|iops| iops.saturating_mul(MIB / 4));
     let sold = contract.paid_bytes_per_sec();
@@ -247,5 +248,5 @@ fn levels(db: &RocksDb) -> Vec<u64> {
     levels
 }
 
-/// Between opening and measuring, for whoever tells how long it takes.
+/// The time between opening and measuring, for estimates of the duration.
 pub(super) const OPENING: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! Queries as the Time Series Benchmark Suite asks them, in the language of each server.
+//! The queries of the Time Series Benchmark Suite, in the language of each server.
 
 use std::fmt::Write;
 
@@ -10,12 +10,12 @@ use super::server::Kind;
 
 const SECOND: i64 = 1_000_000_000;
 
-/// What is asked.
+/// A query.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Ask {
     /// Every point of one series over twelve hours.
     Series,
-    /// `single-groupby-1-1-1`: the greatest of each minute of an hour, of one host.
+    /// `single-groupby-1-1-1`: the maximum of each minute of an hour, of one host.
     OneHost,
     /// `single-groupby-1-8-1`: the same of eight hosts together.
     EightHosts,
@@ -29,7 +29,7 @@ impl Ask {
     pub(super) const ALL: [Self; 5] =
         [Self::Series, Self::OneHost, Self::EightHosts, Self::LastPoint, Self::HighCpu];
 
-    /// In reports.
+    /// The name in reports.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Series => "one series, all of it",
@@ -40,7 +40,7 @@ impl Ask {
         }
     }
 
-    /// The request of a server's client; `turn` chooses hosts and hours.
+    /// The request to a server; `turn` selects hosts and hours.
     pub(super) fn path(self, kind: Kind, turn: u64, hosts: u64, end: i64) -> String {
         let host = |more: u64| format!("host_{}", (turn * 7 + more * 13) % hosts);
         let hours = ((end - START) / (3600 * SECOND)).max(1);
@@ -77,7 +77,7 @@ impl Ask {
         let one = format!("cpu_usage_user{{hostname=\"{}\"}}", host(0));
         let range = |query: &str, from: i64, to: i64, step: u32| {
             let query = encoded(query);
-            // The others keep no answers either.
+            // Disables the cache of answers: the other servers have none.
             format!("/api/v1/query_range?query={query}&start={from}&end={to}&step={step}&nocache=1")
         };
         match self {
@@ -102,16 +102,16 @@ impl Ask {
     }
 }
 
-/// Asks once, and gives how many bytes the answer has; none if the server says that it cannot tell.
+/// Sends a query once and returns the bytes of the answer; `None` if the server refuses it.
 pub(super) fn ask(client: &mut Client, path: &str) -> anyhow::Result<Option<usize>> {
     let answer = client.send(&format!("GET {path}"), b"")?;
-    // Ours and InfluxDB's say in the answer what is wrong with a statement.
+    // Our server and InfluxDB report a wrong statement inside an answer with status 200.
     let is_refused =
         answer.status >= 400 || answer.body.windows(9).any(|part| part == b"\"error\":\"");
     Ok((!is_refused).then_some(answer.body.len()))
 }
 
-/// How many points of a series an answer to [`Ask::Series`] has.
+/// The number of points of a series in an answer to [`Ask::Series`].
 pub(super) fn points(kind: Kind, client: &mut Client, path: &str) -> anyhow::Result<usize> {
     let body = client.get(path)?;
     let body: serde_json::Value = serde_json::from_slice(&body).context("an answer in JSON")?;

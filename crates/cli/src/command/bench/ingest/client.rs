@@ -1,4 +1,4 @@
-//! The least of HTTP/1.1 that a loader needs: one connection that is kept, bodies that are there already.
+//! The minimum of HTTP/1.1 for a loader: one persistent connection, bodies in memory.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-/// Nobody takes longer for an answer.
+/// The timeout of an answer.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A connection.
 pub(super) struct Client(BufReader<TcpStream>);
 
-/// What was answered.
+/// An answer.
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// What `Retry-After` says, in seconds.
+    /// The value of `Retry-After`, in seconds.
     pub(super) retry_after: Option<u64>,
     pub(super) body: Vec<u8>,
 }
@@ -40,7 +40,7 @@ impl Client {
         self.answer().with_context(|| request.chars().take(200).collect::<String>())
     }
 
-    /// A request that has to succeed; gives what it was answered with.
+    /// A GET that must succeed; returns the body.
     pub(super) fn get(&mut self, path: &str) -> anyhow::Result<Vec<u8>> {
         let answer = self.send(&format!("GET {path}"), b"")?;
         let body = || String::from_utf8_lossy(&answer.body[..answer.body.len().min(300)]);
@@ -78,7 +78,7 @@ impl Client {
                 let length = usize::from_str_radix(length, 16)
                     .with_context(|| format!("no chunk: {line:?}"))?;
                 self.take(length, &mut body)?;
-                // Behind each chunk, and in place of trailers, which nobody sends.
+                // An empty line follows each chunk; no server sends trailers.
                 if !self.line()?.is_empty() {
                     bail!("a chunk is longer than it says");
                 }
@@ -99,7 +99,7 @@ impl Client {
     }
 }
 
-/// Text as a part of a query.
+/// Percent-encodes text for a query.
 pub(super) fn encoded(text: &str) -> String {
     text.bytes().fold(String::new(), |mut encoded, byte| {
         match byte {

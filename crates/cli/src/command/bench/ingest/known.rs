@@ -1,4 +1,4 @@
-//! Row `known`: what series cost that are known, whether they are written to or not.
+//! Row `known`: the cost of known series, active or not.
 
 use bench::ingest::rows::{Readings, devops, hosts};
 use bench::ingest::{Band, OURS, Sheet, process};
@@ -7,11 +7,11 @@ use super::Bench;
 use super::load;
 use super::server::{How, Kind, Server};
 
-/// Sources that are made before the next are: bytes to send are in memory.
+/// Sources made at a time: bytes to send are in memory.
 const AT_ONCE: u64 = 100_000;
-/// Memory of the store's buffers, of the 2 GiB that all of the server may take.
+/// The memory of the store's buffers, out of 2 GiB for the whole server.
 const SERIES: &str = "memory = \"256MiB\"\nseries_max = 30000000";
-/// What all of it may take, in MiB.
+/// The memory limit of the whole server, in MiB.
 const MEMORY_MIB_MAX: f64 = 2048.0;
 
 pub(super) fn row(bench: &Bench<'_>, sheet: &mut Sheet<'_>) -> anyhow::Result<()> {
@@ -27,7 +27,7 @@ pub(super) fn row(bench: &Bench<'_>, sheet: &mut Sheet<'_>) -> anyhow::Result<()
     let server = Server::start(Kind::Ours, &home, how, &bench.clock)?;
     let (empty, _) = process::memory(server.process())?;
 
-    // How fast a few hosts are, before there are others and among them.
+    // The rate of a few hosts, before others exist and among them.
     let few = devops(100, (sources / 1000).clamp(50, 1000), Readings::Integers, bench.seed);
     let rate = |server: &Server| -> anyhow::Result<f64> {
         let took = load::send(server, &few, 4, &bench.clock)?;
@@ -36,7 +36,7 @@ pub(super) fn row(bench: &Bench<'_>, sheet: &mut Sheet<'_>) -> anyhow::Result<()
     let alone = rate(&server)?;
     tell("rows/s of 100 hosts before", alone, "rows/s");
 
-    // The first row makes them known; the next ones write to as many as make a tenth of the series active.
+    // The first step makes all sources known; the next ones write to a tenth of the sources.
     let active = sources / 10;
     let send = |server: &Server, sources: u64, step: u64| -> anyhow::Result<f64> {
         let (mut rows, mut took) = (0, 0.0);
@@ -95,7 +95,7 @@ pub(super) fn row(bench: &Bench<'_>, sheet: &mut Sheet<'_>) -> anyhow::Result<()
     Ok(())
 }
 
-/// A host that got a row in step 1 has it.
+/// Checks that a host with a row in step 1 still has it.
 fn verify_some(server: &Server, fields: u64) -> anyhow::Result<()> {
     let one = "SELECT count(usage_user) FROM cpu WHERE hostname = 'host_9876'";
     let path = format!("/query?db=bench&q={}", super::client::encoded(one));

@@ -1,4 +1,4 @@
-//! Sending a load, and counting it back.
+//! Sends a load, and counts it back.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -12,10 +12,10 @@ use volume::task::block_on;
 use super::client::{Client, encoded};
 use super::server::{Kind, Server};
 
-/// How often a writer that is told to come again does so.
+/// Attempts of a writer that the server asks to retry.
 const TRIES: usize = 100;
 
-/// Sends a load over some connections, each with one request under way. Gives how long that took.
+/// Sends a load over several connections, each with one request under way. Returns the duration.
 pub(super) fn send(
     server: &Server,
     load: &Load,
@@ -59,12 +59,12 @@ fn write(client: &mut Client, batch: &[u8], clock: &Clock) -> anyhow::Result<()>
     bail!("a batch is not taken after {TRIES} tries")
 }
 
-/// How many points of a load a server gives back.
+/// The number of points of a load that a server returns.
 pub(super) fn count(server: &Server, load: &Load) -> anyhow::Result<u64> {
     let mut client = server.connect()?;
     let mut count = 0.0;
     if server.kind == Kind::Victoria {
-        // What came within a second is not seen by queries yet.
+        // Queries do not see data of the last second until a flush.
         client.get("/internal/force_flush")?;
         let (span, end) = ((load.end - START) / 1_000_000_000 + 10, load.end / 1_000_000_000);
         let query = format!("sum(count_over_time({{db=\"bench\"}}[{span}s]))");
@@ -86,7 +86,7 @@ pub(super) fn count(server: &Server, load: &Load) -> anyhow::Result<u64> {
     Ok(count as u64)
 }
 
-/// Counts a load back, and says so if it is not what was sent.
+/// Counts a load back, and fails if the count differs from the load's.
 pub(super) fn verify(server: &Server, load: &Load) -> anyhow::Result<()> {
     let (stored, sent) = (count(server, load)?, load.points);
     ensure!(stored == sent, "{}: {stored} points of {sent} are stored", server.kind.name());

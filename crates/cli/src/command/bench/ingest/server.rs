@@ -1,4 +1,4 @@
-//! The servers that are compared, as processes: started in an empty directory, stopped, and counted.
+//! The compared servers as processes: started in an empty directory, stopped, and counted.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -26,21 +26,21 @@ pub(super) enum Kind {
     Victoria,
 }
 
-/// How a server is to be.
+/// The options of a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct How {
-    /// What an acknowledgement survives, ours: `always` or `everysec`.
+    /// Our server's durability: `always` or `everysec`.
     pub(super) durability: &'static str,
-    /// The contract of our volume: what the settings say behind its path.
+    /// The contract of our volume: the settings after its path.
     pub(super) contract: &'static str,
-    /// What `[series]` says besides.
+    /// Further settings in `[series]`.
     pub(super) series: &'static str,
-    /// Merge soon, rather than when there is time in some hours: where bytes are counted.
+    /// Merge soon instead of after hours without load: for rows that count bytes on disk.
     pub(super) settles: bool,
 }
 
 impl How {
-    /// As people would run it: a second may be lost with the machine.
+    /// The usual options: up to a second may be lost with the machine.
     pub(super) const USUAL: Self = Self {
         durability: "everysec",
         contract: "contract = \"unlimited\"",
@@ -49,13 +49,13 @@ impl How {
     };
 }
 
-/// How long a server may take to start or to stop.
+/// The timeout for a start or a stop.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Kind {
     pub(super) const ALL: [Self; 3] = [Self::Ours, Self::Influx, Self::Victoria];
 
-    /// In reports.
+    /// The name in reports.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Ours => OURS,
@@ -72,14 +72,14 @@ impl Kind {
         }
     }
 
-    /// The version of its package; none if it is not installed. Ours always is.
+    /// The version of its package; `None` if it is not installed. Ours always is.
     pub(super) fn version(self) -> Option<String> {
         let package = match self {
             Self::Ours => return Some(env!("CARGO_PKG_VERSION").into()),
             Self::Influx => "influxdb",
             Self::Victoria => "victoria-metrics",
         };
-        // Both know this one, and end.
+        // Both programs know this flag, and exit.
         let is_there = Command::new(self.program()).arg("-version").output().is_ok();
         let asked = Command::new("dpkg-query").args(["-W", "-f=${Version}", package]).output();
         let told = asked.ok().filter(|asked| asked.status.success());
@@ -88,18 +88,18 @@ impl Kind {
     }
 }
 
-/// A server that runs. It is killed when this is dropped.
+/// A running server, killed when dropped.
 pub(super) struct Server {
     pub(super) kind: Kind,
     pub(super) address: SocketAddr,
     home: PathBuf,
     child: Child,
-    /// Processor time of children before there was this one.
+    /// Processor time of ended children before the start.
     before: Duration,
     clock: Clock,
 }
 
-/// What a server is started with.
+/// The options of a start.
 struct Start<'a> {
     home: &'a Path,
     how: How,
@@ -109,7 +109,7 @@ struct Start<'a> {
 }
 
 impl Server {
-    /// Starts a server whose data are in `home`, empty or what one before left there, and waits until it answers.
+    /// Starts a server with its data in `home`, empty or from an earlier server, and waits until it answers.
     pub(super) fn start(kind: Kind, home: &Path, how: How, clock: &Clock) -> anyhow::Result<Self> {
         fs::create_dir_all(home).with_context(|| home.display().to_string())?;
         let before = process::children_time();
@@ -132,7 +132,7 @@ impl Server {
     fn ours(start: Start<'_>) -> anyhow::Result<Self> {
         let Start { home, how: How { durability, contract, series, .. }, log, before, clock } =
             start;
-        // A store of keys comes with every server. It has nothing to do.
+        // Every server has a store of keys; here it is idle.
         for dir in ["keys", "data"] {
             fs::create_dir_all(home.join(dir))?;
         }
@@ -169,9 +169,9 @@ impl Server {
         let (address, control) = (free_port()?, free_port()?);
         let home = start.home;
         let home_text = home.display();
-        // What its guide says for a machine of its own: the index on disk, no log of each request, nothing stored
-        // about itself. A log that is synced by itself for each request is what its default is; a delay
-        // makes writers wait for it, and is for disks that turn.
+        // The options that its guide recommends for a dedicated machine: index on disk, no request log, no statistics
+        // about itself. It syncs its log for each request by default; a delay would make writers wait and suits
+        // rotating disks.
         let cold = if start.how.settles {
             "cache-snapshot-write-cold-duration = \"1s\"\ncompact-full-write-cold-duration = \"1s\"\n"
         } else {
@@ -255,7 +255,7 @@ impl Server {
         process::bytes_below(&self.home.join("data"))
     }
 
-    /// Waits until the bytes of its files do not change any more: it has merged what it wants to merge.
+    /// Waits until the bytes of its files stop changing: its merges are done.
     pub(super) fn settle(&self) -> anyhow::Result<()> {
         const STILL: u32 = 30;
         if self.kind == Kind::Victoria {
@@ -274,8 +274,8 @@ impl Server {
         Ok(())
     }
 
-    /// Stops it as its administrator would: what it has in memory is on disk then. Gives the processor time it took
-    /// from its start, and the bytes of its files.
+    /// Stops it cleanly, so that its memory is written to disk. Returns its processor time since the start, and the
+    /// bytes of its files.
     pub(super) fn stop(mut self) -> anyhow::Result<(Duration, u64)> {
         process::terminate(self.child.id())?;
         let until = self.patience();
@@ -287,7 +287,7 @@ impl Server {
         Ok((process::children_time().saturating_sub(self.before), bytes))
     }
 
-    /// Ends it as a fault would.
+    /// Kills it, as a fault would.
     pub(super) fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -297,13 +297,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Best effort: it has ended already, mostly.
+        // Best effort: it has usually ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A port nobody had a moment ago.
+/// A port that was free a moment ago.
 fn free_port() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }

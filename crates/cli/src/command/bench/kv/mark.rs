@@ -1,4 +1,4 @@
-//! What says that a store is a bench's, and what is in it.
+//! The mark of a bench's store: who owns it, and which records it holds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,20 +7,20 @@ use bench::ycsb::Shape;
 use bytes::Bytes;
 use engine::kv::{Change, KeyRange, KeyValue, Scan};
 
-/// Before every key of a record, which are hexadecimal: no scan from a record comes across it.
+/// Sorts before every record's key, which is hexadecimal: no scan from a record meets it.
 const KEY: &[u8] = b"!plimsoll-bench";
 
 /// The entry under [`KEY`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Mark {
-    /// Records that were loaded.
+    /// Records loaded.
     pub(super) loaded: u64,
-    /// Records that are there; none while a run is on its way, which may have been killed.
+    /// Records stored; `None` during a run, which may have been killed.
     pub(super) records: Option<u64>,
     pub(super) shape: Shape,
 }
 
-/// Whose a store is.
+/// The owner of a store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Owner {
     Nobody,
@@ -28,7 +28,7 @@ pub(super) enum Owner {
     Somebody,
 }
 
-/// Looks at the first key.
+/// Determines the owner from the first key.
 pub(super) fn owner(store: &dyn KeyValue) -> engine::kv::Result<Owner> {
     let first =
         Scan { range: KeyRange::ALL, reverse: false, entries_max: 1, bytes_max: usize::MAX };

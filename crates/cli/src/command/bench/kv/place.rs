@@ -1,4 +1,4 @@
-//! Where the store of a bench is: on volumes of its own, or beside others on the user's.
+//! The place of a bench's store: on simulated volumes, or on the user's beside other stores.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::command::scratch::Scratch;
 use crate::settings::Settings;
 use crate::wiring;
 
-/// Of what is written, the most that lies on volumes at once while compactions run, and the logs.
+/// The peak space for each byte written, while compactions run, including the logs.
 const ROOM_FOR_EACH_BYTE: u64 = 3;
 
 /// The place.
@@ -23,7 +23,7 @@ pub(super) struct Place {
     pub(super) settings: Settings,
     /// The store's name in the pool.
     name: String,
-    /// Whether the store stays.
+    /// Whether to keep the store.
     pub(super) keep: bool,
     /// Dropped last.
     scratch: Option<Scratch>,
@@ -38,7 +38,7 @@ pub(super) struct Simulated<'a> {
 }
 
 impl Place {
-    /// Simulated volumes in a directory under `parent` that goes when this is dropped.
+    /// Simulated volumes in a directory under `parent` that is removed when this is dropped.
     pub(super) fn simulated(parent: &Path, simulated: &Simulated<'_>) -> anyhow::Result<Self> {
         let scratch = Scratch::new(parent, "bench")?;
         let file = scratch.path().join("plimsoll.toml");
@@ -46,17 +46,17 @@ impl Place {
         Ok(Self { settings, name: "bench".into(), keep: false, scratch: Some(scratch) })
     }
 
-    /// The volumes of a settings file, and a store of its own in their pool.
+    /// The volumes of a settings file, with a separate store in their pool.
     pub(super) fn of_user(file: &Path, store: &str, keep: bool) -> anyhow::Result<Self> {
         let settings = Settings::load(file)?;
         Ok(Self { settings, name: store.into(), keep, scratch: None })
     }
 
-    /// Opens a store with the first `records` in it, or without any: how many there are is given
-    /// beside. What an earlier run left is used if it is just that, and removed otherwise.
+    /// Opens a store that holds the first `records` or none, and returns their number. A store of an earlier run is
+    /// reused if it matches, and removed otherwise.
     ///
     /// # Errors
-    /// There is somebody else's data in it, or too little room.
+    /// The store holds other data, or the volumes have too little space.
     pub(super) fn open(
         &self,
         clock: &Clock,
@@ -106,7 +106,7 @@ impl Place {
         let spaces = devices.iter().map(|device| block_on(device.gate().space()));
         let spaces = spaces.collect::<Result<Vec<_>, _>>()?;
         let free = spaces.iter().map(|space| space.free);
-        // Directories of one file system have the same room.
+        // Directories on one file system share its free space.
         let free = if self.scratch.is_some() { free.min().unwrap_or(0) } else { free.sum() };
         if needed > free {
             let (needed, free) = (Bytes(needed), Bytes(free));
@@ -132,7 +132,7 @@ impl Place {
         let clock = store.clock().clone();
         store.close()?;
         if self.scratch.is_some() {
-            // It goes with its volumes.
+            // It is removed with its volumes.
             return Ok(());
         }
         let devices = wiring::devices(&self.settings, &clock)?;

@@ -1,4 +1,4 @@
-//! One case, measured: its schemes at the same time, or in turn.
+//! Measures one case: its schemes at the same time, or in turn.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
@@ -15,16 +15,16 @@ use super::scale::{SHAPE, Scale, VOLUMES};
 use super::schemes::Scheme;
 use super::stand::{Image, OPENING, Stand, contract};
 
-/// A load, for some schemes.
+/// A load, for several schemes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) schemes: Vec<Scheme>,
     pub(super) mix: Vec<(Operation, u32)>,
     pub(super) keys: Keys,
-    /// How long each run is, if it is not a part of the usual time.
+    /// The time of each run; `None` for its share of the usual time.
     pub(super) time: Option<Duration>,
-    /// Threads of every store; if none are named, as many for each volume.
+    /// Threads of every store; `None` for a number in proportion to its volumes.
     pub(super) threads: Option<usize>,
 }
 
@@ -34,15 +34,14 @@ impl compare::Case for Case {
     }
 }
 
-/// The most operations a second that stores may be paid for together to run at the same time: two processors
-/// carry twice as many.
+/// The largest sum of paid operations per second of stores that run at the same time: two processors carry twice that.
 const TOGETHER_IOPS_MAX: u64 = 8000;
 
-/// Before a run begins, so that all schemes begin it at the same time.
+/// The gap before a run, so that all schemes begin it at the same time.
 const GAP: Duration = Duration::from_millis(20);
 
 impl Case {
-    /// The stores that run at the same time: see [`groups`].
+    /// The stores that run together: see [`groups`].
     fn groups(&self, runs: u64) -> anyhow::Result<Vec<Vec<(usize, u64)>>> {
         let paid = contract()?.paid_iops().unwrap_or(0);
         let volumes: usize = self.schemes.iter().map(|scheme| scheme.volumes).sum();
@@ -50,19 +49,19 @@ impl Case {
         Ok(groups(self.schemes.len(), runs, fit))
     }
 
-    /// How long each run is.
+    /// The duration of each run.
     fn run_time(&self, scale: &Scale) -> Duration {
         self.time.unwrap_or(scale.time / u32::try_from(scale.runs).unwrap_or(1))
     }
 
-    /// How long it takes, about.
+    /// The approximate duration.
     pub(super) fn takes(&self, scale: &Scale) -> anyhow::Result<Duration> {
         let groups = u32::try_from(self.groups(scale.runs)?.len()).unwrap_or(u32::MAX);
         Ok((self.run_time(scale) + scale.lead + OPENING) * groups)
     }
 
     fn settings(&self, scheme: &Scheme, scale: &Scale, seed: u64) -> Settings {
-        // As many for each volume: a single one is at its line with fewer.
+        // In proportion to the volumes: a single one reaches its paid rate with fewer threads.
         let by_volume = (scale.threads * scheme.volumes / VOLUMES).max(1);
         let threads = self.threads.unwrap_or(by_volume);
         let (mix, time) = (self.mix.clone(), self.run_time(scale));
@@ -70,7 +69,7 @@ impl Case {
     }
 }
 
-/// What cases are measured with.
+/// Measures cases.
 pub(super) struct Bencher<'b> {
     pub(super) scale: Scale,
     pub(super) clock: Clock,
@@ -84,7 +83,7 @@ impl<'b> Bencher<'b> {
         Self { scale, clock, stop, seed, images: Vec::new() }
     }
 
-    /// Loads a database as `scheme` places it, if there is none yet. How tables lie in levels is told.
+    /// Loads a database with the placement of `scheme`, unless one is loaded. Returns the tables of each level.
     pub(super) fn load(&mut self, scheme: &Scheme) -> anyhow::Result<Option<Vec<u64>>> {
         if self.images.iter().any(|image| image.serves(scheme)) {
             return Ok(None);
@@ -99,10 +98,10 @@ impl<'b> Bencher<'b> {
 
     fn open(&self, scheme: &Scheme) -> anyhow::Result<Stand> {
         let image = self.images.iter().find(|image| image.serves(scheme));
-        image.expect("whoever measures has loaded").open(scheme, &self.clock)
+        image.expect("callers load before they measure").open(scheme, &self.clock)
     }
 
-    /// Measures a case: for each seed every scheme, on a fresh fork of its database.
+    /// Measures a case: every scheme for each seed, on a fresh fork of its database.
     pub(super) fn measure(&self, case: &Case) -> anyhow::Result<Cell> {
         let mut sides: Vec<_> = case.schemes.iter().map(|scheme| Side::of(scheme.name)).collect();
         let mut late = Vec::new();
@@ -116,7 +115,7 @@ impl<'b> Bencher<'b> {
         Ok(Cell { case: case.name.clone(), sides, late })
     }
 
-    /// Runs some schemes, each with the seed of its run, at the same time.
+    /// Runs several schemes at the same time, each with the seed of its run.
     fn group(&self, case: &Case, group: &[(usize, u64)]) -> anyhow::Result<(Vec<Measured>, Late)> {
         let seed = |at: usize| self.seed.wrapping_add(group[at].1);
         let scheme = |at: usize| &case.schemes[group[at].0];
@@ -152,14 +151,14 @@ impl<'b> Bencher<'b> {
     }
 }
 
-/// Runs one scheme, and looks at its volumes meanwhile.
+/// Runs one scheme, and reads its copies' counters at the start of the measured time.
 fn one(
     bench: &Bench<'_>,
     stand: &Stand,
     settings: &Settings,
     start: Instant,
 ) -> anyhow::Result<Measured> {
-    // What is copied before the time that is measured is no part of it, and a volume that joins joins then.
+    // Copies before the measured time do not count, and a joining volume joins at its start.
     let clock = stand.store.clock();
     let (before, outcome) = std::thread::scope(|scope| {
         let looking = scope.spawn(|| {

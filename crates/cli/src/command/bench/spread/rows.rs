@@ -1,7 +1,6 @@
-//! The rows of docs/guide/bench.md that are about several volumes: what is run, and which band its figure has.
+//! The rows of docs/guide/bench.md about several volumes: their loads and bands.
 //!
-//! Bands are those first specified or stricter ones that were asked for; a figure that is better than a band
-//! holds too. Loads are the paper's (TANGO).
+//! Bands are as first specified, or stricter; a figure better than its band holds too. Loads are the paper's (TANGO).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +22,11 @@ type Tell = Box<dyn Fn(&mut Sheet<'_>, &[Arc<Cell>])>;
 pub(super) struct Row {
     pub(super) id: &'static str,
     pub(super) cases: Vec<Case>,
-    /// Checks and pictures, once every case is measured.
+    /// Writes checks and plots, once every case is measured.
     pub(super) tell: Tell,
 }
 
-/// The rows `smoke` has when nothing is said.
+/// The rows of profile `smoke` by default.
 pub(super) const SMOKE: [&str; 2] = ["B18", "B21"];
 
 /// Shares of reads, in percent.
@@ -82,13 +81,13 @@ fn figures(cell: &Cell, figure: fn(&Measured) -> f64) -> Vec<(&str, Vec<f64>)> {
     cell.sides.iter().map(|side| (side.scheme.as_str(), of(side))).collect()
 }
 
-/// The baseline of a cell that did most.
+/// The baseline of a cell with the most operations.
 fn best_other(cell: &Cell) -> &'static str {
     let baselines = BASELINES.map(|scheme| scheme.name);
     cell.best(&baselines, Measured::qps).expect("there are baselines")
 }
 
-/// The share of the paid rate ours used, copies left out.
+/// The used share of the paid rate in percent, without copies.
 fn used_percent(run: &Measured) -> f64 {
     100.0 * run.used()
 }
@@ -123,7 +122,7 @@ fn b17w() -> Row {
         mix: vec![(Operation::Update, 100)],
         keys: Keys::Ycsb(Distribution::Uniform),
         time: None,
-        // A write waits for no volume of its own, and its latency is to compare.
+        // The number of threads is fixed, so that latencies compare.
         threads: Some(WRITERS),
     };
     let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
@@ -189,18 +188,18 @@ fn b20() -> Row {
     Row { id: "B20", cases: vec![mixed(100)], tell: Box::new(tell) }
 }
 
-/// How long a pool is watched after a volume joined, and what counts as the end of it.
+/// The time after a volume joins, and the number of parts whose last one counts as its end.
 const GROWING: Duration = Duration::from_secs(60);
 const GROWN_FOR: u32 = 3;
 
-/// A volume joins under load: people want its operations without a restart.
+/// A volume joins under load, without a restart.
 fn b20g(scale: &Scale) -> Row {
     let time = GROWING.min(scale.time);
     let case = Case {
         name: "100 % reads, a volume joins".into(),
         schemes: vec![GROWN],
         time: Some(time),
-        // As many as for six from the start.
+        // As many threads as for six volumes.
         threads: Some(scale.threads),
         ..mixed(100)
     };
@@ -245,11 +244,11 @@ fn b22() -> Row {
     Row { id: "B22", cases: [90, 50].map(mixed).into(), tell: Box::new(tell) }
 }
 
-/// How long a hot range stays (docs/guide/bench.md), and how often it moves in a run.
+/// How long a hot range stays (docs/guide/bench.md), and the number of moves in a run.
 const SHIFT: Duration = Duration::from_secs(60);
 const SHIFTS: u32 = 3;
 
-/// A twentieth of the keys has four fifths of the reads, and another one a minute later.
+/// A twentieth of the keys gets four fifths of the reads; a minute later another twentieth does.
 fn hot_range(scale: &Scale) -> Case {
     let every = if scale.lead < SHIFT / 10 { scale.time / SHIFTS } else { SHIFT };
     let range = HotRange { records_permille: 50, choices: 0.8, every };

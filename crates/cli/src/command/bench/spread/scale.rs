@@ -1,10 +1,10 @@
-//! Sizes: the paper's, and what we divide them by.
+//! Sizes: the paper's, and our divisors.
 //!
-//! TANGO was measured on six gp3 volumes with 50 million records in tables of 8 MiB (TANGO). Two
-//! processors cannot carry eighteen thousand operations a second of several stores at once, so volumes are
-//! divided by [`VOLUME_DIVISOR`]: six of them are paid for 1200, and the machine is far from being the limit.
-//! Tables are divided by about as much, so that writing one takes as large a part of a volume's second as the
-//! paper's, and data by more: there are a third of the paper's tables.
+//! TANGO was measured on six gp3 volumes with 50 million records in tables of 8 MiB (TANGO). Two processors cannot
+//! carry eighteen thousand operations a second of several stores at once, so rates of volumes are divided by
+//! [`VOLUME_DIVISOR`]: six of them have 1200 together, far below the machine's limit. Tables are divided by about as
+//! much, so that writing one takes the same share of a volume's second as in the paper. Data are divided by more, which
+//! leaves a third of the paper's tables.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use policy::units::{KIB, MIB};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     pub(super) records: u64,
-    /// Runs of a case, each with a seed of its own.
+    /// Runs of a case, each with its own seed.
     pub(super) runs: u64,
-    /// How long all runs of a case take together.
+    /// The time of all runs of a case together.
     pub(super) time: Duration,
-    /// Before each, the same load, which does not count: volumes use up what they saved, and migration
-    /// finds its balance.
+    /// The lead before each run: the same load, which does not count. Volumes spend saved credits, and migration finds
+    /// its balance.
     pub(super) lead: Duration,
     pub(super) memtable: u64,
     pub(super) table: u64,
@@ -30,10 +30,10 @@ pub(super) struct Scale {
     pub(super) threads: usize,
 }
 
-/// Records as the paper's.
+/// The paper's records.
 pub(super) const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: 256 };
 
-/// What operations and bytes a second of a gp3 volume are divided by: 200 a second are left.
+/// The divisor of a gp3 volume's rates: leaves 200 operations per second.
 pub(super) const VOLUME_DIVISOR: u64 = 15;
 
 /// Volumes of a pool, as in the paper.
@@ -83,7 +83,7 @@ impl Scale {
         self.records * (SHAPE.key_bytes + SHAPE.value_bytes) as u64
     }
 
-    /// Records a second that a load takes at least, for telling how long it will take.
+    /// The duration of a load, estimated from the least rate of records.
     pub(super) const fn load_takes(&self) -> Duration {
         Duration::from_secs(self.records.div_ceil(50_000))
     }

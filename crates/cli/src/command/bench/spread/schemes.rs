@@ -1,8 +1,7 @@
-//! The schemes that are compared: data, fixed once, and printed in every report (TANGO).
+//! The schemes to compare: data, fixed once, and printed in every report (TANGO).
 //!
-//! All of them run on the same shim, gate and options of RocksDB, each on volumes of its own. What a scheme
-//! is tuned with stands here and nowhere else; a change after a band was looked at gets a line in
-//! [`HISTORY`].
+//! All run on the same shim, gate and options of RocksDB, each on its own volumes. All tuning of a scheme is here; a
+//! change after a band was looked at gets a line in [`HISTORY`].
 
 use std::time::Duration;
 
@@ -13,19 +12,19 @@ use pool::spread::Opening;
 
 use super::scale::{VOLUMES, VOLUMES_WRITTEN};
 
-/// Where new tables go.
+/// The placement of new tables.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Placed {
     Single,
     RoundRobin,
     Hash,
-    /// In chunks of so many KiB.
+    /// In chunks of this many KiB.
     Stripe(u64),
     /// Apart from tables that are read together.
     LeastOverlap,
 }
 
-/// What ties are broken with.
+/// The seed of tie-breaks.
 const SEED: u64 = 1;
 
 impl Placed {
@@ -40,21 +39,21 @@ impl Placed {
     }
 }
 
-/// What a store runs with.
+/// The configuration of a store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Scheme {
     pub(super) name: &'static str,
     pub(super) volumes: usize,
     pub(super) placed: Placed,
-    /// Which tables get a second copy later.
+    /// The policy that chooses tables for a second copy.
     pub(super) migrate: Policy,
-    /// Whether one more volume joins when the lead is over.
+    /// Whether one more volume joins after the lead.
     pub(super) grows: bool,
-    /// What people are told of it.
+    /// The description in reports.
     pub(super) about: &'static str,
 }
 
-/// One volume of six times the size: gp3 sells as many operations with it, for the same price.
+/// One volume of six times the size: gp3 sells the same operations with it, for the same price.
 pub(super) const SINGLE: Scheme = Scheme {
     name: "single",
     volumes: 1,
@@ -94,7 +93,7 @@ pub(super) const STRIPE_LARGE: Scheme = Scheme {
     ..ROUND_ROBIN
 };
 
-/// The paper's three volumes of 1000 GB, for the price of one of 3000.
+/// The paper's three volumes of 1000 GB, for the price of one of 3000 GB.
 pub(super) const THREE: Scheme = Scheme {
     name: "round-robin of 3",
     volumes: VOLUMES_WRITTEN,
@@ -102,7 +101,7 @@ pub(super) const THREE: Scheme = Scheme {
     ..ROUND_ROBIN
 };
 
-/// What a pool of ours does.
+/// The defaults of our pool.
 pub(super) const OURS: Scheme = Scheme {
     name: "ours",
     placed: Placed::LeastOverlap,
@@ -112,7 +111,7 @@ pub(super) const OURS: Scheme = Scheme {
     ..ROUND_ROBIN
 };
 
-/// A pool that is given its last volume under load.
+/// A pool that gets its last volume under load.
 pub(super) const GROWN: Scheme = Scheme {
     name: "ours, 5 + 1",
     volumes: VOLUMES - 1,
@@ -131,7 +130,7 @@ pub(super) const COPIED: Scheme = Scheme {
     ..OURS
 };
 
-/// What chooses tables as the paper did.
+/// Chooses tables as in the paper.
 pub(super) const TANGO: Scheme = Scheme {
     name: "tango",
     migrate: Policy::Tango,
@@ -139,7 +138,7 @@ pub(super) const TANGO: Scheme = Scheme {
     ..OURS
 };
 
-/// What the paper compared its migration with.
+/// The migration that the paper compared itself with.
 pub(super) const IOPS: Scheme = Scheme {
     name: "iops",
     migrate: Policy::Iops,
@@ -147,8 +146,8 @@ pub(super) const IOPS: Scheme = Scheme {
     ..OURS
 };
 
-/// When tables are copied: the paper does not say how often it decides (TANGO). More often than our
-/// default of 10 s, so that there are as many decisions in a run of seconds.
+/// The interval of migration decisions, which the paper does not state (TANGO). Shorter than our default of 10 s, so
+/// that a run of seconds has enough decisions.
 pub(super) const DECIDE_EVERY: Duration = Duration::from_secs(2);
 
 impl Scheme {
@@ -157,11 +156,11 @@ impl Scheme {
     }
 }
 
-/// Ours on three.
+/// Ours on three volumes.
 pub(super) const THREE_OURS: Scheme =
     Scheme { name: "ours of 3", volumes: VOLUMES_WRITTEN, ..OURS };
 
-/// The others of a comparison, the key-blind ones.
+/// The baselines: schemes that ignore keys.
 pub(super) const BASELINES: [Scheme; 4] = [ROUND_ROBIN, HASH, STRIPE, STRIPE_LARGE];
 
 /// Changes of workload, scale or baseline after a band was looked at.

@@ -1,7 +1,7 @@
 //! A store to measure: a database loaded on a pool in memory, and forks of it on simulated volumes.
 //!
-//! Where tables lie is a matter of how they came there, so each placement loads a database of its own, from
-//! the same seed; schemes that differ in what they do later start from forks of one.
+//! The places of tables depend on the load, so each placement loads its own database, from the same seed. Schemes that
+//! differ only afterwards start from forks of one.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -30,16 +30,16 @@ const MEMORY: u64 = 64 * MIB;
 /// RocksDB's background jobs.
 const JOBS: u32 = 4;
 
-/// Threads that load.
+/// Loading threads.
 const LOADERS: usize = 4;
 
-/// How many times faster volumes are that are loaded or opened.
+/// The speed-up of volumes during load and opening.
 const WIDE: u64 = 1000;
 
-/// How long opening a store of a group takes, for whoever tells how long it all takes.
+/// The time to open the stores of a group, for estimates of the duration.
 pub(super) const OPENING: Duration = Duration::from_secs(4);
 
-/// A gp3 volume, a part of one, or many of them.
+/// A gp3 volume, a part of one, or a multiple.
 fn gp3(times: u64, parts: u64) -> anyhow::Result<Contract> {
     let mut contract = catalogue::find("gp3")?.contract(None, Default::default())?;
     for limit in &mut contract.limits {
@@ -49,12 +49,12 @@ fn gp3(times: u64, parts: u64) -> anyhow::Result<Contract> {
     Ok(contract)
 }
 
-/// What a volume is measured under.
+/// The contract of a measured volume.
 pub(super) fn contract() -> anyhow::Result<Contract> {
     gp3(1, VOLUME_DIVISOR)
 }
 
-/// What it is loaded and opened under: nothing waits.
+/// The contract during load and opening: practically no waits.
 fn wide() -> anyhow::Result<Contract> {
     Ok(Contract { latency: Latency::default(), ..gp3(WIDE, 1)? })
 }
@@ -67,12 +67,12 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Whether it is what `scheme` starts from.
+    /// Whether `scheme` starts from it.
     pub(super) fn serves(&self, scheme: &Scheme) -> bool {
         self.placed == scheme.placed && self.mems.len() == scheme.volumes
     }
 
-    /// Loads records, and waits for their compactions.
+    /// Loads records, and waits for the compactions.
     pub(super) fn load(
         scheme: &Scheme,
         scale: &Scale,
@@ -82,7 +82,7 @@ impl Image {
     ) -> anyhow::Result<Self> {
         let mems = (1..=scheme.volumes).map(|number| Mem::new(&label(number))).collect();
         let image = Self { placed: scheme.placed, mems, scale: *scale };
-        // Nobody reads meanwhile, so nothing is copied.
+        // The load reads nothing, so no table is copied.
         let (store, _) = open(&image.mems, scheme, scale, clock)?;
         Bench::new(&**store.db(), clock, SHAPE, 0, stop).load(scale.records, LOADERS, seed)?;
         let mut wait = WaitForCompactOptions::default();
@@ -92,7 +92,7 @@ impl Image {
         Ok(image)
     }
 
-    /// A fork of it on simulated volumes, which nothing limits yet.
+    /// Opens a fork of it on simulated volumes, without their contract yet.
     pub(super) fn open(&self, scheme: &Scheme, clock: &Clock) -> anyhow::Result<Stand> {
         let forks: Vec<_> = self.mems.iter().map(|mem| mem.fork(mem.label())).collect();
         let (store, mut copies) = open(&forks, scheme, &self.scale, clock)?;
@@ -130,25 +130,25 @@ fn count(device: &Device, copies: &CopyOps, counted: Counted) -> u64 {
 pub(super) struct Stand {
     pub(super) store: Store,
     contract: Contract,
-    /// Of each volume, by its label.
+    /// Copy operations of each volume, by its label.
     copies: Vec<(String, CopyOps)>,
-    /// The volume that is to join it.
+    /// The volume that will join.
     joins: Option<Volume>,
 }
 
 impl Stand {
-    /// From now on the contract holds.
+    /// Applies the contract from now on.
     pub(super) fn enforce(&self) {
         self.store.devices().here().iter().for_each(|device| device.set_contract(&self.contract));
     }
 
-    /// Takes the volume in that is to join, if there is one, while everything goes on.
+    /// Adds the volume that will join, if there is one, during the run.
     pub(super) fn join(&self) -> anyhow::Result<()> {
         let Some(volume) = &self.joins else { return Ok(()) };
         self.store.add_volume(volume).context("taking in one more volume")
     }
 
-    /// What counts of each volume while a run goes on: nothing of one that has not joined.
+    /// The counters of each volume during a run; zero for one that has not joined.
     pub(super) fn counts(&self) -> Vec<Tally<'_>> {
         let devices = self.store.devices();
         let of = |(label, copies): &'_ (String, CopyOps)| {
@@ -168,7 +168,7 @@ impl Stand {
         self.copies.iter().flat_map(of).collect()
     }
 
-    /// Copies that were made so far.
+    /// Copies made so far.
     pub(super) fn copies(&self) -> Copies {
         let figures = self.store.copies();
         Copies { made: figures.made.iter().sum(), bytes: figures.bytes, times: figures.times }
@@ -194,14 +194,14 @@ impl Stand {
     }
 
     pub(super) fn close(self) -> anyhow::Result<()> {
-        // What is compacting ends sooner.
+        // Running compactions end sooner under a fast contract.
         let wide = wide()?;
         self.store.devices().here().iter().for_each(|device| device.set_contract(&wide));
         self.store.close().context("closing a store that was measured")
     }
 }
 
-/// A simulated volume on `mem`, and what counts its copies.
+/// A simulated volume on `mem`, and the counter of its copies.
 fn watched(mem: &Mem, contract: &Contract) -> (Volume, (String, CopyOps)) {
     let copies = CopyOps::default();
     let watched = Watched { inner: mem.clone(), copies: copies.clone() };
@@ -220,7 +220,7 @@ fn open(
         memtable: Some(scale.memtable),
         table_size: Some(scale.table),
         level_base: Some(scale.level_base),
-        // Only metadata in memory, as the paper measured.
+        // Only metadata in memory, as in the paper.
         cache_data: false,
         cache_policy: CachePolicy::RocksDb,
         prefetch: false,
@@ -231,7 +231,7 @@ fn open(
         ..Options::default()
     };
     let family = Family::main().rocks(|rocks| {
-        // Levels from the top, as the paper's RocksDB had them.
+        // Static level sizes, as in the paper's RocksDB.
         rocks.set_level_compaction_dynamic_level_bytes(false);
     });
     let wide = wide()?;

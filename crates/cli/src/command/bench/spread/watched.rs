@@ -1,7 +1,7 @@
-//! A volume that counts what copies of tables cost it.
+//! A volume that counts the operations of table copies.
 //!
-//! Copies share a class with deep compactions, so a gate's counters do not tell them. Below a gate every
-//! call is one operation, and says on whose behalf it is made.
+//! Copies share a class with deep compactions, so a gate's counters cannot separate them. Below a gate every call is
+//! one operation and names its origin.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use policy::purpose::Origin;
 use volume::mem::Mem;
 use volume::{Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume};
 
-/// Operations of copies so far. Clones count together.
+/// Operations of copies so far. Clones share the count.
 #[derive(Clone, Default)]
 pub(super) struct CopyOps(Arc<AtomicU64>);
 
