@@ -1,7 +1,7 @@
-//! Every example in README and guides is right: settings can be read, commands are the program's, and
-//! Rust is compiled. `tests/e2e/guide.rs` runs those that a server on loopback can answer.
+//! Tests every example in README and guides: settings parse, commands exist, and Rust compiles. `tests/e2e/guide.rs`
+//! runs those that a server on loopback can answer.
 //!
-//! A mark behind the language of a fenced block, which readers do not see, says what the block is:
+//! A mark after the language of a fenced block, invisible to readers, says what the block is:
 //!
 //! | | |
 //! |---|---|
@@ -25,7 +25,7 @@ use self::markdown::{Block, blocks, of};
 use crate::Cli;
 use crate::settings::Settings;
 
-/// What no test runs or reads, and why.
+/// The blocks that no test runs or reads, and why.
 const NEVER_RUN: &[(&str, &str)] = &[
     ("python", "a client's program: tests/clients/test_influxdb.py asks the same"),
     ("toml telegraf", "the settings of another program"),
@@ -33,7 +33,7 @@ const NEVER_RUN: &[(&str, &str)] = &[
     ("http", "headers: crates/serve/tests/http sends them"),
 ];
 
-/// Commands of other programs, and who runs them.
+/// Commands of other programs, and the tests that run them.
 const OTHERS: &[(&str, &str)] = &[
     ("make", "a target of the Makefile, looked up below"),
     ("cargo", "how this test was built"),
@@ -49,7 +49,7 @@ fn readme() -> Table {
     block.text.parse().expect("TOML")
 }
 
-/// Puts what `from` says into `into`, key by key.
+/// Merges `from` into `into`, key by key.
 fn merge(into: &mut Table, from: Table) {
     for (key, value) in from {
         match (into.get_mut(&key), value) {
@@ -61,8 +61,7 @@ fn merge(into: &mut Table, from: Table) {
     }
 }
 
-/// The README's settings with those of a fragment: its volumes are of the pool, unless it says whose they
-/// are, and those its pool names are there.
+/// The README's settings merged with a fragment; adds the volumes that the fragment's pool names.
 fn completed(fragment: Table) -> String {
     let mut settings = readme();
     let says_pool = fragment.contains_key("pool");
@@ -82,7 +81,7 @@ fn completed(fragment: Table) -> String {
             volumes.entry(name).or_insert(toml::Value::Table(like));
         }
     }
-    // What needs the store of time series gets one.
+    // Adds a store of time series for sections that need one.
     if settings.contains_key("mqtt") || settings.contains_key("http") {
         let series = "[volume.series]\npath = \"/mnt/series\"\ncontract = \"gp3\"\n\
                       [series]\nvolumes = [\"series\"]\n";
@@ -116,7 +115,7 @@ fn settings_can_be_read() {
         let text = match info[..] {
             ["toml", "contract"] => {
                 Spec::parse(&text).unwrap_or_else(|error| panic!("{place}: {error}"));
-                // What `plimsoll probe` writes, and a guide names.
+                // The file that `plimsoll probe` writes and a guide names.
                 std::fs::write(dir.path().join("ebs-a.toml"), text).expect("room for a file");
                 contracts += 1;
                 continue;
@@ -195,7 +194,7 @@ fn statements_and_documents_can_be_read() {
             }
             "sql" => {
                 for line in text.lines() {
-                    // Words that one of is meant.
+                    // `|` separates alternatives.
                     let (first, rest) = line.split_once(' ').expect("a statement");
                     let statements: Vec<_> = match first {
                         "SHOW" => rest.split(" | ").map(|what| format!("SHOW {what}")).collect(),
@@ -212,7 +211,7 @@ fn statements_and_documents_can_be_read() {
     }
 }
 
-/// Lines that count, without the indentation.
+/// The nonempty lines, without indentation and comments.
 fn lines(text: &str) -> Vec<&str> {
     let code = text.lines().map(|line| line.split(" //").next().unwrap_or_default().trim());
     code.filter(|line| !line.is_empty()).collect()

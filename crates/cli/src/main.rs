@@ -1,4 +1,4 @@
-//! Plimsoll, the program: stores on volumes that are loaded exactly to their contract.
+//! Plimsoll, the program: stores on volumes, loaded exactly to their contract.
 
 mod command;
 #[cfg(test)]
@@ -41,7 +41,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let usual = match cli.command {
-        // The picture, or the figures, are what there is to see.
+        // These commands show a picture or figures, so they log errors only.
         Command::Demo(_) | Command::Bench(_) | Command::Probe(_) | Command::Top(_) => "error",
         _ => "info",
     };
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Logs to standard error; the command line decides before `RUST_LOG`.
+/// Logs to standard error; the command line takes precedence over `RUST_LOG`.
 fn start_log(filter: Option<&str>, usual: &str) -> anyhow::Result<()> {
     let from_environment = std::env::var(EnvFilter::DEFAULT_ENV).ok();
     let filter = filter.or(from_environment.as_deref()).unwrap_or(usual);

@@ -1,4 +1,4 @@
-//! The running program as its doors see it: figures, health, reload, and its volumes.
+//! The running program behind its listeners: figures, health, reload, and its volumes.
 
 mod access;
 mod drains;
@@ -36,24 +36,24 @@ use self::probe::Probes;
 use crate::settings::{self, Settings};
 use crate::wiring;
 
-/// Everything that runs, and where its settings came from.
+/// All running parts, and the source of their settings.
 pub(crate) struct Program {
     pub(crate) store: Store,
     clock: Clock,
     started: Instant,
     file: PathBuf,
-    /// What is in effect.
+    /// The effective settings.
     settings: Mutex<Settings>,
     /// Held while settings or volumes are changed.
     changing: Mutex<()>,
     drains: Drains,
     probes: Probes,
-    /// What clients are shown, where they speak TLS.
+    /// The certificates for Redis clients, with TLS.
     tls: Option<Arc<Tls>>,
-    /// The store of time series, and what its clients are shown.
+    /// The store of time series, and the certificates for its clients.
     points: Option<series::Store>,
     points_tls: Option<Arc<Tls>>,
-    /// What lets clients in, once the doors are open.
+    /// The passwords and tokens of the listeners, once these are open.
     access: OnceLock<Access>,
 }
 
@@ -86,14 +86,14 @@ impl Program {
         }
     }
 
-    /// Has a reload change what lets clients in at these doors.
+    /// Lets a reload change the passwords and tokens of these listeners.
     pub(crate) fn with_doors(&self, redis: &serve::resp::Service, points: Option<&http::Service>) {
         let points = points.map(|service| Arc::clone(&service.tokens));
         let access = Access { redis: Arc::clone(&redis.access), points };
         assert!(self.access.set(access).is_ok(), "the doors are opened once");
     }
 
-    /// Keeps time series, too, and shows their clients these certificates.
+    /// Adds a store of time series, and the certificates for its clients.
     pub(crate) fn with_points(
         mut self,
         points: Option<series::Store>,
@@ -103,7 +103,7 @@ impl Program {
         self
     }
 
-    /// Ends what it does by itself, and closes the stores: everything is durable on return.
+    /// Stops background work and closes the stores: everything is durable on return.
     pub(crate) fn close(self) -> anyhow::Result<()> {
         drop(self.drains);
         let points = self.points.map_or(Ok(()), series::Store::close);
@@ -117,13 +117,13 @@ impl Program {
         points
     }
 
-    /// Gives the time to the door of time series: nanoseconds since 1970.
+    /// The time for the listener of time series: nanoseconds since 1970.
     pub(crate) fn wall(&self) -> impl Fn() -> i64 + Send + Sync + use<> {
         let clock = self.clock.clone();
         move || i64::try_from(clock.wall().as_nanos()).unwrap_or(i64::MAX)
     }
 
-    /// The keys that clients see, in the store.
+    /// The keyspace that clients see.
     pub(crate) fn keyspace(&self) -> anyhow::Result<Keyspace> {
         let clock = self.clock.clone();
         let wall = move || u64::try_from(clock.wall().as_millis()).unwrap_or(u64::MAX);
@@ -132,7 +132,7 @@ impl Program {
             .context("the keys of the store")
     }
 
-    /// Goes by the new contracts of volumes, and by what the machine allows them now; tells what changed.
+    /// Applies the new contracts of volumes and limits of the machine; returns what changed.
     fn change_contracts(&self, current: &mut Settings, new: &Settings) -> Vec<String> {
         let before = current.clone();
         let devices = self.store.devices();
@@ -176,7 +176,7 @@ impl Program {
     }
 }
 
-/// Reads certificates; a key that others can read is worth a warning.
+/// Reads certificates; warns of a key that others can read.
 pub(crate) fn certificates(files: &TlsFiles) -> Result<Certificates, TlsError> {
     let read = files.read()?;
     if read.key_is_public {
@@ -206,7 +206,7 @@ impl Figures for Program {
             modes.get(&id).map(|&mode| mode == Mode::Light)
         };
         let weights = self.store.pool().weights();
-        // All of nothing weighs nothing: nobody has measured yet.
+        // If all weights are zero, nothing was measured yet: report none.
         let measured = weights.values().any(|&weight| weight > 0.0);
         let weight = |name: &str| {
             let id = self.store.pool().volume_id(name).filter(|_| measured)?;
@@ -299,7 +299,7 @@ impl Figures for Program {
     }
 }
 
-/// Counts with what they are of.
+/// Pairs each count with its name.
 fn named<T>(all: &[T], name: fn(&T) -> &'static str, counts: &[u64]) -> Vec<(&'static str, u64)> {
     all.iter().map(name).zip(counts.iter().copied()).collect()
 }
@@ -382,12 +382,12 @@ impl Control for Program {
     }
 }
 
-/// The settings file, or a file it names, has to be mended.
+/// The settings file, or a file it names, is wrong.
 fn invalid(wrong: impl std::fmt::Display) -> admin::Error {
     admin::Error::Invalid(wrong.to_string())
 }
 
-/// A device against its line, without its room: to ask for that may take as long as the device likes.
+/// The figures of a device, without its free space: that query may block as long as the device does.
 pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
     let meter = device.gate().meter();
     let spent = meter.spent();
@@ -432,7 +432,7 @@ fn waits(waits: &Waits) -> figures::Waits {
     }
 }
 
-/// Bytes of memory the process occupies; zero where the system does not say.
+/// Resident memory of the process in bytes; zero if the system does not report it.
 fn resident() -> u64 {
     const KIB: u64 = 1024;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -1,11 +1,11 @@
-//! The settings file: TOML in, types that cannot be wrong out, or all mistakes with their places.
+//! The settings file: TOML in, valid types out, or all mistakes with their places.
 //!
 //! ```text
 //! text -> document (tables with places) -> volume, instance, pool, kv, series, http, mqtt, admin (defaults, units, limits)
 //!                                       -> between sections: names that exist, paths that differ
 //! ```
 //!
-//! Every default is in `Default` of the section it belongs to; nothing below the binary reads settings.
+//! Every default is in the `Default` of its section; no crate below the binary reads settings.
 
 mod admin;
 mod document;
@@ -44,28 +44,28 @@ pub(crate) use self::volume::{Volume, terms};
 pub(crate) struct Settings {
     /// The device volumes, by name.
     pub(crate) volumes: Vec<Volume>,
-    /// What the machine allows them together.
+    /// The limits of the machine for all of them.
     pub(crate) instance: Instance,
     /// The pools over them, by name.
     pub(crate) pools: Vec<Pool>,
-    /// The key-value store and its door.
+    /// The key-value store and its listener.
     pub(crate) kv: Kv,
-    /// The store of time series and its door, if there is one.
+    /// The store of time series and its listener, if there is one.
     pub(crate) series: Option<(Series, Http)>,
-    /// The broker that more of them come from, if there is one.
+    /// The broker that delivers more points, if there is one.
     pub(crate) mqtt: Option<Mqtt>,
-    /// The admin door, if there is one.
+    /// The admin listener, if there is one.
     pub(crate) admin: Option<Admin>,
 }
 
-/// One effective setting, as it would stand in the file.
+/// One effective setting, as written in a file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Entry {
     /// Its section: `volume.a`.
     pub(crate) section: String,
     /// Its key.
     pub(crate) key: &'static str,
-    /// Its value in TOML; stars for a secret.
+    /// Its value in TOML; masked if secret.
     pub(crate) value: String,
 }
 
@@ -82,10 +82,10 @@ impl Entry {
 const SECTIONS: &[&str] = &["admin", "http", "instance", "kv", "mqtt", "pool", "series", "volume"];
 
 impl Settings {
-    /// Reads the file at `path`. Relative paths in it start from the directory it is in.
+    /// Reads the file at `path`. Relative paths in it are relative to its directory.
     ///
     /// # Errors
-    /// All mistakes in it; only the first of those that keep the file from being TOML.
+    /// All mistakes in it; only the first if it is not TOML.
     pub(crate) fn load(path: &Path) -> Result<Self, Mistakes> {
         let text = std::fs::read_to_string(path).map_err(|e| Mistake::unreadable(path, &e))?;
         Self::parse(path, &text)
@@ -103,10 +103,9 @@ impl Settings {
         Ok(settings.expect("what keeps settings from being whole was noted as a mistake"))
     }
 
-    /// Reads every section, however many are wrong; what is wrong is noted there. None if that leaves no
-    /// settings.
+    /// Reads every section and notes all mistakes. `None` if these leave no settings.
     fn read(root: &Section<'_>) -> Option<Self> {
-        // Wrong sections have names too, which others may use.
+        // Invalid sections have names too, which others may use.
         let (volume_names, pool_names) = (root.names("volume"), root.names("pool"));
         let volumes = root.each("volume", volume::KEYS, Volume::read);
         let pools = root.each("pool", pool::KEYS, |section| Pool::read(section, &volume_names));
@@ -151,7 +150,7 @@ impl Settings {
         })
     }
 
-    /// Adds a volume, to the store's pool, too.
+    /// Adds a volume, also to the store's pool.
     pub(crate) fn add_volume(&mut self, volume: Volume) {
         let name = volume.name.clone();
         self.remove_volume(&name);
@@ -162,7 +161,7 @@ impl Settings {
         pool.expect("the settings were checked when they were read").volumes.push(name);
     }
 
-    /// Removes a volume, from its pool, too.
+    /// Removes a volume, also from its pool.
     pub(crate) fn remove_volume(&mut self, name: &str) {
         self.volumes.retain(|volume| volume.name != name);
         for pool in &mut self.pools {
@@ -170,13 +169,13 @@ impl Settings {
         }
     }
 
-    /// The pool the store is on.
+    /// The store's pool.
     pub(crate) fn kv_pool(&self) -> &Pool {
         let pool = self.pools.iter().find(|pool| pool.name == self.kv.pool);
         pool.expect("the settings were checked when they were read")
     }
 
-    /// The dotted keys of which `other` says something else.
+    /// The dotted keys whose values differ from `other`'s.
     pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         let (ours, theirs) = (self.entries(), other.entries());
         let only_in = |some: &[Entry], others: &[Entry]| {
@@ -185,7 +184,7 @@ impl Settings {
         };
         let mut keys = only_in(&ours, &theirs);
         keys.extend(only_in(&theirs, &ours));
-        // What is shown of these does not tell whether they are the same.
+        // Secrets are masked in entries, so compare them here.
         if self.kv.door.password != other.kv.door.password {
             keys.push("kv.password".into());
         }
@@ -212,7 +211,7 @@ impl Settings {
         keys
     }
 
-    /// Every effective setting, defaults included, in the order of the sections.
+    /// Every effective setting, including defaults, in the order of the sections.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let mut entries: Vec<_> = self.volumes.iter().flat_map(Volume::entries).collect();
         entries.extend(self.instance.entries());
@@ -229,7 +228,7 @@ impl Settings {
 }
 
 impl fmt::Display for Settings {
-    /// The settings as a file that says everything.
+    /// The settings as a file that states every value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut section = String::new();
         for entry in self.entries() {

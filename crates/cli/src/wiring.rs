@@ -1,4 +1,4 @@
-//! From settings to what the library opens.
+//! Converts settings into arguments of the library.
 
 use anyhow::Context;
 use plimsoll::kv::{Builder, Store};
@@ -17,8 +17,7 @@ pub(crate) fn volumes(settings: &Settings) -> Vec<Volume> {
     parts.into_iter().map(|(volume, most)| device(volume).at_most(most)).collect()
 }
 
-/// The settings of each of them, and the contract its gate goes by: its own, or its part of what the
-/// machine allows.
+/// The settings of each of them, and the contract of its gate: its own, or its part of the machine's limits.
 pub(crate) fn parts(settings: &Settings) -> Vec<(&settings::Volume, Contract)> {
     let volume = |name: &String| {
         let volume = settings.volumes.iter().find(|volume| volume.name == *name);
@@ -42,7 +41,7 @@ pub(crate) fn devices(settings: &Settings, clock: &Clock) -> plimsoll::Result<De
     Devices::open(&volumes(settings), clock)
 }
 
-/// How the store's pool is opened.
+/// The options to open the store's pool.
 pub(crate) fn opening(settings: &Settings) -> Opening {
     let opening = match settings.kv_pool().placement {
         Placement::Single => Opening::new(Single),
@@ -55,14 +54,13 @@ pub(crate) fn opening(settings: &Settings) -> Opening {
     opening.meta(settings.kv.meta.clone()).copies(settings.kv_pool().copies)
 }
 
-/// The volumes of the store of time series: none of a pool, so the machine's limits are not divided
-/// among them.
+/// The volumes of the store of time series. They belong to no pool, so the machine's limits are not divided among them.
 pub(crate) fn series_volumes(settings: &Settings, names: &[String]) -> Vec<Volume> {
     let named = settings.volumes.iter().filter(|volume| names.contains(&volume.name));
     named.map(device).collect()
 }
 
-/// Opens the store of time series, and logs what it found.
+/// Opens the store of time series, and logs its state.
 pub(crate) fn series_store(
     settings: &Settings,
     series: &settings::Series,
@@ -83,7 +81,7 @@ pub(crate) fn series_store(
     Ok(store)
 }
 
-/// Everything below the doors.
+/// A builder of the store on its volumes.
 pub(crate) fn store(settings: &Settings, clock: &Clock) -> Builder {
     Store::builder()
         .volumes(volumes(settings))

@@ -1,4 +1,4 @@
-//! What lets clients in, changed by a reload.
+//! Passwords, users and tokens, changed by a reload.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use serve::http::Tokens;
 
 use crate::settings::Settings;
 
-/// Passwords, users and tokens of the open doors.
+/// Passwords, users and tokens of the open listeners.
 pub(super) struct Access {
     pub(super) redis: Arc<serve::resp::Access>,
-    /// Those of time series, if there is a door to them.
+    /// The tokens for time series, if it has a listener.
     pub(super) points: Option<Arc<Tokens>>,
 }
 
 impl Access {
-    /// Takes up what `new` says, and tells what changed. A door that asks for a password
-    /// or a token goes on to ask for one: its address may be public, so only a restart opens it to all.
+    /// Applies `new`, and returns what changed. A listener with a password or token keeps asking for one: its address
+    /// may be public, so only a restart removes the check.
     pub(super) fn change(&self, current: &mut Settings, new: &Settings) -> Vec<String> {
         let mut told = Vec::new();
         let (ours, theirs) = (&mut current.kv.door, &new.kv.door);

@@ -1,4 +1,4 @@
-//! Volumes that are emptied in the background, each by a thread of its own.
+//! Drains of volumes in the background, each on its own thread.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use tokio::sync::oneshot;
 use volume::Clock;
 use volume::task::block_on;
 
-/// Somebody asked for it, and is patient.
+/// An administrator asked for the drain, and can wait.
 const IO: Io = Io::new(Origin::Bulk, Step::Data);
 
-/// What could not leave, a table that is being written for example, is tried again after this.
+/// The pause before a retry of objects that could not move, such as a table being written.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-/// How often it is tried again while nothing leaves.
+/// The number of retries without progress.
 const TRIES: u32 = 20;
 
-/// The volumes that are emptied. They stop when this is dropped, and go on at the next start.
+/// The drains under way. They stop when this is dropped, and resume at the next start.
 pub(super) struct Drains {
     clock: Clock,
     running: Mutex<BTreeMap<VolumeId, Running>>,
@@ -32,13 +32,13 @@ pub(super) struct Drains {
 
 struct Running {
     progress: Arc<Mutex<Drain>>,
-    /// The work ends when this is dropped.
+    /// The drain stops when this is dropped.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Drains {
-    /// Goes on with those that were begun before the program started.
+    /// Resumes drains that began before the program started.
     pub(super) fn resume(pool: &Spread, clock: &Clock) -> Self {
         let drains = Self { clock: clock.clone(), running: Mutex::default() };
         let volumes = pool.volumes().into_iter();
@@ -49,12 +49,12 @@ impl Drains {
         drains
     }
 
-    /// How far one is, if it was asked for.
+    /// The progress of a drain, if one was started.
     pub(super) fn progress(&self, volume: VolumeId) -> Option<Drain> {
         Some(self.running.lock().get(&volume)?.progress.lock().clone())
     }
 
-    /// Begins, unless it is under way.
+    /// Starts a drain, unless it is under way.
     pub(super) fn start(&self, pool: &Spread, volume: VolumeId) {
         let mut running = self.running.lock();
         if let Some(before) = running.get(&volume) {
@@ -79,7 +79,7 @@ impl Drains {
         running.insert(volume, new);
     }
 
-    /// Ends it where it is, and forgets it.
+    /// Stops a drain where it is, and forgets it.
     pub(super) fn stop(&self, volume: VolumeId) {
         drop(self.running.lock().remove(&volume));
     }
@@ -89,13 +89,13 @@ impl Drop for Running {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // Whoever panics has told the panic hook.
+            // A panic was reported by the panic hook already.
             let _ = thread.join();
         }
     }
 }
 
-/// Empties a volume, as far as that goes.
+/// Drains a volume as far as possible.
 async fn empty(pool: &Spread, volume: VolumeId, clock: &Clock, progress: &Mutex<Drain>) {
     let mut idle = 0;
     loop {

@@ -1,4 +1,4 @@
-//! How the program is: what its stores do for their users, and which volumes answer.
+//! The health of the program: whether its stores serve, and which volumes answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use volume::Space;
 use super::Program;
 
 impl Program {
-    /// Looks at every volume and every store. Waits for no volume longer than [`Probes`] do.
+    /// Checks every volume and every store. Waits for a volume at most as long as [`Probes`] do.
     ///
     /// [`Probes`]: super::probe::Probes
     pub(super) fn look(&self) -> Health {
@@ -38,7 +38,7 @@ impl Program {
         health
     }
 
-    /// The room on each volume, or what is wrong with it. Waits a bounded time.
+    /// The space on each volume, or its problem. Waits a bounded time.
     pub(super) fn spaces(&self) -> BTreeMap<String, Result<Space, String>> {
         let points = self.points.iter().flat_map(|points| points.devices().here());
         let devices: Vec<_> = self.store.devices().here().into_iter().chain(points).collect();

@@ -1,7 +1,7 @@
-//! Questions to volumes that may hang.
+//! Queries to volumes that may hang.
 //!
-//! A volume whose device does not return holds the thread that asks it. Each volume is therefore asked
-//! on a thread of its own, one question at a time, and the caller waits for a bounded time.
+//! A hanging device blocks the thread that queries it. So each volume is queried on its own thread, one query at a
+//! time, and the caller waits a bounded time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use policy::time::Instant;
 use volume::task::block_on;
 use volume::{Clock, Space, Volume as _};
 
-/// The longest the volumes may take to say what room they have, all of them together.
+/// The limit on the time for all volumes together to report their space.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
-/// The volumes that were asked, by their names.
+/// The queried volumes, by name.
 #[derive(Default)]
 pub(super) struct Probes(Mutex<BTreeMap<String, Arc<Probe>>>);
 
 impl Probes {
-    /// The room on each of these volumes, or what is wrong with it, for people.
+    /// The space on each of these volumes, or its problem in words.
     pub(super) fn spaces(
         &self,
         devices: &[Arc<Device>],
@@ -64,7 +64,7 @@ enum State {
 }
 
 impl Probe {
-    /// Asks, unless a question is under way.
+    /// Starts the query, unless one is under way.
     fn ask(self: &Arc<Self>, question: impl FnOnce() -> Answer + Send + 'static) {
         let mut state = self.state.lock();
         if matches!(*state, State::Asked) {
@@ -82,7 +82,7 @@ impl Probe {
         };
     }
 
-    /// The answer, if it comes until then.
+    /// The answer, if it arrives before `until`.
     fn answer(&self, clock: &Clock, until: Instant) -> Option<Answer> {
         let mut state = self.state.lock();
         loop {
@@ -110,7 +110,7 @@ mod tests {
     fn a_volume_that_hangs_is_asked_once_and_not_waited_for() {
         let (probe, clock) = (Arc::<Probe>::default(), Clock::real());
         let (hang, hung) = mpsc::channel::<()>();
-        // Ends when the sender is gone.
+        // Ends when the sender is dropped.
         probe.ask(move || {
             hung.recv().map(|()| unreachable!("nothing is sent")).map_err(|_| "woken".into())
         });

@@ -1,4 +1,4 @@
-//! Volumes that join the pool of a running program, are emptied, and leave it.
+//! Volumes that join the pool of a running program, are drained, and leave it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -159,7 +159,7 @@ impl Program {
         Ok(self.has_left(name, vec![told]))
     }
 
-    /// Gives up a volume that does not answer.
+    /// Removes a volume that does not answer.
     fn leave_lost(&self, name: &str, id: VolumeId, lost: bool) -> Result<Changed, Error> {
         if self.settings.lock().kv.meta.iter().any(|meta| meta == name) {
             return Err(Error::Conflict(keeps_logs(name)));
@@ -182,7 +182,7 @@ impl Program {
         Ok(self.has_left(name, told))
     }
 
-    /// Goes on without a volume, and says what the settings have to say.
+    /// Removes a volume from the effective settings, and returns the change that the file needs.
     fn has_left(&self, name: &str, mut told: Vec<String>) -> Changed {
         let mut next = self.settings.lock().clone();
         next.remove_volume(name);
@@ -207,10 +207,10 @@ impl Program {
 
     fn one(&self, name: &str) -> volumes::Volume {
         let volumes = self.list_volumes().volumes;
-        volumes.into_iter().find(|volume| volume.name == name).expect("nobody removes it meanwhile")
+        volumes.into_iter().find(|volume| volume.name == name).expect("no volume leaves meanwhile")
     }
 
-    /// Has the machine's limits divided among the volumes there are now; tells whose part changed.
+    /// Divides the machine's limits among the current volumes; returns the volumes whose part changed.
     fn go_by(&self, next: Settings) -> Vec<String> {
         let mut current = self.settings.lock();
         let before = std::mem::replace(&mut *current, next);
@@ -232,7 +232,7 @@ impl Program {
     }
 }
 
-/// What an administrator does about a failure of the store or its volumes.
+/// The error for an administrator after a failure of the store or its volumes.
 fn store_error(error: &plimsoll::Error) -> Error {
     let told = error.to_string();
     match error {
@@ -261,7 +261,7 @@ fn of_kind(kind: ErrorKind, told: String) -> Error {
     }
 }
 
-/// Volumes whose names stand in `kv.meta` are given back by a restart only.
+/// Volumes named in `kv.meta` can be removed only after a restart.
 fn keeps_logs(name: &str) -> String {
     format!(
         "volume {name} is for logs and manifests (kv.meta): name others there and start again, then \
@@ -269,7 +269,7 @@ fn keeps_logs(name: &str) -> String {
     )
 }
 
-/// How many objects have all of their copies on one volume, or a part of each.
+/// Counts, by volume, the objects all of whose copies are on the volume, or have a part there.
 fn only_here(pool: &Spread) -> BTreeMap<VolumeId, u64> {
     let mut only: BTreeMap<VolumeId, u64> = BTreeMap::new();
     for object in pool.objects() {

@@ -1,4 +1,4 @@
-//! `[admin]`: the door for whoever runs the program.
+//! `[admin]`: the listener for the administrator.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,19 +7,19 @@ use std::path::PathBuf;
 use super::Entry;
 use super::document::Section;
 
-/// The keys of the admin door.
+/// The keys of the section.
 pub(super) const KEYS: &[&str] = &["listen", "hosts"];
 
-/// The admin door.
+/// The admin listener.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Admin {
-    /// Where it listens. Default 127.0.0.1:9180.
+    /// The address it listens on. Default 127.0.0.1:9180.
     pub(crate) listen: AdminListen,
-    /// Names it answers to besides those of loopback. Default: none.
+    /// Host names it answers to besides those of loopback. Default: none.
     pub(crate) hosts: Vec<String>,
 }
 
-/// A place nobody reaches from another machine: there is no authentication behind it.
+/// An address that other machines cannot reach: the listener has no authentication.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum AdminListen {
     /// An address on loopback.
@@ -61,7 +61,7 @@ impl Admin {
     }
 }
 
-/// The names of a listener besides those of loopback, as browsers say them in `Host`.
+/// The host names of a listener besides those of loopback, as in the header `Host`.
 pub(super) fn hosts(section: &Section<'_>) -> Vec<String> {
     const NAMES: &str = "a list of names of this machine, without ports, such as [\"db.example\"]";
     let plain = |name: &str| {

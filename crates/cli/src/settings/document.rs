@@ -1,4 +1,4 @@
-//! A TOML text as sections and fields that know their place, so that every mistake can name it.
+//! A TOML text as sections and fields with their places, so that every mistake names its place.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -14,17 +14,17 @@ use super::mistake::{Mistake, Mistakes};
 use super::nearest::nearest;
 use super::units;
 
-/// How much of a text a mistake quotes.
+/// The characters of a text that a mistake quotes at most.
 const QUOTED_CHARS_MAX: usize = 60;
 
-/// A file, what is in it, and what was found to be wrong with it so far.
+/// A file, its text, and the mistakes found so far.
 pub(super) struct Document<'t> {
     file: &'t Path,
     text: &'t str,
     mistakes: RefCell<Vec<Mistake>>,
 }
 
-/// A table with a name. Readers note what is wrong in it and go on, so that all mistakes are told at once.
+/// A table with a name. Readers note mistakes and go on, so that all are reported at once.
 pub(super) struct Section<'d> {
     document: &'d Document<'d>,
     /// Its dotted name; empty for the whole file.
@@ -52,7 +52,7 @@ impl<'t> Document<'t> {
             let at = error.span().unwrap_or_default().start.min(self.text.len());
             let line = self.text[..at].rfind('\n').map_or(0, |newline| newline + 1);
             let found = self.text[line..].lines().next().unwrap_or_default();
-            // A line that cannot be read may be a password's.
+            // A line that cannot be parsed may contain a password.
             let found = if found.contains("password") { "***".into() } else { quoted(found) };
             let expected = format!("TOML ({})", error.message());
             Mistake::at(self.file, self.line(at), "the text", found, expected)
@@ -69,12 +69,12 @@ impl<'t> Document<'t> {
         Section::of(self, String::new(), span, tables.get_ref(), keys)
     }
 
-    /// Every mistake that was noted, from top to bottom.
+    /// Every noted mistake, from top to bottom.
     pub(super) fn mistakes(&self) -> Result<(), Mistakes> {
         Mistakes::of(self.mistakes.take()).map_or(Ok(()), Err)
     }
 
-    /// The first of these mistakes, after the others were noted.
+    /// The first of these mistakes; notes the others.
     fn first_of(&self, wrong: impl IntoIterator<Item = Mistake>) -> Option<Mistake> {
         let mut wrong = wrong.into_iter();
         let first = wrong.next();
@@ -109,12 +109,12 @@ impl<'d> Section<'d> {
         section
     }
 
-    /// Remembers a mistake.
+    /// Notes a mistake.
     pub(super) fn note(&self, mistake: Mistake) {
         self.document.mistakes.borrow_mut().push(mistake);
     }
 
-    /// Both of what was read; where both are wrong the first mistake is given, and the other is noted.
+    /// Both values; if both are wrong, returns the first mistake and notes the second.
     pub(super) fn both<A, B>(
         &self,
         one: Result<A, Mistake>,
@@ -130,12 +130,12 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// What was read, unless it is a mistake, which is noted.
+    /// The value; notes a mistake and returns `None`.
     pub(super) fn noted<T>(&self, read: Result<T, Mistake>) -> Option<T> {
         read.map_err(|mistake| self.note(mistake)).ok()
     }
 
-    /// The value of `key`, if it is given and right.
+    /// The value of `key`, if present and valid.
     pub(super) fn read<T>(
         &self,
         key: &str,
@@ -144,7 +144,7 @@ impl<'d> Section<'d> {
         self.noted(read(&self.get(key)?))
     }
 
-    /// The value of `key`; the usual one if none is given, or a wrong one.
+    /// The value of `key`; the default if it is missing or wrong.
     pub(super) fn read_or<T>(
         &self,
         key: &str,
@@ -154,7 +154,7 @@ impl<'d> Section<'d> {
         self.read(key, read).unwrap_or(usual)
     }
 
-    /// The value of `key`, which has to be given; `accepted` tells what to write if it is missing.
+    /// The value of the required `key`; `accepted` says what to write if it is missing.
     pub(super) fn need<T>(
         &self,
         key: &str,
@@ -168,7 +168,7 @@ impl<'d> Section<'d> {
         if self.name.is_empty() { key.into() } else { format!("{}.{key}", self.name) }
     }
 
-    /// Reads each `[kind.<name>]`; those that are right.
+    /// Reads each `[kind.<name>]`; returns the valid ones.
     pub(super) fn each<T>(
         &self,
         kind: &'static str,
@@ -194,14 +194,14 @@ impl<'d> Section<'d> {
         tables.filter_map(|(name, value)| section(name, value)).collect()
     }
 
-    /// The names of all sections `[kind.<name>]`, right or wrong.
+    /// The names of all sections `[kind.<name>]`, valid or not.
     pub(super) fn names(&self, kind: &str) -> Vec<&'d str> {
         let tables = self.table.get(kind).and_then(|all| all.get_ref().as_table());
         let names = tables.into_iter().flat_map(|tables| tables.keys());
         names.map(|name| &**name.get_ref()).collect()
     }
 
-    /// The section `[name]`, which has to be there.
+    /// The required section `[name]`.
     pub(super) fn section(
         &self,
         name: &'static str,
@@ -211,7 +211,7 @@ impl<'d> Section<'d> {
         self.noted(field.and_then(|field| field.section(keys)))
     }
 
-    /// The section `[name]`, if it is there.
+    /// The section `[name]`, if present.
     pub(super) fn optional_section(
         &self,
         name: &'static str,
@@ -220,7 +220,7 @@ impl<'d> Section<'d> {
         self.noted(self.get(name)?.section(keys))
     }
 
-    /// The value of `key`, if it is given.
+    /// The value of `key`, if present.
     pub(super) fn get(&self, key: &str) -> Option<Field<'d>> {
         let value = self.table.get(key)?;
         Some(Field {
@@ -231,18 +231,18 @@ impl<'d> Section<'d> {
         })
     }
 
-    /// The value of `key`; `accepted` tells what to write if it is missing.
+    /// The value of `key`; `accepted` says what to write if it is missing.
     pub(super) fn require(&self, key: &str, accepted: &str) -> Result<Field<'d>, Mistake> {
         self.get(key).ok_or_else(|| self.missing(key, accepted))
     }
 
-    /// The mistake that `key` is not there.
+    /// The mistake that `key` is missing.
     pub(super) fn missing(&self, key: &str, accepted: &str) -> Mistake {
         let line = self.document.line(self.span.start);
         Mistake::at(self.document.file, line, self.dotted(key), "nothing", accepted)
     }
 
-    /// The value of a key that is known to be there, of a section below: `pool.main.volumes`.
+    /// The value of an existing key in a section below: `pool.main.volumes`.
     pub(super) fn at(&self, kind: &str, name: &str, key: &str) -> Field<'d> {
         let table = self.table.get(kind).and_then(|all| all.get_ref().as_table());
         let section = table.and_then(|all| all.get(name)).and_then(|one| one.get_ref().as_table());
@@ -258,12 +258,12 @@ impl<'d> Section<'d> {
 }
 
 impl<'d> Field<'d> {
-    /// The mistake that something else was accepted here.
+    /// The mistake that this value is wrong; `accepted` says what is valid.
     pub(super) fn mistake(&self, accepted: impl Into<String>) -> Mistake {
         self.mistaken(self.shown(), accepted)
     }
 
-    /// The mistake that `found` was found here, in words.
+    /// The mistake that `found`, in words, is wrong here.
     pub(super) fn mistaken(
         &self,
         found: impl Into<String>,
@@ -284,7 +284,7 @@ impl<'d> Field<'d> {
         Mistake::at(self.document.file, line, &*self.key, found, accepted)
     }
 
-    /// The value as it stands in the file; nobody's password.
+    /// The value as written in the file; passwords, users and tokens are masked.
     fn shown(&self) -> String {
         let secret = |key| self.key.ends_with(key);
         if ["password", "users", "tokens", ".token"].into_iter().any(secret) {
@@ -297,7 +297,7 @@ impl<'d> Field<'d> {
         }
     }
 
-    /// The table that stands here.
+    /// The table at this place.
     pub(super) fn section(self, keys: &'static [&'static str]) -> Result<Section<'d>, Mistake> {
         match self.value {
             DeValue::Table(table) => {
@@ -307,7 +307,7 @@ impl<'d> Field<'d> {
         }
     }
 
-    /// The value, with its place, for a reader that knows TOML itself.
+    /// The value with its place, for a reader that parses TOML itself.
     pub(super) fn spanned(&self) -> Spanned<DeValue<'d>> {
         Spanned::new(self.span.clone(), self.value.clone())
     }
@@ -317,12 +317,12 @@ impl<'d> Field<'d> {
         self.value.is_table()
     }
 
-    /// A text that is not empty.
+    /// A nonempty text.
     pub(super) fn text(&self, accepted: &str) -> Result<&'d str, Mistake> {
         self.value.as_str().filter(|text| !text.is_empty()).ok_or_else(|| self.mistake(accepted))
     }
 
-    /// A text that `read` understands.
+    /// A text that `read` accepts.
     pub(super) fn parsed<T>(
         &self,
         accepted: &str,
@@ -331,7 +331,7 @@ impl<'d> Field<'d> {
         read(self.text(accepted)?).ok_or_else(|| self.mistake(accepted))
     }
 
-    /// A path; a relative one starts from the directory of the file.
+    /// A path; a relative one is relative to the file's directory.
     pub(super) fn path(&self) -> Result<PathBuf, Mistake> {
         let path = self.text("a path")?;
         Ok(self.document.file.parent().unwrap_or(Path::new("")).join(path))
@@ -377,13 +377,13 @@ impl<'d> Field<'d> {
         number.ok_or_else(|| self.mistake("a number from 0 to 1"))
     }
 
-    /// One of some words.
+    /// One of `words`.
     pub(super) fn word<'w>(&self, words: &[&'w str]) -> Result<&'w str, Mistake> {
         let found = self.value.as_str().and_then(|text| words.iter().find(|word| **word == text));
         found.copied().ok_or_else(|| self.mistake(words.join(", ")))
     }
 
-    /// One of some names; any text where there are none, which is a mistake of its own.
+    /// One of `names`; any text if there are no names, which is reported as its own mistake.
     pub(super) fn known(&self, names: &[&str]) -> Result<&'d str, Mistake> {
         let accepted = names.join(", ");
         let text = self.text(&accepted)?;
@@ -391,7 +391,7 @@ impl<'d> Field<'d> {
         if is_known { Ok(text) } else { Err(self.mistake(accepted)) }
     }
 
-    /// A list of anything, at least one.
+    /// A nonempty list.
     pub(super) fn items(&self, accepted: &str) -> Result<Vec<Field<'d>>, Mistake> {
         let items = self.value.as_array().filter(|items| !items.is_empty());
         let items = items.ok_or_else(|| self.mistake(accepted))?;
@@ -404,7 +404,7 @@ impl<'d> Field<'d> {
         Ok(items.iter().map(field).collect())
     }
 
-    /// A list of texts that `read` understands, each once, at least one. All that are wrong are told.
+    /// A nonempty list of distinct texts that `read` accepts. All mistakes are reported.
     pub(super) fn list<T>(
         &self,
         accepted: &str,
@@ -420,8 +420,7 @@ impl<'d> Field<'d> {
         })
     }
 
-    /// A list of what `read` understands, at least one. Where several are wrong the first mistake is given,
-    /// and the others are noted.
+    /// A nonempty list of items that `read` accepts. Returns the first mistake and notes the others.
     pub(super) fn every<T>(
         &self,
         accepted: &str,
@@ -438,7 +437,7 @@ impl<'d> Field<'d> {
     }
 }
 
-/// Names go into labels of metrics and names of files.
+/// Names become labels of metrics and names of files.
 fn is_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     (1..=32).contains(&name.len()) && name.bytes().all(allowed)

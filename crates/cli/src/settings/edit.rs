@@ -1,4 +1,4 @@
-//! Changes to a settings file that leave the rest of it as people wrote it, comments and all.
+//! Changes to a settings file that preserve the rest of it, including comments.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
 use super::{Mistake, Mistakes, Settings};
 
-/// A settings file that is being changed.
+/// A settings file under change.
 #[derive(Clone, Debug)]
 pub(crate) struct Edit {
     file: PathBuf,
@@ -18,7 +18,7 @@ pub(crate) struct Edit {
 }
 
 impl Edit {
-    /// Reads the file at `path`, which has to be right.
+    /// Reads the file at `path`, which must be valid.
     ///
     /// # Errors
     /// The mistakes in it.
@@ -33,7 +33,7 @@ impl Edit {
         Ok(Self { file: path.into(), document })
     }
 
-    /// Whether there is a section `[volume.<name>]`.
+    /// Whether the section `[volume.<name>]` exists.
     pub(crate) fn has_volume(&self, name: &str) -> bool {
         self.section("volume").is_some_and(|volumes| volumes.contains_key(name))
     }
@@ -41,14 +41,14 @@ impl Edit {
     /// Adds `[volume.<name>]` with these keys.
     ///
     /// # Errors
-    /// The key whose value is nothing a settings file can say.
+    /// The key whose value has no form in TOML.
     pub(crate) fn add_volume(
         &mut self,
         name: &str,
         keys: &Map<String, Json>,
     ) -> Result<(), String> {
         let mut section = Table::new();
-        // What it is, before how it is used.
+        // Puts path and contract before all other keys.
         let rank = |key: &str| ["contract", "path"].iter().position(|first| *first == key);
         let mut keys: Vec<_> = keys.iter().collect();
         keys.sort_by_key(|(key, _)| std::cmp::Reverse(rank(key)));
@@ -61,17 +61,17 @@ impl Edit {
         Ok(())
     }
 
-    /// Makes a volume one of the pool's; nothing changes if it is.
+    /// Adds a volume to the pool; does nothing if the pool has it.
     pub(crate) fn join_pool(&mut self, pool: &str, volume: &str) {
         let volumes = self.pool_volumes(pool);
         if volumes.iter().any(|name| name.as_str() == Some(volume)) {
             return;
         }
-        // On lines of their own as the others are, if they are.
+        // On its own line if the others are.
         let like = volumes.iter().last().map(|last| last.decor().clone());
         volumes.push(volume);
         let before = like.as_ref().and_then(|like| like.prefix()?.as_str());
-        // Without a comment on the one before.
+        // Without a comment that belongs to the previous one.
         let before = before.and_then(|text| text.get(text.rfind('\n')?..));
         if let (Some(before), Some(new)) = (before, volumes.len().checked_sub(1)) {
             let before = before.to_owned();
@@ -83,7 +83,7 @@ impl Edit {
     pub(crate) fn remove_volume(&mut self, pool: &str, name: &str) {
         let volumes = self.pool_volumes(pool);
         volumes.retain(|volume| volume.as_str() != Some(name));
-        // What stood before the first stays before the first.
+        // The first element has no space before it.
         if let Some(first) = volumes.get_mut(0)
             && first.decor().prefix().and_then(|text| text.as_str()) == Some(" ")
         {
@@ -94,12 +94,12 @@ impl Edit {
         }
     }
 
-    /// The whole file as it is now.
+    /// The whole changed file.
     pub(crate) fn text(&self) -> String {
         self.document.to_string()
     }
 
-    /// The settings it makes.
+    /// The resulting settings.
     ///
     /// # Errors
     /// The mistakes.
@@ -107,7 +107,7 @@ impl Edit {
         Settings::parse(&self.file, &self.text())
     }
 
-    /// What the file says of a volume, and of the volumes of the pool.
+    /// The file's lines about a volume, and the volumes of the pool.
     pub(crate) fn lines(&self, pool: &str, volume: &str) -> String {
         let mut lines = String::new();
         if let Some(section) = self.section("volume").and_then(|volumes| volumes.get(volume)) {
@@ -124,13 +124,12 @@ impl Edit {
         lines + &format!("[pool.{pool}]\nvolumes = {names}\n")
     }
 
-    /// Puts it in the place of the file: whole or not at all, and durable on return. Who may read it
-    /// stays as it was.
+    /// Replaces the file atomically; durable on return. Keeps the file's permissions.
     ///
     /// # Errors
-    /// The file is as it was.
+    /// The file is unchanged.
     pub(crate) fn write(&self) -> io::Result<()> {
-        // What a link points to is what people edit.
+        // Follows a link, so that the link itself stays.
         let file = self.file.canonicalize()?;
         let dir = file.parent().unwrap_or(Path::new("/"));
         let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -145,7 +144,7 @@ impl Edit {
             File::open(dir)?.sync_all()
         })();
         if written.is_err() {
-            // Best effort: the error says what is the matter.
+            // Best effort: the error says what went wrong.
             let _ = fs::remove_file(&new);
         }
         written
@@ -162,7 +161,7 @@ impl Edit {
     }
 }
 
-/// A value in TOML; none for what TOML has no word for.
+/// A value in TOML; `None` for null.
 fn toml(value: &Json) -> Option<Value> {
     Some(match value {
         Json::Null => return None,

@@ -1,4 +1,4 @@
-//! `[http]`: the door to time series.
+//! `[http]`: the listener for time series.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use serve::resp::{Secret, TlsFiles};
 use super::document::{Field, Section};
 use super::{Entry, Mistake, admin, kv, units};
 
-/// The keys of the door.
+/// The keys of the section.
 pub(super) const KEYS: &[&str] = &[
     "listen",
     "hosts",
@@ -28,21 +28,21 @@ pub(super) const KEYS: &[&str] = &[
     "tls",
 ];
 
-/// The keys of a token that may not do everything.
+/// The keys of a restricted token.
 const TOKEN_KEYS: &[&str] = &["token", "may", "databases"];
 
 const LISTEN: &str = "an address and a port, such as \"127.0.0.1:8086\"";
 
-/// The door.
+/// The listener.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Http {
-    /// Where clients connect. Default 127.0.0.1:8086.
+    /// The address for clients. Default 127.0.0.1:8086.
     pub(crate) listen: SocketAddr,
-    /// Its terms, tokens among them. The names it answers to follow from the address it got.
+    /// Its settings, including tokens. The names it answers to follow from its address.
     pub(crate) door: http::Settings,
-    /// Names it answers to besides.
+    /// Additional names it answers to.
     pub(crate) hosts: Vec<String>,
-    /// Certificates, where clients speak TLS. Default: none, they do not.
+    /// Certificates, if clients use TLS. Default: none.
     pub(crate) tls: Option<TlsFiles>,
 }
 
@@ -72,7 +72,7 @@ impl Http {
             ));
         }
         let size = |key, usual: usize| {
-            // The runtime counts bytes that are held in fewer than 64 bits.
+            // The runtime's semaphores count held bytes in fewer than 64 bits.
             let most = u64::from(u32::MAX / 2);
             section.read(key, Field::size).map_or(usual, |bytes| bytes.min(most) as usize)
         };
@@ -144,7 +144,7 @@ impl Http {
     }
 }
 
-/// Tokens, each a text for everything, or a table that says what it is good for.
+/// Tokens, each a text with all rights, or a table with its rights.
 fn tokens(field: &Field<'_>) -> Result<Vec<Token>, Mistake> {
     const LIST: &str = "a list of texts that are not empty, or of tables such as \
                         { token = \"…\", may = \"read\", databases = [\"plant\"] }";
@@ -175,7 +175,8 @@ fn names(field: &Field<'_>) -> Result<Vec<String>, Mistake> {
     field.list(NAMES, |name| Ok(name.text(NAMES)?.to_owned()))
 }
 
-/// The first masked as every secret, the others by number: what is shown is a file, where each token differs.
+/// The first is masked like every secret, the others with a number as well: the output is a valid file, in which tokens
+/// must differ.
 fn show_token((number, token): (u32, &Token)) -> String {
     let secret = match number {
         1 => token.secret.to_string(),

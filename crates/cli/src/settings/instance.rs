@@ -1,4 +1,4 @@
-//! `[instance]`: what the machine allows all its volumes together.
+//! `[instance]`: the limits of the machine for all its volumes together.
 
 use policy::contract::instance;
 use policy::units::{BytesPerSec, Iops, MIB};
@@ -17,7 +17,7 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Reads the limits of a machine with so many volumes in use: each has to get something.
+    /// Reads the limits of a machine with `volumes` volumes in use: each must get at least one unit.
     pub(super) fn read(section: &Section<'_>, volumes: u64) -> Self {
         let number = |key, most| section.read(key, |field| field.number(volumes..=most));
         Self { iops: number("iops", u64::MAX), mib_per_s: number("mib_per_s", u64::MAX / MIB) }

@@ -1,4 +1,4 @@
-//! `[kv]`: the key-value store, and the door Redis clients come through.
+//! `[kv]`: the key-value store, and its listener for Redis clients.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -57,24 +57,24 @@ const TLS_KEYS: &[&str] = &["cert", "key", "client_ca"];
 /// The store.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Kv {
-    /// The pool it is on.
+    /// Its pool.
     pub(crate) pool: String,
     /// The volumes for RocksDB's logs and the pool's manifest; the pool chooses if there are none.
     pub(crate) meta: Vec<String>,
-    /// Its memory, what an acknowledgement means, and what RocksDB is told.
+    /// Its memory, durability, and options of RocksDB.
     pub(crate) options: Options,
-    /// Where clients connect. Default 127.0.0.1:6380.
+    /// The address for clients. Default 127.0.0.1:6380.
     pub(crate) listen: SocketAddr,
-    /// Limits and terms of the door, its password among them.
+    /// Limits and settings of the listener, including its password.
     pub(crate) door: resp::Settings,
-    /// Certificates, where clients speak TLS. Default: none, they do not.
+    /// Certificates, if clients use TLS. Default: none.
     pub(crate) tls: Option<TlsFiles>,
 }
 
 const LISTEN: &str = "an address and a port, such as \"127.0.0.1:6380\"";
 
 impl Kv {
-    /// Reads the store on one of the pools with these names, of which some are right.
+    /// Reads the store on one of the pools with these names; `pools` are the valid ones.
     pub(super) fn read(section: &Section<'_>, names: &[&str], pools: &[Pool]) -> Option<Self> {
         let accepted =
             if names.is_empty() { "the name of a pool".into() } else { names.join(", ") };
@@ -124,7 +124,7 @@ impl Kv {
     }
 }
 
-/// Certificates of a section, if they are given.
+/// The certificates of a section, if given.
 pub(super) fn tls(section: &Section<'_>) -> Option<TlsFiles> {
     let section = section.optional_section("tls", TLS_KEYS)?;
     let file = |key| section.need(key, "the path of a PEM file", Field::path);
@@ -199,7 +199,7 @@ fn door(section: &Section<'_>, tls: Option<&TlsFiles>) -> (SocketAddr, resp::Set
     (address, door)
 }
 
-/// Clients with a name, who may do less.
+/// Named clients with restricted rights.
 fn users(field: &Field<'_>) -> Result<Vec<User>, Mistake> {
     const LIST: &str =
         "a list of tables such as { name = \"dashboard\", password = \"…\", may = \"read\" }";
@@ -226,7 +226,7 @@ fn show_user(user: &User) -> String {
     format!("{{ name = {name}, password = \"{password}\", may = \"{}\" }}", may.word())
 }
 
-/// What `may` says.
+/// The value of `may`.
 pub(super) fn may(section: &Section<'_>) -> Result<May, Mistake> {
     let words = May::EVERY.map(May::word);
     let Some(field) = section.get("may") else { return Ok(May::default()) };
@@ -235,10 +235,10 @@ pub(super) fn may(section: &Section<'_>) -> Result<May, Mistake> {
     Ok(found.expect("the word is one of them"))
 }
 
-/// The most connections of one address, if that is said.
+/// The most connections of one address, if given.
 pub(super) fn per_address(section: &Section<'_>, key: &str) -> Option<usize> {
     section.read(key, |field| field.number(1..=1_000_000)).map(|most| most as usize)
 }
 
-/// The longest value RocksDB's formats hold with room to spare: their lengths have 32 bits.
+/// The longest value, well below the 32-bit lengths of RocksDB's formats.
 const BULK_MAX: usize = 1 << 30;

@@ -1,4 +1,4 @@
-//! What `[pool.<name>]` says about copies of tables that are read a lot.
+//! The part of `[pool.<name>]` about copies of hot tables.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{Entry, units};
 /// The keys.
 pub(super) const KEYS: &[&str] = &["migrate", "migrate_interval", "migrate_copies_max"];
 
-/// Which policy, and its terms.
+/// The policy, and its terms.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Migration {
     /// Default: level.
@@ -19,9 +19,9 @@ pub(crate) struct Migration {
     pub(crate) terms: Terms,
 }
 
-/// More often than that there is nothing to see.
+/// A shorter interval shows nothing new.
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// A copy is for less than a day.
+/// A copy is useful for less than a day.
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 impl Migration {

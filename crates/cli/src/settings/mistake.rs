@@ -1,15 +1,15 @@
-//! What is wrong with a settings file: where, which key, what was found, what is accepted.
+//! A mistake in a settings file: its place and key, what was found, and what is accepted.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One mistake. Its text is for people and stands alone.
+/// One mistake. Its text is for users and self-contained.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Mistake {
     file: PathBuf,
-    /// Counted from 1; none if the mistake has no place.
+    /// Counted from 1; `None` if the mistake has no place.
     line: Option<usize>,
-    /// The dotted key, or what the place is otherwise.
+    /// The dotted key, or another name of the place.
     key: String,
     found: String,
     accepted: String,
@@ -32,7 +32,7 @@ impl Mistake {
         }
     }
 
-    /// The file cannot be read at all.
+    /// The mistake that the file cannot be read.
     pub(super) fn unreadable(file: &Path, error: &std::io::Error) -> Self {
         Self {
             file: file.into(),
@@ -44,15 +44,15 @@ impl Mistake {
     }
 }
 
-/// All mistakes of a file, from top to bottom: at least one. They tell a line each.
+/// All mistakes of a file, from top to bottom: at least one, each on its own line.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Mistakes(Vec<Mistake>);
 
 impl Mistakes {
-    /// These; none if there are none.
+    /// The mistakes; `None` without any.
     pub(super) fn of(mut mistakes: Vec<Mistake>) -> Option<Self> {
         mistakes.sort_by_key(|mistake| mistake.line);
-        // A missing value may be noted by each who needs it.
+        // Several readers may note the same missing value.
         mistakes.dedup();
         (!mistakes.is_empty()).then_some(Self(mistakes))
     }

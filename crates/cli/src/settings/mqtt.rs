@@ -1,4 +1,4 @@
-//! `[mqtt]`: a broker that time series come from.
+//! `[mqtt]`: a broker that delivers time series.
 
 use std::time::Duration;
 
@@ -36,9 +36,9 @@ const TOPICS: &str = "a list of filters, such as [\"sensors/#\"]";
 /// The subscriber.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Mqtt {
-    /// Which broker, and what of it.
+    /// The broker, and what to subscribe to.
     pub(crate) subscriber: Settings,
-    /// What times in messages count: one of [`PRECISIONS`].
+    /// The unit of times in messages: one of [`PRECISIONS`].
     precision: &'static str,
 }
 
@@ -76,7 +76,7 @@ impl Mqtt {
         }
         let user = section.read("user", self::text);
         let login = user.map(|user| (user, Secret::new(password.unwrap_or_default())));
-        // Longer ones are none of the protocol.
+        // The protocol does not allow longer ones.
         const MESSAGE_MAX: u64 = 256 << 20;
         let message_max = section.read("message_max", Field::size);
         let message_max = message_max.map_or(1 << 20, |bytes| bytes.min(MESSAGE_MAX));
@@ -178,7 +178,7 @@ fn tls(section: &Section<'_>) -> Option<TlsClientFiles> {
     Some(TlsClientFiles { ca: ca?, ours })
 }
 
-/// `+` is a level of its own, and `#` the last one.
+/// `+` must be a whole level, and `#` the last one.
 fn is_filter(text: &str) -> bool {
     let levels: Vec<_> = text.split('/').collect();
     let last = levels.len() - 1;

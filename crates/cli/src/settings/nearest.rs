@@ -1,6 +1,6 @@
-//! Which known word a mistyped one was meant to be.
+//! The known word closest to a mistyped one.
 
-/// The one of `known` that takes the fewest changes of a letter, if that is at most a third of it.
+/// The word of `known` with the fewest changed letters, if those are at most a third of it.
 pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let close = known.filter_map(|other| {
         let changes = distance(word, other);
@@ -9,7 +9,7 @@ pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
     close.min_by_key(|&(changes, _)| changes).map(|(_, other)| other)
 }
 
-/// Levenshtein's distance: letters put in, left out or replaced.
+/// Levenshtein's distance: letters inserted, deleted or replaced.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

@@ -28,39 +28,39 @@ pub(super) const KEYS: &[&str] = &[
 pub(crate) struct Pool {
     /// Its name.
     pub(crate) name: String,
-    /// Where objects go. Default: by overlap.
+    /// The placement of objects. Default: by overlap.
     pub(crate) placement: Placement,
-    /// How many copies of everything it keeps. Default: 1.
+    /// The number of copies of every object. Default: 1.
     pub(crate) copies: usize,
-    /// Whether tables that are read a lot are copied; and how long a volume may not answer before what it
-    /// holds is copied from elsewhere. Default: 10 min.
+    /// Copies of hot tables; and the time without an answer after which a volume's objects are copied from elsewhere.
+    /// Default: 10 min.
     pub(crate) migration: Migration,
     /// The names of its volumes.
     pub(crate) volumes: Vec<String>,
 }
 
-/// Where the objects of a pool go.
+/// The placement of a pool's objects.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Placement {
-    /// All on the first volume with room.
+    /// All on the first volume with enough space.
     Single,
     /// In turn.
     RoundRobin,
     /// By name.
     Hash,
-    /// In chunks of so many bytes over all of them.
+    /// In chunks of this many bytes over all volumes.
     Stripe(u64),
-    /// Apart from the tables they are read with.
+    /// Apart from tables that are read together with them.
     LeastOverlap(Overlap),
 }
 
-/// What counts when tables overlap.
+/// The weight of overlapping tables.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Overlap {
-    /// How many they are.
+    /// Their number.
     #[default]
     Count,
-    /// How hot they are where they overlap.
+    /// Their heat where they overlap.
     Heat,
 }
 
@@ -88,9 +88,9 @@ impl Placement {
     }
 }
 
-/// As many copies as anybody could want: each costs as many writes, and as much room.
+/// The most copies: each costs another write and the same space.
 const COPIES_MAX: u64 = 4;
-/// What does not answer for a day is lost.
+/// A volume that does not answer for a day is lost.
 const REPAIR_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Large chunks keep one I/O on one volume; small ones spread a single table's reads.
 const CHUNK: u64 = 256 * KIB;
@@ -99,7 +99,7 @@ pub(crate) const PLACEMENTS: &[&str] =
     &["single", "round-robin", "hash", "stripe", "least-overlap"];
 
 impl Pool {
-    /// Reads a pool of volumes with these names.
+    /// Reads a pool over volumes with these names.
     pub(super) fn read(section: &Section<'_>, volumes: &[&str]) -> Option<Self> {
         let name = section.name.split('.').next_back().unwrap_or_default().into();
         section.read("layout", |field| field.word(&["spread"]));

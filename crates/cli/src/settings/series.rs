@@ -25,24 +25,24 @@ pub(super) const KEYS: &[&str] = &[
 
 const DURABILITIES: [&str; 3] = ["always", "everysec", "none"];
 
-/// Fewer bytes make blocks of a few points.
+/// Less memory makes blocks of a few points.
 const MEMORY_MIN: u64 = MIB;
 
 /// The store.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
-    /// The volumes it is on, which are of no pool.
+    /// Its volumes, which belong to no pool.
     pub(crate) volumes: Vec<String>,
-    /// How it is kept.
+    /// Its options.
     pub(crate) options: Options,
-    /// What an answer survives: one of [`DURABILITIES`].
+    /// What an acknowledgement survives: one of [`DURABILITIES`].
     durability: &'static str,
     sync_interval: Duration,
 }
 
 impl PartialEq for Series {
     fn eq(&self, other: &Self) -> bool {
-        // Everything people can set shows.
+        // Entries show every setting.
         self.entries() == other.entries()
     }
 }

@@ -1,4 +1,4 @@
-//! The part of `[kv]` that is about the store itself: memory, durability, and what RocksDB is told.
+//! The part of `[kv]` about the store itself: memory, durability, and options of RocksDB.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -10,11 +10,11 @@ use policy::units::{GIB, KIB, MIB};
 use super::document::{Field, Section};
 use super::{Entry, Mistake, units};
 
-/// The least that RocksDB works with: a few small memtables and some cache.
+/// The least memory for RocksDB: a few small memtables and some cache.
 const MEMORY_MIN: u64 = 32 * MIB;
 
-/// Smaller memtables and tables drown in their own bookkeeping; larger memtables do not fit
-/// RocksDB's arenas, larger tables a compaction's patience.
+/// Smaller memtables and tables consist mostly of metadata. Larger memtables do not fit RocksDB's arenas, and larger
+/// tables make compactions too long.
 const SIZES: RangeInclusive<u64> = 64 * KIB..=4 * GIB;
 
 const DURABILITIES: [(&str, Durability); 3] = [
@@ -66,7 +66,7 @@ pub(super) fn read(section: &Section<'_>) -> Options {
             .unwrap_or(usual.cache_policy),
         prefetch: flag("prefetch", usual.prefetch),
         rewarm: flag("rewarm", usual.rewarm),
-        // Whoever chooses one kind means it for all levels.
+        // A single choice of compression applies to all levels.
         compression_last: compression_last.or(compression).unwrap_or(usual.compression_last),
         compression: compression.unwrap_or(usual.compression),
         jobs: number("jobs", usual.jobs, 2..=64),
@@ -82,7 +82,7 @@ pub(super) fn read(section: &Section<'_>) -> Options {
     options
 }
 
-/// The effective settings: what follows from `memory` too.
+/// The effective settings, including those derived from `memory`.
 pub(super) fn entries(options: &Options) -> Vec<Entry> {
     let entry = |key, value: &dyn fmt::Display| Entry::new("kv", key, value);
     let size = units::show_size;

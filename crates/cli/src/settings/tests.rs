@@ -28,7 +28,7 @@ fn parse(text: &str) -> Result<Settings, Mistakes> {
     Settings::parse(Path::new("plimsoll.toml"), text)
 }
 
-/// Mistakes by kind: what of the good file is replaced (nothing: its end), and by what.
+/// Mistakes by kind: the replaced part of the good file (empty: its end), and the replacement.
 const MISTAKES: &[(&str, &[(&str, &str)])] = &[
     ("text that is not TOML", &[("path = \"/mnt/a\"", "path = /mnt/a"), ("[kv]", "[kv")]),
     ("unknown keys", &[("contract", "contrct"), ("layout", "colour"), ("[kv]", "[vk]")]),
@@ -162,7 +162,7 @@ const MISTAKES: &[(&str, &[(&str, &str)])] = &[
     ),
 ];
 
-/// The good file with a mistake in it.
+/// The good file with a mistake inserted.
 fn with(from: &str, to: &str) -> String {
     assert!(GOOD.contains(from), "{from:?} is in the good file");
     match from {
@@ -237,7 +237,7 @@ listen = "0.0.0.0:1"
         .lines()
         .map(|line| line.split(": found").next().expect("a place and a key"))
         .collect();
-    // The path and the contract of volume a are wrong: nothing follows from that for the pool.
+    // The path and the contract of volume a are wrong: that makes no mistake in the pool.
     let wanted = [
         "2: volume.a.path",
         "3: volume.a.contract",
@@ -550,7 +550,7 @@ fn a_broker_is_subscribed_to_beside_the_door() {
     }
 }
 
-/// Inside a list only the first mistake was told.
+/// Once, only the first mistake inside a list was reported.
 #[test]
 fn all_mistakes_inside_lists_are_told() {
     let text = r#"[volume.a]
@@ -626,7 +626,7 @@ hosts = ["a:1",
         "44: admin.hosts",
         "45: admin.hosts",
     ];
-    // Those of one line come in any order.
+    // Mistakes on one line come in any order.
     let found: BTreeSet<_> = found.into_iter().collect();
     let wanted = wanted.map(|place| format!("plimsoll.toml:{place}"));
     assert_eq!(found, wanted.iter().map(String::as_str).collect(), "{mistakes}");

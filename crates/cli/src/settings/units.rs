@@ -1,4 +1,4 @@
-//! Sizes and durations as people write them.
+//! Sizes and durations in the notation of settings.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use policy::units::{GIB, KIB, MIB};
 pub(super) const SIZE: &str = "a size with its unit, such as \"64MiB\"";
 pub(super) const DURATION: &str = "a duration with its unit, such as \"100ms\" or \"1s\"";
 
-/// The bytes `text` says; none without a unit: nobody should have to guess whether it is bytes.
+/// The bytes of `text`; `None` without a unit, since a bare number is ambiguous.
 pub(super) fn size(text: &str) -> Option<u64> {
     let unit = text.trim_end().chars().next_back()?;
     if !unit.is_ascii_alphabetic() {
@@ -25,12 +25,12 @@ pub(super) fn show_size(bytes: u64) -> String {
     format!("\"{}{name}\"", bytes / unit)
 }
 
-/// The time `text` says.
+/// The duration of `text`.
 pub(super) fn duration(text: &str) -> Option<Duration> {
     humantime::parse_duration(text).ok()
 }
 
-/// A duration that [`duration`] reads as the same.
+/// A duration as [`duration`] reads it.
 pub(super) fn show_duration(duration: Duration) -> String {
     format!("\"{}\"", humantime::format_duration(duration))
 }

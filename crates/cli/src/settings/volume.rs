@@ -1,4 +1,4 @@
-//! `[volume.<name>]`: a device, and what was bought with it.
+//! `[volume.<name>]`: a device and its contract.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -33,26 +33,26 @@ pub(super) const KEYS: &[&str] = &[
 /// A device volume.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Volume {
-    /// Its name: what people, metrics and the pool's manifest call it.
+    /// Its name in settings, metrics and the pool's manifest.
     pub(crate) name: String,
     /// The directory on the device.
     pub(crate) path: PathBuf,
-    /// What was bought.
+    /// The contract as bought.
     pub(crate) contract: Contract,
-    /// Whether to throttle it as the provider would: development without a cloud. Default: no. The
-    /// directory of a simulated volume is made if it is missing; a real one may be a mount that failed.
+    /// Whether to throttle it as the provider would, for development without a cloud. Default: no. The directory of a
+    /// simulated volume is created if missing; a missing real one may be a failed mount.
     pub(crate) simulate: bool,
-    /// How much of the contract is used. Default: rho 0.98, beta 0.9, no credits; see [`Share`].
+    /// The used share of the contract. Default: rho 0.98, beta 0.9, no credits; see [`Share`].
     pub(crate) share: Share,
-    /// Whether less is used while the volume gives less. Default: yes, unless it is simulated.
+    /// Whether to lower the budget while the volume gives less. Default: yes, unless it is simulated.
     pub(crate) adapt: bool,
-    /// Who goes next at the gate. Default: tags.
+    /// The scheduler of the gate. Default: tags.
     pub(crate) scheduler: Policy,
-    /// How the contract was asked for, for showing.
+    /// The settings of the contract, for display.
     asked: Asked,
 }
 
-/// The keys a contract comes from, in TOML.
+/// The keys that define a contract, in TOML.
 #[derive(Clone, Debug, PartialEq)]
 struct Asked {
     contract: String,
@@ -75,7 +75,7 @@ impl Volume {
         Some(Self { name, path: path?, contract, simulate, share, adapt, scheduler, asked })
     }
 
-    /// Takes over the contract of `other`, however it was asked for.
+    /// Takes over the contract of `other`, with its settings.
     pub(crate) fn take_contract_of(&mut self, other: &Self) {
         self.contract = other.contract.clone();
         self.asked = other.asked.clone();
@@ -130,7 +130,7 @@ pub(crate) fn terms(of: &Contract) -> String {
     terms
 }
 
-/// No two volumes may be one directory: each would count the other's I/O as nobody's.
+/// Two volumes must not share a directory: each would see the other's I/O as unaccounted.
 pub(super) fn check_apart(root: &Section<'_>, volumes: &[Volume]) {
     for (at, volume) in volumes.iter().enumerate() {
         let same = |other: &&Volume| plain(&other.path) == plain(&volume.path);
@@ -165,7 +165,7 @@ fn share(section: &Section<'_>) -> Share {
     let (rho, beta) = (fraction("rho", usual.rho()), fraction("beta", usual.beta()));
     let credits = fraction("credits", usual.credits());
     let share = Share::new(rho, beta).and_then(|share| share.with_credits(credits));
-    // All are between 0 and 1, so what is left to be wrong is a rate of nothing.
+    // All shares are between 0 and 1, so the only possible mistake is a rate of zero.
     share.unwrap_or_else(|_| {
         let positive = "a number above 0, up to 1";
         section.need("rho", "a number above 0", |field| Err::<(), _>(field.mistake(positive)));
@@ -199,7 +199,7 @@ fn contract(section: &Section<'_>) -> Option<(Contract, Asked)> {
     }
 }
 
-/// What a contract would have taken instead.
+/// What a contract accepts instead.
 fn accepted(error: SpecError) -> String {
     match error {
         SpecError::SizeNeeded { contract, figure } => {
@@ -221,7 +221,7 @@ fn accepted(error: SpecError) -> String {
     }
 }
 
-/// What the contract's field names or holds, and the field in TOML.
+/// The contract named or defined by the field, and the field in TOML.
 fn spec(field: &Field<'_>) -> Result<(Spec, String), Mistake> {
     if field.is_table() {
         let value = field.spanned();
@@ -257,7 +257,7 @@ fn spec(field: &Field<'_>) -> Result<(Spec, String), Mistake> {
     }
 }
 
-/// A table as it would stand on one line.
+/// A table on one line.
 fn inline(value: &toml::de::DeValue<'_>) -> String {
     let value =
         toml::Value::deserialize(ValueDeserializer::from(toml::Spanned::new(0..0, value.clone())));

@@ -1,4 +1,4 @@
-//! Benches from the command line: reports, and what is left behind.
+//! Benches from the command line: their reports, and what remains afterwards.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ fn run(place: &Place, args: &[&str]) -> Ended {
     Ended::of(&mut bench_kv(place, args))
 }
 
-/// Starts a bench, and waits until it says what it will do: its volumes are open then.
+/// Starts a bench, and waits for its announcement: its volumes are open then.
 fn start(place: &Place, args: &[&str]) -> Child {
     let mut command = bench_kv(place, args);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
@@ -39,7 +39,7 @@ fn left(place: &Place) -> Vec<PathBuf> {
     entries.map(|entry| entry.expect("an entry").path()).collect()
 }
 
-/// What the place's pool holds.
+/// The contents of the place's pool.
 fn objects(place: &Place) -> String {
     let ended = place.run(&["check", "-c", "plimsoll.toml"]);
     assert!(ended.status.success(), "{}{}", ended.out, ended.err);
@@ -68,7 +68,7 @@ fn ycsb_runs_whole_and_leaves_nothing_behind() {
     for case in ["Load, insert, p99", "A, update, p99.9", "E, scan, max", "F, volume s3"] {
         assert!(json.contains(&format!("\"case\": \"{case}\"")), "{case} in {json}");
     }
-    // Every value was its key's, and no volume went over its line.
+    // Every value belonged to its key, and no volume exceeded its paid rate.
     assert_eq!(json.matches("\"holds\": true").count(), 2, "{}", ended.out);
     let page = std::fs::read_to_string(place.path("kv.html")).expect("a page");
     assert!(page.matches("<svg").count() >= 6 && page.contains("its line of 3000 IOPS"));
@@ -89,7 +89,7 @@ fn schemes_are_compared_on_equal_volumes() {
         let has = |row: &serde_json::Value| row["id"] == id && row["scheme"] == scheme;
         assert!(list("rows").iter().any(has), "no {id} of {scheme}");
     }
-    // How fast it was is no matter of tests; that every value was its key's, and ours within the line, is.
+    // The test ignores speed; it checks that every value belonged to its key, and that ours kept to the paid rate.
     let sound: Vec<_> = list("checks").into_iter().filter(|check| check["id"] == "all").collect();
     assert_eq!(sound.len(), 2, "{}", ended.out);
     assert!(sound.iter().all(|check| check["holds"] == true), "{}", ended.out);
@@ -115,7 +115,8 @@ fn placements_are_compared_on_equal_pools() {
         let has = |row: &serde_json::Value| row["case"] == case && row["scheme"] == scheme;
         assert!(list("rows").iter().any(has), "no {case} of {scheme}");
     }
-    // How fast it was is no matter of tests; that every value was its key's, and nobody over a line, is.
+    // The test ignores speed; it checks that every value belonged to its key, and that no volume exceeded its paid
+    // rate.
     let sound: Vec<_> = list("checks").into_iter().filter(|check| check["id"] == "all").collect();
     assert_eq!(sound.len(), 2, "{}", ended.out);
     assert!(sound.iter().all(|check| check["holds"] == true), "{}", ended.out);
@@ -141,7 +142,7 @@ fn rules_of_merging_are_compared_on_equal_disks() {
         let has = |row: &serde_json::Value| row["id"] == id && row["scheme"] == scheme;
         assert!(list("rows").iter().any(has), "no {id} of {scheme}");
     }
-    // Time is virtual: what must hold of every store does. How fast it was is no matter of tests.
+    // Time is virtual: the invariants of every store must hold. The test ignores speed.
     let sound = |check: &serde_json::Value| ["all", "B41"].iter().any(|id| check["id"] == *id);
     let sound: Vec<_> = list("checks").into_iter().filter(sound).collect();
     assert_eq!(sound.len(), 5, "{}", ended.out);
@@ -202,7 +203,7 @@ fn on_the_users_volumes_a_bench_keeps_to_its_own_store() {
     let ended = run(&place, &[&few[..], &["d,e", "--keep"]].concat());
     assert!(ended.status.success(), "{}", ended.err);
     assert!(ended.out.contains("500 records to load"), "{}", ended.out);
-    // Kept once, it is there the next time, and then goes.
+    // A kept store is reused by the next run, and removed by a run without --keep.
     for (missing, keeps) in [(0, &["--keep"][..]), (0, &[]), (500, &[])] {
         let ended = run(&place, &[&few[..], &["a"], keeps].concat());
         assert!(ended.status.success(), "{}", ended.err);

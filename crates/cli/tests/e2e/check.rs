@@ -1,4 +1,4 @@
-//! `plimsoll check`: what it finds in settings, on volumes, and without settings.
+//! `plimsoll check`: its findings in settings, on volumes, and without settings.
 
 use std::path::{Path, PathBuf};
 
@@ -17,14 +17,14 @@ fn place() -> Place {
     place
 }
 
-/// What `check` with these arguments says, and its status.
+/// The status of `check` with these arguments, and its findings.
 fn check(place: &Place, args: &[&str]) -> (Option<i32>, Value) {
     let ended = place.run(&[&["check", "--json"], args].concat());
     let found = serde_json::from_str(&ended.out);
     (ended.status.code(), found.unwrap_or_else(|_| panic!("{}{}", ended.out, ended.err)))
 }
 
-/// The objects of a volume whose names have this in them.
+/// The objects of a volume whose names contain `of`.
 fn objects(volume: &Path, of: &str) -> Vec<PathBuf> {
     let files = std::fs::read_dir(volume.join("objects")).expect("a volume");
     let files = files.map(|entry| entry.expect("an entry").path());
@@ -58,7 +58,7 @@ fn it_reads_the_store_of_time_series() {
     assert_eq!((store["store"].as_str(), &store["good"]), (Some("series"), &Value::Bool(true)));
     assert_eq!(store["wal"]["records"], 5, "{found}");
 
-    // The second record: behind the head of the segment and the first.
+    // The second record follows the segment's head and the first record.
     let segment = objects(&place.path("d"), "series-wal").pop().expect("a segment");
     let mut bytes = std::fs::read(&segment).expect("it is read");
     let first = u32::from_le_bytes(bytes[64..68].try_into().expect("four bytes"));

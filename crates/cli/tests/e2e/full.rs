@@ -1,4 +1,4 @@
-//! Full volumes: what `/health` of both listeners says of them, from the refusal until there is room again.
+//! Full volumes: the answers of `/health` at both listeners, from the refusal until there is space again.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::health::health;
 use crate::place::{Place, until};
 use crate::points;
 
-/// A file system in memory at the place of a volume. Mounts take root: the test fails without.
+/// A file system in memory at the place of a volume. Mounting needs root; the test fails without it.
 struct Small<'p>(&'p Path);
 
 impl<'p> Small<'p> {
@@ -26,12 +26,12 @@ impl<'p> Small<'p> {
 
 impl Drop for Small<'_> {
     fn drop(&mut self) {
-        // Lazily: after a failed assertion a server may still have it open.
+        // Lazily: after a failed assertion a server may still use it.
         let _ = Command::new("umount").arg("-l").arg(self.0).status();
     }
 }
 
-/// A text that no compression makes much shorter.
+/// A text that hardly compresses.
 fn noise(random: &mut Xoshiro256PlusPlus, len: usize) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
     (0..len).map(|_| char::from(LETTERS[random.random_range(0..64)])).collect()
@@ -85,7 +85,7 @@ fn health_says_that_a_key_value_store_is_full_until_it_takes_writes_again() {
     server.stop();
 }
 
-/// The listener of time series said `pass` as long as there was room in the buffers.
+/// Once, the listener of time series reported `pass` while the buffers had room.
 #[test]
 fn both_listeners_say_that_a_series_store_is_full_until_it_takes_writes_again() {
     let place = Place::new();
@@ -114,7 +114,7 @@ fn both_listeners_say_that_a_series_store_is_full_until_it_takes_writes_again() 
         }
         points::ask(door, "POST /write?db=sea", "", &lines)
     };
-    // 503: the buffers are full, and are being written.
+    // 503: the buffers are full and being written.
     let mut answers = std::iter::repeat_with(&mut write).take(20_000);
     let refused = answers.find(|answer| !matches!(answer.status, 204 | 503));
     let refused = refused.expect("the volume is full some time");

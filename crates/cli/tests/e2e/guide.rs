@@ -1,10 +1,10 @@
-//! The commands of README and guides that a server on loopback answers: each is sent as it stands there.
-//! What they look like is tested in `src/guide.rs`; those that change volumes run in `pools`.
+//! The commands of README and guides that a server on loopback answers: each is sent verbatim. `src/guide.rs` tests
+//! their syntax; commands that change volumes run in `pools`.
 
 use crate::markdown::{blocks, files, of};
 use crate::place::{Place, Server};
 
-/// The first settings of the guide of time series, on volumes and ports of this test.
+/// The first settings of the guide of time series, with volumes and ports of this test.
 fn place() -> Place {
     let place = Place::new();
     let guide = files().into_iter().find(|file| file.ends_with("series.md")).expect("the guide");
@@ -21,7 +21,7 @@ fn place() -> Place {
     place
 }
 
-/// The words of a command; what is between single quotes is one.
+/// The words of a command; single quotes enclose one word.
 fn words(command: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (n, part) in command.split('\'').enumerate() {
@@ -33,7 +33,7 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// Does what `curl` would.
+/// Acts like `curl`.
 fn curl(server: &Server, words: &[String]) {
     let url = words.iter().find(|word| word.starts_with("http://")).expect("a URL");
     let path = url.strip_prefix("http://127.0.0.1:8086").expect("the usual port");
@@ -57,7 +57,7 @@ fn a_server_answers_the_commands_of_the_guides() {
                 asked += 1;
                 let reply = client.ask(line);
                 assert!(!reply.starts_with('-'), "{}: {command}: {reply}", block.place);
-                // The elements of a list are replies of their own.
+                // The elements of a list are separate replies.
                 let more = reply.strip_prefix('*').map_or(0, |n| n.parse().expect("a number"));
                 (0..more).for_each(|_: u64| assert!(client.reply().is_some(), "{command}"));
             } else if command.starts_with("curl ") {

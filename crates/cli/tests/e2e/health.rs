@@ -1,4 +1,4 @@
-//! `/health` of a server whose volumes and stores are not well.
+//! `/health` of a server with failing volumes or stores.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::place::{Place, Server, flip_a_byte_of_a_table, settings, until};
 use crate::points;
 
-/// Whether a server is well, and what it says; its status has to say the same.
+/// Whether a server is healthy, and its report; checks that the status agrees.
 pub(crate) fn health(server: &Server) -> (bool, Value) {
     let (status, body) = server.admin("GET /health");
     let health: Value = serde_json::from_str(&body).expect("JSON");
@@ -26,7 +26,7 @@ fn is_ready(server: &Server) -> bool {
 #[test]
 fn a_volume_that_goes_and_comes_back_shows() {
     let place = Place::new();
-    // Everything is on every volume.
+    // Every volume has a copy of everything.
     let text = settings("unlimited", "").replace("[pool.main]\n", "[pool.main]\ncopies = 3\n");
     place.write(&text);
     let server = place.serve();
@@ -40,7 +40,7 @@ fn a_volume_that_goes_and_comes_back_shows() {
     assert!(found["stores"]["kv"]["copies_short"].as_u64() > Some(0), "{found}");
     let problems = found["problems"].as_array().expect("a list");
     assert!(problems[0].as_str().is_some_and(|line| line.starts_with("volume b: ")), "{found}");
-    // The other copy of everything is served.
+    // The other copies are served.
     assert_eq!(found["stores"]["kv"]["serves_reads"], true, "{found}");
     assert!(is_ready(&server), "{found}");
     assert_eq!(server.client().ask("get ship"), "plimsoll");
@@ -54,7 +54,7 @@ fn a_volume_that_goes_and_comes_back_shows() {
     server.stop();
 }
 
-/// How many lines of the log say so.
+/// The number of lines of the log that contain `what`.
 fn logged(place: &Place, what: &str) -> usize {
     let log = std::fs::read_to_string(place.path("log")).expect("the log");
     log.lines().filter(|line| line.contains(what)).count()
@@ -86,7 +86,7 @@ fn a_damaged_table_shows_once_it_was_read() {
     assert!(problem.starts_with("kv: damage found and not repaired: 1"), "{found}");
     assert!(is_ready(&server), "every other block is served: {found}");
     assert_eq!(read_all(&mut client), failed);
-    // Object and volume, once, however often it is read.
+    // Logs object and volume once, however often the table is read.
     let volume = Path::new(&table).strip_prefix(place.dir.path()).expect("a volume's");
     let volume = volume.iter().next().expect("a name").to_string_lossy().into_owned();
     assert_eq!(logged(&place, "is damaged"), 1);
@@ -108,7 +108,7 @@ fn a_damaged_block_of_time_series_shows_once_it_was_read() {
         .collect();
     let answer = points::ask(door, "POST /write?db=sea", "", &lines.join("\n"));
     assert_eq!(answer.status, 204, "{}", answer.body);
-    // An orderly end writes blocks.
+    // A clean stop writes blocks.
     server.stop();
     let server = place.serve();
     let door = server.http.expect("a door of time series");
@@ -123,7 +123,7 @@ fn a_damaged_block_of_time_series_shows_once_it_was_read() {
         let is_log = |path: &Path| path.to_string_lossy().contains("series-wal");
         all.filter(|(path, len)| !is_log(path) && *len > 10_000).collect::<BTreeSet<_>>()
     };
-    // A merge moves the block soon after the start.
+    // A merge moves the block soon after the start, so wait until it is done.
     let mut seen = (blocks(), Instant::now());
     until(|| {
         let now = blocks();

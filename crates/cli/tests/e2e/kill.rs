@@ -1,8 +1,9 @@
-//! What was acknowledged survives the death of the process, again and again under load.
+//! Acknowledged writes survive the death of the process, repeatedly and under load.
 //!
-//! Writers send pipelined `SET`s, `HSET`s and `DEL`s on keys of their own, and know what was
-//! acknowledged; a hash has to be there whole. `PLIMSOLL_ROUNDS` asks for more rounds. The server is killed, or told to stop, once they got some way; after the restart each key has to hold
-//! what its last acknowledged command left, or what a later one, sent and not acknowledged, would have.
+//! Writers send pipelined `SET`s, `HSET`s and `DEL`s on their own keys, and record what was acknowledged. The test
+//! kills or stops the server after some pipelines. After the restart each key must hold the result of its last
+//! acknowledged command, or of a later one that was sent but not acknowledged; a hash must be whole. `PLIMSOLL_ROUNDS`
+//! sets the number of rounds.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,25 +13,25 @@ use crate::place::{Client, Place, Server};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// How many times it dies, unless `PLIMSOLL_ROUNDS` says.
+/// The number of deaths, unless `PLIMSOLL_ROUNDS` is set.
 const ROUNDS: u64 = 60;
-/// One round in so many ends with SIGTERM.
+/// One round in this many ends with SIGTERM.
 const TERM_ONE_IN: u64 = 4;
 const WRITERS: u64 = 4;
 const KEYS: u64 = 200;
 /// Commands a writer sends before it reads their replies.
 const PIPELINE: usize = 16;
 
-/// A key and its new value; none for a deletion.
+/// A key and its new value; `None` for a deletion.
 type Sent = (String, Option<String>);
 
-/// One connection that writes, and what it knows of its keys.
+/// One writing connection, and the expected state of its keys.
 struct Writer {
     number: u64,
     random: Xoshiro256PlusPlus,
-    /// What every acknowledged command of all rounds left.
+    /// The result of every acknowledged command of all rounds.
     acknowledged: BTreeMap<String, String>,
-    /// Sent in this round and not acknowledged, in order.
+    /// Commands sent in this round and not acknowledged, in order.
     pending: Vec<Sent>,
 }
 
@@ -61,7 +62,7 @@ impl Writer {
         format!("w{}:{kind}{n}", self.number)
     }
 
-    /// Writes until the connection ends, and tells each time a pipeline was acknowledged.
+    /// Writes until the connection ends; notifies `tell` after each acknowledged pipeline.
     fn run(&mut self, mut client: Client, tell: &Sender<()>) {
         loop {
             let (texts, sent): (Vec<_>, Vec<_>) = (0..PIPELINE).map(|_| self.command()).unzip();
@@ -81,7 +82,7 @@ impl Writer {
         }
     }
 
-    /// Compares every key with what it may hold, and takes over what it does hold.
+    /// Compares every key with its allowed values, and records the value found.
     fn verify(&mut self, client: &mut Client) {
         for n in 0..KEYS {
             let key = self.key(n);
@@ -96,14 +97,14 @@ impl Writer {
     }
 }
 
-/// In the names of keys that hold hashes.
+/// Marks the names of keys that hold hashes.
 const HASH: &str = "hash:";
 
 fn is_hash(key: &str) -> bool {
     key.contains(HASH)
 }
 
-/// What the key holds; of a hash, what all of its fields hold.
+/// The value of the key; of a hash, the value that all its fields share.
 fn found(client: &mut Client, key: &str) -> Option<String> {
     let there = |reply: String| Some(reply).filter(|reply| reply != "$-1");
     if !is_hash(key) {
@@ -140,14 +141,14 @@ fn nothing_acknowledged_is_lost_when_the_process_dies() {
         let (tell, told) = channel();
         std::thread::scope(|scope| {
             for writer in &mut writers {
-                // Connected before the first of them writes: the end may come as soon as one did.
+                // Connect before the first writer starts: the server may die after the first pipeline.
                 let (tell, client) = (tell.clone(), server.client());
                 scope.spawn(move || writer.run(client, &tell));
             }
             drop(tell);
             told.iter().take(pipelines).for_each(drop);
             end(server);
-            // Until the last writer found out.
+            // Waits until the last writer has ended.
             told.iter().for_each(drop);
         });
     }

@@ -1,4 +1,4 @@
-//! A log store, looked at from outside.
+//! A log store, inspected from outside.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use volume::task::block_on;
 
 use crate::place::Place;
 
-/// Makes a store in a directory, with a few readings in it.
+/// Makes a store in a directory, with several readings in it.
 fn make(path: &Path) {
     block_on(async {
         let dir = Dir::open(path, DirOptions { create: true, ..DirOptions::default() })?;
@@ -56,7 +56,7 @@ fn a_flipped_byte_of_a_log_store_is_named() {
     let file = file.expect("a file of records");
     let mut bytes = fs::read(&file).expect("it is read");
     for (key, is_lost) in [("buoy-7", true), ("buoy-3", false)] {
-        // Behind the key is the value.
+        // The value follows the key.
         let at = bytes.windows(key.len()).position(|w| w == key.as_bytes()).expect("it is there");
         bytes[at + 100] ^= 1;
         fs::write(&file, &bytes).expect("it is written");

@@ -1,4 +1,4 @@
-//! The examples in README and guides: fenced blocks, with what their info strings say.
+//! The examples in README and guides: fenced blocks and their info strings.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Block {
     /// File and line, for messages.
     pub(crate) place: String,
-    /// The words behind the fence: the language, and marks that readers do not see.
+    /// The words after the fence: the language, and marks that readers do not see.
     pub(crate) info: Vec<String>,
     pub(crate) text: String,
 }
@@ -17,7 +17,7 @@ impl Block {
         self.info.first().map_or("", String::as_str)
     }
 
-    /// Its commands, without comments: of a block of `sh`.
+    /// The commands of a `sh` block, without comments.
     pub(crate) fn commands(&self) -> Vec<String> {
         let lines = self.text.lines().map(|line| line.split(" #").next().unwrap_or_default());
         lines.map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()

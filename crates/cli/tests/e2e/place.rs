@@ -1,4 +1,4 @@
-//! The real program, started in a directory of its own, and a Redis client to talk to it.
+//! The real program, started in its own directory, and a Redis client for it.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -45,7 +45,7 @@ impl Place {
         command
     }
 
-    /// Runs the program to its end: its status, and what it wrote.
+    /// Runs the program to its end; returns its status and output.
     pub(crate) fn run(&self, args: &[&str]) -> Ended {
         Ended::of(&mut self.command(args))
     }
@@ -56,7 +56,7 @@ impl Place {
         served.unwrap_or_else(|log| panic!("the server ended before it was ready: {log}"))
     }
 
-    /// As [`Place::serve`]; if it ends before it is ready, what it logged.
+    /// As [`Place::serve`]; returns the log if it ends before it is ready.
     pub(crate) fn try_serve(&self) -> Result<Server, String> {
         Server::start(self.command(&["serve", "-c", "plimsoll.toml"]), self.dir.path())
     }
@@ -75,7 +75,7 @@ pub(crate) fn settings(contract: &str, more: &str) -> String {
         + more
 }
 
-/// Changes a bit in the middle of a table of the pool, and gives its path.
+/// Flips a bit in the middle of a table of the pool, and returns the table's path.
 pub(crate) fn flip_a_byte_of_a_table(place: &Place) -> String {
     for volume in ["a", "b", "c"] {
         let objects = std::fs::read_dir(place.path(volume).join("objects")).expect("a volume");
@@ -93,10 +93,10 @@ pub(crate) fn flip_a_byte_of_a_table(place: &Place) -> String {
     panic!("there is no table");
 }
 
-/// Far longer than anything here takes: what has not come by then will not come.
+/// Far longer than anything here takes.
 const NEVER: Duration = Duration::from_secs(180);
 
-/// Asks again until it is so.
+/// Polls until the condition holds.
 pub(crate) fn until(mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -126,7 +126,7 @@ pub(crate) struct Server {
     child: Child,
     out: BufReader<ChildStdout>,
     pub(crate) redis: SocketAddr,
-    /// The door of time series, where the settings have one.
+    /// The listener of time series, if the settings have one.
     pub(crate) http: Option<SocketAddr>,
     /// An address, or `unix:` and a path.
     pub(crate) admin: String,
@@ -134,7 +134,7 @@ pub(crate) struct Server {
 
 impl Server {
     fn start(mut command: Command, dir: &Path) -> Result<Self, String> {
-        // A pipe nobody reads would fill up and stop the server: its log goes to a file.
+        // An unread pipe would fill up and stop the server, so its log goes to a file.
         let log = std::fs::File::create(dir.join("log")).expect("room for a file");
         let mut child =
             command.stdout(Stdio::piped()).stderr(log).spawn().expect("the program starts");
@@ -177,7 +177,7 @@ impl Server {
         self.child.wait().expect("the program ends")
     }
 
-    /// Asks it to stop, and waits until it did so well.
+    /// Stops it, and checks that it ends cleanly.
     pub(crate) fn stop(self) {
         self.signal("TERM");
         assert!(self.wait().success());
@@ -189,7 +189,7 @@ impl Server {
         self.wait();
     }
 
-    /// One request to the admin door: the status line and the body.
+    /// One request to the admin listener; returns the status line and the body.
     pub(crate) fn admin(&self, request: &str) -> (String, String) {
         match self.admin.strip_prefix("unix:") {
             Some(path) => {
@@ -227,16 +227,16 @@ impl Client {
         Self { stream: BufReader::new(stream) }
     }
 
-    /// Sends one line and gives the reply; a bulk string without its length.
+    /// Sends one line and returns the reply; a bulk string without its length.
     pub(crate) fn ask(&mut self, line: &str) -> String {
         self.stream.get_mut().write_all(format!("{line}\r\n").as_bytes()).expect("it reads");
         self.reply().expect("it answers")
     }
 
-    /// The next reply; none when the connection ends.
+    /// The next reply; `None` when the connection ends.
     pub(crate) fn reply(&mut self) -> Option<String> {
         let mut line = String::new();
-        // A server that was killed resets the connection: no different from an end.
+        // A killed server resets the connection: treat that as an end.
         if self.stream.read_line(&mut line).ok()? == 0 || !line.ends_with("\r\n") {
             return None;
         }

@@ -1,11 +1,10 @@
-//! Points that were answered survive the death of the process, once each, again and again under load.
+//! Acknowledged points survive the death of the process, once each, repeatedly and under load.
 //!
-//! Writers send batches in sessions, and every so often delete what is old. A batch has rows with times of
-//! their own, one row that every batch writes anew, and one without a time: stored twice it would be there
-//! twice. The server is killed, or told to stop, once they got some way. After the restart everything answered has to be
-//! there and nothing else; batches that come again have to change nothing. What an answer survives is set anew
-//! for each round: the death of a process takes nothing under any of the settings.
-//! `PLIMSOLL_ROUNDS` asks for more rounds.
+//! Writers send batches in sessions, and regularly delete old rows. A batch has rows with distinct times, one row that
+//! every batch overwrites, and one without a time, which a batch stored twice would duplicate. The test kills or stops
+//! the server after some batches. After the restart exactly the acknowledged rows must be stored, and repeated batches
+//! must change nothing. Each round uses another durability: under each of them, the death of the process loses nothing.
+//! `PLIMSOLL_ROUNDS` sets the number of rounds.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,18 +17,18 @@ use serde_json::Value;
 
 use crate::place::{Place, Server, settings};
 
-/// How many times it dies, unless `PLIMSOLL_ROUNDS` says.
+/// The number of deaths, unless `PLIMSOLL_ROUNDS` is set.
 const ROUNDS: u64 = 8;
-/// One round in so many ends with SIGTERM.
+/// One round in this many ends with SIGTERM.
 const TERM_ONE_IN: u64 = 4;
 const WRITERS: u64 = 4;
-/// Rows of a batch with times of their own.
+/// Rows of a batch with distinct times.
 const ROWS: u64 = 40;
-/// One batch in so many is followed by a delete of all but the last [`KEPT`].
+/// One batch in this many is followed by a delete of all but the last [`KEPT`].
 const DELETE_ONE_IN: u64 = 16;
 const KEPT: u64 = 60;
 
-/// Small buffers and logs, so that blocks are written and regrouped all the time.
+/// Small buffers and logs, so that blocks are constantly written and regrouped.
 fn series(durability: &str) -> String {
     let store = format!(
         "[volume.d]\npath = \"d\"\ncontract = \"unlimited\"\n\n[series]\nvolumes = [\"d\"]\n\
@@ -46,7 +45,7 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// One request on a connection of its own.
+/// One request on its own connection.
 pub(crate) fn ask(door: SocketAddr, request: &str, headers: &str, body: &str) -> Answer {
     let mut stream = TcpStream::connect(door).expect("the door is open");
     let length = body.len();
@@ -73,16 +72,16 @@ fn query(door: SocketAddr, statement: &str) -> Vec<Vec<i64>> {
     rows.iter().map(row).collect()
 }
 
-/// One client that writes, and what it knows.
+/// One writing client, and the expected state of its rows.
 struct Writer {
     number: u64,
-    /// So many batches were answered.
+    /// The number of batches acknowledged.
     batches: u64,
-    /// Whether one more was sent.
+    /// Whether one more batch was sent.
     sent: bool,
     /// Rows of batches before this one were deleted.
     floor: u64,
-    /// Whether one more delete was sent, and of what.
+    /// The bound of one more delete that was sent, if any.
     deleting: Option<u64>,
 }
 
@@ -111,8 +110,8 @@ impl Writer {
         format!("DELETE+FROM+rows+WHERE+w%3D'{}'+AND+time+%3C+{time}", self.number)
     }
 
-    /// One request on a connection that stays; whether it was answered. A server that was killed resets
-    /// the connection: no different from an end.
+    /// One request on a persistent connection; returns the status, or `None` if the connection ended. A killed server
+    /// resets the connection: treat that as an end.
     fn post(stream: &mut BufReader<TcpStream>, to: &str, headers: &str, body: &str) -> Option<u16> {
         let length = body.len();
         let request = format!(
@@ -132,7 +131,7 @@ impl Writer {
         }
     }
 
-    /// Writes until the connection ends, and tells each time a batch was answered.
+    /// Writes until the connection ends; notifies `tell` after each acknowledged batch.
     fn run(&mut self, door: SocketAddr, tell: &Sender<()>) {
         let Ok(stream) = TcpStream::connect(door) else { return };
         let mut stream = BufReader::new(stream);
@@ -142,7 +141,7 @@ impl Writer {
             let (headers, lines) = (self.headers(batch), self.lines(batch));
             match Self::post(&mut stream, "/write?db=db", &headers, &lines) {
                 Some(204) => (),
-                // The buffers are full: nothing was stored, and there is a body to the answer.
+                // The buffers are full: nothing was stored. The answer has a body, so reconnect.
                 Some(503) => {
                     let Ok(again) = TcpStream::connect(door) else { return };
                     stream = BufReader::new(again);
@@ -174,7 +173,7 @@ impl Writer {
         }
     }
 
-    /// Compares what is there with what may be, and sends again what a client would.
+    /// Compares the stored rows with the allowed ones, and repeats batches as a client would.
     fn verify(&mut self, door: SocketAddr) {
         let w = self.number;
         let stamps = query(door, &format!("SELECT n FROM stamp WHERE w='{w}'"));
@@ -190,7 +189,7 @@ impl Writer {
             self.batches,
             seen.keys()
         );
-        // A batch is there whole or not at all.
+        // A batch is stored whole or not at all.
         let newest = query(door, &format!("SELECT n FROM newest WHERE w='{w}'"));
         let wanted: Vec<_> = stored.checked_sub(1).map(|n| vec![0, n as i64]).into_iter().collect();
         assert_eq!(newest, wanted, "writer {w}");
@@ -208,7 +207,7 @@ impl Writer {
             stored * ROWS,
             rows.len()
         );
-        // Again: the last that was answered, and what was not.
+        // Repeats the last acknowledged batches, and those without an answer.
         for batch in stored.saturating_sub(2)..most {
             let (headers, lines) = (self.headers(batch), self.lines(batch));
             let answer = ask(door, "POST /write?db=db", &headers, &lines);
@@ -257,7 +256,7 @@ fn points_that_were_answered_are_there_once_when_the_process_dies() {
             drop(tell);
             told.iter().take(batches).for_each(drop);
             end(server);
-            // Until the last writer found out.
+            // Waits until the last writer has ended.
             told.iter().for_each(drop);
         });
     }

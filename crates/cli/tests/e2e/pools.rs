@@ -1,4 +1,4 @@
-//! Volumes that join a pool, leave it, and go missing, while it serves or between.
+//! Volumes that join a pool, leave it, and go missing, in service or between runs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::place::{Client, Place, Server, until};
 const KEYS: usize = 12_000;
 const BATCH: usize = 500;
 
-/// Simulated volumes of these names, and a store that reads from them: nothing of it is cached.
+/// Simulated volumes of these names, and a store without a cache of data on them.
 fn settings(place: &Place, volumes: &[&str], more: &str) -> String {
     let mut text = String::new();
     for name in volumes {
@@ -32,7 +32,7 @@ fn settings(place: &Place, volumes: &[&str], more: &str) -> String {
     )
 }
 
-/// A value that says which it is, and is not compressed by anybody.
+/// A value that names its key and version, and does not compress.
 fn value(key: usize, version: usize) -> String {
     let mut state = (key * 31 + version + 1) as u64;
     let mut text = format!("{key}-{version}-");
@@ -48,7 +48,7 @@ fn send(client: &mut Client, text: &str) {
     client.stream.get_mut().write_all(text.as_bytes()).expect("it reads");
 }
 
-/// Stores every key; with a `stride` of 1 in their order, so that tables do not overlap.
+/// Stores every key; with a `stride` of 1 in key order, so that tables do not overlap.
 fn store_by(client: &mut Client, version: usize, stride: usize) {
     for first in (0..KEYS).step_by(BATCH) {
         let mut text = String::new();
@@ -64,12 +64,12 @@ fn store_by(client: &mut Client, version: usize, stride: usize) {
     }
 }
 
-/// Stores every key, neighbours far apart: every table gets some of each range.
+/// Stores every key, with neighbours far apart: every table covers the whole range.
 fn store(client: &mut Client, version: usize) {
     store_by(client, version, 7919);
 }
 
-/// What each key is answered.
+/// The reply for each key.
 fn read(client: &mut Client) -> Vec<String> {
     let mut replies = Vec::with_capacity(KEYS);
     for first in (0..KEYS).step_by(BATCH) {
@@ -89,14 +89,14 @@ fn check_all(client: &mut Client, version: usize) {
     }
 }
 
-/// What the program prints; it has to end well.
+/// The output of the program, which must succeed.
 fn run(place: &Place, args: &[&str]) -> String {
     let ended = place.run(&[args, &["-c", "plimsoll.toml"]].concat());
     assert!(ended.status.success(), "{args:?}: {}{}", ended.out, ended.err);
     ended.out
 }
 
-/// What it says when it does not end well.
+/// The error output of the program, which must fail.
 fn refused(place: &Place, args: &[&str]) -> String {
     let ended = place.run(&[args, &["-c", "plimsoll.toml"]].concat());
     assert_eq!(ended.status.code(), Some(1), "{args:?}: {}", ended.out);
@@ -174,7 +174,7 @@ fn a_volume_that_joined_is_there_after_a_kill_and_a_drain_goes_on() {
     let place = Place::new();
     place.write(&settings(&place, &["s1", "s2"], ""));
     let server = place.serve();
-    // Its section is in the file already, but nobody has read that yet.
+    // Its section is in the file already, but the server has not read it yet.
     let file = std::fs::read_to_string(place.file()).expect("it is there");
     let section =
         "[volume.s3]\npath = \"s3\"\nsimulate = true\ncontract = \"unlimited\"\n\n[pool.main]";
@@ -184,7 +184,7 @@ fn a_volume_that_joined_is_there_after_a_kill_and_a_drain_goes_on() {
     let mut client = server.client();
     store(&mut client, 1);
     assert_eq!(client.ask("get 00007"), value(7, 1));
-    // It begins to be emptied, and nobody waits for the end of that.
+    // Starts a drain, and does not wait for its end.
     assert_eq!(server.admin("POST /volumes/s1/drain").0, "HTTP/1.1 202 Accepted");
     server.kill();
 
@@ -214,7 +214,7 @@ fn what_cannot_be_done_says_which_volume_and_what_to_do() {
         let said = refused(&place, args);
         assert!(words.iter().all(|word| said.contains(word)), "{args:?}: {said}");
     }
-    // What is on it is not the pool's to take.
+    // The volume holds a file that does not belong to the pool.
     std::fs::create_dir(place.path("s3")).expect("room for a directory");
     std::fs::create_dir(place.path("s3/objects")).expect("room for a directory");
     std::fs::write(place.path("s3/objects/mine"), "mine").expect("room for a file");
@@ -229,7 +229,7 @@ fn without_a_volume_its_tables_are_named_and_it_serves_or_says_why() {
     let place = Place::new();
     place.write(&settings(&place, &["s1", "s2", "s3", "s4"], "meta = [\"s1\"]\n"));
     let server = place.serve();
-    // A read has to look into every new table that has its key's range.
+    // A read must look into every new table that covers its key.
     store_by(&mut server.client(), 1, 1);
     server.stop();
     // The second opening turns the log of the first into a table.
@@ -239,7 +239,7 @@ fn without_a_volume_its_tables_are_named_and_it_serves_or_says_why() {
         let lost = tables(&place, volume);
         assert!(lost > 0);
         std::fs::rename(place.path(volume), place.path("elsewhere")).expect("a rename");
-        // A simulated volume's directory would be made.
+        // A simulated volume's directory would be created.
         let path = format!("path = \"{volume}\"\n");
         place.write(&file.replace(&format!("{path}simulate = true\n"), &path));
 
@@ -252,7 +252,7 @@ fn without_a_volume_its_tables_are_named_and_it_serves_or_says_why() {
         let is_table = |name: &Value| name.as_str().is_some_and(|name| name.ends_with(".sst"));
         assert_eq!(named.len(), lost, "{}", ended.out);
         assert!(named.iter().all(|found| is_table(&found["object"])), "{}", ended.out);
-        // What was removed while another was away is left there, and goes.
+        // Objects removed while another volume was away remain there until it is back.
         assert!(others.iter().all(|found| found["harmless"] == true), "{}", ended.out);
 
         match place.try_serve() {
@@ -260,8 +260,8 @@ fn without_a_volume_its_tables_are_named_and_it_serves_or_says_why() {
                 without(&place, &server, volume, lost);
                 server.stop();
             }
-            // A table that may have the record that says how keys are kept is there: as long as RocksDB has
-            // not compacted, on any of them.
+            // The missing table may hold the record of the keys' format: until RocksDB compacts, that may be on any
+            // volume.
             Err(log) => {
                 let named = format!("volume {volume} is away");
                 assert!(log.contains("the keys of the store") && log.contains(&named), "{log}");
@@ -275,13 +275,13 @@ fn without_a_volume_its_tables_are_named_and_it_serves_or_says_why() {
     server.stop();
 }
 
-/// Whether everything has two copies now.
+/// Whether every object has two copies now.
 fn all_have_two(server: &Server) -> bool {
     let list: Value = serde_json::from_str(&server.admin("GET /volumes").1).expect("JSON");
     list["short_objects"] == 0
 }
 
-/// What was short of two copies when the server looked.
+/// The number of objects with fewer than two copies, as reported.
 fn short_objects(server: &Server) -> u64 {
     let figures: Value = serde_json::from_str(&server.admin("GET /figures").1).expect("JSON");
     figures["copies"]["short_objects"].as_u64().expect("a number")
@@ -297,7 +297,7 @@ fn with_two_copies_a_volume_lost_under_load_is_not_missed_and_made_up_for() {
     until(|| all_have_two(&server));
     assert!(tables(&place, "s1") > 0 && tables(&place, "s2") > 0);
 
-    // It goes while everybody works.
+    // The volume is lost while a writer and a reader work.
     let address = server.redis;
     std::thread::scope(|scope| {
         let writer = scope.spawn(move || store(&mut Client::connect(address), 2));
@@ -315,8 +315,7 @@ fn with_two_copies_a_volume_lost_under_load_is_not_missed_and_made_up_for() {
     assert!(run(&place, &["top", "--once", "--every", "100ms"]).contains(" short_objects "));
     server.kill();
 
-    // It opens with one volume of two, for that is where the manifest went. A simulated volume's directory
-    // would be made.
+    // It opens with one volume of two, which has the manifest. A simulated volume's directory would be created.
     let file = std::fs::read_to_string(place.file()).expect("it is there");
     place.write(&file.replace("path = \"s2\"\nsimulate = true\n", "path = \"s2\"\n"));
     let server = place.serve();
@@ -335,7 +334,7 @@ fn with_two_copies_a_volume_lost_under_load_is_not_missed_and_made_up_for() {
     std::fs::remove_dir_all(place.path("elsewhere")).expect("it was there");
     let checked = run(&place, &["check", "--scrub"]);
     assert!(checked.contains("scrub: ") && !checked.contains("s2"), "{checked}");
-    // Either of them has everything.
+    // Each of them has everything.
     std::fs::remove_dir_all(place.path("s3")).expect("it was there");
     let file = std::fs::read_to_string(place.file()).expect("it is there");
     place.write(&file.replace("simulate = true\n", ""));
@@ -344,7 +343,7 @@ fn with_two_copies_a_volume_lost_under_load_is_not_missed_and_made_up_for() {
     server.stop();
 }
 
-/// What is served while a volume with so many tables is away.
+/// Checks the service while a volume with `lost` tables is away.
 fn without(place: &Place, server: &Server, volume: &str, lost: usize) {
     let replies = read(&mut server.client());
     let is_right = |(key, reply): &(usize, &String)| **reply == value(*key, 1);
@@ -357,7 +356,7 @@ fn without(place: &Place, server: &Server, volume: &str, lost: usize) {
     let away = &list(place)[volume];
     let lost = Some(lost as u64);
     assert_eq!((away["state"].as_str(), away["objects"].as_u64()), (Some("away"), lost));
-    // Nothing is given up unless somebody says so.
+    // Without --lost, nothing is given up.
     let refused = refused(place, &["volume", "remove", volume]);
     assert!(refused.contains("--lost"), "{refused}");
     let named = refused.lines().filter(|line| line.trim().ends_with(".sst"));

@@ -1,4 +1,4 @@
-//! `plimsoll probe` on real devices: what the kernel throttles is found, and nothing is left behind.
+//! `plimsoll probe` on real devices: it finds the kernel's throttle, and leaves nothing behind.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -14,12 +14,12 @@ use policy::units::MIB;
 use crate::place::{Ended, Place};
 use crate::throttled::Throttled;
 
-/// Says on the terminal, whatever the harness captures, that a test could not run.
+/// Reports on the terminal, even if the harness captures output, that a test could not run.
 fn skipped(test: &str, why: &str) {
     writeln!(std::io::stderr(), "SKIPPED {test}: {why}").expect("there is a terminal");
 }
 
-/// Probes the throttled device, for so many seconds.
+/// Probes the throttled device for `seconds`.
 fn probe(device: &Throttled, seconds: &str, more: &[&str]) -> Ended {
     let path = device.path();
     let path = path.to_str().expect("a path of letters");
@@ -28,13 +28,12 @@ fn probe(device: &Throttled, seconds: &str, more: &[&str]) -> Ended {
     Ended::of(inside.args(args))
 }
 
-/// How a contract tells it, what it is, and how far off it may be found.
+/// A limit in a contract, its real value, and the tolerance.
 type Limit = (fn(&Contract) -> Option<u64>, u64, f64);
 
-/// Probes, at worst again and again, until the limit that `of` picks is within `by` of the `real` one.
+/// Probes, several times if necessary, until the limit that `of` picks is within `by` of the `real` one.
 ///
-/// The kernel throttles by its own threads: where the machine is so busy that they are late, no more comes
-/// through than what is found.
+/// Threads of the kernel do the throttling: on a busy machine they run late, and the device is slower than its limit.
 #[track_caller]
 fn finds(device: &Throttled, seconds: &str, more: &[&str], (of, real, by): Limit) -> Ended {
     let mut all = String::new();
@@ -110,7 +109,7 @@ fn the_kernels_throttle_is_found() {
 /// `O_SYNC`, as the kernel numbers it.
 const SYNC: i32 = 0o4_010_000;
 
-/// Starts a probe of the place's directory `a`, and waits until it says how long it takes.
+/// Starts a probe of the place's directory `a`, and waits for its announcement.
 fn start(place: &Place) -> Child {
     let mut command = place.command(&["probe", "a", "--in-use", "--time", "1h", "--size", "32MiB"]);
     let mut child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
@@ -146,14 +145,14 @@ fn nothing_is_left_of_a_probe_however_it_ends() {
     let mut child = start(&place);
     child.kill().expect("it runs");
     child.wait().expect("it ends");
-    assert_eq!(left(&place.path("a")).len(), 1, "nobody was there to remove it");
+    assert_eq!(left(&place.path("a")).len(), 1, "a killed probe removes nothing");
     let args = ["probe", "a", "--in-use", "--time", "5s", "--size", "16MiB"];
     let ended = place.run(&[&args[..], &["--out", "a.toml", "--html", "a.html"]].concat());
     assert!(ended.status.success(), "{}", ended.err);
     assert!(left(&place.path("a")).is_empty(), "{:?}", left(&place.path("a")));
     assert!(fs::read_to_string(place.path("a.html")).expect("a page").contains("<svg"));
 
-    // The file is what the settings take.
+    // The settings accept the file.
     let text = fs::read_to_string(place.file()).expect("settings");
     place.write(&text.replacen("contract = \"unlimited\"", "contract = \"a.toml\"", 1));
     let ended = place.run(&["check", "-c", "plimsoll.toml"]);

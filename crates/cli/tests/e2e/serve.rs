@@ -1,4 +1,4 @@
-//! The program end to end: settings, doors, signals, checks.
+//! The program end to end: settings, listeners, signals, checks.
 
 use crate::place::{Place, flip_a_byte_of_a_table, settings};
 
@@ -119,7 +119,7 @@ fn health_and_metrics_show_the_volumes_and_the_door() {
     server.stop();
 }
 
-/// What a family of metrics says of each volume.
+/// The samples of a family of metrics, one for each volume.
 fn figures(metrics: &str, family: &str) -> Vec<String> {
     let lines = metrics.lines().filter_map(|line| line.strip_prefix(family));
     lines.filter(|rest| rest.starts_with('{')).map(str::to_owned).collect()
@@ -135,7 +135,7 @@ fn what_the_gates_let_through_is_what_the_provider_counts() {
     for n in 0..200 {
         assert_eq!(client.ask(&format!("set {n} {}", "x".repeat(10_000))), "+OK");
     }
-    // One of the two is asked first, and a log may be synced in between: some time they agree.
+    // The two metrics are read one after the other, and a log may be synced in between: retry until they agree.
     let agree =
         std::iter::repeat_with(|| server.admin("GET /metrics").1).take(1000).any(|metrics| {
             let spent = figures(&metrics, "plimsoll_volume_ops_total");
@@ -153,7 +153,7 @@ fn what_the_gates_let_through_is_what_the_provider_counts() {
 #[test]
 fn a_contract_changes_while_serving_and_other_settings_wait() {
     let place = Place::new();
-    // One of them simulated: its provider changes its terms along with the gate.
+    // One of them is simulated: its provider changes its contract with the gate.
     let with_simulated =
         |settings: String| settings.replace("path = \"c\"", "path = \"c\"\nsimulate = true");
     place.write(&with_simulated(settings("unlimited", "")));
@@ -179,7 +179,7 @@ fn a_contract_changes_while_serving_and_other_settings_wait() {
 #[test]
 fn the_limits_of_the_instance_change_while_serving() {
     let place = Place::new();
-    // One of them simulated: its provider keeps to what was bought.
+    // One of them is simulated: its provider keeps the contract as bought.
     let with = |instance: &str| {
         let simulated = "path = \"c\"\nsimulate = true";
         settings("gp3", "").replace("path = \"c\"", simulated) + instance
@@ -241,7 +241,7 @@ fn a_hangup_reloads_too() {
     let server = place.serve();
     place.write(&settings("gp3", ""));
     server.signal("HUP");
-    // The signal is handled some time after it was sent; asking takes time, too.
+    // The server handles the signal some time later, so poll.
     let changed = std::iter::repeat_with(|| server.admin("GET /metrics").1)
         .take(10_000)
         .any(|metrics| metrics.contains("plimsoll_volume_paid_iops{volume=\"c\"} 3000\n"));
@@ -296,7 +296,7 @@ fn a_pool_that_lost_most_of_its_manifests_opens_after_a_repair() {
 
     let ended = place.run(&[&check[..], &["--repair"]].concat());
     assert!(ended.out.contains("pool main: opens again, with what is here"), "{}", ended.out);
-    // The logs were on the volume that is left.
+    // The logs were on the remaining volume.
     let server = place.serve();
     assert_eq!(server.client().ask("get ship"), "plimsoll");
     assert_eq!(server.client().ask("set ship samaritan"), "+OK");
@@ -331,7 +331,7 @@ fn the_demo_compares_both_stores_and_ends_by_itself() {
     let demo = [&["demo", "--once"], &short[..]].concat();
     let ended = place.run(&demo);
     assert!(ended.status.success(), "{}", ended.err);
-    // How fast either is depends on the machine; that both are told, and a verdict, does not.
+    // The figures depend on the machine; the rows and the verdict are always there.
     let row = |name: &str| {
         let row = |line: &&str| line.trim_start().starts_with(name) && line.contains(" ms ");
         ended.out.lines().find(row).unwrap_or_else(|| panic!("{name} in {}", ended.out))
@@ -343,7 +343,7 @@ fn the_demo_compares_both_stores_and_ends_by_itself() {
     let verdict = ended.out.lines().find(|line| line.contains("; the provider held back "));
     let verdict = verdict.unwrap_or_else(|| panic!("a verdict in {}", ended.out));
     assert!(verdict.contains("p99") && verdict.ends_with('.'), "{verdict}");
-    // Plain's volume is gone; Plimsoll's store stays, with the settings it was sized to.
+    // Plain RocksDB's volume is removed; Plimsoll's store stays, with the settings of the sized volume.
     let left = std::fs::read_dir(place.path("plimsoll-data")).expect("it is there");
     let mut left: Vec<_> = left.map(|entry| entry.expect("an entry").file_name()).collect();
     left.sort();
@@ -378,7 +378,7 @@ fn certificates_that_cannot_be_used_stop_a_start_and_change_nothing_on_a_reload(
     server.stop();
 }
 
-/// A token taken from the settings went on to work until a restart.
+/// Once, a token removed from the settings kept working until a restart.
 #[test]
 fn a_reload_takes_up_passwords_users_and_tokens() {
     let place = Place::new();
@@ -414,7 +414,7 @@ fn a_reload_takes_up_passwords_users_and_tokens() {
         assert_eq!(client.ask("get k"), "$-1");
     }
 
-    // What asks for something asks for it until the next start: others may reach the listeners by then.
+    // A listener with a password or token keeps asking for it until a restart: its address may be public by then.
     place.write(&format!("{}{}", crate::check::SERIES, settings("unlimited", "")));
     let (_, told) = server.admin("POST /reload");
     for key in ["kv.password", "http.tokens"] {

@@ -1,11 +1,11 @@
-//! Clients of time series that mean harm, or are broken: each is told so, and memory stays bounded.
+//! Malicious or broken clients of time series: each gets an error, and memory stays bounded.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::place::{Place, Server, settings, until};
 
-/// So many series are allowed.
+/// The limit on series.
 const SERIES_MAX: u64 = 2000;
 
 fn place() -> Place {
@@ -20,13 +20,13 @@ fn place() -> Place {
     place
 }
 
-/// Status and body of a request on a connection of its own.
+/// The status and body of a request on its own connection.
 fn ask(door: SocketAddr, request: &str, headers: &str, body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(door).expect("the door is open");
     let length = body.len();
     let head = format!("{request} HTTP/1.0\r\n{headers}Content-Length: {length}\r\n\r\n");
     stream.write_all(head.as_bytes()).expect("the door reads");
-    // It may have answered before it read everything.
+    // It may answer before it has read everything.
     let _ = stream.write_all(body);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -47,7 +47,7 @@ fn resident(server: &Server) -> f64 {
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Batches of a thousand values of a tag; `PLIMSOLL_TAGS` asks for more by hand.
+/// Batches of a thousand values of a tag; `PLIMSOLL_TAGS` sets the number of batches.
 #[test]
 fn a_writer_that_makes_up_tags_is_stopped() {
     let batches = std::env::var("PLIMSOLL_TAGS").ok().and_then(|text| text.parse().ok());
@@ -69,7 +69,7 @@ fn a_writer_that_makes_up_tags_is_stopped() {
                 && told.len() < 4000,
             "{told}"
         );
-        // Measurements and fields are made up as well.
+        // Invents measurements and fields as well.
         let more: String =
             (0..500).map(|n| format!("m{batch}_{n} v=1\nm,id=7 f{batch}_{n}=1\n")).collect();
         assert_eq!(write(&more).0, 400);
@@ -77,7 +77,7 @@ fn a_writer_that_makes_up_tags_is_stopped() {
     let grown = (resident(&server) - before) / MIB;
     assert!(grown < 24.0, "{grown} MiB more");
     assert_eq!(figure(&server, "plimsoll_series_known"), SERIES_MAX as f64);
-    // Those that were there go on.
+    // Known series still take points.
     assert_eq!(write(&lines(0)).0, 204);
     server.stop();
 }
@@ -87,7 +87,7 @@ fn bombs_and_endless_lines_take_no_memory() {
     let place = place();
     let server = place.serve();
     let door = server.http.expect("the door is named");
-    // 64 MiB of zeros in 64 KiB, as gzip has them, and the same again inside of a stream.
+    // 64 MiB of zeros as 64 KiB of gzip, sent whole and inside a stream.
     let bomb = {
         let mut gzip = std::process::Command::new("sh");
         let made = gzip.args(["-c", "head -c 67108864 /dev/zero | gzip -9"]).output();
@@ -101,7 +101,7 @@ fn bombs_and_endless_lines_take_no_memory() {
                 let (status, told) =
                     ask(door, "POST /write?db=db", "Content-Encoding: gzip\r\n", &bomb);
                 assert!(status == 413 || status == 503, "{status} {told}");
-                // One line without an end, and one of too many fields.
+                // One line without an end, and one with too many fields.
                 let long = [&b"m v=\""[..], &vec![b'x'; 1_000_000]].concat();
                 let (status, told) = ask(door, "POST /write?db=db", "", &long);
                 assert!(status == 400 || status == 503, "{status} {told}");
@@ -127,7 +127,7 @@ fn who_does_not_take_the_answer_is_let_go() {
         let lines: String = (0..5000)
             .map(|n| format!("m s=\"{}\" {}\n", "x".repeat(100), part * 5000 + n))
             .collect();
-        // A machine that is busy with others may not keep up with little memory, and says so.
+        // On a busy machine the server may not keep up with this little memory, and answers 503.
         until(|| match ask(door, "POST /write?db=db", "", lines.as_bytes()) {
             (204, _) => true,
             (503, _) => false,
@@ -145,7 +145,7 @@ fn who_does_not_take_the_answer_is_let_go() {
             stream
         })
         .collect();
-    // Nobody reads, and yet they end.
+    // The clients read nothing, and yet their queries end.
     until(|| figure(&server, asked) >= before + 4.0);
     let grown = (resident(&server) - memory) / MIB;
     assert!(grown < 256.0, "{grown} MiB more");

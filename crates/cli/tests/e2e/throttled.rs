@@ -1,5 +1,5 @@
-//! A device that the kernel throttles: a loop device with a file system, and a control group whose
-//! processes are kept to its limits (blkio of cgroup version 1). It takes root.
+//! A device that the kernel throttles: a loop device with a file system, and a control group that limits its processes
+//! (blkio of cgroup version 1). It needs root.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ const GROUPS: &str = "/sys/fs/cgroup/blkio";
 const PREFIX: &str = "plimsoll-e2e-";
 const BYTES: u64 = 256 << 20;
 
-/// The device, mounted. Everything goes when this is dropped.
+/// The mounted device. All parts are removed when this is dropped.
 pub(crate) struct Throttled {
-    /// What is made, in order; undone in reverse.
+    /// Created in this order; removed in reverse.
     dir: TempDir,
     device: String,
     number: String,
@@ -22,7 +22,7 @@ pub(crate) struct Throttled {
 }
 
 impl Throttled {
-    /// A device without limits, or why there can be none here.
+    /// A device without limits, or the reason why this machine has none.
     pub(crate) fn new() -> Result<Self, String> {
         let throttle = Path::new(GROUPS).join("blkio.throttle.read_iops_device");
         if !throttle.exists() {
@@ -44,7 +44,7 @@ impl Throttled {
             mounted: false,
             group,
         };
-        // A file system that goes on to write by itself would be in use.
+        // Otherwise the file system would keep writing by itself, and seem in use.
         let quiet = "lazy_itable_init=0,lazy_journal_init=0";
         run(Command::new("mkfs.ext4").args(["-q", "-F", "-E", quiet, &made.device]))?;
         fs::create_dir(made.path()).map_err(|error| error.to_string())?;
@@ -57,19 +57,19 @@ impl Throttled {
         Ok(made)
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub(crate) fn path(&self) -> PathBuf {
         self.dir.path().join("mnt")
     }
 
-    /// Keeps `what` (`read_iops`, `write_bps`) to so many a second; 0 ends that.
+    /// Limits `what` (`read_iops`, `write_bps`) to `per_sec`; 0 removes the limit.
     pub(crate) fn limit(&self, what: &str, per_sec: u64) {
         let file = self.group.join(format!("blkio.throttle.{what}_device"));
         let number = &self.number;
         fs::write(file, format!("{number} {per_sec}")).expect("the kernel takes limits");
     }
 
-    /// A program that is kept to the limits.
+    /// A program under the limits.
     pub(crate) fn inside(&self, program: &str) -> Command {
         let mut command = Command::new("sh");
         let enter = "echo $$ >\"$0/cgroup.procs\" && exec \"$@\"";
@@ -88,7 +88,7 @@ impl Drop for Throttled {
     }
 }
 
-/// What tests left that were killed.
+/// Removes the remains of killed tests.
 fn remove_orphans() {
     let is_orphan = |name: &str| {
         let process = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
@@ -108,7 +108,7 @@ fn remove_orphans() {
     }
 }
 
-/// What a command writes, or what is wrong with it.
+/// The output of a command, or its error.
 fn run(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

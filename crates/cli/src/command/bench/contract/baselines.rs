@@ -45,7 +45,7 @@ pub(super) const AUTO_TUNED: Scheme = Scheme {
 pub(super) const STABILIZER: Scheme = Scheme {
     name: "stabilizer",
     gate: Policy::Stabilizer,
-    about: "plain behind a gate of one pool a second, whoever comes first: the paper's NA",
+    about: "plain behind a gate of one pool a second, first come, first served: the paper's NA",
     ..PLAIN
 };
 
