@@ -1,4 +1,4 @@
-//! How fast lines are read: the rows of a DevOps load, ten integers and ten tags each.
+//! The parsing speed of line protocol: rows of a DevOps load, with ten integers and ten tags each.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use engine::series::{self, Batch};

@@ -1,5 +1,5 @@
-//! A door over a store in memory, on 127.0.0.1 and the port that is given (6390): what the door alone
-//! costs, for profiles and for comparisons with redis-server. Stops with its process.
+//! A RESP listener over a store in memory, on 127.0.0.1 and the given port (6390): the cost of the listener alone, for
+//! profiles and comparisons with redis-server. Stops with its process.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

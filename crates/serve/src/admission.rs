@@ -1,9 +1,8 @@
-//! Who may connect, where connections are short: those that ask for nothing give way.
+//! Admission of connections under a limit: connections that send no requests give way.
 //!
-//! A connection that has asked for nothing yet is a *stranger*. Anybody can open a thousand of them and say
-//! nothing. Where there is no room for another connection, the stranger that came first is closed for it;
-//! without strangers, the connection that has been idle longest, if that is [`IDLE_MIN`] or more. The new
-//! one is turned away only where every connection is in use.
+//! A connection without an accepted request is a *stranger*. Any client can open a thousand of them and stay silent.
+//! When the limit is reached, a new connection displaces the oldest stranger; without strangers, the connection that
+//! was idle longest, if for at least [`IDLE_MIN`]. The new connection is rejected only if all others are in use.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -15,21 +14,21 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// A connection that was used more recently than this is closed for no other. Pools of clients keep
-/// connections for the next request; they open one again where it was closed after a minute.
+/// A connection used more recently than this is never displaced. Clients' pools keep connections for their next
+/// request, and reopen one that was closed after a minute.
 const IDLE_MIN: Duration = Duration::from_secs(60);
 
-/// How many connections a door takes.
+/// The limits on connections of a listener.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Limits {
-    /// All together.
+    /// For all addresses together.
     pub(crate) connections_max: usize,
-    /// From one address: of IPv6 from one network of 64 bits, which is what a customer gets. None: half of
-    /// all, and from loopback all.
+    /// For one address; for IPv6 one /64 network, which is what a customer gets. `None`: half of all, and all for
+    /// loopback.
     pub(crate) per_address_max: Option<usize>,
 }
 
-/// The connections of a door.
+/// The connections of a listener.
 #[derive(Debug)]
 pub(crate) struct Admission {
     limits: Limits,
@@ -41,7 +40,7 @@ pub(crate) struct Admission {
 struct State {
     next: u64,
     by_address: HashMap<IpAddr, usize>,
-    /// Connections that are not closed, nor told to, in the order they came.
+    /// Connections neither closed nor told to close, in the order they came.
     open: BTreeMap<u64, Open>,
 }
 
@@ -53,26 +52,26 @@ struct Open {
     usage: Arc<Usage>,
 }
 
-/// When a connection was used.
+/// The last use of a connection.
 #[derive(Debug, Default)]
 struct Usage {
-    /// Whether something of it is under way.
+    /// Whether a request is under way.
     is_busy: AtomicBool,
-    /// The last time, in milliseconds since the door was opened.
+    /// The last use, in milliseconds since the listener was opened.
     last_ms: AtomicU64,
 }
 
-/// A connection that was let in; dropped, its place is free.
+/// An admitted connection; dropping it frees its place.
 #[derive(Debug)]
 pub(crate) struct Guest {
     admission: Arc<Admission>,
     id: u64,
-    /// What is said here changes the state only where it differs.
+    /// A local copy, so that the shared state is locked only on a change.
     is_stranger: AtomicBool,
     usage: Arc<Usage>,
 }
 
-/// What letting somebody in came to.
+/// The result of an admission.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) guest: Guest,
@@ -85,8 +84,8 @@ impl Admission {
         Arc::new(Self { limits, began: Instant::now(), state: Mutex::default() })
     }
 
-    /// Lets in a connection from `from`, which `cut` closes. `None` if there is no room, and no other
-    /// connection that would make some.
+    /// Admits a connection from `from`; cancelling `cut` closes it. `None` if the limit is reached and no connection
+    /// can be displaced.
     pub(crate) fn admit(
         self: &Arc<Self>,
         from: Option<IpAddr>,
@@ -100,7 +99,7 @@ impl Admission {
         if let Some(address) = address
             && state.by_address.get(&address).copied().unwrap_or(0) >= self.most_from(address)
         {
-            // An address over its limit sheds only its own connections.
+            // An address over its limit displaces only its own connections.
             if !state.shed(Some(address), now_ms) {
                 return None;
             }
@@ -132,14 +131,14 @@ impl Admission {
         self.limits.per_address_max.unwrap_or(usual)
     }
 
-    /// Milliseconds from when the door was opened.
+    /// Milliseconds since the listener was opened.
     fn ms(&self, now: Instant) -> u64 {
         u64::try_from(now.saturating_duration_since(self.began).as_millis()).unwrap_or(u64::MAX)
     }
 }
 
 impl State {
-    /// Closes the connection that can best be spared, of an address if one is given; false if there is none.
+    /// Closes the least useful connection, of one address if given; false if there is none.
     fn shed(&mut self, of: Option<IpAddr>, now_ms: u64) -> bool {
         let mut there = self.open.iter().filter(|(_, open)| of.is_none() || open.address == of);
         let stranger = there.clone().find(|(_, open)| open.is_stranger).map(|(&id, _)| id);
@@ -158,7 +157,7 @@ impl State {
         true
     }
 
-    /// A connection's place is free; what closes the connection, if it was there.
+    /// Frees the place of a connection; returns its token if it was open.
     fn leave(&mut self, id: u64) -> Option<CancellationToken> {
         let Open { address, cut, .. } = self.open.remove(&id)?;
         if let Some(address) = address
@@ -174,12 +173,12 @@ impl State {
 }
 
 impl Guest {
-    /// It asked for something that it may ask for: it is no stranger any more.
+    /// A request was accepted: the connection is no longer a stranger.
     pub(crate) fn is_known(&self) {
         self.set_stranger(false);
     }
 
-    /// What it asked for was refused for want of a name: it is what it was before.
+    /// A request was refused for lack of authentication: the connection counts as a stranger again.
     pub(crate) fn is_stranger(&self) {
         self.set_stranger(true);
     }
@@ -188,25 +187,25 @@ impl Guest {
         if self.is_stranger.load(Ordering::Relaxed) == is_stranger {
             return;
         }
-        // One that was told to close stays told.
+        // A connection told to close stays so.
         if let Some(open) = self.admission.state.lock().open.get_mut(&self.id) {
             open.is_stranger = is_stranger;
             self.is_stranger.store(is_stranger, Ordering::Relaxed);
         }
     }
 
-    /// Something of it is under way until [`Guest::rests`].
+    /// A request is under way until [`Guest::rests`].
     pub(crate) fn works(&self) {
         self.usage.is_busy.store(true, Ordering::Relaxed);
     }
 
-    /// Nothing of it is under way.
+    /// No request is under way.
     pub(crate) fn rests(&self, now: Instant) {
         self.moves(now);
         self.usage.is_busy.store(false, Ordering::Relaxed);
     }
 
-    /// It was sent something, or took something.
+    /// Data was sent or received.
     pub(crate) fn moves(&self, now: Instant) {
         self.usage.last_ms.store(self.admission.ms(now), Ordering::Relaxed);
     }
@@ -214,12 +213,12 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // One that was shed has left already.
+        // A displaced connection has left already.
         self.admission.state.lock().leave(self.id);
     }
 }
 
-/// The part of an address that is counted.
+/// The part of an address that limits count by.
 fn counted(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
@@ -259,7 +258,7 @@ mod tests {
         assert!(!known_cut.is_cancelled() && !second_cut.is_cancelled());
     }
 
-    /// A client that once sent a command was never closed, however long it was silent.
+    /// Once, a client that had sent a command was never closed, however long it was silent.
     #[test]
     fn without_strangers_the_one_that_was_idle_longest_gives_way() {
         let door = door(3, None);
@@ -281,7 +280,7 @@ mod tests {
         assert!(!first_cut.is_cancelled() && !third_cut.is_cancelled());
         second.guest.is_known();
         fourth.guest.is_known();
-        // What is under way is never idle, and counts from its end.
+        // A busy connection is never idle; its idle time counts from its end.
         first.guest.rests(after(1000));
         third.guest.moves(after(1001));
         fourth.guest.moves(after(1002));
@@ -318,7 +317,7 @@ mod tests {
         let (first, _) = come(&door, HERE).expect("room");
         let (second, _) = come(&door, HERE).expect("room");
         let (third, _) = come(&door, HERE).expect("the first gives way");
-        // Known too late: it was told to close.
+        // Too late: it was told to close already.
         first.guest.is_known();
         drop(first);
         second.guest.is_known();
@@ -336,7 +335,7 @@ mod tests {
         far.iter().for_each(|(admitted, _)| admitted.guest.is_known());
         assert!(come(&door, "10.0.0.1").is_none());
         let here: Vec<_> = (0..2).map(|_| come(&door, HERE).expect("room")).collect();
-        // The address has its half and no stranger, whatever strangers others are.
+        // The address has its half and no stranger of its own; strangers of others do not count.
         assert!(come(&door, "10.0.0.1").is_none());
         assert!(here.iter().all(|(_, cut)| !cut.is_cancelled()));
         drop(far);

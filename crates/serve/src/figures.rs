@@ -1,13 +1,13 @@
-//! What a front door shows but cannot know: figures of the program around it.
+//! Figures of the surrounding program, for listeners to report.
 //!
-//! `INFO` and `/metrics` read the same ones, so they never disagree. Counters only grow, from zero at
-//! the start of the program.
+//! `INFO` and `/metrics` read the same figures, so they agree. Counters only grow, from zero at the start of the
+//! program.
 
 use std::time::Duration;
 
-/// Gives figures when asked; called now and then, from a thread that may block.
+/// A source of figures; polled from a thread that may block.
 pub trait Figures: Send + Sync {
-    /// How long the program has been running.
+    /// The time since the program started.
     fn uptime(&self) -> Duration;
 
     /// The process's memory.
@@ -16,22 +16,22 @@ pub trait Figures: Send + Sync {
     /// Every device volume, in the order of the settings.
     fn volumes(&self) -> Vec<Volume>;
 
-    /// The store's cache of blocks; none if it has none that can be asked.
+    /// The store's cache of blocks; `None` if its figures are not available.
     fn cache(&self) -> Option<Cache> {
         None
     }
 
-    /// Copies of tables that the pool makes and drops; none if nobody does.
+    /// Copies of tables that the pool makes and drops; `None` if it makes none.
     fn copies(&self) -> Option<Copies> {
         None
     }
 
-    /// The log store; none if there is none.
+    /// The log store, if there is one.
     fn log(&self) -> Option<Log> {
         None
     }
 
-    /// The store of time series; none if there is none.
+    /// The store of time series, if there is one.
     fn series(&self) -> Option<Series> {
         None
     }
@@ -44,27 +44,27 @@ pub struct Series {
     pub series: u64,
     /// Sources known: measurements with tags.
     pub sources: u64,
-    /// Sources that have rows in a buffer.
+    /// Sources with rows in a buffer.
     pub active: u64,
     /// Memory of the catalogue, in bytes.
     pub catalogue_bytes: u64,
     /// Memory of buffers, in bytes.
     pub buffer_bytes: u64,
-    /// Part of the buffers that is free, 0 to 1.
+    /// The free share of the buffers, 0 to 1.
     pub room: f64,
     /// Points accepted since the store was opened.
     pub points: u64,
     /// Blocks written, and bytes of them.
     pub blocks: u64,
-    /// See `blocks`.
+    /// Bytes of the blocks written.
     pub block_bytes: u64,
-    /// Slots of which blocks were put together.
+    /// Slots whose blocks were regrouped.
     pub regrouped: u64,
     /// Blocks expired.
     pub expired: u64,
 }
 
-/// No program around the door: nothing to tell. For doors that are tried alone.
+/// No figures, for listeners without a program, such as in tests.
 impl Figures for () {
     fn uptime(&self) -> Duration {
         Duration::ZERO
@@ -82,71 +82,71 @@ impl Figures for () {
 /// Bytes of memory.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Memory {
-    /// What the process occupies.
+    /// Resident memory of the process.
     pub resident: u64,
-    /// What the store's caches and buffers hold now.
+    /// Bytes in the store's caches and buffers.
     pub store: u64,
-    /// What the store's caches and buffers may hold.
+    /// The limit on those bytes.
     pub store_max: u64,
 }
 
-/// What became of reads of blocks, and of blocks that were read ahead.
+/// Reads of blocks and prefetches, by outcome.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Cache {
-    /// Reads by what answered them: a name, and how many.
+    /// Reads by the name of what answered them, with their numbers.
     pub reads: [(&'static str, u64); 4],
     /// Bytes of reads answered from memory.
     pub hit_bytes: u64,
     /// Single blocks kept.
     pub entries: u64,
-    /// Blocks kept whole, prefetched or re-warmed.
+    /// Whole blocks in the cache, prefetched or re-warmed.
     pub blocks: u64,
-    /// Blocks read ahead.
+    /// Blocks prefetched.
     pub prefetches: u64,
-    /// Blocks of new tables kept as they were written.
+    /// Blocks of new tables cached as they were written.
     pub rewarmed: u64,
-    /// Those of them that answered a read.
+    /// Of those, the ones that answered a read.
     pub rewarmed_useful: u64,
-    /// Blocks that answered a read, however they came.
+    /// Blocks that answered a read, however they came into the cache.
     pub useful: u64,
-    /// Those that went and never answered one.
+    /// Blocks evicted without a read.
     pub wasted: u64,
     /// Bytes held.
     pub bytes: u64,
-    /// Bytes it may hold.
+    /// The limit on bytes held.
     pub bytes_max: u64,
 }
 
-/// Copies of tables: made where volumes are hot, being emptied or lost, and dropped again.
+/// Copies of tables: made when volumes are hot, drained or lost, and dropped again.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Copies {
-    /// Copies made, by what for.
+    /// Copies made, by purpose.
     pub made: Vec<(&'static str, u64)>,
     /// Their bytes.
     pub bytes: u64,
-    /// How long each took.
+    /// The durations of copies.
     pub times: Waits,
-    /// New tables that began with a copy more than the pool promises.
+    /// New tables that began with more copies than the replication target.
     pub born: u64,
-    /// Tables that were streamed, for want of memory to hold them whole.
+    /// Tables streamed for lack of memory to hold them whole.
     pub streamed: u64,
-    /// Copies dropped, by why.
+    /// Copies dropped, by reason.
     pub dropped: Vec<(&'static str, u64)>,
-    /// Copies that were begun and came to nothing, by why.
+    /// Copies begun and failed, by reason.
     pub failed: Vec<(&'static str, u64)>,
-    /// Copies that are planned and were not begun.
+    /// Copies planned and not begun.
     pub planned: u64,
-    /// Copies that are being made.
+    /// Copies in progress.
     pub in_flight: u64,
-    /// What was not planned, by why.
+    /// Copies not planned, by reason.
     pub skipped: Vec<(&'static str, u64)>,
-    /// Copies of everything that the pool promises.
+    /// The pool's replication target.
     pub promised: u64,
-    /// Objects with fewer of them on volumes that are here and stay.
+    /// Objects with fewer copies on volumes that are present and stay.
     pub short_objects: u64,
     /// Their bytes.
     pub short_bytes: u64,
-    /// Objects of which no copy can be read.
+    /// Objects without a readable copy.
     pub unreadable_objects: u64,
 }
 
@@ -161,26 +161,26 @@ pub struct Log {
     pub volumes: Vec<LogVolume>,
 }
 
-/// What a log store does on one volume; the letters are those of the paper (PSTA 8(3), 2017).
+/// A log store on one volume; the letters are those of the paper (PSTA 8(3), 2017).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogVolume {
     /// Its name.
     pub name: String,
-    /// The part of it that is taken: U.
+    /// The used share: U.
     pub fill: f64,
-    /// How far that is above the target on the way to full: H.
+    /// Space pressure: how far the fill is above the target on the way to full: H.
     pub hunger: f64,
-    /// The part of a file that has to be dead for it to be merged: D_T.
+    /// The dead share above which a file is merged: D_T.
     pub release_threshold: f64,
-    /// What was dead in the files merged lately, as a part.
+    /// The dead share of recently merged files.
     pub dead_fraction_eaten: f64,
     /// Bytes written for each byte put.
     pub write_amplification: f64,
-    /// What a put waits now because the volume is nearly full.
+    /// The delay of a put now, because the volume is nearly full.
     pub put_delay: Duration,
     /// Files.
     pub files: u64,
-    /// Bytes of records that count.
+    /// Bytes of live records.
     pub live_bytes: u64,
     /// Bytes of records that users put.
     pub put_bytes: u64,
@@ -190,7 +190,7 @@ pub struct LogVolume {
     pub died_whole: u64,
     /// Files merged.
     pub merged: u64,
-    /// Records merges could not read: they are damaged.
+    /// Damaged records found by merges and reads.
     pub damaged: u64,
     /// Puts that waited because the volume was nearly full.
     pub delayed: u64,
@@ -222,42 +222,41 @@ impl From<engine::log::Figures> for Log {
     }
 }
 
-/// One device volume against its line.
+/// One device volume and its paid rate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Volume {
     /// Its name in the settings.
     pub name: String,
     /// The name of its contract.
     pub contract: String,
-    /// The line: paid operations a second; none if they are not limited.
+    /// The paid operations per second; `None` if unlimited.
     pub paid_iops: Option<u64>,
-    /// Paid bytes a second; none if they are not limited.
+    /// The paid bytes per second; `None` if unlimited.
     pub paid_bytes_per_sec: Option<u64>,
-    /// The share of the paid rates that is used now.
+    /// The share of the paid rates that budgets use now.
     pub rho: f64,
-    /// What was used of them in the last second, of the limit that is used most: 1 is the line.
+    /// The use of the busiest limit in the last second: 1 is the paid rate.
     pub used: f64,
-    /// The part of its contract the volume was found to give; none while that seems all of it.
+    /// The share of its contract that the volume seems to provide; `None` if that is all.
     pub available: Option<f64>,
-    /// Burst credits that are counted on, as a part of those that can be; none without any.
+    /// The remaining share of burst credits; `None` without credits.
     pub credits: Option<f64>,
-    /// Tokens spent: I/O operations let through to the device, as the contract counts them.
+    /// Tokens spent: I/O operations passed to the device, as the contract counts them.
     pub ops: u64,
-    /// Bytes let through, to the device and from it.
+    /// Bytes passed to the device and from it.
     pub bytes: u64,
-    /// Operations the provider itself counted; none where it cannot be asked. They are exactly those
-    /// let through, but for what is on its way in between.
+    /// Operations that the provider counted; `None` if it cannot be queried. They equal `ops`, except for operations in
+    /// flight.
     pub provider_ops: Option<u64>,
-    /// Operations the simulated provider throttled; none where the provider is real.
+    /// Operations the simulated provider throttled; `None` if the provider is real.
     pub throttled: Option<u64>,
-    /// What waited at the gate, and went through, by class, most urgent first.
+    /// Waits of admitted requests at the gate by class, most urgent first.
     pub classes: Vec<Class>,
-    /// Whether it has operations to spare for prefetching; none if nothing is prefetched.
+    /// Whether it has operations to spare for prefetching; `None` without prefetching.
     pub spare: Option<bool>,
-    /// What it carries by the heat of its tables, where 1 is as much as is paid for; none if nobody
-    /// measures that.
+    /// Its load by the heat of its tables; 1 is the paid rate; `None` if heat is not measured.
     pub weight: Option<f64>,
-    /// Room for data; none while the volume is away.
+    /// Space for data; `None` while the volume is away.
     pub space: Option<Space>,
 }
 
@@ -268,39 +267,39 @@ pub struct Class {
     pub name: &'static str,
     /// Tokens granted: operations as the contract counts them.
     pub granted: u64,
-    /// How long the requests that went had waited for their tokens.
+    /// The waits of admitted requests for their tokens.
     pub waits: Waits,
-    /// How long the device took to answer them, without that wait.
+    /// The device's time to answer them, without that wait.
     pub answers: Waits,
     /// Requests waiting now.
     pub queued: u64,
-    /// Requests turned away: the queue was full or the deadline had passed.
+    /// Requests rejected: the queue was full or the deadline had passed.
     pub denied: u64,
 }
 
-/// How long requests waited, or took.
+/// A distribution of waits or durations.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Waits {
-    /// All waits together.
+    /// The sum of all.
     pub total: Duration,
-    /// How many waited at most so long, and longer than the one before; ascending. The last bound is
-    /// [`Duration::MAX`]: any longer.
+    /// The number of requests up to each bound and above the previous one, ascending. The last bound is
+    /// [`Duration::MAX`].
     pub counts: Vec<(Duration, u64)>,
 }
 
 impl Waits {
-    /// How many requests there were.
+    /// The number of requests.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.counts.iter().map(|(_, count)| count).sum()
     }
 }
 
-/// Room on a volume, in bytes.
+/// Space on a volume, in bytes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Space {
-    /// All there is.
+    /// The total.
     pub total: u64,
-    /// What can still be written.
+    /// The writable rest.
     pub free: u64,
 }

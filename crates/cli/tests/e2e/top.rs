@@ -1,4 +1,4 @@
-//! A server, looked at from outside.
+//! `plimsoll top` on a running server.
 
 use crate::place::{Place, settings};
 
@@ -10,7 +10,7 @@ fn one_picture_in_lines_shows_each_volume_against_its_line() {
     let mut client = server.client();
     assert_eq!(client.ask("set ship plimsoll"), "+OK");
     let admin = server.admin.clone();
-    // Its standard output is no terminal: --once goes without saying.
+    // Standard output is not a terminal, which implies --once.
     let ended = place.run(&["top", "--admin", &admin, "--every", "100ms", "--sort", "used"]);
     assert!(ended.status.success(), "{}", ended.err);
     let lines: Vec<_> = ended.out.lines().collect();

@@ -1,25 +1,24 @@
-//! Why something an administrator asked for was not done.
+//! Why an administrator's request failed.
 
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-/// Why something was not done: a kind for each thing a caller would do. The text is for people, and says what to
-/// do.
+/// Why a request failed: one kind for each reaction of a caller. The text is for administrators, and says what to do.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// There is no such thing: name another.
+    /// It does not exist: name another.
     #[error("{0}")]
     NotFound(String),
-    /// Not as things are now: change them first.
+    /// The current state forbids it: change that first.
     #[error("{0}")]
     Conflict(String),
-    /// What was asked, or the settings file, makes no sense: mend it.
+    /// The request or the settings file is invalid: correct it.
     #[error("{0}")]
     Invalid(String),
-    /// What is needed is away or busy: ask again later.
+    /// A volume or store it needs is away or busy: retry later.
     #[error("{0}")]
     Unavailable(String),
-    /// It failed, and asking otherwise would not help.
+    /// It failed for a reason that no other request avoids.
     #[error("{0}")]
     Internal(String),
 }
@@ -37,7 +36,7 @@ impl Error {
         }
     }
 
-    /// The word for its kind.
+    /// The word for this kind.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -50,10 +49,10 @@ impl Error {
     }
 }
 
-/// What is answered to what cannot be done, as JSON.
+/// The JSON body of a failed request.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Refused {
-    /// Why, and what to do, for people.
+    /// The reason and what to do, for administrators.
     pub error: String,
     /// The kind of the error, a word for each status: `not found` (404), `conflict` (409), `invalid` (422),
     /// `unavailable` (503), `internal` (500).

@@ -1,4 +1,4 @@
-//! `/health`: what each store does for its users now, and which volumes answer.
+//! `/health`: whether each store serves its users now, and which volumes answer.
 //!
 //! | request | 200 | 503 |
 //! |---|---|---|
@@ -7,8 +7,8 @@
 //! | `GET /health/ready?store=kv&for=reads` | this store serves reads | it refuses some |
 //! | `GET /health/live` | the program answers | never |
 //!
-//! Missing copies, repaired damage and a stopped background task leave a store *ready*: another copy
-//! serves its users. They make `/health` say 503, because somebody has to act.
+//! Missing copies, repaired damage and a stopped background task leave a store *ready*: another copy serves its users.
+//! `/health` answers 503 for them, because an administrator must act.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,22 +26,22 @@ use tokio::time::timeout;
 
 use super::Control;
 
-/// The longest the program may take to say how it is. Monitors commonly give up after five seconds.
+/// The limit on the program's time to report its health. Monitors commonly give up after five seconds.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// How things are at one moment.
+/// The health at one moment.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Health {
     /// Each store, by its section in the settings: `kv`, `series`.
     pub stores: BTreeMap<String, StoreHealth>,
-    /// Each volume, by its name in the settings, with what is wrong with it.
+    /// Each volume, by its name in the settings, with its problem.
     pub volumes: BTreeMap<String, Option<String>>,
-    /// Why nobody can tell how the stores are.
+    /// Why the health of the stores is unknown.
     pub unknown: Option<String>,
 }
 
 impl Health {
-    /// Whether nothing is wrong.
+    /// Whether there are no problems.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.unknown.is_none()
@@ -49,7 +49,7 @@ impl Health {
             && self.volumes.values().all(Option::is_none)
     }
 
-    /// What is wrong, for people, a line each.
+    /// The problems, in words, one on each line.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems: Vec<_> = self.unknown.iter().cloned().collect();
@@ -111,9 +111,9 @@ impl Serialize for Health {
 struct StoreShown {
     takes_writes: bool,
     serves_reads: bool,
-    /// Objects with fewer copies than promised.
+    /// Objects with fewer copies than the replication target.
     copies_short: u64,
-    /// Places where damage was found and not repaired.
+    /// Places with damage found and not repaired.
     damaged: u64,
     /// Whether all background tasks run.
     upkeep: bool,
@@ -137,8 +137,8 @@ struct VolumeShown<'h> {
     problem: Option<&'h str>,
 }
 
-/// Asks the program how it is. One question is under way at a time, and each caller waits for its
-/// answer for a bounded time: a store that hangs costs one thread, however often it is asked.
+/// Queries the health of the program. Only one query runs at a time, and each caller waits a bounded time for it: a
+/// hanging store occupies one thread, however many callers there are.
 pub(super) struct Asker {
     control: Arc<dyn Control>,
     answer_max: Duration,
@@ -153,7 +153,7 @@ impl Asker {
     pub(super) async fn ask(&self) -> Health {
         let asked = timeout(self.answer_max, async {
             let mut under_way = self.under_way.lock().await;
-            // An answer that nobody waited for is of a time long ago.
+            // Discards the outdated answer of a query whose callers all timed out.
             under_way.take_if(|question| question.is_finished());
             let control = Arc::clone(&self.control);
             let question =
@@ -171,7 +171,7 @@ impl Asker {
     }
 }
 
-/// Of what a load balancer asks.
+/// The query of a load balancer.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
@@ -231,7 +231,7 @@ mod tests {
     use crate::admin::Error;
     use crate::admin::volumes::{Changed, List, New, Volume};
 
-    /// Says how it is when it is let, by the lock.
+    /// Reports its health once the lock is free.
     #[derive(Default)]
     struct Slow {
         hung: std::sync::Mutex<()>,
@@ -241,7 +241,7 @@ mod tests {
     impl Control for Slow {
         fn health(&self) -> Health {
             self.asked.fetch_add(1, Ordering::SeqCst);
-            drop(self.hung.lock().expect("nobody panicked"));
+            drop(self.hung.lock().expect("no thread panicked"));
             Health::default()
         }
 
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn a_program_that_hangs_is_not_healthy_and_is_asked_once() {
         let slow = Arc::new(Slow::default());
-        let hung = slow.hung.lock().expect("nobody panicked");
+        let hung = slow.hung.lock().expect("no thread panicked");
         let asker = Asker {
             answer_max: Duration::from_millis(1),
             ..Asker::new(Arc::clone(&slow) as Arc<dyn Control>)

@@ -1,4 +1,4 @@
-//! `/metrics`: the figures of the program as OpenMetrics, read anew for each scrape.
+//! `/metrics`: the figures of the program as OpenMetrics, read afresh for each scrape.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,7 +19,7 @@ use crate::figures::{Cache, Class, Copies, Log, LogVolume, Memory, Series, Volum
 use crate::http::{self, Times};
 use crate::{mqtt, resp};
 
-/// What kind of text this is.
+/// The media type.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// All figures, as text.
@@ -156,7 +156,7 @@ impl Health {
     }
 }
 
-/// The door of time series.
+/// The listener of time series.
 #[derive(Debug)]
 struct Http {
     connections: u64,
@@ -562,7 +562,7 @@ impl Page<'_> {
         self.gauges(name, help, std::iter::once((Labels::new(), value)))
     }
 
-    /// A family with no sample leaves nothing behind, not even its heading.
+    /// A family without samples writes nothing, not even its heading.
     fn family<'l, M: EncodeMetric>(
         &mut self,
         name: &str,

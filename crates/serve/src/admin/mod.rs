@@ -1,4 +1,4 @@
-//! The admin door: health, metrics and reload, over HTTP on loopback or a Unix socket.
+//! The admin listener: health, metrics and reload, over HTTP on loopback or a Unix socket.
 //!
 //! | request | answer |
 //! |---|---|
@@ -10,18 +10,18 @@
 //! | `POST /reload` | 200 and what changed, 422 and what is wrong with the settings file; text |
 //! | `GET /volumes` | the volumes of the pool: [`volumes::List`]; JSON |
 //! | `POST /volumes` | takes a [`volumes::New`] into the pool: 200 and [`volumes::Changed`] |
-//! | `POST /volumes/NAME/drain` | begins to empty it, and goes on by itself: 202 and a [`volumes::Volume`] |
-//! | `POST /volumes/NAME/keep` | ends that, and lets it take new tables again: 200 and a [`volumes::Volume`] |
-//! | `DELETE /volumes/NAME` | takes it, empty, out of the pool, or away with nothing that is only there: 200 and [`volumes::Changed`] |
-//! | `DELETE /volumes/NAME/lost` | takes one that is away out of the pool, with all that was only there: 200 and [`volumes::Changed`] |
+//! | `POST /volumes/NAME/drain` | begins to drain it in the background: 202 and a [`volumes::Volume`] |
+//! | `POST /volumes/NAME/keep` | stops the drain, so that it takes new tables again: 200 and a [`volumes::Volume`] |
+//! | `DELETE /volumes/NAME` | removes it, empty, or away with nothing that is only there: 200 and [`volumes::Changed`] |
+//! | `DELETE /volumes/NAME/lost` | removes one that is away, with all that is only there: 200 and [`volumes::Changed`] |
 //!
-//! What cannot be done is answered with the status of its [`Error`]: 404 there is no such volume, 409 not
-//! as things are, 422 what was asked makes no sense, 503 what is needed is away, 500 it failed. For volumes the body is
-//! [`Refused`], for `/reload` text.
+//! A failed request has the status of its [`Error`]: 404 unknown volume, 409 forbidden by the current state, 422
+//! invalid request, 503 a needed volume is away, 500 internal failure. For volumes the body is [`Refused`], for
+//! `/reload` text.
 //!
-//! There is no authentication: whoever reaches the socket may do all of this. A page in a browser on the
-//! same machine does not count as such, so requests that carry an `Origin` are refused with 403, and on
-//! loopback those for another [host](crate::http::Hosts) with 421.
+//! There is no authentication: every process that reaches the socket may do all of this. Web pages in a browser on the
+//! same machine may not: requests with an `Origin` are refused with 403, and on loopback requests for another
+//! [host](crate::http::Hosts) with 421.
 
 mod error;
 mod health;
@@ -52,79 +52,78 @@ use crate::http::server::{self, Origin, Terms};
 use crate::resp::Service;
 use crate::{http, mqtt};
 
-/// What the program lets an administrator do; called from threads that may block.
+/// The administrator's operations on the program; called from threads that may block.
 pub trait Control: Send + Sync {
-    /// How things are. It may block on a store or a volume that hangs; the door does not wait for it.
+    /// The health of the program. It may block on a hanging store or volume; the listener bounds its wait.
     fn health(&self) -> Health;
 
-    /// Reads the settings file again and applies what can change while running. Gives what changed,
-    /// and what would need a restart, a line each.
+    /// Reads the settings file again and applies what can change while running. Returns what changed, and what needs a
+    /// restart, one on each line.
     ///
     /// # Errors
-    /// `Invalid`: what is wrong with the file. Nothing was changed.
+    /// `Invalid`: the mistakes in the file. Nothing was changed.
     fn reload(&self) -> Result<Vec<String>, Error>;
 
     /// The volumes of the pool.
     fn volumes(&self) -> List;
 
-    /// Takes a volume into the pool. Durable on return.
+    /// Adds a volume to the pool. Durable on return.
     ///
     /// # Errors
-    /// Why not, and the way out. Nothing was changed, unless it is `Internal`.
+    /// The reason and the way out. Nothing was changed, unless it is `Internal`.
     fn add_volume(&self, new: &New) -> Result<Changed, Error>;
 
-    /// Begins to bring what a volume holds to the others; it takes nothing new from now on. Asked again,
-    /// it goes on where it stopped.
+    /// Begins to drain a volume, which takes no new objects from now on. A repeated call continues a stopped drain.
     ///
     /// # Errors
     /// As [`Control::add_volume`].
     fn drain_volume(&self, name: &str) -> Result<Volume, Error>;
 
-    /// Stops to empty a volume, which takes new tables again.
+    /// Stops a drain; the volume takes new tables again.
     ///
     /// # Errors
     /// As [`Control::add_volume`].
     fn keep_volume(&self, name: &str) -> Result<Volume, Error>;
 
-    /// Takes a volume out of the pool that was emptied, or that is away and of which all is elsewhere; if
-    /// `lost`, one that is away, with what was only there. Durable on return.
+    /// Removes a volume from the pool: an empty one, or one that is away and whose objects are all elsewhere. If
+    /// `lost`, it may be away with objects that were only there. Durable on return.
     ///
     /// # Errors
     /// As [`Control::add_volume`].
     fn remove_volume(&self, name: &str, lost: bool) -> Result<Changed, Error>;
 }
 
-/// What the admin door shows and does.
+/// The state and operations behind the admin listener.
 #[derive(Clone)]
 pub struct Admin {
-    /// What it does.
+    /// The administrator's operations.
     pub control: Arc<dyn Control>,
-    /// What it shows of the program.
+    /// The figures of the program.
     pub figures: Arc<dyn Figures>,
-    /// The RESP door it shows, if there is one.
+    /// The RESP service to report on, if there is one.
     pub resp: Option<Arc<Service>>,
-    /// The door of time series it shows, if there is one.
+    /// The service of time series to report on, if there is one.
     pub http: Option<Arc<http::Service>>,
-    /// What a subscriber to a broker counts, if there is one.
+    /// The counters of the subscriber to a broker, if there is one.
     pub mqtt: Option<Arc<mqtt::Stats>>,
 }
 
-/// Serves `admin` on a TCP or Unix listener, for requests to `hosts`, until `stop` is ready. Then finishes open
+/// Serves `admin` on a TCP or Unix listener, for requests to `hosts`, until `stop` is ready; then finishes open
 /// requests.
 pub async fn run<L>(listener: L, admin: Admin, hosts: Hosts, stop: impl Future<Output = ()>)
 where
     L: axum::serve::Listener,
     L::Addr: Origin,
 {
-    // What is asked here may take its time: a volume joins.
+    // Operations here may take long, such as adding a volume.
     let terms = Terms { stop_grace: STOP_GRACE, ..Terms::default() };
     server::run(listener, router(admin, hosts), None, terms, Arc::default(), stop).await;
 }
 
-/// How long a stopping door waits for what an administrator asked for.
+/// How long a stopping listener waits for an administrator's requests.
 const STOP_GRACE: Duration = Duration::from_secs(60);
 
-/// What handlers share.
+/// The state shared by handlers.
 #[derive(Clone)]
 struct Door {
     admin: Admin,

@@ -1,8 +1,8 @@
-//! `/figures`: the figures of the program at one moment, as JSON, for programs that look now and then.
+//! `/figures`: the figures of the program at one moment, as JSON, for programs that poll.
 //!
-//! Unlike `/metrics` it is made to be read back: [`Snapshot`] is both ends of it. Counters only grow
-//! while the program runs; what happened in between is the difference of two snapshots, and how long
-//! that was the difference of their `uptime_s`. Fields are added, none changes its meaning.
+//! Unlike `/metrics` it is meant to be read back: both ends use [`Snapshot`]. Counters only grow while the program
+//! runs; rates follow from the differences of two snapshots and of their `uptime_s`. Fields may be added; none changes
+//! its meaning.
 
 use std::collections::BTreeMap;
 
@@ -15,47 +15,47 @@ use crate::resp::Stats;
 /// The program at one moment.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Snapshot {
-    /// Seconds since it started.
+    /// Seconds since the program started.
     pub uptime_s: f64,
-    /// Bytes the process occupies.
+    /// Resident memory of the process, in bytes.
     pub memory_resident_bytes: u64,
-    /// Bytes the store's caches and buffers hold.
+    /// Bytes in the store's caches and buffers.
     pub memory_store_bytes: u64,
-    /// Bytes they may hold.
+    /// The limit on those bytes.
     pub memory_store_max_bytes: u64,
     /// Its device volumes.
     pub volumes: Vec<Volume>,
-    /// Blocks asked of the store's cache, by what answered: `volume` is a miss. Empty without a cache.
+    /// Blocks requested of the store's cache, by what answered: `volume` is a miss. Empty without a cache.
     #[serde(default)]
     pub cache_reads: BTreeMap<String, u64>,
-    /// Copies of tables; none if nobody makes any.
+    /// Copies of tables; `None` if the pool makes none.
     #[serde(default)]
     pub copies: Option<Copies>,
-    /// The log store under time series; none if there is none.
+    /// The log store under time series, if there is one.
     #[serde(default)]
     pub log: Option<Log>,
-    /// The door for Redis clients, if it has one.
+    /// The listener for Redis clients, if there is one.
     pub resp: Option<Resp>,
 }
 
-/// Copies of tables that a pool makes, and what is short of those it promises.
+/// Copies of tables that a pool makes, and the shortfall of its replication target.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Copies {
-    /// Copies made, by what for.
+    /// Copies made, by purpose.
     pub made: BTreeMap<String, u64>,
     /// Their bytes.
     pub bytes: u64,
-    /// Copies that are planned and were not begun.
+    /// Copies planned and not begun.
     pub planned: u64,
-    /// Copies that are being made.
+    /// Copies in progress.
     pub in_flight: u64,
-    /// Copies of everything that the pool promises.
+    /// The pool's replication target.
     pub promised: u64,
-    /// Objects with fewer of them on volumes that are here and stay.
+    /// Objects with fewer copies on volumes that are present and stay.
     pub short_objects: u64,
     /// Their bytes.
     pub short_bytes: u64,
-    /// Objects of which no copy can be read.
+    /// Objects without a readable copy.
     pub unreadable_objects: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct Copies {
 pub struct Log {
     /// Keys that have a value.
     pub keys: u64,
-    /// Bytes of memory its index takes.
+    /// Bytes of its index in memory.
     pub index_bytes: u64,
     /// Each of its volumes.
     pub volumes: Vec<LogVolume>,
@@ -75,13 +75,13 @@ pub struct Log {
 pub struct LogVolume {
     /// Its name in the settings.
     pub name: String,
-    /// The part of what it may use that is taken.
+    /// The used share of its quota.
     pub fill: f64,
-    /// How far that is above the target on the way to full; not above 0 there is no hurry.
+    /// Space pressure: how far the fill is above the target on the way to full; 0 or less means none.
     pub hunger: f64,
-    /// The part of a file that has to be dead for it to be merged.
+    /// The dead share above which a file is merged.
     pub release_threshold: f64,
-    /// What was dead in the files merged lately, as a part.
+    /// The dead share of recently merged files.
     pub dead_fraction_eaten: f64,
     /// Bytes written for each byte put, since the program started.
     pub write_amplification: f64,
@@ -89,7 +89,7 @@ pub struct LogVolume {
     pub put_delay_s: f64,
     /// Files.
     pub files: u64,
-    /// Bytes of records that count.
+    /// Bytes of live records.
     pub live_bytes: u64,
     /// Bytes of records put.
     pub put_bytes: u64,
@@ -99,7 +99,7 @@ pub struct LogVolume {
     pub died_whole: u64,
     /// Files merged.
     pub merged: u64,
-    /// Records merges could not read.
+    /// Damaged records found by merges and reads.
     pub damaged: u64,
     /// Puts that waited because the volume was nearly full.
     pub delayed: u64,
@@ -107,38 +107,37 @@ pub struct LogVolume {
     pub refused: u64,
 }
 
-/// A device volume against its line.
+/// A device volume and its paid rate.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Volume {
     /// Its name in the settings.
     pub name: String,
     /// The name of its contract.
     pub contract: String,
-    /// The line: paid operations a second; none if they are not limited.
+    /// The paid operations per second; `None` if unlimited.
     pub paid_iops: Option<u64>,
-    /// Paid bytes a second; none if they are not limited.
+    /// The paid bytes per second; `None` if unlimited.
     pub paid_bytes_per_s: Option<u64>,
-    /// What was used in the last second of the limit that is used most: 1 is the line.
+    /// The use of the busiest limit in the last second: 1 is the paid rate.
     pub used: f64,
-    /// The part of its contract it seems to give; none while that is all of it.
+    /// The share of its contract that it seems to provide; `None` if that is all.
     pub available: Option<f64>,
-    /// Burst credits left, as a part; none without any.
+    /// The remaining share of burst credits; `None` without credits.
     pub credits: Option<f64>,
     /// Operations let through.
     pub ops: u64,
     /// Bytes let through.
     pub bytes: u64,
-    /// Operations its simulated provider throttled; none where the provider is real.
+    /// Operations its simulated provider throttled; `None` if the provider is real.
     pub throttled: Option<u64>,
-    /// What it carries by the heat of its tables, where 1 is as much as is paid for; none if nobody
-    /// measures that.
+    /// Its load by the heat of its tables; 1 is the paid rate; `None` if heat is not measured.
     #[serde(default)]
     pub weight: Option<f64>,
-    /// Bytes it has; none while it does not answer.
+    /// Its size in bytes; `None` while it does not answer.
     pub size_bytes: Option<u64>,
-    /// Bytes that can still be written; none while it does not answer.
+    /// Bytes still writable; `None` while it does not answer.
     pub free_bytes: Option<u64>,
-    /// What waited at its gate by class, most urgent first.
+    /// Waits at its gate by class, most urgent first.
     pub classes: Vec<Class>,
 }
 
@@ -149,17 +148,17 @@ pub struct Class {
     pub name: String,
     /// Operations granted.
     pub granted: u64,
-    /// Requests that went through.
+    /// Requests admitted.
     pub requests: u64,
-    /// Seconds they waited, all together.
+    /// The sum of their waits, in seconds.
     pub waited_s: f64,
     /// Requests waiting now.
     pub queued: u64,
-    /// Requests turned away.
+    /// Requests rejected.
     pub denied: u64,
 }
 
-/// The door for Redis clients.
+/// The listener for Redis clients.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Resp {
     /// Connections open.

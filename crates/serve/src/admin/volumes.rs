@@ -1,24 +1,24 @@
-//! `/volumes`: the volumes of the pool, changed while it serves; what is asked and answered, as JSON.
+//! `/volumes`: the volumes of the pool, changed in service; requests and answers as JSON.
 
 use serde::{Deserialize, Serialize};
 
-/// What `GET /volumes` answers.
+/// The answer to `GET /volumes`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct List {
     /// The name of the pool.
     pub pool: String,
-    /// Its volumes, in the order it took them in.
+    /// Its volumes, in the order they joined.
     pub volumes: Vec<Volume>,
-    /// Copies of everything that it promises.
+    /// The replication target.
     #[serde(default)]
     pub copies: u64,
-    /// Objects with fewer of them on volumes that are here and stay.
+    /// Objects with fewer copies on volumes that are present and stay.
     #[serde(default)]
     pub short_objects: u64,
     /// Their bytes.
     #[serde(default)]
     pub short_bytes: u64,
-    /// Objects of which no copy can be read: what they were on is away, or lost.
+    /// Objects without a readable copy: their volumes are away or lost.
     #[serde(default)]
     pub unreadable_objects: u64,
 }
@@ -30,21 +30,21 @@ pub struct Volume {
     pub name: String,
     /// Whether it takes new tables.
     pub state: State,
-    /// What was bought, in words; none while it is away.
+    /// The contract, in words; `None` while it is away.
     pub contract: Option<String>,
-    /// Bytes it has; none while it does not answer.
+    /// Its size in bytes; `None` while it does not answer.
     pub size_bytes: Option<u64>,
-    /// Bytes that can still be written; none while it does not answer.
+    /// Bytes still writable; `None` while it does not answer.
     pub free_bytes: Option<u64>,
-    /// Objects of the pool that lie on it, copies and parts too.
+    /// Objects of the pool on it, including copies and parts.
     pub objects: u64,
     /// Their bytes there.
     pub bytes: u64,
-    /// Those of them that lie nowhere else: what is lost with it.
+    /// Objects that are only on it, and would be lost with it.
     pub only_here: u64,
-    /// How far it is emptied, while that goes on.
+    /// The progress of its drain, if one is under way.
     pub drain: Option<Drain>,
-    /// What is wrong with it, for people.
+    /// Its problem, in words.
     pub problem: Option<String>,
 }
 
@@ -52,11 +52,11 @@ pub struct Volume {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It does.
+    /// It takes new tables.
     Active,
-    /// It takes none, and what it holds goes to others.
+    /// It takes none, and its objects move to other volumes.
     Draining,
-    /// It is not there.
+    /// It is missing.
     Away,
 }
 
@@ -72,34 +72,34 @@ impl State {
     }
 }
 
-/// How far a volume is emptied.
+/// The progress of a drain.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Drain {
-    /// Objects that left it since the program was asked, or started.
+    /// Objects that left it since the request, or since the program started.
     pub moved: u64,
     /// Objects it still holds.
     pub left: u64,
-    /// Whether it is over, and the volume empty.
+    /// Whether the drain is over, and the volume empty.
     pub done: bool,
-    /// Why it does not go on, for people; none while it does, and when it is done.
+    /// Why the drain stopped, in words; `None` while it goes on, and once it is done.
     pub stopped: Option<String>,
 }
 
-/// What `POST /volumes` is asked.
+/// The request of `POST /volumes`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct New {
     /// The name of the volume.
     pub name: String,
-    /// The keys of its section in the settings file. Empty: the file has the section already.
+    /// The keys of its section in the settings file. Empty if the file has the section already.
     #[serde(default)]
     pub settings: serde_json::Map<String, serde_json::Value>,
 }
 
-/// What `POST /volumes` and `DELETE /volumes/NAME` answer.
+/// The answer to `POST /volumes` and `DELETE /volumes/NAME`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Changed {
-    /// What was done, for people, a line each.
+    /// What was done, in words, one on each line.
     pub told: Vec<String>,
-    /// What the settings file has to say from now on, in TOML; empty if it says so already.
+    /// The change that the settings file needs, in TOML; empty if it has it already.
     pub settings: String,
 }

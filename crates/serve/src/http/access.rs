@@ -1,4 +1,4 @@
-//! Who may come in: a token, in every way clients of InfluxDB send one.
+//! Authentication by token, in every form that clients of InfluxDB use.
 //!
 //! | sent | token |
 //! |---|---|
@@ -6,8 +6,8 @@
 //! | `Authorization: Basic …` | the password |
 //! | `?u=user&p=T` | `p` |
 //!
-//! Without tokens a door is on loopback, and everybody there is let in but web pages: a browser would let
-//! any page write.
+//! Without tokens a listener is on loopback, and every request is accepted except those of web pages: a browser would
+//! let any page write.
 
 use std::sync::Arc;
 
@@ -20,25 +20,25 @@ use super::params::Params;
 use crate::May;
 use crate::resp::Secret;
 
-/// What lets a client in, and how far.
+/// A token, and the rights it gives.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Token {
-    /// What the client shows.
+    /// The secret that the client sends.
     pub secret: Secret,
-    /// What it lets the client do.
+    /// The client's rights.
     pub grant: Grant,
 }
 
 impl Token {
-    /// One that lets its client do everything.
+    /// A token with all rights.
     #[must_use]
     pub fn full(secret: impl Into<String>) -> Self {
         Self { secret: Secret::new(secret), grant: Grant::default() }
     }
 }
 
-/// The tokens of a door, which change while clients are connected: each request is checked against those
-/// there are when it comes.
+/// The tokens of a listener. They may change while clients are connected: each request is checked against the current
+/// ones.
 #[derive(Debug)]
 pub struct Tokens(RwLock<Arc<[Token]>>);
 
@@ -47,27 +47,27 @@ impl Tokens {
         Self(RwLock::new(tokens.into()))
     }
 
-    /// Lets requests in by these from now on.
+    /// Replaces the tokens for all requests from now on.
     pub fn replace(&self, tokens: Vec<Token>) {
         *self.0.write() = tokens.into();
     }
 
-    /// Those there are now.
+    /// The current tokens.
     pub(super) fn now(&self) -> Arc<[Token]> {
         Arc::clone(&self.0.read())
     }
 }
 
-/// What a client may do. Default: everything.
+/// The rights of a client. Default: all.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Grant {
-    /// Which kinds of requests.
+    /// The kinds of requests.
     pub may: May,
-    /// In which databases; none: in all of them.
+    /// The databases; `None` for all.
     pub databases: Option<Vec<String>>,
 }
 
-/// Something that a token does not reach.
+/// A right that a token does not give.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum Forbidden {
     #[error("forbidden: this token may not {0}")]
@@ -77,44 +77,44 @@ pub(super) enum Forbidden {
 }
 
 impl Grant {
-    /// Whether something may be read.
+    /// Checks the right to read.
     pub(super) fn read(&self) -> Result<(), Forbidden> {
         if self.may.reads() { Ok(()) } else { Err(Forbidden::Kind("read")) }
     }
 
-    /// Whether points may be written.
+    /// Checks the right to write points.
     pub(super) fn write(&self) -> Result<(), Forbidden> {
         if self.may.writes() { Ok(()) } else { Err(Forbidden::Kind("write")) }
     }
 
-    /// Whether databases may be made and changed, and points deleted.
+    /// Checks the right to create and change databases, and to delete points.
     pub(super) fn change(&self) -> Result<(), Forbidden> {
         let all = self.may == May::All;
         if all { Ok(()) } else { Err(Forbidden::Kind("change or delete what is stored")) }
     }
 
-    /// Whether it reaches a database.
+    /// Whether it covers a database.
     pub(super) fn reaches(&self, database: &str) -> bool {
         self.databases.as_ref().is_none_or(|known| known.iter().any(|name| name == database))
     }
 
-    /// The same, for an answer.
+    /// As [`Grant::reaches`], with the error for the client.
     pub(super) fn database(&self, database: &str) -> Result<(), Forbidden> {
         let reaches = self.reaches(database);
         if reaches { Ok(()) } else { Err(Forbidden::Database(database.to_owned())) }
     }
 }
 
-/// Why somebody is not let in.
+/// Why a request is not accepted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Stranger {
     /// No token, or a wrong one.
     Unknown,
-    /// A web page where no token is asked for.
+    /// A web page, at a listener without tokens.
     Page,
 }
 
-/// Lets in whoever shows one of `tokens`, and tells what it is good for.
+/// Accepts a request with one of `tokens`, and returns its rights.
 pub(super) fn check(
     tokens: &[Token],
     headers: &HeaderMap,
@@ -127,7 +127,7 @@ pub(super) fn check(
     let shown = shown(headers).or_else(|| params.get("p").map(str::to_owned));
     let shown = shown.ok_or(Stranger::Unknown)?;
     let after_colon = shown.split_once(':').map(|(_, token)| token);
-    // Every token is compared with all that was shown, whether or not one before was right.
+    // Compares every token, even after a match, so that the time tells nothing.
     let is = |secret: &Secret| {
         secret.is(shown.as_bytes()) | after_colon.is_some_and(|token| secret.is(token.as_bytes()))
     };

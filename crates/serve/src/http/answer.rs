@@ -1,5 +1,5 @@
-//! Tables to bytes: JSON as InfluxDB 1.x has it, or CSV. A piece at a time, so that an answer never
-//! stands in memory twice.
+//! Tables to bytes: JSON as InfluxDB 1.x has it, or CSV. Made piece by piece, so that an answer is never in memory
+//! twice.
 
 use std::fmt::Write;
 
@@ -9,22 +9,22 @@ use super::line::Precision;
 use super::table::{Cell, Table};
 use super::time::Rfc3339;
 
-/// How many rows go into one piece, unless a client asks for chunks of its own.
+/// Rows in one piece, unless a client requests chunks.
 pub(super) const ROWS_AT_ONCE: usize = 10_000;
 
-/// How answers look.
+/// The format of an answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Format {
     /// `{"results":[{"statement_id":0,"series":[…]}]}`
     Json {
-        /// What times count; none: they are text.
+        /// The unit of times; `None` for text.
         epoch: Option<Precision>,
-        /// Every so many rows are a document of their own, on a line of its own.
+        /// The rows of a chunk: each chunk is its own document, on its own line.
         chunked: Option<usize>,
     },
     /// `name,tags,time,…`
     Csv {
-        /// What times count; none: nanoseconds.
+        /// The unit of times; `None` for nanoseconds.
         epoch: Option<Precision>,
     },
     /// One stream of Arrow IPC: [`super::arrow`].
@@ -42,10 +42,10 @@ impl Format {
     }
 }
 
-/// What became of a statement.
+/// The result of a statement.
 pub(super) type Outcome = Result<Vec<Table>, String>;
 
-/// What stands before all statements.
+/// The text before all statements.
 pub(super) fn begin(format: Format) -> &'static str {
     match format {
         Format::Json { chunked: None, .. } => "{\"results\":[",
@@ -53,7 +53,7 @@ pub(super) fn begin(format: Format) -> &'static str {
     }
 }
 
-/// What stands behind them.
+/// The text after all statements.
 pub(super) fn end(format: Format) -> &'static str {
     match format {
         Format::Json { chunked: None, .. } => "]}\n",
@@ -61,14 +61,14 @@ pub(super) fn end(format: Format) -> &'static str {
     }
 }
 
-/// The pieces of a statement's answer, each made when it is asked for.
+/// The pieces of a statement's answer, made lazily.
 pub(super) fn pieces(
     format: Format,
     statement: usize,
     outcome: Outcome,
 ) -> Box<dyn Iterator<Item = String> + Send> {
     match (format, outcome) {
-        // A stream has another shape, and its errors come before it.
+        // An Arrow stream has another shape, and reports errors before it starts.
         (Format::Arrow, _) => Box::new(std::iter::empty()),
         (Format::Csv { .. }, Err(error)) => {
             Box::new(std::iter::once(format!("error\n{}\n", quoted(&error))))
@@ -114,7 +114,7 @@ pub(super) fn pieces(
     }
 }
 
-/// What stands around one statement.
+/// The text around one statement.
 fn document(chunked: Option<usize>, statement: usize) -> (&'static str, &'static str) {
     match chunked {
         Some(_) => ("{\"results\":[", "]}\n"),
@@ -123,7 +123,7 @@ fn document(chunked: Option<usize>, statement: usize) -> (&'static str, &'static
     }
 }
 
-/// A table as one of a list.
+/// A table as an element of a list.
 fn whole(
     table: Table,
     follows: bool,
@@ -139,7 +139,7 @@ fn whole(
     std::iter::once(head).chain(body).chain(std::iter::once("]}".to_owned()))
 }
 
-/// A table as documents of so many rows.
+/// A table as documents of `rows` rows each.
 fn chunks(
     table: Table,
     statement: usize,
@@ -243,13 +243,13 @@ fn csv_cell(text: &mut String, cell: &Cell, epoch: Option<Precision>) {
     match cell {
         Cell::Null => {}
         Cell::Value(Scalar::Text(value)) => text.push_str(&quoted(value)),
-        // As in InfluxDB, times are numbers here.
+        // As in InfluxDB, times in CSV are numbers.
         time @ Cell::Time(_) => json_cell(text, time, Some(epoch.unwrap_or_default())),
         value => json_cell(text, value, None),
     }
 }
 
-/// A field as RFC 4180 has it.
+/// A field by RFC 4180.
 fn quoted(text: &str) -> String {
     if text.contains(['"', ',', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -1,7 +1,7 @@
-//! Tables as a stream of Arrow IPC, for those who compute with what they read.
+//! Tables as a stream of Arrow IPC, for clients that compute with the result.
 //!
-//! A stream has one schema, so it is the answer to one statement. All of its tables stand in it one below the other:
-//! `name` and a column of text for each tag, then their columns, as nullable values of one kind each. Times are
+//! A stream has one schema, so it is the answer to one statement. It contains all its tables one after the other:
+//! `name` and a text column for each tag, then their columns, each with nullable values of one kind. Times are
 //! nanoseconds since 1970, in UTC. Batches have [`ROWS_AT_ONCE`] rows at most and are made one at a time.
 //!
 //! Format: Apache Arrow columnar format 1.5, "IPC streaming format".
@@ -21,7 +21,7 @@ use engine::series::Scalar;
 use super::answer::ROWS_AT_ONCE;
 use super::table::{Cell, Table};
 
-/// What a column holds.
+/// The kind of a column's values.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Holds {
     Time,
@@ -45,7 +45,7 @@ impl Holds {
         })
     }
 
-    /// What holds both: numbers of different kinds are floats.
+    /// The kind that covers both: numbers of different kinds become floats.
     fn and(self, other: Self) -> Option<Self> {
         let is_number = |holds| matches!(holds, Self::Float | Self::Integer | Self::Unsigned);
         match (self, other) {
@@ -80,11 +80,11 @@ impl Holds {
 
 const UTC: &str = "UTC";
 
-/// Which columns there are: the name, tags, then these.
+/// The columns after the name: tags, then these.
 #[derive(Debug)]
 struct Shape {
     tags: Vec<String>,
-    /// Their names in the tables, and what they hold; none where nothing but nulls is.
+    /// Their names in the tables, and their kinds; `None` if all values are null.
     columns: Vec<(String, Option<Holds>)>,
 }
 
@@ -120,7 +120,7 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Where each column of a table is, each at a place of its own.
+    /// The index of each of a table's columns; no index occurs twice.
     fn places(&self, table: &Table) -> Vec<Option<usize>> {
         let mut taken = Vec::new();
         let place = |name: &String| {
@@ -133,7 +133,7 @@ impl Shape {
         table.columns.iter().map(place).collect()
     }
 
-    /// Names are told apart as InfluxDB does it: `v`, `v_1`.
+    /// Duplicate names get a suffix as in InfluxDB: `v`, `v_1`.
     fn schema(&self) -> SchemaRef {
         let mut names: Vec<String> = Vec::new();
         let mut field = |name: &str, holds: Holds, nullable| {
@@ -178,7 +178,7 @@ impl Shape {
     }
 }
 
-/// Cells that all hold the same, or nothing.
+/// Cells that all have this kind, or are null.
 fn array<'c>(holds: Holds, cells: impl Iterator<Item = &'c Cell>) -> ArrayRef {
     if holds == Holds::Time {
         let times = cells.map(|cell| match cell {
@@ -192,7 +192,7 @@ fn array<'c>(holds: Holds, cells: impl Iterator<Item = &'c Cell>) -> ArrayRef {
         Cell::Null | Cell::Time(_) => None,
     });
     match holds {
-        // Times were taken above.
+        // Times are handled above.
         Holds::Float | Holds::Time => {
             Arc::new(values.map(|value| value?.as_value().as_f64()).collect::<Float64Array>())
         }
@@ -231,14 +231,14 @@ fn array<'c>(holds: Holds, cells: impl Iterator<Item = &'c Cell>) -> ArrayRef {
     }
 }
 
-/// The pieces of a stream, each made when it is asked for.
+/// The pieces of a stream, made lazily.
 pub(super) struct Pieces {
     shape: Shape,
     schema: SchemaRef,
-    /// None when the end was said.
+    /// `None` after the end of the stream.
     encoder: Option<StreamEncoder>,
     tables: vec::IntoIter<Table>,
-    /// The table under way, and which of its rows is next.
+    /// The current table, and its next row.
     table: Option<(Table, usize)>,
 }
 
@@ -246,7 +246,7 @@ impl Pieces {
     /// A stream of these tables.
     ///
     /// # Errors
-    /// A column holds different kinds of values in them: says which.
+    /// A column has values of different kinds; the error names them.
     pub(super) fn new(tables: Vec<Table>) -> Result<Self, String> {
         let shape = Shape::of(&tables)?;
         let schema = shape.schema();

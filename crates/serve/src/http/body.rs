@@ -1,8 +1,8 @@
 //! Bodies of writes, as a stream of inflated pieces.
 //!
-//! Three things are bounded: the body (a gzip of a kilobyte can stand for a megabyte), what all bodies
-//! under way hold together, and how long each piece may take. Compressed pieces are inflated a little
-//! at a time, so that no more than that is ahead of who reads the lines.
+//! Three things are bounded: the body (a gzip of a kilobyte can stand for a megabyte), what all bodies under way hold
+//! together, and how long each piece may take. Compressed pieces are inflated step by step, so that at most one step is
+//! ahead of the parser of lines.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use flate2::write::MultiGzDecoder;
 use futures_util::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What is inflated at once, compressed: a thousand times as much at most comes of it.
+/// Compressed bytes inflated at once; they become at most a thousand times as many.
 const STEP: usize = 4 * 1024;
 
-/// Why a body cannot be read.
+/// Why reading a body fails.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Trouble {
-    /// It has more than so many bytes.
+    /// It has more bytes than this limit.
     TooLong(usize),
-    /// Other bodies hold all the memory there is for them.
+    /// Other bodies use all the memory for bodies.
     Busy,
-    /// It did not come in time.
+    /// It did not arrive in time.
     Slow(Duration),
-    /// It is not what its header says, or broke off.
+    /// It does not match its header, or broke off.
     Broken(String),
-    /// It is encoded in another way than gzip.
+    /// It has an encoding other than gzip.
     Encoding(String),
 }
 
@@ -36,23 +36,23 @@ pub(super) enum Trouble {
 pub(super) struct Incoming {
     pieces: BodyDataStream,
     inflate: Option<MultiGzDecoder<Bounded>>,
-    /// What came and was not inflated.
+    /// Received bytes that are not inflated yet.
     waiting: Bytes,
-    /// Bytes that may still come.
+    /// Bytes that may still arrive.
     left: usize,
     max: usize,
     timeout: Duration,
     bodies: Arc<Semaphore>,
     held: Option<OwnedSemaphorePermit>,
-    /// Bytes as they came.
+    /// Bytes received.
     pub(super) received: usize,
 }
 
-/// Reads a body of at most `max` bytes that is refused, and keeps nothing of it. The client still sends it: a
-/// connection that is closed on unread bytes is reset, and the client may never see why it was refused.
+/// Reads and discards the body of a refused request, up to `max` bytes. Closing a connection with unread bytes resets
+/// it, and the client, which still sends, may never see the answer.
 pub(super) async fn let_pass(headers: &HeaderMap, body: Body, max: usize, timeout: Duration) {
     if headers.contains_key(header::EXPECT) {
-        // The client waits to be asked for it.
+        // The client sends the body only after 100 Continue.
         return;
     }
     let mut pieces = body.into_data_stream();
@@ -63,11 +63,11 @@ pub(super) async fn let_pass(headers: &HeaderMap, body: Body, max: usize, timeou
             left = rest;
         }
     };
-    // What does not come in time is left unread.
+    // Bytes that do not arrive in time stay unread.
     let _ = tokio::time::timeout(timeout, passing).await;
 }
 
-/// Takes so many bytes.
+/// A sink for at most `left` more bytes.
 struct Bounded {
     bytes: Vec<u8>,
     left: usize,
@@ -89,7 +89,7 @@ impl Write for Bounded {
 }
 
 impl Incoming {
-    /// A body of at most `max` bytes, that holds memory of `bodies`.
+    /// A body of at most `max` bytes, which takes memory from `bodies`.
     pub(super) fn new(
         headers: &HeaderMap,
         body: Body,
@@ -124,7 +124,7 @@ impl Incoming {
         })
     }
 
-    /// Writes the next piece behind what is in `into`; false at the end.
+    /// Appends the next piece to `into`; false at the end.
     pub(super) async fn read(&mut self, into: &mut Vec<u8>) -> Result<bool, Trouble> {
         loop {
             let before = into.len();
@@ -153,7 +153,7 @@ impl Incoming {
         }
     }
 
-    /// Whether all of it came, and as it was sent.
+    /// Checks that the stream is complete, and appends the rest.
     fn finish(&mut self, into: &mut Vec<u8>) -> Result<(), Trouble> {
         let Some(inflate) = &mut self.inflate else { return Ok(()) };
         inflate.try_finish().map_err(|e| broken(self.max, &e))?;
@@ -182,7 +182,7 @@ impl Incoming {
         self.hold(into.len() - before)
     }
 
-    /// Takes memory for so many bytes more, until the body is done with.
+    /// Reserves memory for `bytes` more bytes, until the body is dropped.
     fn hold(&mut self, bytes: usize) -> Result<(), Trouble> {
         let bytes = u32::try_from(bytes).map_err(|_| Trouble::TooLong(self.max))?;
         let more = Arc::clone(&self.bodies).try_acquire_many_owned(bytes);
@@ -194,7 +194,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// What it holds of the memory for bodies, to be let go when its rows are stored.
+    /// The permit for the body's memory, to be released when its rows are stored.
     pub(super) fn into_held(self) -> Option<OwnedSemaphorePermit> {
         self.held
     }

@@ -1,4 +1,4 @@
-//! The door: which request goes where.
+//! The routes of the listener.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use super::refusal::{Dialect, Refusal};
 use super::service::Service;
 use super::{access, own, query, write};
 
-/// Clients of InfluxDB look for its version; they need those features of 1.8 that are here.
+/// Clients of InfluxDB check its version; they need the features of 1.8 that exist here.
 const VERSION: &str = concat!("1.8-plimsoll-", env!("CARGO_PKG_VERSION"));
 
-/// What a door answers.
+/// The handlers of all paths.
 pub fn router(service: Arc<Service>) -> Router {
     Router::new()
         .route("/ping", get(ping).head(ping))
@@ -33,13 +33,13 @@ pub fn router(service: Arc<Service>) -> Router {
         .route("/api/fields", get(own::fields))
         .route("/api/tags", get(own::tags))
         .fallback(nothing)
-        // Each reader of a body has a bound of its own.
+        // Each reader of a body has its own limit.
         .layer(DefaultBodyLimit::disable())
         .layer(middleware::from_fn_with_state(Arc::clone(&service), watch))
         .with_state(service)
 }
 
-/// Counts what is answered, and says who answers.
+/// Counts answers, checks the host, and adds the version header.
 async fn watch(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let hosts = &service.settings.hosts;
@@ -60,9 +60,9 @@ async fn ping() -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
-/// As clients of version 2 ask: whether it can be written to and read, as `/health/ready?store=series` of
-/// the admin listener says it. Why it cannot names volumes and their errors: where tokens are asked for, only
-/// a client that shows one is told.
+/// The health check of version 2's clients: whether the store takes writes and serves reads, like
+/// `/health/ready?store=series` of the admin listener. The reason names volumes and their errors, so with tokens only a
+/// client that sends one learns it.
 async fn health(State(service): State<Arc<Service>>, request: Request) -> Response {
     let tokens = service.tokens.now();
     let address = Params::of(request.uri().query(), b"");

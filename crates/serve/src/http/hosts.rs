@@ -1,35 +1,35 @@
-//! Which names a door answers to.
+//! The host names that a listener answers to.
 //!
-//! A page of a stranger can give its own name the address of this machine (DNS rebinding). The browser
-//! then lets the page read a loopback door as if it were the page's own server; only the name in `Host` tells.
-//! So a door on loopback answers to names of loopback alone.
+//! A malicious page can map its own name to this machine's address (DNS rebinding). The browser then lets the page read
+//! a loopback listener as its own server; only the name in `Host` reveals it. So a listener on loopback answers only to
+//! names of loopback.
 
 use std::net::IpAddr;
 
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode, Uri, Version, header};
 
-/// The names a door answers to.
+/// The names that a listener answers to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Hosts(Option<Known>);
 
-/// Names besides those of loopback, in lower case.
+/// Additional names, in lower case.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Known {
     address: IpAddr,
     names: Vec<String>,
 }
 
-/// A request for a host that is not this one.
+/// A request for another host.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum WrongHost {
-    /// It names another.
+    /// It names another host.
     #[error(
         "{0:?} is not a name of this server: ask for localhost, an address of loopback, or a name that the \
          settings list under hosts"
     )]
     Other(String),
-    /// HTTP/1.1 asks for one `Host`.
+    /// HTTP/1.1 requires exactly one `Host`.
     #[error("a request of HTTP/1.1 names one Host")]
     Unclear,
 }
@@ -45,15 +45,14 @@ impl WrongHost {
 }
 
 impl Hosts {
-    /// Any name: for a door that no page can reach, such as a Unix socket.
+    /// Any name: for a listener that no page can reach, such as a Unix socket.
     #[must_use]
     pub const fn any() -> Self {
         Self(None)
     }
 
-    /// For a door that listens at `address`: there, on loopback, it answers to `localhost`, to
-    /// addresses of loopback, to `address`, and to `names`. Anywhere else it answers to any name unless there
-    /// are `names`.
+    /// For a listener at `address`. On loopback it answers to `localhost`, addresses of loopback, `address` and
+    /// `names`; elsewhere to any name, unless there are `names`.
     #[must_use]
     pub fn of(address: IpAddr, names: &[String]) -> Self {
         let checks = address.to_canonical().is_loopback() || !names.is_empty();
@@ -61,10 +60,10 @@ impl Hosts {
         Self(checks.then_some(Known { address, names }))
     }
 
-    /// Whether a request is for this door. A request of HTTP/1.0 may name no host: no browser sends one.
+    /// Checks that a request is for this listener. A request of HTTP/1.0 may omit the host: no browser sends one.
     ///
     /// # Errors
-    /// It is for another, or nobody can tell.
+    /// It is for another host, or its host is unclear.
     pub fn check(&self, version: Version, uri: &Uri, headers: &HeaderMap) -> Result<(), WrongHost> {
         let Some(known) = &self.0 else { return Ok(()) };
         let mut named = headers.get_all(header::HOST).iter();
@@ -79,7 +78,7 @@ impl Hosts {
             (None, None) if version < Version::HTTP_11 => {}
             _ => return Err(WrongHost::Unclear),
         }
-        // A request for a whole address counts as one for that host (RFC 9112, section 3.2.2).
+        // An absolute URI counts as the host (RFC 9112, section 3.2.2).
         match uri.authority().map(Authority::as_str) {
             Some(authority) if !known.is(authority) => {
                 Err(WrongHost::Other(authority.chars().take(SHOWN_MAX).collect()))
@@ -90,13 +89,13 @@ impl Hosts {
 }
 
 impl Default for Hosts {
-    /// Those of a door on loopback.
+    /// The names of a listener on loopback.
     fn default() -> Self {
         Self::of(IpAddr::from([127, 0, 0, 1]), &[])
     }
 }
 
-/// How much of a name an answer quotes.
+/// The bytes of a name that an answer quotes at most.
 const SHOWN_MAX: usize = 100;
 
 impl Known {
@@ -118,7 +117,7 @@ impl Known {
 fn without_port(host: &str) -> &str {
     let is_port = |port: &str| port.bytes().all(|digit| digit.is_ascii_digit());
     match host.rsplit_once(':') {
-        // More colons and no bracket: an address of IPv6 without a port.
+        // Several colons without brackets: an IPv6 address without a port.
         Some((name, port)) if is_port(port) && (!name.contains(':') || name.ends_with(']')) => name,
         _ => host,
     }

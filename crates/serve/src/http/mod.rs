@@ -1,4 +1,4 @@
-//! Sensors and those who look at them: InfluxDB's protocols over HTTP.
+//! Time series over HTTP, with InfluxDB's protocols.
 //!
 //! ```text
 //!           ┌─ write: body (inflated, bounded) -> line (bytes to rows) ─────────┐
@@ -12,9 +12,9 @@
 //! | `POST /write`, `POST /api/v2/write` | 204; 400 and what is wrong with which lines, the others are stored; 503 and `Retry-After` |
 //! | `GET`, `POST /query` | statements of InfluxQL, as JSON, CSV or Arrow |
 //! | `GET /api/points`, … | the same by parameters |
-//! | `GET /ping`, `GET /health` | whether it is there, whether it takes writes |
+//! | `GET /ping`, `GET /health` | whether the server answers, whether it takes writes |
 //!
-//! [`server`] is the shell of the admin door, too.
+//! [`server`] also serves the admin listener.
 
 mod access;
 mod answer;

@@ -1,19 +1,19 @@
-//! `/api/…`: the same without a language, for programs.
+//! `/api/…`: the same queries by parameters, for programs.
 //!
 //! | `GET` | answer |
 //! |---|---|
-//! | `/api/points` | points of series, or what they amount to |
+//! | `/api/points` | points of series, or aggregates |
 //! | `/api/databases` | names |
 //! | `/api/measurements` | names |
 //! | `/api/series` | measurement and tags |
-//! | `/api/fields` | names, and what they hold |
+//! | `/api/fields` | names and kinds |
 //! | `/api/tags` | keys, or with `key=` their values |
 //!
-//! All take `db`; all but the first two `measurement` (of `/api/points` it has to be there) and `where`,
-//! conditions of InfluxQL; `limit` and `offset`. Points: `field` (as often as wanted; all),
-//! `from` and `to` (RFC 3339, nanoseconds, or `-1h`; `to` is not part of it), `function` (`mean`,
-//! `percentile:95`, …), `every` (`1m`), `fill`, `by` (a tag, as often as wanted, or `*`), `order=desc`.
-//! The answer is a result as `/query` gives it: JSON, CSV or Arrow.
+//! All take `db`. Points, series, fields and tags take `measurement`, which points require. All but databases and
+//! fields take `where`, a condition of InfluxQL, `limit` and `offset`. Points also take `field` (repeatable; default
+//! all), `from` and `to` (RFC 3339, nanoseconds, or `-1h`; `to` is excluded), `function` (`mean`, `percentile:95`, …),
+//! `every` (`1m`), `fill`, `by` (a tag, repeatable, or `*`) and `order=desc`. The answer has the form of `/query`:
+//! JSON, CSV or Arrow.
 
 use std::sync::Arc;
 
@@ -64,8 +64,7 @@ pub(super) async fn tags(state: State<Arc<Service>>, request: Request) -> Respon
     .await
 }
 
-/// What is asked for is one statement, which is read like those of anybody: whatever a parameter is made
-/// of, it can only ask.
+/// Builds one statement and parses it like a client's, so that no parameter can inject more than a query.
 async fn run(
     State(service): State<Arc<Service>>,
     request: Request,
@@ -153,7 +152,7 @@ fn page(params: &Params) -> String {
     text
 }
 
-/// A name in quotes.
+/// A quoted name.
 fn name(text: &str) -> String {
     let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     format!("\"{text}\"")

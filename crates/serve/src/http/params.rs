@@ -1,13 +1,13 @@
-//! Parameters of a request, from its address and, where it is a form, from its body.
+//! Parameters of a request, from its address and from a form in its body.
 
 use std::borrow::Cow;
 
-/// Names and values, in the order they came.
+/// Names and values, in their given order.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Params(Vec<(String, String)>);
 
 impl Params {
-    /// Those of an address, and of a body behind them.
+    /// The parameters of an address, then those of a body.
     pub(super) fn of(address: Option<&str>, body: &[u8]) -> Self {
         let all = [address.unwrap_or_default().as_bytes(), body].into_iter();
         let own = |(name, value): (Cow<'_, str>, Cow<'_, str>)| (name.into(), value.into());
@@ -24,7 +24,7 @@ impl Params {
         self.0.iter().filter(move |(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether something is asked for by this name.
+    /// Whether the value of this name is `true` or `1`.
     pub(super) fn is(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| value.eq_ignore_ascii_case("true") || value == "1")
     }

@@ -1,4 +1,4 @@
-//! `/query`: statements in, a stream of answers out.
+//! `/query`: executes statements, and streams the answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,11 +22,11 @@ use super::refusal::{Dialect, Refusal};
 use super::service::Service;
 use super::stats::Stats;
 
-/// How long a query waits for its turn before its client is told to come again.
+/// How long a query waits for a permit before its client is told to retry.
 const TURN: Duration = Duration::from_secs(10);
-/// Pieces of an answer that wait for a slow reader.
+/// Pieces of an answer buffered for a slow reader.
 const PIECES_AHEAD: usize = 2;
-/// A form may escape every byte of a text with three.
+/// A form may escape each byte of a text with three.
 const FORM_BYTES_MAX: usize = TEXT_BYTES_MAX * 3 + 64 * 1024;
 
 /// `GET` or `POST /query?q=…&db=…&epoch=…&chunked=…`
@@ -40,7 +40,7 @@ pub(super) async fn query(State(service): State<Arc<Service>>, request: Request)
 async fn ask(service: Arc<Service>, request: Request) -> Result<Response, Refusal> {
     let (head, body) = request.into_parts();
     let post = head.method == Method::POST;
-    // Nothing of a stranger's body is read.
+    // Check the token before reading a body.
     let address = Params::of(head.uri.query(), b"");
     let tokens = service.tokens.now();
     let grant = access::check(&tokens, &head.headers, &address)?;
@@ -53,7 +53,7 @@ async fn ask(service: Arc<Service>, request: Request) -> Result<Response, Refusa
     let statements = influxql::parse(text, now).map_err(|error| Refusal::bad(error.to_string()))?;
     let format = format(&head.headers, &params)?;
     let database = params.get("db").map(str::to_owned);
-    // A link in a page can make a browser get something, but not without a token.
+    // A link in a page can make a browser send a GET, but not with a token.
     let may_change = post || !tokens.is_empty();
     answer(Asking::new(service, database, may_change, grant), statements, format).await
 }
@@ -73,7 +73,7 @@ async fn form(service: &Service, headers: &HeaderMap, body: Body) -> Result<Vec<
     Ok(if is_form { bytes.to_vec() } else { Vec::new() })
 }
 
-/// How the client wants it.
+/// The format that the client requests.
 pub(super) fn format(headers: &HeaderMap, params: &Params) -> Result<Format, Refusal> {
     let epoch = match params.get("epoch") {
         None => None,
@@ -100,9 +100,9 @@ pub(super) fn format(headers: &HeaderMap, params: &Params) -> Result<Format, Ref
     Ok(Format::Json { epoch, chunked })
 }
 
-/// Runs statements one after the other; their answers leave as they are made.
+/// Runs statements one after the other; streams their answers as they are made.
 ///
-/// What the client's token does not let it ask is refused before anything is done.
+/// Statements beyond the rights of the client's token are refused before any runs.
 pub(super) async fn answer(
     asking: Asking,
     statements: Vec<Statement>,
@@ -117,7 +117,7 @@ pub(super) async fn answer(
     };
     Stats::add(&service.stats.queries, statements.len());
     let began = Instant::now();
-    // A stream of Arrow begins with its schema: what cannot be answered is said before.
+    // An Arrow stream begins with its schema, so errors must come before it.
     let tables = if format == Format::Arrow {
         let [statement] = &statements[..] else {
             return Err(Refusal::bad("a stream of Arrow is the answer to one statement"));
@@ -147,7 +147,7 @@ pub(super) async fn answer(
     Ok(response)
 }
 
-/// What the statements of a request have in common, for a task of its own.
+/// The context of a request's statements, for its task.
 pub(super) struct Asking {
     service: Arc<Service>,
     database: Option<String>,
@@ -157,7 +157,7 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// By a client with this `grant`; `database` is meant where a statement names none.
+    /// For a client with this `grant`; `database` is the default of statements that name none.
     pub(super) fn new(
         service: Arc<Service>,
         database: Option<String>,
@@ -168,7 +168,7 @@ impl Asking {
         Self { service, database, now, may_change, grant }
     }
 
-    /// Whether all of it may be asked, as far as can be told without running it.
+    /// Checks the rights for all statements, as far as possible without running them.
     fn check(&self, statements: &[Statement]) -> Result<(), Refusal> {
         for statement in statements {
             match statement {
@@ -191,7 +191,7 @@ impl Asking {
     }
 }
 
-/// Answers statements one after the other; false if nobody listens any more.
+/// Answers statements one after the other; false once the client is gone.
 async fn statements_answered(
     asking: &Asking,
     statements: &[Statement],
@@ -204,7 +204,7 @@ async fn statements_answered(
     let asked = asking.asked();
     for (n, statement) in statements.iter().enumerate() {
         let outcome: Outcome = execute(&asked, statement).await.map_err(|refusal| refusal.message);
-        // Who hung up does not want the rest.
+        // Stop if the client has hung up.
         if !reader.take_all(answer::pieces(format, n, outcome).map(Bytes::from)).await {
             return false;
         }
@@ -212,14 +212,14 @@ async fn statements_answered(
     reader.take(answer::end(format).into()).await
 }
 
-/// Who takes an answer.
+/// The receiver of an answer.
 struct Reader<'a> {
     service: &'a Service,
     sender: mpsc::Sender<Bytes>,
 }
 
 impl Reader<'_> {
-    /// False if nobody takes it.
+    /// False if the client is gone.
     async fn take(&self, piece: Bytes) -> bool {
         Stats::add(&self.service.stats.bytes_out, piece.len());
         piece.is_empty() || self.sender.send(piece).await.is_ok()

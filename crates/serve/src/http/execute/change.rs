@@ -1,4 +1,4 @@
-//! Statements that change what is stored.
+//! Statements that change stored data.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) async fn change(
     match statement {
         Statement::CreateDatabase { name, keep } => {
             asked.grant.database(name)?;
-            // One that is there keeps its points for as long as it does, if nothing is said.
+            // An existing database keeps its retention unless the statement sets one.
             let is_there = store.databases().iter().any(|database| database.name == *name);
             if !is_there || keep.is_some() {
                 store.create_database(kept(name, keep.flatten())).await?;
@@ -68,7 +68,7 @@ async fn delete(
     tags: Option<&Condition>,
     span: Span,
 ) -> Result<(), Refusal> {
-    // Every condition makes sense before anything is deleted.
+    // Checks every condition before it deletes anything.
     let mut whole = Vec::new();
     for (database, measurement) in choose::measurements(asked, None, from)? {
         let fields = asked.store.fields(&database, &measurement)?.into_iter().collect();

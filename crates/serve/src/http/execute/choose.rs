@@ -1,4 +1,4 @@
-//! Which series a statement is about.
+//! The series that a statement refers to.
 
 use std::collections::BTreeSet;
 
@@ -10,20 +10,20 @@ use super::filter::Filter;
 use crate::http::influxql::{Condition, Named, Source};
 use crate::http::refusal::Refusal;
 
-/// The most series one statement may look at.
+/// The most series that one statement may select.
 pub(super) const SERIES_MAX: usize = 100_000;
 
-/// The span and the tags that are asked for.
+/// The span, and the remaining condition.
 pub(super) fn split(filter: Option<&Condition>) -> Result<(Span, Option<Condition>), Refusal> {
     let Some(filter) = filter else { return Ok((Span::ALL, None)) };
     let (span, rest) = filter.clone().split().map_err(Refusal::bad)?;
-    // Theirs holds its end, the store's does not; no point has the last time of all.
+    // The statement's span includes its end, the store's does not; no point has the largest time.
     let empty = span.from > span.to;
     let to = if empty { span.from } else { span.to.saturating_add(1) };
     Ok((Span { from: span.from, to }, rest))
 }
 
-/// A measurement by its name or a pattern, for the store.
+/// A test for a measurement's name or pattern.
 pub(super) fn measurement(named: &Named) -> StoreTest {
     match named {
         Named::Is(name) => StoreTest::Is(name.clone()),
@@ -31,8 +31,7 @@ pub(super) fn measurement(named: &Named) -> StoreTest {
     }
 }
 
-/// Every measurement that is meant by these sources, with its database; by all of the database, if
-/// there are none.
+/// Every measurement in these sources, with its database; all of the database if there are no sources.
 pub(super) fn measurements(
     asked: &Asked<'_>,
     on: Option<&String>,
@@ -63,7 +62,7 @@ pub(super) fn measurements(
     Ok(found)
 }
 
-/// What tags have to be, where nothing can be asked of fields. `fields` tells a field from a tag.
+/// The condition on tags, for statements that cannot test fields. `fields` distinguishes fields from tags.
 pub(super) fn predicate(
     condition: Option<&Condition>,
     fields: &Fields,
@@ -79,9 +78,9 @@ pub(super) fn predicate(
     }
 }
 
-/// Everything known of the series selected.
+/// All selected series.
 pub(super) fn find(asked: &Asked<'_>, selector: &Selector) -> Result<Vec<Info>, Refusal> {
-    // The store looks at all of its series for each call.
+    // One large call: the store examines all of its series for each call.
     const AT_ONCE: usize = SERIES_MAX + 1;
     let mut found: Vec<Info> = Vec::new();
     loop {

@@ -1,15 +1,14 @@
-//! What is asked of the points of a `SELECT`, as a pure function over columns.
+//! The condition of a `SELECT`, as a pure function over columns.
 //!
 //! ```text
 //!   WHERE ─▶ Filter ─▶ tags(): which sources ─▶ of(a source): Rows ─▶ Tests::times(its columns)
 //! ```
-//! A condition mixes tags and fields. The store is asked for sources by their tags; where these depend on what
-//! fields hold, for all that may be meant. Once a source is known its tags are, and what is left is asked of
-//! its fields.
+//! A condition mixes tags and fields. The store selects sources by their tags; if the condition on tags depends on
+//! fields, it selects all candidates. For a given source the tags are known, and only tests of its fields remain.
 //!
-//! A test of a field holds for a set of times: those of points that pass. What is not there, or of another kind,
-//! passes no test, not even `!=` (as in InfluxDB 1.x); and nothing is negated. So rows need not be put together to
-//! be looked at: AND is the intersection of such sets, OR their union.
+//! A test of a field gives a set of times: those of the points that pass. A missing value, or one of another kind,
+//! passes no test, not even `!=` (as in InfluxDB 1.x), and there is no negation. So rows need not be assembled for a
+//! test: AND is the intersection of these sets, OR their union.
 
 use std::collections::BTreeSet;
 
@@ -24,41 +23,41 @@ use crate::http::refusal::Refusal;
 pub(super) enum Filter {
     /// Every row passes.
     Every,
-    /// The tag of this key.
+    /// A test of the tag with this key.
     Tag(String, StoreTest),
-    /// The field of this name.
+    /// A test of the field with this name.
     Field(String, Test),
-    /// All of them.
+    /// All of these pass.
     All(Vec<Filter>),
-    /// One of them.
+    /// At least one of these passes.
     Any(Vec<Filter>),
 }
 
-/// What is asked of the rows of one source.
+/// The condition on the rows of one source.
 #[derive(Debug, PartialEq)]
 pub(super) enum Rows<'a> {
-    /// All of them pass.
+    /// All rows pass.
     Every,
-    /// None of them does.
+    /// No row passes.
     Nothing,
-    /// Those do for which this holds.
+    /// Rows pass that satisfy these tests.
     Where(Tests<'a>),
 }
 
 /// Tests of fields, joined.
 #[derive(Debug, PartialEq)]
 pub(super) enum Tests<'a> {
-    /// One field.
+    /// A test of one field.
     Field(&'a str, &'a Test),
-    /// All of them.
+    /// All of these pass.
     All(Vec<Tests<'a>>),
-    /// One of them.
+    /// At least one of these passes.
     Any(Vec<Tests<'a>>),
 }
 
 impl Filter {
-    /// What a condition asks for, once time was [taken out](super::choose::split). `fields` tells a field from a
-    /// tag.
+    /// The filter of a condition, after time was [split off](super::choose::split). `fields` distinguishes fields from
+    /// tags.
     pub(super) fn new(condition: Option<&Condition>, fields: &Fields) -> Result<Self, Refusal> {
         let Some(condition) = condition else { return Ok(Self::Every) };
         let all = |parts: &[Condition]| {
@@ -94,7 +93,7 @@ impl Filter {
         })
     }
 
-    /// What tags have to be, whatever the fields hold.
+    /// The necessary condition on tags, independent of fields.
     pub(super) fn tags(&self) -> Predicate {
         let tags = |parts: &[Self]| parts.iter().map(Self::tags).collect::<Vec<_>>();
         match self {
@@ -115,7 +114,7 @@ impl Filter {
         }
     }
 
-    /// What there is to ask still of sources whose tags are as [said](Self::tags).
+    /// The remaining filter for sources whose tags satisfy [`Self::tags`].
     pub(super) fn beyond_tags(self) -> Self {
         match self {
             Self::All(mut parts) => {
@@ -133,7 +132,7 @@ impl Filter {
         !fields.is_empty()
     }
 
-    /// The fields it asks for.
+    /// The fields it tests.
     pub(super) fn fields<'a>(&'a self, into: &mut BTreeSet<&'a str>) {
         match self {
             Self::Every | Self::Tag(..) => {}
@@ -146,7 +145,7 @@ impl Filter {
         }
     }
 
-    /// What is left of it for a source whose tags `tag` looks up, and which `has` some fields.
+    /// The remaining condition for a source: `tag` looks up its tags, `has` says whether it has a field.
     pub(super) fn of<'a, 't>(
         &'a self,
         tag: &impl Fn(&str) -> &'t str,
@@ -179,7 +178,7 @@ impl Filter {
     }
 }
 
-/// Those of a column's points that are at some of `times`, which are in the same order.
+/// The points of a column at any of `times`, which are in the same order.
 pub(super) fn at(points: &Points, times: &[i64], descending: bool) -> Points {
     let mut found = Points::new(points.values.kind());
     let mut times = Times { rest: times, descending };
@@ -191,14 +190,14 @@ pub(super) fn at(points: &Points, times: &[i64], descending: bool) -> Points {
     found
 }
 
-/// Times that are gone through in their order.
+/// A sorted list of times, traversed once.
 struct Times<'a> {
     rest: &'a [i64],
     descending: bool,
 }
 
 impl Times<'_> {
-    /// Whether `time`, which is not before those asked for already, is one of them.
+    /// Whether `time` is in the list; calls must come in the list's order.
     fn has(&mut self, time: i64) -> bool {
         let is_before = |other: i64| if self.descending { other > time } else { other < time };
         let before = self.rest.iter().take_while(|&&other| is_before(other)).count();
@@ -208,7 +207,7 @@ impl Times<'_> {
 }
 
 impl<'a> Tests<'a> {
-    /// The fields they ask for.
+    /// The fields they test.
     pub(super) fn fields(&self, into: &mut BTreeSet<&'a str>) {
         match self {
             Self::Field(name, _) => {
@@ -220,7 +219,7 @@ impl<'a> Tests<'a> {
         }
     }
 
-    /// The times they hold at, in the order of the columns that `column` looks up.
+    /// The times at which they pass, in the order of the columns that `column` looks up.
     pub(super) fn times<'p>(
         &self,
         column: &impl Fn(&str) -> Option<&'p Points>,
@@ -248,7 +247,7 @@ impl<'a> Tests<'a> {
                 for part in parts {
                     times.extend(part.times(column, descending));
                 }
-                // Runs that are sorted: a stable sort only merges them.
+                // The parts are sorted, so a stable sort only merges them.
                 if descending {
                     times.sort_by(|a, b| b.cmp(a));
                 } else {
@@ -261,8 +260,8 @@ impl<'a> Tests<'a> {
     }
 }
 
-/// Whether a value passes a test; one of another kind passes none. Truths and texts are equal or not, and have
-/// no order: as in InfluxDB 1.x, like all of this.
+/// Whether a value passes a test; one of another kind passes none. Booleans and texts compare for equality only. All of
+/// this is as in InfluxDB 1.x.
 fn passes(test: &Test, value: Value<'_>) -> bool {
     let equal = |comparison: Comparison, equal: bool| match comparison {
         Comparison::Equal => equal,
@@ -369,7 +368,7 @@ mod tests {
             ("x =~ /1/", float, false),
             ("x = 9007199254740993", integer, true),
             ("x = 9007199254740992", integer, false),
-            // As in InfluxDB: compared as floats.
+            // As in InfluxDB, compared as floats.
             ("x = 9007199254740992.0", integer, true),
             ("x > -1", unsigned, true),
             ("x > 9223372036854775807", unsigned, true),
@@ -382,7 +381,7 @@ mod tests {
         }
     }
 
-    /// A row: fields that are there, by their place in [`FIELDS`].
+    /// A row: the values of fields, by their index in [`FIELDS`].
     type Row = [Option<Scalar>; 3];
 
     fn row() -> impl Strategy<Value = Row> {
@@ -428,7 +427,7 @@ mod tests {
         })
     }
 
-    /// The obvious way: one row at a time.
+    /// The reference: one row at a time.
     fn naive(filter: &Filter, host: &str, row: &Row) -> bool {
         match filter {
             Filter::Every => true,

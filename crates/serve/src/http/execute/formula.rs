@@ -1,22 +1,22 @@
-//! Arithmetic of columns, a row at a time.
+//! Arithmetic of columns, row by row.
 
 use engine::series::Scalar;
 
 use crate::http::influxql::Operator;
 
-/// What a column is made of.
+/// The definition of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Formula {
-    /// The value of a leaf of the plan, by its place.
+    /// The value of a leaf of the plan, by index.
     Leaf(usize),
     /// A number.
     Constant(Scalar),
-    /// Two of them.
+    /// An operation on two formulas.
     Both(Box<Formula>, Operator, Box<Formula>),
 }
 
 impl Formula {
-    /// The value for a row; nothing where something it needs is not known, or no number comes of it.
+    /// The value for a row; `None` if an operand is missing, or the result is not a number.
     pub(super) fn value(&self, leaves: &[Option<Scalar>]) -> Option<Scalar> {
         match self {
             Self::Leaf(at) => leaves[*at].clone(),
@@ -36,7 +36,7 @@ fn both(left: Scalar, operator: Operator, right: Scalar) -> Option<Scalar> {
             Subtract => left.checked_sub(*right),
             Multiply => left.checked_mul(*right),
             Remainder => left.checked_rem(*right),
-            // As in InfluxDB, a quotient has a fraction.
+            // As in InfluxDB, a division gives a float.
             Divide => None,
         };
         if let Some(whole) = whole {

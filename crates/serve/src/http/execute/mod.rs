@@ -20,23 +20,23 @@ use super::influxql::Statement;
 use super::refusal::Refusal;
 use super::table::Table;
 
-/// What all statements of a request have in common.
+/// The context of all statements of a request.
 pub(super) struct Asked<'a> {
     pub(super) store: &'a dyn Series,
-    /// The database, where a statement names none.
+    /// The database of statements that name none.
     pub(super) database: Option<&'a str>,
     /// Nanoseconds since 1970.
     pub(super) now: i64,
-    /// The most values of an answer.
+    /// The limit on values in an answer.
     pub(super) values_max: usize,
-    /// Whether what is stored may change.
+    /// Whether the request may change stored data.
     pub(super) may_change: bool,
-    /// What the client may do.
+    /// The client's rights.
     pub(super) grant: &'a Grant,
 }
 
 impl Asked<'_> {
-    /// The database that is meant.
+    /// The database of a statement.
     fn database(&self, named: Option<&String>) -> Result<String, Refusal> {
         let name = named.map(String::as_str).or(self.database);
         let name = name.ok_or_else(|| Refusal::bad("database name required"))?;
@@ -55,8 +55,8 @@ impl Asked<'_> {
     }
 }
 
-/// Runs what takes a while and waits for nothing: other connections of the thread go on elsewhere, where there
-/// is an elsewhere.
+/// Runs long computations without blocking other connections: on a runtime of several threads, those move to another
+/// thread.
 fn beside_others<T>(work: impl FnOnce() -> T) -> T {
     match tokio::runtime::Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(tokio::runtime::RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
@@ -64,7 +64,7 @@ fn beside_others<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Does what a statement says.
+/// Executes a statement.
 pub(super) async fn execute(
     asked: &Asked<'_>,
     statement: &Statement,

@@ -1,4 +1,4 @@
-//! Columns of a `SELECT` to what has to be read for them.
+//! The columns of a `SELECT`, and the data to read for them.
 
 use std::collections::BTreeSet;
 
@@ -10,34 +10,34 @@ use super::formula::Formula;
 use crate::http::influxql::{Column, Expression, Kind, Pattern, Reference};
 use crate::http::refusal::Refusal;
 
-/// What a column needs to know of each row.
+/// An input of a column for each row.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Leaf {
     /// The value of a field.
     Field(String),
     /// The value of a tag.
     Tag(String),
-    /// What a field's values amount to.
+    /// An aggregate of a field's values.
     Sum(Function, String),
 }
 
-/// Columns with their names, and what they need.
+/// Named columns, and their inputs.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) columns: Vec<(String, Formula)>,
     pub(super) leaves: Vec<Leaf>,
 }
 
-/// What there is to choose from.
+/// The known fields and tags.
 pub(super) struct Known<'a> {
     pub(super) fields: &'a Fields,
     pub(super) tags: &'a [String],
-    /// Tags that rows are put together by: `*` leaves them out.
+    /// Tags that rows are grouped by: `*` leaves them out.
     pub(super) grouped: &'a [String],
 }
 
 impl Plan {
-    /// What is needed for `columns`.
+    /// The plan for `columns`.
     pub(super) fn new(columns: &[Column], known: &Known<'_>) -> Result<Self, Refusal> {
         let mut plan = Self::default();
         for column in columns {
@@ -66,12 +66,12 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Whether rows are sums, and not points.
+    /// Whether rows are aggregates, not points.
     pub(super) fn is_sums(&self) -> bool {
         matches!(self.leaves.first(), Some(Leaf::Sum(..)))
     }
 
-    /// The fields that have to be read.
+    /// The fields to read.
     pub(super) fn fields(&self) -> BTreeSet<&str> {
         let fields = self.leaves.iter().filter_map(|leaf| match leaf {
             Leaf::Field(field) | Leaf::Sum(_, field) => Some(field.as_str()),
@@ -81,7 +81,7 @@ impl Plan {
     }
 
     fn push(&mut self, name: String, formula: Formula) {
-        // As in InfluxDB: a second `mean` is `mean_1`.
+        // As in InfluxDB, a second `mean` becomes `mean_1`.
         let is_new = |name: &str| self.columns.iter().all(|(other, _)| other != name);
         let mut unique = name.clone();
         let mut number = 0;
@@ -122,7 +122,7 @@ impl Plan {
         }
     }
 
-    /// `mean(*)`: a column for each field it makes sense for.
+    /// `mean(*)`: a column for each field that the function supports.
     fn sums(
         &mut self,
         name: &str,
@@ -215,7 +215,7 @@ fn function(name: &str, rest: &[Expression]) -> Result<Function, Refusal> {
     Ok(function)
 }
 
-/// What InfluxDB calls a column that has no name.
+/// InfluxDB's name for a column without an alias.
 fn usual_name(what: &Expression) -> String {
     match what {
         Expression::Reference(reference) => reference.name.clone(),
@@ -229,7 +229,7 @@ fn usual_name(what: &Expression) -> String {
     }
 }
 
-/// Whether a kind can be summed up like this, in InfluxDB's words if not.
+/// Whether a function supports a kind; the error is InfluxDB's.
 pub(super) fn check(function: Function, kind: FieldKind) -> Result<(), Refusal> {
     let any = matches!(function, Function::Count | Function::First | Function::Last);
     if any || kind.is_number() {

@@ -1,4 +1,4 @@
-//! Points as they are: values of one source and time in one row.
+//! Raw points: values with the same source and time form a row.
 
 use std::cmp::Reverse;
 
@@ -11,10 +11,10 @@ use super::walk::{self, Walk};
 use crate::http::refusal::Refusal;
 use crate::http::table::Cell;
 
-/// How many fields of a source are read side by side: a piece of each is in memory.
+/// Fields of a source read side by side: a piece of each is in memory.
 const FIELDS_AT_ONCE: usize = 16;
 
-/// A value on its way into its row.
+/// A value with its row.
 struct Piece {
     time: i64,
     source: usize,
@@ -29,7 +29,7 @@ pub(super) async fn read(
 ) -> Result<Vec<Cell>, Refusal> {
     let (offset, limit) = reading.page();
     let descending = reading.select.descending;
-    // A row has a value of one of the series, so none of them has to give more.
+    // Every row has a value of at least one series, so no series needs to return more than `most` points.
     let most = offset.saturating_add(limit);
     let scan = Scan { span: reading.span, descending, limit: most };
     let leaves = &reading.plan.leaves;
@@ -59,7 +59,7 @@ pub(super) async fn read(
                 }
                 asked.check_values(pieces.len())?;
                 tokio::task::yield_now().await;
-                // So many values of one field are as many rows.
+                // That many values of one field make that many rows.
                 if found.iter().any(|&found| found >= most) {
                     break;
                 }

@@ -1,7 +1,6 @@
-//! `SELECT`: series are found, put together by their tags, and read group by group.
+//! `SELECT`: finds series, groups them by their tags, and reads group by group.
 //!
-//! Where something is asked of fields, these are found along and go with the series of their source; nothing of
-//! them is shown.
+//! Fields that only the condition tests are found too, and accompany the series of their source; the answer omits them.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +78,7 @@ pub(super) async fn select(asked: &Asked<'_>, select: &Select) -> Result<Vec<Tab
     Ok(tables)
 }
 
-/// The tags that rows are put together by.
+/// The tags that rows are grouped by.
 fn grouped(group: &[Dimension], known: &[String]) -> Vec<String> {
     let mut tags: Vec<String> = Vec::new();
     for by in group {

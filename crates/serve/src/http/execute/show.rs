@@ -1,4 +1,4 @@
-//! `SHOW`: what there is, in the tables of InfluxDB 1.x.
+//! `SHOW`: databases, measurements, tags, fields and series, in the tables of InfluxDB 1.x.
 
 use engine::series::{Scalar, Selector};
 
@@ -62,7 +62,7 @@ pub(super) fn show(asked: &Asked<'_>, show: &Show) -> Result<Vec<Table>, Refusal
                 keys.extend(found.iter().map(key));
                 Ok(())
             })?;
-            // A series of ours is a field of one of InfluxDB's.
+            // A series of the store is one field of a series of InfluxDB.
             keys.sort_unstable();
             keys.dedup();
             let mut table = Table::new("", &["key"]);
@@ -85,7 +85,7 @@ fn databases(asked: &Asked<'_>) -> Table {
     table
 }
 
-/// One for each database, under the name that clients expect.
+/// One policy for each database, under the name that clients expect.
 fn policies(asked: &Asked<'_>, on: Option<&String>) -> Result<Table, Refusal> {
     let name = asked.database(on)?;
     let databases = asked.store.databases();
@@ -145,7 +145,7 @@ fn tag_values(
     Ok(page.of(pairs).flat_map(|(key, value)| [Cell::text(key), Cell::text(value)]).collect())
 }
 
-/// A source as line protocol has it.
+/// A source in line protocol.
 fn key(info: &engine::series::Info) -> String {
     let escape = |text: &str| {
         let mut escaped = String::with_capacity(text.len());

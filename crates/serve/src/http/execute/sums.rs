@@ -1,4 +1,4 @@
-//! What points amount to, in windows of time or all together.
+//! Aggregates of points, in windows of time or over the whole span.
 
 use std::collections::BTreeMap;
 
@@ -58,12 +58,12 @@ async fn sum_up(
     let windowed = reading.window.is_some();
     let mut span = reading.span;
     if windowed && span.to == i64::MAX {
-        // Windows end now, if nobody says otherwise.
+        // By default, windows end now.
         span.to = asked.now.saturating_add(1).max(span.from);
     }
     let fill = fill(reading);
     if windowed && span.from == i64::MIN && fill != StoreFill::None {
-        // Windows begin where the points do.
+        // The first window starts at the first point.
         let Some(first) = first(asked, reading, span, series).await? else { return Ok(Vec::new()) };
         span.from = first;
     }
@@ -74,7 +74,7 @@ async fn sum_up(
     };
     let most = asked.values_max / (leaves.len() + 1);
     let limits = Limits { windows: most, values: asked.values_max };
-    // A time's values, for leaves in their order.
+    // The values at a time, one for each leaf.
     let mut rows: BTreeMap<i64, Vec<Option<Scalar>>> = BTreeMap::new();
     let mut points_seen = false;
     let sources = sources(reading, series);
@@ -112,7 +112,7 @@ async fn sum_up(
     if !points_seen {
         return Ok(Vec::new());
     }
-    // Without windows all that counts is when the span begins, and 1970 where it does not.
+    // Without windows the time is the start of the span, or 1970 if the span has no start.
     let time = |start| if !windowed && start == i64::MIN { 0 } else { start };
     Ok(rows.into_iter().map(|(start, row)| (time(start), row)).collect())
 }
@@ -154,7 +154,7 @@ async fn first(
     Ok(first)
 }
 
-/// Series by their sources; one by one where nothing is asked of other fields of the same source.
+/// Series grouped by source; one by one without a filter, which might test other fields of the source.
 fn sources<'a>(reading: &Reading<'_>, series: &'a [Info]) -> Vec<Source<'a>> {
     match reading.filter {
         Filter::Every => series.iter().map(|info| vec![info]).collect(),
@@ -162,7 +162,7 @@ fn sources<'a>(reading: &Reading<'_>, series: &'a [Info]) -> Vec<Source<'a>> {
     }
 }
 
-/// The points of a field of a source that count.
+/// The points of a source's field that pass the filter.
 fn read_one<'a>(
     asked: &Asked<'_>,
     reading: &Reading<'a>,
@@ -183,7 +183,7 @@ impl One<'_> {
     }
 }
 
-/// Whether a function gives one of the points: alone, it gives its time, too.
+/// Whether a function selects one of the points: if used alone, it also returns the point's time.
 fn picks(function: Function) -> bool {
     matches!(function, Function::First | Function::Last | Function::Min | Function::Max)
 }
@@ -217,7 +217,7 @@ async fn pick(
                         best = Some((time, value.to_scalar()));
                     }
                 }
-                // Those behind are later, or earlier, than is asked for.
+                // All further points are later than this one, or earlier.
                 if one && !points.is_empty() {
                     break;
                 }

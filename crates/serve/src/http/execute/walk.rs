@@ -1,7 +1,7 @@
-//! Points that count: fields of a source side by side, as far as conditions need it.
+//! Reads points that pass the filter: fields of a source side by side, as needed for conditions.
 //!
-//! A store gives all that some series of a source have in one interval of time after the other. So what is known
-//! of a time is known of all of them, and no more than a piece of each is in memory.
+//! A store returns the points of several series of a source interval by interval. So all values at a time arrive
+//! together, and only a piece of each series is in memory.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,10 +11,10 @@ use super::Asked;
 use super::filter::{self, Filter, Rows, Tests};
 use crate::http::refusal::Refusal;
 
-/// Series of one source, by their order.
+/// Series of one source, in order.
 pub(super) type Source<'a> = Vec<&'a Info>;
 
-/// Series by their sources.
+/// Series grouped by source.
 pub(super) fn sources(series: &[Info]) -> Vec<Source<'_>> {
     let mut places: HashMap<&[_], usize> = HashMap::new();
     let mut sources: Vec<Source<'_>> = Vec::new();
@@ -28,10 +28,10 @@ pub(super) fn sources(series: &[Info]) -> Vec<Source<'_>> {
     sources
 }
 
-/// A walk over some fields of a source.
+/// A walk over several fields of a source.
 pub(super) struct Walk<'a> {
     tests: Option<Tests<'a>>,
-    /// Those that are wanted first, then those that are only asked about.
+    /// The requested fields first, then those that only the filter tests.
     fields: Vec<&'a str>,
     wanted: usize,
     columns: Box<dyn Columns>,
@@ -39,8 +39,8 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk over the `wanted` series of a source, which has others that the filter may ask about. None if
-    /// nothing of them can count.
+    /// A walk over the `wanted` series of a source, which has others that the filter may test. `None` if no point can
+    /// pass.
     pub(super) fn new(
         asked: &Asked<'_>,
         filter: &'a Filter,
@@ -56,7 +56,7 @@ impl<'a> Walk<'a> {
             Rows::Where(tests) => Some(tests),
         };
         let mut tested = BTreeSet::new();
-        // What passes is known only once it is read.
+        // Points are filtered after the read, so the store cannot apply the limit.
         let mut limit = scan.limit;
         if let Some(tests) = &tests {
             tests.fields(&mut tested);
@@ -72,7 +72,7 @@ impl<'a> Walk<'a> {
         Some(Self { tests, fields, wanted, columns, descending })
     }
 
-    /// The next points of each wanted field, in their order; perhaps none of any of them. None at the end.
+    /// The next points of each wanted field, in order; they may be empty. `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Points>>, Refusal> {
         let Some(columns) = self.columns.next().await? else { return Ok(None) };
         let Some(tests) = &self.tests else { return Ok(Some(columns)) };

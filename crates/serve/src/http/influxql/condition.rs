@@ -1,8 +1,7 @@
-//! What follows `WHERE`.
+//! The condition after `WHERE`.
 //!
-//! Time is told apart from everything else here, since a store is asked for a span of time and then
-//! for what is in it: [`Condition::split`]. That has a meaning only where time is asked for in addition
-//! to the rest (`AND`), not instead of it (`OR`), in InfluxDB as here.
+//! A store takes a span of time separately, so [`Condition::split`] separates time from the rest. That works only if
+//! time is joined by `AND`, not `OR`, as in InfluxDB.
 
 use std::fmt;
 
@@ -15,24 +14,24 @@ use crate::http::time;
 /// Tests of tags, fields and time, joined.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Condition {
-    /// All of them.
+    /// All of these hold.
     All(Vec<Condition>),
-    /// One of them.
+    /// At least one of these holds.
     Any(Vec<Condition>),
-    /// The time of a point.
+    /// A comparison of a point's time.
     Time(Comparison, i64),
-    /// A tag or a field.
+    /// A test of a tag or a field.
     Test(Reference, Test),
 }
 
-/// What is asked of a tag or a field.
+/// A test of a tag or a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Test {
-    /// How it compares.
+    /// A comparison.
     Compare(Comparison, Literal),
-    /// `=~`: a pattern is found in it.
+    /// `=~`: the pattern matches.
     Like(Pattern),
-    /// `!~`: it is not.
+    /// `!~`: the pattern does not match.
     Unlike(Pattern),
 }
 
@@ -53,7 +52,7 @@ pub enum Comparison {
     GreaterOrEqual,
 }
 
-/// A value as it stands in a statement.
+/// A literal in a statement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Literal {
     /// `'text'`
@@ -76,15 +75,15 @@ pub struct Span {
 }
 
 impl Span {
-    /// All of time.
+    /// The unbounded span.
     pub const ALL: Self = Self { from: i64::MIN, to: i64::MAX };
 }
 
 impl Condition {
-    /// The span of time that is asked for, and what else.
+    /// Separates the span of time from the rest.
     ///
     /// # Errors
-    /// Time is asked for in a way that is no span.
+    /// The condition on time is not a span.
     pub fn split(self) -> Result<(Span, Option<Self>), String> {
         let mut span = Span::ALL;
         let rest = self.without_time(&mut span)?;
@@ -95,7 +94,7 @@ impl Condition {
         match self {
             Self::Time(comparison, at) => {
                 use Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, Unequal};
-                // Before the first instant, or behind the last, there is nothing.
+                // Overflow means an empty span: no instant lies beyond the first or last.
                 let (from, to) = match comparison {
                     Equal => (Some(at), Some(at)),
                     Greater => (at.checked_add(1), Some(i64::MAX)),
@@ -147,7 +146,7 @@ impl Comparison {
         })
     }
 
-    /// The same with its sides exchanged.
+    /// The comparison with its sides exchanged.
     fn turned(self) -> Self {
         match self {
             Self::Less => Self::Greater,
@@ -158,7 +157,7 @@ impl Comparison {
         }
     }
 
-    /// Whether two things that compare like this fulfil it.
+    /// Whether operands in this order satisfy it.
     #[must_use]
     pub fn holds(self, order: std::cmp::Ordering) -> bool {
         match self {
@@ -176,12 +175,12 @@ impl Comparison {
 enum Side {
     Reference(Reference),
     Literal(Literal),
-    /// A duration, or what came of arithmetic with `now()`: nanoseconds.
+    /// A duration, or the result of arithmetic with `now()`, in nanoseconds.
     Nanos(i64),
 }
 
 impl Parser<'_> {
-    /// `WHERE` and what follows it, if it is in sight.
+    /// `WHERE` and its condition, if present.
     pub(super) fn filter(&mut self) -> Result<Option<Condition>, ParseError> {
         if self.takes("WHERE")? { self.any().map(Some) } else { Ok(None) }
     }
@@ -255,7 +254,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A name or a value, and what is added to it and taken away if that is time.
+    /// A name or a value, with durations added or subtracted if it is a time.
     fn side(&mut self) -> Result<Side, ParseError> {
         let mut side = self.atom()?;
         loop {
@@ -332,13 +331,13 @@ impl Parser<'_> {
         Ok(side)
     }
 
-    /// A name, and perhaps what it is the name of.
+    /// A name with an optional cast.
     pub(super) fn reference(&mut self) -> Result<Reference, ParseError> {
         let name = self.name("the name of a tag or a field")?;
         Ok(Reference { name, kind: self.cast()? })
     }
 
-    /// `::tag`, `::field`, or one of the kinds of fields.
+    /// `::tag`, `::field`, or a kind of field.
     pub(super) fn cast(&mut self) -> Result<Option<Kind>, ParseError> {
         if !self.takes_sign("::")? {
             return Ok(None);
@@ -384,7 +383,7 @@ impl fmt::Display for Literal {
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // As with signs: AND holds together more closely than OR, and shows without parentheses inside of it.
+        // AND binds more tightly than OR, so it needs no parentheses inside OR.
         let joined = |f: &mut fmt::Formatter<'_>, parts: &[Self], by: &str, in_or: bool| {
             for (n, part) in parts.iter().enumerate() {
                 let by = if n == 0 { "" } else { by };

@@ -5,7 +5,7 @@ use super::parser::ParseError;
 /// The smallest part of a statement.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
-    /// A word as it stands: a keyword, or a name without quotes.
+    /// A bare word: a keyword, or a name without quotes.
     Word(String),
     /// A name in double quotes.
     Name(String),
@@ -17,14 +17,14 @@ pub(super) enum Token {
     Number(f64),
     /// Nanoseconds, from digits and units: `1h30m`.
     Duration(i64),
-    /// One or two signs: `(`, `<=`, `::`.
+    /// One or two punctuation characters: `(`, `<=`, `::`.
     Sign(&'static str),
-    /// Nothing follows.
+    /// The end of the text.
     End,
 }
 
 impl Token {
-    /// As people would call it.
+    /// The token as shown in errors.
     pub(super) fn shown(&self) -> String {
         match self {
             Self::Word(word) => word.clone(),
@@ -39,13 +39,13 @@ impl Token {
     }
 }
 
-/// Longer ones first.
+/// Longer signs come first.
 const SIGNS: [&str; 21] = [
     "::", "=~", "!~", "!=", "<>", "<=", ">=", "(", ")", ",", ";", ".", "=", "<", ">", "+", "-",
     "*", "/", "%", ":",
 ];
 
-/// Units of durations, in nanoseconds. Longer names first.
+/// Units of durations, in nanoseconds. Longer names come first.
 const UNITS: [(&str, i64); 11] = [
     ("ns", 1),
     ("us", 1_000),
@@ -60,7 +60,7 @@ const UNITS: [(&str, i64); 11] = [
     ("w", 604_800_000_000_000),
 ];
 
-/// Reads tokens from a place in a text.
+/// Reads tokens from a position in a text.
 #[derive(Clone, Debug)]
 pub(super) struct Lexer<'a> {
     pub(super) text: &'a str,
@@ -68,7 +68,7 @@ pub(super) struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    /// The next token and where it begins.
+    /// The next token and its start.
     pub(super) fn token(&mut self) -> Result<(Token, usize), ParseError> {
         self.blanks()?;
         let start = self.at;
@@ -98,7 +98,7 @@ impl<'a> Lexer<'a> {
         Ok((token, start))
     }
 
-    /// What stands between two slashes, of which the first is at `self.at`.
+    /// The text between two slashes, with the first one at `self.at`.
     pub(super) fn between_slashes(&mut self) -> Result<String, ParseError> {
         let start = self.at;
         let mut text = String::new();
@@ -113,7 +113,7 @@ impl<'a> Lexer<'a> {
                     text.push('/');
                     characters.next();
                 }
-                // What follows belongs to it, a slash excepted.
+                // A backslash takes the next character along; one before a slash is dropped.
                 '\\' => {
                     text.push('\\');
                     text.extend(characters.next().map(|(_, next)| next));
@@ -132,7 +132,7 @@ impl<'a> Lexer<'a> {
         &self.text[self.at..]
     }
 
-    /// Over blanks and comments.
+    /// Skips blanks and comments.
     fn blanks(&mut self) -> Result<(), ParseError> {
         loop {
             let rest = self.rest();
@@ -207,7 +207,7 @@ impl<'a> Lexer<'a> {
         Ok(token)
     }
 
-    /// `1h30m`: its first digits and unit are known.
+    /// `1h30m`: the first number and unit are parsed already.
     fn duration(
         &mut self,
         start: usize,
@@ -233,7 +233,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// The unit at the front of `text`: its length, and its nanoseconds.
+/// The unit at the start of `text`: its length, and its nanoseconds.
 fn unit(text: &str) -> Option<(usize, i64)> {
     let found = UNITS.iter().find(|(name, _)| text.starts_with(name));
     found.map(|(name, nanos)| (name.len(), *nanos))

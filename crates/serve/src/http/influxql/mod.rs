@@ -1,4 +1,4 @@
-//! InfluxQL, as far as dashboards and client libraries speak it: text to statements. No store.
+//! InfluxQL as used by dashboards and client libraries: text to statements, independent of a store.
 //!
 //! ```text
 //! SELECT mean("usage") * 100 FROM "cpu" WHERE "host" =~ /^a/ AND time > now() - 1h
@@ -7,10 +7,9 @@
 //! CREATE DATABASE, DROP DATABASE | MEASUREMENT | SERIES, DELETE
 //! ```
 //!
-//! Strangers write it: text, nesting and the number of statements are bounded, patterns are compiled
-//! here (they match in time linear in what they look at) with a bound on their size, and what is not
-//! understood is named with its place. `now()` is handed in. A statement shows as text that means the
-//! same.
+//! The input is untrusted: text, nesting and the number of statements are bounded. Patterns are compiled here with a
+//! bound on their size, and match in linear time. Errors name their place. The caller supplies `now()`. A statement
+//! prints as equivalent text.
 
 mod condition;
 mod lexer;
@@ -31,9 +30,9 @@ pub use statement::{Keep, Named, Source, Statement};
 pub const TEXT_BYTES_MAX: usize = 256 * 1024;
 /// The most statements of one text.
 pub const STATEMENTS_MAX: usize = 100;
-/// How deep parentheses and calls may lie in each other.
+/// The most nested parentheses and calls.
 pub const DEPTH_MAX: usize = 64;
-/// The most signs between expressions of one text.
+/// The most operators between expressions of one text.
 pub const SIGNS_MAX: usize = 500;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Tokens to statements: what all of them share.
+//! Tokens to statements: the common part.
 
 use super::lexer::{Lexer, Token};
 use super::pattern::Pattern;
@@ -7,11 +7,11 @@ use super::show::Show;
 use super::statement::{Keep, Named, Source, Statement};
 use super::{Condition, DEPTH_MAX, SIGNS_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX};
 
-/// Text that is no statement we know.
+/// Text that is not a supported statement.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("error parsing query: {what} at line {line}, char {character}")]
 pub struct ParseError {
-    /// What was found, and what would be understood.
+    /// What was found, and what is accepted.
     pub what: String,
     /// Where: the first line is 1.
     pub line: usize,
@@ -28,11 +28,10 @@ impl ParseError {
     }
 }
 
-/// Reads all statements of `text`, apart by semicolons. `now` is what `now()` means, in nanoseconds
-/// since 1970.
+/// Parses all statements of `text`, separated by semicolons. `now` is the value of `now()`, in nanoseconds since 1970.
 ///
 /// # Errors
-/// What is not understood, and where.
+/// The first mistake, and its place.
 pub fn parse(text: &str, now: i64) -> Result<Vec<Statement>, ParseError> {
     if text.len() > TEXT_BYTES_MAX {
         let what = format!("found {} bytes, expected {TEXT_BYTES_MAX} at most", text.len());
@@ -59,15 +58,15 @@ pub fn parse(text: &str, now: i64) -> Result<Vec<Statement>, ParseError> {
     Ok(statements)
 }
 
-/// Reads statements with one token in sight.
+/// Parses statements with one token of lookahead.
 pub(super) struct Parser<'a> {
     lexer: Lexer<'a>,
-    /// What comes next.
+    /// The lookahead token.
     pub(super) token: Token,
-    /// Where it begins.
+    /// Its start.
     start: usize,
     depth: usize,
-    /// Signs between expressions so far.
+    /// Operators between expressions so far.
     signs: usize,
     pub(super) now: i64,
 }
@@ -129,7 +128,7 @@ impl<'a> Parser<'a> {
         Ok(Statement::Keep { database, keep })
     }
 
-    /// What a policy says, of which only the duration means something here.
+    /// The clauses of a policy, of which only the duration has an effect.
     fn policy(&mut self) -> Result<Option<Keep>, ParseError> {
         let mut keep = None;
         while !matches!(self.token, Token::End | Token::Sign(";")) {
@@ -157,7 +156,7 @@ impl<'a> Parser<'a> {
             return Err(self.expected("a duration, such as 30d, or INF"));
         };
         self.advance()?;
-        // As in InfluxDB, none at all is no end.
+        // As in InfluxDB, a duration of zero means unlimited.
         Ok(Some(nanos).filter(|nanos| *nanos > 0))
     }
 
@@ -173,7 +172,7 @@ impl<'a> Parser<'a> {
         Ok((from, filter))
     }
 
-    /// What follows `FROM`.
+    /// The sources after `FROM`.
     pub(super) fn sources(&mut self) -> Result<Vec<Source>, ParseError> {
         let mut sources = vec![self.source()?];
         while self.takes_sign(",")? {
@@ -182,8 +181,8 @@ impl<'a> Parser<'a> {
         Ok(sources)
     }
 
-    /// `measurement`, `policy.measurement`, `database.policy.measurement` or `database..measurement`,
-    /// of which the measurement may be a pattern.
+    /// `measurement`, `policy.measurement`, `database.policy.measurement` or `database..measurement`; the measurement
+    /// may be a pattern.
     fn source(&mut self) -> Result<Source, ParseError> {
         let mut parts = Vec::new();
         let named = loop {
@@ -191,7 +190,7 @@ impl<'a> Parser<'a> {
                 break Named::Like(self.pattern()?);
             }
             if self.token == Token::Sign(".") && !parts.is_empty() {
-                // Between two points: the usual policy.
+                // An empty part means the default policy.
                 parts.push(String::new());
             } else {
                 if self.token == Token::Sign("(") {
@@ -229,7 +228,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A pattern, of which the first slash is in sight.
+    /// A pattern; its first slash is the lookahead token.
     pub(super) fn pattern(&mut self) -> Result<Pattern, ParseError> {
         if self.token != Token::Sign("/") {
             return Err(self.expected("a /pattern/"));
@@ -243,25 +242,25 @@ impl<'a> Parser<'a> {
         Ok(pattern)
     }
 
-    /// A whole number that is not negative.
+    /// A nonnegative whole number.
     pub(super) fn count(&mut self) -> Result<u64, ParseError> {
         let Token::Integer(count) = self.token else { return Err(self.expected("a number")) };
         self.advance()?;
         Ok(count)
     }
 
-    /// Goes on behind the token in sight.
+    /// Advances past the lookahead token.
     pub(super) fn advance(&mut self) -> Result<(), ParseError> {
         (self.token, self.start) = self.lexer.token()?;
         Ok(())
     }
 
-    /// Whether this keyword is in sight.
+    /// Whether the lookahead is this keyword.
     pub(super) fn sees(&self, keyword: &str) -> bool {
         matches!(&self.token, Token::Word(word) if word.eq_ignore_ascii_case(keyword))
     }
 
-    /// Goes over this keyword, if it is in sight.
+    /// Consumes this keyword, if it is the lookahead.
     pub(super) fn takes(&mut self, keyword: &str) -> Result<bool, ParseError> {
         let sees = self.sees(keyword);
         if sees {
@@ -270,7 +269,7 @@ impl<'a> Parser<'a> {
         Ok(sees)
     }
 
-    /// Goes over this sign, if it is in sight.
+    /// Consumes this sign, if it is the lookahead.
     pub(super) fn takes_sign(&mut self, sign: &str) -> Result<bool, ParseError> {
         let sees = matches!(self.token, Token::Sign(found) if found == sign);
         if sees {
@@ -279,17 +278,17 @@ impl<'a> Parser<'a> {
         Ok(sees)
     }
 
-    /// Goes over this keyword, which has to be there.
+    /// Consumes this required keyword.
     pub(super) fn require(&mut self, keyword: &str) -> Result<(), ParseError> {
         if self.takes(keyword)? { Ok(()) } else { Err(self.expected(keyword)) }
     }
 
-    /// Goes over this sign, which has to be there.
+    /// Consumes this required sign.
     pub(super) fn require_sign(&mut self, sign: &str) -> Result<(), ParseError> {
         if self.takes_sign(sign)? { Ok(()) } else { Err(self.expected(sign)) }
     }
 
-    /// Does `work` one level deeper.
+    /// Runs `work` one level deeper.
     pub(super) fn nested<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, ParseError>,
@@ -303,7 +302,7 @@ impl<'a> Parser<'a> {
         done
     }
 
-    /// One more sign between expressions, each of which may lie in the next.
+    /// Counts one more operator: each nests the expression one level deeper.
     pub(super) fn deeper(&mut self) -> Result<(), ParseError> {
         if self.signs == SIGNS_MAX {
             return Err(
@@ -314,18 +313,18 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// The token in sight is not what would be understood.
+    /// The error that the lookahead token is not `expected`.
     pub(super) fn expected(&self, expected: &str) -> ParseError {
         self.error(&format!("found {}, expected {expected}", self.token.shown()))
     }
 
-    /// Something is wrong where the token in sight begins.
+    /// An error at the start of the lookahead token.
     pub(super) fn error(&self, what: &str) -> ParseError {
         self.lexer.error(self.start, what.to_owned())
     }
 }
 
-/// Words that begin a part of a statement, so that a name needs quotes to be one.
+/// Reserved words: a name that equals one needs quotes.
 fn is_reserved(word: &str) -> bool {
     const RESERVED: [&str; 22] = [
         "AND", "AS", "BY", "CREATE", "DELETE", "DROP", "FROM", "GROUP", "IN", "INTO", "LIMIT",

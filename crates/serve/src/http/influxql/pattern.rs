@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A regular expression between slashes; equal to another if it reads the same.
+/// A regular expression between slashes; patterns with equal text are equal.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: String,
@@ -13,19 +13,19 @@ impl Pattern {
     /// Compiles `text`.
     ///
     /// # Errors
-    /// What is wrong with it, in a line.
+    /// What is wrong with it, on one line.
     pub fn new(text: &str) -> Result<Self, String> {
         let compiled = engine::series::Pattern::new(text)?;
         Ok(Self { text: text.to_owned(), compiled })
     }
 
-    /// Whether it is found anywhere in `text`.
+    /// Whether it matches anywhere in `text`.
     #[must_use]
     pub fn is_in(&self, text: &str) -> bool {
         self.compiled.matches(text)
     }
 
-    /// As a store takes it.
+    /// The compiled pattern for a store.
     #[must_use]
     pub fn compiled(&self) -> &engine::series::Pattern {
         &self.compiled

@@ -8,48 +8,48 @@ use super::lexer::Token;
 use super::parser::{ParseError, Parser};
 use super::statement::{FromWhere, Listed, Quoted, Source};
 
-/// Points, or what they amount to.
+/// A query for points or aggregates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Select {
-    /// What is asked for, at least one.
+    /// The columns, at least one.
     pub columns: Vec<Column>,
-    /// Of which measurements, at least one.
+    /// The measurements, at least one.
     pub from: Vec<Source>,
-    /// Of which points.
+    /// The condition on points.
     pub filter: Option<Condition>,
-    /// How they are put together.
+    /// The dimensions that rows are grouped by.
     pub group: Vec<Dimension>,
-    /// What stands where a window has no points.
+    /// The value of a window without points.
     pub fill: Fill,
-    /// The latest first.
+    /// Whether the latest come first.
     pub descending: bool,
-    /// At most so many rows of each series.
+    /// The most rows of each series.
     pub limit: Option<u64>,
-    /// Behind so many.
+    /// Rows of each series to skip.
     pub offset: Option<u64>,
-    /// At most so many series.
+    /// The most series.
     pub slimit: Option<u64>,
-    /// Behind so many.
+    /// Series to skip.
     pub soffset: Option<u64>,
 }
 
 /// One column of the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// What is in it.
+    /// Its expression.
     pub what: Expression,
-    /// How it is called, if not by what is in it.
+    /// Its name, if not the default.
     pub alias: Option<String>,
 }
 
-/// What a column is made of.
+/// The definition of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expression {
     /// `"usage"`
     Reference(Reference),
     /// `*`, `*::field`, `*::tag`
     All(Option<Kind>),
-    /// Every field a pattern is found in.
+    /// Every field whose name matches a pattern.
     Like(Pattern),
     /// `mean("usage")`; the name is in lower case.
     Call(String, Vec<Expression>),
@@ -59,11 +59,11 @@ pub enum Expression {
     Number(f64),
     /// `1h`, in nanoseconds.
     Duration(i64),
-    /// Two of them and a sign between.
+    /// Two expressions joined by an operator.
     Both(Box<Expression>, Operator, Box<Expression>),
 }
 
-/// A sign between two expressions.
+/// An operator between two expressions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Operator {
     /// `+`
@@ -83,11 +83,11 @@ pub enum Operator {
 pub struct Reference {
     /// The name.
     pub name: String,
-    /// Which of them, if that is said.
+    /// Its kind, if given.
     pub kind: Option<Kind>,
 }
 
-/// What a name can be the name of.
+/// The kind of a name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// A tag.
@@ -98,15 +98,15 @@ pub enum Kind {
     Float,
     /// A field of integers.
     Integer,
-    /// A field of integers that are not negative.
+    /// A field of nonnegative integers.
     Unsigned,
     /// A field of texts.
     String,
-    /// A field of truths.
+    /// A field of booleans.
     Boolean,
 }
 
-/// What rows are put together by.
+/// A dimension to group rows by.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Dimension {
     /// `time(1m)`
@@ -115,37 +115,37 @@ pub enum Dimension {
     Tag(String),
     /// All tags.
     All,
-    /// All tags a pattern is found in.
+    /// All tags whose names match a pattern.
     Like(Pattern),
 }
 
-/// Equal parts of time, in nanoseconds.
+/// Windows of equal length, in nanoseconds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Window {
-    /// How long each is, more than nothing.
+    /// The length, above zero.
     pub every: i64,
-    /// How far they are moved from where 1970 begins.
+    /// The offset from the start of 1970.
     pub offset: i64,
 }
 
-/// What stands where a window has no points.
+/// The value of a window without points.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Fill {
-    /// Nothing is known there: a row of nulls.
+    /// Nulls.
     #[default]
     Null,
     /// No row.
     None,
-    /// What the window before had.
+    /// The value of the previous window.
     Previous,
-    /// What lies on a line between the windows around it.
+    /// Linear interpolation between the windows around it.
     Linear,
     /// A number.
     Number(f64),
 }
 
 impl Operator {
-    /// How closely it holds together what is around it.
+    /// The operator's precedence.
     fn binds(self) -> u8 {
         match self {
             Self::Add | Self::Subtract => 1,
@@ -155,7 +155,7 @@ impl Operator {
 }
 
 impl Expression {
-    /// How closely it holds together: what has no sign at its top does more than any.
+    /// The expression's precedence; highest without an operator at its top.
     fn binds(&self) -> u8 {
         match self {
             Self::Both(_, operator, _) => operator.binds(),
@@ -196,7 +196,7 @@ impl Kind {
 }
 
 impl Select {
-    /// What follows `SELECT`.
+    /// The statement after `SELECT`.
     pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Self, ParseError> {
         let mut columns = vec![parser.column()?];
         while parser.takes_sign(",")? {
@@ -239,7 +239,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Expressions with signs between them, the first two put together first.
+    /// A left-associative chain of operators.
     fn chain(
         &mut self,
         signs: &[(&str, Operator)],
@@ -250,7 +250,7 @@ impl Parser<'_> {
             let Token::Sign(sign) = self.token else { return Ok(left) };
             let found = signs.iter().find(|(name, _)| *name == sign);
             let Some((_, operator)) = found else { return Ok(left) };
-            // Each is a level of what comes out.
+            // Each operator nests the result one level deeper.
             self.deeper()?;
             self.advance()?;
             left = Expression::Both(Box::new(left), *operator, Box::new(part(self)?));
@@ -352,7 +352,7 @@ impl Parser<'_> {
     }
 
     fn window_offset(&mut self) -> Result<i64, ParseError> {
-        // Windows that end now.
+        // An offset of `now()`: windows end now.
         if self.takes("now")? {
             self.require_sign("(")?;
             self.require_sign(")")?;
@@ -375,7 +375,7 @@ impl Parser<'_> {
         self.require_sign("(")?;
         let negative = self.takes_sign("-")?;
         let fill = match self.number(negative)? {
-            // Numbers of 64 bits do not all fit, but nobody fills with them.
+            // Not exact for large 64-bit numbers, which are not used as fill values.
             Some(Expression::Integer(number)) => Fill::Number(number as f64),
             Some(Expression::Number(number)) => Fill::Number(number),
             None if !negative && self.takes("null")? => Fill::Null,
@@ -407,7 +407,7 @@ impl Parser<'_> {
         Ok(false)
     }
 
-    /// `tz('UTC')`: the only one, for windows have to be equally long.
+    /// `tz('UTC')`: the only zone, since windows must have equal lengths.
     fn zone(&mut self) -> Result<(), ParseError> {
         if !self.takes("tz")? {
             return Ok(());
@@ -441,7 +441,7 @@ impl fmt::Display for Operator {
     }
 }
 
-/// One side of a sign.
+/// One operand.
 fn side(f: &mut fmt::Formatter<'_>, side: &Expression, apart: bool) -> fmt::Result {
     if apart { write!(f, "({side})") } else { write!(f, "{side}") }
 }
@@ -457,8 +457,8 @@ impl fmt::Display for Expression {
             Self::Integer(number) => number.fmt(f),
             Self::Number(number) => write!(f, "{number:?}"),
             Self::Duration(nanos) => write!(f, "{nanos}ns"),
-            // Parentheses only where the text would mean something else without: what was read without them shows
-            // without, and so no deeper than it was.
+            // Prints parentheses only where the meaning requires them, so that the output is never nested more deeply
+            // than the input.
             Self::Both(left, operator, right) => {
                 side(f, left, left.binds() < operator.binds())?;
                 write!(f, " {operator} ")?;

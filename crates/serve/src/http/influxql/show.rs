@@ -1,4 +1,4 @@
-//! `SHOW`: what there is.
+//! `SHOW` statements.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::condition::Condition;
 use super::parser::{ParseError, Parser};
 use super::statement::{FromWhere, Listed, Named, Quoted, Source};
 
-/// What is shown, of which database (the one that was asked, if none is named).
+/// What to show, and of which database (the request's, if none is named).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Show {
     /// `SHOW DATABASES`
@@ -20,81 +20,81 @@ pub enum Show {
     Measurements {
         /// Of this database.
         on: Option<String>,
-        /// Only these.
+        /// The names to match.
         with: Option<Named>,
-        /// Only those with series of these tags.
+        /// The condition on the tags of their series.
         filter: Option<Condition>,
-        /// Which part of them.
+        /// The part of the list.
         page: Page,
     },
     /// `SHOW TAG KEYS`
     TagKeys {
         /// Of this database.
         on: Option<String>,
-        /// Of these measurements.
+        /// In these measurements.
         from: Vec<Source>,
-        /// Of series with these tags.
+        /// The condition on the tags of series.
         filter: Option<Condition>,
-        /// Which part of them.
+        /// The part of the list.
         page: Page,
     },
     /// `SHOW TAG VALUES`
     TagValues {
         /// Of this database.
         on: Option<String>,
-        /// Of these measurements.
+        /// In these measurements.
         from: Vec<Source>,
-        /// Of these tags.
+        /// The tags.
         with: KeyTest,
-        /// Of series with these tags.
+        /// The condition on the tags of series.
         filter: Option<Condition>,
-        /// Which part of them.
+        /// The part of the list.
         page: Page,
     },
     /// `SHOW FIELD KEYS`
     FieldKeys {
         /// Of this database.
         on: Option<String>,
-        /// Of these measurements.
+        /// In these measurements.
         from: Vec<Source>,
-        /// Which part of them.
+        /// The part of the list.
         page: Page,
     },
     /// `SHOW SERIES`
     Series {
         /// Of this database.
         on: Option<String>,
-        /// Of these measurements.
+        /// In these measurements.
         from: Vec<Source>,
-        /// Only those with these tags.
+        /// The condition on tags.
         filter: Option<Condition>,
-        /// Which part of them.
+        /// The part of the list.
         page: Page,
     },
 }
 
-/// Part of a list.
+/// A part of a list.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Page {
-    /// At most so many.
+    /// The most items.
     pub limit: Option<u64>,
-    /// Behind so many.
+    /// Items to skip.
     pub offset: Option<u64>,
 }
 
 impl Page {
-    /// That part of `all`.
+    /// The part of `all`.
     pub fn of<T>(self, all: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
         let places = |count: Option<u64>, usual| {
             count.map_or(usual, |count| usize::try_from(count).unwrap_or(usize::MAX))
         };
-        // As in InfluxDB: a limit of none is none.
+        // As in InfluxDB, a limit of 0 means no limit.
         let limit = self.limit.filter(|&limit| limit > 0);
         all.into_iter().skip(places(self.offset, 0)).take(places(limit, usize::MAX))
     }
 }
 
-/// Which tags are meant.
+/// A selection of tags.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KeyTest {
     /// `KEY = "a"`, `KEY IN ("a", "b")`
@@ -108,7 +108,7 @@ pub enum KeyTest {
 }
 
 impl KeyTest {
-    /// Whether this tag is meant.
+    /// Whether this tag is selected.
     #[must_use]
     pub fn means(&self, key: &str) -> bool {
         match self {
@@ -124,7 +124,7 @@ const EXPECTED: &str =
     "DATABASES, MEASUREMENTS, TAG KEYS, TAG VALUES, FIELD KEYS, SERIES or RETENTION POLICIES";
 
 impl Show {
-    /// What follows `SHOW`.
+    /// The statement after `SHOW`.
     pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Self, ParseError> {
         if parser.takes("DATABASES")? {
             return Ok(Self::Databases);

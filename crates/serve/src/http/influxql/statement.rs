@@ -1,4 +1,4 @@
-//! What can be asked, and how it shows.
+//! The statements, and their text form.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use super::{Condition, Pattern, Select, Show};
 /// One statement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
-    /// Points, or what they amount to.
+    /// A query for points or aggregates.
     Select(Box<Select>),
-    /// What there is.
+    /// A list of databases, measurements, tags, fields or series.
     Show(Show),
     /// `CREATE DATABASE name WITH DURATION …`
     CreateDatabase {
         /// Its name.
         name: String,
-        /// How long it keeps points, if that is said.
+        /// The retention, if given.
         keep: Option<Keep>,
     },
     /// `CREATE` or `ALTER RETENTION POLICY … ON database DURATION …`: a database has one.
     Keep {
         /// The database.
         database: String,
-        /// How long it keeps points.
+        /// The retention.
         keep: Keep,
     },
     /// `DROP DATABASE name`.
@@ -31,45 +31,45 @@ pub enum Statement {
     DropMeasurement(String),
     /// `DROP SERIES FROM … WHERE …`: whole series by their tags.
     DropSeries {
-        /// Of these measurements; of all if there are none.
+        /// In these measurements; in all if empty.
         from: Vec<Source>,
-        /// Which of them.
+        /// The condition on tags.
         filter: Option<Condition>,
     },
     /// `DELETE FROM … WHERE …`: points by tags and time.
     Delete {
-        /// Of these measurements; of all if there are none.
+        /// In these measurements; in all if empty.
         from: Vec<Source>,
-        /// Which of them.
+        /// The condition on tags and time.
         filter: Option<Condition>,
     },
 }
 
-/// How long points are kept, in nanoseconds; none: for ever.
+/// The retention, in nanoseconds; `None` means forever.
 pub type Keep = Option<i64>;
 
-/// What follows `FROM`.
+/// A source after `FROM`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
-    /// The database, if it is named.
+    /// The database, if given.
     pub database: Option<String>,
-    /// The retention policy, if it is named.
+    /// The retention policy, if given.
     pub policy: Option<String>,
     /// The measurement.
     pub measurement: Named,
 }
 
-/// One thing, or those whose name a pattern is found in.
+/// One name, or all names that match a pattern.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Named {
-    /// This one.
+    /// This name.
     Is(String),
-    /// Those.
+    /// All matching names.
     Like(Pattern),
 }
 
 impl Named {
-    /// Whether `name` is meant.
+    /// Whether it includes `name`.
     #[must_use]
     pub fn means(&self, name: &str) -> bool {
         match self {
@@ -89,7 +89,7 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Things with commas between them.
+/// Items separated by commas.
 pub(super) struct Listed<'a, T>(pub(super) &'a [T]);
 
 impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
@@ -101,7 +101,7 @@ impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
     }
 }
 
-/// `FROM` and `WHERE`, where there is something behind them.
+/// `FROM` and `WHERE`, each if nonempty.
 pub(super) struct FromWhere<'a>(pub(super) &'a [Source], pub(super) Option<&'a Condition>);
 
 impl fmt::Display for FromWhere<'_> {
@@ -136,7 +136,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// A duration, as it is written.
+/// A duration in InfluxQL.
 struct Shown(Keep);
 
 impl fmt::Display for Shown {

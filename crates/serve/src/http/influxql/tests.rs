@@ -205,12 +205,12 @@ fn what_would_be_endless_is_refused() {
     ] {
         parse(&text, NOW).expect_err("refused");
     }
-    // What dashboards send: many series of one panel.
+    // As dashboards send it: many series of one panel.
     let many = vec!["a = 'x'"; 5000].join(" OR ");
     parse(&format!("SELECT v FROM m WHERE {many}"), NOW).expect("it is flat");
 }
 
-/// The fuzzer's: so many signs in a row showed with parentheses in parentheses, deeper than is read.
+/// Found by the fuzzer: a long chain of operators was printed with nested parentheses, too deep to parse again.
 #[test]
 fn what_was_read_shows_no_deeper_than_it_was() {
     one(&format!("SELECT v{}{} FROM m", " * v".repeat(60), " / v".repeat(80)));
@@ -338,7 +338,7 @@ fn selects() -> impl Strategy<Value = Select> {
     )
 }
 
-/// Arithmetic as people write it: chains, with and without parentheses that mean something.
+/// Typical arithmetic: chains with and without necessary parentheses.
 fn arithmetic() -> impl Strategy<Value = String> {
     let leaf = prop::sample::select(vec!["a", "\"b\"", "1", "-2", "1.5", "-x", "1h", "*", "/p/"]);
     let sign = || prop::sample::select(vec![" + ", " - ", " * ", " / ", " % "]);
@@ -377,7 +377,7 @@ proptest! {
     #[test]
     fn what_was_read_is_read_again(sum in arithmetic(), filter in tests()) {
         let text = format!("SELECT {sum} FROM m WHERE {filter}");
-        // Some are deeper, or have more signs, than is allowed.
+        // Some exceed the limits on depth or operators.
         if let Ok(statements) = parse(&text, NOW) {
             let shown = statements[0].to_string();
             prop_assert_eq!(parse(&shown, 0), Ok(statements), "{}", shown);

@@ -1,9 +1,9 @@
-//! A stream of bytes to lines: keeps its place between pieces, and no more than one unfinished line.
+//! Splits a stream of bytes into lines; between pieces it keeps at most one unfinished line.
 
 use super::parse::{self, Found, Shape};
 use super::{BadLine, Line, Place, Precision, Problem};
 
-/// Cuts a stream of bytes into lines.
+/// Splits a stream of bytes into lines.
 ///
 /// ```
 /// use serve::http::line::{Decoder, Precision};
@@ -23,24 +23,24 @@ pub struct Decoder {
     precision: Precision,
     line_bytes_max: usize,
     buffer: Vec<u8>,
-    /// How much of the buffer is done with.
+    /// The end of the consumed part of the buffer.
     at: usize,
-    /// How long the buffer was when its first line was found to be unfinished, if it was. The line is
-    /// looked at again when there is a good part more: pieces of a byte do not cost their square.
+    /// The length of the buffer when its first line was last found unfinished, or 0. The line is parsed again only when
+    /// the buffer has grown by a quarter: otherwise tiny pieces would cost quadratic time.
     unfinished: usize,
-    /// Which line comes next.
+    /// The number of the next line.
     number: u64,
-    /// Inside of a line that was too long.
+    /// Whether it is inside a line that was too long.
     skipping: bool,
     finished: bool,
     fields: Vec<Place>,
 }
 
-/// Places for fields that are kept between lines.
+/// Places of fields kept allocated between lines.
 const FIELDS_KEPT: usize = 1024;
 
 impl Decoder {
-    /// A decoder at the start of a stream, of lines of at most so many bytes (and less than 4 GiB).
+    /// A decoder at the start of a stream, with lines of at most `line_bytes_max` bytes (and at most 2 GiB).
     #[must_use]
     pub fn new(precision: Precision, line_bytes_max: usize) -> Self {
         Self {
@@ -56,13 +56,13 @@ impl Decoder {
         }
     }
 
-    /// Takes the next piece of the stream. Call [`Decoder::next`] until it gives nothing before the next
-    /// one: what waits is then at most one unfinished line.
+    /// Appends the next piece of the stream. Before the next piece, call [`Decoder::next`] until it returns `None`: at
+    /// most one unfinished line is buffered then.
     pub fn push(&mut self, piece: &[u8]) {
         self.room().extend_from_slice(piece);
     }
 
-    /// Where the next piece may be written: at its end.
+    /// The buffer, to whose end the caller may append the next piece.
     pub fn room(&mut self) -> &mut Vec<u8> {
         self.buffer.drain(..self.at);
         self.unfinished = self.unfinished.saturating_sub(self.at);
@@ -70,18 +70,18 @@ impl Decoder {
         &mut self.buffer
     }
 
-    /// Nothing follows: what waits is the last line.
+    /// Ends the stream: the buffered rest is the last line.
     pub fn finish(&mut self) {
         self.finished = true;
     }
 
-    /// Bytes that wait for more.
+    /// Buffered bytes that are not parsed yet.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.buffer.len() - self.at
     }
 
-    /// The next line, or what is wrong with it; none if more has to arrive.
+    /// The next line, or its mistake; `None` if it needs more bytes.
     #[expect(clippy::should_implement_trait, reason = "a line borrows from the decoder")]
     pub fn next(&mut self) -> Option<Result<Line<'_>, BadLine>> {
         match self.find()? {
@@ -94,7 +94,7 @@ impl Decoder {
         }
     }
 
-    /// Finds the next line and goes behind it: where it was, its number, and its shape.
+    /// Finds the next line and advances past it. Returns its position, its number, and its shape.
     fn find(&mut self) -> Option<Result<(usize, u64, Shape), BadLine>> {
         self.fields.shrink_to(FIELDS_KEPT);
         loop {
@@ -163,7 +163,7 @@ impl Decoder {
         self.unfinished = 0;
     }
 
-    /// Whether too little came to look at an unfinished line again.
+    /// Whether too few bytes arrived to parse an unfinished line again.
     fn waits_for_more(&self, waiting: usize) -> bool {
         let new = self.buffer.len().saturating_sub(self.unfinished);
         self.unfinished > 0 && waiting <= self.line_bytes_max && new < waiting / 4
@@ -175,7 +175,7 @@ impl Decoder {
         BadLine::new(self.number, max, text, Problem::TooLong { max })
     }
 
-    /// Goes on behind the next line feed, whatever quotes are open; false if it has not arrived.
+    /// Skips past the next line feed, ignoring quotes; false if it has not arrived.
     fn skip(&mut self) -> bool {
         let rest = &self.buffer[self.at..];
         match memchr::memchr(b'\n', rest) {

@@ -5,20 +5,20 @@ use std::borrow::Cow;
 use super::Problem;
 use super::text::{is_protected, unescape_measurement, unescape_name};
 
-/// The part of a line that says which series its fields are of.
+/// The part of a line that identifies the series of its fields.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Head<'a> {
-    /// The measurement. Never empty.
+    /// The measurement, never empty.
     pub measurement: Cow<'a, str>,
-    /// Keys and values, ordered by their keys, each key once. Neither is empty.
+    /// Keys and values, sorted by key, each key once. Neither is empty.
     pub tags: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
 
 impl<'a> Head<'a> {
-    /// Takes a line's [head](super::Line::head) apart.
+    /// Parses a line's [head](super::Line::head).
     ///
     /// # Errors
-    /// What is wrong with it, and at which byte.
+    /// The mistake, and its byte.
     pub fn parse(raw: &'a str) -> Result<Self, (usize, Problem)> {
         let (measurement, tags) = split(raw)?;
         let end = tags.at;
@@ -34,8 +34,8 @@ impl<'a> Head<'a> {
 /// A tag's key and value.
 pub type Tag<'a> = (Cow<'a, str>, Cow<'a, str>);
 
-/// A line's [head](super::Line::head) as its measurement and a walk over its tags, in whatever order
-/// they are: for those who put them in order anyway.
+/// A line's [head](super::Line::head) as its measurement and an iterator over its tags in their given order: for
+/// callers that sort them anyway.
 ///
 /// # Errors
 /// It begins with a comma.
@@ -47,7 +47,7 @@ pub fn split(raw: &str) -> Result<(Cow<'_, str>, Tags<'_>), (usize, Problem)> {
     Ok((unescape_measurement(&raw[..end]), Tags { raw, at: end }))
 }
 
-/// A walk over the tags of a head. It ends behind what is wrong with one.
+/// An iterator over the tags of a head. It ends after a mistake.
 #[derive(Clone, Debug)]
 pub struct Tags<'a> {
     raw: &'a str,
@@ -59,7 +59,7 @@ impl<'a> Tags<'a> {
     fn tag(&mut self) -> Result<Tag<'a>, (usize, Problem)> {
         let raw = self.raw;
         let start = self.at + 1;
-        // Nothing follows what is wrong.
+        // Ends the iteration after a mistake.
         self.at = raw.len();
         let equals = part(raw, start, |byte| byte == b',' || byte == b'=');
         if equals == start {
@@ -92,7 +92,7 @@ impl<'a> Iterator for Tags<'a> {
     }
 }
 
-/// Where the part that starts at `from` ends: at a byte that ends it and is not protected.
+/// The end of the part that starts at `from`: the first unescaped byte for which `ends` holds.
 fn part(raw: &str, from: usize, ends: impl Fn(u8) -> bool) -> usize {
     let bytes = raw.as_bytes();
     let mut at = from;

@@ -1,14 +1,13 @@
-//! InfluxDB's line protocol: bytes to points. No socket, no store.
+//! InfluxDB's line protocol: bytes to points, independent of sockets and stores.
 //!
 //! ```text
 //! cpu,host=a,region=eu\ west usage=0.5,count=3i,note="two\nlines" 1700000000000000000
 //! ---------- head ---------- ------------- fields ---------------- --- timestamp ---
 //! ```
 //!
-//! This is the hot path of every writer, so a line is looked at once and nothing of it is copied:
-//! fields are places in the line, text is unescaped when somebody asks for it, and the head is taken
-//! apart only by those who have not seen it before ([`Head::parse`]). Strangers write it, so a decoder
-//! holds one unfinished line of a bounded length and no more; what is wrong with a line costs that line.
+//! This is the hot path of every writer, so a line is parsed once and never copied: fields are ranges in the line, text
+//! is unescaped on access, and the head is parsed only when it is new to the caller ([`Head::parse`]). The input is
+//! untrusted, so a decoder holds at most one unfinished line of bounded length; a mistake invalidates only its line.
 //!
 //! The rules are those of InfluxDB 1.x (`models/points.go`), which clients are tested with: a backslash
 //! escapes a comma, a blank or an equals sign outside of strings and a quote or a backslash inside of
@@ -28,7 +27,7 @@ pub use decoder::Decoder;
 pub use head::{Head, Tag, Tags, split};
 pub use problem::{BadLine, Problem};
 
-/// What a timestamp counts.
+/// The unit of a timestamp.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Precision {
     /// Nanoseconds.
@@ -86,32 +85,32 @@ pub struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Measurement and tags as they were sent, escapes and all: equal heads mean the same series, but
-    /// tags may come in several orders. [`Head::parse`] takes it apart.
+    /// Measurement and tags as sent, including escapes. Equal heads mean the same series; one series may have several
+    /// heads, with different orders of tags. [`Head::parse`] parses it.
     #[must_use]
     pub fn head(&self) -> &'a str {
         &self.text[..self.head]
     }
 
-    /// The fields in their order; at least one. A name may come twice: the last one counts.
+    /// The fields in their order; at least one. A name may occur twice; the last one counts.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
         let text = self.text;
         self.fields.iter().map(move |place| place.field(text))
     }
 
-    /// Nanoseconds since 1970; none if the line leaves it to the server.
+    /// Nanoseconds since 1970; `None` if the server is to set the time.
     #[must_use]
     pub fn timestamp(&self) -> Option<i64> {
         self.timestamp
     }
 
-    /// Where the line begins in what was sent: its first line is 1.
+    /// The number of its first line in the input, from 1.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Something is wrong with this byte of the line that only its reader knows.
+    /// A mistake at this byte of the line, found by the caller.
     #[must_use]
     pub fn bad(&self, byte: usize, problem: Problem) -> BadLine {
         BadLine::new(self.number, byte, self.text.as_bytes(), problem)
@@ -121,13 +120,13 @@ impl<'a> Line<'a> {
 /// A name and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field<'a> {
-    /// The name, as people mean it.
+    /// The name, unescaped.
     pub name: Cow<'a, str>,
-    /// What it is now.
+    /// Its value.
     pub value: Value<'a>,
 }
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<'a> {
     /// `1`, `1.5`, `-1e6`: finite.
@@ -142,7 +141,7 @@ pub enum Value<'a> {
     String(Cow<'a, str>),
 }
 
-/// Where a field is in its line.
+/// The place of a field in its line.
 #[derive(Clone, Debug)]
 struct Place {
     name: Range<u32>,
@@ -150,7 +149,7 @@ struct Place {
     value: Held,
 }
 
-/// A value, or where it is in its line.
+/// A value, or its place in the line.
 #[derive(Clone, Debug)]
 enum Held {
     Float(f64),

@@ -1,42 +1,42 @@
-//! One line, in one pass over its bytes.
+//! Parses one line in one pass over its bytes.
 
 use super::text::is_protected;
 use super::{Held, Place, Precision, Problem};
 
-/// The outermost timestamps, as in InfluxDB: those beyond stand for "no time" there.
+/// The largest timestamp, as in InfluxDB, which reserves larger ones for "no time".
 const TIME_MAX: i64 = i64::MAX - 1;
 
-/// What stands at the front of some bytes.
+/// The result of parsing the start of some bytes.
 #[derive(Debug)]
 pub(super) enum Found {
     /// A line.
     Line(Shape),
-    /// A comment, or nothing, of so many bytes.
+    /// A comment or blanks, of this length in bytes.
     Nothing(usize),
     /// Its end has not arrived.
     Unfinished,
-    /// No line: what is wrong with this byte.
+    /// Not a line: the mistake, and its byte.
     Bad(usize, Problem),
 }
 
-/// The parts of a line. Its fields are handed out apart.
+/// The parts of a line; its fields are returned separately.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// Blanks before it.
+    /// The length of the blanks before it.
     pub(super) start: usize,
     /// Bytes of measurement and tags.
     pub(super) head: usize,
-    /// Where its text ends.
+    /// The end of its text.
     pub(super) end: usize,
-    /// Where the next one begins.
+    /// The start of the next line.
     pub(super) next: usize,
-    /// Line feeds inside of strings.
+    /// Line feeds inside strings.
     pub(super) breaks: u64,
     pub(super) timestamp: Option<i64>,
 }
 
-/// Reads the line at the front of `input`; its fields take the place of those in `fields`, and lie
-/// where they are relative to the line's start. `last` says that nothing follows `input`.
+/// Reads the line at the front of `input`; its fields replace those in `fields`, with places relative to the line's
+/// start. `last` says that nothing follows `input`.
 pub(super) fn line(
     input: &[u8],
     last: bool,
@@ -52,9 +52,8 @@ pub(super) fn line(
     }
 }
 
-/// Where a bad line ends: behind its line feed. None if that has not arrived. As in InfluxDB
-/// (`scanLine`), quotes count only where a value may begin, so that one among the tags does not swallow
-/// the lines that follow.
+/// The end of a bad line, after its line feed; `None` if that has not arrived. As in InfluxDB (`scanLine`), quotes
+/// count only where a value may start, so that a quote among the tags does not swallow later lines.
 pub(super) fn end_of_line(input: &[u8]) -> Option<usize> {
     let mut at = input.iter().position(|&byte| !is_blank(byte))?;
     let (mut fields, mut quoted) = (false, false);
@@ -76,12 +75,12 @@ pub(super) fn end_of_line(input: &[u8]) -> Option<usize> {
     None
 }
 
-/// What is skipped before a line.
+/// Bytes to skip before a line.
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | 0)
 }
 
-/// Why reading stopped early.
+/// Why parsing stopped early.
 enum Stop {
     Unfinished,
     Bad(usize, Problem),
@@ -145,7 +144,7 @@ impl Cursor<'_> {
         Ok(Found::Line(Shape { start, head, end, next: self.at, breaks, timestamp }))
     }
 
-    /// Over measurement and tags, to the blank behind them.
+    /// Skips measurement and tags, up to the blank after them.
     fn head(&mut self) -> Result<(), Stop> {
         loop {
             let Some(found) = memchr::memchr2(b' ', b'\n', &self.input[self.at..]) else {
@@ -163,7 +162,7 @@ impl Cursor<'_> {
         }
     }
 
-    /// Over the fields, to the byte behind them; gives the line feeds in them.
+    /// Parses the fields, up to the byte after them; returns the number of line feeds in them.
     fn fields(&mut self, start: usize, fields: &mut Vec<Place>) -> Result<u64, Stop> {
         let mut breaks = 0;
         if matches!(self.peek(), Some(b'\n' | b'\r')) {
@@ -179,7 +178,7 @@ impl Cursor<'_> {
             if self.at - from == 4 && &self.input[from..self.at] == b"time" {
                 return Err(Stop::Bad(from, Problem::NamedTime));
             }
-            // Over the equals sign.
+            // Skips the equals sign.
             self.at += 1;
             let value = self.value(start, &mut breaks)?;
             fields.push(Place { name, name_is_escaped, value });
@@ -190,7 +189,7 @@ impl Cursor<'_> {
         }
     }
 
-    /// Over a field's name, to its equals sign; tells whether there are backslashes in it.
+    /// Skips a field's name, up to its equals sign; returns whether it contains backslashes.
     fn name(&mut self) -> Result<bool, Stop> {
         let from = self.at;
         let mut is_escaped = false;
@@ -236,7 +235,7 @@ impl Cursor<'_> {
             value = value.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
             self.at += 1;
         }
-        // So many digits always fit.
+        // A number with this many digits always fits.
         const DIGITS_SAFE: usize = 18;
         let fits = (1..=DIGITS_SAFE).contains(&(self.at - digits));
         let (number, kind) = (from..self.at, self.peek());
@@ -246,7 +245,7 @@ impl Cursor<'_> {
                 let text = || std::str::from_utf8(&self.input[number]).unwrap_or_default();
                 match kind {
                     Some(b'i') if fits => {
-                        // Fits in 63 bits.
+                        // It fits in 63 bits.
                         let value = value as i64;
                         Some(Held::Integer(if negative { -value } else { value }))
                     }
@@ -262,7 +261,7 @@ impl Cursor<'_> {
                     return Err(Stop::Unfinished);
                 }
                 let text = std::str::from_utf8(&self.input[from..self.at]).unwrap_or_default();
-                // Rust knows words for numbers that Influx does not.
+                // Rust accepts words such as `inf`, which InfluxDB does not.
                 let plain = text
                     .bytes()
                     .all(|b| matches!(b, b'0'..=b'9' | b'.' | b'-' | b'+' | b'e' | b'E'));
@@ -372,13 +371,13 @@ impl Cursor<'_> {
         Err(Stop::Bad(self.at, problem))
     }
 
-    /// The bytes end here: that is wrong if there are no more, and else has to be seen.
+    /// The input ends here: a mistake if nothing follows, otherwise unfinished.
     fn ends<T>(&self, problem: Problem) -> Result<T, Stop> {
         if self.last { self.bad(problem) } else { Err(Stop::Unfinished) }
     }
 }
 
-/// A place in a line, whose length is bounded far below what 32 bits hold.
+/// A range in a line, whose bounded length fits in 32 bits.
 fn place(start: usize, end: usize) -> std::ops::Range<u32> {
     let place = |at| u32::try_from(at).expect("a line is bounded");
     place(start)..place(end)

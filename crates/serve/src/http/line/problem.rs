@@ -1,88 +1,88 @@
-//! What can be wrong with a line, in InfluxDB's words where it has some.
+//! Mistakes in a line, in InfluxDB's words where it has some.
 
 use std::fmt;
 
-/// How much of a line is shown to whoever sent it.
+/// The bytes of a line that its sender sees at most.
 const SHOWN_BYTES_MAX: usize = 100;
 
-/// A line that is no point. It was skipped; those around it were not.
+/// A line that is not a point. It was skipped; the lines around it were not.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub struct BadLine {
-    /// Where it begins in what was sent: its first line is 1.
+    /// The number of its first line in the input, from 1.
     pub line: u64,
-    /// Which byte of it cannot be understood, from 0; the byte behind it if something is missing.
+    /// The byte of the mistake, from 0; the byte after the line if something is missing.
     pub byte: usize,
     /// The line, or its beginning.
     pub text: String,
-    /// What is wrong.
+    /// The mistake.
     pub problem: Problem,
 }
 
-/// What is wrong with a line.
+/// A mistake in a line.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// It begins with a comma.
     #[error("missing measurement")]
     MissingMeasurement,
-    /// Nothing before an equals sign among the tags.
+    /// Nothing stands before an equals sign among the tags.
     #[error("missing tag key")]
     MissingTagKey,
-    /// Nothing behind it, or no equals sign at all.
+    /// Nothing stands after it, or there is no equals sign.
     #[error("missing tag value")]
     MissingTagValue,
     /// A comma or an equals sign in a tag's value.
     #[error("invalid tag format: a comma, blank or equals sign in it needs a backslash")]
     InvalidTag,
-    /// The same tag twice.
+    /// A tag occurs twice.
     #[error("duplicate tags: {0}")]
     DuplicateTag(String),
-    /// Nothing behind measurement and tags.
+    /// Nothing follows measurement and tags.
     #[error("missing fields")]
     MissingFields,
-    /// Nothing before an equals sign among the fields.
+    /// Nothing stands before an equals sign among the fields.
     #[error("missing field key")]
     MissingFieldKey,
-    /// Nothing behind it, or no equals sign at all.
+    /// Nothing stands after it, or there is no equals sign.
     #[error("missing field value")]
     MissingFieldValue,
-    /// A value of no kind that there is.
+    /// A value of no known kind.
     #[error("invalid field format: a number, 1i, 1u, true, false or \"text\" is")]
     InvalidValue,
-    /// A number that is none, or that 64 bits do not hold.
+    /// An invalid number, or one that does not fit in 64 bits.
     #[error("invalid number")]
     InvalidNumber,
     /// A quote without its end.
     #[error("unbalanced quotes")]
     UnbalancedQuotes,
-    /// Something between a closing quote and the next field.
+    /// Something stands between a closing quote and the next field.
     #[error("invalid field format: a comma or a blank follows a string")]
     AfterString,
-    /// A timestamp that is no whole number.
+    /// A timestamp that is not a whole number.
     #[error("bad timestamp")]
     BadTimestamp,
-    /// Nanoseconds that 64 bits do not hold.
+    /// Nanoseconds that do not fit in 64 bits.
     #[error("time outside range -9223372036854775806 to 9223372036854775806")]
     TimeOutOfRange,
-    /// Something behind the timestamp.
+    /// Something follows the timestamp.
     #[error("bad timestamp: something follows it")]
     AfterTimestamp,
-    /// A tag or a field has the name of the timestamp.
+    /// A tag or a field has the timestamp's name.
     #[error("input field or tag \"time\" is invalid: it is the name of the timestamp")]
     NamedTime,
-    /// Text in another encoding.
+    /// Text that is not UTF-8.
     #[error("invalid UTF-8")]
     NotUtf8,
     /// More bytes than a line may have.
     #[error("line longer than {max} bytes")]
     TooLong {
-        /// What it may have.
+        /// The limit.
         max: usize,
     },
-    /// No store takes such a row.
+    /// No store accepts such a row.
     #[error("{0}")]
     Unfit(String),
-    /// The store does not take it.
+    /// The store refuses it.
     #[error("{0}")]
     Refused(String),
 }

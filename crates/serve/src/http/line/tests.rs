@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a decoder makes of `text` that comes in pieces of `step` bytes.
+/// The lines that a decoder finds in `text`, received in pieces of `step` bytes.
 fn decode(text: &[u8], step: usize, precision: Precision) -> Vec<Result<Point, String>> {
     let mut decoder = Decoder::new(precision, 200);
     let mut found = Vec::new();
@@ -94,7 +94,7 @@ fn tags_are_ordered_by_key() {
 #[test]
 fn escapes_protect_and_go() {
     let point = one(r#"my\ cpu\,x\=y,ta\=g\,k=a\ b\,c\=d\e,z=ü f\ \,\=\x=1,s="q\"b\\n\n" 1"#);
-    // An equals sign needs none in a measurement.
+    // An equals sign in a measurement needs no backslash.
     assert_eq!(point.measurement, r"my cpu,x\=y");
     assert_eq!(point.tags[0], ("ta=g,k".into(), r"a b,c=d\e".into()));
     assert_eq!(point.tags[1].1, "ü");
@@ -246,7 +246,7 @@ fn a_line_that_is_too_long_is_skipped() {
     for step in [1, 7, 100, 1000] {
         let found = decode(stream.as_bytes(), step, Precision::Nanoseconds);
         let times: Vec<_> = found.iter().filter_map(|p| p.as_ref().ok()?.timestamp).collect();
-        // What is inside of an open string is found out only where nothing bounds it.
+        // The contents of an open string show as mistakes only if the line is not bounded first.
         assert!(times.ends_with(&[3]) && times.starts_with(&[1]), "{step}: {found:?}");
         assert!(found.iter().flat_map(|p| p.as_ref().err()).any(|e| e.contains("longer than 200")));
     }
@@ -267,7 +267,7 @@ fn pieces_of_a_long_line_do_not_cost_their_square() {
     assert_eq!(line.timestamp(), Some(1));
 }
 
-/// A name that can be written: it ends in no backslash, and has none where it would protect something.
+/// A writable name: without a backslash at its end or before a byte that it would escape.
 fn name() -> impl Strategy<Value = String> {
     "[a-z ,=\"#ü\\\\]{0,5}[a-zü\"]"
         .prop_map(|name| name.trim_start_matches(['#', ' ']).to_owned())
@@ -323,7 +323,7 @@ fn write(point: &Point) -> String {
     line
 }
 
-/// What gets far into a line.
+/// Pieces that make nearly valid lines.
 const PIECES: &[&[u8]] = &[
     b"m", b",", b"t", b"=", b" ", b"\"", b"\\", b"\n", b"1", b"i", b"-", b"#", b"\xc3", b"\r",
     b"f=2 ",

@@ -1,4 +1,4 @@
-//! Escapes: which bytes they protect, and how they go.
+//! Escapes: the bytes they protect, and their removal.
 
 use std::borrow::Cow;
 
@@ -7,17 +7,17 @@ pub(super) fn is_protected(byte: u8) -> bool {
     matches!(byte, b',' | b' ' | b'=')
 }
 
-/// A tag's key or value, or a field's name, as people mean it.
+/// A tag's key or value, or a field's name, unescaped.
 pub(super) fn unescape_name(raw: &str) -> Cow<'_, str> {
     unescape(raw, is_protected)
 }
 
-/// A measurement as people mean it: an equals sign needs no protection there, so its backslash stays.
+/// A measurement, unescaped: an equals sign needs no escape there, so its backslash stays.
 pub(super) fn unescape_measurement(raw: &str) -> Cow<'_, str> {
     unescape(raw, |byte| matches!(byte, b',' | b' '))
 }
 
-/// The text between quotes, as people mean it.
+/// The text between quotes, unescaped.
 pub(super) fn unescape_string(raw: &str) -> Cow<'_, str> {
     unescape(raw, |byte| matches!(byte, b'"' | b'\\'))
 }
@@ -29,7 +29,7 @@ fn unescape(raw: &str, goes_before: impl Fn(u8) -> bool) -> Cow<'_, str> {
     let (mut kept, mut at) = (0, first);
     while at + 1 < bytes.len() {
         if bytes[at] == b'\\' && goes_before(bytes[at + 1]) {
-            // What is protected is ASCII, so both sides of it are whole characters.
+            // Protected bytes are ASCII, so both sides are whole characters.
             text.push_str(&raw[kept..at]);
             kept = at + 1;
             at += 2;
