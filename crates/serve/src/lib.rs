@@ -1,10 +1,10 @@
-//! Front doors: what people and programs talk to, over a store they know only by its trait.
+//! Listeners for clients, over a store behind a trait.
 //!
 //! - [`resp`]: Redis clients.
-//! - [`admin`]: health, metrics and reload for whoever runs the program.
+//! - [`admin`]: health, metrics and reload for administrators.
 //! - [`http`]: points of time series, by InfluxDB's protocols.
 //! - [`mqtt`]: the same points from a broker.
-//! - [`figures`]: what the program around them lets both show.
+//! - [`figures`]: the figures of the surrounding program that listeners report.
 
 pub mod admin;
 mod admission;

@@ -1,20 +1,20 @@
-//! What somebody who said who they are may do.
+//! The rights of an authenticated client.
 
-/// What may be done behind a door.
+/// The rights of a client.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum May {
-    /// Read, write, and change what there is.
+    /// Read, write, and change databases and settings.
     #[default]
     All,
-    /// Read, and nothing else.
+    /// Only read.
     Read,
-    /// Write, and not read. Of time series: points; of keys: whatever commands that write do, also
-    /// those that tell what was there before.
+    /// Only write. For time series, points; for keys, all commands that write, including those that return the old
+    /// value.
     Write,
 }
 
 impl May {
-    /// Every one, in the order people are told of them.
+    /// Every value, in the order shown to users.
     pub const EVERY: [Self; 3] = [Self::All, Self::Read, Self::Write];
 
     /// The word for it in settings.
@@ -27,13 +27,13 @@ impl May {
         }
     }
 
-    /// Whether reading is part of it.
+    /// Whether it includes reading.
     #[must_use]
     pub const fn reads(self) -> bool {
         matches!(self, Self::All | Self::Read)
     }
 
-    /// Whether writing is part of it.
+    /// Whether it includes writing.
     #[must_use]
     pub const fn writes(self) -> bool {
         matches!(self, Self::All | Self::Write)

@@ -1,4 +1,4 @@
-//! The admin door, asked in plain HTTP over TCP and over a Unix socket.
+//! The admin listener, over plain HTTP on TCP and on a Unix socket.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 struct Program {
     healthy: AtomicBool,
-    /// Volumes that were added, and those that are being emptied.
+    /// Volumes that were added, with their states.
     pool: Mutex<Vec<(String, State)>>,
 }
 
@@ -43,7 +43,7 @@ fn volume(name: &str, state: State) -> volumes::Volume {
 
 impl Program {
     fn change(&self, name: &str, to: State) -> Result<volumes::Volume, Error> {
-        let mut pool = self.pool.lock().expect("nobody panicked");
+        let mut pool = self.pool.lock().expect("no thread panicked");
         let found = pool.iter_mut().find(|(known, _)| known == name);
         let (_, state) = found.ok_or_else(|| {
             let told = format!("volume {name}: there is none");
@@ -210,7 +210,7 @@ impl Control for Program {
     }
 
     fn volumes(&self) -> List {
-        let pool = self.pool.lock().expect("nobody panicked");
+        let pool = self.pool.lock().expect("no thread panicked");
         let volumes = pool.iter().map(|(name, state)| volume(name, *state)).collect();
         List { pool: "main".into(), volumes, copies: 1, ..List::default() }
     }
@@ -218,7 +218,7 @@ impl Control for Program {
     fn add_volume(&self, new: &New) -> Result<Changed, Error> {
         let path = new.settings.get("path");
         let path = path.ok_or_else(|| Error::Invalid("volume f: it needs a path".into()))?;
-        self.pool.lock().expect("nobody panicked").push((new.name.clone(), State::Active));
+        self.pool.lock().expect("no thread panicked").push((new.name.clone(), State::Active));
         Ok(Changed { told: vec![format!("{} is {path}", new.name)], settings: "lines".into() })
     }
 
@@ -231,7 +231,7 @@ impl Control for Program {
     }
 
     fn remove_volume(&self, name: &str, _lost: bool) -> Result<Changed, Error> {
-        let mut pool = self.pool.lock().expect("nobody panicked");
+        let mut pool = self.pool.lock().expect("no thread panicked");
         if pool.iter().any(|(known, state)| known == name && *state == State::Active) {
             let told = format!("volume {name} holds 6 objects: drain it first");
             return Err(Error::Conflict(told));
@@ -250,8 +250,7 @@ fn admin(healthy: bool) -> Admin {
     Admin { control, figures: program, resp, http: None, mqtt: None }
 }
 
-/// One request on a connection of its own: the status line and the body. `header` may end with a line
-/// feed and a body.
+/// One request on its own connection: the status line and the body. `header` may end with a line feed and a body.
 fn ask(mut stream: impl Read + Write, request: &str, header: &str) -> (String, String) {
     let (header, body) = header.rsplit_once("\r\n\n").unwrap_or((header.trim_end(), ""));
     let header = if header.is_empty() { String::new() } else { format!("{header}\r\n") };
@@ -264,7 +263,7 @@ fn ask(mut stream: impl Read + Write, request: &str, header: &str) -> (String, S
     (head.lines().next().unwrap_or_default().into(), body.into())
 }
 
-/// Runs the door on a TCP port while `talk` asks it.
+/// Runs the listener on a TCP port while `talk` sends requests.
 fn with_door(admin: Admin, talk: impl FnOnce(&dyn Fn(&str, &str) -> (String, String))) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
@@ -400,8 +399,7 @@ fn what_cannot_be_done_to_a_volume_says_why() {
     });
 }
 
-/// A page whose name was given the address of this machine: the browser sends no `Origin` where it only
-/// reads.
+/// DNS rebinding: the browser sends no `Origin` when a page only reads.
 #[test]
 fn a_page_under_another_name_is_answered_nothing() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -431,7 +429,7 @@ fn a_web_page_may_not_touch_volumes() {
         let (status, _) = ask("POST /volumes", &format!("{origin}{}\n{new}", with_body(new)));
         assert_eq!(status, "HTTP/1.1 403 Forbidden");
         assert_eq!(ask("DELETE /volumes/f", origin).0, "HTTP/1.1 403 Forbidden");
-        // What a form can send without one is no JSON.
+        // A form can send only other types than JSON without an `Origin`.
         let plain = with_body(new).replace("application/json", "text/plain");
         let (status, _) = ask("POST /volumes", &format!("{plain}\n{new}"));
         assert_eq!(status, "HTTP/1.1 415 Unsupported Media Type");

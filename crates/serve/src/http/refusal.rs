@@ -1,4 +1,4 @@
-//! Answers to requests that cannot be done, as clients of either version expect them.
+//! Answers to failed requests, in the form that clients of each version expect.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::access::{Forbidden, Stranger};
 use super::body::Trouble;
 
-/// Which version of InfluxDB a client thinks it talks to.
+/// The version of InfluxDB that a client expects.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Dialect {
     /// `{"error": …}`
@@ -20,14 +20,14 @@ pub(super) enum Dialect {
     Two,
 }
 
-/// Why something was not done.
+/// Why a request failed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
     pub(super) message: String,
-    /// The first line of a body that is wrong.
+    /// The first invalid line of a body.
     pub(super) line: Option<u64>,
-    /// When to come again.
+    /// The time after which to retry.
     pub(super) retry_after: Option<Duration>,
 }
 
@@ -45,7 +45,7 @@ impl Refusal {
         Self { retry_after, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, message) }
     }
 
-    /// The answer.
+    /// The HTTP answer.
     pub(super) fn respond(self, dialect: Dialect) -> Response {
         let Self { status, message, line, retry_after } = self;
         let body = match dialect {
@@ -62,7 +62,7 @@ impl Refusal {
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        // Clients of version 1 look here.
+        // Clients of version 1 read this header.
         if let Ok(value) = HeaderValue::from_str(&message.escape_default().to_string()) {
             headers.insert("x-influxdb-error", value);
         }
@@ -71,7 +71,7 @@ impl Refusal {
             headers.insert(header::WWW_AUTHENTICATE, how);
         }
         if let Some(after) = retry_after {
-            // Whole seconds, of which there is at least one.
+            // Whole seconds, at least one.
             let seconds = after.as_millis().div_ceil(1000).max(1);
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds as u64));
         }
@@ -79,7 +79,7 @@ impl Refusal {
     }
 }
 
-/// The word InfluxDB 2 has for a status.
+/// InfluxDB 2's code for a status.
 fn code(status: StatusCode) -> &'static str {
     match status {
         StatusCode::BAD_REQUEST => "invalid",

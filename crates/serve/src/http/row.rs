@@ -1,14 +1,14 @@
-//! Lines to rows: what a line says, put into a batch.
+//! Converts lines to rows of a batch.
 
 use engine::series::{Batch, Value};
 
 use super::line::{self, Line, Problem};
 
-/// Puts a line into a batch; one without a time is of `now`. What was begun of one that does not fit has to
-/// be [given up](Batch::give_up).
+/// Adds a line to a batch; a line without a time gets `now`. After an error the caller must [give up](Batch::give_up)
+/// the partial row.
 ///
 /// # Errors
-/// What is wrong with it, and at which byte.
+/// The mistake, and its byte.
 pub(crate) fn put(batch: &mut Batch, line: &Line<'_>, now: i64) -> Result<(), (usize, Problem)> {
     let head = line.head();
     if !batch.again(head.as_bytes()) {

@@ -1,8 +1,8 @@
-//! The shell around HTTP doors: accepts connections, over TLS where there are certificates, bounds how
-//! many there are and how long they may dawdle, and ends them.
+//! The server behind HTTP listeners: accepts connections, with TLS if there are certificates, limits their number and
+//! times out slow ones.
 //!
-//! A client costs memory while it is connected, so each has to go on: its header, then every piece of
-//! its body, has to arrive in time, and so does its taking of the answer.
+//! Each connection costs memory, so each must make progress: the header, every piece of the body, and the client's
+//! reading of the answer have timeouts.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -33,22 +33,21 @@ use tokio_util::task::TaskTracker;
 use crate::admission::{Admission, Admitted, Guest, Limits};
 use crate::resp::Tls;
 
-/// What connections may take of a door.
+/// The limits on connections of a listener.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Terms {
-    /// Connections at once. Where there are as many, one that never asked for anything is closed for a new
-    /// one, or the one that has been idle longest, for a minute at least. More: more memory and file
-    /// descriptors. Default 1000.
+    /// The limit on connections. At the limit, a new one displaces one that never sent a request, or the one that was
+    /// idle longest, for at least a minute. A higher limit costs memory and file descriptors. Default 1000.
     pub connections_max: usize,
-    /// Connections at once from one address; of IPv6 from one network of 64 bits. Default: half of
-    /// [`connections_max`](Self::connections_max), from loopback all.
+    /// The limit for one address; for IPv6, for one /64 network. Default: half of
+    /// [`connections_max`](Self::connections_max), all of it for loopback.
     pub per_address_max: Option<usize>,
-    /// How long a client may take for its TLS handshake, for each header, and for each piece of a body;
-    /// a connection that asks for nothing is closed after it, too. Default 60 s.
+    /// The timeout of a TLS handshake, of each header, and of each piece of a body; also closes connections without
+    /// requests. Default 60 s.
     pub read_timeout: Duration,
-    /// How long a client may take nothing of an answer that is ready. Default 60 s.
+    /// The time for which a client may read nothing of an answer that is ready. Default 60 s.
     pub write_timeout: Duration,
-    /// How long a stopping door waits for requests under way. Default 5 s.
+    /// How long a stopping listener waits for requests under way. Default 5 s.
     pub stop_grace: Duration,
 }
 
@@ -64,22 +63,22 @@ impl Default for Terms {
     }
 }
 
-/// Connections of a door since it was opened.
+/// Connections of a listener since it was opened.
 #[derive(Debug, Default)]
 pub struct Connections {
     /// Open now.
     pub open: AtomicU64,
     /// Accepted.
     pub accepted: AtomicU64,
-    /// Turned away: there were as many as may be.
+    /// Rejected at the limit.
     pub rejected: AtomicU64,
-    /// Closed for others: they had asked for nothing, or were idle longest.
+    /// Displaced: without a request so far, or idle longest.
     pub shed: AtomicU64,
 }
 
-/// Where a connection comes from.
+/// The origin of a connection.
 pub trait Origin: fmt::Debug + Send {
-    /// The address of the machine; none where it is this one without doubt.
+    /// The peer's address; `None` if it is certainly this machine.
     fn address(&self) -> Option<IpAddr>;
 }
 
@@ -95,20 +94,20 @@ impl Origin for tokio::net::unix::SocketAddr {
     }
 }
 
-/// The longest header of a request, in bytes, and what is read ahead of a body.
+/// The longest header of a request, in bytes, and the buffer for a body.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
 
-/// A listener whose connections send at once what is written. An answer is several small writes; otherwise each
-/// waits until the client has acknowledged the one before, which it puts off for 40 ms.
+/// A listener with `TCP_NODELAY`. An answer is several small writes; otherwise each waits for the acknowledgement of
+/// the one before, which the client delays by up to 40 ms.
 pub fn prompt(listener: TcpListener) -> impl Listener<Addr = SocketAddr> {
     listener.tap_io(|stream| {
-        // Best effort: without it answers are right, and late.
+        // Best effort: without it answers are correct but slow.
         let _ = stream.set_nodelay(true);
     })
 }
 
-/// Serves `router` on a listener until `stop` is ready. Then accepts no more, finishes open requests,
-/// and returns; who takes longer than [`Terms::stop_grace`] is cut off.
+/// Serves `router` on a listener until `stop` is ready. Then accepts no more connections, finishes open requests, and
+/// returns; requests that exceed [`Terms::stop_grace`] are cut off.
 pub async fn run<L>(
     mut listener: L,
     router: Router,
@@ -128,7 +127,7 @@ pub async fn run<L>(
         loop {
             let (stream, from) = listener.accept().await;
             let cut = cut.child_token();
-            // Whoever comes on top is turned away without a word: that costs nothing.
+            // Rejected without an answer, which costs nothing.
             let Some(Admitted { guest, shed }) =
                 admission.admit(from.address(), cut.clone(), Instant::now())
             else {
@@ -201,8 +200,8 @@ where
     Ok(connection.await?)
 }
 
-/// The service of one connection. The connection is no stranger while a request is answered, nor afterwards unless
-/// that was refused for want of a name; and it is in use until the body of the answer ends.
+/// The service of one connection. During a request the connection is not a stranger, nor afterwards unless the request
+/// failed authentication. The connection is in use until the body of the answer ends.
 struct Known {
     inner: TowerToHyperService<Router>,
     guest: Arc<Guest>,
@@ -230,7 +229,7 @@ impl Service<Request<Incoming>> for Known {
     }
 }
 
-/// A request of a connection, which is in use until this is dropped.
+/// A request under way: its connection is in use until this is dropped.
 struct UnderWay(Arc<Guest>);
 
 impl UnderWay {
@@ -246,8 +245,8 @@ impl Drop for UnderWay {
     }
 }
 
-/// The body of an answer, of which pieces may still be made when its head has left. The HTTP library drops it at
-/// its end, or with the connection.
+/// The body of an answer, made piece by piece after the head is sent. The HTTP library drops it at its end, or with the
+/// connection.
 struct Produced {
     body: Body,
     _under_way: UnderWay,
@@ -273,12 +272,12 @@ impl HttpBody for Produced {
     }
 }
 
-/// A stream whose other end has to take what is written.
+/// A stream with a timeout for writes that make no progress.
 struct Patient<S> {
     stream: S,
     timeout: Duration,
     guest: Arc<Guest>,
-    /// Runs while nothing can be written.
+    /// Runs while a write is blocked.
     until: Option<Pin<Box<Sleep>>>,
 }
 
@@ -287,7 +286,7 @@ impl<S> Patient<S> {
         Self { stream, timeout, guest, until: None }
     }
 
-    /// Passes on what writing came to, unless that takes too long.
+    /// Passes on the result of a write, or fails if it was blocked for too long.
     fn in_time<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -369,7 +368,7 @@ mod tests {
 
     use super::*;
 
-    /// A query whose rows took longer than a minute was cut off in the middle for a new connection.
+    /// Once, a query whose rows took longer than a minute was cut off for a new connection.
     #[tokio::test]
     async fn an_answer_under_way_gives_way_to_no_new_connection() {
         let door = Admission::new(Limits { connections_max: 1, per_address_max: None });
@@ -399,7 +398,7 @@ mod tests {
             seen.push(client.read_u8().await.expect("the server answers"));
         }
 
-        // The rest takes its time.
+        // The rest is made later.
         let late = || Instant::now() + Duration::from_secs(61);
         let none = door.admit(None, CancellationToken::new(), late());
         assert!(none.is_none() && !cut.is_cancelled(), "the answer is under way");

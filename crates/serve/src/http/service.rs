@@ -1,4 +1,4 @@
-//! What all requests of a door for series share.
+//! The state that all requests of a listener for time series share.
 
 use std::sync::Arc;
 
@@ -10,29 +10,29 @@ use super::hosts::Hosts;
 use super::server::Terms;
 use super::stats::Stats;
 
-/// Limits and terms of the door. Plain data; [`Settings::default`] holds every default.
+/// Limits and settings of the listener. Plain data; [`Settings::default`] holds every default.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
-    /// What clients must show one of to be served; [`Tokens`] has them once the door is made. Default: none, for loopback only.
+    /// Tokens, of which a client must send one; moved into [`Tokens`] when the service is made. Default: none, for
+    /// loopback only.
     pub tokens: Vec<Token>,
-    /// The names the door answers to. Default: those of loopback.
+    /// The names the listener answers to. Default: those of loopback.
     pub hosts: Hosts,
-    /// Whether a write makes the database it names. Default true; false: they are made by `CREATE
-    /// DATABASE` alone, and a misspelt name is an error.
+    /// Whether a write creates a missing database. Default true. If false, only `CREATE DATABASE` creates one, and a
+    /// misspelt name is an error.
     pub create: bool,
-    /// The longest body of a write, in bytes, after it was inflated. More: one client can take more of
+    /// The longest body of a write, in bytes, after inflation. A higher limit lets one client take more of
     /// [`bodies_bytes_max`](Self::bodies_bytes_max). Default 25 MiB, as in InfluxDB.
     pub body_bytes_max: usize,
     /// The longest line in it. Default 1 MiB.
     pub line_bytes_max: usize,
-    /// What all writes under way may hold together, in bytes. Beyond it clients are told to come again.
-    /// Default 256 MiB.
+    /// The memory for all writes under way, in bytes. Beyond it clients are told to retry. Default 256 MiB.
     pub bodies_bytes_max: usize,
-    /// The most values one answer may have. More: one client can take more memory. Default 5 million.
+    /// The most values of one answer. A higher limit lets one client take more memory. Default 5 million.
     pub answer_values_max: usize,
-    /// Queries at once; others wait for their turn. Default 8.
+    /// Queries at once; others wait for a permit. Default 8.
     pub queries_max: usize,
-    /// Connections, and how long they may take.
+    /// The limits on connections.
     pub terms: Terms,
 }
 
@@ -53,26 +53,26 @@ impl Default for Settings {
     }
 }
 
-/// Gives the time: nanoseconds since 1970.
+/// Returns the time: nanoseconds since 1970.
 pub type Wall = Box<dyn Fn() -> i64 + Send + Sync>;
 
-/// The store and everything else a request may ask.
+/// The store, and all other state of requests.
 pub struct Service {
-    /// The terms, without the tokens.
+    /// The settings, without the tokens.
     pub settings: Settings,
-    /// What clients must show one of.
+    /// Tokens, of which a client must send one.
     pub tokens: Arc<Tokens>,
-    /// What the door counts.
+    /// The listener's counters.
     pub stats: Stats,
     pub(super) store: Arc<dyn Series>,
     pub(super) wall: Wall,
-    /// A permit for each byte that writes under way may hold.
+    /// A permit for each byte of memory for writes under way.
     pub(super) bodies: Arc<Semaphore>,
     pub(super) queries: Arc<Semaphore>,
 }
 
 impl Service {
-    /// A door to `store`.
+    /// A service of `store`.
     #[must_use]
     pub fn new(mut settings: Settings, store: Arc<dyn Series>, wall: Wall) -> Self {
         let tokens = Arc::new(Tokens::new(std::mem::take(&mut settings.tokens)));

@@ -1,4 +1,4 @@
-//! What a door counts.
+//! The counters of a listener.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 
 use super::server::Connections;
 
-/// What a door counts, from zero when it is made.
+/// The counters of a listener, from zero when it is made.
 #[derive(Debug, Default)]
 pub struct Stats {
     /// Rows stored.
@@ -17,31 +17,31 @@ pub struct Stats {
     pub points: AtomicU64,
     /// Lines and rows refused.
     pub dropped: AtomicU64,
-    /// Batches that had been stored before.
+    /// Batches that were stored before.
     pub repeated: AtomicU64,
-    /// Bytes of bodies, as they came.
+    /// Bytes of bodies, as received.
     pub bytes_in: AtomicU64,
     /// Bytes of answers to queries.
     pub bytes_out: AtomicU64,
     /// Writes.
     pub writes: AtomicU64,
-    /// Writes that were told to come again.
+    /// Writes told to retry.
     pub busy: AtomicU64,
     /// Statements and queries.
     pub queries: AtomicU64,
-    /// How long writes took, from their header to the answer.
+    /// The durations of writes, from the header to the answer.
     pub write_times: Times,
-    /// How long queries took, until their client had all of the answer.
+    /// The durations of queries, until their client had the whole answer.
     pub query_times: Times,
     /// Its connections.
     pub connections: Arc<Connections>,
-    /// Requests by what they were for and what became of them.
+    /// Requests by kind and outcome.
     requests: [[AtomicU64; OUTCOMES.len()]; WANTED.len()],
 }
 
-/// What requests are for.
+/// The kinds of requests.
 const WANTED: [&str; 4] = ["write", "query", "api", "other"];
-/// What became of them, by status.
+/// Their outcomes, by status.
 const OUTCOMES: [&str; 3] = ["done", "refused", "failed"];
 
 impl Stats {
@@ -49,7 +49,7 @@ impl Stats {
         counter.fetch_add(more as u64, Ordering::Relaxed);
     }
 
-    /// Counts a request that was answered.
+    /// Counts an answered request.
     pub(super) fn answered(&self, path: &str, status: StatusCode) {
         let wanted = match path {
             "/write" | "/api/v2/write" => 0,
@@ -65,8 +65,8 @@ impl Stats {
         Self::add(&self.requests[wanted][outcome], 1);
     }
 
-    /// Requests: what they were for (`write`, `query`, `api`, `other`), what became of them (`done`,
-    /// `refused`: their fault, `failed`: ours), and how many.
+    /// Requests by kind (`write`, `query`, `api`, `other`) and outcome (`done`; `refused`, a client's error; `failed`,
+    /// a server's error), with their numbers.
     pub fn requests(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         WANTED.into_iter().zip(&self.requests).flat_map(|(wanted, counts)| {
             let counts = OUTCOMES.into_iter().zip(counts);
@@ -75,14 +75,14 @@ impl Stats {
     }
 }
 
-/// How often something took how long, in octaves from a quarter of a millisecond on.
+/// A histogram of durations, in octaves from a quarter of a millisecond on.
 #[derive(Debug, Default)]
 pub struct Times {
     counts: [AtomicU64; BOUNDS],
     total_nanos: AtomicU64,
 }
 
-/// Up to half a minute, and what took longer.
+/// Up to half a minute, and one bucket for longer ones.
 const BOUNDS: usize = 19;
 const SHORTEST: Duration = Duration::from_micros(250);
 
@@ -94,13 +94,13 @@ impl Times {
         self.total_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// All of them together.
+    /// The sum of all.
     #[must_use]
     pub fn total(&self) -> Duration {
         Duration::from_nanos(self.total_nanos.load(Ordering::Relaxed))
     }
 
-    /// How many took up to so long, and longer than the one before; the last has no bound.
+    /// The number up to each bound and above the previous one; the last has no bound.
     pub fn octaves(&self) -> impl Iterator<Item = (Duration, u64)> {
         self.counts.iter().enumerate().map(|(octave, count)| {
             let bound = if octave < BOUNDS - 1 { SHORTEST * (1 << octave) } else { Duration::MAX };

@@ -1,11 +1,11 @@
-//! What is answered: rows of cells under named columns.
+//! The contents of an answer: rows of cells under named columns.
 
 use engine::series::Scalar;
 
 /// One cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cell {
-    /// Nothing is known.
+    /// A missing value.
     Null,
     /// Nanoseconds since 1970.
     Time(i64),
@@ -25,16 +25,16 @@ impl From<Option<Scalar>> for Cell {
     }
 }
 
-/// Rows that belong together.
+/// The rows of one group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Table {
-    /// What they are of; empty for none.
+    /// The measurement; empty for none.
     pub(super) name: String,
-    /// What they have in common.
+    /// The tags that all rows share.
     pub(super) tags: Vec<(String, String)>,
     /// Names of the columns, at least one.
     pub(super) columns: Vec<String>,
-    /// Row after row.
+    /// Cells row by row.
     pub(super) cells: Vec<Cell>,
 }
 

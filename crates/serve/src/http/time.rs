@@ -1,8 +1,7 @@
-//! Instants as people write them: RFC 3339, in UTC, to the nanosecond.
+//! Instants as text: RFC 3339, in UTC, to the nanosecond.
 //!
-//! Nanoseconds since 1970 in 64 bits reach from 1677 to 2262. The calendar is the Gregorian one, carried
-//! on before its time, by the usual arithmetic on eras of 400 years that begin in March (H. Hinnant,
-//! "chrono-compatible low-level date algorithms").
+//! Nanoseconds since 1970 in 64 bits reach from 1677 to 2262. The calendar is the proleptic Gregorian one, computed in
+//! eras of 400 years that begin in March (H. Hinnant, "chrono-compatible low-level date algorithms").
 
 use std::fmt;
 
@@ -12,7 +11,7 @@ const DAY_SECONDS: i64 = 86_400;
 const EPOCH_DAYS: i64 = 719_468;
 const ERA_DAYS: i64 = 146_097;
 
-/// Nanoseconds since 1970, shown as RFC 3339 with as many digits of the second as it has.
+/// Nanoseconds since 1970, shown as RFC 3339 with as many decimals of the second as needed.
 pub(super) struct Rfc3339(pub(super) i64);
 
 impl fmt::Display for Rfc3339 {
@@ -30,8 +29,8 @@ impl fmt::Display for Rfc3339 {
     }
 }
 
-/// Reads a date, a date and a time (`2026-01-31 09:30:00.5`), or RFC 3339 with its zone. None if it is
-/// none, or beyond what 64 bits hold.
+/// Reads a date, a date and a time (`2026-01-31 09:30:00.5`), or RFC 3339 with its zone. `None` if it is invalid, or
+/// does not fit in 64 bits.
 pub(crate) fn parse(text: &str) -> Option<i64> {
     let text = text.trim();
     let year = number(text.get(..4)?)?;
@@ -57,7 +56,7 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
             rest if rest.starts_with(':') => (number(rest.get(1..3)?)?, rest.get(3..)?),
             rest => (0, rest),
         };
-        // A leap second counts as the one behind it.
+        // A leap second counts as the second after it.
         if hour > 23 || minute > 59 || second > 60 {
             return None;
         }
@@ -77,7 +76,7 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
     i64::try_from(i128::from(seconds) * i128::from(NANOS) + i128::from(nanos)).ok()
 }
 
-/// How far a zone is ahead of UTC.
+/// The offset of a zone from UTC, positive if ahead.
 fn zone_seconds(zone: &str) -> Option<i64> {
     if matches!(zone, "" | "Z" | "z") {
         return Some(0);
@@ -94,7 +93,7 @@ fn zone_seconds(zone: &str) -> Option<i64> {
 }
 
 fn number(digits: &str) -> Option<i64> {
-    // A sign is no digit.
+    // `parse` would accept a sign.
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
@@ -108,7 +107,7 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     era * ERA_DAYS + day_of_era - EPOCH_DAYS
 }
 
-/// Year, month and day, so many days since 1970.
+/// Year, month and day of the day `days` after 1970 began.
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days + EPOCH_DAYS;
     let era = days.div_euclid(ERA_DAYS);

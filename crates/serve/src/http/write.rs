@@ -1,7 +1,7 @@
-//! `/write` and `/api/v2/write`: lines of a body to one batch of the store.
+//! `/write` and `/api/v2/write`: the lines of a body as one batch of the store.
 //!
-//! Good lines are stored whatever the others are; the answer then says what is wrong with those, in
-//! InfluxDB's words. A request is one batch, so that a session can tell whether it was stored.
+//! Good lines are stored even if others are not; the answer then reports the mistakes, in InfluxDB's words. A request
+//! is one batch, so that a session can tell whether it was stored.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -20,15 +20,15 @@ use super::row;
 use super::service::Service;
 use super::stats::Stats;
 
-/// How many lines that are wrong an answer tells of.
+/// The most bad lines that an answer reports.
 const TOLD_MAX: usize = 10;
 
-/// The room of the store's buffers, 0 full to 1 empty: a writer may slow down before it is told to.
+/// The free share of the store's buffers, 0 full to 1 empty: a writer may slow down before it is refused.
 const ROOM: &str = "x-plimsoll-room";
-/// The client a batch is of, and which of its batches it is.
+/// The client of a batch, and the batch's sequence number.
 const SESSION: &str = "x-plimsoll-session";
 const SEQUENCE: &str = "x-plimsoll-sequence";
-/// Says that the batch had been stored before.
+/// Marks a batch that was stored before.
 const REPEATED: &str = "x-plimsoll-repeated";
 
 /// `POST /write?db=…&precision=…`
@@ -47,7 +47,7 @@ pub(super) async fn two(State(service): State<Arc<Service>>, request: Request) -
     respond(&service, done, Dialect::Two)
 }
 
-/// What became of a body.
+/// The result of a body.
 struct Done {
     written: Written,
     dropped: usize,
@@ -84,7 +84,7 @@ fn respond(service: &Service, done: Result<Done, Refusal>, dialect: Dialect) -> 
     response
 }
 
-/// What is wrong with a body of which the rest was stored.
+/// The mistakes of a body whose other lines were stored.
 fn partial(done: &Done, dialect: Dialect) -> Refusal {
     let conflict = done.bad.iter().all(|bad| matches!(bad.problem, Problem::Refused(_)));
     let mut told: Vec<_> = done.bad.iter().map(ToString::to_string).collect();
@@ -99,7 +99,7 @@ fn partial(done: &Done, dialect: Dialect) -> Refusal {
         format!("partial write: {told} dropped={}", done.dropped)
     };
     let status = match dialect {
-        // As in version 2 for what the store refuses, and not the reader of lines.
+        // As in version 2, if the store refused the rows, not the parser.
         Dialect::Two if conflict => StatusCode::UNPROCESSABLE_ENTITY,
         _ => StatusCode::BAD_REQUEST,
     };
@@ -121,7 +121,7 @@ async fn write(
     let Some(name) = params.get(database) else {
         return Err(Refusal::bad(format!("{database} is required: the name of a database")));
     };
-    // Version 2 calls a database and its retention policy a bucket.
+    // In version 2, a bucket is a database and its retention policy.
     let name = if database == "bucket" { name.split('/').next().unwrap_or(name) } else { name };
     grant.database(name)?;
     let precision = match params.get("precision") {
@@ -157,7 +157,7 @@ async fn write(
     Stats::add(&service.stats.writes, 1);
     Stats::add(&service.stats.bytes_in, body.received);
     drop(decoder);
-    // What the rows take is what was held for the body, more or less.
+    // The rows take about the memory that was reserved for the body.
     let held = body.into_held();
     let done = rows.store(service, session).await;
     drop(held);
@@ -186,10 +186,10 @@ fn session(headers: &HeaderMap) -> Result<Option<Session>, Refusal> {
     Ok(Some(Session { client: client.to_owned(), sequence }))
 }
 
-/// Lines on their way into a batch.
+/// Lines being added to a batch.
 struct Rows {
     batch: Batch,
-    /// Which line each row was.
+    /// The number of each row's line.
     lines: Vec<u64>,
     now: i64,
     dropped: usize,
@@ -227,7 +227,7 @@ impl Rows {
         }
     }
 
-    /// Stores what is good.
+    /// Stores the good lines.
     async fn store(mut self, service: &Service, session: Option<Session>) -> Result<Done, Refusal> {
         let mut written = Written::default();
         if !self.batch.is_empty() {

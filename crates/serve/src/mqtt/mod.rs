@@ -1,20 +1,21 @@
-//! Points from a broker: a subscriber of MQTT 3.1.1.
+//! Points from a broker: an MQTT 3.1.1 subscriber.
 //!
 //! ```text
-//! broker ─▶ session: packets as they came ─▶ payload: lines or JSON to rows ─▶ engine::series
+//! broker ─▶ session: packets as received ──▶ payload: lines or JSON to rows ─▶ engine::series
 //!                 ◀─ PUBACK ────────────────────────────────────── stored ◀┘
 //! ```
 //!
-//! A message of quality of service 1 is acknowledged when its points are stored as durably as the store's
-//! setting says, so what a broker keeps for us is what is not stored yet. It keeps that by the name of the
-//! client while we are away. A message that comes twice is stored twice, which is the same where its
-//! points carry their times. What cannot be read is told, counted and acknowledged: it would come again for ever.
-//! So is a message that is longer than the settings say, of which only the topic is kept in memory.
+//! A message of quality of service 1 is acknowledged once its points are stored with the store's durability, so the
+//! broker keeps exactly the messages that are not stored yet. It keeps them under the client's name while the
+//! subscriber is away. A repeated message is stored again, which changes nothing if its points carry their times. An
+//! unreadable message is logged, counted and acknowledged; otherwise it would be sent again forever. So is a message
+//! beyond the size limit, of which only the topic is kept in memory.
 //!
-//! A row without a time gets one of its own, in nanoseconds: rows that arrive together never overwrite one another.
+//! A row without a time gets a unique one, in nanoseconds, so that rows that arrive together do not overwrite each
+//! other.
 //!
-//! Messages that arrived together are one batch. Nothing more is read while they are stored, and no packet is
-//! kept that is longer than the settings say: that bounds what is in memory, and the broker waits.
+//! Messages that arrive together form one batch. While it is stored, the subscriber reads nothing more, and it keeps no
+//! packet beyond the size limit: this bounds memory, and the broker waits.
 
 mod oversized;
 mod payload;
@@ -34,76 +35,76 @@ use crate::http::Wall;
 use crate::http::line::Precision;
 use crate::resp::{Secret, TlsClientFiles};
 
-/// The shortest and the longest wait for a broker that is away.
+/// The shortest and the longest pause between attempts to reach the broker.
 const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
-/// Which broker, and what of it. Plain data.
+/// The broker, and the subscription. Plain data.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
     /// Host and port: `localhost:1883`.
     pub broker: String,
-    /// What it is asked for: filters of topics, as `sensors/+/power` or `sensors/#`.
+    /// The filters of topics to subscribe to, such as `sensors/+/power` or `sensors/#`.
     pub topics: Vec<String>,
-    /// Where the points go. It is made if it is not there.
+    /// The database for the points, created if missing.
     pub database: String,
-    /// The name by which a broker keeps messages for us; no other client has it.
+    /// The client's name, under which the broker keeps messages; it must be unique.
     pub client: String,
-    /// A user, and the password.
+    /// The user and the password.
     pub login: Option<(String, Secret)>,
-    /// Certificates, where the broker speaks TLS.
+    /// Certificates, if the broker uses TLS.
     pub tls: Option<TlsClientFiles>,
-    /// What messages hold.
+    /// The format of messages.
     pub payload: Payload,
-    /// What times in them count.
+    /// The unit of times in messages.
     pub precision: Precision,
     /// The longest message, in bytes. A longer one is logged, counted as dropped and acknowledged, unread.
     pub message_bytes_max: usize,
-    /// How long the line may be silent before it is tried, and how long any answer may take.
+    /// The silence after which the connection is tested, and the timeout of every answer.
     pub keep_alive: Duration,
 }
 
-/// What a subscriber counts.
+/// The counters of a subscriber.
 #[derive(Debug, Default)]
 pub struct Stats {
-    /// Whether the broker is there, and sends what was asked for.
+    /// Whether the broker is connected, with the subscription in place.
     pub connected: AtomicBool,
     /// Connections.
     pub connects: AtomicU64,
-    /// Messages taken.
+    /// Messages received.
     pub messages: AtomicU64,
     /// Bytes of their payloads.
     pub bytes_in: AtomicU64,
     /// Rows stored.
     pub rows: AtomicU64,
-    /// Rows and messages that were refused.
+    /// Rows and messages refused.
     pub dropped: AtomicU64,
 }
 
-/// Takes messages of a broker into a store.
+/// Stores the messages of a broker.
 pub struct Subscriber {
     settings: Settings,
     store: Arc<dyn Series>,
     wall: Wall,
     stats: Arc<Stats>,
-    /// The last time given to a row without one.
+    /// The last time assigned to a row without one.
     stamped: AtomicI64,
 }
 
 impl Subscriber {
-    /// A subscriber that has not begun.
+    /// A subscriber that is not running yet.
     #[must_use]
     pub fn new(settings: Settings, store: Arc<dyn Series>, wall: Wall) -> Self {
         Self { settings, store, wall, stats: Arc::default(), stamped: AtomicI64::new(i64::MIN) }
     }
 
-    /// What it counts.
+    /// Its counters.
     #[must_use]
     pub fn stats(&self) -> &Arc<Stats> {
         &self.stats
     }
 
-    /// Takes messages until `stop` is ready; comes again, later and later, to a broker that is away. What was
-    /// not acknowledged by then stays with the broker.
+    /// Receives messages until `stop` is ready; reconnects to a broker that is away, with growing pauses.
+    /// Unacknowledged messages stay with the broker.
     pub async fn run(&self, stop: impl Future<Output = ()>) {
         let broker = &self.settings.broker;
         let again = async {

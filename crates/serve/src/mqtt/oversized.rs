@@ -1,36 +1,36 @@
-//! A message that is longer than may be kept: its head is read, what it holds is passed over.
+//! A message beyond the size limit: reads its head, and skips its payload.
 
 use bytes::{Buf, BytesMut};
 
 /// The type of a PUBLISH in the first byte of a packet.
 const PUBLISH: u8 = 3;
 
-/// A message whose payload is passed over as it comes.
+/// A message whose payload is skipped as it arrives.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Oversized {
     /// Its topic.
     pub(super) topic: String,
-    /// Its number, if it wants an acknowledgement.
+    /// Its packet identifier, if it needs an acknowledgement.
     pub(super) packet: Option<u16>,
-    /// Bytes of the whole packet behind its fixed header.
+    /// Bytes of the packet after its fixed header.
     pub(super) len: usize,
-    /// Bytes that are still to come.
+    /// Bytes that have not arrived yet.
     left: usize,
 }
 
-/// What is at the front of what was received.
+/// The start of the received bytes.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Head {
-    /// The head has not come whole.
+    /// The head is incomplete.
     Incomplete,
-    /// It is no message, or makes no sense.
+    /// Not a message, or malformed.
     Nonsense,
-    /// A message; its head is taken off.
+    /// A message; its head is consumed.
     Message(Oversized),
 }
 
 impl Oversized {
-    /// Takes the head of a packet whose fixed header has come.
+    /// Consumes the head of a packet whose fixed header has arrived.
     pub(super) fn take_head(received: &mut BytesMut) -> Head {
         let Some(&first) = received.first() else { return Head::Incomplete };
         if first >> 4 != PUBLISH {
@@ -67,7 +67,7 @@ impl Oversized {
         Head::Message(Self { topic, packet, len, left: len - head })
     }
 
-    /// Passes over what came of it; says whether that was all.
+    /// Skips the received part of the payload; returns whether that was the end.
     pub(super) fn pass_over(&mut self, received: &mut BytesMut) -> bool {
         let came = self.left.min(received.len());
         received.advance(came);

@@ -1,4 +1,4 @@
-//! What a message holds: lines as `/write` takes them, or JSON.
+//! The contents of a message: lines as for `/write`, or JSON.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Any};
 use crate::http::line::{Decoder, Precision};
 use crate::http::{row, time};
 
-/// How messages are read.
+/// The format of messages.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Payload {
     /// Line protocol.
@@ -18,20 +18,20 @@ pub enum Payload {
     Json(Json),
 }
 
-/// What the parts of an object are.
+/// The roles of an object's members.
 ///
-/// Numbers are floats, whatever they look like: a sensor that sends `20` and `20.5` means one kind. Texts and truth
-/// values are fields, too. Parts of objects and lists inside are called `outer_inner` and `list_0`; nulls are left out. The
-/// topic is a tag.
+/// All numbers are floats: a sensor that sends `20` and `20.5` means one kind. Texts and booleans are fields, too.
+/// Members of nested objects and lists are named `outer_inner` and `list_0`; nulls are left out. The topic is a tag.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Json {
-    /// The measurement that rows are of.
+    /// The measurement of the rows.
     pub measurement: String,
-    /// The tag that holds the topic; empty for none.
+    /// The tag for the topic; empty for none.
     pub topic: String,
-    /// Which parts of the outermost object are tags.
+    /// The members of the outermost object that are tags.
     pub tags: Vec<String>,
-    /// Which part is the time: a number, in the precision of the settings, or RFC 3339. Without it a row is of now.
+    /// The member with the time: a number, in the precision of the settings, or RFC 3339. Without it a row gets the
+    /// current time.
     pub time: String,
 }
 
@@ -46,15 +46,15 @@ impl Default for Json {
     }
 }
 
-/// Times for rows without one: each is later than all that were given before. Rows of one source at one time would
-/// overwrite one another.
+/// Assigns times to rows without one, each later than all before: rows of one source with the same time would overwrite
+/// each other.
 pub(super) struct Stamps<'a> {
     now: i64,
     last: &'a AtomicI64,
 }
 
 impl<'a> Stamps<'a> {
-    /// From `now` on, or behind the last time that was given.
+    /// From `now` on, or from the last assigned time if that is later.
     pub(super) fn new(now: i64, last: &'a AtomicI64) -> Self {
         Self { now, last }
     }
@@ -66,12 +66,12 @@ impl<'a> Stamps<'a> {
     }
 }
 
-/// A message without times that was kept is of nobody knows when.
+/// The time of a retained message is unknown.
 const RETAINED: &str = "a retained message has to carry its time";
 
 impl Payload {
-    /// Puts a message's rows into a batch. `stamps` gives the times of rows without one; without it each row must
-    /// have a time. Says what is wrong with the others.
+    /// Adds a message's rows to a batch. `stamps` assigns times to rows without one; without it each row must have a
+    /// time. Returns the mistakes in other rows.
     pub(super) fn put(
         &self,
         batch: &mut Batch,
@@ -105,7 +105,7 @@ fn lines(
     stamps: &mut Option<Stamps<'_>>,
 ) -> Vec<String> {
     let mut problems = Vec::new();
-    // A message came whole: it is as long as a line may be.
+    // The message is complete, so a line may be as long as the message.
     let mut decoder = Decoder::new(precision, bytes.len());
     decoder.push(bytes);
     decoder.finish();
@@ -200,7 +200,7 @@ impl Json {
     }
 }
 
-/// Puts a value and what is inside of it.
+/// Adds a value, and the values inside it.
 fn put(batch: &mut Batch, name: &str, value: &Any) {
     match value {
         Any::Null => {}
@@ -233,7 +233,7 @@ mod tests {
     const NOW: i64 = 1_700_000_000_123_456_789;
     const SECOND: i64 = 1_000_000_000;
 
-    /// Each row as text, and what is wrong.
+    /// Each row as text, and the mistakes.
     fn read(payload: &Payload, text: &str, now: Option<i64>) -> (Vec<String>, Vec<String>) {
         let mut batch = Batch::new("db");
         let message = Publish::new("hall/1", QoS::AtLeastOnce, text);
@@ -280,7 +280,7 @@ mod tests {
         );
     }
 
-    /// Rows without a time that arrived together had one time: of each source only the last was kept.
+    /// Once, rows without a time that arrived together got the same time: of each source only the last survived.
     #[test]
     fn rows_without_a_time_have_one_of_their_own_each() {
         let last = AtomicI64::new(i64::MIN);
@@ -323,7 +323,7 @@ mod tests {
             assert!(problems[0].contains(wanted), "{text}: {problems:?}");
         }
         assert_eq!(read(&payload, r#"{"v": 1}"#, None).1, [RETAINED]);
-        // Deeper than anybody means it.
+        // Nested far beyond any real message.
         let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
         assert!(read(&payload, &deep, Some(NOW)).1[0].contains("not JSON"));
     }

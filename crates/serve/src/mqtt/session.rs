@@ -21,25 +21,25 @@ use super::oversized::{Head, Oversized};
 use super::payload::Stamps;
 use super::{Settings, Subscriber};
 
-/// What is read at once.
+/// The bytes read at once.
 const READ: usize = 64 * 1024;
-/// The only subscription's number.
+/// The packet identifier of the only subscription.
 const SUBSCRIPTION: u16 = 1;
-/// How long a store that is away is left alone.
+/// The pause before a retry of a store that is away.
 const AWAY: Duration = Duration::from_secs(1);
 
 /// Why a connection ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// The line failed, or was closed.
+    /// The connection failed, or was closed.
     Line(io::Error),
-    /// Nothing came in time.
+    /// A timeout.
     Silent(Duration),
-    /// The broker does not want us.
+    /// The broker refused the subscriber.
     Refused(String),
-    /// It sent what makes no sense, or too much.
+    /// The broker sent something malformed, or too much.
     Nonsense(String),
-    /// The store does not take what came. It stays with the broker.
+    /// The store does not accept the messages, which stay with the broker.
     Store(Error),
 }
 
@@ -72,9 +72,9 @@ pub(super) struct Session<'a> {
     subscriber: &'a Subscriber,
     settings: &'a Settings,
     received: BytesMut,
-    /// The message that is passed over, as it is too long.
+    /// The message being skipped, as it is too long.
     oversized: Option<Oversized>,
-    /// When something last came, or was waited for.
+    /// When a packet last arrived, or a wait for one began.
     heard: Instant,
 }
 
@@ -84,7 +84,7 @@ impl<'a> Session<'a> {
         Self { subscriber, settings: &subscriber.settings, received, oversized: None, heard }
     }
 
-    /// Takes messages until the connection ends; says why it did.
+    /// Receives messages until the connection ends; returns the reason.
     pub(super) async fn run(mut self) -> Ended {
         match self.serve().await {
             Err(ended) => ended,
@@ -148,7 +148,7 @@ impl<'a> Session<'a> {
 
     fn hello(&self) -> Packet {
         let mut hello = Connect::new(&self.settings.client);
-        // What comes while we are away is kept.
+        // The broker keeps messages while the subscriber is away.
         hello.clean_session = false;
         hello.keep_alive = u16::try_from(self.settings.keep_alive.as_secs()).unwrap_or(u16::MAX);
         hello.login = self.settings.login.as_ref().map(|(user, password)| Login {
@@ -204,7 +204,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The first packet that came, if all of it did. None before one that is too long.
+    /// The first received packet, if complete; `None` before one that is too long.
     fn complete(&mut self) -> Result<Option<Packet>> {
         if self.oversized.is_some() {
             return Ok(None);
@@ -226,8 +226,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Passes over what came of a message that is too long. Once that was all of it, gives the answer: the broker
-    /// would send it again for ever.
+    /// Skips the received part of a message that is too long. At its end, returns the acknowledgement: otherwise the
+    /// broker would send it again forever.
     fn pass_over(&mut self) -> Result<Option<Vec<Packet>>> {
         let Some(message) = &mut self.oversized else { return Ok(None) };
         if !message.pass_over(&mut self.received) {
@@ -246,7 +246,7 @@ impl<'a> Session<'a> {
         Ok(Some(answer.into_iter().collect()))
     }
 
-    /// Messages that came.
+    /// The received messages.
     fn take_complete(&mut self) -> Result<Vec<Publish>> {
         let mut messages = Vec::new();
         while let Some(packet) = self.complete()? {
@@ -273,7 +273,7 @@ impl<'a> Session<'a> {
         Ok(messages)
     }
 
-    /// Stores messages, then acknowledges them. The line is kept alive meanwhile.
+    /// Stores messages, then acknowledges them. Keeps the connection alive meanwhile.
     async fn store(
         &mut self,
         line: &mut Box<dyn Line>,
@@ -286,7 +286,7 @@ impl<'a> Session<'a> {
         let mut problems = Vec::new();
         for message in &messages {
             stats.bytes_in.fetch_add(message.payload.len() as u64, Relaxed);
-            // A message the broker kept for newcomers is of some time before.
+            // A retained message is of an unknown earlier time.
             let stamps = (!message.retain).then(|| Stamps::new(now, &self.subscriber.stamped));
             let told = settings.payload.put(&mut batch, message, settings.precision, stamps);
             problems.extend(told.into_iter().map(|problem| (message.topic.as_str(), problem)));
@@ -319,15 +319,15 @@ impl<'a> Session<'a> {
         self.send(line, &answers).await
     }
 
-    /// Writes until the store has taken it, or never will.
+    /// Retries until the store has accepted the batch, or never will.
     async fn stored(&self, batch: Batch) -> Result<Written> {
         loop {
             match self.subscriber.store.write(batch.clone(), None).await {
                 Ok(written) => return Ok(written),
                 Err(Error::Busy { after, .. }) => tokio::time::sleep(after).await,
-                // Perhaps it was stored: the same points again are the same points.
+                // It may have been stored; storing the same points again changes nothing.
                 Err(Error::Unavailable(_)) => tokio::time::sleep(AWAY).await,
-                // Nobody could ever take it.
+                // No retry could succeed.
                 Err(Error::Invalid(why)) => {
                     tracing::warn!("mqtt: {why}");
                     return Ok(Written { refused: batch.len(), ..Written::default() });

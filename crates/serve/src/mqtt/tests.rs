@@ -26,7 +26,7 @@ fn settings(broker: String) -> Settings {
     }
 }
 
-/// The broker's end of a connection.
+/// The broker's side of a connection.
 struct Broker {
     line: TcpStream,
     received: BytesMut,
@@ -45,7 +45,7 @@ impl Broker {
         }
     }
 
-    /// The number of the next message that is acknowledged.
+    /// The identifier of the next acknowledged message.
     async fn acknowledged(&mut self) -> u16 {
         loop {
             match self.packet().await {
@@ -83,7 +83,7 @@ fn message(packet: u16, text: impl Into<Vec<u8>>) -> Packet {
     Packet::Publish(message)
 }
 
-/// A message that was too long ended the connection, and the broker sent it again for ever.
+/// Once, a message that was too long ended the connection, and the broker sent it again forever.
 #[tokio::test]
 async fn a_message_that_is_too_long_is_acknowledged_and_those_behind_it_are_stored() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

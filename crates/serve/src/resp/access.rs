@@ -1,7 +1,7 @@
-//! Who may come in: the password and the users, which change while clients are connected.
+//! Authentication: the password and the users, which may change while clients are connected.
 //!
-//! A connection remembers the [version](Access::version) it was let in by. When that is not the present one,
-//! it is let in again by what it showed, or has to show something else: see `Session::review`.
+//! A connection remembers the [version](Access::version) of its authentication. If that is outdated, its credentials
+//! are checked again, and it may have to authenticate anew: see `Session::review`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use super::secret::Secret;
 use super::service::{DEFAULT_USER, User};
 use crate::May;
 
-/// The password and the users of a door.
+/// The password and the users of a listener.
 #[derive(Debug)]
 pub struct Access {
     keys: RwLock<Keys>,
@@ -29,29 +29,29 @@ impl Access {
         Self { keys: RwLock::new(Keys { password, users }), version: AtomicU64::new(0) }
     }
 
-    /// Lets clients in by these from now on. A connection that was let in by what is gone gets `NOAUTH` to its
-    /// next request.
+    /// Replaces the password and users from now on. A connection whose credentials are gone gets `NOAUTH` for its next
+    /// request.
     pub fn replace(&self, password: Option<Secret>, users: Vec<User>) {
         let mut keys = self.keys.write();
         *keys = Keys { password, users };
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// A number that differs whenever something was replaced in between.
+    /// A number that changes with every replacement.
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Whether clients have to show something.
+    /// Whether clients must authenticate.
     pub(super) fn is_asked_for(&self) -> bool {
         self.keys.read().password.is_some()
     }
 
-    /// What a client who says so of itself may do; `None` if that is not right.
+    /// The rights of a client with these credentials; `None` if they are wrong.
     pub(super) fn known(&self, name: &[u8], password: &[u8]) -> Option<May> {
         let Keys { password: all, users } = &*self.keys.read();
         let owner = name == DEFAULT_USER && all.as_ref().is_none_or(|all| all.is(password));
-        // Every password is compared, whoever the client says it is.
+        // Compares every password, even after a match, so that the time tells nothing.
         users.iter().fold(owner.then_some(May::All), |known, user| {
             let right = user.password.is(password) & (user.name.as_bytes() == name);
             known.or(right.then_some(user.may))

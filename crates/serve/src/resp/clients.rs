@@ -1,4 +1,4 @@
-//! Who is connected: what `CLIENT LIST` shows, and what `CLIENT KILL` ends.
+//! The connected clients: for `CLIENT LIST` and `CLIENT KILL`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,51 +30,51 @@ impl Clients {
         self.0.lock().remove(&id);
     }
 
-    /// Those open now, oldest first; one that was cut off is not, whether or not it noticed.
+    /// The open connections, oldest first, without those already cancelled.
     pub(super) fn all(&self) -> Vec<Arc<Peer>> {
         self.0.lock().values().filter(|peer| !peer.cut.is_cancelled()).cloned().collect()
     }
 }
 
-/// The two ends of a connection.
+/// The two addresses of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Ends {
     /// The client's.
     pub(super) client: SocketAddr,
-    /// Ours.
+    /// The server's.
     pub(super) server: SocketAddr,
 }
 
-/// One connection as others see it. Times are since the start of the program.
+/// One connection as shown to others. Times are since the start of the program.
 #[derive(Debug)]
 pub(super) struct Peer {
     /// Its number, unique since the start of the program.
     pub(super) id: u64,
-    /// None where there is no socket.
+    /// `None` without a socket.
     pub(super) ends: Option<Ends>,
     since: Duration,
-    /// When it last had something executed, in milliseconds.
+    /// The time of its last command, in milliseconds.
     busy_ms: AtomicU64,
     /// The position of its last command in the table, plus one.
     command: AtomicUsize,
     told: Mutex<Told>,
-    /// Its place among the connections of its server.
+    /// Its admission.
     guest: Option<Guest>,
     /// Ends the connection: nothing more is read or written.
     pub(super) cut: CancellationToken,
 }
 
-/// What a client says of itself.
+/// The client's own statements about itself.
 #[derive(Clone, Debug)]
 pub(super) struct Told {
-    /// Who it is.
+    /// Its user.
     pub(super) user: Bytes,
     /// Its name; empty for none.
     pub(super) name: Bytes,
     /// The library it uses, and the library's version.
     pub(super) library: Bytes,
     pub(super) library_version: Bytes,
-    /// What it speaks.
+    /// Its protocol.
     pub(super) protocol: Protocol,
 }
 
@@ -113,46 +113,46 @@ impl Peer {
         peer
     }
 
-    /// Something of it is executed, until [`Peer::rests`].
+    /// A command is under way until [`Peer::rests`].
     pub(super) fn is_busy(&self, now: Duration) {
         self.guest.iter().for_each(Guest::works);
         let ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         self.busy_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Nothing of it is executed.
+    /// No command is under way.
     pub(super) fn rests(&self) {
         self.guest.iter().for_each(|guest| guest.rests(Instant::now()));
     }
 
-    /// It takes its replies.
+    /// The client received replies.
     pub(super) fn moves(&self) {
         self.guest.iter().for_each(|guest| guest.moves(Instant::now()));
     }
 
-    /// It had a command executed, as one who may.
+    /// An authenticated client executed a command.
     pub(super) fn is_known(&self) {
         if self.command.load(Ordering::Relaxed) > 0 {
             self.guest.iter().for_each(Guest::is_known);
         }
     }
 
-    /// It called the command at `index` of the table.
+    /// Records a call of the command at `index` of the table.
     pub(super) fn called(&self, index: usize) {
         self.command.store(index + 1, Ordering::Relaxed);
     }
 
-    /// What it said of itself.
+    /// The client's statements about itself.
     pub(super) fn told(&self) -> Told {
         self.told.lock().clone()
     }
 
-    /// Changes what it said of itself.
+    /// Changes the client's statements about itself.
     pub(super) fn tell(&self, change: impl FnOnce(&mut Told)) {
         change(&mut self.told.lock());
     }
 
-    /// Its line in `CLIENT LIST`, without the line's end: what is real of Redis' own fields.
+    /// Its line in `CLIENT LIST`, without the line's end: those of Redis' fields that exist here.
     pub(super) fn line(&self, now: Duration) -> impl fmt::Display {
         let ends = |end: fn(&Ends) -> SocketAddr| {
             self.ends.as_ref().map_or_else(String::new, |ends| end(ends).to_string())

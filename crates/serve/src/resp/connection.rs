@@ -1,10 +1,9 @@
 //! One connection: reads, executes requests, writes.
 //!
-//! What bounds it: an unfinished request by the limits of the decoder and, together with those of all
-//! others, `clients_bytes_max`; replies by [`REPLY_BYTES_AT_ONCE`] and one of `request_max`, since nothing more is
-//! executed before they were taken; work in the store by `threads`; silence by `idle_timeout`, and that of a
-//! client who did not say yet who it is by `auth_timeout`. A client that does not read its replies
-//! stops only itself.
+//! Its limits: the decoder's limits and `clients_bytes_max` bound unfinished requests. [`REPLY_BYTES_AT_ONCE`] plus one
+//! reply of `request_max` bounds replies, since the next requests wait until these are sent. `threads` bounds work in
+//! the store, `idle_timeout` silence, and `auth_timeout` the time until authentication. A client that does not read its
+//! replies stops only itself.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,21 +23,21 @@ use super::service::Service;
 use super::session::Session;
 use super::wire::{Decoder, ProtocolError, Request};
 
-/// Room for reading that every connection has. Redis reads 16 KiB at a time.
+/// The read buffer of every connection. Redis reads 16 KiB at a time.
 const READ_BYTES: usize = 16 * 1024;
-/// What a connection may hold of unfinished requests without asking.
+/// Bytes of unfinished requests that a connection may hold without counting them.
 const FREE_BYTES: u64 = 64 * 1024;
-/// How many requests are executed before their replies leave. More: fewer hops between threads for a
-/// deep pipeline, longer until its first reply.
+/// Requests executed before their replies are sent. A higher number means fewer hops between threads for a deep
+/// pipeline, but a later first reply.
 const REQUESTS_AT_ONCE: usize = 1024;
-/// How many bytes of replies gather before they leave.
+/// Bytes of replies gathered before they are sent.
 const REPLY_BYTES_AT_ONCE: usize = 256 * 1024;
-/// How much room for replies a connection keeps between them.
+/// The capacity of the reply buffer that a connection keeps.
 const REPLY_BYTES_KEPT: usize = 16 * 1024;
-/// How long what a refused client still sends is read, and how long a goodbye may take.
+/// How long to read the rest of a refused client's input, and the timeout of a closing handshake.
 const CLOSING_GRACE: Duration = Duration::from_secs(5);
 
-/// A client and what serves it.
+/// A client, and the state that serves it.
 pub(super) struct Connection<S> {
     stream: S,
     session: Session,
@@ -46,11 +45,11 @@ pub(super) struct Connection<S> {
     service: Arc<Service>,
     peer: Arc<Peer>,
     threads: Arc<Semaphore>,
-    /// Nothing more is read.
+    /// Nothing more is read once this is cancelled.
     stop: CancellationToken,
-    /// When a client that did not say who it is has had time enough.
+    /// The deadline for authentication.
     stranger_until: Pin<Box<Sleep>>,
-    /// Whether it was one when it was last waited for.
+    /// Whether the client was unauthenticated at the last read.
     was_stranger: bool,
 }
 
@@ -75,10 +74,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Serves until the client is done, the server stops, or one of them is cut off.
+    /// Serves until the client is done, the server stops, or the connection is cut off.
     pub(super) async fn serve(mut self) -> io::Result<()> {
         self.answer_requests().await?;
-        // With TLS the client learns that nothing was cut off.
+        // With TLS, the shutdown tells the client that nothing is missing.
         let goodbye = tokio::time::timeout(CLOSING_GRACE, self.stream.shutdown());
         let cut_off = || Ok(Ok(()));
         self.peer.cut.run_until_cancelled(goodbye).await.unwrap_or_else(cut_off)?
@@ -112,7 +111,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return self.refuse(error).await;
             }
             if self.held.bytes > 0 {
-                // A long request made the buffer large: an idle connection keeps none of it.
+                // A long request enlarged the buffer; an idle connection must not keep it.
                 input = BytesMut::from(&input[..]);
                 self.held.set(input.len());
             }
@@ -120,12 +119,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// Waits for more of the client's bytes; zero of them at their end, or when the server stops.
+    /// Waits for more bytes from the client; returns zero at their end, or when the server stops.
     async fn read(&mut self, input: &mut BytesMut) -> io::Result<usize> {
         input.reserve(READ_BYTES);
         let is_stranger = !self.session.is_authenticated();
         if is_stranger && !self.was_stranger {
-            // A reload replaced its password, or it sent RESET: it has time to authenticate again.
+            // A reload replaced its password, or it sent RESET: the time for authentication starts anew.
             let until = Instant::now() + self.service.settings.auth_timeout;
             self.stranger_until.as_mut().reset(until);
         }
@@ -136,7 +135,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if self.peer.cut.is_cancelled() {
             return Err(ended("it was cut off"));
         }
-        // Reading first: who sends without a pause costs no waiting for anything else.
+        // Polls the read first: a client that sends without pause skips the other polls.
         let read = tokio::select! {
             biased;
             read = patient(&self.service, self.stream.read_buf(input)) => read?,
@@ -151,8 +150,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(read)
     }
 
-    /// Moves complete requests from `input` to `requests`; gives the error that follows them, if the
-    /// stream is broken there.
+    /// Moves complete requests from `input` to `requests`; returns the error after them, if the stream is malformed
+    /// there.
     fn decode(
         &self,
         decoder: &mut Decoder,
@@ -161,7 +160,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     ) -> Option<ProtocolError> {
         let authenticated = self.session.is_authenticated();
         decoder.set_limits(self.service.limits(authenticated));
-        // The request after an AUTH may be as long as any: look at it only when AUTH was executed.
+        // The limits for the request after an AUTH depend on it, so decode that only after the AUTH was executed.
         let at_once = if authenticated { REQUESTS_AT_ONCE } else { 1 };
         while requests.len() < at_once {
             match decoder.next(input) {
@@ -173,10 +172,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         None
     }
 
-    /// Executes requests from the front of `requests`, until enough replies wait in `out`: on this
-    /// thread, which costs no hop to another, and goes on with other connections elsewhere only where
-    /// the store has to wait. A connection that waits for its turn is in use: no other is let in for it. One that
-    /// is cut off meanwhile executes nothing.
+    /// Executes requests from the front of `requests`, until `out` holds enough replies. Runs on this thread, without a
+    /// hop to another; other connections of the thread move elsewhere while the store blocks. A connection that waits
+    /// for a permit is in use, so no new one displaces it. One that is cut off meanwhile executes nothing.
     async fn execute(
         &mut self,
         requests: &mut VecDeque<Request>,
@@ -201,12 +199,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut out = BytesMut::new();
         self.session.refuse(&self.service, error, &mut out);
         self.write(&mut out).await?;
-        // Closing with bytes unread would reset the connection, and the client could lose the reply.
+        // Closing with unread bytes would reset the connection, and the client could lose the reply.
         self.stream.shutdown().await?;
         self.stop.run_until_cancelled(drain(&mut self.stream)).await.unwrap_or(Ok(()))
     }
 
-    /// Sends all of `out`, and leaves it empty.
+    /// Sends all of `out`, and empties it.
     async fn write(&mut self, out: &mut BytesMut) -> io::Result<()> {
         self.service.stats.bytes_out.add(out.len() as u64);
         let write_all = async {
@@ -234,7 +232,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-/// Waits for the client as long as a client may be idle.
+/// Waits for the client, at most for the idle timeout.
 async fn patient<T>(service: &Service, io: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     match service.settings.idle_timeout {
         None => io.await,
@@ -248,7 +246,7 @@ fn ended(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, why)
 }
 
-/// Reads and forgets what a refused client is still sending, for a while.
+/// Reads and discards what a refused client is still sending, for a limited time.
 pub(super) async fn drain(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
     let mut rest = vec![0; READ_BYTES];
     let read_all = async {
@@ -258,15 +256,14 @@ pub(super) async fn drain(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(
     tokio::time::timeout(CLOSING_GRACE, read_all).await.unwrap_or(Ok(()))
 }
 
-/// What one connection holds of the bytes that all share.
+/// A connection's part of the bytes shared by all.
 struct Held {
     service: Arc<Service>,
     bytes: u64,
 }
 
 impl Held {
-    /// Holds what `buffered` bytes take beyond the free ones; false if that is too much, together
-    /// with what others hold.
+    /// Counts the part of `buffered` bytes beyond the free ones; false if all connections together exceed the limit.
     fn set(&mut self, buffered: usize) -> bool {
         let bytes = (buffered as u64).saturating_sub(FREE_BYTES);
         let buffered = &self.service.stats.buffered;
@@ -295,7 +292,7 @@ mod tests {
     use crate::admission::{Admission, Limits};
     use crate::resp::Settings;
 
-    /// A store in memory that may be called on any thread.
+    /// A store in memory that allows calls from any thread.
     struct Anywhere(Memory);
 
     impl KeyValue for Anywhere {
@@ -324,7 +321,7 @@ mod tests {
         }
     }
 
-    /// The only connection of a door, and the only thread its requests may have.
+    /// The only connection of a listener, and the only thread for its requests.
     struct Stage {
         door: Arc<Admission>,
         service: Arc<Service>,
@@ -335,7 +332,7 @@ mod tests {
     }
 
     impl Stage {
-        /// A connection that is known.
+        /// An authenticated connection.
         async fn new() -> Self {
             let store = Arc::new(Anywhere(Memory::default()));
             let keyspace = Keyspace::open(store, Box::new(|| 0), 1).expect("an empty store");
@@ -365,8 +362,7 @@ mod tests {
             String::from_utf8_lossy(&line).trim_end().to_owned()
         }
 
-        /// Sends a request, and returns when the connection has read it and can do no more: all tasks run on
-        /// this thread.
+        /// Sends a request, and returns once the connection has read it and is blocked: all tasks run on this thread.
         async fn send(&mut self, request: &str) {
             let before = self.service.stats.bytes_in.get();
             self.client.write_all(request.as_bytes()).await.expect("it is read");
@@ -375,14 +371,14 @@ mod tests {
             }
         }
 
-        /// Whether a new connection is let in, 61 seconds from now.
+        /// Whether a new connection is admitted 61 seconds from now.
         fn lets_in_another(&self) -> bool {
             let late = Instant::now() + Duration::from_secs(61);
             self.door.admit(None, CancellationToken::new(), late).is_some()
         }
     }
 
-    /// A request that waited for a thread made its connection idle, and the connection was closed for a new one.
+    /// Once, a request that waited for a thread made its connection look idle, and a new one displaced it.
     #[tokio::test]
     async fn a_request_that_waits_for_a_thread_gives_way_to_no_new_connection() {
         let mut stage = Stage::new().await;

@@ -1,5 +1,5 @@
-//! Where walks go on. Redis' cursors are numbers, and a place among ordered keys is a key: the door
-//! keeps which number stands for which.
+//! Positions of scans. Redis' cursors are numbers, but a position among ordered keys is a key: this table maps numbers
+//! to keys.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,27 +9,27 @@ use parking_lot::Mutex;
 /// A key, a field or a member.
 pub(super) type Place = Bytes;
 
-/// The most bytes that places may have together. The oldest are forgotten first: 100,000 walks over
-/// keys of common length go on at once.
+/// The limit on the bytes of all positions; the oldest are dropped first. It allows 100,000 concurrent scans over keys
+/// of common length.
 const BYTES_MAX: usize = 16 << 20;
-/// What a place costs beside its own bytes.
+/// The cost of a position besides its own bytes.
 const ENTRY_BYTES: usize = 128;
 
-/// The places of walks that have not ended.
+/// The positions of unfinished scans.
 #[derive(Debug, Default)]
 pub(super) struct Cursors(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
     last: u64,
-    /// By age: numbers are given in turn.
+    /// By age: numbers are given out in order.
     places: BTreeMap<u64, Place>,
     numbers: HashMap<Place, u64>,
     bytes: usize,
 }
 
 impl Cursors {
-    /// A number for this place, never zero. Walks that are at one place share it.
+    /// The number of this place, never zero. Scans at the same place share it.
     pub(super) fn keep(&self, place: Place) -> u64 {
         let kept = &mut *self.0.lock();
         if let Some(&number) = kept.numbers.get(&place) {
@@ -49,7 +49,7 @@ impl Cursors {
         number
     }
 
-    /// The place that `number` stands for.
+    /// The place with this number.
     pub(super) fn place(&self, number: u64) -> Option<Place> {
         self.0.lock().places.get(&number).cloned()
     }

@@ -1,4 +1,4 @@
-//! Gives back the space of keys whose time is over, beside everything else.
+//! Frees the space of expired keys in the background.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use engine::keyspace::{self, Keyspace};
 use tokio::task::spawn_blocking;
 use tokio::time::MissedTickBehavior;
 
-/// How often it looks, as Redis does. A key whose time is over is gone for clients at once.
+/// The interval between passes, as in Redis. Clients never see an expired key, removed or not.
 const EVERY: Duration = Duration::from_millis(100);
-/// How many batches it removes before it lets others go first.
+/// The number of batches before it yields to other work.
 const BATCHES_AT_ONCE: usize = 32;
 
 /// Removes expired keys for as long as it is polled.

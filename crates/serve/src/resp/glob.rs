@@ -1,20 +1,20 @@
-//! Redis' glob patterns: `*`, `?`, `[abc]`, `[a-z]`, `[^…]`, and `\` before a byte meant as itself.
+//! Redis' glob patterns: `*`, `?`, `[abc]`, `[a-z]`, `[^…]`, and `\` to escape a byte.
 
 /// Whether all of `text` matches `pattern`.
 ///
-/// Takes time in the product of both lengths at worst: a `*` is retried from the last one only.
+/// The worst case is the product of both lengths: only the last `*` is retried.
 #[must_use]
 pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     matches_as(pattern, text, |byte| byte)
 }
 
-/// Whether all of `text` matches `pattern`, letters of either case being alike.
+/// Whether all of `text` matches `pattern`, ignoring case.
 #[must_use]
 pub(super) fn matches_any_case(pattern: &[u8], text: &[u8]) -> bool {
     matches_as(pattern, text, |byte| byte.to_ascii_lowercase())
 }
 
-/// What a byte counts as.
+/// Normalises a byte for comparison.
 type Fold = fn(u8) -> u8;
 
 fn matches_as(pattern: &[u8], text: &[u8], fold: Fold) -> bool {
@@ -28,7 +28,7 @@ fn matches_as(pattern: &[u8], text: &[u8], fold: Fold) -> bool {
             at += end;
             from += 1;
         } else if let Some((after_star, tried)) = last_star {
-            // The star takes one byte more.
+            // The star takes one more byte.
             last_star = Some((after_star, tried + 1));
             (at, from) = (after_star, tried + 1);
         } else {
@@ -38,7 +38,7 @@ fn matches_as(pattern: &[u8], text: &[u8], fold: Fold) -> bool {
     pattern[at..].iter().all(|&byte| byte == b'*')
 }
 
-/// How many bytes of `pattern` match the one folded byte, if they do.
+/// The number of bytes of `pattern` that match the one folded byte, if they do.
 fn one(pattern: &[u8], byte: u8, fold: Fold) -> Option<usize> {
     match pattern {
         [] => None,
@@ -52,8 +52,8 @@ fn one(pattern: &[u8], byte: u8, fold: Fold) -> Option<usize> {
     }
 }
 
-/// Whether the class that starts after its `[` holds the folded byte, and its length with the `]`. A class
-/// without an end takes the rest of the pattern.
+/// Whether the class that starts after its `[` contains the folded byte, and its length including the `]`. An
+/// unterminated class takes the rest of the pattern.
 fn in_class(class: &[u8], byte: u8, fold: Fold) -> (bool, usize) {
     let negated = class.first() == Some(&b'^');
     let mut at = usize::from(negated);

@@ -1,4 +1,4 @@
-//! `INFO`: figures as Redis' clients and people read them. Only figures that are real are there.
+//! `INFO`: figures in the format of Redis, without those that do not exist here.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use engine::kv::Durability;
 use super::command::{self, REDIS_VERSION};
 use super::service::Service;
 
-/// A section: its name in requests, its heading, and what writes its lines.
+/// A section: its heading, which is also its name in requests, and the function that writes its lines.
 struct Section {
     heading: &'static str,
     /// Whether `INFO` without arguments shows it.
@@ -28,7 +28,7 @@ const SECTIONS: &[Section] = &[
     Section { heading: "Keyspace", default: true, write: keyspace },
 ];
 
-/// The sections asked for; the usual ones if none is named.
+/// The requested sections; the default ones if none is named.
 pub(super) fn text(service: &Service, asked: &[Bytes]) -> String {
     let is = |word: &Bytes, name: &str| word.eq_ignore_ascii_case(name.as_bytes());
     let everything = asked.iter().any(|word| is(word, "all") || is(word, "everything"));
@@ -65,7 +65,7 @@ impl Lines {
     }
 }
 
-/// In a millisecond.
+/// Microseconds in a millisecond.
 pub(super) const MICROSECONDS: u64 = 1000;
 
 fn server(service: &Service, lines: &mut Lines) {
@@ -101,7 +101,7 @@ fn memory(service: &Service, lines: &mut Lines) {
     lines.put("maxmemory_clients", service.settings.clients_bytes_max);
 }
 
-/// Bytes as Redis shows them to people.
+/// Bytes in Redis' human-readable form.
 fn human(bytes: u64) -> String {
     let units = [(1 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")];
     match units.into_iter().find(|&(unit, _)| bytes >= unit) {
@@ -117,13 +117,13 @@ fn persistence(service: &Service, lines: &mut Lines) {
         Durability::None => "none",
     };
     lines.put("loading", 0);
-    // The write-ahead log is what Redis has its append-only file for.
+    // The write-ahead log corresponds to Redis' append-only file.
     lines.put("aof_enabled", 1);
     lines.put("appendfsync", appendfsync(service.keyspace.durability()));
     lines.put("durability", durability);
 }
 
-/// What Redis calls it.
+/// Redis' word for it.
 pub(super) const fn appendfsync(durability: Durability) -> &'static str {
     match durability {
         Durability::Always => "always",
@@ -163,7 +163,7 @@ fn command_stats(service: &Service, lines: &mut Lines) {
     }
 }
 
-/// A line for each volume: what is paid, what was used, who waited.
+/// A line for each volume: its paid rates, its use, and its waits.
 fn plimsoll(service: &Service, lines: &mut Lines) {
     let or_unlimited = |limit: Option<u64>| limit.map_or("unlimited".into(), |n| n.to_string());
     for volume in service.figures.volumes() {
@@ -197,7 +197,7 @@ fn plimsoll(service: &Service, lines: &mut Lines) {
 }
 
 fn keyspace(service: &Service, lines: &mut Lines) {
-    // A store that cannot count says so where it is asked alone, by DBSIZE.
+    // A failed count is reported by DBSIZE; here the line is left out.
     if let Ok(count) = service.keyspace.count()
         && count.keys > 0
     {

@@ -5,8 +5,8 @@
 //! accept    socket, TLS   pure                        pure, in place                  -> connection
 //! ```
 //!
-//! Each command is atomic. Replies come in the order of the requests; every complete request that has
-//! arrived is executed before the next read, and the replies leave together.
+//! Each command is atomic. Replies come in the order of the requests; every complete request that has arrived is
+//! executed before the next read, and their replies are sent together.
 
 mod access;
 mod clients;

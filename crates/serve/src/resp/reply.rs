@@ -1,4 +1,4 @@
-//! What a command answers, and its bytes in either version of the protocol.
+//! The reply to a command, and its encoding in both versions of the protocol.
 
 use bytes::{Bytes, BytesMut};
 use redis_protocol::resp2::{encode as encode2, types::BytesFrame as Frame2};
@@ -7,13 +7,13 @@ use redis_protocol::resp3::types::{BytesFrame as Frame3, VerbatimStringFormat};
 
 use super::service::BYTES_PER_ELEMENT;
 
-/// The version of the protocol a connection speaks; `HELLO` changes it.
+/// The protocol version of a connection; `HELLO` changes it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Protocol {
-    /// RESP2, which every client speaks.
+    /// RESP2, which every client supports.
     #[default]
     Resp2,
-    /// RESP3: maps, sets, nulls and texts are told apart.
+    /// RESP3, which distinguishes maps, sets, nulls and texts.
     Resp3,
 }
 
@@ -28,18 +28,18 @@ impl Protocol {
     }
 }
 
-/// Which limit a reply breaks.
+/// The limit that a reply exceeds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ReplyLimit {
-    /// Its own length, as it is sent.
+    /// Its encoded length.
     Length,
-    /// The bytes that are in memory for it.
+    /// The bytes in memory for it.
     Read,
-    /// The elements that are.
+    /// The elements in memory for it.
     Elements,
 }
 
-/// One answer.
+/// One reply.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// A word such as `OK`.
@@ -50,19 +50,19 @@ pub enum Reply {
     Integer(i64),
     /// Any bytes.
     Bulk(Bytes),
-    /// Text for people: RESP2 has only bytes.
+    /// Human-readable text: bytes in RESP2.
     Text(String),
-    /// There is no such thing.
+    /// A missing value.
     Null,
-    /// There are no such things: RESP2 has a null of its own for them.
+    /// A missing list, for which RESP2 has a separate null.
     NullArray,
-    /// A number with a fraction: its digits as bytes in RESP2.
+    /// A float: its digits as bytes in RESP2.
     Double(f64),
-    /// Several answers.
+    /// Several replies.
     Array(Vec<Reply>),
-    /// Several answers without order: RESP2 has only arrays.
+    /// Several replies without order: an array in RESP2.
     Set(Vec<Reply>),
-    /// Pairs, in the order to show them: a flat array in RESP2.
+    /// Pairs in their given order: a flat array in RESP2.
     Map(Vec<(Reply, Reply)>),
 }
 
@@ -70,32 +70,32 @@ impl Reply {
     /// `OK`.
     pub const OK: Self = Self::Status("OK");
 
-    /// An error of Redis' general kind, `ERR`.
+    /// An error with Redis' general code, `ERR`.
     #[must_use]
     pub fn error(text: impl std::fmt::Display) -> Self {
         Self::coded("ERR", text)
     }
 
-    /// An error with a code word that clients know. Line breaks in `text` become blanks: a simple
-    /// error ends at the first one.
+    /// An error with a code that clients know. Line breaks in `text` become blanks, since a line break ends a simple
+    /// error.
     #[must_use]
     pub fn coded(code: &str, text: impl std::fmt::Display) -> Self {
         Self::Error(format!("{code} {text}").replace(['\r', '\n'], " "))
     }
 
-    /// A number of things.
+    /// A count.
     #[must_use]
     pub fn count(count: u64) -> Self {
         Self::Integer(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
-    /// Bytes that are known when the program is built.
+    /// Static bytes.
     #[must_use]
     pub const fn word(text: &'static str) -> Self {
         Self::Bulk(Bytes::from_static(text.as_bytes()))
     }
 
-    /// The answer in place of one that breaks a limit, where `request_bytes_max` is `request_max` of the settings.
+    /// The error in place of a reply beyond a limit; `request_bytes_max` is `request_max` of the settings.
     pub(super) fn too_long(limit: ReplyLimit, request_bytes_max: usize) -> Self {
         const LESS: &str = "ask for less at a time; SCAN, HSCAN and ZSCAN walk in steps";
         let elements = request_bytes_max / BYTES_PER_ELEMENT;
@@ -113,7 +113,7 @@ impl Reply {
         })
     }
 
-    /// How many bytes [`Reply::encode`] appends.
+    /// The number of bytes that [`Reply::encode`] appends.
     pub(super) fn encoded_len(&self, protocol: Protocol) -> usize {
         let line = |digits: usize| 1 + digits + 2;
         let bulk = |len: usize| line(decimal_len(len as u64)) + len + 2;
@@ -125,7 +125,7 @@ impl Reply {
                 line(usize::from(*number < 0) + decimal_len(number.unsigned_abs()))
             }
             Self::Bulk(bytes) => bulk(bytes.len()),
-            // RESP3 says before it that it is text: "txt:".
+            // RESP3 puts the prefix "txt:" before text.
             Self::Text(text) => bulk(text.len() + if is_resp2 { 0 } else { 4 }),
             Self::Null | Self::NullArray => line(if is_resp2 { 2 } else { 0 }),
             Self::Double(number) if is_resp2 => bulk(digits(*number).len()),
@@ -147,14 +147,14 @@ impl Reply {
         }
     }
 
-    /// How many bytes of an encoded array of `len` answers come before the first of them.
+    /// The number of bytes before the first element of an encoded array of `len` replies.
     pub(super) fn head_len(len: usize) -> usize {
         1 + decimal_len(len as u64) + 2
     }
 
-    /// Appends the bytes of this answer to `out`.
+    /// Appends the encoded reply to `out`.
     pub fn encode(self, protocol: Protocol, out: &mut BytesMut) {
-        // Both encoders reserve what the frame needs first, so there is no way left to fail.
+        // Both encoders reserve the frame's length first, so they cannot fail.
         const ROOM: &str = "the buffer was extended by the length of the frame";
         match protocol {
             Protocol::Resp2 if self == Self::NullArray => {
@@ -213,19 +213,19 @@ impl Reply {
     }
 }
 
-/// How many digits a number has.
+/// The number of digits of a number.
 fn decimal_len(number: u64) -> usize {
     number.checked_ilog10().unwrap_or(0) as usize + 1
 }
 
-/// A number as Redis writes it: as short as it can be read back, with an exponent where it is long.
+/// A number as Redis prints it: the shortest text that parses back to it, with an exponent if it is long.
 pub(super) fn digits(number: f64) -> String {
     const LONG: std::ops::Range<f64> = 1e-5..1e17;
     if number == 0.0 || number.is_infinite() || LONG.contains(&number.abs()) {
         return number.to_string();
     }
     let text = format!("{number:e}");
-    // Redis shows the sign of every exponent.
+    // Redis prints the sign of every exponent.
     if text.contains("e-") { text } else { text.replace('e', "e+") }
 }
 
@@ -236,13 +236,13 @@ impl From<Option<Bytes>> for Reply {
 }
 
 impl From<engine::kv::Error> for Reply {
-    /// Code words that make clients do the right thing: `TRYAGAIN` is tried again; `OOM` is Redis' own
-    /// for a write that there is no room for, and deletions go on.
+    /// Codes that trigger the right reaction of clients: they retry after `TRYAGAIN`. `OOM` is Redis' code for a write
+    /// without space; deletions still work.
     fn from(error: engine::kv::Error) -> Self {
         use engine::kv::Error;
         let code = match error {
             Error::Busy(_) | Error::Unavailable(_) => "TRYAGAIN",
-            // The store says the way out.
+            // The store's message includes the way out.
             Error::OutOfSpace(why) => {
                 return Self::coded("OOM", format_args!("command not allowed: {why}"));
             }

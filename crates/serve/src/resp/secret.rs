@@ -1,24 +1,24 @@
-//! A password that cannot slip into a log.
+//! A password that is never logged.
 
 use std::fmt;
 
-/// A password: shows as stars, compares without telling how much was right.
+/// A password: prints as stars, compares without leaking how much of a guess is right.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps `text` secret.
+    /// Wraps `text`.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The password itself, to show it to somebody who asks for it.
+    /// The password itself, to authenticate at a server.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Whether `guess` is the secret. The time it takes depends on the length of `guess` only.
+    /// Whether `guess` is the secret. The time depends only on the length of `guess`.
     #[must_use]
     pub fn is(&self, guess: &[u8]) -> bool {
         let secret = self.0.as_bytes();

@@ -1,4 +1,4 @@
-//! The shell around connections: accepts them, bounds how many there are, ends them.
+//! The server: accepts connections, limits their number, and ends them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,19 +22,18 @@ use super::service::Service;
 use super::tls::Tls;
 use crate::admission::{Admission, Admitted, Limits};
 
-/// How long to wait when the system has no descriptor left for a connection.
+/// The pause when the system has no descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long a connection is silent before the system asks whether the other end is still there, how
-/// long it then waits for each answer, and how often it asks. As in Redis.
+/// TCP keepalive: the silence before the first probe, the interval between probes, and their number. As in Redis.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(300);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(100);
 const KEEPALIVE_RETRIES: u32 = 3;
-/// How often rates are measured.
+/// The interval between samples of rates.
 const SAMPLE: Duration = Duration::from_secs(1);
-/// How every TLS connection begins: a record of the kind handshake (RFC 8446, section 5.1).
+/// The first byte of every TLS connection: a record of type handshake (RFC 8446, section 5.1).
 const TLS_HANDSHAKE: u8 = 22;
 
-/// A RESP door on a TCP listener.
+/// A RESP server on a TCP listener.
 pub struct Server {
     service: Arc<Service>,
     tls: Option<Arc<Tls>>,
@@ -47,8 +46,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A door that serves once it is [run](Self::run): clients speak TLS if there is `tls`, and plain
-    /// TCP otherwise.
+    /// A server, started by [`run`](Self::run): with TLS if `tls` is given, otherwise with plain TCP.
     #[must_use]
     pub fn new(service: Arc<Service>, tls: Option<Arc<Tls>>) -> Self {
         let threads = Arc::new(Semaphore::new(service.settings.threads));
@@ -67,10 +65,9 @@ impl Server {
         }
     }
 
-    /// Serves the connections of `listener` until `stop` is ready. Then accepts no more, executes
-    /// the requests that have arrived, answers them, closes, and returns; a client that does not take
-    /// its replies within [`Settings::stop_grace`](super::Settings::stop_grace) is cut off. On return
-    /// no request is executing any more.
+    /// Serves the connections of `listener` until `stop` is ready. Then accepts no more connections, executes and
+    /// answers the requests that have arrived, closes, and returns; a client that does not read its replies within
+    /// [`Settings::stop_grace`](super::Settings::stop_grace) is cut off. No request is executing on return.
     pub async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) {
         tokio::select! {
             () = stop => {}
@@ -100,7 +97,7 @@ impl Server {
         }
     }
 
-    /// Lets `INFO` tell rates.
+    /// Samples rates for `INFO`.
     async fn sample(&self) {
         let mut ticks = tokio::time::interval(SAMPLE);
         loop {
@@ -117,7 +114,7 @@ impl Server {
         let Some(Admitted { guest, shed }) = admitted else {
             stats.rejected.add_one();
             if self.tls.is_none() {
-                // Best effort, as in Redis: who is turned away is not waited for.
+                // Best effort, as in Redis: the server does not wait for a rejected client.
                 let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
             }
             return;
@@ -158,7 +155,7 @@ impl Server {
     }
 }
 
-/// Replies leave at once, and the system finds out about clients that are gone without a word.
+/// Sends replies without delay, and detects dead clients by keepalive.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
@@ -168,8 +165,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_tcp_keepalive(&keepalive)
 }
 
-/// Agrees on keys with a client. One that speaks no TLS, or shows no certificate where it should, is
-/// told so and closed.
+/// The TLS handshake. A client without TLS, or without a required certificate, gets an error and is closed.
 async fn handshake(
     mut stream: TcpStream,
     acceptor: TlsAcceptor,
@@ -185,13 +181,13 @@ async fn handshake(
         stream.write_all(b"-ERR this port speaks TLS only, as redis-cli --tls does\r\n").await?;
         (io::Error::new(io::ErrorKind::InvalidData, "the client speaks no TLS"), stream)
     };
-    // Closing with bytes unread would reset the connection, and the client could lose the answer.
+    // Closing with unread bytes would reset the connection, and the client could lose the answer.
     stream.shutdown().await?;
     drain(&mut stream).await?;
     Err(error)
 }
 
-/// Counts and shows a connection while it is open.
+/// Counts and lists a connection while it is open.
 struct Open(Arc<Service>, u64);
 
 impl Open {

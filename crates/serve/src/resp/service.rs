@@ -1,4 +1,4 @@
-//! What all connections of a RESP door share.
+//! The state that all connections of a RESP listener share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,56 +14,55 @@ use super::wire::Limits;
 use crate::May;
 use crate::figures::Figures;
 
-/// A client with a name, as `AUTH name password` says it.
+/// A named client, as in `AUTH name password`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct User {
     /// The name.
     pub name: String,
-    /// What shows that it is this one.
+    /// Its password.
     pub password: Secret,
-    /// What it may do.
+    /// Its rights.
     pub may: May,
 }
 
-/// Limits and terms of a RESP door. Plain data; [`Settings::default`] holds every default.
+/// Limits and settings of a RESP listener. Plain data; [`Settings::default`] holds every default.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
-    /// What clients must know to be served; [`Access`] has it once the door is made. Default: none, for loopback only.
+    /// The password of clients; moved into [`Access`] when the service is made. Default: none, for loopback only.
     pub password: Option<Secret>,
-    /// Clients who may do less than who knows the password; [`Access`] has them, too. Default: none.
+    /// Users with restricted rights; moved into [`Access`], too. Default: none.
     pub users: Vec<User>,
-    /// Connections at once. Where there are as many, one that never had a command executed is closed for a
-    /// new one, or the one that has been idle longest, for a minute at least. More: more memory and file
-    /// descriptors. Default 1000.
+    /// The limit on connections. At the limit, a new one displaces one that never executed a command, or the one that
+    /// was idle longest, for at least a minute. A higher limit costs memory and file descriptors. Default 1000.
     pub clients_max: u64,
-    /// Connections at once from one address; of IPv6 from one network of 64 bits. Default: half of
-    /// [`clients_max`](Self::clients_max), from loopback all.
+    /// The limit for one address; for IPv6, for one /64 network. Default: half of [`clients_max`](Self::clients_max),
+    /// all of it for loopback.
     pub clients_per_address: Option<usize>,
-    /// The longest key or value, in bytes; Redis' `proto-max-bulk-len`. More: one client can make the
-    /// store and the log handle a larger piece at once. Default 64 MiB (Redis: 512 MiB).
+    /// The longest key or value, in bytes; Redis' `proto-max-bulk-len`. A higher limit lets one client make the store
+    /// and the log handle a larger piece at once. Default 64 MiB (Redis: 512 MiB).
     pub bulk_bytes_max: usize,
-    /// The longest request, in bytes, and the longest reply, as its bytes are sent; one value alone is always
-    /// answered. A command with a longer reply gets an error, a transaction is discarded. A reply also has at most
-    /// one element for each 16 bytes of this. More: one connection can hold more memory. Default 128 MiB.
+    /// The longest request, and the longest encoded reply, in bytes; a single value is always returned. A command with
+    /// a longer reply gets an error, and a transaction is discarded. A reply also has at most one element for each 16
+    /// bytes of this. A higher limit lets one connection hold more memory. Default 128 MiB.
     pub request_bytes_max: usize,
-    /// Bytes that requests still arriving may hold together; each connection has 64 KiB free on top.
-    /// Beyond it a connection gets an error and is closed. Default 256 MiB.
+    /// The limit on the bytes of all incomplete requests; each connection has 64 KiB in addition. Beyond it a
+    /// connection gets an error and is closed. Default 256 MiB.
     pub clients_bytes_max: u64,
-    /// Threads that execute requests, so at most that many wait on volumes at once. More: deeper
-    /// queues at the volumes, more stacks. Default 64.
+    /// Threads that execute requests, so at most that many wait on volumes at once. More threads mean deeper queues at
+    /// the volumes, and more stacks. Default 64.
     pub threads: usize,
-    /// How long a stopping server waits for clients to take their last replies. More: a stop takes
-    /// longer when a client hangs. Default 5 s.
+    /// How long a stopping server waits for clients to read their last replies. A longer time delays the stop when a
+    /// client hangs. Default 5 s.
     pub stop_grace: Duration,
-    /// How long a client may be silent, or not take its replies, before it is cut off; none: for ever.
-    /// Less frees what clients hold that are gone without a word. Default none, as in Redis.
+    /// How long a client may be silent, or not read its replies, before it is cut off; `None` for no limit. A shorter
+    /// time frees the resources of dead clients sooner. Default none, as in Redis.
     pub idle_timeout: Option<Duration>,
-    /// How long a client may take to say who it is: for its TLS handshake, then for its password.
-    /// More: strangers can hold connections for longer. Default 30 s.
+    /// The timeout of authentication: of the TLS handshake, then of the password. A longer time lets unauthenticated
+    /// clients hold connections for longer. Default 30 s.
     pub auth_timeout: Duration,
-    /// The port clients reach, for `INFO`.
+    /// The port of the listener, for `INFO`.
     pub port: u16,
-    /// Whether they speak TLS there, for `INFO`.
+    /// Whether it uses TLS, for `INFO`.
     pub tls: bool,
 }
 
@@ -88,36 +87,36 @@ impl Default for Settings {
     }
 }
 
-/// The user that a password without a name is of.
+/// The user of a password without a name.
 pub(super) const DEFAULT_USER: &[u8] = b"default";
 
-/// A reply has at most one element for so many bytes of [`Settings::request_bytes_max`]. An element takes a hundred
-/// bytes of memory, however short it is. Less: more memory for one connection; more: replies of short elements are
-/// refused that would not be too long.
+/// A reply has at most one element for this many bytes of [`Settings::request_bytes_max`]. Even a short element takes a
+/// hundred bytes of memory. A smaller number allows one connection more memory; a larger one refuses replies of short
+/// elements that would not be too long.
 pub(super) const BYTES_PER_ELEMENT: usize = 16;
 
-/// The most arguments of a request, as in Redis before 7: bounds what bookkeeping a request costs.
+/// The most arguments of a request, as in Redis before 7: bounds the overhead of a request.
 const ARGS_MAX: usize = 1024 * 1024;
 
-/// The store and everything else a command may ask.
+/// The store, and all other state of commands.
 pub struct Service {
-    /// The terms, without the password and the users.
+    /// The settings, without the password and the users.
     pub settings: Settings,
     /// The password and the users.
     pub access: Arc<Access>,
-    /// The keys behind the door.
+    /// The keyspace of the listener.
     pub keyspace: Arc<Keyspace>,
-    /// Figures of the program around the door.
+    /// Figures of the surrounding program.
     pub figures: Arc<dyn Figures>,
-    /// What the door counts.
+    /// The listener's counters.
     pub stats: Stats,
-    /// Where its clients' walks go on.
+    /// The positions of clients' scans.
     pub(super) cursors: Cursors,
     pub(super) clients: Clients,
 }
 
 impl Service {
-    /// A door to `keyspace`.
+    /// A service of `keyspace`.
     #[must_use]
     pub fn new(mut settings: Settings, keyspace: Arc<Keyspace>, figures: Arc<dyn Figures>) -> Self {
         let users = std::mem::take(&mut settings.users);
@@ -133,10 +132,10 @@ impl Service {
         }
     }
 
-    /// What a command, or the commands of `EXEC`, may hold in memory for the reply. It bounds what is read and not
-    /// sent, too, and no reply that [`Settings::request_bytes_max`] allows needs more, as a rule.
+    /// The memory that a command, or the commands of `EXEC`, may hold for the reply. It also bounds data that is read
+    /// but not sent. A reply within [`Settings::request_bytes_max`] normally needs no more.
     pub(super) fn read_limits(&self) -> ReadLimits {
-        // Records are longer than their values by some bytes, and a value as long as any has to fit.
+        // Records are some bytes longer than their values, and the longest value must fit.
         const HEADS: usize = 64 * 1024;
         let Settings { bulk_bytes_max, request_bytes_max, .. } = self.settings;
         ReadLimits {
@@ -145,7 +144,7 @@ impl Service {
         }
     }
 
-    /// What a client may send.
+    /// The limits on a client's requests.
     #[must_use]
     pub fn limits(&self, authenticated: bool) -> Limits {
         if !authenticated {

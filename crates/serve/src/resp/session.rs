@@ -1,4 +1,4 @@
-//! One connection's commands, executed in order: request in, bytes of the reply out.
+//! Executes one connection's commands in order: requests in, encoded replies out.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -17,55 +17,54 @@ use super::service::{DEFAULT_USER, Service};
 use super::wire::Request;
 use crate::May;
 
-/// How many neighbouring commands on keys become one transaction: they then share one log record.
+/// The most neighbouring commands on keys that form one transaction, with one log record.
 const COMMANDS_AT_ONCE: usize = 128;
-/// How many keys they may name together: their values may be in memory at the same time.
+/// The most keys they name together: all their values may be in memory at once.
 const KEYS_AT_ONCE: usize = 128;
-/// How many bytes they may have together.
+/// The most bytes of these commands together.
 const BYTES_AT_ONCE: usize = 1 << 20;
-/// How many bytes of replies end their transaction: the commands behind wait until these have left.
+/// The bytes of replies that end a transaction: the commands behind wait until these are sent.
 const REPLY_BYTES_AT_ONCE: usize = FETCHED_BYTES_MAX;
 
-/// What a connection is to the commands.
+/// A connection as commands see it.
 pub(super) struct Client {
-    /// What others see of it.
+    /// The part visible to other clients.
     pub(super) peer: Arc<Peer>,
-    /// What it speaks.
+    /// Its protocol.
     pub(super) protocol: Protocol,
-    /// Whether it has said who it is, or need not.
+    /// Whether it has authenticated, or need not.
     pub(super) authenticated: bool,
-    /// The password it showed, if it had to.
+    /// Its password, if it had to send one.
     shown: Option<Secret>,
-    /// What of [`Access`](super::access::Access) was looked at.
+    /// The version of [`Access`](super::access::Access) that was last checked.
     access_seen: u64,
-    /// What it may do, once it has.
+    /// Its rights, once authenticated.
     pub(super) may: May,
     /// Whether it asked to be closed.
     pub(super) closing: bool,
-    /// What it keeps for `EXEC`.
+    /// Its queue for `EXEC`.
     pub(super) pending: Pending,
 }
 
 impl Client {
-    /// It showed that it is `user`.
+    /// Marks the connection as authenticated as `user`.
     pub(super) fn is_known(&mut self, user: &[u8], password: &[u8], may: May) {
         (self.authenticated, self.may) = (true, may);
         self.shown = Some(Secret::new(String::from_utf8_lossy(password)));
         self.peer.tell(|told| told.user = Bytes::copy_from_slice(user));
     }
 
-    /// It has not said who it is.
+    /// Marks the connection as unauthenticated.
     pub(super) fn is_new(&mut self, service: &Service) {
-        // Read first: what changes from here on is looked at before the next request.
+        // Read the version first: a change from here on is noticed before the next request.
         self.access_seen = service.access.version();
         self.authenticated = !service.access.is_asked_for();
         (self.may, self.shown) = (May::All, None);
         self.peer.tell(|told| told.user = DEFAULT_USER.into());
     }
 
-    /// Applies the present password and users: the connection has the rights that the password it showed
-    /// gives now, or none. A transaction that was begun with other rights is discarded at `EXEC`: its commands
-    /// were checked against those.
+    /// Applies the current password and users: the connection gets the current rights of its password, or none. A
+    /// transaction begun with other rights is discarded at `EXEC`, since its commands were checked against those.
     fn review(&mut self, service: &Service) {
         let version = service.access.version();
         if self.access_seen == version {
@@ -96,25 +95,25 @@ pub struct Session {
     run: Neighbours,
 }
 
-/// Commands on keys that were not executed yet.
+/// Commands on keys that are not executed yet.
 #[derive(Default)]
 struct Neighbours {
     commands: Vec<(Request, Found)>,
     touches: Touches,
     bytes: usize,
-    /// Whether the one command of it needs the keyspace for itself.
+    /// Whether its single command needs the whole keyspace.
     has_everything: bool,
 }
 
 impl Session {
-    /// A connection without a socket, which no list shows.
+    /// A connection without a socket, not listed for clients.
     #[must_use]
     pub fn new(id: u64, service: &Service) -> Self {
         let now = service.figures.uptime();
         Self::of(Arc::new(Peer::new(id, None, now, None, CancellationToken::new())), service)
     }
 
-    /// A connection that was just accepted.
+    /// A newly accepted connection.
     pub(super) fn of(peer: Arc<Peer>, service: &Service) -> Self {
         let mut client = Client {
             peer,
@@ -130,25 +129,23 @@ impl Session {
         Self { client, run: Neighbours::default() }
     }
 
-    /// Whether the connection said who it is, or need not.
+    /// Whether the connection has authenticated, or need not.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
         self.client.authenticated
     }
 
-    /// Whether the connection is to be closed once its replies are out.
+    /// Whether to close the connection after its replies are sent.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.client.closing
     }
 
-    /// Executes requests from the front of `requests` in their order and appends the replies to
-    /// `out`, until none is left, the connection is closing, or `out` holds `out_bytes_max`; a single
-    /// run of neighbours may go beyond that, by 16 MiB and the replies to one command. Blocks the
-    /// thread as the store does.
+    /// Executes requests from the front of `requests` in their order and appends the replies to `out`, until none is
+    /// left, the connection is closing, or `out` holds `out_bytes_max`; a single run of neighbours may exceed that by
+    /// 16 MiB and the replies to one command. Blocks the thread when the store does.
     ///
-    /// On return every reply in `out` stands for a command that is done, with the durability the
-    /// store promises.
+    /// On return, every reply in `out` is for a completed command, with the durability of the store.
     pub fn execute(
         &mut self,
         service: &Service,
@@ -162,7 +159,7 @@ impl Session {
             && !self.client.closing
             && let Some(request) = requests.pop_front()
         {
-            // What comes behind neighbours that are not executed yet comes again after them.
+            // A request behind unexecuted neighbours is retried after them.
             if let Some(request) = self.one(service, request, out) {
                 requests.push_front(request);
                 self.finish_run(service, requests, out);
@@ -175,14 +172,13 @@ impl Session {
         self.client.peer.rests();
     }
 
-    /// Answers bytes that were no request. The connection is closing from then on.
+    /// Replies to bytes that are not a request. The connection is closing from then on.
     pub fn refuse(&mut self, service: &Service, error: impl std::fmt::Display, out: &mut BytesMut) {
         self.client.closing = true;
         self.answer(service, Reply::error(error), out);
     }
 
-    /// Executes a request, or puts it off with its neighbours. Gives it back where those have to be executed
-    /// first.
+    /// Executes a request, or defers it with its neighbours. Returns it if those must be executed first.
     fn one(&mut self, service: &Service, request: Request, out: &mut BytesMut) -> Option<Request> {
         let found = match command::find(&request) {
             Ok(found) if !self.client.authenticated && !found.command.needs_no_auth() => {
@@ -245,12 +241,12 @@ impl Session {
         None
     }
 
-    /// Puts a command off until its neighbours are known. Gives it back if they are enough without it.
+    /// Defers a command until its neighbours are known. Returns it if the run cannot take it.
     fn join(&mut self, request: Request, found: Found) -> Option<Request> {
         let run = &mut self.run;
         let bytes = request.iter().map(Bytes::len).sum::<usize>();
         let keys = run.touches.len() + found.command.keys_of(&request);
-        // Who has the keyspace for itself has it no longer than it must.
+        // A command that locks the whole keyspace runs alone, so that it holds the lock briefly.
         let alone = matches!(found.command.run(), Run::Everything(_)) || run.has_everything;
         let full = run.commands.len() == COMMANDS_AT_ONCE
             || keys > KEYS_AT_ONCE
@@ -267,8 +263,8 @@ impl Session {
         None
     }
 
-    /// Executes the commands that were put off, and answers each. Those that are not executed because the
-    /// replies before them are long enough go back to the front of `requests`.
+    /// Executes the deferred commands, and replies to each. If earlier replies are long enough, the remaining commands
+    /// go back to the front of `requests`.
     fn finish_run(
         &mut self,
         service: &Service,
@@ -286,8 +282,8 @@ impl Session {
                 replies.into_iter().for_each(|reply| self.answer(service, reply, out));
                 done
             }
-            // All or none: if the transaction fails, none of its commands was done, and each is tried alone.
-            // Only those fail that need what is broken.
+            // The transaction is atomic: if it fails, none of its commands was executed, and each is retried alone.
+            // Only those fail that need the broken part.
             Err(Undone { again: true, .. }) if commands.len() > 1 => {
                 self.each_alone(service, &commands, out)
             }
@@ -303,7 +299,7 @@ impl Session {
         }
     }
 
-    /// Does commands in a transaction each, until the replies are long enough. Gives how many were done.
+    /// Executes commands in separate transactions, until the replies are long enough. Returns the number executed.
     fn each_alone(
         &mut self,
         service: &Service,
@@ -362,7 +358,7 @@ impl Session {
         }
     }
 
-    /// Does all that was kept, or nothing.
+    /// Executes all queued commands, or none.
     fn exec(&mut self, service: &Service, queue: Queue, watched: Vec<Watched>) -> Reply {
         if queue.broken {
             return Reply::coded("EXECABORT", "Transaction discarded because of previous errors.");
@@ -383,9 +379,9 @@ impl Session {
         }
     }
 
-    /// Does commands in one transaction that touches their keys, and what is watched. `None` if something
-    /// watched has changed: then nothing is done. Where `touches` has parts, one for each command, the
-    /// commands behind those whose replies have [`REPLY_BYTES_AT_ONCE`] are not done: there are fewer replies.
+    /// Executes commands in one transaction that touches their keys and the watched ones. `None` if a watched key has
+    /// changed; then nothing is executed. If `touches` has parts, one for each command, execution stops once the
+    /// replies reach [`REPLY_BYTES_AT_ONCE`]: there are fewer replies then.
     fn perform(
         &mut self,
         service: &Service,
@@ -405,7 +401,7 @@ impl Session {
         let in_parts = touches.has_parts();
         let fetched = if in_parts { transaction.parts_fetched() } else { commands.len() };
         let mut replies = Vec::with_capacity(fetched);
-        // The replies to EXEC are one reply.
+        // The replies to EXEC form one reply.
         let mut bytes = if in_parts { 0 } else { Reply::head_len(commands.len()) };
         for (words, found) in &commands[..fetched] {
             let outcome = match found.command.run() {
@@ -413,7 +409,7 @@ impl Session {
                     let (protocol, transaction) = (self.client.protocol, &mut transaction);
                     run(&mut Data { words, protocol, transaction, service })
                 }
-                // Only UNWATCH is kept, and EXEC has forgotten what was watched.
+                // Only UNWATCH can be queued, and EXEC has dropped the watched keys already.
                 Run::Control(_) => Ok(Reply::OK),
                 Run::Call(_) | Run::Subcommands(_) => {
                     let client = &mut self.client;
@@ -427,9 +423,9 @@ impl Session {
             };
             let reply_bytes = reply.encoded_len(self.client.protocol);
             bytes += reply_bytes;
-            // One value is as long as `bulk_max` at most, and its owner has to get it back.
+            // A single value is at most `bulk_max` long, and its owner must be able to read it.
             let is_value = matches!(reply, Reply::Bulk(_));
-            // Neighbours are done one by one then; each may have as long a reply as this transaction.
+            // Neighbours are then executed one by one, each with its own limit on the reply.
             let is_too_long = if in_parts { reply_bytes > max && !is_value } else { bytes > max };
             if is_too_long {
                 return Err(Undone::too_long(ReplyLimit::Length, max));
@@ -451,19 +447,19 @@ impl Session {
     }
 }
 
-/// Why a transaction was not done.
+/// Why a transaction was not executed.
 struct Undone {
-    /// What its commands are answered.
+    /// The reply to its commands.
     reply: Reply,
-    /// Whether `EXEC` says that it was discarded: nothing of it was done, and it can be sent again.
+    /// Whether `EXEC` replies that it was discarded: nothing was executed, and the client may retry.
     aborts: bool,
-    /// Whether its commands may be done one by one instead: nothing of it can have been applied, and some of
-    /// them may not need what failed.
+    /// Whether its commands may be executed one by one instead: nothing was applied, and some of them may not need the
+    /// part that failed.
     again: bool,
 }
 
 impl Undone {
-    /// It failed before anything was applied, where replies have at most `max` bytes.
+    /// A failure before anything was applied; replies have at most `max` bytes.
     fn before(error: keyspace::Error, max: usize) -> Self {
         match error {
             keyspace::Error::TooLong(_) => return Self::too_long(ReplyLimit::Read, max),
@@ -475,12 +471,12 @@ impl Undone {
         Self { aborts: matches!(error, kv::Error::OutOfSpace(_)), again, reply: error.into() }
     }
 
-    /// Its replies are too long, together or one of them, where they may have `max` bytes.
+    /// A reply, or all together, exceed `max` bytes.
     fn too_long(limit: ReplyLimit, max: usize) -> Self {
         Self { reply: Reply::too_long(limit, max), aborts: true, again: true }
     }
 
-    /// It failed when it was applied: without room nothing was, and otherwise nobody knows.
+    /// A failure of the commit: without space nothing was applied, otherwise that is unknown.
     fn at_commit(error: keyspace::Error) -> Self {
         let error = store_error(error);
         let full = matches!(error, kv::Error::OutOfSpace(_));
@@ -495,8 +491,8 @@ fn store_error(error: keyspace::Error) -> kv::Error {
     }
 }
 
-/// Whether this is the head of an HTTP request: a web page on this machine that was made to post
-/// commands to a port it should not know. Redis hangs up on it too.
+/// Whether this is the head of an HTTP request: a web page may try to post commands to this port. Redis closes such
+/// connections too.
 fn is_http(request: &Request) -> bool {
     request[0].eq_ignore_ascii_case(b"post") || request[0].eq_ignore_ascii_case(b"host:")
 }

@@ -1,27 +1,27 @@
-//! What the door counted since the program started.
+//! The counters of a listener since the program started.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// A number that many connections add to.
+/// A counter that many connections add to.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Counts one more and gives the new number.
+    /// Adds one and returns the new number.
     pub fn add_one(&self) -> u64 {
         self.add(1)
     }
 
-    /// Counts `more` and gives the new number.
+    /// Adds `more` and returns the new number.
     pub fn add(&self, more: u64) -> u64 {
-        // Wrapping takes centuries; `fetch_add` is what makes ids unique, no order is promised.
+        // Wrapping takes centuries. `fetch_add` makes ids unique; their order is not guaranteed.
         self.0.fetch_add(more, Ordering::Relaxed).wrapping_add(more)
     }
 
-    /// Takes `less` back, for numbers that also shrink.
+    /// Subtracts `less`, for gauges.
     pub fn sub(&self, less: u64) {
         self.0.fetch_sub(less, Ordering::Relaxed);
     }
@@ -33,37 +33,37 @@ impl Counter {
     }
 }
 
-/// The figures of one RESP door.
+/// The figures of one RESP listener.
 #[derive(Debug)]
 pub struct Stats {
     /// Connections open now.
     pub clients: Counter,
     /// Connections accepted.
     pub connections: Counter,
-    /// Connections turned away because there were too many.
+    /// Connections rejected at the limit.
     pub rejected: Counter,
-    /// Connections closed for others before they had a command executed.
+    /// Connections displaced by new ones.
     pub shed: Counter,
     /// Bytes read from clients.
     pub bytes_in: Counter,
     /// Bytes written to clients.
     pub bytes_out: Counter,
-    /// Bytes of requests that have not arrived whole yet, beyond what every connection may hold.
+    /// Bytes of incomplete requests, beyond each connection's free bytes.
     pub buffered: Counter,
-    /// Keys that were read and were there.
+    /// Keys read and found.
     pub hits: Counter,
-    /// Keys that were read and were not there.
+    /// Keys read and missing.
     pub misses: Counter,
     /// Error replies.
     pub errors: Counter,
     /// Calls of each command, in the order of the command table.
     calls: Vec<Counter>,
     samples: Mutex<Samples>,
-    /// What was counted when `INFO` was told to begin anew.
+    /// The totals at the last reset of `INFO`.
     begin: Mutex<Totals>,
 }
 
-/// What was counted from some moment on.
+/// Counts since some moment.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Totals {
     pub(super) connections: u64,
@@ -74,11 +74,11 @@ pub(super) struct Totals {
     pub(super) misses: u64,
     pub(super) errors: u64,
     pub(super) expired: u64,
-    /// In the order of the command table; empty if there were none.
+    /// In the order of the command table; empty without calls.
     pub(super) calls: Vec<u64>,
 }
 
-/// Amounts in the second before the last sample.
+/// Rates between the last two samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
     /// Commands a second.
@@ -89,14 +89,14 @@ pub struct Rates {
     pub bytes_out: f64,
 }
 
-/// The last two samples; rates are between them.
+/// The last two samples, which determine the rates.
 #[derive(Debug, Default)]
 struct Samples {
     before: Sample,
     last: Sample,
 }
 
-/// Counters at one moment, as a time since the start of the program.
+/// The counters at a time since the start of the program.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     at: Duration,
@@ -131,30 +131,30 @@ impl Stats {
         self.calls[index].add_one();
     }
 
-    /// Counts keys that were read, and how many of them were there.
+    /// Counts keys read, and how many of them were found.
     pub(super) fn looked_up(&self, found: u64, asked: u64) {
         self.hits.add(found);
         self.misses.add(asked - found);
     }
 
-    /// How often each command was called, by name; those never called are left out.
+    /// The calls of each command, by name; commands never called are left out.
     pub fn calls(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let calls = self.calls.iter().map(Counter::get);
         super::command::names().zip(calls).filter(|&(_, calls)| calls > 0)
     }
 
-    /// All calls together.
+    /// The sum of all calls.
     #[must_use]
     pub fn commands(&self) -> u64 {
         self.calls.iter().map(Counter::get).sum()
     }
 
-    /// What was counted since the last [`Stats::begin_anew`]; `expired` keys are counted elsewhere.
+    /// The counts since the last [`Stats::begin_anew`]; the caller supplies the number of `expired` keys.
     pub(super) fn totals(&self, expired: u64) -> Totals {
         self.all(expired).since(&self.begin.lock())
     }
 
-    /// Lets [`Stats::totals`] count from now on. The counters themselves go on.
+    /// Resets [`Stats::totals`]. The counters themselves continue.
     pub(super) fn begin_anew(&self, expired: u64) {
         *self.begin.lock() = self.all(expired);
     }
@@ -173,7 +173,7 @@ impl Stats {
         }
     }
 
-    /// Takes a sample for [`Stats::rates`]: `now` is the time since the start of the program.
+    /// Takes a sample for [`Stats::rates`] at `now`, the time since the start of the program.
     pub fn sample(&self, now: Duration) {
         let last = Sample {
             at: now,
@@ -185,7 +185,7 @@ impl Stats {
         *samples = Samples { before: samples.last, last };
     }
 
-    /// What happened each second between the last two samples; nothing before there were two.
+    /// The rates per second between the last two samples; zero before there are two.
     #[must_use]
     pub fn rates(&self) -> Rates {
         let Samples { before, last } = *self.samples.lock();

@@ -1,8 +1,7 @@
-//! TLS for clients: certificate and key from PEM files, read again while serving.
+//! TLS for clients: certificate and key from PEM files, which a reload reads again.
 //!
-//! Connections keep what they were opened with; those that come after a reload get the new files.
-//! Clients prove who they are by certificates only where `client_ca` is given: the password is asked
-//! for in any case.
+//! Connections keep their certificates; those opened after a reload use the new files. Clients need certificates only
+//! if `client_ca` is given; the password is required in any case.
 
 use std::fs;
 use std::io;
@@ -18,32 +17,32 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// Where certificates and keys are, in PEM.
+/// The paths of certificates and keys, in PEM.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TlsFiles {
-    /// The server's certificate, followed by those that lead to its authority.
+    /// The server's certificate, followed by its chain.
     pub cert: PathBuf,
     /// The key of the first certificate: PKCS#8, PKCS#1 or SEC1, not encrypted.
     pub key: PathBuf,
-    /// The authorities of clients' certificates. With it a client without such a certificate is turned
-    /// away; without it none is asked for.
+    /// The authorities of clients' certificates. If given, clients without such a certificate are rejected; otherwise
+    /// certificates are not requested.
     pub client_ca: Option<PathBuf>,
 }
 
-/// How to know a server that we are the client of, and what it is shown, in PEM.
+/// The authorities of a server that this program connects to, and the client's certificate, in PEM.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TlsClientFiles {
-    /// The authorities that its certificate may be of.
+    /// The authorities of the server's certificate.
     pub ca: PathBuf,
-    /// Our certificate and its key, where it asks for one.
+    /// The client's certificate and its key, if the server requires one.
     pub ours: Option<(PathBuf, PathBuf)>,
 }
 
 impl TlsClientFiles {
-    /// Reads the files and checks that they belong together.
+    /// Reads the files, and checks that key and certificate match.
     ///
     /// # Errors
-    /// The first file that is not what it should be.
+    /// The first invalid file.
     pub(crate) fn read(&self) -> Result<TlsConnector, TlsError> {
         let config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -59,34 +58,34 @@ impl TlsClientFiles {
     }
 }
 
-/// Why certificates cannot be used: mend the file and read again.
+/// Why certificates cannot be used: correct the file and read again.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {problem}", path = path.display())]
 pub struct TlsError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
 }
 
-/// The certificates a door shows, and those it asks for.
+/// The certificates that a listener uses now.
 pub struct Tls(RwLock<Certificates>);
 
-/// What was read from [`TlsFiles`].
+/// The contents of [`TlsFiles`].
 pub struct Certificates {
     acceptor: TlsAcceptor,
-    /// Whether everybody who may log in on this machine can read the key.
+    /// Whether other users of this machine can read the key.
     pub key_is_public: bool,
 }
 
 impl Tls {
-    /// Shows these certificates until others [replace](Self::replace) them.
+    /// Uses these certificates until they are [replaced](Self::replace).
     #[must_use]
     pub fn new(certificates: Certificates) -> Self {
         Self(RwLock::new(certificates))
     }
 
-    /// From now on shows others. Open connections are left alone.
+    /// Uses other certificates from now on. Open connections are not affected.
     pub fn replace(&self, certificates: Certificates) {
         *self.0.write() = certificates;
     }
@@ -97,10 +96,10 @@ impl Tls {
 }
 
 impl TlsFiles {
-    /// Reads the files and checks that they belong together.
+    /// Reads the files, and checks that key and certificate match.
     ///
     /// # Errors
-    /// The first file that is not what it should be.
+    /// The first invalid file.
     pub fn read(&self) -> Result<Certificates, TlsError> {
         let chain = certificates(&self.cert)?;
         let key = private_key(&self.key)?;

@@ -1,10 +1,9 @@
-//! Bytes to requests, replies to bytes. No socket, no store.
+//! Bytes to requests, and replies to bytes; independent of sockets and stores.
 //!
-//! Replies are framed by the `redis-protocol` crate. Requests are not: they are the one thing here
-//! that strangers write, and that decoder recurses into nested arrays without end, starts over on
-//! every read, and knows no limits. A request needs far less: an array of bulk strings, or one line
-//! of words. [`Decoder`] reads each byte once, holds no more than has arrived, and answers nonsense
-//! in Redis' own words. The crate's decoder is the oracle of the tests.
+//! Replies are framed by the `redis-protocol` crate. Requests are not: they are untrusted input, and the crate's
+//! decoder recurses into nested arrays without limit, starts over on every read, and has no size limits. A request is
+//! simpler: an array of bulk strings, or one line of words. [`Decoder`] reads each byte once, holds no more than has
+//! arrived, and reports malformed input in Redis' own words. The crate's decoder is the oracle of the tests.
 
 use std::mem;
 use std::ops::Range;
@@ -16,26 +15,26 @@ pub type Request = Vec<Bytes>;
 
 /// The longest inline command, in bytes (Redis' `PROTO_INLINE_MAX_SIZE`).
 const INLINE_BYTES_MAX: usize = 64 * 1024;
-/// The longest line that can still hold a length: sign, digits of an `i64`, and some slack.
+/// The longest line with a length: sign, digits of an `i64`, and some slack.
 const LENGTH_LINE_BYTES_MAX: usize = 32;
-/// How many places for arguments a decoder keeps between requests.
+/// Capacity for arguments that a decoder keeps between requests.
 const ARGS_KEPT: usize = 64;
 
-/// How large a request may be.
+/// The limits on a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
     /// The longest argument, in bytes: Redis' `proto-max-bulk-len`.
     pub bulk_bytes_max: usize,
-    /// The longest request, in bytes, with its framing.
+    /// The longest request, in bytes, including its framing.
     pub request_bytes_max: usize,
-    /// The most arguments of a request, the command's name among them.
+    /// The most arguments of a request, including the command's name.
     pub args_max: usize,
-    /// Whether the client still has to say who it is: Redis words the same errors otherwise.
+    /// Whether the client has authenticated: Redis words the same errors differently before.
     pub authenticated: bool,
 }
 
 impl Limits {
-    /// What a client may send before it said who it is: enough for `HELLO` and `AUTH`, as in Redis.
+    /// The limits before authentication: enough for `HELLO` and `AUTH`, as in Redis.
     #[must_use]
     pub fn unauthenticated() -> Self {
         Self {
@@ -47,7 +46,7 @@ impl Limits {
     }
 }
 
-/// Bytes that are no request. Nothing after them can be understood: answer and close.
+/// Bytes that are not a request. Later bytes cannot be interpreted: reply and close.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("Protocol error: {0}")]
 pub struct ProtocolError(String);
@@ -58,17 +57,17 @@ impl ProtocolError {
     }
 }
 
-/// Cuts a stream of bytes into requests; keeps its place between calls.
+/// Splits a stream of bytes into requests; keeps its position between calls.
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
-    /// How far the bytes of the unfinished request were looked at.
+    /// How far the bytes of the unfinished request were examined.
     seen: usize,
-    /// Arguments the unfinished array still lacks; none between requests.
+    /// Arguments missing from the unfinished array; `None` between requests.
     missing: Option<usize>,
-    /// Length of the argument that is arriving, once its header was read.
+    /// The length of the arriving argument, once its header was read.
     bulk: Option<usize>,
-    /// Where the complete arguments of the unfinished request lie.
+    /// The ranges of the complete arguments of the unfinished request.
     args: Vec<Range<usize>>,
 }
 
@@ -79,16 +78,16 @@ impl Decoder {
         Self { limits, seen: 0, missing: None, bulk: None, args: Vec::new() }
     }
 
-    /// Applies other limits from the next argument on.
+    /// Applies new limits from the next argument on.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
 
-    /// Takes the next complete request off the front of `input`, or leaves an unfinished one there
-    /// and asks to be called again when more has arrived. Arguments share memory with `input`.
+    /// Takes the next complete request off the front of `input`. If it is incomplete, leaves it there and returns
+    /// `None`: call again when more has arrived. Arguments share memory with `input`.
     ///
     /// # Errors
-    /// The stream is broken: answer with the error and close.
+    /// The stream is malformed: reply with the error and close.
     pub fn next(&mut self, input: &mut BytesMut) -> Result<Option<Request>, ProtocolError> {
         loop {
             match (self.missing, input.first()) {
@@ -119,12 +118,12 @@ impl Decoder {
         let whole = input.split_to(mem::take(&mut self.seen)).freeze();
         self.missing = None;
         let request = self.args.drain(..).map(|range| whole.slice(range)).collect();
-        // A request of a million arguments leaves no million places behind.
+        // Frees the capacity of a request with a million arguments.
         self.args.shrink_to(ARGS_KEPT);
         request
     }
 
-    /// Reads `*<count>`; false if it has not arrived whole. An array of nothing is skipped.
+    /// Reads `*<count>`; false if it has not arrived completely. Skips an empty array.
     fn array_header(&mut self, input: &mut BytesMut) -> Result<bool, ProtocolError> {
         let Some(line) = length_line(input, 0, "mbulk count")? else { return Ok(false) };
         let Some(count) = line.number else {
@@ -141,7 +140,7 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Reads `$<length>` and that many bytes; false if they have not all arrived.
+    /// Reads `$<length>` and that many bytes; false if they have not arrived completely.
     fn argument(&mut self, input: &BytesMut) -> Result<bool, ProtocolError> {
         let bulk = match self.bulk {
             Some(bulk) => bulk,
@@ -150,7 +149,7 @@ impl Decoder {
                 None => return Ok(false),
             },
         };
-        // Like Redis: the two bytes that end an argument are counted, not looked at.
+        // Like Redis, skips the two bytes after an argument without examining them.
         let end = self.seen + bulk + 2;
         if input.len() < end {
             return Ok(false);
@@ -189,11 +188,11 @@ impl Decoder {
         ProtocolError::new(format!("{how} {what}"))
     }
 
-    /// Reads one line of words; none if it has not arrived whole.
+    /// Reads one line of words; `None` if it has not arrived completely.
     fn inline(&mut self, input: &mut BytesMut) -> Result<Option<Request>, ProtocolError> {
         let newline = input[self.seen..].iter().position(|&byte| byte == b'\n');
         let len = self.seen + newline.unwrap_or(input.len() - self.seen);
-        // Unlike Redis, whether or not the end arrived in the same piece.
+        // Unlike Redis, independent of whether the end arrived in the same piece.
         if len > INLINE_BYTES_MAX {
             return Err(ProtocolError::new("too big inline request"));
         }
@@ -209,15 +208,15 @@ impl Decoder {
     }
 }
 
-/// A line that holds a length.
+/// A line with a length.
 struct LengthLine {
-    /// The number, if what stands there is one.
+    /// The number, if it is valid.
     number: Option<i64>,
-    /// Where the line ends.
+    /// The end of the line.
     end: usize,
 }
 
-/// Reads the line that starts at `start` with its one-byte mark; none if it has not arrived whole.
+/// Reads the line that starts at `start` with its one-byte type; `None` if it has not arrived completely.
 fn length_line(
     input: &[u8],
     start: usize,
@@ -237,8 +236,8 @@ fn length_line(
     Ok(Some(LengthLine { number, end: start + 1 + len + 2 }))
 }
 
-/// Splits an inline command as Redis does: words between blanks, `"…"` with escapes, `'…'` with
-/// `\'` only; a closing quote ends its word. None if a quote is left open.
+/// Splits an inline command as Redis does: words between blanks, `"…"` with escapes, `'…'` with `\'` only; a closing
+/// quote ends its word. `None` if a quote is not closed.
 fn split_words(line: &[u8]) -> Option<Request> {
     let mut words = Request::new();
     let mut rest = line;
@@ -284,7 +283,7 @@ fn split_words(line: &[u8]) -> Option<Request> {
     }
 }
 
-/// The byte that `\` and `escaped` stand for, and how many bytes after the `\` that took.
+/// The byte for `\` and `escaped`, and the number of bytes consumed after the `\`.
 fn unescape(escaped: u8, after: &[u8]) -> (u8, usize) {
     if escaped == b'x'
         && let Some(digits) = after.get(..2)

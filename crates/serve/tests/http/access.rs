@@ -1,4 +1,4 @@
-//! Which names the door answers to, and what a token is good for.
+//! The host names that the listener answers to, and the rights of a token.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use serve::resp::Secret;
 
 use crate::door::{Answer, Door};
 
-/// A page whose name was given the address of this machine could read everything.
+/// Once, a page with DNS rebinding could read everything.
 #[test]
 fn a_page_under_another_name_is_answered_nothing() {
     let hosts = Hosts::of(IpAddr::from([127, 0, 0, 1]), &["db.example".into()]);
@@ -27,7 +27,7 @@ fn a_page_under_another_name_is_answered_nothing() {
     assert_eq!(door.send("GET /ping", "Host: evil.example\r\n", b"").status, 421);
 }
 
-/// Every token was good for everything, dropping a database among it.
+/// Once, every token had all rights, including dropping a database.
 #[test]
 fn a_token_is_good_for_what_it_was_given_for() {
     let token = |secret: &str, may, databases: Option<&[&str]>| {
@@ -65,7 +65,7 @@ fn a_token_is_good_for_what_it_was_given_for() {
         assert_eq!(ask("read", change).status, 403, "{change}");
         assert_eq!(ask("write", change).status, 403, "{change}");
     }
-    // Before anything of it is done.
+    // The request is refused before its first statement runs.
     assert_eq!(ask("read", "SHOW DATABASES; DROP DATABASE b").status, 403);
 
     let beyond = "forbidden: this token does not reach the database \"b\"";

@@ -1,4 +1,4 @@
-//! Clocks that jump, over the real store: what is kept, what `now()` means, and what is known of sessions.
+//! Clock jumps, over the real store: retention, `now()`, and sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::door::Door;
 const SECOND: i64 = 1_000_000_000;
 const HOUR: i64 = 3600 * SECOND;
 const DAY: i64 = 24 * HOUR;
-/// What the clock says at first.
+/// The initial time of the clock.
 const START: i64 = 1_700_000_000 * SECOND;
 
 fn set(clock: &Clock, wall: i64) {
     clock.set_wall_offset(Duration::from_nanos(wall as u64));
 }
 
-/// A door whose database `db` keeps points for an hour.
+/// A server whose database `db` keeps points for an hour.
 fn door() -> (Door, Store, Clock) {
     let clock = Clock::simulated();
     set(&clock, START);
@@ -64,14 +64,14 @@ fn a_clock_that_jumps_ahead_takes_nothing_away_until_points_agree() {
     while clock.run(store.tend_once()).expect("memory") {}
     assert_eq!(times(&door, ""), early);
     assert_eq!(times(&door, "WHERE time > now() - 1d"), [0_i64; 0]);
-    // Back again, as if nothing had been.
+    // After the jump back, all points are there again.
     set(&clock, START + SECOND);
     assert_eq!(times(&door, "WHERE time > now() - 1d"), early);
     assert_eq!(write(&door, START + SECOND), 204);
-    // A point from the future alone takes nothing away either.
+    // A point from the future alone expires nothing either.
     assert_eq!(write(&door, ahead), 204);
     assert_eq!(times(&door, ""), [early[0], early[1], START + SECOND, ahead]);
-    // Both of them do, and then what is older is refused by name.
+    // Both together expire older points, which are then refused with a reason.
     set(&clock, ahead);
     assert_eq!(times(&door, ""), [ahead]);
     let refused = door.write("db=db", &format!("m v=1 {START}"));

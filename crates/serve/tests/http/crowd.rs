@@ -1,4 +1,4 @@
-//! More connections than there is room for.
+//! More connections than the limit.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use serve::http::{Settings, Token};
 
 use crate::door::Door;
 
-/// Whether the server closed the connection, without a word.
+/// Whether the server closed the connection without an answer.
 fn is_closed(stream: &mut TcpStream) -> bool {
     matches!(stream.read(&mut [0]), Ok(0) | Err(_))
 }
@@ -32,7 +32,7 @@ fn ping(stream: &mut TcpStream) -> String {
 
 const SERVED: &str = "HTTP/1.1 204 No Content";
 
-/// As for Redis: silent connections, and heads that never end, kept everybody else out.
+/// As for Redis: once, silent connections and unfinished heads kept all other clients out.
 #[test]
 fn silent_connections_give_way_to_those_who_ask() {
     const MOST: usize = 50;

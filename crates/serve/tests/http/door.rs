@@ -1,4 +1,4 @@
-//! A door over a store in memory, and a client that reads to the end.
+//! A server over a store in memory, and a client that reads to the end.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,17 +9,17 @@ use serve::http::{Service, Settings, Wall, router, server};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-/// What the clock of the door says.
+/// The time of the server's clock.
 pub(crate) const NOW: i64 = 1_700_000_000_123_456_789;
 
-/// A door that serves.
+/// A running server.
 pub(crate) struct Door {
     pub(crate) address: SocketAddr,
-    /// Ends with it.
+    /// Serves until it is dropped.
     _runtime: Runtime,
 }
 
-/// What was answered.
+/// An answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -46,7 +46,7 @@ impl Door {
         Self::over(settings, Arc::new(Memory::default()), Box::new(|| NOW))
     }
 
-    /// A door to this store, with this clock.
+    /// A server of this store, with this clock.
     pub(crate) fn over(settings: Settings, store: Arc<dyn Series>, wall: Wall) -> Self {
         let runtime = Runtime::new().expect("a runtime");
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
@@ -63,13 +63,13 @@ impl Door {
         TcpStream::connect(self.address).expect("a listener")
     }
 
-    /// Sends a request with these headers, a line each, and a body.
+    /// Sends a request with these headers, one on each line, and a body.
     pub(crate) fn send(&self, request: &str, headers: &str, body: &[u8]) -> Answer {
         let mut stream = self.connect();
         let length = body.len();
         let head = format!("{request} HTTP/1.0\r\n{headers}Content-Length: {length}\r\n\r\n");
         stream.write_all(head.as_bytes()).expect("the server reads");
-        // It may have answered before it read everything.
+        // The server may answer before it has read everything.
         let _ = stream.write_all(body);
         read(&mut stream)
     }
@@ -82,7 +82,7 @@ impl Door {
         self.send(&format!("POST /write?{query}"), "", body.as_bytes())
     }
 
-    /// What a statement gives: the series of its result.
+    /// The result of a statement: its series.
     pub(crate) fn query(&self, statement: &str) -> serde_json::Value {
         let encoded: String = form_urlencoded::byte_serialize(statement.as_bytes()).collect();
         let form = format!("db=db&epoch=ns&q={encoded}");
@@ -93,7 +93,7 @@ impl Door {
         result["series"].clone()
     }
 
-    /// What is wrong with a statement.
+    /// The error of a statement.
     pub(crate) fn refused(&self, statement: &str) -> String {
         let encoded: String = form_urlencoded::byte_serialize(statement.as_bytes()).collect();
         let answer = self.send("POST /query", "", format!("db=db&q={encoded}").as_bytes());
@@ -105,7 +105,7 @@ impl Door {
 
 pub(crate) fn read(stream: &mut TcpStream) -> Answer {
     let mut bytes = Vec::new();
-    // A body that was not read resets the connection behind the answer.
+    // An unread body resets the connection after the answer.
     let _ = stream.read_to_end(&mut bytes);
     let text = String::from_utf8(bytes).expect("UTF-8");
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text}"));

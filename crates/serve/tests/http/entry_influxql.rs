@@ -1,9 +1,8 @@
-//! Any text as InfluxQL: it ends in statements or in an error, and statements show as text that means
-//! the same.
+//! Arbitrary text as InfluxQL: it parses or gives an error, and statements print as equivalent text.
 
 use serve::http::influxql::parse;
 
-/// Reads `data`.
+/// Parses `data`.
 pub(crate) fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(statements) = parse(text, 1_700_000_000_000_000_000) else { return };

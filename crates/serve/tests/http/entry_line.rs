@@ -1,18 +1,18 @@
-//! Bytes of any kind as line protocol: they end in lines or in errors, whatever pieces they come in, and
-//! what a line holds does not change when it is written again.
+//! Bytes of any kind as line protocol: the result is lines and errors, independent of the pieces, and a line survives a
+//! round trip.
 
 use serve::http::line::{Decoder, Head, Precision, Value};
 
-/// Small, so that limits are met.
+/// Small, so that inputs reach it.
 const LINE_BYTES_MAX: usize = 300;
 
-/// Reads what follows the first byte, which says how long the pieces are.
+/// Parses the bytes after the first one, which determines the length of pieces.
 pub(crate) fn run(data: &[u8]) {
     let Some((&how, stream)) = data.split_first() else { return };
     let step = usize::from(how % 32) + 1;
     let long = longest(stream) > LINE_BYTES_MAX;
     let (pieces, whole) = (decode(stream, step), decode(stream, usize::MAX));
-    // Where a line is too long depends on how much of it had come.
+    // The place where a line becomes too long depends on the pieces.
     assert!(long || pieces == whole, "{pieces:?} in pieces of {step}, {whole:?} at once");
     for line in whole.into_iter().flatten() {
         let again = decode(line.as_bytes(), usize::MAX);
@@ -24,14 +24,14 @@ pub(crate) fn run(data: &[u8]) {
 }
 
 fn longest(stream: &[u8]) -> usize {
-    // A string may hold the ends of lines.
+    // A string may contain line feeds.
     if stream.contains(&b'"') {
         return stream.len();
     }
     stream.split(|&byte| byte == b'\n').map(<[u8]>::len).max().unwrap_or_default()
 }
 
-/// Each line written anew, or what is wrong with it.
+/// Each line written again, or its mistake.
 fn decode(stream: &[u8], step: usize) -> Vec<Result<String, String>> {
     let mut decoder = Decoder::new(Precision::Nanoseconds, LINE_BYTES_MAX);
     let mut found = Vec::new();

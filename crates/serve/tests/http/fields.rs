@@ -1,5 +1,5 @@
-//! Conditions on fields: as InfluxDB 1.6.7 answers them (`testdata/fields.txt`), and as rows that were all read
-//! and looked at one by one.
+//! Conditions on fields: compared with InfluxDB 1.6.7 (`testdata/fields.txt`), and with a filter over all rows one by
+//! one.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use serve::http::Settings;
 
 use crate::door::Door;
 
-/// What both servers were told.
+/// The points written to both servers.
 const LINES: &str = "m,h=a,r=eu f=1.5,i=1i,b=true,s=\"red\" 1
 m,h=a,r=eu f=2.5,i=2i 2
 m,h=a,r=eu i=3i,b=false,s=\"green\" 3
@@ -40,7 +40,7 @@ fn statements_are_answered_as_influxdb_does() {
     assert!(count > 50);
 }
 
-/// InfluxDB shows a float that is whole without its point.
+/// InfluxDB prints a whole float without a decimal point.
 fn plain(value: &Value) -> Value {
     match value {
         Value::Array(values) => values.iter().map(plain).collect(),
@@ -74,12 +74,12 @@ fn fields_choose_nothing_to_show_or_to_delete() {
     let few = Door::new(Settings { answer_values_max: 10, ..Settings::default() });
     few.write("db=db", &(0..40).map(|n| format!("m v={n}i,w=1 {n}\n")).collect::<String>());
     assert!(few.refused("SELECT v FROM m WHERE w = 1").contains("more than 10 values"));
-    // What is only looked at is no part of the answer.
+    // Fields that are only tested do not count as values of the answer.
     let found = few.query("SELECT v FROM m WHERE v > 37 AND w = 1");
     assert_eq!(found[0]["values"], json!([[38, 38], [39, 39]]));
 }
 
-/// Three hosts whose rows have some of their fields; more of them than a cursor gives at a time.
+/// Three hosts whose rows have some of their fields; more rows than a cursor returns at a time.
 fn filled() -> Door {
     let door = Door::new(Settings::default());
     let mut lines = String::new();
@@ -95,7 +95,7 @@ fn filled() -> Door {
             if random(3) > 0 {
                 fields.push(format!("f={}", random(100) as f64 / 4.0));
             }
-            // Two of the hosts only, one of them hardly ever.
+            // Only two of the hosts, one of them rarely.
             if host != "c" && (host == "a" || random(50) == 0) {
                 fields.push(format!("i={}i", random(20)));
             }
@@ -106,10 +106,10 @@ fn filled() -> Door {
     door
 }
 
-/// Whether a row is one of those that are asked for.
+/// Whether a row passes.
 type Holds = Box<dyn Fn(&[Value]) -> bool>;
 
-/// How a condition reads, and what it says of a row of time, f, h, i and n.
+/// The text of a condition, and its test of a row of time, f, h, i and n.
 fn condition(how: usize, f: f64, i: i64) -> (String, Holds) {
     let above = move |row: &[Value]| row[1].as_f64().is_some_and(|value| value > f);
     let least = move |row: &[Value]| row[3].as_i64().is_some_and(|value| value <= i);
@@ -159,7 +159,7 @@ fn rows_are_those_that_pass_when_all_are_looked_at() {
         wanted.reverse();
         let wanted: Vec<_> = wanted.into_iter().skip(2).take(5).collect();
         prop_assert_eq!(times(&last), times(&wanted), "{}", asked);
-        // A field that is not asked about, one that is, and none of either.
+        // Aggregates of an untested and a tested field; groups without passing rows are absent.
         let sums = door.query(&format!("SELECT count(n), max(f) {asked} GROUP BY h"));
         for group in sums.as_array().into_iter().flatten() {
             let of: Vec<_> = passing.iter().filter(|row| row[2] == group["tags"]["h"]).collect();

@@ -1,4 +1,4 @@
-//! What `/health` tells, and whom.
+//! The contents of `/health`, and their audience.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use serve::http::{Settings, Token};
 
 use crate::door::{Door, NOW, read};
 
-/// A store in memory that says this of itself.
+/// A store in memory that reports this health.
 struct Ailing {
     memory: Memory,
     health: StoreHealth,
@@ -91,7 +91,7 @@ impl Series for Ailing {
     }
 }
 
-/// The names of volumes and the texts of their errors were told to whoever asked.
+/// Once, any client learned the names of volumes and the texts of their errors.
 #[test]
 fn a_stranger_learns_that_something_is_wrong_and_no_more() {
     let broken = |why: &str| Some(format!("volume a: {why}: /dev/nvme1n1: input/output error"));
@@ -111,7 +111,7 @@ fn a_stranger_learns_that_something_is_wrong_and_no_more() {
         };
         let told = |door: &Door, headers: &str| {
             let answer = door.send("GET /health", headers, b"");
-            assert_eq!(answer.status, 503, "whoever asks");
+            assert_eq!(answer.status, 503, "for every client");
             let json = answer.json();
             assert_eq!(json["status"], "fail");
             json["message"].as_str().expect("a text").to_owned()
@@ -125,7 +125,7 @@ fn a_stranger_learns_that_something_is_wrong_and_no_more() {
     }
 }
 
-/// The connection was reset while the body was still sent, so that clients saw a broken pipe and no 503.
+/// Once, the connection was reset while the client still sent the body, so that it saw a broken pipe and no 503.
 #[test]
 fn a_write_that_is_refused_for_full_buffers_is_answered_after_its_body() {
     let store = Ailing { memory: Memory::default(), health: StoreHealth::default(), free: 0.0 };

@@ -1,5 +1,5 @@
-//! Input of strangers: all kept examples of it, and some that are nearly right. `dev/fuzz` searches for
-//! more with the same entries; what it finds is kept under `testdata`.
+//! Untrusted input: all kept examples, and some nearly valid ones. `dev/fuzz` searches for more with the same entries;
+//! its findings are kept under `testdata`.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::{entry_influxql, entry_line};
 
-/// Runs every kept input, then its beginnings.
+/// Runs every kept input, and all its prefixes.
 fn kept(of: &str, run: fn(&[u8])) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(of);
     let mut inputs = 0;

@@ -1,4 +1,4 @@
-//! The door for series, asked in plain HTTP over TCP.
+//! The listener for time series, over plain HTTP on TCP.
 
 mod access;
 mod clocks;

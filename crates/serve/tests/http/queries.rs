@@ -1,11 +1,11 @@
-//! Queries: what is asked, and in which shape it comes.
+//! Queries: their results, and the forms of answers.
 
 use serde_json::json;
 use serve::http::Settings;
 
 use crate::door::Door;
 
-/// Two hosts in two regions, ten seconds each, and one without a value now and then.
+/// Two hosts in two regions for ten seconds; some rows lack a value.
 fn filled() -> Door {
     let door = Door::new(Settings::default());
     let mut lines = String::new();
@@ -74,7 +74,7 @@ fn points_are_summed_up() {
         ),
         json!([[0, 10, 45, 4.5, 0, 9, 0, 9, 4]])
     );
-    // One of the points, alone, comes with its time.
+    // A function that selects one point returns its time, if used alone.
     assert_eq!(values("SELECT last(usage) FROM cpu WHERE host = 'a'"), json!([[9 * S, 9]]));
     assert_eq!(values("SELECT max(usage) FROM cpu"), json!([[9 * S, 18]]));
     assert_eq!(values("SELECT min(usage) FROM cpu WHERE time > 2s"), json!([[3 * S, 3]]));
@@ -97,7 +97,7 @@ fn points_are_summed_up() {
     assert_eq!(values(&format!("SELECT sum(usage) {of} fill(none)")), json!([[8 * S, 17]]));
     let all = door.query("SELECT mean(*) FROM cpu WHERE host = 'a'");
     assert_eq!(all[0]["columns"], json!(["time", "mean_usage"]));
-    // Without a span windows go from the first point to now: far too many of them.
+    // Without a span, windows go from the first point to now: far too many.
     assert!(door.refused("SELECT mean(usage) FROM cpu GROUP BY time(1s)").contains("windows"));
 }
 

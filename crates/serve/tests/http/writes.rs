@@ -1,4 +1,4 @@
-//! Writes: what is stored, what is refused, and how a writer is told.
+//! Writes: stored rows, refused rows, and the answers to writers.
 
 use std::io::Write;
 use std::time::Duration;
@@ -56,7 +56,7 @@ fn both_versions_write_the_same_in_every_precision() {
     }
     let answer = door.send("POST /api/v2/write?bucket=db&precision=d", "", b"m v=1");
     assert_eq!((answer.status, answer.json()["code"].as_str()), (400, Some("invalid")));
-    // A line without a time is of now, as precise as the others.
+    // A line without a time gets the current time, in the precision of the others.
     assert_eq!(door.write("db=db&precision=s", "now v=1").status, 204);
     let second = NOW / 1_000_000_000 * 1_000_000_000;
     assert_eq!(door.query("SELECT v FROM now")[0]["values"], json!([[second, 1.0]]));
@@ -75,14 +75,14 @@ fn good_lines_are_stored_and_bad_ones_told() {
     );
     assert!(answer.header("x-influxdb-error").is_some_and(|error| error.contains("dropped=2")));
     assert_eq!(door.query("SELECT v FROM m")[0]["values"], json!([[1, 1.0], [3, 3.0]]));
-    // Nothing good: as InfluxDB has it, nothing is partial.
+    // Without any good line, InfluxDB does not call the write partial.
     let answer = door.send("POST /api/v2/write?bucket=db", "", b"m v=\n");
     let told = answer.json();
     assert_eq!((answer.status, &told["code"], &told["line"]), (400, &json!("invalid"), &json!(1)));
     assert!(
         told["message"].as_str().is_some_and(|text| text.starts_with("unable to parse 'm v='"))
     );
-    // Another kind than before.
+    // A value of another kind than before.
     let answer = door.write("db=db", "m v=4 4\nm v=5i 5\n");
     assert_eq!(
         answer.json()["error"],
@@ -91,7 +91,7 @@ fn good_lines_are_stored_and_bad_ones_told() {
     );
     let answer = door.send("POST /api/v2/write?bucket=db", "", b"m v=5i 5");
     assert_eq!((answer.status, &answer.json()["line"]), (422, &json!(1)));
-    // A thousand of them make no long answer.
+    // A thousand mistakes still give a short answer.
     let answer = door.write("db=db", &"m v=\n".repeat(1000));
     assert!(answer.body.len() < 2000 && answer.body.contains("and 990 more"), "{}", answer.body);
 }
@@ -143,7 +143,7 @@ fn writers_that_hold_all_memory_are_told_to_come_again() {
     let door = Door::new(settings);
     let answer = door.write("db=db", &"m v=1 1\n".repeat(1000));
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
-    // What it held is free again.
+    // The memory that the body held is free again.
     assert_eq!(door.write("db=db", &"m v=1 1\n".repeat(100)).status, 204);
 }
 
@@ -156,7 +156,7 @@ fn who_sends_nothing_more_is_told_so() {
         .write_all(b"POST /write?db=db HTTP/1.0\r\nContent-Length: 100\r\n\r\nm v=1 1\nm v")
         .expect("the server reads");
     assert_eq!(read(&mut stream).status, 408);
-    // A header that does not end is not answered at all.
+    // An unfinished header gets no answer.
     let mut stream = door.connect();
     stream.write_all(b"POST /write?db=db HTT").expect("the server reads");
     let mut rest = Vec::new();
@@ -190,7 +190,7 @@ fn a_web_page_is_turned_away_where_no_token_is_asked_for() {
     let door = Door::new(Settings::default());
     let page = "Origin: http://example.org\r\n";
     assert_eq!(door.send("POST /write?db=db", page, b"m v=1 1").status, 403);
-    // An image's address is fetched without an origin.
+    // A browser loads an image's address without an `Origin`.
     door.write("db=db", "m v=1 1");
     let answer = door.get("/query?db=db&q=DROP+MEASUREMENT+m");
     assert!(answer.body.contains("POST only"), "{}", answer.body);

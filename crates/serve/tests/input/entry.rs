@@ -1,4 +1,4 @@
-//! Bytes of any kind as a client's input: the one entry for everyday tests and for the fuzzer.
+//! Arbitrary bytes as a client's input: the common entry of tests and fuzzer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use serve::resp::{Decoder, Request, Secret, Service, Session, Settings};
 /// Small limits, so that short inputs reach them.
 const BULK_BYTES_MAX: usize = 2 << 10;
 const REQUEST_BYTES_MAX: usize = 8 << 10;
-/// Replies that gather before they leave, and what one command may add: any number of its words may
-/// each name the longest value.
+/// Replies gathered before they are sent, and the most that one command may add: each of its words may name the longest
+/// value.
 const REPLY_BYTES_AT_ONCE: usize = 4 << 10;
 const REPLY_BYTES_MAX: usize = REPLY_BYTES_AT_ONCE + REQUEST_BYTES_MAX * BULK_BYTES_MAX;
-/// Lines of a request that are looked at before their end is known.
+/// Bytes of a line that are examined before its end is known.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// How deep replies are nested at most.
+/// The deepest nesting of replies.
 const DEPTH_MAX: usize = 8;
 
-/// Serves `data` to a new store twice, in pieces and at once. The first byte says how: whether there
-/// is a password, and how long the pieces are.
+/// Serves `data` with a new store twice, in pieces and at once. The first byte sets whether there is a password, and
+/// the length of the pieces.
 ///
 /// # Panics
-/// Something is not as it should be: a request without its one reply, a reply that is none, other
-/// replies to other pieces, more memory than the limits allow.
+/// On a violation: a request without exactly one reply, a malformed reply, replies that depend on the pieces, or more
+/// memory than the limits allow.
 pub(crate) fn run(data: &[u8]) {
     let Some((&how, stream)) = data.split_first() else { return };
     let password = how & 1 == 1;
@@ -40,7 +40,7 @@ pub(crate) fn run(data: &[u8]) {
     );
 }
 
-/// Gives every reply to `stream`, which arrives in pieces.
+/// Returns every reply to `stream`, which arrives in pieces.
 fn serve(stream: &[u8], step: usize, password: bool) -> Vec<u8> {
     let settings = Settings {
         password: password.then(|| Secret::new("p")),
@@ -67,7 +67,7 @@ fn serve(stream: &[u8], step: usize, password: bool) -> Vec<u8> {
     replies
 }
 
-/// Does what can be done with `input`, as a connection does; false when the connection is closing.
+/// Processes `input` as a connection does; false when the connection is closing.
 fn arrived(
     service: &Service,
     session: &mut Session,
@@ -93,7 +93,7 @@ fn arrived(
             let mut out = BytesMut::new();
             session.execute(service, &mut requests, &mut out, REPLY_BYTES_AT_ONCE);
             let executed = asked.len() - requests.len();
-            // A web page is hung up on without a word.
+            // A web page's connection is closed without a reply.
             let expected = asked[..executed].iter().filter(|&&http| !http).count();
             check(&out, expected);
             replies.extend_from_slice(&out);
@@ -119,7 +119,7 @@ fn is_http(request: &Request) -> bool {
     request[0].eq_ignore_ascii_case(b"post") || request[0].eq_ignore_ascii_case(b"host:")
 }
 
-/// Checks that `out` is so many whole replies, and not too long.
+/// Checks that `out` consists of `expected` whole replies, and is not too long.
 fn check(out: &[u8], expected: usize) {
     assert!(out.len() <= REPLY_BYTES_MAX, "{} bytes of replies", out.len());
     let mut rest = out;
@@ -132,7 +132,7 @@ fn check(out: &[u8], expected: usize) {
     assert_eq!(found, expected, "each request has one reply: {}", out.escape_ascii());
 }
 
-/// What follows the first reply of `bytes`, in either version of the protocol; none if it is none.
+/// The bytes after the first reply of `bytes`, in either version of the protocol; `None` if it is malformed.
 fn after_reply(bytes: &[u8], depth: usize) -> Option<&[u8]> {
     let (&kind, rest) = bytes.split_first()?;
     let end = rest.windows(2).position(|two| two == b"\r\n")?;

@@ -1,5 +1,5 @@
-//! Input of strangers, all kept examples of it and some random ones. `dev/fuzz` searches for more with
-//! the same entry; what it finds is kept under `testdata/input`.
+//! Untrusted input: all kept examples, and some random ones. `dev/fuzz` searches for more with the same entry; its
+//! findings are kept under `testdata/input`.
 
 mod entry;
 
@@ -18,7 +18,7 @@ fn kept_inputs_are_answered() {
         let path = file.expect("a file").path();
         let data = fs::read(&path).expect("a file");
         println!("{}", path.display());
-        // Every length of pieces, with and without a password; then cut off at every byte.
+        // Every length of pieces, with and without a password; then every prefix.
         for how in 0..32 {
             entry::run(&[&[how], &data[..]].concat());
         }
@@ -30,7 +30,7 @@ fn kept_inputs_are_answered() {
     assert!(inputs > 0);
 }
 
-/// Words that get far into commands.
+/// Words that make nearly valid commands.
 fn word() -> impl Strategy<Value = Vec<u8>> {
     let known = prop::sample::select(vec![
         "set",
@@ -99,7 +99,7 @@ fn word() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![8 => known.prop_map(|word| word.as_bytes().to_vec()), 1 => vec(any::<u8>(), 0..9)]
 }
 
-/// A request as clients send it, as people type it, or something like one.
+/// A request as an array, as an inline command, or malformed.
 fn request() -> impl Strategy<Value = Vec<u8>> {
     let framed = vec(word(), 1..6).prop_map(|words| {
         let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
@@ -122,7 +122,7 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![20 => framed, 20 => typed, 1 => noise]
 }
 
-/// Bytes that show as people would type them.
+/// Bytes that print as a byte string.
 #[derive(Clone)]
 struct Input(Vec<u8>);
 

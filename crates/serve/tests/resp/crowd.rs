@@ -1,4 +1,4 @@
-//! More clients than there is room for, and clients who may not do everything.
+//! More clients than the limit, and clients with restricted rights.
 
 use std::io::Read;
 
@@ -7,18 +7,18 @@ use serve::resp::{Secret, Settings, User};
 
 use crate::door::{Client, Door};
 
-/// Whether the server closed the connection, without a word.
+/// Whether the server closed the connection without an answer.
 fn is_closed(client: &mut Client) -> bool {
     matches!(client.0.get_mut().read(&mut [0]), Ok(0) | Err(_))
 }
 
-/// A thousand connections that said nothing kept everybody else out, for as long as they liked.
+/// Once, a thousand silent connections kept all other clients out, with no end.
 #[test]
 fn silent_connections_give_way_to_those_who_ask() {
     const MOST: usize = 100;
     let door = Door::open(Settings { clients_max: MOST as u64, ..Settings::default() });
     let mut silent: Vec<_> = (0..MOST).map(|_| door.connect()).collect();
-    // Half a request is nothing asked, either.
+    // Half a request does not count as a request.
     silent.iter_mut().for_each(|client| client.send("*1\r\n$4\r\nPI"));
     let mut known: Vec<_> = (0..10).map(|_| door.connect()).collect();
     for client in &mut known {

@@ -1,4 +1,4 @@
-//! A door to knock at, and a client that does.
+//! A RESP server, and a client.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use serve::resp::{Server, Service, Settings, Tls};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// A door on a free port, served by threads of its own until it is stopped or dropped.
+/// A server on a free port, with its own threads, until it is stopped or dropped.
 pub(crate) struct Door {
     pub(crate) address: SocketAddr,
     pub(crate) service: Arc<Service>,
@@ -74,7 +74,7 @@ impl Drop for Door {
     }
 }
 
-/// A client that speaks in lines.
+/// A line-oriented client.
 pub(crate) struct Client<S = TcpStream>(pub(crate) BufReader<S>);
 
 impl<S: Read + Write> Client<S> {

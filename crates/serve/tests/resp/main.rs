@@ -1,4 +1,4 @@
-//! The RESP door over loopback, with clients that behave and clients that do not.
+//! The RESP listener over loopback, with clients that behave and clients that do not.
 
 mod crowd;
 mod door;
@@ -54,7 +54,7 @@ fn one_connection_too_many_is_told_so() {
     assert_eq!(door.service.stats.rejected.get(), 1);
     assert_eq!(one.ask("quit"), "+OK");
     assert_eq!(one.line(), "");
-    // The place is free as soon as the server noticed, which is after the client did.
+    // The place is free once the server notices, which is after the client does.
     let served = std::iter::repeat_with(|| door.connect()).take(1000).find_map(|mut client| {
         client.send("ping\r\n");
         (client.line() == "+PONG").then_some(client)
@@ -130,7 +130,7 @@ fn who_does_not_read_stops_nobody_else() {
     let value = vec![b'x'; 1 << 20];
     slow.send(set("k", &value));
     assert_eq!(slow.line(), "+OK");
-    // More than sockets hold: the server cannot write them all before the client reads.
+    // More than socket buffers hold: the server must wait for the client to read.
     slow.send("get k\r\n".repeat(64));
     let mut other = door.connect();
     assert_eq!(other.ask("ping"), "+PONG");
@@ -142,7 +142,7 @@ fn who_does_not_read_stops_nobody_else() {
     }
 }
 
-/// A store whose writes say that they have begun, and end when they are let.
+/// A store whose writes report that they have begun, and end on a signal.
 struct Slow {
     memory: Arc<Memory>,
     begun: SyncSender<()>,
@@ -219,7 +219,7 @@ fn who_does_not_say_who_it_is_is_cut_off_in_time() {
     let mut stranger = door.connect();
     assert_eq!(stranger.ask("get k"), "-NOAUTH Authentication required.");
     assert_eq!(stranger.line(), "", "closed without a word");
-    // The stranger came later, so the time of both is over.
+    // The stranger came later, so both deadlines have passed.
     assert_eq!(known.ask("get k"), "$-1");
 }
 
@@ -247,11 +247,11 @@ fn who_does_not_take_its_replies_for_too_long_is_cut_off() {
     assert_eq!(slow.line(), "+OK");
     slow.send("get k\r\n".repeat(64));
     assert!(slow.line().starts_with('$'), "its replies are being written");
-    // A stop waits for the replies to be taken: for an hour, or until the client is cut off.
+    // Without a cut, a stop would wait an hour for the client to read its replies.
     door.wait_until_stopped();
 }
 
-/// The words of a client's line in a list.
+/// The value of `key` in a client's line of a list.
 fn listed(line: &str, key: &str) -> String {
     let mut words = line.split(' ').filter_map(|word| word.split_once('='));
     words.find(|(name, _)| *name == key).map(|(_, value)| value.into()).unwrap_or_default()
@@ -293,7 +293,7 @@ fn clients_see_and_end_each_other() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Anything at all, cut off anywhere: the server answers or closes, and serves the next one.
+    /// Arbitrary input, cut off anywhere: the server answers or closes, and serves the next client.
     #[test]
     fn noise_is_survived(
         noise in vec(prop_oneof![

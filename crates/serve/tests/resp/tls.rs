@@ -1,4 +1,4 @@
-//! Clients that speak TLS, and some that should.
+//! Clients with TLS, and some that lack it.
 
 use std::fs;
 use std::io::{BufReader, Read};
@@ -20,7 +20,7 @@ use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, Stream
 use crate::door::{Client, Door};
 use crate::set;
 
-/// An authority, and the files it makes.
+/// An authority, and the files with its certificates.
 struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     dir: TempDir,
@@ -75,7 +75,7 @@ fn door(files: &TlsFiles, settings: Settings) -> (Door, Arc<Tls>) {
 
 type TlsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
 
-/// A client that trusts `authority`, and shows a certificate if it has one.
+/// A client that trusts `authority`, with a certificate if one is given.
 fn connect(door: &Door, authority: &Authority, shown: Option<&(String, String)>) -> TlsClient {
     let certificate = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("PEM");
     let mut roots = RootCertStore::empty();
@@ -97,7 +97,7 @@ fn connect(door: &Door, authority: &Authority, shown: Option<&(String, String)>)
     Client(BufReader::new(StreamOwned::new(connection, stream)))
 }
 
-/// Whether the server and the client agree on a connection.
+/// Whether the handshake succeeds.
 fn agree(client: &mut TlsClient) -> bool {
     use std::io::{BufRead, Write};
     let mut line = String::new();
@@ -117,7 +117,7 @@ fn a_client_is_served_and_told_where_the_replies_end() {
     client.0.read_exact(&mut read).expect("the whole reply");
     assert!(read.starts_with(&value));
     assert_eq!(client.line(), "+OK");
-    // A stream that ends without the goodbye of TLS is an error to read from.
+    // A stream that ends without TLS's close_notify gives a read error.
     assert_eq!(client.line(), "");
 }
 
@@ -141,7 +141,7 @@ fn a_client_without_tls_is_told_so() {
     assert_eq!(plain.line(), "");
     let mut noise = door.connect();
     noise.send(b"\x16\x03\x01\x00\x05hello");
-    // What it answers are bytes of TLS: an alert; then it closes.
+    // The server sends a TLS alert, then closes.
     noise.0.read_to_end(&mut Vec::new()).expect("a clean end");
     assert_eq!(connect(&door, &authority, None).ask("exists k"), ":0");
 }

@@ -1,4 +1,4 @@
-//! `COMMAND`: the table told to clients.
+//! `COMMAND`: the table of commands, for clients.
 
 use bytes::Bytes;
 
@@ -20,7 +20,7 @@ pub(super) static ROWS: &[Command] = &[Command {
 
 /// `COMMAND [COUNT | DOCS [name…] | INFO [name…] | LIST [FILTERBY PATTERN pattern]]`.
 ///
-/// The one command that does something without its subcommand.
+/// The only container command that also works without a subcommand.
 fn command(call: &mut Call<'_>) -> Reply {
     let [_, subcommand, args @ ..] = call.words else {
         return Reply::Array(TABLE.iter().copied().map(details).collect());
@@ -43,7 +43,7 @@ fn command(call: &mut Call<'_>) -> Reply {
     }
 }
 
-/// What is below `COMMAND`, for people.
+/// The subcommands of `COMMAND`, with help texts.
 const SUBCOMMANDS: &[(&str, &str)] = &[
     ("count", "Return the number of commands"),
     ("docs", "Document commands: [name...]"),
@@ -53,7 +53,7 @@ const SUBCOMMANDS: &[(&str, &str)] = &[
     ("list", "Return the names of commands: [FILTERBY PATTERN pattern]"),
 ];
 
-/// What `HELP` below a command shows.
+/// The reply to `HELP` of a container command.
 pub(super) fn help(container: &str, rows: &'static [Command]) -> Reply {
     help_lines(container, rows.iter().map(|row| (row.name, row.summary)))
 }
@@ -101,7 +101,7 @@ fn list(args: &[Bytes]) -> Reply {
     Reply::Array(names.map(Reply::word).collect())
 }
 
-/// The name of a row as clients know it: `get`, or `config|get` for what is below `config`.
+/// The name of a row for clients: `get`, or `config|get` for a subcommand of `config`.
 fn full_name(row: &Command, above: Option<&Command>) -> Reply {
     match above {
         None => Reply::word(row.name),
@@ -109,8 +109,7 @@ fn full_name(row: &Command, above: Option<&Command>) -> Reply {
     }
 }
 
-/// A row as `COMMAND` shows it. Hints and key specifications are left empty: clients route by what is
-/// before them.
+/// A row of `COMMAND`. Hints and key specifications are empty: clients route by the fields before them.
 fn details(row: &Command) -> Reply {
     details_below(row, None)
 }
@@ -133,7 +132,7 @@ fn details_below(row: &Command, above: Option<&Command>) -> Reply {
     ])
 }
 
-/// Redis' categories for access rules, as far as they follow from the rest of the row.
+/// Redis' ACL categories, as far as they follow from the rest of the row.
 fn categories(row: &Command) -> Vec<&'static str> {
     let is = |flag| row.flags.contains(&flag);
     let group = match row.group {
@@ -156,7 +155,7 @@ fn categories(row: &Command) -> Vec<&'static str> {
     all.into_iter().flatten().collect()
 }
 
-/// A row as `COMMAND DOCS` shows it.
+/// A row of `COMMAND DOCS`.
 fn documented(row: &Command) -> (Reply, Reply) {
     documented_below(row, None)
 }

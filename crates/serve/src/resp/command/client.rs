@@ -1,4 +1,4 @@
-//! `CLIENT`: what connections say of themselves, and what one may know of and do to others.
+//! `CLIENT`: the client's statements about itself, and its view of other connections.
 
 use std::sync::Arc;
 
@@ -71,12 +71,12 @@ fn set_info(call: &mut Call<'_>) -> Reply {
     Reply::OK
 }
 
-/// A copy of its own: a word shares memory with the request it came in, which may be long.
+/// Copies a word: it shares memory with its request, which may be long.
 pub(super) fn own(word: &Bytes) -> Bytes {
     Bytes::copy_from_slice(word)
 }
 
-/// Names stay printable and in one word, so that lists of clients can be split again.
+/// Names must be printable and without spaces, so that lists of clients can be split again.
 pub(super) fn check_name(what: &str, name: &Bytes) -> Result<(), Reply> {
     if name.iter().all(u8::is_ascii_graphic) {
         return Ok(());
@@ -121,13 +121,13 @@ fn list(call: &mut Call<'_>) -> Reply {
     Reply::Text(peers.iter().map(|peer| format!("{}\n", peer.line(now))).collect())
 }
 
-/// Which connections a `CLIENT KILL` is for: all conditions that are given have to hold.
+/// The filter of a `CLIENT KILL`: all given conditions must hold.
 #[derive(Default)]
 struct Victims {
     id: Option<u64>,
     client: Option<Bytes>,
     server: Option<Bytes>,
-    /// No connection is of the kind or the user that was asked for.
+    /// No connection has the requested type or user.
     none: bool,
     and_me: bool,
 }
@@ -147,7 +147,7 @@ impl Victims {
     }
 }
 
-/// `CLIENT KILL address`, which answers `OK`, or `CLIENT KILL [condition value]…`, which counts.
+/// `CLIENT KILL address`, which replies `OK`, or `CLIENT KILL [condition value]…`, which replies the count.
 fn kill(call: &mut Call<'_>) -> Reply {
     let (is_old, victims) = match &call.words[2..] {
         [address] => {
@@ -166,7 +166,7 @@ fn kill(call: &mut Call<'_>) -> Reply {
         }
         killed += 1;
         if peer.id == me.id {
-            // After the reply.
+            // Closes after the reply.
             call.client.closing = true;
         } else {
             peer.cut.cancel();
@@ -214,7 +214,7 @@ fn positive(word: &[u8]) -> Result<u64, ()> {
     integer(word).ok().and_then(|id| u64::try_from(id).ok()).filter(|&id| id > 0).ok_or(())
 }
 
-/// Whether a type of clients is the one that all of ours are of.
+/// Whether a type of clients is `normal`, the only one that exists here.
 fn is_normal(kind: &Bytes) -> Result<bool, Reply> {
     match &kind.to_ascii_lowercase()[..] {
         b"normal" => Ok(true),

@@ -62,7 +62,7 @@ pub(super) static ROWS: &[Command] = &[
     ),
 ];
 
-/// The version whose replies these are: clients ask for it to know what they may send.
+/// The Redis version of the replies: clients use it to choose commands.
 pub(in crate::resp) const REDIS_VERSION: &str = "7.0.15";
 
 const WRONG_PASS: &str = "invalid username-password pair or user is disabled.";
@@ -116,7 +116,7 @@ fn auth(call: &mut Call<'_>) -> Reply {
     Reply::OK
 }
 
-/// `HELLO [version [AUTH user password] [SETNAME name]]`: all of it or nothing.
+/// `HELLO [version [AUTH user password] [SETNAME name]]`: atomic.
 fn hello(call: &mut Call<'_>) -> Reply {
     let client = &mut *call.client;
     let (mut protocol, mut known) = (client.protocol, None);
@@ -171,7 +171,7 @@ fn hello(call: &mut Call<'_>) -> Reply {
         told.protocol = protocol;
         told.name = name.unwrap_or_else(|| std::mem::take(&mut told.name));
     });
-    // Clients look for `redis` here before they use what its version can do.
+    // Clients look for `redis` here before they use the version's features.
     Reply::Map(vec![
         (Reply::word("server"), Reply::word("redis")),
         (Reply::word("version"), Reply::word(REDIS_VERSION)),
@@ -183,7 +183,7 @@ fn hello(call: &mut Call<'_>) -> Reply {
     ])
 }
 
-/// `RESET`: the connection as it was when it was new.
+/// `RESET`: restores the state of a new connection.
 fn reset(call: &mut Call<'_>) -> Reply {
     let client = &mut *call.client;
     client.protocol = Protocol::default();

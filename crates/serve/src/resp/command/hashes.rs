@@ -77,7 +77,7 @@ pub(super) static ROWS: &[Command] = &[
     ),
 ];
 
-/// `HSET key field value…`: how many are new.
+/// `HSET key field value…`: replies the number of new fields.
 fn hset(data: &mut Data<'_, '_>) -> Outcome {
     Ok(Reply::count(put(data, "hset")?))
 }
@@ -123,14 +123,14 @@ fn hstrlen(data: &mut Data<'_, '_>) -> Outcome {
     Ok(Reply::count(length(data)?.unwrap_or(0)))
 }
 
-/// The length of the value of the field that is named first.
+/// The length of the value of the first named field.
 fn length(data: &mut Data<'_, '_>) -> Result<Option<u64>, Failure> {
     let length = data.transaction.hash_value_len(&data.words[1], &data.words[2])?;
     data.service.stats.looked_up(u64::from(length.is_some()), 1);
     Ok(length)
 }
 
-/// The value of the field that is named first.
+/// The value of the first named field.
 fn value(data: &mut Data<'_, '_>) -> Result<Option<Bytes>, Failure> {
     let value = data.transaction.hash_get(&data.words[1], &data.words[2..3])?.swap_remove(0);
     data.service.stats.looked_up(u64::from(value.is_some()), 1);
@@ -175,7 +175,7 @@ fn hlen(data: &mut Data<'_, '_>) -> Outcome {
     Ok(Reply::count(data.transaction.hash_len(&data.words[1])?))
 }
 
-/// `HDEL key field…`: how many there were.
+/// `HDEL key field…`: replies the number of deleted fields.
 fn hdel(data: &mut Data<'_, '_>) -> Outcome {
     Ok(Reply::count(data.transaction.hash_delete(&data.words[1], &data.words[2..])?))
 }

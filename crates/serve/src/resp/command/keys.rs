@@ -1,4 +1,4 @@
-//! Commands on keys, whatever they hold.
+//! Commands on keys of any kind.
 
 use engine::keyspace::{Kind, Touch};
 
@@ -100,7 +100,7 @@ fn dbsize(data: &mut Data<'_, '_>) -> Outcome {
     Ok(Reply::count(data.transaction.count()?.keys))
 }
 
-/// `DEL key…`, `UNLINK key…`: how many there were.
+/// `DEL key…`, `UNLINK key…`: replies the number of deleted keys.
 fn del(data: &mut Data<'_, '_>) -> Outcome {
     let mut deleted = 0;
     for key in &data.words[1..] {
@@ -109,7 +109,7 @@ fn del(data: &mut Data<'_, '_>) -> Outcome {
     Ok(Reply::count(deleted))
 }
 
-/// `EXISTS key…`: how many there are, a key named twice counting twice.
+/// `EXISTS key…`: replies the number of existing keys; a key named twice counts twice.
 fn exists(data: &mut Data<'_, '_>) -> Outcome {
     let mut found = 0;
     for key in &data.words[1..] {
@@ -124,7 +124,7 @@ fn kind(data: &mut Data<'_, '_>) -> Outcome {
     Ok(Reply::Status(data.transaction.kind(&data.words[1])?.map_or("none", kind_name)))
 }
 
-/// Redis' name for what a key holds.
+/// Redis' name for the kind of a key.
 pub(super) fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::String => "string",
@@ -144,7 +144,7 @@ fn flushdb(data: &mut Data<'_, '_>) -> Outcome {
     Ok(Reply::OK)
 }
 
-/// What a time is counted in.
+/// The unit of a time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Unit {
     Seconds,
@@ -160,8 +160,7 @@ impl Unit {
     }
 }
 
-/// The time `number` units after `base`, in milliseconds since 1970; before 1970 is 1970. `None` beyond
-/// what numbers hold.
+/// The time `number` units after `base`, in milliseconds since 1970; times before 1970 become 1970. `None` on overflow.
 pub(super) fn deadline(number: i64, unit: Unit, base: u64) -> Option<u64> {
     let base = i64::try_from(base).ok()?;
     let at = number.checked_mul(unit.milliseconds())?.checked_add(base)?;
@@ -203,16 +202,16 @@ fn set_end(data: &mut Data<'_, '_>, unit: Unit, base: u64, name: &'static str) -
     Ok(Reply::Integer(i64::from(changes)))
 }
 
-/// When an end is to be set. A key without one never ends.
+/// Conditions on setting an expiry. A key without an expiry counts as ending never.
 #[derive(Clone, Copy, Debug, Default)]
 struct EndConditions {
-    /// `NX`: only if it has none.
+    /// `NX`: only if the key has no expiry.
     none: bool,
-    /// `XX`: only if it has one.
+    /// `XX`: only if the key has an expiry.
     some: bool,
-    /// `GT`: only if it moves later.
+    /// `GT`: only if the expiry moves later.
     later: bool,
-    /// `LT`: only if it moves earlier.
+    /// `LT`: only if the expiry moves earlier.
     earlier: bool,
 }
 

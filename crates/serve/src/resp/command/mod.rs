@@ -1,4 +1,4 @@
-//! Every command the door knows, as a table; the files beside it hold what they do.
+//! The table of all commands; the modules below implement them.
 
 mod catalogue;
 mod client;
@@ -28,56 +28,56 @@ pub(super) use transactions::{Control, Pending, Queue};
 pub(super) struct Command {
     /// The name, in lower case.
     pub(super) name: &'static str,
-    /// How many words a call has, its name among them; negative for "at least".
+    /// The number of words of a call, including the name; negative for "at least".
     arity: i32,
-    /// What it does to the store, in Redis' words for clients that route by them.
+    /// Redis' flags, for clients that route by them.
     flags: &'static [&'static str],
     /// Which words are keys: first, last (negative: from the end) and step; zeros for none.
     keys: (i64, i64, i64),
-    /// Redis' group and the version that brought it in.
+    /// Redis' group, and the version that introduced it.
     group: &'static str,
     since: &'static str,
-    /// What it does, in a sentence.
+    /// A summary in one sentence.
     summary: &'static str,
-    /// How it is done.
+    /// Its implementation.
     run: Run,
 }
 
-/// How a command is done.
+/// The implementation of a command.
 #[derive(Clone, Copy)]
 pub(super) enum Run {
-    /// Reads or changes its keys, in a transaction that neighbours share: they are then fetched
-    /// together and have one log record.
+    /// Reads or changes its keys, in a transaction shared with its neighbours in the pipeline: their keys are fetched
+    /// together, and one log record holds their changes.
     Data(Touch, fn(&mut Data<'_, '_>) -> Outcome),
-    /// Changes keys that it does not name.
+    /// Changes keys that its words do not name.
     Everything(fn(&mut Data<'_, '_>) -> Outcome),
     /// Begins or ends a transaction of the client.
     Control(Control),
-    /// Asks or changes anything but keys.
+    /// Reads or changes state other than keys.
     Call(fn(&mut Call<'_>) -> Reply),
-    /// Hands its second word on.
+    /// Dispatches on its second word.
     Subcommands(&'static [Command]),
 }
 
-/// A command on keys being executed.
+/// A command on keys during execution.
 pub(super) struct Data<'a, 'k> {
-    /// All its words, the name first; as many as the table asks for.
+    /// All its words, the name first; their number fits the table.
     pub(super) words: &'a [Bytes],
-    /// What the client speaks.
+    /// The client's protocol.
     pub(super) protocol: Protocol,
-    /// Holds the keys of the command, and applies what it changes.
+    /// Locks the keys of the command, and applies its changes.
     pub(super) transaction: &'a mut Transaction<'k>,
-    /// What all clients share.
+    /// The state that all clients share.
     pub(super) service: &'a Service,
 }
 
-/// What a command on keys ends with.
+/// The result of a command on keys.
 pub(super) type Outcome = Result<Reply, Failure>;
 
-/// Why a command on keys was not done.
+/// Why a command on keys failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The command is wrong, and changed nothing: this is its answer.
+    /// The command is wrong, and changed nothing: this is its reply.
     Refused(Reply),
     /// The store failed: nothing of the transaction may be applied.
     Failed(kv::Error),
@@ -106,30 +106,30 @@ impl From<keyspace::Error> for Failure {
     }
 }
 
-/// A command being executed that is not about keys.
+/// A command that is not about keys, during execution.
 pub(super) struct Call<'a> {
-    /// All its words, the name first; as many as the table asks for.
+    /// All its words, the name first; their number fits the table.
     pub(super) words: &'a [Bytes],
-    /// Whose call it is.
+    /// The calling client.
     pub(super) client: &'a mut Client,
-    /// What all clients share.
+    /// The state that all clients share.
     pub(super) service: &'a Service,
 }
 
-/// What a request asks for, once it was found in the table.
+/// The command of a request, found in the table.
 #[derive(Clone, Copy)]
 pub(super) struct Found {
     /// The row.
     pub(super) command: &'static Command,
-    /// Its position, which statistics go by.
+    /// Its position, for statistics.
     pub(super) index: usize,
 }
 
-/// The flags of a command that reads, and is quick.
+/// The flags of a fast command that reads.
 const READS_FAST: &[&str] = &["readonly", "fast"];
 /// The flags of a command that reads.
 const READS: &[&str] = &["readonly"];
-/// The flags of a command that writes, and is quick.
+/// The flags of a fast command that writes.
 const WRITES_FAST: &[&str] = &["write", "denyoom", "fast"];
 /// The flags of a command that writes.
 const WRITES: &[&str] = &["write", "denyoom"];
@@ -178,17 +178,17 @@ impl Command {
         self
     }
 
-    /// How it is done.
+    /// Its implementation.
     pub(super) const fn run(&self) -> Run {
         self.run
     }
 
-    /// Whether a client may call it before it said who it is.
+    /// Whether a client may call it before it authenticates.
     pub(super) fn needs_no_auth(&self) -> bool {
         self.flags.contains(&"no_auth")
     }
 
-    /// Whether a client who may do so much may call it with these words.
+    /// Whether a client with the rights `may` may call it with these words.
     pub(super) fn is_for(&self, may: May, words: &[Bytes]) -> bool {
         if self.flags.contains(&"write") {
             return may.writes();
@@ -196,22 +196,22 @@ impl Command {
         if self.flags.contains(&"readonly") {
             return may.reads();
         }
-        // Who may not do everything ends no other's connection.
+        // Only a client with all rights may end other connections.
         let kills = self.name == "client" && words.get(1).is_some_and(|word| is(word, "kill"));
         may == May::All || !kills
     }
 
-    /// Whether it is not kept for `EXEC` after `MULTI`.
+    /// Whether it runs at once after `MULTI`, instead of waiting for `EXEC`.
     pub(super) fn is_done_at_once(&self) -> bool {
         matches!(self.name, "quit" | "reset")
     }
 
-    /// How many keys a call of it names.
+    /// The number of keys in a call.
     pub(super) fn keys_of(&self, words: &[Bytes]) -> usize {
         self.key_words(words).count()
     }
 
-    /// Adds what a call of it touches.
+    /// Adds the keys that a call touches.
     pub(super) fn touch(&self, words: &[Bytes], touches: &mut Touches) {
         match self.run {
             Run::Data(touch, _) => {
@@ -237,10 +237,10 @@ impl Command {
     }
 }
 
-/// Finds the command that `words` call, and checks that they are as many as it takes.
+/// Finds the command that `words` call, and checks the number of words.
 ///
 /// # Errors
-/// Redis' own error for a command that is unknown or has too few or too many words.
+/// Redis' own error for an unknown command, or too few or too many words.
 pub(super) fn find(words: &[Bytes]) -> Result<Found, Reply> {
     let (name, args) = words.split_first().expect("a request has at least one word");
     let lower = name.to_ascii_lowercase();
@@ -291,7 +291,7 @@ fn syntax_error() -> Reply {
     Reply::error("syntax error")
 }
 
-/// Redis' answer to a command it does not know, which quotes the start of it.
+/// Redis' reply to an unknown command, which quotes its start.
 fn unknown(name: &[u8], args: &[Bytes]) -> Reply {
     let mut quoted = String::new();
     for arg in args {
@@ -311,7 +311,7 @@ fn shown(word: &[u8]) -> String {
     String::from_utf8_lossy(&word[..word.len().min(SHOWN_BYTES_MAX)]).into_owned()
 }
 
-/// The number a word stands for.
+/// The integer in a word.
 fn integer(word: &[u8]) -> Result<i64, Reply> {
     std::str::from_utf8(word)
         .ok()
@@ -319,20 +319,20 @@ fn integer(word: &[u8]) -> Result<i64, Reply> {
         .ok_or_else(|| Reply::error("value is not an integer or out of range"))
 }
 
-/// The number a word stands for, fractions and infinities among them.
+/// The float in a word, including infinities.
 fn double(word: &[u8]) -> Option<f64> {
     let number: f64 = std::str::from_utf8(word).ok()?.parse().ok()?;
     (!number.is_nan()).then_some(number)
 }
 
-/// The sum of two numbers that clients know.
+/// The sum of two integers; overflow is an error.
 fn sum(one: i64, other: i64) -> Result<i64, Reply> {
     let overflows = || Reply::error("increment or decrement would overflow");
     one.checked_add(other).ok_or_else(overflows)
 }
 
-/// The part from `start` to `end`, both of which are in it, of something that is `len` long. Negative
-/// ends count from behind; what lies outside is left out.
+/// The range from `start` to `end`, both included, of a sequence of length `len`. Negative ends count from the end; the
+/// range is cut to the sequence.
 fn index_range(start: i64, end: i64, len: usize) -> std::ops::Range<usize> {
     let len = i64::try_from(len).unwrap_or(i64::MAX);
     let from_front = |at: i64| if at < 0 { at.saturating_add(len) } else { at };
@@ -345,20 +345,20 @@ fn index_range(start: i64, end: i64, len: usize) -> std::ops::Range<usize> {
     index(first)..index(behind)
 }
 
-/// Redis' answer to a time that no key may end at.
+/// Redis' reply to an invalid expiry.
 fn invalid_expire_time(name: &str) -> Reply {
     Reply::error(format_args!("invalid expire time in '{name}' command"))
 }
 
-/// Whether a word is this option, in any case.
+/// Whether a word is this option, ignoring case.
 fn is(word: &[u8], option: &str) -> bool {
     word.eq_ignore_ascii_case(option.as_bytes())
 }
 
-/// Shorthand for rows without keys.
+/// No keys.
 const NO_KEYS: (i64, i64, i64) = (0, 0, 0);
 
-/// Every command, by name: it is searched by halves.
+/// Every command, sorted by name for a binary search.
 static TABLE: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
     let files = [
         catalogue::ROWS,

@@ -1,4 +1,4 @@
-//! Walks: `SCAN`, which goes on where it stopped, over all keys or over a collection, and `KEYS`.
+//! Iteration: `SCAN` and its relatives, which continue from a cursor, and `KEYS`.
 
 use bytes::Bytes;
 use engine::keyspace::{Kind, Touch};
@@ -33,9 +33,9 @@ pub(super) static ROWS: &[Command] = &[
     ),
 ];
 
-/// How many keys are looked at together.
+/// Keys read at a time.
 const KEYS_AT_ONCE: usize = 1024;
-/// The most entries a walk looks at in a call, whatever `COUNT` says: others wait meanwhile.
+/// The most entries that one call examines, regardless of `COUNT`: other clients wait meanwhile.
 const COUNT_MAX: i64 = 100_000;
 
 /// `KEYS pattern`.
@@ -57,7 +57,7 @@ fn keys(data: &mut Data<'_, '_>) -> Outcome {
     }
 }
 
-/// An option that not every walk has.
+/// An option that only some scans have.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Own {
     /// `TYPE type`.
@@ -66,17 +66,17 @@ enum Own {
     NamesOnly(&'static str),
 }
 
-/// What the words of a walk say behind its cursor.
+/// The options of a scan, after its cursor.
 struct Options<'w> {
     pattern: Option<&'w Bytes>,
     count: usize,
     kind: Option<&'w Bytes>,
-    /// Whether fields, or members, are shown without what they have.
+    /// Whether to show fields or members without values or scores.
     names_only: bool,
 }
 
 impl<'w> Options<'w> {
-    /// Reads the options that all walks have, and of the others the one named.
+    /// Parses the options that all scans have, and the one in `own`.
     fn read(mut words: &'w [Bytes], own: Own) -> Result<Self, Failure> {
         let mut read = Self { pattern: None, count: 10, kind: None, names_only: false };
         loop {
@@ -115,8 +115,8 @@ impl<'w> Options<'w> {
     }
 }
 
-/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`: every key that is there from the first call
-/// to the last is shown once.
+/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`: shows every key once that exists from the first call to the
+/// last.
 fn scan(data: &mut Data<'_, '_>) -> Outcome {
     let options = Options::read(&data.words[2..], Own::Kind)?;
     let from = place(data, &data.words[1])?.unwrap_or_default();
@@ -148,14 +148,14 @@ fn zscan(data: &mut Data<'_, '_>) -> Outcome {
     let last = page.last().filter(|_| page.len() == options.count);
     let next = last.map(|(member, _)| member.clone());
     let wanted = page.into_iter().filter(|(member, _)| options.wants(member));
-    // Scores are bytes here in RESP3 too.
+    // Scores are bulk strings here, in RESP3 too.
     let score = |score| (!options.names_only).then(|| Reply::Bulk(digits(score).into()));
     let shown = wanted.flat_map(|(member, of)| [Some(Reply::Bulk(member)), score(of)]);
     let shown = shown.flatten().collect();
     Ok(answer(data, next, shown))
 }
 
-/// Where the walk with this cursor goes on; `None` at the beginning.
+/// The position of the scan with this cursor; `None` at the start.
 fn place(data: &Data<'_, '_>, cursor: &[u8]) -> Result<Option<Bytes>, Failure> {
     let number = std::str::from_utf8(cursor).ok().and_then(|text| text.parse().ok());
     let number: u64 = number.ok_or_else(|| Reply::error("invalid cursor"))?;

@@ -1,4 +1,4 @@
-//! Commands on the server: what it holds, how it is set, how it does.
+//! Commands on the server: its figures, its parameters, its time.
 
 use super::catalogue::help;
 use super::{Call, Command, NO_KEYS, Run, shown};
@@ -67,7 +67,7 @@ const fn config_row(
     Command::call(name, arity, FLAGS, run).about("server", since, summary)
 }
 
-/// `CONFIG SET`: what a running server is told by Redis clients would be gone after a restart.
+/// `CONFIG SET` is refused: changes by Redis clients would be lost at a restart.
 fn config_set(call: &mut Call<'_>) -> Reply {
     let known = parameters(call.service);
     let name = &call.words[2];
@@ -95,8 +95,8 @@ fn config_get(call: &mut Call<'_>) -> Reply {
     Reply::Map(pairs.map(|(name, value)| (Reply::word(name), Reply::Bulk(value.into()))).collect())
 }
 
-/// What clients and benchmarks ask for, in Redis' terms. The settings file says more, and is the only
-/// place to change any of it.
+/// The parameters that clients and benchmarks query, in Redis' terms. The settings file has all, and is the only place
+/// to change them.
 fn parameters(service: &Service) -> Vec<(&'static str, String)> {
     let settings = &service.settings;
     let (plain, tls) = if settings.tls { (0, settings.port) } else { (settings.port, 0) };

@@ -74,25 +74,25 @@ fn not_a_float() -> Reply {
     Reply::error("value is not a valid float")
 }
 
-/// What the options of `ZADD` say.
+/// The options of `ZADD`.
 #[derive(Clone, Copy, Debug, Default)]
 struct AddOptions {
-    /// `NX`: only members that are new.
+    /// `NX`: only new members.
     new: bool,
-    /// `XX`: only members that are there.
+    /// `XX`: only existing members.
     old: bool,
-    /// `GT`: a member that is there gets a higher score, or none.
+    /// `GT`: only raises the score of an existing member.
     higher: bool,
-    /// `LT`: a lower one, or none.
+    /// `LT`: only lowers the score of an existing member.
     lower: bool,
-    /// `CH`: answer with how many changed, the new ones among them.
+    /// `CH`: reply the number of changed members, including new ones.
     changed: bool,
-    /// `INCR`: the score is added to that of the member.
+    /// `INCR`: adds to the member's score.
     add: bool,
 }
 
 impl AddOptions {
-    /// Reads options from the front of `words`; gives what follows them.
+    /// Parses options from the front of `words`; returns the remaining words.
     fn read(mut words: &[Bytes]) -> Result<(Self, &[Bytes]), Failure> {
         let mut read = Self::default();
         while let [option, rest @ ..] = words {
@@ -118,7 +118,7 @@ impl AddOptions {
         Ok((read, words))
     }
 
-    /// The new score of a member, if it gets one.
+    /// The new score of a member; `None` if the options forbid the change.
     fn score(self, old: Option<f64>, given: f64) -> Option<f64> {
         let Some(old) = old else { return (!self.old).then_some(given) };
         let new = if self.add { old + given } else { given };
@@ -127,7 +127,7 @@ impl AddOptions {
     }
 }
 
-/// `ZADD key [NX | XX] [GT | LT] [CH] [INCR] score member…`: how many are new.
+/// `ZADD key [NX | XX] [GT | LT] [CH] [INCR] score member…`: replies the number of new members.
 fn zadd(data: &mut Data<'_, '_>) -> Outcome {
     let key = &data.words[1];
     let (options, rest) = AddOptions::read(&data.words[2..])?;
@@ -154,7 +154,7 @@ fn zadd(data: &mut Data<'_, '_>) -> Outcome {
         if score.is_nan() {
             return Err(Reply::error("resulting score is not a number (NaN)").into());
         }
-        // A member that is named again is there by then, and counts again.
+        // A member named again exists by then, so it counts as changed.
         created += u64::from(old.is_none());
         changed += u64::from(old.is_some_and(|old| old != score));
         scores.insert(member.clone(), Some(score));
@@ -171,7 +171,7 @@ fn zadd(data: &mut Data<'_, '_>) -> Outcome {
     })
 }
 
-/// `ZINCRBY key number member`: the score it has then.
+/// `ZINCRBY key number member`: replies the new score.
 fn zincrby(data: &mut Data<'_, '_>) -> Outcome {
     let more = double(&data.words[2]).ok_or_else(not_a_float)?;
     let (key, member) = (&data.words[1], &data.words[3]);
@@ -206,7 +206,7 @@ fn zmscore(data: &mut Data<'_, '_>) -> Outcome {
     Ok(Reply::Array(scores.into_iter().map(|s| s.map_or(Reply::Null, Reply::Double)).collect()))
 }
 
-/// `ZREM key member…`: how many there were.
+/// `ZREM key member…`: replies the number of removed members.
 fn zrem(data: &mut Data<'_, '_>) -> Outcome {
     Ok(Reply::count(data.transaction.sorted_delete(&data.words[1], &data.words[2..])?))
 }
@@ -237,16 +237,16 @@ fn zrange(data: &mut Data<'_, '_>) -> Outcome {
     range(data, Form { chooses: true, ..Form::default() })
 }
 
-/// Which of the commands for ranges it is.
+/// The kind of a range command.
 #[derive(Clone, Copy, Debug, Default)]
 struct Form {
     by_score: bool,
     reverse: bool,
-    /// Whether options say these two.
+    /// Whether options set these two.
     chooses: bool,
 }
 
-/// What the words of such a command say behind the two ends.
+/// The options of a range command, after the two ends.
 struct RangeOptions {
     form: Form,
     with_scores: bool,
@@ -287,13 +287,13 @@ fn range(data: &mut Data<'_, '_>, form: Form) -> Outcome {
     let (key, first, second) = (&data.words[1], &data.words[2], &data.words[3]);
     let reverse = options.form.reverse;
     let members = if options.form.by_score {
-        // From the highest on, the higher end is named first.
+        // In reverse order, the higher end comes first.
         let (min, max) = if reverse { (second, first) } else { (first, second) };
         let scores = (bound(min)?, bound(max)?);
         let (skip, max) = match options.limit {
             None => (0, usize::MAX),
             Some((skip, _)) if skip < 0 => (0, 0),
-            // A negative count is no limit.
+            // A negative count means no limit.
             Some((skip, max)) => (
                 usize::try_from(skip).unwrap_or(usize::MAX),
                 usize::try_from(max).unwrap_or(usize::MAX),
@@ -311,7 +311,7 @@ fn range(data: &mut Data<'_, '_>, form: Form) -> Outcome {
     Ok(shown(members, options.with_scores, data.protocol))
 }
 
-/// Members, with their scores beside them if they were asked for: pairs in RESP3, in RESP2 all in a row.
+/// Members, with their scores if requested: pairs in RESP3, a flat list in RESP2.
 fn shown(members: Vec<(Bytes, f64)>, with_scores: bool, protocol: Protocol) -> Reply {
     let pair = |(member, score)| [Reply::Bulk(member), Reply::Double(score)];
     Reply::Array(match (with_scores, protocol) {
@@ -323,7 +323,7 @@ fn shown(members: Vec<(Bytes, f64)>, with_scores: bool, protocol: Protocol) -> R
     })
 }
 
-/// An end of a range of scores: `1.5`, `(1.5` without the score itself, `-inf`, `+inf`.
+/// An end of a range of scores: `1.5`, `(1.5` excluding the score itself, `-inf`, `+inf`.
 fn bound(word: &[u8]) -> Result<Bound<f64>, Reply> {
     let (number, excluded) = match word {
         [b'(', number @ ..] => (number, true),

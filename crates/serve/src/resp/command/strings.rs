@@ -126,7 +126,7 @@ fn looked_up(data: &mut Data<'_, '_>) -> Result<Option<Bytes>, Failure> {
     Ok(value)
 }
 
-/// `MGET key…`: a key that holds something else is as one that is not there.
+/// `MGET key…`: a key of another kind counts as missing.
 fn mget(data: &mut Data<'_, '_>) -> Outcome {
     let mut values = Vec::with_capacity(data.words.len() - 1);
     for key in &data.words[1..] {
@@ -147,12 +147,12 @@ fn strlen(data: &mut Data<'_, '_>) -> Outcome {
     Ok(Reply::count(length.unwrap_or(0)))
 }
 
-/// `GETRANGE key start end`: both ends are in it, negative ones count from the end.
+/// `GETRANGE key start end`: both ends are included; negative ones count from the end.
 fn getrange(data: &mut Data<'_, '_>) -> Outcome {
     let (start, end) = (integer(&data.words[2])?, integer(&data.words[3])?);
     let value = looked_up(data)?.unwrap_or_default();
     let before_all = |at: i64| at < 0 && at.unsigned_abs() > value.len() as u64;
-    // As in Redis, an end before the first byte is the first byte, unless it is before the start.
+    // As in Redis, an end before the first byte becomes the first byte, unless it is before the start.
     let end = if before_all(end) && !(start < 0 && start > end) { 0 } else { end };
     let range = super::index_range(start, end, value.len());
     Ok(Reply::Bulk(value.slice(range)))
@@ -189,7 +189,7 @@ fn getex(data: &mut Data<'_, '_>) -> Outcome {
     Ok(value.into())
 }
 
-/// What an option such as `EX` with its time says; `None` for another option.
+/// The expiry of an option such as `EX` with its time; `None` for another option.
 fn expiry_option(
     data: &Data<'_, '_>,
     option: &[u8],
@@ -207,7 +207,7 @@ fn expiry_option(
     lifetime(data, time, *unit, *from_now).map(Some)
 }
 
-/// The end of a key that is written with a time to live, which has to be positive.
+/// The expiry of a key written with a time to live, which must be positive.
 fn lifetime(
     data: &Data<'_, '_>,
     time: &[u8],
@@ -222,12 +222,12 @@ fn lifetime(
     Ok(Expiry::At(expires))
 }
 
-/// What the options of `SET` say.
+/// The options of `SET`.
 struct SetOptions {
     expiry: Option<Expiry>,
-    /// `NX`: only if there is no such key; `XX`: only if there is.
+    /// `NX`: only if the key is missing; `XX`: only if it exists.
     only_if_there: Option<bool>,
-    /// `GET`: answer with the old value.
+    /// `GET`: reply the old value.
     get: bool,
 }
 
@@ -314,7 +314,7 @@ fn getset(data: &mut Data<'_, '_>) -> Outcome {
     Ok(old.into())
 }
 
-/// `MSET key value…`: all or none.
+/// `MSET key value…`: atomic.
 fn mset(data: &mut Data<'_, '_>) -> Outcome {
     for (key, value) in pairs(data, "mset")? {
         data.transaction.put_string(key, value.clone(), Expiry::Never)?;
@@ -322,7 +322,7 @@ fn mset(data: &mut Data<'_, '_>) -> Outcome {
     Ok(Reply::OK)
 }
 
-/// `MSETNX key value…`: all or none, and none if one of the keys exists.
+/// `MSETNX key value…`: atomic; sets nothing if one of the keys exists.
 fn msetnx(data: &mut Data<'_, '_>) -> Outcome {
     let pairs = pairs(data, "msetnx")?;
     for (key, _) in &pairs {
@@ -394,14 +394,14 @@ fn incrbyfloat(data: &mut Data<'_, '_>) -> Outcome {
     Ok(Reply::Bulk(text))
 }
 
-/// `APPEND key value`: how long it is then.
+/// `APPEND key value`: replies the new length.
 fn append(data: &mut Data<'_, '_>) -> Outcome {
     let old = data.transaction.string(&data.words[1])?.unwrap_or_default();
     let new = [&old[..], &data.words[2]].concat();
     put_longer(data, new.into())
 }
 
-/// `SETRANGE key offset value`: how long it is then. What was behind its end is zeros.
+/// `SETRANGE key offset value`: replies the new length. Pads with zeros.
 fn setrange(data: &mut Data<'_, '_>) -> Outcome {
     let offset = usize::try_from(integer(&data.words[2])?)
         .map_err(|_| Reply::error("offset is out of range"))?;
@@ -425,7 +425,7 @@ fn put_longer(data: &mut Data<'_, '_>, value: Bytes) -> Outcome {
     Ok(Reply::count(len))
 }
 
-/// A string that grows stays within what a client may send at once.
+/// Checks that a growing string stays within the longest value a client may send.
 fn check_length(data: &Data<'_, '_>, len: usize) -> Result<(), Reply> {
     if len > data.service.settings.bulk_bytes_max {
         return Err(Reply::error("string exceeds maximum allowed size (proto-max-bulk-len)"));

@@ -1,4 +1,4 @@
-//! `MULTI` and what goes with it. A session does these itself: they are about its other commands.
+//! `MULTI` and related commands. The session executes these itself, since they act on its other commands.
 
 use engine::keyspace::Watched;
 
@@ -6,45 +6,45 @@ use super::{Command, Found, NO_KEYS, Run};
 use crate::resp::reply::Reply;
 use crate::resp::wire::Request;
 
-/// What such a command does.
+/// The effect of such a command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::resp) enum Control {
-    /// `MULTI`: commands are kept from now on.
+    /// `MULTI`: queues the commands that follow.
     Multi,
-    /// `EXEC`: all that were kept are done, together.
+    /// `EXEC`: executes all queued commands together.
     Exec,
-    /// `DISCARD`: none of them is.
+    /// `DISCARD`: drops the queue.
     Discard,
-    /// `WATCH key…`: the next `EXEC` does nothing if one of them has changed.
+    /// `WATCH key…`: the next `EXEC` does nothing if one of the keys has changed.
     Watch,
     /// `UNWATCH`.
     Unwatch,
 }
 
-/// Commands that a client keeps for `EXEC`.
+/// Commands queued for `EXEC`.
 #[derive(Default)]
 pub(in crate::resp) struct Queue {
     /// The commands.
     pub(in crate::resp) kept: Vec<(Request, Found)>,
-    /// Their bytes.
+    /// Their size in bytes.
     bytes: usize,
-    /// Whether `EXEC` does none of them: one was refused, or the client's rights changed.
+    /// Whether `EXEC` executes none of them: one was refused, or the client's rights changed.
     pub(in crate::resp) broken: bool,
 }
 
-/// What a client has between `WATCH`, `MULTI` and `EXEC`.
+/// The state of a client between `WATCH`, `MULTI` and `EXEC`.
 #[derive(Default)]
 pub(in crate::resp) struct Pending {
-    /// What is kept, between `MULTI` and `EXEC`.
+    /// The queue, between `MULTI` and `EXEC`.
     pub(in crate::resp) queue: Option<Queue>,
-    /// What has to be unchanged at `EXEC`.
+    /// The keys that must be unchanged at `EXEC`.
     pub(in crate::resp) watched: Vec<Watched>,
 }
 
 impl Queue {
-    /// Keeps a command, unless they get too long together.
+    /// Queues a command, unless the queue gets too long.
     pub(in crate::resp) fn keep(&mut self, request: Request, found: Found, max: usize) -> Reply {
-        // Some bytes for each word itself, or very many empty ones would cost nothing.
+        // Counts some bytes for each word itself: many empty words are not free.
         const WORD_BYTES: usize = 32;
         self.bytes += request.iter().map(|word| word.len() + WORD_BYTES).sum::<usize>();
         if self.bytes > max {
@@ -60,7 +60,7 @@ impl Queue {
         Reply::Status("QUEUED")
     }
 
-    /// Forgets the commands: `EXEC` does none of them, nor of those that come.
+    /// Drops the commands: `EXEC` executes neither these nor later ones.
     pub(in crate::resp) fn discard(&mut self) {
         self.broken = true;
         self.kept.clear();

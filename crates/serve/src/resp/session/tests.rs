@@ -40,12 +40,12 @@ fn service(store: impl KeyValue + 'static, password: Option<&str>) -> Service {
     Service::new(settings, keyspace(Arc::new(store)), Arc::new(Still))
 }
 
-/// The keys in `store`, in a world where it is always the same second.
+/// The keys in `store`, with a clock that stands still.
 fn keyspace(store: Arc<dyn KeyValue>) -> Arc<Keyspace> {
     Arc::new(Keyspace::open(store, Box::new(|| 1_000_000), 1).expect("the store is empty"))
 }
 
-/// What a new connection answers to `bytes`, with line ends left out for reading.
+/// The replies of a new connection to `bytes`, without line ends.
 fn talk(service: &Service, bytes: &str) -> String {
     let mut session = Session::new(7, service);
     let mut decoder = Decoder::new(service.limits(true));
@@ -208,8 +208,7 @@ fn every_kind_of_value_answers_as_in_redis() {
     }
 }
 
-/// A transaction of one client is seen by nobody before it is done, and not done if what it watched
-/// has changed.
+/// Transactions are isolated until they commit, and are discarded if a watched key has changed.
 #[test]
 fn kept_commands_are_done_together_or_not_at_all() {
     let cases = [
@@ -245,7 +244,7 @@ fn kept_commands_are_done_together_or_not_at_all() {
     }
 }
 
-/// A redis-cli at a terminal splits the names of subcommands at their bar, and falls over without one.
+/// An interactive redis-cli splits the names of subcommands at the bar, and crashes without one.
 #[test]
 fn subcommands_are_catalogued_under_their_full_names() {
     let service = service(Memory::default(), None);
@@ -382,7 +381,7 @@ fn replies_stop_at_their_limit_and_go_on_from_there() {
     assert_eq!((out.len(), requests.len()), (5 * 7, 0));
 }
 
-/// A store that counts its calls and fails when it is told to.
+/// A store that counts its calls and fails on request.
 #[derive(Default)]
 struct Counting {
     memory: Memory,
@@ -427,7 +426,7 @@ fn neighbours_are_one_batch_of_the_store() {
     assert_eq!(*store.applied.lock(), [COMMANDS_AT_ONCE, 1]);
 }
 
-/// What a client is told where volume a is full.
+/// The error when volume a is full.
 const NO_ROOM: &str = "-OOM command not allowed: volume a";
 
 #[test]
@@ -449,7 +448,7 @@ fn a_failed_batch_fails_each_of_its_commands() {
 }
 
 proptest! {
-    /// Pipelined or one at a time, in any mix: the replies and the store are the same.
+    /// Pipelined or one at a time, in any mix: replies and store are the same.
     #[test]
     fn a_pipeline_answers_as_its_commands_one_by_one(
         commands in vec((0..5_u8, 0..4_u8, any::<u8>()), 0..60),

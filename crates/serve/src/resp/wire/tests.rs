@@ -8,7 +8,7 @@ use super::*;
 const LIMITS: Limits =
     Limits { bulk_bytes_max: 64, request_bytes_max: 256, args_max: 8, authenticated: true };
 
-/// Feeds `bytes` in pieces of `step`, and gives the requests and the error that ended them.
+/// Feeds `bytes` in pieces of `step`; returns the requests, and the error that ended them.
 fn decode(bytes: &[u8], step: usize, limits: Limits) -> (Vec<Request>, Option<String>) {
     let mut decoder = Decoder::new(limits);
     let mut input = BytesMut::new();
@@ -107,7 +107,7 @@ fn the_good_requests_before_a_broken_one_are_kept() {
     assert_eq!(error.as_deref(), Some("Protocol error: expected '$', got 'P'"));
 }
 
-/// Bytes of any kind, and pieces of RESP, which get further into the decoder than noise does.
+/// Arbitrary bytes, and pieces of RESP that get further into the decoder.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let token = prop_oneof![
         Just(b"*".to_vec()),

@@ -7,7 +7,7 @@ fn user(password: &str, may: May) -> User {
     User { name: "app".into(), password: Secret::new(password), may }
 }
 
-/// A connection, and what it answers to each line.
+/// A connection, and its replies to each line.
 struct Talk<'s> {
     service: &'s Service,
     session: Session,
@@ -38,7 +38,7 @@ fn what_was_replaced_lets_nobody_in_and_what_stayed_does() {
     assert_eq!(app.ask("multi"), "+OK");
     assert_eq!(app.ask("set k v"), "+QUEUED");
 
-    // The user may do less, the password is another.
+    // The user has fewer rights, and the password is replaced.
     service.access.replace(Some(Secret::new("new")), vec![user("secret", May::Read)]);
     assert_eq!(owner.ask("get k"), NO_AUTH);
     assert_eq!(
@@ -51,7 +51,7 @@ fn what_was_replaced_lets_nobody_in_and_what_stayed_does() {
     assert_eq!(app.ask("get k"), "$1 v");
     assert!(app.ask("set k w").starts_with("-NOPERM "));
 
-    // The user is gone, with what it kept.
+    // The user is removed, with its queue.
     assert_eq!(app.ask("multi"), "+OK");
     service.access.replace(Some(Secret::new("new")), Vec::new());
     assert_eq!(app.ask("get k"), NO_AUTH);
@@ -72,7 +72,7 @@ fn a_first_password_is_asked_of_everybody() {
     assert_eq!(one.ask("ping"), "+PONG");
 }
 
-/// A user whose rights were cut while a transaction was open still wrote through `EXEC`.
+/// Once, a user whose rights were reduced during a transaction still wrote through `EXEC`.
 #[test]
 fn a_transaction_is_discarded_when_rights_change_before_exec() {
     let service = service(Memory::default(), Some("owner"));
@@ -88,7 +88,7 @@ fn a_transaction_is_discarded_when_rights_change_before_exec() {
     assert_eq!(app.ask("exec"), "-EXECABORT Transaction discarded because of previous errors.");
     assert_eq!(app.ask("get k"), "$-1");
 
-    // A reload that leaves the user's rights as they were leaves the transaction, too.
+    // A reload that does not change the user's rights keeps the transaction.
     assert_eq!(app.ask("multi"), "+OK");
     assert_eq!(app.ask("get k"), "+QUEUED");
     allow(May::Read);

@@ -1,24 +1,24 @@
-//! Commands that share a transaction, and what breaks of them when it does.
+//! Commands that share a transaction, and the effects of its failure.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
 
-/// A store with bad blocks, that may be full, or fail behind its back.
+/// A store with bad blocks that may be full, or fail after a write.
 #[derive(Default)]
 struct Broken {
     memory: Memory,
-    /// Records that cannot be read.
+    /// Unreadable records.
     bad: parking_lot::Mutex<BTreeSet<Bytes>>,
-    /// Whether there is room only for what frees some.
+    /// Whether only writes that free space succeed.
     full: AtomicBool,
-    /// Whether writes are done, and then fail.
+    /// Whether writes are applied, and then report a failure.
     unsure: AtomicBool,
     writes: AtomicUsize,
-    /// The bytes of values that were read.
+    /// The bytes of values read.
     read: AtomicUsize,
-    /// The most bytes of values that one call read.
+    /// The most bytes of values read by one call.
     read_at_once: AtomicUsize,
 }
 
@@ -89,7 +89,7 @@ fn stage() -> (Arc<Broken>, Service) {
     (store, Service::new(Settings::default(), keyspace, Arc::new(Still)))
 }
 
-/// One bad block failed all 128 commands that came together with the one that read it.
+/// Once, one bad block failed all 128 commands that shared a transaction with the one that read it.
 #[test]
 fn a_bad_block_fails_the_command_that_needs_it() {
     let (store, service) = stage();
@@ -101,7 +101,7 @@ fn a_bad_block_fails_the_command_that_needs_it() {
     assert_eq!(service.stats.commands(), 7, "each is counted once");
 }
 
-/// A write that failed may have been done: done again, it would count twice.
+/// A failed write may have been applied: repeating it would count twice.
 #[test]
 fn what_may_have_been_written_is_not_written_again() {
     let (store, service) = stage();
@@ -126,7 +126,7 @@ fn a_full_store_refuses_what_grows_and_does_the_rest_of_a_pipeline() {
     assert_eq!(talk("flushall\ndbsize\nset n 1\n"), format!("+OK :0 {NO_ROOM}"));
 }
 
-/// As in Redis: one command that needs room has the whole transaction refused.
+/// As in Redis: one command that needs space refuses the whole transaction.
 #[test]
 fn a_full_store_refuses_a_transaction_that_grows_and_does_one_that_frees() {
     let (store, service) = stage();
@@ -143,7 +143,7 @@ fn a_full_store_refuses_a_transaction_that_grows_and_does_one_that_frees() {
     );
 }
 
-/// 128 reads of 64 MiB that came together were 8 GiB of memory for one connection.
+/// Once, 128 reads of 64 MiB in one pipeline took 8 GiB of memory for one connection.
 #[test]
 fn long_replies_leave_before_the_next_values_are_read() {
     const VALUE: usize = 4 << 20;
@@ -185,7 +185,7 @@ fn long_replies_leave_before_the_next_values_are_read() {
     assert!(last.ends_with(b"x\r\n"), "the last one comes last");
 }
 
-/// One MGET, HGETALL or EXEC could hold gigabytes for one connection.
+/// Once, one MGET, HGETALL or EXEC could hold gigabytes for one connection.
 #[test]
 fn a_reply_is_as_long_as_a_request_may_be_and_no_longer() {
     const VALUE: usize = 100 << 10;
@@ -224,7 +224,7 @@ fn a_reply_is_as_long_as_a_request_may_be_and_no_longer() {
     };
     let long = |(what, command): (&str, String)| {
         let too_long = too_long(what);
-        // Neighbours are answered as ever.
+        // Neighbours are executed as usual.
         let (out, _) = ask(&["ping".into(), "strlen 0".into(), command.clone(), "strlen 1".into()]);
         assert!(out.len() < max, "{} bytes for {command}", out.len());
         assert_eq!(out, format!("+PONG\r\n:{VALUE}\r\n{too_long}:{VALUE}\r\n"), "{command}");
@@ -232,7 +232,7 @@ fn a_reply_is_as_long_as_a_request_may_be_and_no_longer() {
     let read = "what is read for the reply";
     [
         (read, format!("mget {}", keys(20))),
-        // Little is read, and much is answered.
+        // Few bytes are read, and many replied.
         ("the reply", format!("mget {}", ["0"; 20].join(" "))),
         (read, "hgetall h".into()),
         (read, "hvals h".into()),
@@ -261,7 +261,7 @@ fn a_reply_is_as_long_as_a_request_may_be_and_no_longer() {
         assert_eq!(ask(&["exists new".into()]).0, ":0\r\n", "nothing was done");
     }
     assert!(ask(&transaction(&gets[..5])).0.len() > 5 * VALUE);
-    // What deletes is not bounded by what it deletes.
+    // The size of deleted values does not limit a delete.
     assert_eq!(ask(&[format!("del {} h", keys(20))]).0, ":21\r\n");
 }
 
@@ -292,8 +292,7 @@ fn a_watched_key_that_is_not_there_is_unchanged_by_flushall() {
     }
 }
 
-/// A service over a store that counts, whose requests and replies have at most 1 MiB and values 500 KiB; and
-/// what one of its connections answers to each line.
+/// A service over a counting store, with requests and replies of at most 1 MiB and values of at most 500 KiB.
 fn small_stage() -> (Arc<Broken>, Service) {
     let store = Arc::new(Broken::default());
     let keyspace = keyspace(Arc::clone(&store) as _);
@@ -312,7 +311,7 @@ fn ask(service: &Service, lines: &[String]) -> String {
     String::from_utf8_lossy(&out).trim_end().replace("\r\n", " ")
 }
 
-/// Two long strings that were only appended to left no room for the reply of the command beside them.
+/// Once, two long strings that were only appended to left no space for the reply of the next command.
 #[test]
 fn values_that_are_changed_take_nothing_from_the_reply() {
     let (_, service) = small_stage();
@@ -326,7 +325,7 @@ fn values_that_are_changed_take_nothing_from_the_reply() {
     assert!(done.ends_with(&told), "{}", &done[..done.len().min(500)]);
 }
 
-/// EXISTS of many long values was refused: their bytes counted as bytes of the reply.
+/// Once, EXISTS of many long values was refused: their bytes counted as bytes of the reply.
 #[test]
 fn a_reply_of_one_number_may_be_about_any_number_of_bytes() {
     const KEYS: usize = 10_000;
@@ -369,7 +368,7 @@ fn a_transaction_may_ask_for_lengths_and_expiries_of_any_number_of_bytes() {
     let most = store.read_at_once.load(Ordering::Relaxed);
     assert!(most < 2 << 20, "{most} bytes were in memory at once");
 
-    // What is watched is not read for the reply, either.
+    // Watched values do not count as bytes of the reply, either.
     let watch = (0..KEYS).map(|n| format!("watch {n}"));
     let change = ["multi", "set new 1", "exec"].map(str::to_owned);
     let lines: Vec<_> = watch.chain(change).collect();
@@ -377,7 +376,7 @@ fn a_transaction_may_ask_for_lengths_and_expiries_of_any_number_of_bytes() {
     assert!(done.ends_with("+OK +QUEUED *1 +OK"), "{done}");
 }
 
-/// A service whose requests and replies have at most `max` bytes.
+/// A service with requests and replies of at most `max` bytes.
 fn stage_of(max: usize) -> Service {
     let settings = Settings {
         request_bytes_max: max,
@@ -387,7 +386,7 @@ fn stage_of(max: usize) -> Service {
     Service::new(settings, keyspace(Arc::new(Memory::default())), Arc::new(Still))
 }
 
-/// Every element counted 32 bytes: KEYS of three million short keys was "longer than 134283264 bytes".
+/// Once, every element counted 32 bytes: KEYS of three million short keys was "longer than 134283264 bytes".
 #[test]
 fn a_reply_of_short_elements_may_be_as_long_as_any() {
     const KEYS: usize = 50_000;
@@ -416,7 +415,7 @@ fn a_reply_of_short_elements_may_be_as_long_as_any() {
     }
 }
 
-/// The limit is that of the bytes as they are sent, to the byte; the error names it as the settings have it.
+/// The limit is exact for the encoded bytes, and the error names the setting.
 #[test]
 fn a_reply_is_as_long_as_request_max_when_it_is_encoded() {
     let service = stage_of(4096);
@@ -445,7 +444,7 @@ fn one_value_is_answered_however_long_it_is() {
     assert_eq!(told, format!("+OK :4096 $4096 {value}{}", "y".repeat(96)));
 }
 
-/// However short they are, elements take memory: the limit says that, and not a length that is not true.
+/// Even short elements take memory: the error names that limit, not a wrong length.
 #[test]
 fn a_reply_has_no_more_elements_than_its_limit_allows() {
     let service = stage_of(4096);
