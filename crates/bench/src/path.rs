@@ -225,7 +225,7 @@ fn tell(report: &mut Report, case: &str, pairs: &[Pair]) {
 mod tests {
     use super::*;
 
-    /// A case whose first run on each side is far off, then its stock side is twice as fast at half the cost.
+    /// A case whose first run on each side is far off; afterwards its stock side is twice as fast at half the cost.
     struct Known(Vec<(Side, u64)>);
 
     impl Case for Known {

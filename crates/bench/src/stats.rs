@@ -76,7 +76,7 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 /// The rank of the lower end among `n` values: the largest for which the true median lies below it in at most 2.5 % of
-/// cases, that is, the chance of at most that many heads in `n` tosses of a coin.
+/// cases: the chance of fewer than that many heads in `n` tosses of a coin.
 fn outside(n: usize) -> usize {
     let mut term = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let mut below = term;

@@ -181,7 +181,7 @@ pub(crate) fn certificates(files: &TlsFiles) -> Result<Certificates, TlsError> {
     let read = files.read()?;
     if read.key_is_public {
         let key = files.key.display();
-        tracing::warn!("{key}: everybody on this machine can read the key: chmod 600");
+        tracing::warn!("{key}: every user of this machine can read the key: chmod 600");
     }
     Ok(read)
 }

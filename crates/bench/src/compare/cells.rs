@@ -75,9 +75,8 @@ impl<C: Case, M> Cells<C, M> {
     }
 }
 
-/// The stores that run at the same time, by scheme and run: all of them, those of one run, or each alone, whichever is
-/// the largest set for which `fits` holds. Each run begins with another scheme, so that drift affects all schemes
-/// alike.
+/// The stores that run at the same time, by scheme and run: all of them if `fits` allows, else those of one run, else
+/// each alone. Each run begins with another scheme, so that drift affects all schemes alike.
 pub fn groups(schemes: usize, runs: u64, fits: impl Fn(u64) -> bool) -> Vec<Vec<(usize, u64)>> {
     let each = (0..runs).map(|run| {
         let from = usize::try_from(run).unwrap_or(0);

@@ -13,7 +13,7 @@
 //! waiting for the rate.
 //!
 //! The closed loop is db_bench's: threads share a rate, a hundred operations at a time, and operations that a slow
-//! store delays past the end are dropped. The open loop starts every operation of the rate, and measures latency from
+//! store prevents are never made up for. The open loop starts every operation of the rate, and measures latency from
 //! its intended start.
 
 mod power;

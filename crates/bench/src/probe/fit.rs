@@ -1,7 +1,7 @@
 //! The buckets of a volume, derived from its throughput under full load.
 //!
 //! Requests always queue in front of the volume, so that all tokens of its buckets are taken. The number of requests
-//! served by time `t` is then the minimum over the buckets' tokens (Calcspar's traces, ATC 2023):
+//! served by time `t` is then the minimum, over the buckets, of their tokens so far (Calcspar's traces, ATC 2023):
 //!
 //! ```text
 //!   served                 ·····'''  sustained: credits + r·t

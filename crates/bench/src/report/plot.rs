@@ -10,7 +10,7 @@ use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (860, 320);
 
-/// Readable on white and on black, and to colour-blind readers.
+/// Readable on white, on black, and by colour-blind readers.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(31, 119, 220),
     RGBColor(230, 126, 20),

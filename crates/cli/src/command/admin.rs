@@ -183,7 +183,8 @@ mod tests {
         let place = tempfile::tempdir().expect("room for a directory");
         let path = format!("unix:{}", place.path().join("admin").display());
         let door = Door::at(&path).expect("a path");
-        let error = format!("{:#}", door.get::<u64>("/figures").expect_err("nobody is there"));
+        let error =
+            format!("{:#}", door.get::<u64>("/figures").expect_err("nothing listens there"));
         assert!(error.contains(&path) && error.contains("--admin"), "{error}");
     }
 }

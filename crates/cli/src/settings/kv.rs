@@ -149,8 +149,9 @@ fn door(section: &Section<'_>, tls: Option<&TlsFiles>) -> (SocketAddr, resp::Set
     let password = section.read("password", |field| field.text("a text that is not empty"));
     let users = section.read_or("users", Vec::new(), users);
     if let (Some(field), false, None) = (section.get("users"), users.is_empty(), password) {
-        section
-            .note(field.mistake("users and a password: without one everybody may do everything"));
+        section.note(
+            field.mistake("users and a password: without one every client may do everything"),
+        );
     }
     let strangers_are_known =
         section.get("password").is_some() || tls.is_some_and(|files| files.client_ca.is_some());

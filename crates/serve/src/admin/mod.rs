@@ -12,8 +12,8 @@
 //! | `POST /volumes` | takes a [`volumes::New`] into the pool: 200 and [`volumes::Changed`] |
 //! | `POST /volumes/NAME/drain` | begins to drain it in the background: 202 and a [`volumes::Volume`] |
 //! | `POST /volumes/NAME/keep` | stops the drain, so that it takes new tables again: 200 and a [`volumes::Volume`] |
-//! | `DELETE /volumes/NAME` | removes it, empty, or away with nothing that is only there: 200 and [`volumes::Changed`] |
-//! | `DELETE /volumes/NAME/lost` | removes one that is away, with all that is only there: 200 and [`volumes::Changed`] |
+//! | `DELETE /volumes/NAME` | removes it, if empty, or away without unique objects: 200 and [`volumes::Changed`] |
+//! | `DELETE /volumes/NAME/lost` | removes one that is away, with its unique objects: 200 and [`volumes::Changed`] |
 //!
 //! A failed request has the status of its [`Error`]: 404 unknown volume, 409 forbidden by the current state, 422
 //! invalid request, 503 a needed volume is away, 500 internal failure. For volumes the body is [`Refused`], for

@@ -1,8 +1,8 @@
 //! Bodies of writes, as a stream of inflated pieces.
 //!
-//! Three things are bounded: the body (a gzip of a kilobyte can stand for a megabyte), what all bodies under way hold
-//! together, and how long each piece may take. Compressed pieces are inflated step by step, so that at most one step is
-//! ahead of the parser of lines.
+//! Limits apply to the body (a kilobyte of gzip can inflate to a megabyte), to the memory of all bodies under way, and
+//! to the time for each piece. Compressed pieces are inflated step by step, so that at most one step is ahead of the
+//! parser of lines.
 
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -60,7 +60,7 @@ pub(super) struct Args {
     #[arg(long, default_value = ".", value_name = "PATH")]
     dir: PathBuf,
 
-    /// Row known: measurements with tags, their number [default: 20,000 smoke, 1,000,000]
+    /// Row known: the number of measurements with tags [default: 20,000 smoke, 1,000,000]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(10_000..))]
     sources: Option<u64>,
 

@@ -45,7 +45,7 @@ pub(super) const AUTO_TUNED: Scheme = Scheme {
 pub(super) const STABILIZER: Scheme = Scheme {
     name: "stabilizer",
     gate: Policy::Stabilizer,
-    about: "plain behind a gate of one pool a second, first come, first served: the paper's NA",
+    about: "plain behind a gate of one pool a second, whoever comes first: the paper's NA",
     ..PLAIN
 };
 
@@ -143,7 +143,7 @@ pub(super) const AHEAD: Scheme = Scheme {
     ..OURS
 };
 
-/// The schemes that promise never to overdraw.
+/// The schemes that guarantee never to overdraw.
 pub(super) const NEVER_OVERDRAW: [&str; 9] = [
     TAGS.name,
     TAGS_P99.name,
