@@ -174,7 +174,7 @@ fn share(section: &Section<'_>) -> Share {
 }
 
 fn scheduler(section: &Section<'_>) -> Policy {
-    let words = Policy::ALL.map(Policy::name);
+    let words = Policy::SERVED.map(Policy::name);
     let word = section.read("scheduler", |field| field.word(&words));
     word.and_then(Policy::named).unwrap_or_default()
 }

@@ -54,6 +54,10 @@ impl Policy {
         Self::TagsP99,
     ];
 
+    /// Those that a volume in use may have, the default first: none of them overdraws the provider. The others are
+    /// published schedulers and [`Policy::None`], for comparisons.
+    pub const SERVED: [Self; 3] = [Self::Tags, Self::TagsP99, Self::Strict];
+
     /// Its name in settings, reports and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
