@@ -74,8 +74,6 @@ pub struct Rights {
     pub reservation: f64,
     /// The part of that share it gets even if users want everything. For users, equal to the reservation.
     pub floor: f64,
-    /// The most it gets, even if no other class wants it; from 1 on there is no limit.
-    pub limit: f64,
     /// What it leaves of the budget's depth for more urgent classes when it is not due. Below 1.
     pub leaves: f64,
 }
@@ -89,8 +87,6 @@ pub struct Tags {
     pace: Pace,
     /// The tag of each class: service it did not get is owed from then on.
     owed_from: [Instant; CLASSES],
-    /// Until when the limit of a class holds it back.
-    held_until: [Instant; CLASSES],
     demand: Demand,
     pauses: Option<Pauses>,
     next_at: Option<Instant>,
@@ -103,11 +99,11 @@ impl Tags {
     /// rarely use up what is kept for them: on a volume of 1000 IOPS that is 562 operations, of which 32 are for
     /// commits only.
     pub const RIGHTS: [Rights; CLASSES] = [
-        Rights { reservation: 0.05, floor: 0.05, limit: 1.0, leaves: 0.0 },
-        Rights { reservation: 0.5, floor: 0.5, limit: 1.0, leaves: 0.125 },
-        Rights { reservation: 0.1, floor: 0.02, limit: 1.0, leaves: 0.75 },
-        Rights { reservation: 0.05, floor: 0.0075, limit: 1.0, leaves: 0.8125 },
-        Rights { reservation: 0.01, floor: 0.0025, limit: 1.0, leaves: 0.875 },
+        Rights { reservation: 0.05, floor: 0.05, leaves: 0.0 },
+        Rights { reservation: 0.5, floor: 0.5, leaves: 0.125 },
+        Rights { reservation: 0.1, floor: 0.02, leaves: 0.75 },
+        Rights { reservation: 0.05, floor: 0.0075, leaves: 0.8125 },
+        Rights { reservation: 0.01, floor: 0.0025, leaves: 0.875 },
     ];
 
     /// Keeps a volume to `share` of `contract`, with an empty budget at first and the default rights. `queue_max`
@@ -120,8 +116,7 @@ impl Tags {
     /// The same with other rights.
     ///
     /// # Panics
-    /// When reservations exceed 1, a class has a reservation above its limit or no floor within it, or leaves
-    /// everything.
+    /// When reservations exceed 1, or a class has no floor within its reservation or leaves everything.
     #[must_use]
     pub fn with_rights(
         rights: [Rights; CLASSES],
@@ -132,8 +127,7 @@ impl Tags {
     ) -> Self {
         let reserved: f64 = rights.iter().map(|rights| rights.reservation).sum();
         assert!(reserved <= 1.0, "{reserved} of the contract is reserved");
-        for Rights { reservation, floor, limit, leaves } in rights {
-            assert!(reservation <= limit, "{reservation} of at most {limit} is reserved");
+        for Rights { reservation, floor, leaves } in rights {
             assert!(floor > 0.0 && floor <= reservation, "{floor} of {reservation} is the floor");
             assert!((0.0..1.0).contains(&leaves), "{leaves} is left");
         }
@@ -144,7 +138,6 @@ impl Tags {
             budget,
             queues: Queues::new(queue_max),
             owed_from: [now; CLASSES],
-            held_until: [Instant::ZERO; CLASSES],
             demand: Demand::default(),
             pauses: None,
             next_at: None,
@@ -162,8 +155,8 @@ impl Tags {
         tags
     }
 
-    /// The longest wait of the head of a class with a request of `cost`, under any other load, if the class has no
-    /// limit, time passes evenly and the terms stay. It lasts until the head is overdue and all requests due before it
+    /// The longest wait of the head of a class with a request of `cost`, under any other load, if time
+    /// passes evenly and the terms stay. It lasts until the head is overdue and all requests due before it
     /// have gone.
     #[must_use]
     pub fn patience(&self, class: Class, cost: Cost) -> Duration {
@@ -228,10 +221,6 @@ impl Tags {
                 }
             }
             let Some(standing) = self.standing(lane) else { continue };
-            if self.held_until[index] > now {
-                self.wake_at(self.held_until[index]);
-                continue;
-            }
             let Standing { due_at, overdue_at, to } = standing;
             if overdue_at <= now {
                 // Less urgent classes wait while this one earns its tokens.
@@ -286,9 +275,7 @@ impl Tags {
 
     /// Pays for the head of a lane if the budget covers it and `left`; else sets the time at which it will.
     fn pay(&mut self, lane: usize, now: Instant, left: Cost) -> Option<()> {
-        let index = class_of(lane);
         let head = self.queues.head_mut(lane)?;
-        let cost = head.cost;
         loop {
             let owed = head.owed();
             let part = least(owed, self.budget.largest());
@@ -300,11 +287,6 @@ impl Tags {
             if part == owed {
                 break;
             }
-        }
-        let limit = self.rights[index].limit;
-        if limit < 1.0 {
-            let takes = Duration::from_nanos((self.pace.nanos(cost) / limit) as u64);
-            self.held_until[index] = self.held_until[index].max(now) + takes;
         }
         Some(())
     }
@@ -384,14 +366,11 @@ impl Scheduler for Tags {
         self.budget.refund(grant.cost);
         let index = grant.place.class();
         let nanos = self.pace.nanos(grant.cost);
-        let Rights { reservation, limit, .. } = self.rights[index];
+        let reservation = self.rights[index].reservation;
         // A class in debt is owed the cost of its grant again, but no more than if it had not been served recently.
         if !grant.place.is_spare() {
             let tag = &mut self.owed_from[index];
             *tag = (*tag).min(before(*tag, nanos / reservation).max(now));
-        }
-        if limit < 1.0 {
-            self.held_until[index] = before(self.held_until[index], nanos / limit);
         }
         self.queues.put_back(grant, cost);
     }

@@ -342,25 +342,6 @@ fn idle_work_leaves_what_users_are_expected_to_want() {
 }
 
 #[test]
-fn a_limited_class_leaves_tokens_unused() {
-    let mut rights = Tags::RIGHTS;
-    rights[Class::Idle.index()].limit = 0.1;
-    let share = Share::new(0.98, 0.25).unwrap();
-    let mut scheduler = Tags::with_rights(rights, &ops(1000), share, QUEUE_MAX, T0);
-    for ticket in 0..500 {
-        scheduler.submit(Ticket(ticket), request(Class::Idle, 1), T0).unwrap();
-    }
-    let mut now = T0;
-    while now < seconds(3) {
-        poll_all(&mut scheduler, now);
-        now = scheduler.next_wakeup().unwrap();
-    }
-    let went = scheduler.figures(Class::Idle).granted;
-    // 98 a second, once seven eighths of a quarter second were saved up.
-    assert!((270..=290).contains(&went), "{went}");
-}
-
-#[test]
 fn nobody_needs_tokens_of_an_unlimited_contract() {
     let mut scheduler = Tags::new(&Contract::unlimited(), Share::default(), QUEUE_MAX, T0);
     for (ticket, class) in (0..).zip(Class::ALL) {
