@@ -77,20 +77,26 @@ pub(crate) fn settings(contract: &str, more: &str) -> String {
 
 /// Flips a bit in the middle of a table of the pool, and returns the table's path.
 pub(crate) fn flip_a_byte_of_a_table(place: &Place) -> String {
+    flip_a_byte(place, "tab")
+}
+
+/// Flips a bit in the middle of an object of the pool that is not empty and whose file ends like this; returns its path.
+pub(crate) fn flip_a_byte(place: &Place, end: &str) -> String {
     for volume in ["a", "b", "c"] {
         let objects = std::fs::read_dir(place.path(volume).join("objects")).expect("a volume");
         for object in objects {
             let path = object.expect("a file").path();
-            if path.extension().is_some_and(|extension| extension == "tab") {
-                let mut bytes = std::fs::read(&path).expect("a table");
+            if path.extension().is_some_and(|extension| extension == end) {
+                let mut bytes = std::fs::read(&path).expect("an object");
                 let middle = bytes.len() / 2;
-                bytes[middle] ^= 1;
-                std::fs::write(&path, bytes).expect("room for a table");
+                let Some(byte) = bytes.get_mut(middle) else { continue };
+                *byte ^= 1;
+                std::fs::write(&path, bytes).expect("room for an object");
                 return path.display().to_string();
             }
         }
     }
-    panic!("there is no table");
+    panic!("there is no object .{end}");
 }
 
 /// Far longer than anything here takes.

@@ -1,6 +1,6 @@
 //! The program end to end: settings, listeners, signals, checks.
 
-use crate::place::{Place, flip_a_byte_of_a_table, settings};
+use crate::place::{Place, flip_a_byte, flip_a_byte_of_a_table, settings};
 
 #[test]
 fn what_was_stored_is_there_after_a_stop() {
@@ -276,6 +276,46 @@ fn check_says_what_is_there_and_what_is_wrong() {
     let ended = place.run(&["check", "-c", "plimsoll.toml"]);
     assert_eq!(ended.status.code(), Some(1));
     assert!(ended.out.contains("volume c is away"), "{}", ended.out);
+}
+
+#[test]
+fn a_scrub_names_the_damaged_copy_of_a_log_and_a_repair_replaces_it() {
+    let place = Place::new();
+    let two = "[pool.main]\ncopies = 2\n";
+    place.write(&settings("unlimited", "").replace("[pool.main]\n", two));
+    let server = place.serve();
+    let mut client = server.client();
+    for n in 0..100 {
+        assert_eq!(client.ask(&format!("set {n} {n}")), "+OK");
+    }
+    server.kill();
+    let scrub =
+        |more: &[&str]| place.run(&[&["check", "-c", "plimsoll.toml", "--scrub"], more].concat());
+    // This scrub gives the logs their checksums.
+    let ended = scrub(&[]);
+    assert!(ended.status.success(), "{}{}", ended.out, ended.err);
+    let damaged = flip_a_byte(&place, "log");
+    let volume =
+        ["a", "b", "c"].into_iter().find(|name| damaged.contains(&format!("/{name}/objects/")));
+    let volume = volume.expect("one of the volumes");
+    let ended = scrub(&[]);
+    assert_eq!(ended.status.code(), Some(1), "{damaged}: {}", ended.out);
+    let named = |line: &&str| {
+        line.contains("is damaged")
+            && line.contains(volume)
+            && line.contains("another copy is good")
+    };
+    assert_eq!(ended.out.lines().filter(named).count(), 1, "{damaged}: {}", ended.out);
+    let ended = scrub(&["--repair"]);
+    assert!(ended.out.contains("1 bad copies dropped, 1 copies made"), "{}", ended.out);
+    let ended = scrub(&[]);
+    assert!(ended.status.success(), "{}{}", ended.out, ended.err);
+    let server = place.serve();
+    let mut client = server.client();
+    for n in 0..100 {
+        assert_eq!(client.ask(&format!("get {n}")), n.to_string());
+    }
+    server.stop();
 }
 
 #[test]
