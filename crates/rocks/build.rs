@@ -6,19 +6,18 @@ use std::path::PathBuf;
 const SOURCES: [&str; 6] =
     ["file_system.cc", "files.cc", "info_log.cc", "install.cc", "outcome.cc", "table_range.cc"];
 
-/// What RocksDB's own build defines on every platform we build for, as far as its public headers
-/// look at it: both halves must see the same classes.
+/// The macros of RocksDB's own build that its public headers use: both halves must see the same classes.
 const DEFINES: [&str; 5] =
     ["NDEBUG", "HAVE_ALIGNED_NEW", "OS_LINUX", "ROCKSDB_PLATFORM_POSIX", "ROCKSDB_LIB_IO_POSIX"];
 
 fn main() {
     let sys = env::var_os("DEP_ROCKSDB_CARGO_MANIFEST_DIR")
-        .expect("the RocksDB sys crate is a direct dependency and tells where it lies");
+        .expect("the RocksDB sys crate is a direct dependency and exports its directory");
     let headers = PathBuf::from(sys).join("rocksdb/include");
 
     let mut build = cc::Build::new();
     build.cpp(true).std("c++20").flag("-isystem").flag(&headers);
-    // RocksDB is built without type information; a class of ours that asked for that of a base
+    // RocksDB is built without run-time type information: classes of ours that refer to that of a base
     // class would not link.
     build.flag("-fno-rtti").flag("-Wall").flag("-Wextra").flag("-Wno-unused-parameter");
     if let Some(cpu) = target_cpu() {
@@ -35,7 +34,7 @@ fn main() {
     println!("cargo::rerun-if-changed=src/shim");
 }
 
-/// The processor Rust compiles for, which is the one RocksDB was compiled for too.
+/// The processor that Rust, and RocksDB, are compiled for.
 fn target_cpu() -> Option<String> {
     let flags = env::var("CARGO_ENCODED_RUSTFLAGS").ok()?;
     flags.split('\x1f').find_map(|flag| {

@@ -1,13 +1,13 @@
-//! Rings when a database may have come nearer to making its writers wait, or farther from it.
+//! Notifies when a database may have moved towards a write stall, or away from one.
 //!
-//! RocksDB tells listeners so, on threads that must not ask it anything back: a listener only rings,
-//! and whoever wants to know asks afterwards, from a thread of its own.
+//! RocksDB calls its listeners on threads that must not call back into it. So a listener only notifies,
+//! and the waiting thread queries the database.
 
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// A bell that somebody waits at.
+/// A notification that one thread waits for.
 #[derive(Debug, Default)]
 pub struct Bell {
     state: Mutex<State>,
@@ -21,7 +21,7 @@ struct State {
 }
 
 impl Bell {
-    /// Waits until it rings, or for `longest`; rings before that count. False when it is over.
+    /// Waits for a notification, or for `longest`. An earlier notification counts. False after [`Bell::end`].
     pub fn wait(&self, longest: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.rung && !state.over {
@@ -31,7 +31,7 @@ impl Bell {
         !state.over
     }
 
-    /// Nobody need wait any more.
+    /// Ends every wait, now and later.
     pub fn end(&self) {
         self.state.lock().over = true;
         self.changed.notify_all();

@@ -12,11 +12,11 @@ use volume::Clock;
 
 use crate::{Result, Settings, Shim, ffi};
 
-/// Opens the database named `name` in `pool`; the options say whether it may be made. `clock` is the
-/// one the pool's gates decide by.
+/// Opens the database named `name` in `pool`; the options say whether to create it. `clock` is the
+/// clock of the pool's gates.
 ///
-/// What was written with `sync`, or flushed, survives the machine; what was written at all survives
-/// the process. One process opens a database once.
+/// A write with `sync`, or one that was flushed, survives a crash of the machine. Every write survives
+/// a crash of the process. One process opens a database once.
 ///
 /// # Errors
 /// `Rocks`: see its message. A volume that is away keeps a database from opening only if RocksDB's
@@ -34,9 +34,9 @@ pub fn open(
     Ok(Db::new(db, shim))
 }
 
-/// A RocksDB database whose files are in a pool: [`DBWithThreadMode`], and what it stands on.
+/// A RocksDB database whose files are in a pool: a [`DBWithThreadMode`] and its [`Shim`].
 ///
-/// Dropping it stops background work, closes the database, and then makes durable what its logs hold.
+/// Dropping it stops background work, closes the database, and then syncs its logs.
 /// With [`MultiThreaded`](rust_rocksdb::MultiThreaded) column families come and go through a shared
 /// reference.
 pub struct Db<T: ThreadMode = SingleThreaded> {
@@ -46,7 +46,7 @@ pub struct Db<T: ThreadMode = SingleThreaded> {
 }
 
 impl<T: ThreadMode> Db<T> {
-    /// A database that was opened with options `shim` was installed in. The pool is told of its tables.
+    /// Wraps a database whose options `shim` was installed in, and describes its tables to the pool.
     #[must_use]
     pub fn new(db: DBWithThreadMode<T>, shim: Shim) -> Self
     where
@@ -57,10 +57,10 @@ impl<T: ThreadMode> Db<T> {
         db
     }
 
-    /// Tells the pool of which family, at which level and with which keys every table is, so that new
-    /// ones are placed apart from those they are read with. What the database builds and moves by itself is
-    /// told as it happens; this is for tables that were there before, that were ingested, or whose
-    /// level was changed by hand. Takes RocksDB's mutex, and a moment for every thousand tables.
+    /// Tells the pool the family, level and keys of every table, so that it places new tables apart from
+    /// tables they are read with. The shim reports flushes and compactions as they happen; call this for
+    /// tables that existed before, were ingested, or changed level by hand. Holds RocksDB's mutex; the
+    /// time grows with the number of tables.
     pub fn describe_tables(&self)
     where
         DBWithThreadMode<T>: Families,
@@ -84,8 +84,7 @@ impl<T: ThreadMode> Db<T> {
         }
     }
 
-    /// What it was opened with, for whatever else shall use its files: options of files to be ingested,
-    /// backups.
+    /// The shim it was opened with, for other users of its files: options of files to ingest, backups.
     #[must_use]
     pub fn shim(&self) -> &Shim {
         &self.logs.0
@@ -106,9 +105,9 @@ impl FamilyFacts {
     }
 }
 
-/// A database that knows its column families, however they are shared between threads.
+/// A database that lists its column families, in both thread modes.
 pub trait Families {
-    /// All that are open, by name.
+    /// The open families, by name.
     fn families(&self) -> BTreeMap<String, FamilyFacts>;
 }
 

@@ -1,8 +1,8 @@
-//! Errors: what users of the crate see, and what RocksDB is told.
+//! Errors: those of the crate, and the statuses that RocksDB gets.
 
 use volume::ErrorKind;
 
-/// What opening a database ends with.
+/// The result of opening a database.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a database could not be opened.
@@ -12,7 +12,7 @@ pub enum Error {
     /// RocksDB refused or failed: its message names the file, and the volume if one was away.
     #[error("RocksDB: {0}")]
     Rocks(#[from] rust_rocksdb::Error),
-    /// The pool could not be asked: see the kind for what to do.
+    /// The pool failed: see the kind for what to do.
     #[error(transparent)]
     Pool(#[from] volume::Error),
     /// The RocksDB that was linked is not the one this crate was compiled for: build again.
@@ -20,11 +20,11 @@ pub enum Error {
     Layout(&'static str),
 }
 
-/// Opens the mark at the end of every message of the pool. RocksDB hands its callers a message and nothing
-/// else of what it was told, so the message says the kind.
+/// Begins the mark at the end of every message of the pool. RocksDB passes only the message of a status on to
+/// its callers, so the message carries the kind.
 const MARK: &str = " [pool: ";
 
-/// What the mark says, of every kind.
+/// The mark's word for every kind.
 const WORDS: [(ErrorKind, &str); 11] = [
     (ErrorKind::NotFound, "not found"),
     (ErrorKind::AlreadyExists, "already exists"),
@@ -39,8 +39,8 @@ const WORDS: [(ErrorKind, &str); 11] = [
     (ErrorKind::Io, "io"),
 ];
 
-/// The kind of the pool's error that RocksDB passes on, now or because it stopped for it before. `None`
-/// where the error is RocksDB's own.
+/// The kind of the pool's error behind `error`: that of this call, or the earlier one that stopped RocksDB.
+/// `None` for RocksDB's own errors.
 #[must_use]
 pub fn pool_error(error: &rust_rocksdb::Error) -> Option<ErrorKind> {
     let (_, marked) = error.as_ref().rsplit_once(MARK)?;
@@ -48,7 +48,7 @@ pub fn pool_error(error: &rust_rocksdb::Error) -> Option<ErrorKind> {
     WORDS.iter().find(|(_, known)| *known == word).map(|&(kind, _)| kind)
 }
 
-/// What a call asked for, as far as RocksDB must be answered in a different way.
+/// The type of a call: it decides how RocksDB is told of an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Call {
     /// Names: open, create, remove, rename, list.
@@ -81,10 +81,10 @@ pub(crate) enum Code {
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct Status {
     pub(crate) code: Code,
-    /// RocksDB may go on by trying again. An error of a flush or a log that is not retryable makes
-    /// the database read-only until it is opened again.
+    /// RocksDB may try again. An error of a flush or a log that is not retryable makes the database
+    /// read-only until it is opened again.
     pub(crate) retryable: bool,
-    /// Only this file is lost: RocksDB writes another in its place, and the pool puts that elsewhere.
+    /// Only this file is lost: RocksDB writes another one, and the pool places it elsewhere.
     pub(crate) file_scope: bool,
     pub(crate) message: String,
 }
@@ -94,7 +94,7 @@ impl Status {
         Self { code, retryable: false, file_scope: false, message: message.into() }
     }
 
-    /// What RocksDB is told of `error` in answer to `call`.
+    /// The answer to `call` after `error`.
     pub(crate) fn of(error: &volume::Error, call: Call) -> Self {
         let kind = error.kind();
         Self {
@@ -111,8 +111,8 @@ fn marked(error: &volume::Error) -> String {
     word.map_or_else(|| error.to_string(), |(_, word)| format!("{error}{MARK}{word}]"))
 }
 
-/// Out of space is an `IoError` too: for its own `NoSpace` RocksDB waits until as much as a memtable is
-/// free, although what it waits for may free it. Told to try again, it does.
+/// Out of space is an `IoError` too. After its own `NoSpace`, RocksDB waits until a memtable's worth of space
+/// is free, although the work that it holds back may free that space. A retryable `IoError` it just retries.
 const fn code(kind: ErrorKind) -> Code {
     match kind {
         ErrorKind::NotFound | ErrorKind::Gone => Code::PathNotFound,
@@ -124,12 +124,12 @@ const fn code(kind: ErrorKind) -> Code {
     }
 }
 
-/// A volume that is away may come back, and one that is full gets room again: RocksDB tries again each
-/// second, and goes on by itself. A sync that failed did fail: nobody knows what is on the device, and
-/// trying again would only hide it.
+/// A volume that is away may come back, and a full one may get room: RocksDB retries each second and
+/// recovers by itself. A failed sync is final: the state of the device is unknown, and a retry would only
+/// hide the loss.
 ///
-/// On a read that RocksDB does not repeat by itself the mark would do harm: the background opening
-/// of tables takes a retryable error for a reason to stop writes.
+/// Reads that RocksDB does not repeat are never retryable: on a retryable error, the background opening
+/// of tables stops writes.
 const fn is_retryable(kind: ErrorKind, call: Call) -> bool {
     matches!(kind, ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::OutOfSpace)
         && !matches!(call, Call::Read)

@@ -1,4 +1,4 @@
-//! Which reads go to the volume as one.
+//! Coalesces reads into operations of a volume.
 
 use std::ops::Range;
 
@@ -6,20 +6,20 @@ use policy::contract::OP_BYTES_MAX;
 use policy::units::KIB;
 use volume::buf::PAGE;
 
-/// The unit of everything that is read ahead or coalesced: what a volume counts as one operation.
+/// The unit of readahead and coalescing: what a volume counts as one operation.
 pub(crate) const WINDOW: u64 = OP_BYTES_MAX;
 
 // A prefetched block is a window.
 const _: () = assert!(WINDOW == policy::heat::Block::BYTES);
 
-/// Bytes nobody asked for that one operation may carry between two reads. Volumes are sold with
-/// bandwidth too, some 40 KiB for each operation: a wider gap costs more of that than it saves.
+/// The most unused bytes that one operation reads between two requested ranges. Contracts limit
+/// bandwidth too, some 40 KiB for each operation: reading a wider gap costs more than an operation.
 const GAP_MAX: u64 = 32 * KIB;
 
-/// Whole pages of a file that cover some of the reads asked for.
+/// Whole pages of a file that cover some of the reads.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Extent {
-    /// Its first and last page in bytes; the last may reach behind the end of the file.
+    /// The pages, as a range of bytes; the last page may reach past the end of the file.
     pub(crate) bytes: Range<u64>,
     /// The reads it covers, as positions in the order planned.
     pub(crate) reads: Range<usize>,
@@ -27,8 +27,8 @@ pub(crate) struct Extent {
 
 /// Plans `reads`, byte ranges in ascending order of their start, as operations.
 ///
-/// Reads that lie close together share one, up to a [`WINDOW`]; one that is larger by itself stays
-/// whole, the gate divides it.
+/// Reads that lie close together share an operation of up to a [`WINDOW`]. A larger read stays
+/// whole: the gate divides it.
 pub(crate) fn plan(reads: &[Range<u64>]) -> Vec<Extent> {
     let mut extents: Vec<Extent> = Vec::with_capacity(reads.len());
     for (position, read) in reads.iter().enumerate() {

@@ -1,9 +1,9 @@
 //! The boundary to C++, and the only file of the crate with `unsafe`. Its twin is `shim/ffi.h`.
 //!
-//! What the header calls a pointer to an object of the Rust half is a reference here, or a box where
-//! the call takes the object over. C++ keeps the promises of those types: it passes what it was
-//! given, for the length of a call, nothing after its `release`, and to one thread at a time what is
-//! not shared. Nothing unwinds out of here: a panic is answered as an error.
+//! The header's pointers to objects of the Rust half are references here, or boxes where the call takes
+//! ownership. C++ upholds those types: it passes pointers that it got from Rust, for the length of a
+//! call, never after `release`, and it uses a `&mut` object from one thread at a time. No call unwinds
+//! into C++: a panic becomes an error.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -49,7 +49,7 @@ pub(crate) fn environment(fs: Arc<FileSystem>) -> Env {
     unsafe { Env::from_raw(plimsoll_env_new(Box::into_raw(Box::new(fs)).cast())) }
 }
 
-/// At what RocksDB makes the writers of a family with `options` wait.
+/// The thresholds at which RocksDB stalls the writers of a family with `options`.
 pub(crate) fn thresholds(options: &Options) -> Thresholds {
     // A negative number is never reached.
     let count = |number: i32| u64::try_from(number).unwrap_or(0);
@@ -64,28 +64,28 @@ pub(crate) fn thresholds(options: &Options) -> Thresholds {
     }
 }
 
-/// Makes tables built with `options` tell what they cover.
+/// Makes tables built with `options` report the keys they cover.
 pub(crate) fn install_table_range(options: &mut Options) {
-    // SAFETY: the options are exclusively ours for the call, and `check_layout` compared the struct
-    // behind the pointer with what the call takes it for.
+    // SAFETY: the options are exclusively borrowed for the call, and `check_layout` checked the layout of
+    // the struct behind the pointer.
     unsafe { plimsoll_install_table_range(options.as_raw_ptr()) }
 }
 
 /// Whether the keys of a column family are in the order of their bytes.
 pub(crate) fn is_bytewise(family: &impl AsColumnFamilyRef) -> bool {
-    // SAFETY: the handle is a living one's, and the call only reads what it points to. The C++ half is
-    // compiled for the one version of RocksDB whose handles it knows.
+    // SAFETY: the handle is valid, and the call only reads through it. The C++ half is compiled for the
+    // one version of RocksDB whose handles it knows.
     unsafe { plimsoll_family_is_bytewise(family.inner()) }
 }
 
-/// Compares the structs behind RocksDB's C API with what the C++ half takes them for.
+/// Checks that the structs behind RocksDB's C API have the layout that the C++ half assumes.
 ///
 /// # Errors
 /// `Layout`: the headers are not those of the library that was linked.
 pub(crate) fn check_layout(env: &Env) -> Result<(), Error> {
     let scratch = Options::default();
-    // SAFETY: both pointers are valid for the call, and the scratch options are nobody else's. The
-    // environment is not kept: the call leaves the standard one in the options.
+    // SAFETY: both pointers are valid for the call, and the scratch options are local. The call does not
+    // keep the environment: it leaves the standard one in the options.
     let holds = unsafe { plimsoll_layout_holds(scratch.as_raw_ptr(), env.as_raw_ptr()) };
     if holds { Ok(()) } else { Err(Error::Layout("options and environment")) }
 }
@@ -105,7 +105,7 @@ impl<'a> Bytes<'a> {
         if self.len == 0 {
             return &[];
         }
-        // SAFETY: whoever made this, here or in C++, took it from bytes that live for 'a.
+        // SAFETY: both constructors, here and in C++, take the pointer from bytes that live for 'a.
         unsafe { slice::from_raw_parts(self.data, self.len) }
     }
 
@@ -199,7 +199,7 @@ const _: () = assert!(
 
 type NameSink = extern "C" fn(into: *mut c_void, name: Bytes<'_>);
 
-/// Runs a call of C++ and answers it, whatever happens inside.
+/// Runs a call of C++ and answers it, even if it panics.
 fn answer(call: impl FnOnce() -> Result<(), Status>) -> Outcome {
     let result = catch_unwind(AssertUnwindSafe(call));
     result.unwrap_or_else(|panic| Err(bug(panic.as_ref()))).into()
@@ -207,7 +207,7 @@ fn answer(call: impl FnOnce() -> Result<(), Status>) -> Outcome {
 
 /// Runs a call that has no way to fail.
 fn run(call: impl FnOnce()) {
-    // Whoever panics has told the panic hook.
+    // The panic hook has reported the panic.
     let _ = catch_unwind(AssertUnwindSafe(call));
 }
 
@@ -217,7 +217,7 @@ fn bug(panic: &(dyn Any + Send)) -> Status {
     Status::new(Code::IoError, format!("a bug: {}", said.unwrap_or("a panic without a word")))
 }
 
-/// Answers RocksDB as befits what it asked for.
+/// Turns a result of the pool into the answer to a call.
 trait Asked<T> {
     fn asked(self, call: Call) -> Result<T, Status>;
 }
@@ -245,7 +245,7 @@ extern "C" fn plimsoll_message_free(message: *mut u8, len: usize) {
 
 // --- The file system ----------------------------------------------------------------------------
 
-/// C++ holds a box around its share, so that it can be asked for another one.
+/// C++ holds a box around its `Arc`, so that it can clone it.
 type Shared = Arc<FileSystem>;
 
 #[unsafe(no_mangle)]
@@ -416,7 +416,7 @@ extern "C" fn plimsoll_sequential_read(
     got: &mut usize,
 ) -> Outcome {
     answer(|| {
-        // SAFETY: RocksDB's buffer has room for `len` bytes and is nobody else's during the read.
+        // SAFETY: RocksDB's buffer has room for `len` bytes and is exclusively ours during the read.
         let into = unsafe { buffer(into, len) };
         *got = file.read(into).asked(Call::Read)?;
         Ok(())
@@ -447,7 +447,7 @@ extern "C" fn plimsoll_readable_read(
 ) -> Outcome {
     let why = reason.why();
     answer(|| {
-        // SAFETY: RocksDB's buffer has room for `len` bytes and is nobody else's during the read.
+        // SAFETY: RocksDB's buffer has room for `len` bytes and is exclusively ours during the read.
         let into = unsafe { buffer(into, len) };
         *got = file.read(offset, into, why).asked(why.call())?;
         Ok(())
@@ -461,7 +461,7 @@ extern "C" fn plimsoll_readable_read_all(
     count: usize,
     reason: Reason,
 ) {
-    // SAFETY: C++ made that many requests and waits for the answers.
+    // SAFETY: C++ made that many requests, and they live until the call returns.
     let requests = unsafe { slice::from_raw_parts_mut(requests, count) };
     let why = reason.why();
     let call = why.call();
@@ -486,20 +486,19 @@ extern "C" fn plimsoll_readable_read_all(
 }
 
 /// # Safety
-/// `into` has room for `len` bytes that nobody else uses for as long as the result lives.
+/// `into` has room for `len` bytes, and nothing else accesses them while the result lives.
 unsafe fn buffer<'a>(into: *mut MaybeUninit<u8>, len: usize) -> &'a mut [MaybeUninit<u8>] {
     if len == 0 {
         return &mut [];
     }
-    // SAFETY: as the caller says; bytes that may be uninitialised need no more.
+    // SAFETY: as the caller guarantees; `MaybeUninit` bytes need not be initialised.
     unsafe { slice::from_raw_parts_mut(into, len) }
 }
 
 /// Initialised bytes, as a buffer of RocksDB's.
 #[cfg(test)]
 pub(crate) fn buffer_over(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
-    // SAFETY: the bytes are borrowed for as long as the result, and the crate only ever fills
-    // buffers with initialised bytes.
+    // SAFETY: the result borrows the bytes, and the crate writes only initialised bytes to buffers.
     unsafe { buffer(bytes.as_mut_ptr().cast(), bytes.len()) }
 }
 
@@ -565,7 +564,7 @@ extern "C" fn plimsoll_table_finished(
 ) {
     let starts = match count {
         0 => &[],
-        // SAFETY: C++ made that many, and waits.
+        // SAFETY: C++ made that many, and they live until the call returns.
         _ => unsafe { slice::from_raw_parts(starts, count) },
     };
     run(|| {

@@ -23,14 +23,14 @@ use crate::tables::Tables;
 use crate::thread;
 use crate::writable::{OpenFor, Writable};
 
-/// What one database sees of a pool.
+/// The part of a pool that one database sees.
 pub(crate) struct FileSystem {
     pool: Spread,
     clock: Clock,
     root: Root,
     settings: Settings,
-    /// Directories somebody made or took the last file from. A pool has none, so an empty one is
-    /// forgotten with the process.
+    /// Directories that were created, or that had a file removed or renamed away. A pool stores no
+    /// directories, so an empty one exists only in this process.
     dirs: Mutex<BTreeSet<Name>>,
     locked: Mutex<BTreeMap<Name, Claim>>,
     tables: Arc<Tables>,
@@ -77,7 +77,7 @@ impl FileSystem {
         }
     }
 
-    /// A table is at this level now, and stays.
+    /// Records that a table is now at this level, and is no longer leaving.
     pub(crate) fn set_table_level(&self, path: &str, level: u8) {
         if let Ok(name) = self.root.name(path) {
             self.pool.set_table_level(&name, level);
@@ -85,7 +85,7 @@ impl FileSystem {
         }
     }
 
-    /// A table will soon be gone, or will not.
+    /// Records whether a compaction is about to replace a table.
     pub(crate) fn set_table_leaving(&self, path: &str, leaving: bool) {
         if let Ok(name) = self.root.name(path) {
             self.pool.set_table_leaving(&name, leaving);
@@ -131,7 +131,7 @@ impl FileSystem {
             (FileKind::Table | FileKind::Blob, OpenFor::Create) => {
                 self.make_way(&name)?;
                 if kind == FileKind::Table {
-                    // What an earlier table left behind is not about this one.
+                    // Drops a description that an earlier table left behind.
                     let _ = thread::take_table();
                 }
                 Ok(Writable::Table(Mutex::new(TableWriter::new(
@@ -168,7 +168,7 @@ impl FileSystem {
 
     pub(crate) fn remove(&self, path: &str) -> Result<()> {
         let name = self.root.name(path)?;
-        // What lies deeper is a checkpoint's, and no table of this database.
+        // A table in a subdirectory belongs to a checkpoint, not to this database.
         if FileKind::of(path) == FileKind::Table && self.root.is_dir_of(&name) {
             self.pool.disown_table(&name);
         }
@@ -208,7 +208,7 @@ impl FileSystem {
         self.is_dir_name(&self.root.name(path)?)
     }
 
-    /// The length of a file. A directory has none, and RocksDB asks for those of all it finds.
+    /// The length of a file. That of a directory is 0: RocksDB asks for the length of every name it lists.
     pub(crate) fn len(&self, path: &str) -> Result<u64> {
         match self.stat(path) {
             Err(error) if error.kind() == ErrorKind::NotFound && self.is_dir(path)? => Ok(0),
@@ -216,7 +216,7 @@ impl FileSystem {
         }
     }
 
-    /// Files and directories are renamed in one step; a file takes the place of another.
+    /// Renames a file or directory atomically; a file replaces an existing one.
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
         let (from, to) = (self.root.name(from)?, self.root.name(to)?);
         if self.pool.contains(&from) {
@@ -243,12 +243,12 @@ impl FileSystem {
         Ok(())
     }
 
-    /// One more name for a file.
+    /// Adds a name to a file.
     pub(crate) fn link(&self, from: &str, to: &str) -> Result<()> {
         block_on(self.pool.link(&self.root.name(from)?, &self.root.name(to)?))
     }
 
-    /// How many names a file has.
+    /// The number of names that a file has.
     pub(crate) fn links(&self, path: &str) -> Result<u64> {
         Ok(self.stat(path)?.links.into())
     }
@@ -263,7 +263,7 @@ impl FileSystem {
         Ok(block_on(self.pool.space())?.free)
     }
 
-    /// A file somebody else wrote is durable, name and all. Tables are since they were complete.
+    /// Makes a closed file and its name durable. Tables are durable since they were closed.
     pub(crate) fn sync_file(&self, path: &str) -> Result<()> {
         let name = self.root.name(path)?;
         if FileKind::of(path) == FileKind::Log {
@@ -272,17 +272,17 @@ impl FileSystem {
         self.flush_names()
     }
 
-    /// Every log is durable as far as it was written.
+    /// Makes every log durable.
     pub(crate) fn sync_logs(&self) {
         self.logs.sync_all();
     }
 
-    /// Every change of a name that was answered is durable.
+    /// Makes every acknowledged change of a name durable.
     pub(crate) fn flush_names(&self) -> Result<()> {
         block_on(self.pool.flush())
     }
 
-    /// Keeps a name from other databases until it is unlocked.
+    /// Locks a name against other databases of this process.
     pub(crate) fn lock(&self, path: &str) -> Result<()> {
         let name = self.root.name(path)?;
         let claim = self.pool.claim(&name)?;
@@ -313,13 +313,13 @@ impl FileSystem {
         Ok(listed.into_iter().map(|listed| listed.name).collect())
     }
 
-    /// Removes what has the name of a new file. RocksDB uses numbers again after a crash.
+    /// Removes an old file with the name of a new one. RocksDB reuses file numbers after a crash.
     fn make_way(&self, name: &Name) -> Result<()> {
         if self.pool.contains(name) { self.remove_name(name) } else { Ok(()) }
     }
 
-    /// RocksDB removes tables by the dozen and takes note of it only when it opens: there, one that is
-    /// back is removed again.
+    /// Removes a name without waiting until the removal is durable. RocksDB removes tables by the dozen; when it
+    /// opens, it removes again those that a crash brought back.
     fn remove_name(&self, name: &Name) -> Result<()> {
         self.tables.tails().forget(name);
         self.keep_directory(name);
@@ -330,7 +330,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// The cached object that goes with this name.
+    /// The cached object that loses its last name with this one.
     fn last_name_of(&self, name: &Name) -> Option<ObjectId> {
         self.tables.cache()?;
         let stat = block_on(self.pool.stat(name)).ok()?;
@@ -343,14 +343,14 @@ impl FileSystem {
         }
     }
 
-    /// The directory of a file that goes stays, even if it becomes empty: RocksDB removes what is in a
-    /// directory, then the directory, and takes it for a failure if that is gone.
+    /// Keeps the directory of a removed file, even if it becomes empty: RocksDB removes the files of a
+    /// directory, then the directory itself, and fails if that is already gone.
     fn keep_directory(&self, name: &Name) {
         let dir = name.as_str().rsplit_once('/').and_then(|(dir, _)| Name::new(dir).ok());
         self.dirs.lock().extend(dir);
     }
 
-    /// A directory was made, or there is something in it.
+    /// Whether a directory was created, or has something in it.
     fn is_dir_name(&self, dir: &Name) -> Result<bool> {
         let made = self.dirs.lock().iter().any(|made| is_or_is_below(made, dir));
         Ok(made || !self.below(dir)?.is_empty())

@@ -1,7 +1,7 @@
-//! RocksDB's info log, handed on to `tracing`.
+//! Forwards RocksDB's info log to `tracing`.
 //!
 //! RocksDB writes it while it holds the lock that every write needs, so nothing here may wait: lines
-//! go through a bounded channel, and what does not fit is counted.
+//! go through a bounded channel, and lines that do not fit are dropped and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ struct Line {
     text: String,
 }
 
-/// The writing end, for all threads of RocksDB.
+/// The sender of lines, shared by all threads of RocksDB.
 pub(crate) struct InfoLog {
     lines: Option<SyncSender<Line>>,
     lost: Arc<AtomicU64>,
@@ -42,7 +42,7 @@ pub(crate) struct InfoLog {
 }
 
 impl InfoLog {
-    /// Begins to hand lines on; up to `lines_max` of them wait. `database` names whose they are.
+    /// Starts the thread that forwards lines. Up to `lines_max` wait; each names its `database`.
     pub(crate) fn start(database: &str, lines_max: usize) -> Self {
         let (sender, receiver) = sync_channel(lines_max.max(1));
         let lost = Arc::new(AtomicU64::new(0));
@@ -56,7 +56,7 @@ impl InfoLog {
         Self { lines: Some(sender), lost, writer: Some(writer) }
     }
 
-    /// Hands a line on, or counts it as lost. Never waits.
+    /// Queues a line, or counts it as lost. Never waits.
     pub(crate) fn line(&self, level: u8, text: &[u8]) {
         let line = Line {
             level: Level::from_code(level),
@@ -73,13 +73,13 @@ impl Drop for InfoLog {
     fn drop(&mut self) {
         self.lines = None;
         if let Some(writer) = self.writer.take() {
-            // A subscriber that panicked has its own way to say so.
+            // The panic hook has reported a subscriber that panicked.
             let _ = writer.join();
         }
     }
 }
 
-/// What RocksDB calls information is a line for every flush and compaction: for us that is detail.
+/// RocksDB's `Info` is a line for every flush and compaction, so it becomes `debug` here.
 fn write(database: &str, lines: &Receiver<Line>, lost: &AtomicU64) {
     for Line { level, text } in lines {
         match level {

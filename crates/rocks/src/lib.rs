@@ -1,7 +1,7 @@
 //! RocksDB over a pool of volumes, and nothing else.
 //!
-//! RocksDB runs as it is; what it takes for a file system is a small C++ shim that hands every call,
-//! with the reason for it, to Rust:
+//! RocksDB is unmodified. Its file system is a small C++ shim that forwards every call, with the reason
+//! for it, to Rust:
 //!
 //! ```text
 //!   rust-rocksdb ── RocksDB ── shim/*.cc ── ffi ── file_system ─┬─ table       built whole, then placed
@@ -9,7 +9,7 @@
 //!                                                               │              for compactions
 //!                                                               ├─ logs        appended at once, synced
 //!                                                               └─ sequential  when asked or by a timer
-//!                                                        origin ── on whose behalf: one rule for all
+//!                                                        origin ── the origin of every I/O
 //! ```
 //!
 //! Every name RocksDB uses is a name of the pool; no local file is touched. Every I/O passes the gate

@@ -1,7 +1,7 @@
-//! Logs: appended at once, synced when RocksDB asks, and by a timer when it does not.
+//! Logs: appended at once, synced when RocksDB asks, and otherwise by a timer.
 //!
-//! What is appended is in the page cache and survives the death of the process. The kernel would
-//! write it back when it likes, past the gate; so nothing stays unsynced for longer than
+//! Appended bytes are in the page cache and survive a crash of the process. The kernel's own writeback
+//! would bypass the gate, so a timer syncs dirty logs every
 //! [`Settings::wal_sync_interval`](crate::Settings::wal_sync_interval).
 
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::origin;
 pub(crate) struct LogFile {
     name: Name,
     object: Arc<dyn Object>,
-    /// Where the next record goes; of a recycled log, not its end.
+    /// Where the next record goes; in a recycled log, before its end.
     at: AtomicU64,
-    /// Something was written that was not synced.
+    /// Has bytes that were not synced.
     dirty: AtomicBool,
-    /// The timer will look at it.
+    /// Is on the timer's list.
     listed: AtomicBool,
     logs: Arc<Dirty>,
 }
@@ -34,8 +34,8 @@ impl LogFile {
         self.at.load(Ordering::Relaxed)
     }
 
-    /// Appends `data`, which survives the death of the process from then on. RocksDB appends from one
-    /// thread at a time.
+    /// Appends `data`; on return it survives a crash of the process. RocksDB appends from one thread at a
+    /// time.
     pub(crate) fn append(self: &Arc<Self>, data: &[u8]) -> Result<()> {
         self.object.blocking_write_at(self.len(), data, origin::LOG)?;
         self.at.fetch_add(data.len() as u64, Ordering::Relaxed);
@@ -43,19 +43,19 @@ impl LogFile {
         Ok(())
     }
 
-    /// Everything appended before is durable.
+    /// Makes everything appended before durable.
     pub(crate) fn sync(self: &Arc<Self>) -> Result<()> {
-        // Before the sync: what is appended while it runs makes the log dirty again.
+        // Before the sync, because an append during it makes the log dirty again.
         self.dirty.store(false, Ordering::Release);
         let done = block_on(self.object.sync(origin::LOG));
-        // A volume that was away or full still owes the sync. One that lost bytes says so again.
+        // A volume that was away or full must still sync. One that lost bytes fails the next sync too.
         if done.as_ref().is_err_and(|error| is_owed(error.kind())) {
             self.mark();
         }
         done
     }
 
-    /// Cuts the log; what is appended next follows.
+    /// Cuts the log to `len` bytes; the next append follows them.
     pub(crate) fn truncate(self: &Arc<Self>, len: u64) -> Result<()> {
         block_on(self.object.set_len(len))?;
         self.at.store(len, Ordering::Relaxed);
@@ -64,8 +64,8 @@ impl LogFile {
     }
 
     fn mark(self: &Arc<Self>) {
-        // Each side writes its word before it reads the other's, in one order for all: the timer sees
-        // that the log is dirty, or this sees that it was taken from the list.
+        // Sequentially consistent: this thread sets `dirty`, then reads `listed`; the timer clears `listed`,
+        // then reads `dirty`. So the timer sees a dirty log, or this thread lists it again.
         self.dirty.store(true, Ordering::SeqCst);
         if !self.listed.load(Ordering::SeqCst) && !self.listed.swap(true, Ordering::SeqCst) {
             self.logs.0.lock().files.push(Arc::clone(self));
@@ -73,7 +73,7 @@ impl LogFile {
     }
 }
 
-/// Whether a sync that failed like that may do better later.
+/// Whether a sync that failed with `kind` may succeed later.
 const fn is_owed(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::OutOfSpace)
 }
@@ -85,7 +85,7 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// Syncs what is dirty every `interval` from now on, until it is dropped.
+    /// Starts a thread that syncs dirty logs every `interval`, until this is dropped.
     pub(crate) fn start(interval: Duration) -> Self {
         let dirty = Arc::new(Dirty::default());
         let timer = {
@@ -104,13 +104,13 @@ impl Logs {
         files.iter().for_each(sync);
     }
 
-    /// Lets go of a log that was removed: its room is free once nothing holds it, and at the rate of a full
-    /// device the logs of one interval are more than a small volume has.
+    /// Releases a removed log: its space is free once no handle is left. At the full rate of a device, the
+    /// logs of one interval can fill a small volume.
     pub(crate) fn forget(&self, name: &Name) {
         self.dirty.0.lock().files.retain(|file| file.name != *name);
     }
 
-    /// A log that is written from `at` on.
+    /// A log whose next record goes to `at`.
     pub(crate) fn open(&self, name: Name, object: Arc<dyn Object>, at: u64) -> Arc<LogFile> {
         let logs = Arc::clone(&self.dirty);
         let clean = || AtomicBool::new(false);
@@ -124,11 +124,11 @@ impl Drop for Logs {
         self.dirty.0.lock().stopped = true;
         self.dirty.1.notify_one();
         if let Some(timer) = self.timer.take() {
-            // It panics only if a volume does; then there is nothing left to sync.
+            // The timer panics only if a volume does; then no sync is possible.
             let _ = timer.join();
         }
         self.sync_all();
-        // A log whose volume is away listed itself again; nobody will come for it.
+        // A log whose volume is away listed itself again, but the timer has ended.
         self.dirty.0.lock().files.clear();
     }
 }
@@ -167,7 +167,7 @@ fn sync(file: &Arc<LogFile>) {
     }
     match file.sync() {
         Ok(()) => {}
-        // A log RocksDB deleted as soon as it was done with it.
+        // RocksDB deleted the log in the meantime.
         Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::NotFound) => {}
         Err(error) => tracing::error!(log = %file.name, %error, "a log could not be synced"),
     }
@@ -189,7 +189,7 @@ mod tests {
         Name::new("a.log").unwrap()
     }
 
-    /// An object that tells of every sync. The first fails, if there is a kind for it.
+    /// An object that reports every sync. The first fails, if there is a kind for it.
     struct Telling(Arc<dyn Object>, Sender<()>, Mutex<Option<ErrorKind>>);
 
     impl Object for Telling {
@@ -251,8 +251,7 @@ mod tests {
         assert_eq!(told.try_iter().count(), 5);
     }
 
-    /// Only a volume that was away was asked again: one that was full or busy owed the sync until the next
-    /// append.
+    /// Only a volume that was away was synced again: a full or busy one stayed unsynced until the next append.
     #[test]
     fn a_sync_that_may_do_better_is_asked_for_again() {
         for kind in [ErrorKind::Unavailable, ErrorKind::OutOfSpace, ErrorKind::Busy] {

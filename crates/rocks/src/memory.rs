@@ -1,4 +1,4 @@
-//! Bounded memory: what tables under construction may take, and the ends of fresh tables.
+//! Bounded memory: buffers of tables under construction, and the ends of fresh tables.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,20 +7,20 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use volume::{IoBufMut, Name};
 
-/// Buffers that are kept for the next tables: as many as are mostly built at once.
+/// Buffers that are kept for the next tables: two tables are mostly built at once.
 const SPARES_MAX: usize = 2;
 
-/// Bytes that several threads share out among themselves. Nobody waits: who gets none does without.
+/// A budget of bytes that several threads share. No thread waits: a table that gets no share is streamed.
 ///
-/// The buffers of the last few tables are kept with the bytes they hold: memory the system gives anew
-/// costs more than to fill it, above all in a virtual machine.
+/// The buffers of the last few tables are kept, with their shares: fresh memory of the system costs more than
+/// filling it, above all in a virtual machine.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     free: AtomicU64,
     spares: Mutex<Vec<Spare>>,
 }
 
-/// A buffer nobody uses, and what it holds of the allowance.
+/// An unused buffer, and its share of the allowance.
 #[derive(Debug)]
 struct Spare {
     buffer: IoBufMut,
@@ -32,7 +32,7 @@ impl Allowance {
         Arc::new(Self { free: AtomicU64::new(bytes), spares: Mutex::default() })
     }
 
-    /// An empty buffer with room for `capacity` bytes, and the share that it holds already.
+    /// An empty buffer with room for `capacity` bytes, and its share: that of a kept buffer, or empty.
     pub(crate) fn buffer(self: &Arc<Self>, capacity: usize) -> (IoBufMut, Share) {
         let mut spares = self.spares.lock();
         let fitting = spares.iter().position(|spare| spare.buffer.capacity() == capacity);
@@ -81,7 +81,7 @@ impl Share {
         taken
     }
 
-    /// Keeps a buffer that these bytes are for.
+    /// Keeps the buffer that this share is for.
     pub(crate) fn keep(mut self, buffer: IoBufMut) {
         let mut spares = self.of.spares.lock();
         if spares.len() < SPARES_MAX {
@@ -105,8 +105,7 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// Keeps `bytes`, which begin at `start` of the table, by themselves: what a slice of the table
-    /// would keep is all of it.
+    /// Copies `bytes`, which begin at `start` of the table: a slice would keep the whole table in memory.
     pub(crate) fn new(name: Name, start: u64, bytes: &[u8]) -> Self {
         Self { name, start, bytes: bytes.into() }
     }
@@ -118,7 +117,7 @@ impl Tail {
     }
 }
 
-/// Ends of the freshest tables, as many as fit. RocksDB opens a table as soon as it has written it.
+/// The ends of the newest tables, as many as fit. RocksDB opens a table as soon as it has written it.
 #[derive(Debug)]
 pub(crate) struct Tails {
     bytes_max: u64,
@@ -130,7 +129,7 @@ impl Tails {
         Self { bytes_max, kept: Mutex::default() }
     }
 
-    /// Keeps `tail`, and drops the oldest ones for it.
+    /// Keeps `tail`, and drops the oldest ones to make room.
     pub(crate) fn keep(&self, tail: Tail) {
         let mut kept = self.kept.lock();
         kept.push_back(Arc::new(tail));
@@ -141,7 +140,7 @@ impl Tails {
         }
     }
 
-    /// The end of this table. It may be dropped at any time.
+    /// The end of this table, if it is kept. It may be dropped at any time.
     pub(crate) fn find(&self, name: &Name) -> Weak<Tail> {
         let kept = self.kept.lock();
         kept.iter().rfind(|tail| tail.name == *name).map_or_else(Weak::new, Arc::downgrade)
@@ -188,7 +187,7 @@ mod tests {
         assert_eq!(again.bytes(), 6);
         again.keep(buffer);
         let (_, mut needy) = allowance.buffer(4096);
-        assert!(needy.grow(10), "nobody does without for the sake of a spare");
+        assert!(needy.grow(10), "a spare gives way to a table that needs its bytes");
         assert!(allowance.spares.lock().is_empty());
     }
 

@@ -1,25 +1,25 @@
-//! On whose behalf RocksDB reads or writes: one rule for all of its I/O (Calcspar, ATC 2023).
+//! The origin of RocksDB's reads and writes (Calcspar, ATC 2023).
 //!
-//! RocksDB says with most calls which activity they belong to, and its listener says which
-//! compaction the thread is at. Logs need no rule: whoever causes a record, everyone waits for it.
+//! Most calls carry RocksDB's activity, and a listener records the thread's compaction. Logs need no
+//! rule: every writer waits for them.
 
 use policy::purpose::{Io, Origin, Step};
 
-/// A compaction, as far as its I/O shows it.
+/// The compaction that a thread works on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Job {
-    /// The smallest level it reads from. It decides how urgent the whole job is: where levels are
-    /// sized dynamically, level 0 is merged into the last one.
+    /// The smallest level it reads from. It decides the class of the whole job, not the output level:
+    /// with dynamic level sizes, level 0 may be merged into the last level.
     pub(crate) input_level: u8,
 }
 
-/// Appending to a log, or syncing one. The class is that of the step, whoever asks.
+/// Appending to a log, or syncing one. The class follows from the step, not from the origin.
 pub(crate) const LOG: Io = Io::new(Origin::UserWrite, Step::Log);
 
 /// Reading a log: recovery, and tools that tail it.
 pub(crate) const LOG_READ: Io = Io::new(Origin::Open, Step::Data);
 
-/// RocksDB's `Env::IOActivity`, sorted by who waits.
+/// RocksDB's `Env::IOActivity`, grouped by the origin it leads to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Activity {
     /// A memtable is written out.
@@ -28,18 +28,18 @@ pub(crate) enum Activity {
     Compaction,
     /// The database is being opened.
     Open,
-    /// Stored bytes are verified because somebody asked for it.
+    /// Stored bytes are verified on request.
     Verify,
     /// A user waits: get, multi-get, iterator, entity, lazy column.
     User,
-    /// RocksDB does not say. Reads are a user's until proven otherwise; tables are written without an
-    /// activity only outside of the database's own work: copies, and files made for ingestion.
+    /// Unknown. A read is then taken for a user's. A write is not the database's own work: only copies,
+    /// and files made for ingestion, are written without an activity.
     Unsaid,
 }
 
 impl Activity {
-    /// From the value of `Env::IOActivity` in RocksDB 11.12. Values it reserves, and those it leaves
-    /// to users (0x80 and up), are users' own.
+    /// From the value of `Env::IOActivity` in RocksDB 11.12. Reserved and custom values (0x80 and up)
+    /// count as a user's.
     pub(crate) const fn from_code(code: u8) -> Self {
         match code {
             0 => Self::Flush,
@@ -47,20 +47,20 @@ impl Activity {
             2 => Self::Open,
             // Get, MultiGet, iterator; GetEntity, MultiGetEntity; lazy columns.
             3..=5 | 8 | 9 | 11 => Self::User,
-            // Checksums of blocks, of files, and as the manifest has them.
+            // VerifyChecksum, VerifyFileChecksums, GetFileChecksumsFromCurrentManifest.
             6 | 7 | 10 => Self::Verify,
             0xff => Self::Unsaid,
             _ => Self::User,
         }
     }
 
-    /// Whether RocksDB does it by itself, and again by itself after an error that may pass.
+    /// Whether RocksDB starts it, and repeats it after a retryable error.
     pub(crate) const fn is_background(self) -> bool {
         matches!(self, Self::Flush | Self::Compaction)
     }
 }
 
-/// On whose behalf a table or blob file is read, by a thread that is at `job`.
+/// The origin of a read of a table or blob file, by a thread that works on `job`.
 pub(crate) fn of_read(activity: Activity, job: Option<Job>) -> Origin {
     match activity {
         Activity::Flush => Origin::Flush,
@@ -71,7 +71,7 @@ pub(crate) fn of_read(activity: Activity, job: Option<Job>) -> Origin {
     }
 }
 
-/// On whose behalf a table or blob file is written, by a thread that is at `job`.
+/// The origin of a write of a table or blob file, by a thread that works on `job`.
 pub(crate) fn of_write(activity: Activity, job: Option<Job>) -> Origin {
     match activity {
         Activity::Flush => Origin::Flush,
@@ -81,8 +81,8 @@ pub(crate) fn of_write(activity: Activity, job: Option<Job>) -> Origin {
     }
 }
 
-/// Threads RocksDB starts to verify what a compaction wrote are told of no job. They look at tables
-/// that are still in memory; if they must read after all, nobody knows who waits for them.
+/// The threads that verify a compaction's output have no job. They mostly read tables that are still in
+/// memory; a read that reaches a volume counts as level 0, the most urgent.
 fn compaction(job: Option<Job>) -> Origin {
     Origin::Compaction { level: job.map_or(0, |job| job.input_level) }
 }

@@ -1,27 +1,27 @@
 //! RocksDB's paths and a pool's names.
 //!
-//! Both are parts between slashes, but no part of a name begins with a dot. RocksDB hides files that
-//! are not finished behind one (backups do), so such a part gets an underscore in front, and so does
-//! one that would be taken for it: `.1.tmp` is stored as `_.1.tmp`, and `_.1.tmp` as `__.1.tmp`.
+//! Both are parts between slashes, but no part of a name may begin with a dot. RocksDB's backups begin
+//! the names of unfinished files with one, so such a part gets an underscore in front. So does a part
+//! that looks escaped already: `.1.tmp` is stored as `_.1.tmp`, and `_.1.tmp` as `__.1.tmp`.
 
 use std::borrow::Cow;
 
 use volume::{Error, ErrorKind, Name, Result};
 
-/// What a file of RocksDB is, by its path.
+/// The kind of a file of RocksDB, by its path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum FileKind {
-    /// A sorted table: buffered whole, then placed.
+    /// A sorted table: buffered until complete, then placed.
     Table,
     /// A blob file: streamed, then read at random.
     Blob,
-    /// Everything that is appended to and must survive the death of the process at once: write-ahead
-    /// log, MANIFEST, CURRENT, OPTIONS, IDENTITY.
+    /// Every other file. An append survives a crash of the process at once: write-ahead log, MANIFEST,
+    /// CURRENT, OPTIONS, IDENTITY.
     Log,
 }
 
 impl FileKind {
-    /// A file that will be renamed when it is finished is what it will be then.
+    /// The kind of the file at `path`. That of an unfinished file (`.tmp`) is the kind it will have.
     pub(crate) fn of(path: &str) -> Self {
         match path.strip_suffix(".tmp").unwrap_or(path).rsplit_once('.') {
             Some((_, "sst")) => Self::Table,
@@ -31,7 +31,7 @@ impl FileKind {
     }
 }
 
-/// The name all of a database's files are under.
+/// The directory of all of a database's files.
 #[derive(Clone, Debug)]
 pub(crate) struct Root(Name);
 
@@ -40,10 +40,10 @@ impl Root {
         Name::new(&parts(path).collect::<Vec<_>>().join("/")).map(Self)
     }
 
-    /// The name of the file or directory at `path`; that of the root itself is `/`.
+    /// The name of the file or directory at `path`. The path `/` is the root itself.
     ///
     /// # Errors
-    /// `Invalid`: a character or part no name may have, or too long.
+    /// `Invalid`: a character or part that no name may have, or a path that is too long.
     pub(crate) fn name(&self, path: &str) -> Result<Name> {
         let mut name = self.0.as_str().to_owned();
         for part in parts(path) {
@@ -57,7 +57,7 @@ impl Root {
         Name::new(&name)
     }
 
-    /// Whether a name lies right in it.
+    /// Whether a name is directly in this directory.
     pub(crate) fn is_dir_of(&self, name: &Name) -> bool {
         name.as_str().rsplit_once('/').is_some_and(|(dir, _)| dir == self.0.as_str())
     }
@@ -67,12 +67,12 @@ impl Root {
     }
 }
 
-/// What a part of a path is called in names.
+/// The part of a name for a part of a path.
 fn stored(part: &str) -> Cow<'_, str> {
     if has_dot_in_front(part) { format!("_{part}").into() } else { part.into() }
 }
 
-/// The part of a path that is called `part` in names.
+/// The part of a path for a part of a name.
 pub(crate) fn shown(part: &str) -> &str {
     match part.strip_prefix('_') {
         Some(rest) if has_dot_in_front(rest) => rest,
@@ -80,12 +80,12 @@ pub(crate) fn shown(part: &str) -> &str {
     }
 }
 
-/// Whether the first character is a dot, underscores aside.
+/// Whether the first character after any underscores is a dot.
 fn has_dot_in_front(part: &str) -> bool {
     part.trim_start_matches('_').starts_with('.')
 }
 
-/// RocksDB doubles slashes and ends directories with one where it likes.
+/// RocksDB sometimes doubles slashes, or ends a directory with one.
 fn parts(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty() && *part != ".")
 }

@@ -1,18 +1,18 @@
-//! Tables and blob files, read at random by users and from end to end by compactions.
+//! Tables and blob files, read at random by users and sequentially by compactions.
 //!
-//! RocksDB runs in its buffered mode and asks for exactly the bytes it wants; what goes to the volume
-//! is chosen here, because only here it is known what an operation costs:
+//! RocksDB runs in its buffered mode and asks for exactly the bytes it wants. This module chooses the
+//! reads of the volume, because it knows what an operation costs:
 //!
-//! - a user's read takes the pages it needs, several of one call that lie close together in one
-//!   operation, all of them at once;
-//! - whoever reads a table from end to end (a compaction, a verification, a long scan) goes through
-//!   aligned windows of exactly one operation, so that a table of n windows costs n operations
-//!   whatever its block size. RocksDB's own readahead would begin each read where the last one
-//!   ended and waste a part of most operations.
+//! - a user's read takes the pages it needs; reads of one call that lie close together share an
+//!   operation, and all operations run at once;
+//! - a sequential reader (a compaction, a verification, a long scan) reads aligned windows of exactly
+//!   one operation, so that a table of n windows costs n operations, whatever its block size.
+//!   RocksDB's own readahead would begin each read where the last one ended, and waste a part of
+//!   most operations.
 //!
-//! What users read at random goes through the cache, as RocksDB asked for it. RocksDB checks each block
-//! it is given; if one is damaged it asks [`again`](Why::again): copies of the table that are not what
-//! was written are dropped then, if one is good, and the volume of that one answers.
+//! Random reads of users go through the cache, in the ranges that RocksDB asked for. RocksDB verifies
+//! each block; it reads a damaged one [`again`](Why::again). If one copy of the table is good, the pool
+//! then drops the damaged copies, and a good one answers.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -39,32 +39,32 @@ use crate::thread;
 /// an iterator goes on.
 const SCAN_BYTES_MIN: usize = (WINDOW / 2) as usize;
 
-/// Windows a file remembers. Several readers may be at different places of it: the parts of a
-/// compaction, and the index they look up.
+/// Windows that a file remembers. Several readers may be at different places of it: the
+/// subcompactions of a compaction, and their reads of the index.
 const WINDOWS_MAX: usize = 4;
 
-/// Why a file is read, in RocksDB's words.
+/// RocksDB's reason for a read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Why {
     pub(crate) activity: Activity,
-    /// Time the caller is willing to wait.
+    /// The longest time that the caller waits.
     pub(crate) timeout: Option<Duration>,
-    /// What was read there before was damaged.
+    /// The same range was read before, and was damaged.
     pub(crate) again: bool,
 }
 
 impl Why {
-    /// What RocksDB does with an error.
+    /// The type of call, which decides the answer to an error.
     pub(crate) const fn call(self) -> Call {
         if self.activity.is_background() { Call::BackgroundRead } else { Call::Read }
     }
 }
 
-/// One read: where, into what, and what came of it.
+/// One read: its offset, buffer and result.
 pub(crate) struct Read<'a> {
     pub(crate) offset: u64,
     pub(crate) into: &'a mut [MaybeUninit<u8>],
-    /// Bytes that were read, from the start of `into`: all of it, or up to the end of the file.
+    /// The number of bytes read: all of `into`, or up to the end of the file.
     pub(crate) got: Result<usize>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Readable {
 }
 
 impl Readable {
-    /// `tail` is its end, if it is still in memory; `cache` what is cached of it.
+    /// `tail` is its end, if that is still in memory; `cache` holds its cached blocks.
     pub(crate) fn new(
         object: Arc<dyn Object>,
         clock: Clock,
@@ -102,7 +102,7 @@ impl Readable {
         self
     }
 
-    /// What was read made no sense: whatever of it is not what was written shall not be read again.
+    /// Verifies all copies after a damaged read; drops the damaged ones if one is good.
     fn distrust(&self, io: Io) -> Result<()> {
         let Some((pool, object)) = &self.copies else { return Ok(()) };
         let dropped = block_on(pool.distrust(object, io))?;
@@ -116,7 +116,7 @@ impl Readable {
         self.object.len()
     }
 
-    /// Fills `into` from `offset` on; gives how many bytes there were.
+    /// Fills `into` from `offset` on; returns the number of bytes read.
     pub(crate) fn read(
         &self,
         offset: u64,
@@ -126,7 +126,7 @@ impl Readable {
         self.read_one(offset, into, why, self.io(why))
     }
 
-    /// Does all `reads`, and says in each what came of it.
+    /// Does all `reads`, and stores the result in each.
     pub(crate) fn read_all(&self, reads: &mut [Read<'_>], why: Why) {
         let io = self.io(why);
         if why.again
@@ -145,7 +145,7 @@ impl Readable {
         self.read_many(missed, self.cache_for(why), io);
     }
 
-    /// Answers a read from the cache, or gives it back.
+    /// Answers a read from the cache, or returns it.
     fn read_cached<'r, 'a>(&self, read: &'r mut Read<'a>, why: Why) -> Option<&'r mut Read<'a>> {
         let range = self.clamp(read.offset, read.into.len());
         if !self.is_cached(&range, read.into, why) {
@@ -155,7 +155,7 @@ impl Readable {
         None
     }
 
-    /// What is cached of the file, for whoever may use it: what RocksDB does by itself it does once.
+    /// The cached blocks, for reads of users only: RocksDB's own work reads each block once.
     fn cache_for(&self, why: Why) -> Option<&CachedObject> {
         self.cache.as_ref().filter(|_| why.activity == Activity::User)
     }
@@ -265,11 +265,11 @@ impl Readable {
         Ok(done)
     }
 
-    /// The windows that cover `range`, in order; those that are not remembered are read all at once.
+    /// The windows that cover `range`, in order. Missing ones are read concurrently.
     fn windows_over(&self, range: &Range<u64>, why: Why, io: Io) -> Result<Vec<(u64, IoBuf)>> {
         let wanted = range.start / WINDOW..range.end.div_ceil(WINDOW);
         let mut here = self.windows.find(wanted.clone());
-        // A window that is prefetched costs nothing. Whoever verifies wants to know of the volume.
+        // A prefetched window costs no operation. A verification must read the volume.
         if let Some(cache) = &self.cache
             && why.activity != Activity::Verify
             && !why.again
@@ -304,7 +304,7 @@ impl Readable {
         Ok(bytes)
     }
 
-    /// The length of an open table does not change, so less of `pages` than the file has is damage.
+    /// An open table does not change its length, so a short read within it is damage.
     fn check(&self, pages: &Range<u64>, got: usize) -> Result<()> {
         let expected = length(&(pages.start..pages.end.min(self.len())));
         if got < expected {
@@ -324,17 +324,17 @@ impl Readable {
     }
 }
 
-/// Whether a read is one of many that go through the file from end to end.
+/// Whether a read is part of a sequential pass over the file.
 fn is_sequential(activity: Activity, len: usize) -> bool {
     activity.is_background() || activity == Activity::Verify || len >= SCAN_BYTES_MIN
 }
 
-/// The bytes of a range that fits memory.
+/// The length of a range that fits memory.
 fn length(range: &Range<u64>) -> usize {
     usize::try_from(range.end - range.start).expect("what is read at once fits an address")
 }
 
-/// Fills the start of `into`; gives how many bytes that are.
+/// Copies `bytes` to the start of `into`; returns their number.
 fn copy(bytes: &[u8], into: &mut [MaybeUninit<u8>]) -> usize {
     into[..bytes.len()].write_copy_of_slice(bytes);
     bytes.len()
@@ -368,13 +368,13 @@ impl Windows {
         windows.drain(..surplus);
     }
 
-    /// Remembers none of them any more.
+    /// Forgets all windows.
     fn forget(&self) {
         self.0.lock().clear();
     }
 
-    /// A reader that goes through the file has read `range`: it is done with the windows it leaves
-    /// behind. Others keep theirs, wherever they are.
+    /// Forgets the windows that a sequential reader has left behind after `range`. The windows of
+    /// other readers stay.
     fn leave(&self, range: &Range<u64>, file_len: u64) {
         let end =
             if range.end == file_len { range.end.next_multiple_of(WINDOW) } else { range.end };
@@ -393,7 +393,7 @@ mod tests {
     use crate::ffi;
     use crate::memory::Tails;
 
-    /// A file of `len` bytes that all differ from their neighbours, and those bytes.
+    /// A file of `len` bytes that differ from their neighbours, and those bytes.
     fn file(len: usize, tail: Weak<Tail>) -> (Readable, Vec<u8>) {
         let bytes: Vec<u8> = (0..len).map(|i| (i / 251 + i) as u8).collect();
         let mem = Mem::new("v");
@@ -406,7 +406,7 @@ mod tests {
         (Readable::new(object, Clock::real(), tail, None), bytes)
     }
 
-    /// Does one call of `reads`, and compares every byte.
+    /// Reads `reads` in one call, and compares every byte.
     fn compare(file: &Readable, bytes: &[u8], reads: &[(u64, usize)], activity: Activity) {
         let mut buffers: Vec<_> = reads.iter().map(|&(_, len)| vec![0xee; len]).collect();
         let with_buffers = reads.iter().zip(&mut buffers);

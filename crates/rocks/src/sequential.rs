@@ -1,4 +1,4 @@
-//! Logs, read from their beginning to their end.
+//! Logs, read sequentially.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -9,13 +9,14 @@ use volume::{IoBuf, IoBufMut, Object, Result};
 use crate::extent::{WINDOW, whole_pages};
 use crate::origin;
 
-/// An open log, and how far it was read.
+/// An open log and the position of its reader.
 ///
-/// RocksDB asks for 32 KiB at a time; the volume is asked for a window, which costs the same.
+/// RocksDB asks for 32 KiB at a time. The reader takes a whole window from the volume, which costs the
+/// same.
 pub(crate) struct Sequential {
     object: Arc<dyn Object>,
     at: u64,
-    /// Bytes that were read ahead, and where they begin.
+    /// Bytes that were read ahead.
     window: IoBuf,
     window_start: u64,
 }
@@ -25,8 +26,8 @@ impl Sequential {
         Self { object, at: 0, window: IoBufMut::zeroed(0).freeze(), window_start: 0 }
     }
 
-    /// Reads on from where the last read ended; fewer bytes than asked for mean the end of the log,
-    /// which may have grown by the next call.
+    /// Continues where the last read ended. Fewer bytes than asked for mean the end of the log; the log may
+    /// grow before the next call.
     pub(crate) fn read(&mut self, into: &mut [MaybeUninit<u8>]) -> Result<usize> {
         let mut done = 0;
         while done < into.len() {
@@ -45,12 +46,12 @@ impl Sequential {
         Ok(done)
     }
 
-    /// Goes on `count` bytes further, but not behind the end.
+    /// Skips `count` bytes, at most to the end.
     pub(crate) fn skip(&mut self, count: u64) {
         self.at = self.at.saturating_add(count).min(self.object.len().max(self.at));
     }
 
-    /// What was read ahead of `at`.
+    /// The bytes read ahead from `at` on.
     fn ahead(&self) -> &[u8] {
         let passed = self.at.checked_sub(self.window_start).and_then(|n| usize::try_from(n).ok());
         passed.and_then(|passed| self.window.get(passed..)).unwrap_or_default()

@@ -22,10 +22,9 @@ use crate::{Result, Settings, ffi, thread};
 
 /// The part of a pool that belongs to one database, as RocksDB's file system.
 ///
-/// [`crate::open`] is the short way. This is the long one, for whoever wants column families or
-/// another kind of database: install the shim in every [`Options`] used, database and column
-/// families alike, then open the database at [`Shim::PATH`] with the crate's own calls and hand both
-/// to [`crate::Db::new`].
+/// [`crate::open`] is the short way. Column families, or another kind of database, need the long one:
+/// install the shim in every [`Options`] used, of the database and of column families, open the
+/// database at [`Shim::PATH`] with the calls of `rust-rocksdb`, and pass both to [`crate::Db::new`].
 ///
 /// ```no_run
 /// # fn families(pool: pool::spread::Spread, clock: volume::Clock) -> rocks::Result<()> {
@@ -47,29 +46,29 @@ pub struct Shim {
     env: Env,
     fs: Arc<FileSystem>,
     bell: Arc<Bell>,
-    /// Why RocksDB takes no writes, if it does not.
+    /// Why RocksDB refuses writes, if it does.
     stopped: Arc<Mutex<Option<String>>>,
 }
 
 impl Shim {
-    /// Where its database is, for RocksDB. Other paths lie under the same name of the pool: a
-    /// checkpoint made at `/yesterday` of the database `kv` is `kv/yesterday` in the pool.
+    /// RocksDB's path of the database. Other paths have the same root in the pool: a checkpoint made
+    /// at `/yesterday` of the database `kv` is `kv/yesterday` in the pool.
     ///
-    /// It is the one path whose local directory always exists: the `rust-rocksdb` crate makes the
+    /// It is `/` because that directory always exists locally: the `rust-rocksdb` crate creates the
     /// directory it is given on the local disk too.
     pub const PATH: &str = "/";
 
     /// The database named `name` in `pool`: all its files have names under `name/`. `clock` is the
-    /// one the pool's gates decide by.
+    /// clock of the pool's gates.
     ///
     /// # Errors
-    /// `Pool` of kind `Invalid`: not a name. `Layout`: the linked RocksDB is another one.
+    /// `Pool` of kind `Invalid`: not a valid name. `Layout`: the linked RocksDB is another version.
     pub fn new(pool: Spread, clock: Clock, name: &str, settings: Settings) -> Result<Self> {
         Self::over(pool, clock, name, settings, None)
     }
 
-    /// As [`Shim::new`], with `cache` in front of what users read of its tables: RocksDB needs no cache
-    /// of its own for data then. Databases of one pool may share it.
+    /// As [`Shim::new`], with `cache` for users' reads of its tables: RocksDB then needs no block cache
+    /// for data. Databases of one pool may share it.
     ///
     /// # Errors
     /// As there.
@@ -96,14 +95,17 @@ impl Shim {
         Ok(Self { env, fs, bell: Arc::default(), stopped: Arc::default() })
     }
 
-    /// Puts the shim under `options`. Call it last: a comparator that is set later is not seen, and
-    /// what it sets for the pool's sake would be lost: no readahead of RocksDB's own for
-    /// compactions, how many logs are recycled, and tables that are opened in the background, so that
-    /// a volume that is away does not keep the database from opening (FIFO compaction needs
-    /// `set_open_files_async(false)` after this). Logs kept for a time (`set_wal_ttl_seconds`) are kept
-    /// for ever, for a pool has no times: limit their size (`set_wal_size_limit_mb`).
+    /// Installs the shim in `options`. Call it last: it does not see a comparator that is set later, and
+    /// later calls may override what it sets:
+    /// - no readahead of RocksDB's own for compactions;
+    /// - the number of recycled logs;
+    /// - tables open in the background, so that the database opens although a volume is away. FIFO
+    ///   compaction needs `set_open_files_async(false)` after this call.
     ///
-    /// The options keep the pool in use until they, and every database opened with them, are dropped.
+    /// `set_wal_ttl_seconds` keeps logs for ever, because a pool stores no modification times: limit
+    /// their size instead (`set_wal_size_limit_mb`).
+    ///
+    /// The options keep the pool open until they, and every database opened with them, are dropped.
     pub fn install(&self, options: &mut Options) {
         options.set_env(&self.env);
         ffi::install_table_range(options);
@@ -116,29 +118,29 @@ impl Shim {
         options.set_open_files_async(true).expect("RocksDB 11.12, checked at compile time, has it");
     }
 
-    /// Rings when a flush or a compaction ended, a memtable is full, and when writers have to wait or
-    /// can go on, of any database the shim is under.
+    /// Notifies when a flush or a compaction ends, a memtable is full, or a write stall begins or ends,
+    /// in any database that uses the shim.
     #[must_use]
     pub fn bell(&self) -> &Arc<Bell> {
         &self.bell
     }
 
-    /// Why RocksDB takes no writes now, if it does not: an error of its background work that it has not
+    /// Why RocksDB refuses writes now, if it does: an error of its background work that it has not
     /// recovered from.
     #[must_use]
     pub fn stopped(&self) -> Option<String> {
         self.stopped.lock().clone()
     }
 
-    /// At what RocksDB makes the writers of a family with `options` wait.
+    /// The thresholds at which RocksDB stalls the writers of a family with `options`.
     #[must_use]
     pub fn thresholds(options: &Options) -> Thresholds {
         ffi::thresholds(options)
     }
 
-    /// The environment of its files, for the parts of RocksDB that take one beside the options: a
-    /// `BackupEngine`'s, for one, which then reads the database and keeps backups in the pool (or
-    /// elsewhere, with an environment of their own in its options).
+    /// The environment of its files, for parts of RocksDB that take one beside the options. A
+    /// `BackupEngine` with it reads the database from the pool, and keeps backups there too, unless its
+    /// options name another environment for them.
     #[must_use]
     pub fn env(&self) -> &Env {
         &self.env
@@ -149,7 +151,7 @@ impl Shim {
     }
 }
 
-/// Keeps what only listeners are told, and keeps the database going when a volume is away.
+/// Records what RocksDB tells only listeners, and keeps writes going when a volume is away.
 struct Listener {
     bell: Arc<Bell>,
     fs: Arc<FileSystem>,
@@ -161,8 +163,7 @@ impl EventListener for Listener {
         self.bell.ring();
     }
 
-    /// A table whose keys overlap nothing is moved to the next level as it is: then it is among the
-    /// outputs as well as among the inputs.
+    /// A trivial move lists a table among the outputs as well as among the inputs.
     fn on_compaction_completed(&self, job: &CompactionJobInfo) {
         if job.status().is_err() {
             paths(job.input_files()).for_each(|path| self.fs.set_table_leaving(path, false));
@@ -189,9 +190,9 @@ impl EventListener for Listener {
         begin(job.base_input_level());
     }
 
-    /// Tables that could not be opened in the background are opened by whoever needs them: an error
-    /// for those, and no reason to stop writes. (Left alone, such an error also keeps RocksDB 11.12
-    /// from closing: it waits for a recovery that nobody began.) Corruption stays what it is.
+    /// A table that could not be opened in the background is opened at its first read. Its error then
+    /// fails that read, but must not stop writes. (It would also keep RocksDB 11.12 from closing, which
+    /// would wait for a recovery that was never started.) Corruption still stops writes.
     fn on_background_error(&self, reason: DBBackgroundErrorReason, status: MutableStatus) {
         let Err(error) = status.result() else { return };
         if reason == DBBackgroundErrorReason::KAsyncFileOpen && error.kind() == ErrorKind::IOError {
@@ -199,7 +200,7 @@ impl EventListener for Listener {
             status.reset();
             return;
         }
-        // A compaction that lacks room, or a volume, is tried again, and writes go on.
+        // RocksDB repeats a compaction that lacks space, or a volume, and writes go on.
         let retried = matches!(
             pool_error(error),
             Some(volume::ErrorKind::OutOfSpace | volume::ErrorKind::Unavailable)

@@ -1,9 +1,10 @@
 //! Tables and blob files under construction.
 //!
-//! A table is kept in memory until it is complete, then placed as one object: placement sees what it
-//! covers before a byte is written, the volume sees one large write, and what will be hot of it stays
-//! in the cache. One that outgrows its memory, and every blob file of more than a window, is streamed in windows to a place chosen by
-//! what is known so far. When it is closed it gets what it lacks: its checksum, its level and its keys.
+//! A table is kept in memory until it is complete, then placed as one object. So placement knows its
+//! keys before a byte is written, the volume gets one large write, and its hot blocks stay in the
+//! cache. A table that outgrows its memory, and every blob file of more than a window, is streamed in
+//! windows; placement then knows only its family and level. Closing the file adds its checksum, and
+//! a table's level and keys.
 
 use std::sync::Arc;
 
@@ -23,13 +24,13 @@ use crate::path::FileKind;
 use crate::tables::Tables;
 use crate::thread::{self, TableFacts};
 
-/// The largest end of a fresh table that is kept for its opening. What is longer is read back.
+/// The largest end of a fresh table that is kept for its opening. The rest of a longer one is read back.
 const TAIL_MAX: u64 = 4 * MIB;
 
-/// In what steps a table's buffer takes its share of the memory.
+/// The steps in which a table's buffer takes its share of the memory.
 const BUFFER_STEP: u64 = MIB;
 
-/// A table or blob file that is being written, by one thread from its beginning to its end.
+/// A table or blob file that one thread writes sequentially.
 pub(crate) struct TableWriter {
     tables: Arc<Tables>,
     name: Name,
@@ -41,7 +42,7 @@ pub(crate) struct TableWriter {
 enum State {
     Buffered(Buffer),
     Streamed(Box<Stream>),
-    /// Complete, or given up after an error.
+    /// Complete, or abandoned after an error.
     Done,
 }
 
@@ -55,20 +56,20 @@ impl TableWriter {
         Self { tables, name, kind, len: 0, state }
     }
 
-    /// Bytes appended.
+    /// The bytes appended so far.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Appends `data`, which survives nothing before a sync.
+    /// Appends `data`. It survives no crash before a sync.
     pub(crate) fn append(&mut self, data: &[u8], activity: Activity) -> Result<()> {
         let done = self.try_append(data, io(activity));
         self.len += data.len() as u64;
         self.give_up_after(done)
     }
 
-    /// Everything appended to a blob file can be read from now on. A table can be read once it is
-    /// synced; RocksDB does not try before.
+    /// Makes everything appended to a blob file readable. A table is readable once it is synced;
+    /// RocksDB does not read it before.
     pub(crate) fn flush(&mut self, activity: Activity) -> Result<()> {
         if self.kind == FileKind::Table {
             return Ok(());
@@ -78,7 +79,7 @@ impl TableWriter {
         self.give_up_after(done)
     }
 
-    /// What was appended is durable, name and all.
+    /// Makes the file and its name durable.
     pub(crate) fn sync(&mut self, activity: Activity) -> Result<()> {
         let done = match std::mem::replace(&mut self.state, State::Done) {
             State::Buffered(buffer) => self.place(buffer, io(activity)),
@@ -92,8 +93,8 @@ impl TableWriter {
         self.give_up_after(done)
     }
 
-    /// The file is complete. Copies are closed without a sync by whoever does not need one; nobody
-    /// can tell them from the rest here, so they are synced too.
+    /// Completes the file, and syncs it. RocksDB may close a copied file without a sync, but copies look
+    /// like other files here.
     pub(crate) fn close(&mut self, activity: Activity) -> Result<()> {
         let done = self.sync(activity);
         let state = std::mem::replace(&mut self.state, State::Done);
@@ -104,7 +105,7 @@ impl TableWriter {
         }
     }
 
-    /// What was streamed is complete: it is described, and never changes again.
+    /// Seals a streamed file: adds its description, after which it never changes.
     fn seal(&self, stream: &Stream, io: Io) -> Result<()> {
         let (pool, checksum) = (self.tables.pool(), &stream.checksum);
         if self.kind == FileKind::Blob {
@@ -123,12 +124,12 @@ impl TableWriter {
         self.stream(io)?.append(data, io)
     }
 
-    /// The file as a stream, which it becomes now if it was none.
+    /// The file as a stream. A buffered file becomes one now.
     fn stream(&mut self, io: Io) -> Result<&mut Stream> {
         if let State::Buffered(_) = self.state
             && let State::Buffered(buffer) = std::mem::replace(&mut self.state, State::Done)
         {
-            // What else is known of it is wanted when it is closed.
+            // Clones the facts: `seal` takes them when the file is closed.
             let facts = thread::table();
             let intent = self.tables.intent(facts.map(|facts| TableFacts { range: None, ..facts }));
             let object = block_on(self.tables.pool().create(&self.name, &intent))?;
@@ -166,7 +167,7 @@ impl TableWriter {
         Ok(())
     }
 
-    /// What is known about the table. The keys are those of the table, not of blob files beside it.
+    /// The builder's description of the table. A blob file beside it has no range of keys.
     fn facts(&self) -> Option<TableFacts> {
         match self.kind {
             FileKind::Blob => thread::table().map(|facts| TableFacts { range: None, ..facts }),
@@ -174,7 +175,7 @@ impl TableWriter {
         }
     }
 
-    /// After an error nobody knows what of the file is where: RocksDB writes another one.
+    /// Abandons the file after an error, since its contents are unknown: RocksDB writes another one.
     fn give_up_after(&mut self, done: Result<()>) -> Result<()> {
         if done.is_err() {
             self.state = State::Done;
@@ -189,10 +190,10 @@ fn io(activity: Activity) -> Io {
 
 /// A file in memory.
 struct Buffer {
-    /// Has room for all of it from the start, so that no byte moves; the system gives the memory of a
-    /// new one as it is filled.
+    /// Has room for `limit` bytes from the start, so that it never reallocates. The system provides
+    /// the pages of a new buffer as it fills.
     bytes: IoBufMut,
-    /// What is filled of it in whole steps, taken from what all tables share.
+    /// The filled part in whole steps, as a share of the memory of all tables.
     memory: Share,
     limit: u64,
 }
@@ -204,7 +205,7 @@ impl Buffer {
         Self { bytes, memory, limit }
     }
 
-    /// Appends `data`, or does nothing if that takes more memory than there is.
+    /// Appends `data`; false, and nothing appended, if the memory does not suffice.
     fn append(&mut self, data: &[u8]) -> bool {
         let needed = (self.bytes.len() + data.len()) as u64;
         if needed > self.limit {
@@ -222,12 +223,12 @@ impl Buffer {
     }
 }
 
-/// A file that goes to its volume window by window.
+/// A file that is written to its volume window by window.
 struct Stream {
     object: Arc<dyn Object>,
-    /// Where the last window begins: on a multiple of windows.
+    /// Where the last window begins: a multiple of [`WINDOW`].
     start: u64,
-    /// The last window, as far as it is filled.
+    /// The filled part of the last window.
     window: IoBufMut,
     /// How much of the window is on the volume.
     written: usize,
@@ -264,7 +265,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes what is there of the last window, from its start: on whole pages.
+    /// Writes the last window so far. It begins at the window's start, so the write is aligned to pages.
     fn write(&mut self, io: Io) -> Result<()> {
         if self.written < self.window.len() {
             block_on(self.object.write_at(self.start, IoBuf::from(&self.window[..]), io))?;

@@ -1,4 +1,4 @@
-//! What tables of one database are made with: the pool, memory, and the cache that stays warm.
+//! The components that tables of one database share: the pool, memory, and the cache.
 
 use std::sync::Arc;
 
@@ -14,14 +14,15 @@ use crate::Settings;
 use crate::memory::{Allowance, Tails};
 use crate::thread::TableFacts;
 
-/// Blocks of tables up to this level stay warm: what is merged from deeper ones is not urgent, and mostly cold.
+/// Compactions from levels up to this one keep hot blocks in the cache. Tables merged from deeper levels are
+/// not urgent, and mostly cold.
 const REWARM_LEVEL_MAX: u8 = 2;
 
 pub(crate) struct Tables {
     pool: Spread,
     /// The database's directory.
     root: String,
-    /// The longest table that is kept in memory until it is complete, in bytes.
+    /// The largest table that is kept in memory until it is complete, in bytes.
     buffer_max: u64,
     /// The memory for tables under construction.
     memory: Arc<Allowance>,
@@ -62,7 +63,7 @@ impl Tables {
         &self.memory
     }
 
-    /// The intent of a table, from what its builder said about it.
+    /// The intent of a table, from its builder's description.
     pub(crate) fn intent(&self, facts: Option<TableFacts>) -> Intent {
         let kind = match facts {
             Some(TableFacts { family, level, range, .. }) => {
@@ -76,16 +77,16 @@ impl Tables {
         Intent { kind, len: None }
     }
 
-    /// What placement calls the column family of this number.
+    /// Placement's name for the column family of this number.
     pub(crate) fn family(&self, number: u32) -> Family {
         Family(format!("{}#{number}", self.root).into())
     }
 
-    /// A table of these `bytes` was written. What of them takes the place of hot blocks stays in the
-    /// cache; of what deeper compactions write only the keys are kept.
+    /// Keeps the blocks of a new table that replace hot ones in the cache. For the output of deeper
+    /// compactions, the cache records only the keys.
     pub(crate) fn keep_warm(&self, name: &Name, table: cache::Table, bytes: &[u8], origin: Origin) {
         let Some(cache) = &self.cache else { return };
-        // It was just made: if it is gone already there is nothing to keep.
+        // If the new table is gone already, there is nothing to keep.
         let Ok(object) = block_on(self.pool.open_handle(name)) else { return };
         let cached = cache.open(&Arc::new(object));
         match origin {

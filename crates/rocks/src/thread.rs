@@ -1,7 +1,7 @@
-//! What the current thread does for RocksDB: the compaction it is at, and the table it builds.
+//! The compaction and the table that the current thread works on.
 //!
-//! RocksDB tells both to listeners and collectors only, on the thread that then does the I/O, so
-//! here is where they wait for it.
+//! RocksDB reports them only to listeners and collectors, on the thread that then does the I/O. Thread
+//! locals carry them from there to the I/O.
 
 use std::cell::{Cell, RefCell};
 
@@ -21,7 +21,7 @@ pub(crate) struct TableFacts {
     pub(crate) range: Option<KeyRange>,
     /// The keys its blocks begin with, once all are known.
     pub(crate) fences: Option<Fences>,
-    /// Where the data ends, or a little before: index and footer follow. Zero while unknown.
+    /// The end of the data blocks, or a little before it: index and footer follow. Zero while unknown.
     pub(crate) data_len: u64,
 }
 
@@ -30,27 +30,26 @@ thread_local! {
     static TABLE: RefCell<Option<TableFacts>> = const { RefCell::new(None) };
 }
 
-/// The thread begins a compaction.
+/// Records that the thread begins a compaction.
 ///
-/// It is never said to have ended: RocksDB's word for that comes before the outputs are verified and
-/// not at all at a shutdown. The next compaction of the thread takes its place, and nothing else
-/// looks at it.
+/// No call ends it: RocksDB reports the end before it verifies the outputs, and not at all at a
+/// shutdown. The thread's next compaction replaces it, and only compactions use it.
 pub(crate) fn begin_job(job: Job) {
     JOB.set(Some(job));
 }
 
-/// The compaction the thread is at, or was at last.
+/// The compaction that the thread works on, or the last one.
 pub(crate) fn job() -> Option<Job> {
     JOB.get()
 }
 
-/// The thread begins to build a table.
+/// Records that the thread begins to build a table.
 pub(crate) fn begin_table(family: u32, level: i32) {
     let level = u8::try_from(level).ok();
     TABLE.set(Some(TableFacts { family, level, range: None, fences: None, data_len: 0 }));
 }
 
-/// All keys of the thread's table are known.
+/// Completes the description of the thread's table with its keys.
 pub(crate) fn finish_table(range: KeyRange, fences: Option<Fences>, data_len: u64) {
     TABLE.with_borrow_mut(|table| {
         if let Some(table) = table {
@@ -61,12 +60,12 @@ pub(crate) fn finish_table(range: KeyRange, fences: Option<Fences>, data_len: u6
     });
 }
 
-/// What is known of the thread's table so far, for files that belong to it.
+/// The description of the thread's table so far, for files that belong to it.
 pub(crate) fn table() -> Option<TableFacts> {
     TABLE.with_borrow(Clone::clone)
 }
 
-/// Moves out what is known of the thread's table, so that no other is taken for it: files that are
+/// Takes the description of the thread's table, so that it never describes another one: files that are
 /// copied, imported or made for ingestion have no builder that describes them.
 pub(crate) fn take_table() -> Option<TableFacts> {
     TABLE.take()
@@ -92,7 +91,7 @@ mod tests {
         assert_eq!(take_table(), Some(facts));
         assert_eq!(take_table(), None);
         finish_table(range, None, 17);
-        assert_eq!(take_table(), None, "keys without a table are nobody's");
+        assert_eq!(take_table(), None, "keys without a table are dropped");
     }
 
     #[test]

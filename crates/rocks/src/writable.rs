@@ -1,4 +1,4 @@
-//! Files that are being written: logs and tables behind one door.
+//! Files that are being written: logs and tables behind one type.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::table::TableWriter;
 /// How a file is opened for writing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum OpenFor {
-    /// As a new one; what had its name is gone.
+    /// As a new file, which replaces one of the same name.
     Create,
-    /// To go on at its end.
+    /// To append at its end.
     Append,
-    /// To be written again from its start, in its own bytes.
+    /// To overwrite it in place, from its start.
     Overwrite,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Writable {
 }
 
 impl Writable {
-    /// What RocksDB does with it, for the answer to an error.
+    /// The type of call, which decides the answer to an error.
     pub(crate) fn call(&self) -> Call {
         match self {
             Self::Log(_) => Call::LogWrite,
@@ -52,10 +52,10 @@ impl Writable {
         }
     }
 
-    /// What was appended survives the death of the process and can be read.
+    /// Makes appended bytes readable. A log's also survive a crash of the process.
     pub(crate) fn flush(&self, activity: Activity) -> Result<()> {
         match self {
-            // It does so far.
+            // Every append has done so already.
             Self::Log(_) => Ok(()),
             Self::Table(table) => table.lock().flush(activity),
         }
@@ -80,7 +80,7 @@ impl Writable {
 
     pub(crate) fn close(&self, activity: Activity) -> Result<()> {
         match self {
-            // What nobody synced is synced by the timer.
+            // The timer syncs it if it is dirty.
             Self::Log(_) => Ok(()),
             Self::Table(table) => table.lock().close(activity),
         }

@@ -1,5 +1,4 @@
-// The C ABI between the two halves of this crate, and the only thing that crosses it. Its twin is
-// src/ffi.rs: change both together.
+// The C ABI between the two halves of this crate. Its twin is src/ffi.rs: change both together.
 //
 // RocksDB asks, C++ forwards, Rust answers. Rust never unwinds into C++ and C++ never throws into
 // Rust: a failure is an Outcome.
@@ -15,7 +14,7 @@ struct rocksdb_options_t;
 
 namespace plimsoll {
 
-// Objects of the Rust half, seen from here by pointer only.
+// Objects of the Rust half, opaque to C++.
 struct RustFileSystem;
 struct RustSequential;
 struct RustReadable;
@@ -38,7 +37,7 @@ enum class Code : uint8_t {
   kInvalid = 8,
 };
 
-// How a call ended. A message is Rust's memory, given back with plimsoll_message_free.
+// How a call ended. Rust owns the memory of the message: free it with plimsoll_message_free.
 struct Outcome {
   char* message;
   size_t message_len;
@@ -48,16 +47,17 @@ struct Outcome {
 };
 static_assert(sizeof(Outcome) == 24);
 
-// Why a file is read or written: RocksDB's io_activity, until when it is worth doing, and whether what
-// was read here before was damaged.
+// Why a file is read or written: RocksDB's io_activity, the caller's timeout, and whether a read of the
+// same range returned damaged bytes before.
 struct Why {
-  uint64_t timeout_micros;  // 0: for ever
+  uint64_t timeout_micros;  // 0: none
   uint8_t activity;
   bool again;
 };
 static_assert(sizeof(Why) == 16);
 
-// One read of several. `got` and `outcome` are the answer; fewer bytes than asked for mean the end of the file.
+// One read of several. `got` and `outcome` are the answer; fewer bytes than asked for mean the end of
+// the file.
 struct ReadRequest {
   uint64_t offset;
   char* into;
@@ -78,7 +78,7 @@ extern "C" {
 
 void plimsoll_message_free(char* message, size_t len);
 
-// One more share in `fs`, to be released on its own.
+// Another reference to `fs`, to be released on its own.
 RustFileSystem* plimsoll_fs_retain(RustFileSystem* fs);
 void plimsoll_fs_release(RustFileSystem* fs);
 Outcome plimsoll_fs_open_sequential(RustFileSystem* fs, Bytes path, RustSequential** file);
@@ -122,9 +122,9 @@ Outcome plimsoll_writable_close(RustWritable* file, Why why);
 uint64_t plimsoll_writable_len(const RustWritable* file);
 void plimsoll_writable_release(RustWritable* file);
 
-// What the calling thread is building: a table of this family and level was begun; all its keys are
-// known, and with which of them its blocks of 256 KiB start, from the second on. A level below 0 is
-// unknown.
+// The table that the calling thread builds: its family and level when it begins; when it ends, its
+// first and last key, and the first keys of its blocks of 256 KiB, from the second on. A level below
+// 0 is unknown.
 void plimsoll_table_begun(uint32_t family, int32_t level);
 void plimsoll_table_finished(Bytes first, Bytes last, const Bytes* starts, size_t count,
                              uint64_t data_len);
@@ -133,12 +133,12 @@ void plimsoll_table_finished(Bytes first, Bytes last, const Bytes* starts, size_
 
 // An environment over `fs`, which it owns from now on. rocksdb_env_destroy frees both.
 rocksdb_env_t* plimsoll_env_new(RustFileSystem* fs);
-// Makes every table built with these options tell its family, level and keys.
+// Makes every table built with these options report its family, level and keys.
 void plimsoll_install_table_range(rocksdb_options_t* options);
 // Whether the keys of a column family are in the order of their bytes.
 bool plimsoll_family_is_bytewise(rocksdb_column_family_handle_t* family);
-// Whether the structs of RocksDB's C API look here as they do in the library that was linked.
-// Changes `options`.
+// Whether the structs of RocksDB's C API have the same layout here as in the linked library. Changes
+// `options`.
 bool plimsoll_layout_holds(rocksdb_options_t* options, rocksdb_env_t* env);
 
 }  // extern "C"

@@ -19,7 +19,7 @@ using rocksdb::Logger;
 
 namespace {
 
-// A name some database of this process holds.
+// A name that a database of this process has locked.
 class Lock final : public FileLock {
  public:
   explicit Lock(const std::string& name) : name(name) {}
@@ -66,7 +66,7 @@ IOStatus FileSystem::ReopenWritableFile(const std::string& fname, const FileOpti
   return OpenWritable(fname, options, OpenFor::kAppend, result);
 }
 
-// A recycled log keeps its bytes: they are overwritten, so that a sync has no new length to store.
+// A recycled log is overwritten in place, so that a sync has no new length to store.
 IOStatus FileSystem::ReuseWritableFile(const std::string& fname, const std::string& old_fname,
                                        const FileOptions& options,
                                        std::unique_ptr<FSWritableFile>* result, IODebugContext*) {
@@ -138,8 +138,7 @@ IOStatus FileSystem::GetFileSize(const std::string& fname, const IOOptions&, uin
   return Status(plimsoll_fs_len(fs_, View(fname), size));
 }
 
-// RocksDB asks for it when it ages archived logs, and tables of databases older than their own
-// record of it.
+// RocksDB needs it for the age of archived logs, and of tables that do not record their own.
 IOStatus FileSystem::GetFileModificationTime(const std::string&, const IOOptions&, uint64_t*,
                                              IODebugContext*) {
   return IOStatus::NotSupported("a pool keeps no times");

@@ -14,14 +14,14 @@ namespace plimsoll {
 
 class FileSystem final : public rocksdb::FileSystem {
  public:
-  // Takes over the caller's share in `fs`.
+  // Takes over the caller's reference to `fs`.
   explicit FileSystem(RustFileSystem* fs) : fs_(fs) {}
   ~FileSystem() override { plimsoll_fs_release(fs_); }
 
   const char* Name() const override { return "PlimsollFileSystem"; }
 
-  // What turns out to be damaged is read again, past the cache. Nothing else beyond plain calls: the
-  // default would promise asynchronous reads, and RocksDB would hand handles of ours to io_uring.
+  // RocksDB rereads damaged blocks, past the cache. No other option: the default includes asynchronous
+  // reads, and RocksDB would pass our handles to io_uring.
   void SupportedOps(int64_t& supported_ops) override {
     supported_ops = int64_t{1} << rocksdb::FSSupportedOps::kVerifyAndReconstructRead;
   }

@@ -8,7 +8,7 @@
 
 namespace plimsoll {
 
-// Read from its beginning to its end: logs, at recovery.
+// Read sequentially: logs, at recovery.
 class SequentialFile final : public rocksdb::FSSequentialFile {
  public:
   explicit SequentialFile(RustSequential* file) : file_(file) {}
@@ -22,7 +22,7 @@ class SequentialFile final : public rocksdb::FSSequentialFile {
   RustSequential* const file_;
 };
 
-// Read anywhere, by any thread: tables and blob files.
+// Read at random, by any thread: tables and blob files.
 class ReadableFile final : public rocksdb::FSRandomAccessFile {
  public:
   explicit ReadableFile(RustReadable* file) : file_(file) {}
@@ -40,7 +40,7 @@ class ReadableFile final : public rocksdb::FSRandomAccessFile {
   RustReadable* const file_;
 };
 
-// Written from its beginning to its end.
+// Written sequentially.
 class WritableFile final : public rocksdb::FSWritableFile {
  public:
   using rocksdb::FSWritableFile::Append;
@@ -56,10 +56,10 @@ class WritableFile final : public rocksdb::FSWritableFile {
   rocksdb::IOStatus Flush(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
   rocksdb::IOStatus Sync(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
   rocksdb::IOStatus Close(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
-  // The Rust half serialises what must be: RocksDB may append to a log while it is synced.
+  // The Rust half does the locking: RocksDB may append to a log during its sync.
   bool IsSyncThreadSafe() const override { return true; }
   uint64_t GetFileSize(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
-  // RocksDB would start writing back early here; the gate does the pacing.
+  // RocksDB would start early writeback here; the gate paces writes instead.
   rocksdb::IOStatus RangeSync(uint64_t offset, uint64_t nbytes, const rocksdb::IOOptions& options,
                               rocksdb::IODebugContext* dbg) override;
 

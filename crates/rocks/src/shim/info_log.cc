@@ -9,7 +9,7 @@ namespace plimsoll {
 
 using rocksdb::InfoLogLevel;
 
-// Longer lines are cut: they are statistics tables, and a stack is no place for those.
+// Longer lines, which are statistics tables, are cut: the buffer is on the stack.
 constexpr size_t kLineBytesMax = 2048;
 
 void InfoLog::Logv(const char* format, va_list arguments) {

@@ -8,10 +8,10 @@
 
 namespace plimsoll {
 
-// Never waits: RocksDB logs while it holds the lock every write needs.
+// Never waits: RocksDB logs while it holds the lock that every write needs.
 class InfoLog final : public rocksdb::Logger {
  public:
-  // Takes over the caller's share in `fs`: a logger may outlive the file system it came from.
+  // Takes over the caller's reference to `fs`: a logger may outlive its file system.
   explicit InfoLog(RustFileSystem* fs) : fs_(fs) {}
   ~InfoLog() override { plimsoll_fs_release(fs_); }
 

@@ -12,8 +12,8 @@
 #include "ffi.h"
 #include "file_system.h"
 
-// What follows, and the calls FileSystem overrides, were read in this version. Another may add a
-// call that reaches the local disk by default: read its file_system.h, then change the number.
+// The structs below, and the calls that FileSystem overrides, are those of this version. Another may
+// add a call that reaches the local disk by default: read its file_system.h, then change the number.
 static_assert(ROCKSDB_MAJOR == 11 && ROCKSDB_MINOR == 12, "written for RocksDB 11.12");
 
 // The C API's environment, as db/c.cc has it; no header shows it. `plimsoll_layout_holds` compares.
@@ -22,7 +22,7 @@ struct rocksdb_env_t {
   bool is_default;
 };
 
-// And its handle of a column family.
+// The C API's handle of a column family.
 struct rocksdb_column_family_handle_t {
   rocksdb::ColumnFamilyHandle* rep;
   bool immortal;
@@ -34,8 +34,8 @@ namespace {
 // An environment that owns its file system; its threads and clock are RocksDB's own.
 rocksdb_env_t* Own(std::unique_ptr<rocksdb::Env> env) { return new rocksdb_env_t{env.release(), false}; }
 
-// The C API's options begin with the C++ options: an early field of theirs and a late one are seen
-// through both.
+// The C API's options begin with the C++ options: an early and a late field must read the same through
+// both.
 bool OptionsHold(rocksdb_options_t* options) {
   constexpr int kOpenFiles = 54321;
   constexpr uint64_t kSecs = 98765;
@@ -63,7 +63,7 @@ extern "C" rocksdb_env_t* plimsoll_env_new(RustFileSystem* fs) {
 }
 
 extern "C" bool plimsoll_family_is_bytewise(rocksdb_column_family_handle_t* family) {
-  // The number is seen through the C API too: if the two differ, nothing is known.
+  // Reads the number back through the C API: the layouts match only if the two agree.
   return family->rep->GetID() == rocksdb_column_family_handle_get_id(family) &&
          family->rep->GetComparator() == rocksdb::BytewiseComparator();
 }

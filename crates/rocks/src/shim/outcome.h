@@ -1,4 +1,4 @@
-// How an answer of the Rust half becomes RocksDB's status.
+// Converts an answer of the Rust half to RocksDB's status.
 
 #pragma once
 
@@ -13,7 +13,7 @@ namespace plimsoll {
 inline Bytes View(const std::string& text) { return {text.data(), text.size()}; }
 inline Bytes View(const rocksdb::Slice& bytes) { return {bytes.data(), bytes.size()}; }
 
-// Takes the message of `outcome` with it.
+// Frees the message of `outcome`.
 rocksdb::IOStatus Status(Outcome outcome);
 
 }  // namespace plimsoll

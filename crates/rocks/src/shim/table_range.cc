@@ -1,5 +1,4 @@
-// Watches a table being built, and tells the Rust half what placement wants to know about it: family,
-// level, and the keys it covers.
+// Watches a table being built, and tells the Rust half what placement needs: its family, level and keys.
 
 #include <rocksdb/comparator.h>
 #include <rocksdb/options.h>
@@ -23,14 +22,14 @@ using rocksdb::UserCollectedProperties;
 
 namespace {
 
-// What a volume counts as one operation, and heat is counted by: policy::heat::Block::BYTES.
+// The unit of an operation and of heat: policy::heat::Block::BYTES.
 constexpr uint64_t kBlockBytes = 256 * 1024;
 
 // Adds nothing to the table itself.
 class KeyRange final : public TablePropertiesCollector {
  public:
-  // RocksDB hands keys over in their order, so that the first is the smallest and the last the
-  // largest. Deleted ranges come after them, in the same order among themselves.
+  // RocksDB adds keys in ascending order, so the first is the smallest and the last the largest.
+  // Deleted ranges follow, in ascending order of their own.
   rocksdb::Status AddUserKey(const Slice& key, const Slice& value, EntryType type, SequenceNumber,
                              uint64_t file_size) override {
     if (!any_ || (type == rocksdb::kEntryRangeDeletion && key.compare(first_) < 0)) {
@@ -40,8 +39,8 @@ class KeyRange final : public TablePropertiesCollector {
     if (!any_ || end.compare(last_) > 0) {
       last_.assign(end.data(), end.size());
     }
-    // The first key of each block of an operation's size, from the second on. Whoever comes first after
-    // a large value begins several.
+    // The first key of each 256 KiB block, from the second on. The key after a large value may begin
+    // several.
     while (type != rocksdb::kEntryRangeDeletion && starts_.size() < file_size / kBlockBytes) {
       starts_.emplace_back(key.data(), key.size());
     }
@@ -69,14 +68,14 @@ class KeyRange final : public TablePropertiesCollector {
   std::string first_;
   std::string last_;
   std::vector<std::string> starts_;
-  // Where the data blocks end, short of the last one: what follows is read when a table is opened.
+  // The end of the data blocks, without the last one: RocksDB reads the rest when it opens a table.
   uint64_t data_len_ = 0;
   bool any_ = false;
 };
 
 class KeyRangeFactory final : public TablePropertiesCollectorFactory {
  public:
-  // Ranges compare as bytes. Under any other order of keys they are not told.
+  // Placement compares ranges as bytes, so tables with another order of keys report none.
   explicit KeyRangeFactory(bool bytewise) : bytewise_(bytewise) {}
 
   TablePropertiesCollector* CreateTablePropertiesCollector(Context context) override {

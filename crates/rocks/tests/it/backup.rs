@@ -1,4 +1,4 @@
-//! Copies of a database: backups, checkpoints, and column families that move house.
+//! Copies of a database: backups, checkpoints, and exported column families.
 
 use policy::placement::VolumeId;
 use policy::purpose::{Io, Origin, Step};
@@ -43,7 +43,7 @@ fn open_at(pool: &Spread, name: &str) -> Db {
     try_open_at(pool, name, options()).expect("the database opens")
 }
 
-/// Backups at `path`, of and in the pool unless there is another environment for them.
+/// Backups at `path` of the pool, or of the environment `elsewhere`.
 fn backups(db: &Db, path: &str, elsewhere: Option<&Env>) -> BackupEngine {
     let mut options = BackupEngineOptions::new(path).unwrap();
     if let Some(env) = elsewhere {
@@ -74,7 +74,7 @@ fn backups_on_the_same_pool_are_made_verified_purged_and_restored() {
     }
     let pool = pool(&volumes);
     let db = open(&pool);
-    // Another process: what it knows of the backups it read from their files.
+    // As in another process: the engine reads the list of backups from their files.
     let mut engine = backups(&db, "/backups", None);
     engine.restore_from_backup("/first", "/first", &RestoreOptions::default(), 1).unwrap();
     check_filled(&open_at(&pool, "kv/first"));
@@ -119,7 +119,7 @@ fn backups_on_the_local_disk_outlive_the_pool() {
     check_filled(&open_at(&pool, "other/restored"));
 }
 
-/// Has every table lie on two volumes, one of them the last.
+/// Copies every table, so that one of its two volumes is the last.
 fn copy_tables(pool: &Spread) {
     let last = VolumeId(VOLUMES as u16 - 1);
     for object in pool.objects().into_iter().filter(|object| object.kind == Kind::Table) {
@@ -148,7 +148,7 @@ fn tables_with_copies_are_backed_up_once_and_any_copy_will_do() {
     {
         let pool = pool_of(plain(&volumes), opening()).unwrap();
         let db = filled(&pool);
-        // No table shall take the place of those that have copies, nor come after them.
+        // No compaction may replace a copied table or add one.
         db.flush().unwrap();
         db.set_options(&[("disable_auto_compactions", "true")]).unwrap();
         db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
@@ -183,7 +183,7 @@ fn checkpoints_hold_what_was_written_before_with_the_log_or_without() {
         let db = filled(&pool(&volumes));
         let checkpoint = Checkpoint::new(&db).unwrap();
         checkpoint.create_checkpoint("/flushed").unwrap();
-        // Whoever has less than a GiB in the log gets it copied.
+        // A log of less than 1 GiB is copied instead of flushed.
         checkpoint.create_checkpoint_with_log_size("/logged", 1 << 30).unwrap();
         fill(&db, 0..3100, 4);
         compact(&db);

@@ -1,4 +1,4 @@
-//! What RocksDB offers beside plain keys: column families, merges, snapshots, ingestion, archives.
+//! Features beside plain keys: column families, merges, snapshots, ingestion, archives.
 
 use rocks::Settings;
 use rust_rocksdb::{
@@ -129,7 +129,7 @@ fn a_snapshot_outlives_the_tables_it_was_taken_over() {
         compact(&db);
     }
     settle(&db);
-    // The iterator holds tables that are removed by now; the snapshot sees their keys in others.
+    // The iterator holds tables that were removed since; the snapshot reads their keys from new ones.
     for i in 0..3000 {
         assert_eq!((old.key(), old.value()), (Some(&key(i)[..]), Some(&value(i, 1)[..])));
         old.next();
@@ -184,7 +184,7 @@ fn tables_are_ingested_over_and_under_what_is_there() {
             let left = names(&pool, &format!("kv{path}")).len();
             assert_eq!(left, usize::from(!moves), "a file that is moved has one name");
         }
-        // A snapshot makes them get a sequence number of their own; it is not written into them.
+        // Because of the snapshot each gets its own sequence number, which is not written into the table.
         assert_eq!(snapshot.get(key(700)).unwrap(), Some(value(700, 1)));
         assert_eq!(snapshot.get(key(2000)).unwrap(), None);
     }
@@ -228,9 +228,9 @@ fn writes_that_skip_the_log_are_for_databases_that_recycle_none() {
     assert!(error.as_ref().contains("recycle_log_file_num"), "{error}");
 }
 
-/// With logs that are recycled RocksDB 11.12 does not open this database, or without key 5001: the
-/// table that is ingested takes a number of the sequence that no log has, and what follows the end of a
-/// recycled log must be its successor (docs/adr/0008).
+/// With recycled logs, RocksDB 11.12 does not open this database, or opens it without key 5001: the
+/// ingested table takes a sequence number that no log has, and the log after a recycled one must begin
+/// with the next number (docs/adr/0008).
 #[test]
 fn logs_before_and_after_an_ingestion_are_both_replayed() {
     let power = Power::new();
@@ -255,7 +255,7 @@ fn logs_before_and_after_an_ingestion_are_both_replayed() {
     writer.put(key(10), value(10, 9)).unwrap();
     writer.finish().unwrap();
     db.ingest_external_file(vec!["/import.sst"]).unwrap();
-    // Begins another log while the keys of the last one are in memory only.
+    // Begins a new log while the default family's keys of the last one are in memory only.
     db.flush_cf(ships).unwrap();
     db.put_opt(key(5001), value(5001, 1), &sync).unwrap();
     power.cut();

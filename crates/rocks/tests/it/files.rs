@@ -1,4 +1,4 @@
-//! Everything RocksDB takes for a file is a name of the pool, whatever kind of file it is.
+//! Every file of RocksDB, of any kind, is a name of the pool.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::support::{
     check, compact, fill, key, names, open, options, pool, settle, try_open, value, volumes,
 };
 
-/// What kinds of file there are: `000012.sst` is `.sst`, `MANIFEST-000005` is `MANIFEST-`.
+/// The kinds of the files: `000012.sst` is `.sst`, `MANIFEST-000005` is `MANIFEST-`.
 fn kinds(pool: &Spread) -> BTreeSet<String> {
     let letters = |name: &Name| {
         let file = name.as_str().rsplit('/').next().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! RocksDB over pools of volumes in memory: what a database may rely on, and what its I/O looks like.
+//! RocksDB over pools of volumes in memory: the guarantees of a database, and the shape of its I/O.
 //!
-//! One program, because RocksDB is large and would be linked into each.
+//! One program, because each would link the large RocksDB again.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Every I/O says on whose behalf it is, and costs what it must.
+//! Every I/O has its origin, and costs no more operations than necessary.
 
 use policy::purpose::{Class, Origin, Step};
 use pool::spread::Spread;
@@ -13,7 +13,7 @@ use crate::support::{
     check, compact, fill, key, layered, open, opening, pool_of, settle, value, volumes,
 };
 
-/// Volumes that write down every call.
+/// Volumes that record every call.
 struct Watched {
     pool: Spread,
     log: TraceLog,
@@ -27,7 +27,7 @@ fn watched(volumes: &[Mem]) -> Watched {
 }
 
 impl Watched {
-    /// The calls `work` makes that carry a reason, and only those on leaves that end in `end`.
+    /// The reads, writes and syncs of `work` on objects whose names end in `end`.
     fn during(&self, end: &str, work: impl FnOnce()) -> Vec<Call> {
         let before = self.log.records().len();
         work();
@@ -146,7 +146,7 @@ fn a_compaction_is_as_urgent_as_its_level() {
     let volumes = volumes(3);
     let watched = watched(&volumes);
     let db = open(&watched.pool);
-    // Nobody compacts level 0 before anybody looks.
+    // No compaction of level 0 before the test starts one.
     db.set_options(&[("disable_auto_compactions", "true")]).unwrap();
     fill(&db, 0..1000, 1);
     db.flush().unwrap();
@@ -157,7 +157,7 @@ fn a_compaction_is_as_urgent_as_its_level() {
     let level_0 = Origin::Compaction { level: 0 };
     assert_origin(&only(&calls, Op::Read), level_0);
     assert_origin(&only(&calls, Op::Write), level_0);
-    // Level 1 grows over its size again and again, and goes into level 2 by itself.
+    // Level 1 outgrows its size again and again, and RocksDB merges it into level 2.
     db.set_options(&[("disable_auto_compactions", "false")]).unwrap();
     let calls = watched.during(TABLE, || {
         for version in 3..7 {
@@ -185,7 +185,7 @@ fn a_compaction_reads_each_table_in_whole_windows_once() {
     options.set_write_buffer_size(4 << 20);
     options.set_target_file_size_base(4 << 20);
     options.set_disable_auto_compactions(true);
-    // Blocks of a size that fits no window.
+    // Blocks of a size that does not divide a window.
     let mut blocks = rust_rocksdb::BlockBasedOptions::default();
     blocks.disable_cache();
     blocks.set_block_size(10_000);

@@ -1,5 +1,5 @@
-//! Least overlap under RocksDB: what placement knows of the tables is what RocksDB knows, whatever it does
-//! with them, and tables that are read together lie apart.
+//! Least overlap under RocksDB: placement always knows the same tables as RocksDB, and tables that are read
+//! together lie apart.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ fn name_of(file: &LiveFile) -> Name {
     Name::new(&format!("{NAME}{}", file.name)).unwrap()
 }
 
-/// What RocksDB says.
+/// RocksDB's tables.
 fn live(db: &Db) -> Tables {
     let files = db.live_files().unwrap();
     let table = |file: LiveFile| {
@@ -48,7 +48,7 @@ fn live(db: &Db) -> Tables {
     files.into_iter().map(table).collect()
 }
 
-/// What placement goes by: tables that are somebody's, and are not about to go.
+/// The tables that placement considers: those with a family that are not leaving.
 fn known(pool: &Spread) -> Tables {
     let listed = block_on(pool.list()).unwrap();
     let names: BTreeMap<u64, Name> = listed
@@ -87,7 +87,7 @@ fn placement_knows_the_tables_that_rocksdb_knows() {
     let db = open(&first);
     let other = || db.cf_handle("other").unwrap();
     compare(&db, &first);
-    // Ascending keys are moved down as they are; the next ones are merged.
+    // Trivial moves take ascending keys down; the next ones are merged.
     for round in 0..6 {
         fill(&db, round * 2000..(round + 1) * 2000, round);
         db.flush().unwrap();
@@ -104,7 +104,7 @@ fn placement_knows_the_tables_that_rocksdb_knows() {
     }
     let merged = compare(&db, &first);
     assert!(deepest(&merged) > 1 && merged.len() > 20, "{}", merged.len());
-    // Keys that go, and tables with them.
+    // Deleted keys, and removed tables.
     for i in 3000..9000 {
         db.delete(key(i)).unwrap();
     }
@@ -113,7 +113,7 @@ fn placement_knows_the_tables_that_rocksdb_knows() {
     compare(&db, &first);
     db.delete_file_in_range(key(9000), key(12_000)).unwrap();
     compare(&db, &first);
-    // To a level by hand, which RocksDB tells nobody.
+    // A change of level by hand, which RocksDB reports to no listener.
     let mut by_hand = CompactOptions::default();
     by_hand.set_change_level(true);
     by_hand.set_target_level(4);
@@ -121,7 +121,7 @@ fn placement_knows_the_tables_that_rocksdb_knows() {
     settle(&db);
     db.describe_tables();
     assert!(deepest(&compare(&db, &first)) >= 4);
-    // A table from elsewhere.
+    // An ingested table.
     let mut installed = options();
     db.shim().install(&mut installed);
     let mut writer = SstFileWriter::create(&installed);
@@ -142,7 +142,7 @@ fn placement_knows_the_tables_that_rocksdb_knows() {
     assert_eq!(compare(&db, &second), before);
 }
 
-/// Pairs of tables of neighbouring levels that overlap, and how many of them lie on one volume.
+/// The number of overlapping pairs of tables of neighbouring levels, and how many lie on one volume.
 fn together(db: &Db, pool: &Spread) -> (u32, u32) {
     let tables: Vec<_> = live(db)
         .into_iter()
@@ -163,7 +163,7 @@ fn together(db: &Db, pool: &Spread) -> (u32, u32) {
     (pairs, together)
 }
 
-/// A load of keys in any order, and what part of the pairs lies together after it.
+/// Loads random keys; returns the share of overlapping pairs that lie on one volume.
 fn part_together(placement: impl Placement + 'static) -> f64 {
     let pool = pool(&volumes(4), placement);
     let mut small = options();
@@ -185,7 +185,7 @@ fn part_together(placement: impl Placement + 'static) -> f64 {
         (pairs, on_one) = (pairs + more, on_one + together);
     }
     println!("{on_one} of {pairs} pairs lie on one volume");
-    assert!(pairs > 200, "{pairs} pairs say nothing");
+    assert!(pairs > 200, "{pairs} pairs are too few");
     f64::from(on_one) / f64::from(pairs)
 }
 
@@ -193,8 +193,8 @@ fn part_together(placement: impl Placement + 'static) -> f64 {
 fn tables_that_are_read_together_lie_apart() {
     let by_turns = part_together(RoundRobin::default());
     let apart = part_together(LeastOverlap::new(7));
-    // A quarter by chance. A table of one level overlaps some four of the next, on four volumes: not
-    // every pair can be apart.
+    // By chance, 25 %. A table overlaps some four of the next level, on four volumes: not every pair can
+    // be apart.
     assert!((0.15..0.35).contains(&by_turns), "{by_turns}");
     assert!(apart < by_turns / 2.0, "{apart} of {by_turns}");
 }

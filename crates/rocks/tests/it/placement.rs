@@ -1,4 +1,4 @@
-//! What placement is told about every table before its first byte is written.
+//! The intent that placement gets for every table before its first byte is written.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use volume::Clock;
 
 use crate::support::{compact, fill, key, options, plain, pool_of, try_open, value, volumes};
 
-/// Places as another one does, and keeps what it is told.
+/// Places in turn, and records the intents.
 struct Telling {
     place: RoundRobin,
     told: Arc<Mutex<Vec<Intent>>>,
@@ -26,7 +26,7 @@ impl Placement for Telling {
     }
 }
 
-/// What a table is said to be.
+/// The recorded description of a table.
 #[derive(Debug, PartialEq)]
 struct Told {
     family: String,
@@ -48,7 +48,7 @@ impl Rig {
         Self { pool: pool_of(plain(&volumes(2)), opening).unwrap(), told }
     }
 
-    /// What was told of tables since the last call.
+    /// The tables described since the last call.
     fn tables(&self) -> Vec<Told> {
         let told = std::mem::take(&mut *self.told.lock());
         let tables = told.into_iter().filter_map(|Intent { kind, len }| match kind {
@@ -74,7 +74,7 @@ fn keys(from: u32, upto: u32) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((key(from).into(), key(upto).into()))
 }
 
-/// Nothing is flushed before it is asked for.
+/// Options with which only the test flushes and compacts.
 fn roomy() -> Options {
     let mut options = options();
     options.set_write_buffer_size(16 << 20);

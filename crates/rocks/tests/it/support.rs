@@ -13,7 +13,7 @@ use volume::mem::Mem;
 use volume::task::block_on;
 use volume::{Clock, Name, Volume};
 
-/// What the database is called in its pool.
+/// The name of the database in its pool.
 pub(crate) const NAME: &str = "kv";
 
 /// Volumes that outlive the pools opened on them.
@@ -21,7 +21,7 @@ pub(crate) fn volumes(count: usize) -> Vec<Mem> {
     (0..count).map(|i| Mem::new(&label(i))).collect()
 }
 
-/// What the `i`th volume of a pool is called.
+/// The label of the `i`th volume of a pool.
 pub(crate) fn label(i: usize) -> String {
     format!("v{i}")
 }
@@ -39,12 +39,12 @@ pub(crate) fn plain<V: Volume + Clone + 'static>(volumes: &[V]) -> Vec<Arc<dyn V
     layered(volumes, |volume, _| volume)
 }
 
-/// How the pools of these tests are opened: objects go to the volumes in turn.
+/// The opening of the pools of these tests: objects go to the volumes in turn.
 pub(crate) fn opening() -> Opening {
     Opening::new(RoundRobin::default()).create_if_missing(PoolId(7))
 }
 
-/// Opens the pool on `volumes`, or makes it.
+/// Opens the pool on `volumes`, or creates it.
 pub(crate) fn pool_of(volumes: Vec<Arc<dyn Volume>>, opening: Opening) -> volume::Result<Spread> {
     let volumes = volumes.into_iter().enumerate();
     let members = volumes.map(|(i, volume)| Member { label: label(i), volume });
@@ -55,8 +55,8 @@ pub(crate) fn pool(volumes: &[Mem]) -> Spread {
     pool_of(plain(volumes), opening()).expect("the volumes are a pool or blank")
 }
 
-/// Small memtables and tables in fixed levels, so that little data makes every kind of work; no
-/// block cache, so that every read shows.
+/// Small memtables and tables in fixed levels, so that little data causes every kind of work; no
+/// block cache, so that every read reaches the volumes.
 pub(crate) fn options() -> Options {
     let mut options = Options::default();
     options.create_if_missing(true);
@@ -65,7 +65,7 @@ pub(crate) fn options() -> Options {
     options.set_max_bytes_for_level_base(256 << 10);
     options.set_level_compaction_dynamic_level_bytes(false);
     options.set_compression_type(DBCompressionType::None);
-    // Half a second of waiting would be most of a test with a fault in it.
+    // RocksDB's own interval would be most of the time of a test with a fault.
     options.set_bgerror_resume_retry_interval(1000);
     let mut blocks = BlockBasedOptions::default();
     blocks.disable_cache();
@@ -81,12 +81,12 @@ pub(crate) fn try_open(pool: &Spread, options: Options) -> rocks::Result<Db> {
     try_open_at(pool, NAME, options)
 }
 
-/// Opens the database that is called `name` in the pool.
+/// Opens the database named `name` in the pool.
 pub(crate) fn try_open_at(pool: &Spread, name: &str, options: Options) -> rocks::Result<Db> {
     rocks::open(pool.clone(), Clock::real(), name, options, Settings::default())
 }
 
-/// Opens the database with these column families; makes those that are missing.
+/// Opens the database with these column families; creates those that are missing.
 pub(crate) fn open_families(pool: &Spread, families: &[&str]) -> Db {
     try_open_families(pool, families, options()).expect("the database opens")
 }
@@ -112,7 +112,7 @@ pub(crate) fn try_open_families_at(
     Ok(Db::new(DB::open_cf_with_opts(&options, Shim::PATH, families)?, shim))
 }
 
-/// Opens a database with every column family it has; gives their names too.
+/// Opens a database with all of its column families; returns their names too.
 pub(crate) fn try_open_all_at(
     pool: &Spread,
     name: &str,
@@ -122,20 +122,20 @@ pub(crate) fn try_open_all_at(
         let shim = Shim::new(pool.clone(), Clock::real(), name, Settings::default())?;
         let mut options = options.clone();
         shim.install(&mut options);
-        // There is no list before the database is made.
+        // There is no list before the database is created.
         DB::list_cf(&options, Shim::PATH).unwrap_or_else(|_| vec!["default".into()])
     };
     let names: Vec<_> = families.iter().map(String::as_str).collect();
     Ok((try_open_families_at(pool, name, &names, options)?, families))
 }
 
-/// A round for each seed from 0 on, many at once: most of a round with a fault in it is RocksDB waiting
-/// for a second before it tries again what failed. As many as `PLIMSOLL_ROUNDS` says, or `usual`.
+/// Runs a round for each seed from 0 on, many at once: in most of a round with a fault, RocksDB waits a
+/// second before a retry. `PLIMSOLL_ROUNDS` sets their number; the default is `usual`.
 pub(crate) fn rounds(usual: u64, round: impl Fn(u64) + Sync) {
     at_once(0..rounds_asked().unwrap_or(usual), round);
 }
 
-/// What `PLIMSOLL_ROUNDS` says.
+/// The value of `PLIMSOLL_ROUNDS`.
 pub(crate) fn rounds_asked() -> Option<u64> {
     let asked = std::env::var("PLIMSOLL_ROUNDS").ok()?;
     Some(asked.parse().expect("PLIMSOLL_ROUNDS is a number"))
@@ -164,7 +164,7 @@ pub(crate) fn names(pool: &Spread, prefix: &str) -> Vec<Name> {
     listed.into_iter().map(|listed| listed.name).collect()
 }
 
-/// Waits until RocksDB has nothing left to do.
+/// Waits until RocksDB has no background work left.
 pub(crate) fn settle(db: &Db) {
     db.wait_for_compact(&WaitForCompactOptions::default()).expect("background work goes well");
 }
@@ -178,7 +178,7 @@ pub(crate) fn key(i: u32) -> [u8; 8] {
     format!("key{i:05}").into_bytes().try_into().expect("eight bytes")
 }
 
-/// A value of 100 bytes that says which it is.
+/// A value of 100 bytes that identifies its key and version.
 pub(crate) fn value(i: u32, version: u32) -> Vec<u8> {
     format!("{i}/{version}/").into_bytes().into_iter().cycle().take(100).collect()
 }

@@ -1,9 +1,10 @@
-//! Four threads write, others flush, compact, ingest and make checkpoints; then the power goes.
+//! Four threads write while another one flushes, compacts, ingests and makes checkpoints; then the power
+//! goes off.
 //!
-//! Each writer numbers its writes. What is there afterwards is, for each key, what the last write that
-//! was promised durable left, or what a later one did: a write with `sync` promises that for itself and
-//! for every write that was answered before it began, whoever made it; so do a flush and a checkpoint.
-//! A write is there in both families or in none.
+//! Each writer numbers its writes. Afterwards each key has the value of its last durable write, or of a
+//! later one. A write with `sync` makes durable itself and every write that was acknowledged before it
+//! began, by any writer; a flush and a checkpoint make durable those acknowledged before they began. A
+//! write is in both families or in none.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,10 +30,10 @@ const WRITERS: usize = 4;
 const SLOTS: u64 = 24;
 const FAMILIES: [&str; 2] = ["default", "other"];
 
-/// A moment: one counter for everybody.
+/// A moment: a counter that all threads share.
 type Tick = u64;
 
-/// What one write does to the slots of its writer, in both families; none for a deletion.
+/// The changes of one write to the slots of its writer, in both families; `None` for a deletion.
 type Changes = Vec<(u64, Option<u64>)>;
 
 struct Write {
@@ -43,7 +44,7 @@ struct Write {
     ended: Option<Tick>,
 }
 
-/// Everything that was done before the end, and what was promised.
+/// Everything that was done before the end, with acknowledgements.
 #[derive(Default)]
 struct History {
     /// The `n`th write of each writer, from the first.
@@ -56,7 +57,7 @@ struct History {
     checkpoints: Vec<(u64, Tick)>,
 }
 
-/// How many of its writes each writer was promised.
+/// The number of durable writes of each writer.
 type Floors = Vec<usize>;
 
 fn slot_key(writer: usize, slot: u64) -> String {
@@ -122,13 +123,13 @@ impl Live<'_> {
         writes
     }
 
-    /// Everything else a database does, until the end.
+    /// All other work of a database, until the end.
     fn disturb(&self, history: &mut History, seed: u64) {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let families = FAMILIES.map(|name| self.db.cf_handle(name).expect("it was made"));
         for number in 0.. {
             if self.power.is_off() {
-                // Writers that wait for room in memory would wait for the power to come back.
+                // Writers that wait for memory would wait for the power to come back.
                 self.db.cancel_all_background_work(false);
                 break;
             }
@@ -138,7 +139,7 @@ impl Live<'_> {
                     let both = self.db.flush_cfs_opt(&[&families[0], &families[1]], &wait());
                     history.flushed.extend(both.is_ok().then_some(began));
                 }
-                // One alone: the log is needed for the other.
+                // One family alone: the other still needs the log.
                 3 => drop(self.db.flush_cf(families[1])),
                 4 => self.db.compact_range::<&[u8], &[u8]>(None, None),
                 5 => drop(self.db.flush_wal(true)),
@@ -174,7 +175,7 @@ fn wait() -> FlushOptions {
     options
 }
 
-/// Runs a database until the power goes, or `work` is done and the power still on.
+/// Runs a database until the power goes off.
 fn run(pool: &Spread, power: &Power, seed: u64) -> History {
     let Ok(db) = try_open_families(pool, &FAMILIES, patient()) else { return History::default() };
     let live = Live { db: &db, power, ticks: AtomicU64::new(0) };
@@ -191,14 +192,14 @@ fn run(pool: &Spread, power: &Power, seed: u64) -> History {
 }
 
 impl History {
-    /// The writes that are durable because of something that began at `began`.
+    /// The writes acknowledged before `began`.
     fn answered_before(&self, began: Tick) -> Floors {
         let answered = |write: &Write| write.ended.is_some_and(|end| end < began);
         let writers = self.writers.iter();
         writers.map(|writes| writes.iter().take_while(|write| answered(write)).count()).collect()
     }
 
-    /// The writes that are durable because they, or something after them, were synced or flushed.
+    /// The writes that were synced or flushed, by themselves or by later ones.
     fn durable(&self) -> Floors {
         let synced = |write: &&Write| write.sync && write.ended.is_some();
         let all = self.writers.iter().flatten().filter(synced);
@@ -216,7 +217,7 @@ impl History {
         writers.map(|writes| writes.iter().filter(|w| w.ended.is_some()).count()).collect()
     }
 
-    /// Every key is what the promised writes left, or what a later one did, in both families.
+    /// Checks that every key has the value of the last durable write or of a later one, in both families.
     fn check(&self, db: &Db, floors: &Floors, what: &str) {
         let other = db.cf_handle(FAMILIES[1]).expect("it was made");
         for (writer, (writes, &floor)) in self.writers.iter().zip(floors).enumerate() {
@@ -244,7 +245,7 @@ impl History {
     }
 }
 
-/// What a cut of the power, or the death of the process, may leave.
+/// Checks what a power cut, or a crash of the process, left.
 fn check_survivors(survivors: &[Mem], history: &History, floors: &Floors, what: &str) {
     let pool = pool(survivors);
     let db = open_families(&pool, &FAMILIES);
@@ -268,7 +269,7 @@ fn open_copy(pool: &Spread, name: &str) -> Db {
     try_open_families_at(pool, name, &FAMILIES, options).expect("it opens")
 }
 
-/// What is left can be used, and what looks like a checkpoint is one.
+/// Checks that the database still works, and that each checkpoint opens.
 fn go_on(db: &Db, pool: &Spread) {
     db.put("after", "the crash").unwrap();
     db.flush().unwrap();
@@ -284,7 +285,7 @@ fn go_on(db: &Db, pool: &Spread) {
     }
 }
 
-/// A machine under load that loses power after a number of steps; what was promised till then.
+/// A machine under load that loses power after a number of steps, and its history until then.
 fn cut_under_load(seed: u64, steps_max: u64) -> (Vec<Crash>, History, Xoshiro256PlusPlus) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let power = Power::new();

@@ -1,6 +1,6 @@
-//! The machine dies, or the process, at a random moment under a live database.
+//! The machine or the process crashes at a random moment under a live database.
 //!
-//! The everyday numbers of rounds are small; `PLIMSOLL_ROUNDS=400` asks for more.
+//! The default numbers of rounds are small; `PLIMSOLL_ROUNDS=400` runs more.
 
 mod live;
 mod steps;
@@ -22,14 +22,14 @@ use crate::support::{
 const KEYS: u32 = 50;
 const VOLUMES: usize = 3;
 
-/// What writers of the keys know: the last version acknowledged, and the last one tried.
+/// The last version of a key that was acknowledged, and the last one tried.
 #[derive(Default)]
 struct Known {
     acknowledged: u32,
     tried: u32,
 }
 
-/// Writes versions of all keys, one after the other, until a write fails; flushes every so often.
+/// Writes versions of all keys, one after the other, until a write fails; flushes every 150 writes.
 fn write_until_the_end(db: &rocks::Db, sync: bool) -> BTreeMap<u32, Known> {
     let mut options = WriteOptions::default();
     options.set_sync(sync);
@@ -49,7 +49,7 @@ fn write_until_the_end(db: &rocks::Db, sync: bool) -> BTreeMap<u32, Known> {
     known
 }
 
-/// Each key has its last acknowledged version, or the one whose write was under way.
+/// Checks that each key has its last acknowledged version, or the one being written at the crash.
 fn check(survivors: &[Mem], known: &BTreeMap<u32, Known>, seed: u64) {
     let db = open(&pool(survivors));
     for (&i, Known { acknowledged, tried }) in known {
@@ -60,17 +60,17 @@ fn check(survivors: &[Mem], known: &BTreeMap<u32, Known>, seed: u64) {
             "seed {seed}: key {i} is {found:?}, not version {acknowledged} or {tried}"
         );
     }
-    // It goes on from there.
+    // The database still takes writes.
     db.put(b"after", b"the crash").unwrap();
     db.flush().unwrap();
 }
 
-/// Most of a round is RocksDB waiting for a second before it tries again what failed, in threads that
-/// all databases of the process share: enough of them for as many rounds at once.
+/// Most of a round, RocksDB waits a second before a retry, in threads that all databases of the process
+/// share: enough threads for all concurrent rounds.
 fn patient() -> Options {
     let mut options = options();
     options.set_max_background_jobs(64);
-    // RocksDB would wait for the volumes to come back, and writers with it.
+    // RocksDB and its writers would wait for the volumes to come back.
     options.set_max_bgerror_resume_count(0);
     options
 }

@@ -1,10 +1,9 @@
-//! A cut between each two steps of a short life: every kind of file is made, renamed and removed in
-//! it, and each call to a volume is one the power goes off in.
+//! A power cut at each step of a short run, which creates, renames and removes every kind of file: one
+//! run for each call to a volume.
 //!
-//! What a file's life is made of is the pool's to say (docs/adr/0006): *create* is a leaf, its bytes,
-//! its sync, a record and the manifest's sync; *rename* a record and a sync; *remove* a record, a sync
-//! and the leaf. The test counts the calls of a life without a cut and asserts that all of these are
-//! among them.
+//! docs/adr/0006 defines the steps of the pool: *create* is a leaf object, its bytes, its sync, a record
+//! and the manifest's sync; *rename* a record and a sync; *remove* a record, a sync and the leaf object.
+//! The test records the calls of a run without a cut and asserts that they contain all of these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,15 +28,15 @@ use crate::support::{
 const KEYS: u32 = 40;
 const FAMILY: &str = "ships";
 
-/// What the life promised until the cut.
+/// What was acknowledged until the cut.
 #[derive(Default)]
 struct Promised {
-    /// The last version of each key that was acknowledged, and the one under way; 0 is none.
+    /// The last version of each key that was acknowledged, and the last one tried; 0 is none.
     keys: BTreeMap<u32, [u32; 2]>,
-    /// The family: was it made, was its dropping tried, was it dropped.
+    /// The family: created, drop tried, dropped.
     family: [bool; 3],
     ingested: bool,
-    /// What the checkpoint has at least: keys as they were before it was begun.
+    /// The keys before the checkpoint began, which it has at least.
     checkpoint: Option<BTreeMap<u32, [u32; 2]>>,
 }
 
@@ -59,8 +58,7 @@ impl Promised {
         (0..KEYS).try_for_each(|i| self.put(db, i, version))
     }
 
-    /// From a blank pool to a database that was opened again, pool and all. Ends early with the first
-    /// error.
+    /// Runs from a blank pool to a database that was opened again, with its pool. Stops at the first error.
     fn live(&mut self, volumes: impl Fn() -> Vec<Arc<dyn Volume>>) -> rocks::Result<()> {
         self.first_half(&pool_of(volumes(), opening())?)?;
         let db = open(&pool_of(volumes(), opening())?)?;
@@ -73,7 +71,7 @@ impl Promised {
         db.flush()?;
         self.fill(&db, 2)?;
         db.flush()?;
-        // Removes both tables, and writes to a log that is used again.
+        // Removes both tables.
         compact(&db);
         self.fill(&db, 3)?;
         let mut options = quiet();
@@ -122,7 +120,7 @@ fn check_keys(db: &Db, keys: &BTreeMap<u32, [u32; 2]>, what: &str) {
     }
 }
 
-/// Opens what a cut left, and compares.
+/// Opens what a cut left, and checks it.
 fn check(pool: &Spread, promised: &Promised, what: &str) {
     let opened = try_open_all_at(pool, NAME, quiet());
     let (db, families) = opened.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -133,7 +131,7 @@ fn check(pool: &Spread, promised: &Promised, what: &str) {
     check_keys(&db, &promised.keys, what);
     let ingested = db.get(b"zz").expect("a get");
     assert!(!promised.ingested || ingested.as_deref() == Some(b"ingested"), "{what}: {ingested:?}");
-    // The database goes on, with the very steps that were cut.
+    // The database repeats the steps that were cut.
     db.put(b"after", b"the crash").unwrap();
     db.flush().unwrap();
     if names(pool, "kv/copy/").is_empty() {
@@ -149,7 +147,7 @@ fn check(pool: &Spread, promised: &Promised, what: &str) {
     }
 }
 
-/// What a life does to files of each kind, as calls to volumes.
+/// Asserts that a run made each call on each kind of file.
 fn assert_every_step(calls: &TraceLog) {
     let made: BTreeSet<_> = calls
         .records()
@@ -178,7 +176,7 @@ fn assert_every_step(calls: &TraceLog) {
     }
 }
 
-/// A life that is cut after `steps`; what was promised, and what two cuts leave of it.
+/// Runs with a cut after `steps`; returns whether it was cut, what was acknowledged, and two outcomes.
 fn cut_after(steps: u64) -> (bool, Promised, Vec<Vec<Mem>>) {
     let power = Power::new();
     let crash = machine(&power);
@@ -200,7 +198,7 @@ fn a_power_cut_between_any_two_steps_leaves_what_was_promised() {
         assert_every_step(&calls);
         power.steps()
     };
-    // Threads of RocksDB's own make it a few more or less each time.
+    // RocksDB's own threads vary the number of steps a little.
     let uncut = AtomicU64::new(0);
     at_once(0..steps + 32, |k| {
         let (cut, promised, outcomes) = cut_after(k);
@@ -209,5 +207,5 @@ fn a_power_cut_between_any_two_steps_leaves_what_was_promised() {
             check(&pool(survivors), &promised, &format!("cut at step {k}, outcome {i}"));
         }
     });
-    assert!(uncut.into_inner() > 0, "the last steps of a life were not cut");
+    assert!(uncut.into_inner() > 0, "the last steps of a run were not cut");
 }

@@ -1,6 +1,6 @@
-//! A flipped byte, a file cut short: an error, or the truth; never a wrong answer.
+//! A flipped byte, or a file cut short: an error or the right answer, never a wrong one.
 //!
-//! Which file it is, RocksDB says in its log; not every error of it does.
+//! RocksDB names the damaged file in its log, but not in every error.
 
 use pool::spread::Spread;
 use rust_rocksdb::{DBRecoveryMode, ErrorKind as RocksKind, IteratorMode};
@@ -37,7 +37,7 @@ fn a_flipped_byte_is_an_error_and_never_a_wrong_answer() {
         }
         volumes[0].damage(table, offset, |byte| *byte ^= 0x10);
     }
-    assert!(found > 10, "{found} of the bytes were ones somebody reads");
+    assert!(found > 10, "only {found} of the bytes were read");
     check(&open(&pool(&volumes)), 0..500, 1);
 }
 
@@ -82,12 +82,12 @@ fn leaf(pool: &Spread, prefix: &str, end: &str) -> (Name, u64) {
     (Name::new(&format!("o{}.{kind}", stat.id)).expect("digits"), stat.len)
 }
 
-/// Flips bytes of a file, one after the other, and looks at what opens.
+/// Flips bytes of a file, one at a time, and passes the opened database to `look`.
 fn flip(file: (&str, &str), step: usize, mut look: impl FnMut(u64, rocks::Result<rocks::Db>)) {
     let volumes = stored();
     let (name, len) = leaf(&pool(&volumes), file.0, file.1);
     for offset in (0..len).step_by(step) {
-        // A copy: what opens goes on and changes what is there.
+        // A copy, because the opened database changes its files.
         let copy = Mem::from_image(&label(0), volumes[0].image());
         copy.damage(&name, offset, |byte| *byte ^= 0x10);
         look(offset, try_open(&pool(&[copy]), options()));
@@ -98,7 +98,7 @@ fn flip(file: (&str, &str), step: usize, mut look: impl FnMut(u64, rocks::Result
 fn a_flipped_byte_of_a_log_ends_it_there() {
     let mut ended = 0;
     flip(("", ".log"), 97, |offset, opened| {
-        let db = opened.expect("a log that ends early is what a crash leaves");
+        let db = opened.expect("a log that ends early is normal after a crash");
         check(&db, 0..100, 1);
         let found = |i| db.get(key(i)).expect("a get");
         let last = (100..200).find(|&i| found(i).is_none()).unwrap_or(200);
@@ -136,7 +136,7 @@ fn a_flipped_byte_of_rocksdbs_manifest_is_an_error() {
         }
         Ok(db) => check(&db, 0..200, 1),
     });
-    assert!(refused > 30, "{refused} bytes are ones somebody reads");
+    assert!(refused > 30, "only {refused} of the bytes were read");
 }
 
 #[test]
@@ -204,6 +204,6 @@ fn a_flipped_byte_at_the_end_of_a_table_is_an_error() {
             }
         }
     }
-    assert!(found > 20, "{found} of the bytes were ones somebody reads");
+    assert!(found > 20, "only {found} of the bytes were read");
     check(&open(&pool(&volumes)), 0..200, 1);
 }

@@ -1,6 +1,5 @@
-//! Each call of a short life to its volumes fails once, in each way it can. What that does to the
-//! database is a row of docs/guide/faults.md; here it is asserted, and that nothing acknowledged is
-//! lost.
+//! Each call of a short run to its volumes fails once, in each way it can. The test asserts the
+//! effects on the database that docs/guide/faults.md lists, and that nothing acknowledged is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,15 +27,15 @@ const BATCH: u32 = 12;
 /// How a call fails.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Way {
-    /// The volume is away for a moment: it is not done.
+    /// The volume is away for a moment: the call is not done.
     Away,
-    /// It is done, but nobody says so in time.
+    /// The call is done, but reported as failed.
     Late,
-    /// The device answers with an error.
+    /// The device returns an error.
     Broken,
-    /// There is no room.
+    /// There is no space.
     Full,
-    /// A sync failed: nobody knows what is on the device.
+    /// A sync failed: the state of the device is unknown.
     Lost,
 }
 
@@ -63,20 +62,20 @@ impl Way {
     }
 }
 
-/// What becomes of a database.
+/// The effect on a database.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Fate {
-    /// Nobody who uses it notices.
+    /// Every call of the user succeeds.
     Unnoticed,
-    /// The call that needed it fails. RocksDB goes on by itself, or with `resume`.
+    /// The user's call fails. RocksDB recovers by itself, or with `resume`.
     GoesOn,
     /// It is read only until it is opened again.
     ReadOnly,
-    /// It does not open, and does when that is tried again.
+    /// It does not open at first, but at the second attempt.
     OpensLater,
 }
 
-/// One row of the page.
+/// One row of docs/guide/faults.md.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Case {
     file: File,
@@ -91,7 +90,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// Volumes that fail as planned and write down every call.
+/// Volumes that fail as planned and record every call.
 struct Rig {
     plan: FaultPlan,
     calls: TraceLog,
@@ -113,7 +112,7 @@ impl Rig {
     }
 }
 
-/// A life, and what was noticed in it.
+/// A short run of a database, and the worst effect seen.
 struct Life {
     pool: Spread,
     fate: Fate,
@@ -139,7 +138,7 @@ impl Life {
     }
 
     fn try_open(&self) -> rocks::Result<Db> {
-        // Nothing happens by itself while calls are counted.
+        // No background work while calls are counted.
         let settings =
             Settings { wal_sync_interval: Duration::from_secs(3600), ..Settings::default() };
         let mut options = options();
@@ -147,7 +146,7 @@ impl Life {
         rocks::open(self.pool.clone(), Clock::real(), NAME, options, settings)
     }
 
-    /// Does something with the database; finds out what an error means for it.
+    /// Runs `what` on the database; after an error, records its effect.
     fn does(&mut self, db: &Db, what: impl FnOnce(&Db) -> Result<(), Error>) {
         if self.fate < Fate::ReadOnly
             && let Err(error) = what(db)
@@ -173,7 +172,7 @@ impl Life {
         }
     }
 
-    /// Every key can be read, at the second attempt if need be, and is what it should be.
+    /// Reads every key, at the second attempt if need be, and checks its value.
     fn read(&mut self, db: &Db) {
         for (&i, versions) in &self.keys.clone() {
             let found = db.get(key(i)).or_else(|_| {
@@ -208,18 +207,18 @@ impl Life {
     }
 }
 
-/// Whether the database can be written again without being opened again.
+/// Whether the database takes writes again without a reopening.
 fn resumes(db: &Db) -> bool {
     loop {
         match db.resume() {
-            // RocksDB is at it by itself.
+            // RocksDB is recovering by itself.
             Err(error) if error.kind() == RocksKind::Busy => std::thread::yield_now(),
             done => return done.is_ok(),
         }
     }
 }
 
-/// What may become of a database.
+/// The effects that a failed call may have.
 fn allowed(case: Case) -> &'static [Fate] {
     use Fate::{GoesOn, OpensLater, ReadOnly, Unnoticed};
     let Case { file, op, way } = case;
@@ -238,8 +237,8 @@ fn allowed(case: Case) -> &'static [Fate] {
     }
 }
 
-/// One life in which call `k` fails; what that was, and what became of the database. `None` if the
-/// life was over before.
+/// One run in which call `k` fails; returns that case and its effect. `None` if the run made fewer
+/// calls.
 fn fail(k: u64, way: Way, kinds: &Kinds) -> Option<(Case, Fate)> {
     let volumes = volumes(VOLUMES);
     let rig = Rig::new(&volumes);
@@ -251,12 +250,12 @@ fn fail(k: u64, way: Way, kinds: &Kinds) -> Option<(Case, Fate)> {
     let calls = rig.calls.records();
     let failed = calls.iter().find(|record| record.outcome == Outcome::Failed(kind))?;
     let file = rig.kinds.of(failed.call.name.as_ref());
-    // It failed before it could be looked at: the same object of another life. What nobody ever writes
-    // to is the log of a database that is closed at once.
+    // An object that failed before its first write has the kind that it had in the run without faults.
+    // The only object that no run writes to is the log of a database that is closed at once.
     let file = file.or_else(|| kinds.of(failed.call.name.as_ref())).unwrap_or(File::Wal);
     let case = Case { file, op: failed.call.op, way };
     drop((pool, rig));
-    // The process starts again: all that was acknowledged is there.
+    // The process restarts: every acknowledged write is there.
     let mut again = Life::new(&Rig::new(&volumes).pool);
     again.keys = keys;
     let db = again.open();
@@ -281,7 +280,7 @@ fn every_call_fails_once_in_every_way_and_nothing_acknowledged_is_lost() {
     let all = calls.iter().zip(0..).flat_map(|(record, k)| {
         let ways: Vec<_> =
             Way::ALL.into_iter().filter(|way| way.concerns(record.call.op)).collect();
-        // One way each time the tests run, all of them by hand.
+        // One way by default, more with `PLIMSOLL_ROUNDS`.
         let asked = rounds_asked().map_or(1, |rounds| ways.len().min(rounds as usize));
         (0..asked).map(move |i| (k, ways[(k as usize + i) % ways.len()]))
     });
@@ -298,7 +297,7 @@ fn every_call_fails_once_in_every_way_and_nothing_acknowledged_is_lost() {
         let allowed = allowed(*case);
         assert!(fates.iter().all(|fate| allowed.contains(fate)), "{case}: {fates:?}");
     }
-    // Whatever the machine's speed: each kind of file was written to, synced and read.
+    // At any speed of the machine, each kind of file was written, synced and read.
     let tried = |file, op| seen.keys().any(|case| (case.file, case.op) == (file, op));
     for file in [File::Table, File::Wal, File::Manifest, File::Current, File::PoolManifest] {
         assert!(tried(file, Op::Write) && tried(file, Op::Sync), "{file}");

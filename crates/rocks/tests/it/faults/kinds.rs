@@ -1,5 +1,5 @@
-//! What file of RocksDB an object on a volume is. The volume is not told: an object there has a number
-//! for a name. It shows in the first bytes.
+//! Finds out which file of RocksDB an object on a volume is. Its name there is a number, so the first
+//! bytes decide.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ pub(super) enum File {
     Identity,
     PoolManifest,
     PoolHeader,
-    /// Nothing of a file: a list of all, or the space left.
+    /// No file: a listing, or the free space.
     Volume,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for File {
 }
 
 impl File {
-    /// By the first bytes of one of RocksDB's logs. Write-ahead logs begin with one of the tests' keys.
+    /// By the first bytes of one of RocksDB's logs. A write-ahead log begins with one of the tests' keys.
     fn of_log(bytes: &[u8]) -> Self {
         match bytes {
             _ if bytes.starts_with(b"MANIFEST-") => Self::Current,
@@ -53,12 +53,12 @@ impl File {
     }
 }
 
-/// What each object turned out to be, by its name on the volume.
+/// The kind of each object, by its name on the volume.
 #[derive(Clone, Default)]
 pub(super) struct Kinds(Arc<Mutex<BTreeMap<Name, File>>>);
 
 impl Kinds {
-    /// What an object is; `None` if nobody wrote to it.
+    /// The kind of an object; `None` if it was never written.
     pub(super) fn of(&self, name: Option<&Name>) -> Option<File> {
         let Some(name) = name else { return Some(File::Volume) };
         match name.as_str() {
@@ -70,7 +70,7 @@ impl Kinds {
     }
 }
 
-/// A volume that looks at the first bytes of each of its objects.
+/// A volume that finds out the kind of each object from its first bytes.
 pub(super) struct Spy<V> {
     pub(super) inner: V,
     pub(super) kinds: Kinds,

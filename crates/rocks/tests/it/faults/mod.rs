@@ -1,4 +1,4 @@
-//! Volumes that fail: clear errors, everything else served, nothing lost.
+//! Volumes that fail: errors are clear, other volumes are served, nothing is lost.
 
 mod damage;
 mod every;
@@ -27,7 +27,7 @@ fn faulty(volumes: &[Mem], plan: &FaultPlan) -> Spread {
     pool_of(layered, opening().meta([label(0)])).unwrap()
 }
 
-/// Reads every key; gives how many were there and the errors of the others.
+/// Reads every key; returns how many were read, and the errors of the others.
 fn survey(db: &Db, keys: u32, version: u32) -> (u32, Vec<rust_rocksdb::Error>) {
     let mut errors = Vec::new();
     for i in 0..keys {
@@ -76,7 +76,7 @@ fn a_volume_that_goes_away_while_running_costs_only_its_tables() {
     let away = plan.inject(Rule::new(Effect::Fail(ErrorKind::Unavailable)).volume(&label(2)));
     let (served, errors) = survey(&db, 6000, 1);
     assert!(served > 1000 && errors.len() > 1000, "{served} served");
-    // Writes go on, and flushes go to volumes that are there.
+    // Writes go on, and flushes go to the volumes that are present.
     fill(&db, 6000..6200, 1);
     db.flush().unwrap();
     check(&db, 6000..6200, 1);
@@ -95,7 +95,7 @@ fn a_database_without_its_logs_does_not_open_and_says_so() {
     assert!(error.to_string().contains("v0"), "{error}");
 }
 
-/// RocksDB looks by itself, every few seconds, whether it can go on; a test does not wait for that.
+/// Resumes at once; RocksDB itself tries only at intervals.
 fn resume(db: &Db) {
     while let Err(error) = db.resume() {
         assert_eq!(error.kind(), RocksKind::Busy, "{error}");

@@ -1,4 +1,4 @@
-//! No room, and room again.
+//! Volumes that are full, and get space again.
 
 use rust_rocksdb::ErrorKind as RocksKind;
 use volume::ErrorKind;
@@ -49,7 +49,7 @@ fn a_full_pool_refuses_writes_serves_reads_and_goes_on_when_there_is_room() {
         fill(&db, 0..300, 1);
         db.flush().unwrap();
         plan.inject(Rule::new(Effect::Full));
-        // What is in the log's last pages may have room still.
+        // The log's last pages may still have room.
         let refused = (300..).find_map(|i| {
             let done = db.put(crate::support::key(i), crate::support::value(i, 1));
             done.err().map(|error| (i, error))
@@ -76,7 +76,7 @@ fn removing_makes_room_on_a_full_pool() {
     fill(&db, 0..2000, 1);
     db.flush().unwrap();
     plan.inject(Rule::new(Effect::Full).on(Op::Create));
-    // What needs no new object goes on: reads, and the removal of whole tables.
+    // Work that needs no new object goes on: reads, and the removal of whole tables.
     db.delete_file_in_range(b"key00000", b"key01900").unwrap();
     check(&db, 1999..2000, 1);
 }
