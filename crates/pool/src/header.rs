@@ -1,9 +1,9 @@
-//! The header of a volume: whose it is, and how new a manifest has to be.
+//! The header of a volume: its pool, and the oldest manifest that may be used.
 //!
-//! Two slots of a page each say the same. They are written one after the other, each synced before
-//! the other is touched, so that at every moment one of them is whole, and a byte that rots in one
-//! does no harm. Where they differ, the one with the higher epoch counts: the other was being
-//! replaced when the machine died. Byte for byte in `docs/format/volume-header.md`.
+//! Two slots of a page each hold the same header. They are written one after the other, each synced
+//! before the next, so that one of them is always whole, and a damaged byte in one does no harm. If
+//! they differ, the one with the higher epoch counts: the machine crashed before the other was
+//! replaced. Byte for byte in `docs/format/volume-header.md`.
 
 use std::fmt;
 
@@ -23,28 +23,28 @@ const LABEL_AT: usize = 64;
 pub(crate) const LABEL_MAX: usize = 200;
 const IO: Io = Io::new(Origin::Open, Step::Manifest);
 
-/// The number of a pool: random, given when it is made.
+/// The number of a pool: random, chosen when the pool is created.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct PoolId(pub u128);
 
-/// What a volume says about itself.
+/// The header of a volume.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Header {
     pub(crate) pool: PoolId,
     pub(crate) volume: VolumeId,
-    /// What people called the volume when the header was written.
+    /// The label of the volume when the header was written.
     pub(crate) label: String,
-    /// The generation of the manifest that counts: no older one may be used. Zero while the pool is
-    /// being formatted.
+    /// The current generation of the manifest: no older one may be used. Zero while the pool is being
+    /// formatted.
     pub(crate) epoch: u64,
-    /// Which manifest of that generation: [`crate::manifest::Begin::seal`].
+    /// The seal of that manifest: [`crate::manifest::Begin::seal`].
     pub(crate) seal: u64,
 }
 
-/// What is where a slot should be.
+/// The contents of a slot.
 #[derive(Debug, Eq, PartialEq)]
 enum Slot {
-    /// Nothing was ever written here, or not to its end.
+    /// The slot was never completely written.
     Empty,
     Valid(Header),
     Damaged,
@@ -103,12 +103,12 @@ fn field<const N: usize>(slot: &[u8; SLOT], at: usize) -> [u8; N] {
     slot[at..at + N].try_into().expect("the range is N bytes long")
 }
 
-/// What a volume's header object says.
+/// The result of reading a volume's header.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Found {
-    /// There is none, or none was ever written to its end.
+    /// There is none, or none was ever completely written.
     Nothing,
-    /// This one counts.
+    /// The header.
     Header(Header),
 }
 
@@ -140,7 +140,7 @@ fn choose(first: Slot, second: Slot) -> Result<Found> {
         (Valid(header), Empty | Damaged) | (Empty | Damaged, Valid(header)) => {
             Ok(Found::Header(header))
         }
-        // A first slot that tore before the second was begun: the volume was being formatted.
+        // A torn first slot before any second one: the volume was being formatted.
         (Empty | Damaged, Empty) => Ok(Found::Nothing),
         (Damaged | Empty, Damaged) => Err(Error::new(
             ErrorKind::Corrupt,
@@ -150,17 +150,17 @@ fn choose(first: Slot, second: Slot) -> Result<Found> {
     }
 }
 
-/// Replaces the header of `volume`; makes the object if there is none. Durable on return.
+/// Replaces the header of `volume`; creates the object if there is none. Durable on return.
 ///
 /// # Errors
-/// Those of the volume; one of the slots may say the new or the old.
+/// Those of the volume; the header is then the old one or the new one.
 pub(crate) async fn write(volume: &dyn Volume, header: &Header) -> Result<()> {
     let name = Leaf::Header.name();
     let object = match volume.open(&name).await {
         Err(e) if e.kind() == ErrorKind::NotFound => volume.create(&name, &Intent::DATA).await?,
         opened => opened?,
     };
-    // The slot that counts is touched last: while the other is being written it is all there is.
+    // The current slot is written last: while the other is being written, it is the only valid one.
     let bytes = object.read_at(0, IoBufMut::zeroed(2 * SLOT), IO).await?;
     let (first, second) = bytes.split_at(bytes.len().min(SLOT));
     let first_counts = match (Slot::decode(first), Slot::decode(second)) {
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(block_on(read(&mem)).unwrap_err().kind(), ErrorKind::Corrupt);
     }
 
-    /// A machine that replaces the header, until the power goes after so many steps.
+    /// Replaces the header on a machine that loses power after `cut` steps.
     fn replace(mem: Mem, epoch: u64, cut: u64, seed: u64) -> Mem {
         let power = Power::new();
         let crash = Crash::new(mem, &power);

@@ -1,4 +1,4 @@
-//! What a pool's objects are called on its volumes.
+//! The names of a pool's objects on its volumes.
 //!
 //! | object | name |
 //! |---|---|
@@ -7,27 +7,26 @@
 //! | bytes of object n | `o<n>.tab`, `o<n>.dat`, `o<n>.log` |
 //! | copy c of object n | `o<n>-<c>.tab`, and so on |
 //!
-//! Numbers are sixteen lower-case hexadecimal digits. Neither generations nor objects nor copies are
-//! ever given the number of an earlier one: the copies' come from the same sequence as the objects',
-//! and are never 0, which is the copy without a number. The ends tell people what they look at, and volumes what is a log;
-//! everything else about an object is in the manifest.
+//! Numbers are sixteen lower-case hexadecimal digits. No generation, object or copy reuses the number of
+//! an earlier one. Copies take theirs from the same sequence as objects; 0 is the copy without a number.
+//! The suffix shows the kind, and tells the volume which objects are logs. Everything else about an
+//! object is in the manifest.
 
 use std::fmt;
 
 use policy::intent;
 use volume::Name;
 
-/// The number of an object: never used for another, even after a crash.
+/// The number of an object: never reused, even after a crash.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ObjectId(pub u64);
 
-/// What an object is, as far as the manifest keeps it.
+/// The kind of an object, as stored in the manifest.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Kind {
-    /// A table: written once, from front to back, then read at random. What was synced of it is not
-    /// written again.
+    /// A table: written once, sequentially, then read at random. Synced bytes are not written again.
     Table,
-    /// Anything that is written and read at any offset.
+    /// Data that is written and read at any offset.
     Data,
     /// A log: appended through the page cache. Its length is its leaf's.
     Log,
@@ -36,7 +35,7 @@ pub enum Kind {
 impl Kind {
     const ALL: [Self; 3] = [Self::Table, Self::Data, Self::Log];
 
-    /// The kind for what a creator said, or the name shows.
+    /// The kind from the creator's intent, or from the name of a log.
     pub(crate) fn of(intent: &intent::Intent, name: &Name) -> Self {
         match intent.kind {
             _ if name.is_log() => Self::Log,
@@ -67,7 +66,7 @@ impl Kind {
     }
 }
 
-/// What an object of a volume is, by its name alone.
+/// The meaning of an object's name on a volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Leaf {
     Header,

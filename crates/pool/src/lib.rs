@@ -1,9 +1,9 @@
 //! Several volumes as one: the only crate that knows that there are several.
 //!
 //! A pool is itself a [`volume::Volume`], so pools nest. [`spread`] puts each object on one volume, or
-//! striped over several, and keeps names in a manifest of its own on the volumes; nothing in it is
-//! particular to local files. Its bytes are described in `docs/format/`. [`cache`] keeps what is read
-//! of its objects, and [`mover`] spreads those that are read a lot.
+//! stripes it over several, and keeps names in its own manifest on the volumes; it works on any kind of
+//! volume. `docs/format/` describes its bytes. [`cache`] keeps reads of its objects in memory, and
+//! [`mover`] copies hot ones to other volumes.
 
 pub mod cache;
 mod header;

@@ -1,4 +1,4 @@
-//! The volumes of a pool, each in its seat: here, or away.
+//! The member slots of a pool: each holds a volume, or is away.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -11,38 +11,38 @@ use volume::{Error, ErrorKind, Result, Volume};
 /// A volume handed to a pool.
 #[derive(Clone)]
 pub struct Member {
-    /// What people call it: names it in messages, and in the manifest for when it is missing.
+    /// Its name in messages, and in the manifest for when it is missing.
     pub label: String,
     /// The volume itself, behind its gate.
     pub volume: Arc<dyn Volume>,
 }
 
 impl Member {
-    /// A volume and what people call it.
+    /// A volume with a label.
     #[must_use]
     pub fn new(label: impl Into<String>, volume: impl Volume + 'static) -> Self {
         Self { label: label.into(), volume: Arc::new(volume) }
     }
 }
 
-/// The place of one volume in its pool.
+/// The member slot of one volume in its pool.
 pub(crate) struct Seat {
     pub(crate) id: VolumeId,
     pub(crate) label: String,
-    /// `None`: it was not there when the pool was opened.
+    /// `None` if it was absent when the pool was opened.
     pub(crate) volume: Option<Arc<dyn Volume>>,
-    /// It is the pool's no more: it was lost, with what was only there.
+    /// It was lost and removed from the pool, with objects that had no other copy.
     lost: bool,
-    /// It joins or leaves the pool: it may hold the manifest, but no new object.
+    /// It is joining or leaving the pool: it may hold the manifest, but no new object.
     closed: AtomicBool,
-    /// Objects that are being made here, and that nobody knows of yet.
+    /// Objects that are being created here, and are not recorded yet.
     occupants: AtomicUsize,
-    /// Reads that have a choice go elsewhere so many times more, after one failed here.
+    /// The number of next reads that prefer another copy, after one failed here.
     avoided: AtomicU32,
 }
 
-/// How many reads go elsewhere when one failed: few enough that a volume which is well again is
-/// used again soon, enough that one which is not costs little.
+/// The number of reads that avoid a volume after one failed: few enough that a recovered volume is soon
+/// used again, enough that a failing one costs little.
 const AVOID: u32 = 64;
 
 impl Seat {
@@ -58,7 +58,7 @@ impl Seat {
         }
     }
 
-    /// Lets objects be made here, or not any more. Whether nobody is making one.
+    /// Closes the slot for new objects, or opens it. True if no object is being created here.
     pub(crate) fn set_closed(&self, closed: bool) -> bool {
         self.closed.store(closed, Ordering::SeqCst);
         self.occupants.load(Ordering::SeqCst) == 0
@@ -68,15 +68,15 @@ impl Seat {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// To be held while an object is made here; `None` if that must not be.
+    /// A guard to hold while an object is created here; `None` if the slot is closed.
     pub(crate) fn occupy(self: &Arc<Self>) -> Option<Occupied> {
-        // Counted first: who closes the seat looks at the count last.
+        // Counts before it reads `closed`; `set_closed` sets `closed` before it reads the count.
         self.occupants.fetch_add(1, Ordering::SeqCst);
         let occupied = Occupied(Arc::clone(self));
         (!self.is_closed()).then_some(occupied)
     }
 
-    /// The volume, to be used.
+    /// The volume.
     ///
     /// # Errors
     /// `Unavailable` when it is away; `Corrupt` when it is lost.
@@ -96,13 +96,12 @@ impl Seat {
         })
     }
 
-    /// A read failed here that another copy may answer.
+    /// Makes the next reads avoid this volume, after a read failed that another copy may answer.
     pub(crate) fn avoid(&self) {
         self.avoided.store(AVOID, Ordering::Relaxed);
     }
 
-    /// Whether a read that has a choice should go elsewhere. Each time it is asked brings the time
-    /// nearer when it should not.
+    /// Whether a read should prefer another copy. Each call counts down to the end of the avoidance.
     pub(crate) fn is_avoided(&self) -> bool {
         if self.volume.is_none() {
             return true;
@@ -114,13 +113,13 @@ impl Seat {
         left > 0
     }
 
-    /// How long a read would wait here.
+    /// The expected wait of a read here.
     pub(crate) fn expected_wait(&self) -> Duration {
         self.volume.as_ref().map_or(Duration::MAX, |volume| volume.expected_wait())
     }
 }
 
-/// Somebody makes an object on a volume, which therefore cannot leave the pool.
+/// Guards the creation of an object on a volume: until it is dropped, the volume cannot leave the pool.
 pub(crate) struct Occupied(Arc<Seat>);
 
 impl Drop for Occupied {
@@ -142,7 +141,7 @@ impl Seats {
         Arc::clone(&self.0.read())
     }
 
-    /// The volumes that are there.
+    /// The volumes that are present.
     pub(crate) fn present(&self) -> Vec<(Arc<Seat>, Arc<dyn Volume>)> {
         let all = self.all();
         let present = all.iter().filter_map(|seat| {
@@ -157,27 +156,27 @@ impl Seats {
         all.binary_search_by_key(&id, |seat| seat.id).ok().map(|at| Arc::clone(&all[at]))
     }
 
-    /// The seat of a volume; of one that left the pool an empty one.
+    /// The slot of a volume; an empty one if the volume left the pool.
     pub(crate) fn seat(&self, id: VolumeId) -> Arc<Seat> {
         self.get(id).unwrap_or_else(|| {
             Arc::new(Seat { lost: true, ..Seat::new(id, format!("number {id}"), None) })
         })
     }
 
-    /// What people call volume `id`.
+    /// The label of volume `id`.
     pub(crate) fn label(&self, id: VolumeId) -> String {
         self.seat(id).label.clone()
     }
 
-    /// The volume, to be used.
+    /// The volume.
     ///
     /// # Errors
-    /// `Unavailable` when it is away.
+    /// `Unavailable` when it is away; `Corrupt` when it is lost.
     pub(crate) fn volume(&self, id: VolumeId) -> Result<Arc<dyn Volume>> {
         self.seat(id).device().cloned()
     }
 
-    /// One volume more.
+    /// Adds a volume.
     pub(crate) fn add(&self, seat: Arc<Seat>) {
         let mut all = self.0.write();
         let mut next: Vec<_> = all.to_vec();
@@ -186,7 +185,7 @@ impl Seats {
         *all = next.into();
     }
 
-    /// Takes a volume out.
+    /// Removes a volume.
     pub(crate) fn remove(&self, id: VolumeId) {
         let mut all = self.0.write();
         *all = all.iter().filter(|seat| seat.id != id).cloned().collect();

@@ -1,19 +1,19 @@
-//! Memory in front of a pool's tables: what was read of them, and what will be.
+//! A cache of a pool's tables: past reads, and prefetched blocks.
 //!
 //! ```text
-//!   a user's read ─► shard: read before? ─► heat counted ─► prefetched: its block here? ─► volume
-//!                        ▲ kept as it was read                    ▲ 256 KiB for one spare token
+//!   a user's read ─► shard: read before? ─► count heat ─► prefetched: block here? ─► volume
+//!                        ▲ kept as it was read               ▲ 256 KiB for one spare token
 //! ```
 //!
-//! RocksDB asks for one block of a table at a time: some 4 KiB that begin and end anywhere. What it
-//! asked for is kept as it is on the volume, compressed and with its checksum, under the number of its
-//! object, which no other ever has, and its offset. So a cached byte is verified each time it is read,
-//! as one from a volume is, and no memory goes to the halves of pages around a block. Which of them
-//! goes when room is needed is [`policy::cache`]'s to say.
+//! RocksDB reads one block of a table at a time: some 4 KiB at any offset. The cache keeps the bytes as
+//! they are on the volume, compressed and with their checksum. The key is the object's number, which
+//! is never reused, and the offset. So RocksDB verifies a cached block each time, as it does one from a
+//! volume, and no memory goes to the rest of the pages around a block. [`policy::cache`] chooses which
+//! entries to evict.
 //!
-//! Where many reads go to one neighbourhood, [`prefetch`] brings all of it, 256 KiB for one operation,
-//! as long as the volume has operations to spare. Both share one budget: a prefetched block takes the
-//! room of single reads, if it saves more operations than they do.
+//! Where many reads go to one neighbourhood, [`prefetch`] reads all of it, 256 KiB for one operation,
+//! while the volume has operations to spare. Both share one budget: a prefetched block displaces single
+//! reads if it saves more operations than they do.
 
 pub mod prefetch;
 mod prefetched;
@@ -39,25 +39,25 @@ use self::shard::Shard;
 use crate::leaf::ObjectId;
 use crate::spread::Handle;
 
-/// Reads of more than this are not kept: indexes and filters that stay in memory anyway, and scans.
+/// Larger reads are not kept: they are scans, or indexes and filters that stay in memory anyway.
 const ENTRY_MAX: usize = 64 * KIB as usize;
 
-/// A shard has room for some hundred blocks at least, so that all fill evenly.
+/// A shard has room for at least some hundred blocks, so that all shards fill evenly.
 const SHARD_BYTES: u64 = 2 * MIB;
 const SHARDS_MAX: u64 = 64;
 
-/// Room of a shard that may stay empty because the next read does not fit it.
+/// Room of a shard that may stay empty because the next read does not fit.
 const SLACK: u64 = 8 * KIB;
 
-/// The part of all bytes that is for single reads whatever blocks are worth, as one in so many.
+/// One in this many bytes is reserved for single reads, at any worth of blocks.
 const READS_PART: u64 = 8;
 
-/// How a cache is made.
+/// The options of a cache.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Options {
-    /// Bytes it may hold at most, with what it takes to find them.
+    /// The most bytes it may hold, with its own overhead.
     pub bytes: u64,
-    /// Who goes when room is needed; `None` keeps nothing because it was read.
+    /// The eviction policy of single reads; `None` keeps no single reads.
     pub policy: Option<Kind>,
     /// Whether whole blocks are prefetched.
     pub prefetch: bool,
@@ -74,18 +74,18 @@ struct Inner {
     keeps_reads: bool,
     rewarms: bool,
     prefetched: Option<Prefetched>,
-    /// Bytes for everything.
+    /// The most bytes of single reads and blocks together.
     bytes_max: AtomicU64,
-    /// The second that is being counted in.
+    /// The current second, for heats.
     now: AtomicU32,
     misses: AtomicU64,
     tail_hits: AtomicU64,
 }
 
-/// What a cache shows. All but `bytes`, `bytes_max`, `entries` and `blocks` only grow.
+/// The figures of a cache. All but `bytes`, `bytes_max`, `entries` and `blocks` only grow.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Figures {
-    /// Reads answered from what was read before.
+    /// Reads answered from earlier single reads.
     pub hits: u64,
     /// Reads answered from prefetched blocks.
     pub prefetched_hits: u64,
@@ -95,9 +95,9 @@ pub struct Figures {
     pub misses: u64,
     /// Bytes of reads answered from memory.
     pub hit_bytes: u64,
-    /// Reads that are kept.
+    /// Single reads held.
     pub entries: u64,
-    /// Whole blocks that are kept, prefetched or re-warmed.
+    /// Whole blocks held, prefetched or re-warmed.
     pub blocks: u64,
     /// Blocks that were read ahead.
     pub prefetches: u64,
@@ -105,11 +105,11 @@ pub struct Figures {
     pub rewarmed: u64,
     /// Those of them that answered at least one read.
     pub rewarmed_useful: u64,
-    /// Blocks that answered at least one read, however they came.
+    /// Blocks of both kinds that answered at least one read.
     pub useful: u64,
-    /// Blocks that went and never answered one.
+    /// Blocks dropped without answering a read.
     pub wasted: u64,
-    /// Bytes held, with what it takes to find them.
+    /// Bytes held, with the cache's own overhead.
     pub bytes: u64,
     /// Bytes it may hold now.
     pub bytes_max: u64,
@@ -125,7 +125,7 @@ impl Figures {
     }
 }
 
-/// What is kept under which number.
+/// The key of a single read.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct Key {
     object: ObjectId,
@@ -133,7 +133,7 @@ struct Key {
 }
 
 impl Key {
-    /// Murmur3's finisher over both: every bit counts everywhere.
+    /// Murmur3's finisher over both: every input bit affects every output bit.
     fn hash(self) -> u64 {
         let mut hash = self.object.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.offset;
         hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -161,7 +161,7 @@ impl Cache {
         }))
     }
 
-    /// What is cached of an open object, which must never change any more.
+    /// The cached part of an open object, which must never change any more.
     #[must_use]
     pub fn open(&self, object: &Arc<Handle>) -> CachedObject {
         if let Some(prefetched) = &self.0.prefetched {
@@ -170,14 +170,14 @@ impl Cache {
         CachedObject { cache: self.clone(), object: object.id() }
     }
 
-    /// Holds `bytes` at most from now on; what is too much goes at once, or, of prefetched blocks,
+    /// Limits the cache to `bytes`. It evicts single reads over the limit at once, prefetched blocks
     /// within a second.
     pub fn set_bytes(&self, bytes: u64) {
         self.0.bytes_max.store(bytes, Ordering::Relaxed);
         self.0.shrink();
     }
 
-    /// An object is gone: so is what was kept of it.
+    /// Drops everything cached of a removed object.
     pub fn forget(&self, object: ObjectId) {
         if let Some(prefetched) = &self.0.prefetched {
             prefetched.forget(object);
@@ -185,7 +185,7 @@ impl Cache {
         self.0.shards.iter().for_each(|shard| shard.lock().forget(object));
     }
 
-    /// Whether each volume has operations to spare for prefetching; of those whose load is known.
+    /// Whether each volume has operations to spare for prefetching, for volumes whose load is known.
     #[must_use]
     pub fn modes(&self) -> BTreeMap<VolumeId, Mode> {
         self.0
@@ -195,7 +195,7 @@ impl Cache {
             .unwrap_or_default()
     }
 
-    /// What it did so far, and holds now.
+    /// Its counters so far, and its contents now.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let mut sum = Figures {
@@ -214,7 +214,7 @@ impl Cache {
 
 impl Inner {
     fn shard(&self, hash: u64) -> &Mutex<Shard> {
-        // Other bits than the shard's own table goes by.
+        // Other bits than those that the shard's own table uses.
         let at = (hash >> 32) as usize & (self.shards.len() - 1);
         &self.shards[at]
     }
@@ -229,8 +229,8 @@ impl Inner {
         self.bytes_max.load(Ordering::Relaxed).saturating_sub(blocks)
     }
 
-    /// Bytes that prefetched blocks may have. Some are left for single reads, where those are kept: from
-    /// none it could not be told what they are worth.
+    /// The most bytes of prefetched blocks. Single reads, where they are kept, always have some bytes:
+    /// without any, their worth could not be measured.
     fn bytes_for_blocks(&self) -> u64 {
         let all = self.bytes_max.load(Ordering::Relaxed);
         if self.keeps_reads { all - all / READS_PART } else { all }
@@ -250,12 +250,12 @@ impl Inner {
         self.shards.iter().map(|shard| shard.lock().bytes()).sum()
     }
 
-    /// Drops single reads whose bytes a block has.
+    /// Drops single reads that a block contains.
     fn drop_reads_of(&self, block: Block) {
         self.shards.iter().for_each(|shard| shard.lock().drop_block(block));
     }
 
-    /// What single reads did so far, and what is known of the worth of their room.
+    /// The counters of single reads, and the estimates of the worth of their room.
     fn reads(&self) -> Reads {
         let (mut returns, mut gone, mut accesses, mut shares) = (0, 0, 0, Some(0.0));
         for shard in &self.shards {
@@ -271,27 +271,27 @@ impl Inner {
             accesses,
             returns,
             return_room: Block::BYTES as f32 / gone.max(Block::BYTES / 4) as f32,
-            // A shard has its part of the accesses.
+            // A shard has 1/count of the accesses.
             least_share: shares.map(|sum| sum / (count * count)),
         }
     }
 }
 
-/// Single reads, up to now.
+/// Counters of single reads, and estimates of the worth of their room.
 struct Reads {
-    /// Those that were answered, and those that are kept.
+    /// Hits and insertions.
     accesses: u64,
-    /// Those that came back not long after they had to go.
+    /// Reads of entries that were evicted shortly before.
     returns: u64,
-    /// A block's part of the room those would have needed.
+    /// A block's part of the room that those entries would have needed.
     return_room: f32,
-    /// The part of all accesses that go to those worth least, of a block's room; `None` if the policy
-    /// cannot tell.
+    /// The part of all accesses that a block's room of the least useful entries gets; `None` if the
+    /// policy does not know.
     least_share: Option<f32>,
 }
 
 impl Reads {
-    /// How many reads a block's room answers, or would answer, since `before`.
+    /// The number of reads since `before` that a block's room of single reads answered, or would have.
     fn worth(&self, before: &Self) -> f32 {
         match self.least_share {
             Some(share) => (self.accesses - before.accesses) as f32 * share,
@@ -300,15 +300,15 @@ impl Reads {
     }
 }
 
-/// What is cached of one object.
+/// The cached part of one object.
 pub struct CachedObject {
     cache: Cache,
     object: ObjectId,
 }
 
 impl CachedObject {
-    /// Hands over the `len` bytes from `offset` on, in their order, in one piece or several; or gives
-    /// false if they are not all here. It counts as a read of a user.
+    /// Passes the `len` bytes at `offset` to `into`, in order, in one piece or several; false if some are
+    /// missing. Counts as a read of a user.
     pub fn get(&self, offset: u64, len: usize, mut into: impl FnMut(&[u8])) -> bool {
         let inner = &self.cache.0;
         let (key, now) = (self.key(offset), inner.now());
@@ -325,7 +325,7 @@ impl CachedObject {
         false
     }
 
-    /// Keeps `bytes`, which were read at `offset`, as long as they are worth it.
+    /// Caches `bytes`, which were read at `offset`.
     pub fn insert(&self, offset: u64, bytes: &[u8]) {
         let inner = &self.cache.0;
         if !inner.keeps_reads || bytes.len() > ENTRY_MAX || bytes.is_empty() {
@@ -333,24 +333,24 @@ impl CachedObject {
         }
         let key = self.key(offset);
         let hash = key.hash();
-        // Copied before the lock is taken.
+        // Copied before locking.
         let copy = Box::from(bytes);
         inner.shard(hash).lock().insert(hash, key, copy, inner.shard_bytes());
     }
 
-    /// All bytes of a block, if it is prefetched. It counts for nothing.
+    /// All bytes of a block, if it is in memory. Counts neither as a hit nor as heat.
     #[must_use]
     pub fn block(&self, index: u64) -> Option<IoBuf> {
         let block = Block { object: self.object.0, index: u32::try_from(index).ok()? };
         self.cache.0.prefetched.as_ref()?.block(block)
     }
 
-    /// A read was answered from elsewhere in memory.
+    /// Counts a read that was answered from the end of a fresh table.
     pub fn count_tail_hit(&self) {
         self.cache.0.tail_hits.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Forgets what is kept of a read of `len` bytes that turned out to be damaged.
+    /// Drops the cached bytes of a damaged read of `len` bytes.
     pub fn distrust(&self, offset: u64, len: usize) {
         let inner = &self.cache.0;
         let key = self.key(offset);

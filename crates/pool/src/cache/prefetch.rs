@@ -1,11 +1,11 @@
-//! Reading what will probably be asked for, with operations nobody else needs.
+//! Reads warm blocks ahead, with spare operations.
 //!
-//! Once a second a plan is made of what is worth its room ([`policy::prefetch`]); until the next one a
-//! few blocks at a time are read, in class idle, each for one operation. On a volume whose users need
-//! all of it nothing is read, and what still waits there is given up.
+//! Once a second it plans which blocks are worth their room ([`policy::prefetch`]). In between it reads a
+//! few blocks at a time, in class idle, each for one operation. On a volume that its users saturate, it
+//! reads nothing and cancels waiting reads.
 //!
-//! A prefetcher is driven by whoever has time: [`Prefetcher::on_second`] each second, and
-//! [`Prefetcher::work`] in between. Dropping it gives up what is under way.
+//! The caller drives it: [`Prefetcher::on_second`] each second, and [`Prefetcher::work`] in between.
+//! Dropping it cancels its reads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
@@ -26,10 +26,10 @@ use super::{Cache, Inner, Reads, SLACK};
 
 const IO: Io = Io::new(Origin::Prefetch, Step::Data);
 
-/// Blocks under way at the same time: enough that the wait for one is another's turn.
+/// Concurrent reads: enough to overlap their waits.
 const IN_FLIGHT: usize = 4;
 
-/// Blocks one plan reads at most; the next one knows better.
+/// The most blocks of one plan; the next plan has newer heats.
 pub(super) const FETCHES_MAX: usize = 1024;
 
 /// Reads blocks into a cache. See the [module](self).
@@ -38,25 +38,25 @@ pub struct Prefetcher {
     switches: BTreeMap<VolumeId, Switch>,
     planned: VecDeque<Fetch>,
     under_way: Vec<(VolumeId, UnderWay)>,
-    /// Single reads, when it was last looked.
+    /// Single reads, as of the last second.
     reads: Option<Reads>,
-    /// Reads a second that one block's room answers, or would answer, if it is for single reads.
+    /// Reads a second that a block's room answers, or would answer, when used for single reads.
     worth: f32,
 }
 
-/// A read that was begun; dropping it gives it up.
+/// A read that was begun; dropping it cancels it.
 type UnderWay = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Prefetcher {
-    /// For the blocks of `cache`.
+    /// A prefetcher of blocks into `cache`.
     #[must_use]
     pub fn new(cache: Cache) -> Self {
         let (switches, planned, under_way) = Default::default();
         Self { cache, switches, planned, under_way, reads: None, worth: 0.0 }
     }
 
-    /// A second is over, in which users took, or waited for, these shares of what is paid for of each
-    /// volume. Of volumes that are not named nothing is known: they are taken for light.
+    /// Ends a second in which users took, or waited for, these shares of each volume's paid rate. Other
+    /// volumes have an unknown load: they count as light.
     pub fn on_second(&mut self, used: impl IntoIterator<Item = (VolumeId, f64)>) {
         for (volume, used) in used {
             self.switches.entry(volume).or_default().on_second(used);
@@ -65,8 +65,8 @@ impl Prefetcher {
         let now = inner.now.fetch_add(1, Ordering::Relaxed) + 1;
         let reads = inner.reads();
         let last = self.reads.as_ref().map_or(0.0, |before| reads.worth(before));
-        // A rate, as heats are, and as quick to follow. That reads come back is learnt at once and forgotten
-        // slowly: as long as nothing has to go, nothing comes back either.
+        // An average that halves each second, as heats do. A rise of returns counts at once, a fall slowly:
+        // without evictions there are no returns either.
         let quick = reads.least_share.is_some() || last > self.worth;
         self.worth += (last - self.worth) * if quick { 0.5 } else { 0.1 };
         self.reads = Some(reads);
@@ -110,12 +110,13 @@ impl Prefetcher {
         }
     }
 
-    /// Reads what is planned; ready when nothing is left of it. It may be dropped and called again.
+    /// Reads the planned blocks; ready when none is left. It may be dropped and called again.
     pub async fn work(&mut self) {
         poll_fn(|cx| self.poll(cx)).await;
     }
 
-    /// [`Prefetcher::work`] for whoever waits for other things too; it may be polled when it is ready.
+    /// [`Prefetcher::work`] for callers that poll other futures too; it may be polled again after it is
+/// ready.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             while self.under_way.len() < IN_FLIGHT
@@ -137,8 +138,8 @@ impl Prefetcher {
 }
 
 impl Inner {
-    /// What there is to choose from, at these `heats`, for `candidates` that have no room yet; `coming`
-    /// blocks have, and are not here.
+    /// The input of a plan at these `heats`: `candidates` have no room yet; `coming` blocks have room, but
+    /// are not in memory.
     pub(super) fn state(
         &self,
         prefetched: &Prefetched,
@@ -188,9 +189,9 @@ impl Fetch {
                     prefetched.prefetches.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            // Others wait already: perhaps in the next second.
+            // The gate has too many waiters; the next plan may try again.
             Err(error) if error.kind() == ErrorKind::Busy => {}
-            // It has to become warm again before it is tried again. Whoever needs it hears of the error.
+            // The block must become warm again before a retry. A user's read reports the error itself.
             Ok(_) => prefetched.cool(self.block),
             Err(error) => {
                 tracing::debug!("a block was not prefetched: {error}");
@@ -200,7 +201,7 @@ impl Fetch {
     }
 }
 
-/// Room for a block on its way: given back if it does not arrive.
+/// Room for a block that is being read; released on drop, unless the block arrived.
 pub(super) struct Room<'a> {
     prefetched: &'a Prefetched,
     block: Block,
@@ -213,7 +214,7 @@ impl<'a> Room<'a> {
         prefetched.reserve(block, most).then(room)
     }
 
-    /// The block arrived; false if its object is gone.
+    /// Keeps the block; false if its object is gone.
     pub(super) fn keep(mut self, bytes: IoBuf, source: Source) -> bool {
         self.kept = true;
         self.prefetched.keep(self.block, bytes, source)

@@ -1,4 +1,4 @@
-//! Whole blocks in memory, and how hot blocks are whether they are or not.
+//! Whole blocks in memory, and the heat of all blocks.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -14,26 +14,26 @@ use super::{Figures, Table};
 use crate::leaf::ObjectId;
 use crate::spread::Handle;
 
-/// What a block takes of the budget, with what it takes to find it. The last one of an object takes as
-/// much as any: it may be shorter, but its memory was allocated whole.
+/// The bytes of the budget that a block takes, with overhead. The last block of an object counts in full:
+/// it may be shorter, but its memory was allocated whole.
 pub(super) const BLOCK_BYTES: u64 = Block::BYTES + 256;
 
-/// Parts of the heats, each with its lock: reads of one table meet, those of several hardly.
+/// Parts of the heats, each with its lock: reads of one table share a lock, reads of several rarely do.
 const PARTS: usize = 16;
 
 #[derive(Default)]
 pub(super) struct Prefetched {
     heats: [Mutex<Heats>; PARTS],
     blocks: RwLock<HashMap<Block, Loaded>>,
-    /// Blocks that have room: those that are here, and those on their way.
+    /// Blocks that have room: those in memory, and those being read.
     taken: Mutex<HashSet<Block>>,
-    /// Their number.
+    /// The number of `taken` blocks.
     reserved: AtomicU64,
     /// Locked before `blocks`.
     objects: Mutex<HashMap<ObjectId, Known>>,
-    /// Tables whose keys are known, that are not gone.
+    /// Existing tables whose keys are known.
     pub(super) tables: Mutex<HashMap<ObjectId, Arc<Table>>>,
-    /// What room of single reads is worth, in the bits of a float.
+    /// The worth of a block's room for single reads, as the bits of a float.
     displaced: AtomicU32,
     pub(super) modes: Mutex<BTreeMap<VolumeId, Mode>>,
     hits: AtomicU64,
@@ -45,7 +45,7 @@ pub(super) struct Prefetched {
     wasted: AtomicU64,
 }
 
-/// An object that was opened and is not gone.
+/// An object that was opened and still exists.
 struct Known {
     handle: Weak<Handle>,
     blocks: u32,
@@ -55,16 +55,16 @@ struct Known {
 struct Loaded {
     bytes: IoBuf,
     source: Source,
-    /// It answered a read.
+    /// Has answered a read.
     used: AtomicBool,
 }
 
-/// Where a block in memory is from.
+/// The source of a block in memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Source {
-    /// It was read.
+    /// A read of the volume.
     Volume,
-    /// It was about to be written.
+    /// The writer of the table.
     Writer,
 }
 
@@ -79,7 +79,7 @@ impl Prefetched {
         let mut objects = self.objects.lock();
         let Some(known) = objects.remove(&object) else { return };
         let mut heats = self.part(object).lock();
-        // A read that touched its end warmed a block behind it.
+        // A read at its end may have warmed the block after it.
         for index in 0..=known.blocks {
             let block = Block { object: object.0, index };
             heats.forget(block);
@@ -92,7 +92,7 @@ impl Prefetched {
         self.objects.lock().get(&ObjectId(block.object))?.handle.upgrade()
     }
 
-    /// Counts a read of a user, and answers it if all of it is here.
+    /// Counts a read of a user, and answers it if all of it is in memory.
     pub(super) fn get(
         &self,
         object: ObjectId,
@@ -119,7 +119,7 @@ impl Prefetched {
             let loaded = blocks.get(&block)?;
             let from = offset.max(block.start()) - block.start();
             let to = end.min(block.start() + Block::BYTES) - block.start();
-            // The end of an object has no bytes behind it, whatever is asked for.
+            // None for bytes past the end of the object.
             Some((loaded, loaded.bytes.get(from as usize..to as usize)?))
         };
         if (first.index..=last.index).any(|index| part(index).is_none()) {
@@ -154,32 +154,32 @@ impl Prefetched {
         Block::touched(object.0, offset, len as u64).for_each(|block| self.drop_block(block));
     }
 
-    /// Nothing warms a block that cannot be read.
+    /// Forgets the heat of a block that cannot be read.
     pub(super) fn cool(&self, block: Block) {
         self.part(ObjectId(block.object)).lock().forget(block);
     }
 
-    /// A new block begins with this heat.
+    /// Gives a new block its first heat.
     pub(super) fn begin(&self, block: Block, heat: f32, now: Second) {
         self.part(ObjectId(block.object)).lock().begin(block, heat, now);
     }
 
-    /// Every block that is not cold by now, part by part.
+    /// Passes every block that is not cold to `tell`.
     pub(super) fn sweep(&self, now: Second, mut tell: impl FnMut(Block, f32)) {
         self.heats.iter().for_each(|part| part.lock().sweep(now, &mut tell));
     }
 
-    /// The blocks that are here.
+    /// The blocks in memory.
     pub(super) fn here(&self) -> Vec<Block> {
         self.blocks.read().keys().copied().collect()
     }
 
-    /// Bytes of the budget that blocks have, here or on their way.
+    /// The bytes of the budget that blocks hold, in memory or being read.
     pub(super) fn bytes_reserved(&self) -> u64 {
         self.reserved.load(Ordering::Relaxed) * BLOCK_BYTES
     }
 
-    /// Reads a second that a block's room would save if single reads had it, as the prefetcher saw last.
+    /// Reads a second that a block's room would save for single reads, as of the prefetcher's last second.
     pub(super) fn displaced(&self) -> f32 {
         f32::from_bits(self.displaced.load(Ordering::Relaxed))
     }
@@ -188,7 +188,7 @@ impl Prefetched {
         self.displaced.store(reads.to_bits(), Ordering::Relaxed);
     }
 
-    /// Blocks that have room and are not here yet.
+    /// The number of blocks that have room and are not in memory yet.
     pub(super) fn on_their_way(&self) -> usize {
         let taken = self.taken.lock().len();
         taken.saturating_sub(self.blocks.read().len())
@@ -198,8 +198,8 @@ impl Prefetched {
         self.taken.lock().contains(&block)
     }
 
-    /// Takes room for a block, if `most` bytes are enough for that and it has none yet. Whoever gets
-    /// it keeps the block, or gives the room back.
+    /// Reserves room for a block, unless it has room or `most` bytes are used. The caller then keeps the
+    /// block, or gives the room back.
     pub(super) fn reserve(&self, block: Block, most: u64) -> bool {
         let mut taken = self.taken.lock();
         if (taken.len() as u64 + 1) * BLOCK_BYTES > most || !taken.insert(block) {
@@ -215,7 +215,7 @@ impl Prefetched {
         self.reserved.store(taken.len() as u64, Ordering::Relaxed);
     }
 
-    /// Keeps a block that has room; not if its object went in the meantime.
+    /// Keeps a block that has room; false if its object was removed in the meantime.
     pub(super) fn keep(&self, block: Block, bytes: IoBuf, source: Source) -> bool {
         let objects = self.objects.lock();
         if !objects.contains_key(&ObjectId(block.object)) {

@@ -1,10 +1,9 @@
-//! Keeping the hot blocks of a table as it is written, for no operation at all.
+//! Keeps the hot blocks of a table as it is written, without any operation.
 //!
-//! A compaction takes the tables away whose blocks were hot, and leaves new ones nobody asked for yet.
-//! Which of their blocks will be hot follows from their keys ([`policy::inherit`]), and while a table is
-//! placed all its bytes are in memory: what is worth its room by the rule of [`prefetch`](super::prefetch)
-//! is copied then. It replaces neighbourhoods only. Which single reads of a block will be hot is known to
-//! its table's index alone.
+//! A compaction replaces tables with hot blocks by new ones without heat. The keys tell which of their
+//! blocks will be hot ([`policy::inherit`]), and while a table is placed all its bytes are in memory. So
+//! the blocks that are worth their room by the rule of [`prefetch`](super::prefetch) are copied then.
+//! Only whole blocks are re-warmed: the hot parts of a block are known only through the table's index.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use super::prefetch::{FETCHES_MAX, Room};
 use super::prefetched::Source;
 use crate::leaf::ObjectId;
 
-/// A table whose keys are known, in the order of their bytes.
+/// A table whose keys are known and in the order of their bytes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Table {
     /// The key space its keys are in.
@@ -33,7 +32,7 @@ pub struct Table {
 }
 
 impl CachedObject {
-    /// The object is a complete table, whose heat later ones may inherit.
+    /// Describes the object as a complete table, whose heat later ones may inherit.
     pub fn describe(&self, table: Table) {
         let inner = &self.cache.0;
         if let Some(prefetched) = inner.prefetched.as_ref().filter(|_| inner.rewarms) {
@@ -41,9 +40,8 @@ impl CachedObject {
         }
     }
 
-    /// The object is a complete table of these `bytes`: its blocks are as hot as those that they take the
-    /// place of, which are still there, and the hottest are kept. It takes no operation and waits for
-    /// nothing.
+    /// Describes the object as a complete table of these `bytes`. Its blocks inherit the heat of those they
+    /// replace, which must still be there, and the hottest are kept. Needs no operation and never waits.
     pub fn rewarm(&self, table: Table, bytes: &[u8], made: Made) {
         let inner = &self.cache.0;
         let Some(prefetched) = inner.prefetched.as_ref().filter(|_| inner.rewarms) else { return };
@@ -85,12 +83,12 @@ impl CachedObject {
         }
     }
 
-    /// The tables whose reads a new one will get.
+    /// The tables whose reads a new table inherits.
     fn taken_over(&self, new: &Table, made: Made) -> HashMap<ObjectId, Arc<Table>> {
         let Some(prefetched) = &self.cache.0.prefetched else { return HashMap::new() };
         let tables = prefetched.tables.lock();
         let old = tables.iter().filter(|(object, old)| {
-            // What is deeper than a compaction goes is none of its inputs.
+            // Tables below a compaction's output level are not among its inputs.
             **object != self.object
                 && old.family == new.family
                 && (made == Made::Flushed || old.level <= new.level)
@@ -107,7 +105,7 @@ impl CachedObject {
         let Some(rest) = rest.filter(|rest| !rest.is_empty()) else { return };
         let Some(room) = Room::take(prefetched, block, inner.bytes_for_blocks()) else { return };
         inner.shrink();
-        // A copy: the buffer goes back to whoever writes the next table.
+        // A copy, because the next table's writer reuses the buffer.
         let copy = IoBuf::from(&rest[..rest.len().min(Block::BYTES as usize)]);
         if room.keep(copy, Source::Writer) {
             prefetched.rewarmed.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A part of a cache that one lock guards: entries by key, and the entries of each object.
+//! A part of a cache under one lock: entries by key, and the entries of each object.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,23 +9,23 @@ use policy::heat::Block;
 use super::{Figures, Key};
 use crate::leaf::ObjectId;
 
-/// What an entry takes beside its bytes, in all tables and queues: counted against the limit.
+/// The memory of an entry beside its bytes, in all tables and queues: counts against the limit.
 pub const ENTRY_OVERHEAD: u64 = 224;
 
-/// Entries that had to go are remembered for as many as are here, as one for so many.
+/// The shard remembers one evicted entry for each two that it holds.
 const GONE_PART: usize = 2;
 
 const NONE: Slot = Slot::MAX;
 
 pub(super) struct Shard {
-    /// By hash. Two keys of one hash displace each other.
+    /// By hash. Two keys of the same hash displace each other.
     slots: HashMap<u64, Slot, BuildHasherDefault<AsItIs>>,
     entries: Vec<Entry>,
     free: Vec<Slot>,
-    /// One entry of each object that has any; the others are linked to it.
+    /// The first entry of each object; the others are linked to it.
     objects: HashMap<ObjectId, Slot>,
     policy: Box<dyn Eviction>,
-    /// Entries that had to make room, by their hashes.
+    /// Evicted entries, by their hashes.
     gone: Ghosts,
     returns: u64,
     accesses: u64,
@@ -89,7 +89,7 @@ impl Shard {
         false
     }
 
-    /// Keeps `bytes`; the shard may hold `most` bytes then.
+    /// Keeps `bytes`; evicts others until the shard holds at most `most` bytes.
     pub(super) fn insert(&mut self, hash: u64, key: Key, bytes: Box<[u8]>, most: u64) {
         if let Some(&slot) = self.slots.get(&hash) {
             let entry = &self.entries[slot as usize];
@@ -124,7 +124,7 @@ impl Shard {
         self.policy.insert(slot, hash, u32::try_from(size).unwrap_or(u32::MAX));
     }
 
-    /// Makes room until no more than `most` bytes are held.
+    /// Evicts entries until at most `most` bytes are held.
     pub(super) fn shrink(&mut self, most: u64) {
         while self.bytes > most
             && let Some(slot) = self.policy.evict()
@@ -170,24 +170,24 @@ impl Shard {
         sum.bytes += self.bytes;
     }
 
-    /// Reads that came back not long after they had to make room.
+    /// Insertions of entries that were evicted shortly before.
     pub(super) const fn returns(&self) -> u64 {
         self.returns
     }
 
-    /// The room that all those would need who are remembered to have gone.
+    /// The room that all remembered evicted entries would need.
     pub(super) fn gone_bytes(&self) -> u64 {
         let each = self.bytes.checked_div(self.slots.len() as u64).unwrap_or(0);
         each * self.gone.len() as u64
     }
 
-    /// How often it was asked for one that is kept, or kept one.
+    /// Hits and insertions.
     pub(super) const fn accesses(&self) -> u64 {
         self.accesses
     }
 
-    /// The part of the accesses that go to a block's room of those entries that are worth least; `None` if
-    /// the policy cannot tell.
+    /// The part of the accesses that `room` bytes of the least useful entries get; `None` if the policy does
+    /// not know.
     pub(super) fn least_share(&self, room: u64) -> Option<f32> {
         let each = self.bytes.checked_div(self.slots.len() as u64)?;
         Some(self.policy.least_share()? * room as f32 / each as f32)
@@ -207,7 +207,7 @@ impl Shard {
         }
     }
 
-    /// Frees the slot of an entry the policy knows no more.
+    /// Frees the slot of an entry that the policy has removed.
     fn take_out(&mut self, slot: Slot) {
         let entry = &mut self.entries[slot as usize];
         self.bytes -= entry.size();
@@ -226,7 +226,7 @@ impl Shard {
     }
 }
 
-/// Keys are hashes already.
+/// The identity: keys are hashes already.
 #[derive(Default)]
 pub(super) struct AsItIs(u64);
 

@@ -78,7 +78,7 @@ fn a_damaged_read_is_not_served_twice() {
     assert!(get(&cache, 1, 70, 5).is_some());
 }
 
-/// Objects on gated volumes in memory, a cache over them, and what drives it.
+/// Objects on gated volumes in memory, a cache over them, and its prefetcher.
 struct Rig {
     clock: Clock,
     gates: Vec<Arc<Gate<Mem>>>,
@@ -109,13 +109,13 @@ impl Rig {
         Self { clock, gates, pool, cache, prefetcher, objects: BTreeMap::new(), next: 0 }
     }
 
-    /// Makes an object, and gives the number it has here.
+    /// Creates an object; returns its number in this test.
     fn create(&mut self, len: u64) -> u64 {
         let bytes: Vec<_> = (0..len).map(|offset| byte(self.next, offset)).collect();
         self.create_with(&bytes)
     }
 
-    /// The same with nothing but zeros in it.
+    /// The same with zeros only.
     fn create_blank(&mut self, len: u64) -> u64 {
         self.create_with(&vec![0; len as usize])
     }
@@ -139,7 +139,7 @@ impl Rig {
         self.cache.forget(handle.id());
     }
 
-    /// A user's read of what there is of `len` bytes: from the cache, or from the volume and kept then.
+    /// A user's read of up to `len` bytes: true from the cache; otherwise the bytes are inserted.
     fn read(&self, number: u64, offset: u64, len: u64) -> bool {
         let (_, cached, handle) = &self.objects[&number];
         let len = handle.len().saturating_sub(offset).min(len);
@@ -152,17 +152,17 @@ impl Rig {
         false
     }
 
-    /// Reads a block here and there, until it is warm.
+    /// Reads at several places of a block, until it is warm.
     fn warm(&self, number: u64, index: u64) {
         for n in 0..4 {
             self.read(number, index * BLOCK + n * 8192, 100);
         }
     }
 
-    /// From now on whoever is not a user waits for an operation.
+    /// Makes the prefetcher wait for operations from now on.
     fn starve(&self) {
         self.gates.iter().for_each(|gate| gate.set_contract(&slow()));
-        // Users take what is left.
+        // Users take the remaining tokens.
         for (_, _, handle) in self.objects.values() {
             let io = Io::new(Origin::UserRead, Step::Data);
             self.clock.run(handle.read_at(0, IoBufMut::zeroed(4096), io)).expect("a read");
@@ -177,7 +177,7 @@ impl Rig {
         self.clock.run(self.prefetcher.work());
     }
 
-    /// Operations the volumes did ahead of anybody.
+    /// Operations of class idle.
     fn idle_ops(&self) -> u64 {
         self.gates.iter().map(|gate| gate.meter().classes[Class::Idle.index()].spent.ops).sum()
     }
@@ -229,7 +229,7 @@ fn the_last_block_ends_where_its_object_does() {
         rig.work();
         assert!(rig.read(object, BLOCK, rest), "{rest} bytes");
         let (_, cached, _) = &rig.objects[&object];
-        assert_eq!(found(cached, BLOCK, rest as usize + 1), None, "nobody wrote that");
+        assert_eq!(found(cached, BLOCK, rest as usize + 1), None, "past the end of the object");
         assert_eq!(cached.block(1).map(|bytes| bytes.len() as u64), Some(rest));
     }
 }
@@ -264,7 +264,7 @@ fn what_waits_when_a_volume_becomes_heavy_is_given_up() {
     assert_eq!((rig.blocks(), rig.idle_ops(), rig.cache.figures().bytes), (0, 0, 0));
 }
 
-/// A contract whose gate has nothing for seconds.
+/// A contract whose gate has no tokens for seconds.
 fn slow() -> Contract {
     let limit = Limit { counts: Counted::Ops, rate_per_sec: 1, depth: 1 };
     Contract { limits: vec![limit], ..Contract::unlimited() }
@@ -282,7 +282,7 @@ fn an_object_that_goes_takes_its_blocks_along_even_those_on_their_way() {
     rig.starve();
     rig.second(0.1);
     assert!(rig.prefetcher.work().now_or_never().is_none(), "it waits");
-    // The reads under way keep its leaf, so that it is the cache that has to give it up.
+    // The reads under way keep the leaf object alive, so the cache itself must drop the block.
     rig.remove(coming);
     rig.remove(here);
     rig.work();
@@ -300,7 +300,7 @@ fn a_block_takes_the_room_of_single_reads_only_if_it_saves_more() {
     let read_all = |rig: &Rig| (0..480).filter(|at| rig.read(reads, at * 4096, 4096)).count();
     rig.second(1.0);
     rig.second(1.0);
-    // Single reads fill the cache, and are all that anybody wants for a while.
+    // Only single reads for a while, which fill the cache.
     for _ in 0..14 {
         read_all(&rig);
         rig.second(1.0);
@@ -315,7 +315,7 @@ fn a_block_takes_the_room_of_single_reads_only_if_it_saves_more() {
         rig.second(0.1);
         rig.work();
     }
-    assert_eq!(answered, 480, "64 reads that are asked for each second are worth more");
+    assert_eq!(answered, 480, "64 single reads a second are worth more");
     for _ in 0..60 {
         rig.second(1.0);
     }
@@ -325,7 +325,7 @@ fn a_block_takes_the_room_of_single_reads_only_if_it_saves_more() {
     }
     rig.second(0.1);
     rig.work();
-    assert_eq!(rig.blocks(), 1, "now nobody asks for them");
+    assert_eq!(rig.blocks(), 1, "the single reads have become cold");
     let Figures { entries, bytes, bytes_max, .. } = rig.cache.figures();
     assert!(entries < full.entries && bytes <= bytes_max);
 }
@@ -354,7 +354,7 @@ fn a_block_that_cannot_be_read_is_not_tried_again_until_it_is_warm_again() {
     assert_eq!(warm, []);
 }
 
-/// Something that happens to a cache.
+/// An event of a cache.
 #[derive(Clone, Debug)]
 enum Event {
     Create {
@@ -366,7 +366,7 @@ enum Event {
         offset: u64,
         len: u64,
     },
-    /// A second passes, and what is planned is read, or begun.
+    /// A second passes; planned reads are finished, or only begun.
     Second {
         used: f64,
         wait: bool,
@@ -388,7 +388,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// The bytes of every object: each differs from its neighbours and from the same one of others.
+/// A byte of an object: it differs from its neighbours, and from that of other objects.
 fn byte(object: u64, offset: u64) -> u8 {
     (object * 31 + offset + offset / 251) as u8
 }

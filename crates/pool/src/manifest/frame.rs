@@ -1,20 +1,20 @@
-//! Edits as frames of a file, and back from copies of it that may be damaged.
+//! Encodes edits as frames of a file, and replays them from copies that may be damaged.
 //!
 //! ```text
 //!  0      4          8           16          24
 //!  | len  | checksum | sequence  | durable   | body: records, len bytes |
 //! ```
 //! A frame is one edit: all of its records count or none. `sequence` counts the frames of a file from
-//! zero. `durable` is how many frames from the start were known to be durable when this one was made,
-//! and tells two bad endings apart: what was never synced may be missing, even if something later is
-//! there; what some frame calls durable may not.
+//! zero. `durable` is the number of frames from the start that were known to be durable when this one was
+//! made. It distinguishes a torn tail from damage: a frame that was never synced may be missing, even
+//! before one that is present; a frame that another one calls durable may not.
 //!
-//! All copies of a generation are the same bytes, so a frame is read from any copy that has it whole.
+//! All copies of a generation have the same bytes, so a frame is read from any copy that has it whole.
 
 use crate::manifest::record::{Begin, DecodeError, Record};
 
 const HEAD: usize = 24;
-/// Longest body; a longer one is no frame. Edits and the pieces of a snapshot stay far below.
+/// The longest valid body. Edits and the pieces of a snapshot stay far below.
 const BODY_MAX: usize = 1 << 20;
 
 /// Appends a frame with `body` to `out`.
@@ -30,13 +30,13 @@ pub(crate) fn encode(out: &mut Vec<u8>, seal: u64, sequence: u64, durable: u64, 
     out[start + 4..start + 8].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// CRC-32C of the seal and of everything in the frame but the checksum itself.
+/// CRC-32C of the seal and of the whole frame without the checksum itself.
 fn checksum(seal: u64, frame: &[u8]) -> u32 {
     let crc = crc32c::crc32c(&seal.to_le_bytes());
     crc32c::crc32c_append(crc32c::crc32c_append(crc, &frame[..4]), &frame[8..])
 }
 
-/// A frame as it lies in a file.
+/// A frame in a file.
 #[derive(Clone, Copy)]
 struct Frame<'a> {
     whole: &'a [u8],
@@ -45,7 +45,7 @@ struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The bytes at `at` as a frame, its checksum not looked at yet.
+    /// The bytes at `at` as a frame; does not verify its checksum.
     fn parse(file: &'a [u8], at: usize) -> Option<Self> {
         let bytes = file.get(at..)?;
         let len = u32::from_le_bytes(field(bytes, 0)?) as usize;
@@ -74,7 +74,7 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
-/// What the copies of one generation say.
+/// The contents of one generation.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct Replay {
     pub(crate) begin: Begin,
@@ -93,11 +93,11 @@ pub(crate) enum Damage {
     Lost { have: u64, durable: u64 },
 }
 
-/// Reads a manifest from its copies. With a `seal`, only from those that carry it; without, the first
-/// copy with a readable beginning says which manifest it is.
+/// Reads a manifest from its copies. With a `seal`, it uses only copies that carry it; without one, the
+/// first copy with a readable beginning decides the manifest.
 ///
-/// The end is where no copy has the next frame. That is where the last crash cut the file, unless
-/// something says that more was durable: then bytes are lost, and it is an error.
+/// The end is where no copy has the next frame. There the last crash cut the file, unless a frame
+/// says that more was durable: then bytes are lost, and it is an error.
 pub(crate) fn replay(copies: &[&[u8]], seal: Option<u64>) -> Result<Replay, Damage> {
     let (begin, seal) = begin(copies, seal)?;
     let mut at = 0;
@@ -137,11 +137,11 @@ fn begin(copies: &[&[u8]], seal: Option<u64>) -> Result<(Begin, u64), Damage> {
     Err(Damage::NoBegin)
 }
 
-/// The most that any frame behind `at` calls durable. Where frames begin is not known there: every
-/// position is tried.
+/// The most frames that any frame after `at` calls durable. Frames may begin at any position there, so
+/// every one is tried.
 fn durable_behind(file: &[u8], at: usize, seal: u64, sequence: u64) -> u64 {
     let rest = file.len().saturating_sub(at);
-    // No more frames than this can follow, so most positions need no checksum.
+    // No more frames than these can follow, so most positions need no checksum.
     let plausible = sequence..=sequence + (rest / HEAD) as u64;
     let frames = (at..file.len()).filter_map(|at| Frame::parse(file, at));
     let frames = frames.filter(|frame| plausible.contains(&frame.sequence) && frame.is_whole(seal));
@@ -167,8 +167,8 @@ mod tests {
         }
     }
 
-    /// A file whose first `begin.snapshot_frames` frames, and then all up to each sync, are durable;
-    /// with the offset of each frame's end.
+    /// A file with a sync after the number of frames in each of `synced`; also returns the offset of each
+    /// frame's end.
     fn file(begin: &Begin, edits: &[Vec<Record>], synced: &[u64]) -> (Vec<u8>, Vec<usize>) {
         let (mut out, mut ends) = (Vec::new(), Vec::new());
         encode(&mut out, begin.seal(), 0, 0, &begin.encode());
@@ -206,7 +206,7 @@ mod tests {
             file.truncate(cut);
             file.resize(cut + zeros, 0);
             let whole = ends[1..].iter().filter(|&&end| end <= cut).count();
-            // The checksum of a frame may end in zeros, so a cut one can be mended by them.
+            // A frame may end in zeros, so the appended zeros can complete a cut one.
             let got = replay(&[&file], Some(begin.seal())).unwrap();
             prop_assert!(got.edits.len() >= whole);
             prop_assert_eq!(&got.edits[..], &edits[..got.edits.len()]);

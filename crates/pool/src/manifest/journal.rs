@@ -5,26 +5,26 @@
 //!   state, memory ──▶ page caches of   ──▶ devices of
 //!                     all copies           all copies
 //! ```
-//! An edit is *recorded* when the state in memory has it, *written* when the death of the process
-//! cannot take it away, *durable* when that of the machine cannot. Who waits for durability first
-//! syncs for everyone behind.
+//! An edit is *recorded* when the state in memory has it, *written* when it survives a crash of the
+//! process, *durable* when it survives a crash of the machine. The first task that needs durability
+//! syncs for all tasks waiting behind it.
 //!
-//! The copies of one generation are its *home*. When one of them fails, or the file has outgrown what
-//! it says, the manifest moves to a new home: a snapshot in new objects with the next number. It moves
-//! in steps that may be cut anywhere:
+//! The copies of one generation are its *home*. When a copy fails, or the file has become long, the
+//! manifest moves to a new home: a snapshot in new objects with the next number. A crash may cut the
+//! move at any step:
 //!
 //! 1. write the snapshot to every copy and sync it;
-//! 2. raise the epoch in the headers: first that of the old copy that is enough without the others, if there is
-//!    one; then those of the volumes with copies, then all that answer. With the first of these the new
-//!    generation is the one that counts;
-//! 3. only now write edits to it, and remove the old copies.
+//! 2. raise the epoch in the headers: first that of the copy that opens the pool alone, if there is one;
+//!    then those of the volumes with copies, then all others that answer. The first raised header makes
+//!    the new generation the current one;
+//! 3. only then write edits to it, and remove the old copies.
 //!
-//! An attempt that fails before 2 is as if it had not been: its copies are no header's. One that fails
-//! in 2 is repeated with the next number, because the old home may not count any more. Futures may be
-//! dropped at every wait: what was begun is begun again by whoever comes next.
+//! An attempt that fails before step 2 has no effect: no header refers to its copies. One that fails in
+//! step 2 is repeated with the next number, because the old home may no longer be current. Futures may
+//! be dropped at every await: the next caller starts the unfinished work again.
 //!
-//! A home is followed only by one that meets it, as [`quorum`] has it, and all that may count since: otherwise
-//! the manifest stays where it is, and the pool can be read only.
+//! A new home must *meet* the old one, as defined in [`quorum`], and every home that may have become current
+//! since. If no home does, the manifest stays where it is, and the pool is read-only.
 
 mod home;
 mod ledger;
@@ -48,37 +48,37 @@ use crate::manifest::recovery::enough_alone;
 use crate::manifest::{Begin, Dead, Record, State, frame};
 use crate::seats::Seats;
 
-/// How many volumes hold a copy, if there are as many.
+/// The number of copies, if there are as many volumes.
 const COPIES: usize = 3;
-/// How many ids a lease adds. Ids are plenty; a lease costs a record, and a sync if it comes late.
+/// The ids that a lease adds. Ids are plenty; a lease costs a record, and a sync if it comes late.
 const LEASE: u64 = 1024;
-/// With so few ids left the next lease is recorded, to be durable before they run out.
+/// With this many ids left, the next lease is recorded, to be durable before they run out.
 const LEASE_LOW: u64 = LEASE / 2;
-/// Longest body of a snapshot's frame, about.
+/// The approximate maximum body of a snapshot's frame.
 const SNAPSHOT_BODY: usize = 32 * 1024;
 
 const IO: Io = Io::new(Origin::UserWrite, Step::Manifest);
 
-/// A number of edits: all up to the one that was given it.
+/// The number of an edit; stands for all edits up to it.
 pub(crate) type Lsn = u64;
 
 /// The manifest of an open pool.
 pub(crate) struct Journal {
     pool: PoolId,
     seats: Arc<Seats>,
-    /// Where copies are wanted first.
+    /// The volumes that are preferred for copies.
     meta: Vec<VolumeId>,
     ledger: Mutex<Ledger>,
-    /// Held while the copies are written to.
+    /// Locked while the copies are written.
     home: AsyncMutex<Home>,
-    /// Held by the one who syncs.
+    /// Locked by the task that syncs.
     syncing: AsyncMutex<()>,
 }
 
 impl Journal {
-    /// Takes over what recovery found and moves it to a new home. `generation` is the highest number
-    /// seen anywhere, `alone` the volume that is enough without the others, `home` those that keep the manifest: none
-    /// if that is not to matter. Durable on return.
+    /// Moves the recovered state to a new home. `generation` is the highest number seen anywhere, `alone`
+    /// the volume that may open the pool alone, `home` the volumes that hold the manifest: empty to move
+    /// without a quorum. Durable on return.
     ///
     /// # Errors
     /// Those of the volumes, when none takes a copy.
@@ -120,7 +120,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Looks at the state as it is in memory.
+    /// Reads the state in memory.
     pub(crate) fn look<T>(&self, at: impl FnOnce(&State) -> T) -> T {
         at(&self.ledger.lock().state)
     }
@@ -135,13 +135,13 @@ impl Journal {
         self.ledger.lock().durable >= lsn
     }
 
-    /// Whether the death of the process does not take edit `lsn` away.
+    /// Whether edit `lsn` survives a crash of the process.
     pub(crate) fn is_written(&self, lsn: Lsn) -> bool {
         self.ledger.lock().written >= lsn
     }
 
-    /// Makes an edit in memory, all of it or on error nothing, and gives its number and the objects
-    /// that died of it. It is neither written nor durable yet.
+    /// Applies an edit in memory, all of it or on error nothing; returns its number and the copies that it
+    /// removed. It is neither written nor durable yet.
     ///
     /// # Errors
     /// `NotFound`, `AlreadyExists`, `Invalid`, `Gone`: the edit does not fit the state.
@@ -149,8 +149,8 @@ impl Journal {
         self.ledger.lock().record(edit)
     }
 
-    /// Makes sure that edits can be written, moving the manifest if it must. To be asked before
-    /// recording, so that a pool that cannot write does not gather edits.
+    /// Makes sure that edits can be written; moves the manifest if necessary. Call it before recording, so
+    /// that a pool that cannot write does not accumulate edits.
     ///
     /// # Errors
     /// Those of the volumes, when none takes a copy: the pool can be read, but not changed.
@@ -162,7 +162,7 @@ impl Journal {
         self.write_out(&mut home).await
     }
 
-    /// An id for a new object: never given before, and never again, whatever crashes.
+    /// An id for a new object: unique, even across crashes.
     ///
     /// # Errors
     /// As for [`Journal::durable`], when a new lease is needed.
@@ -176,8 +176,8 @@ impl Journal {
         }
     }
 
-    /// Changes which volumes the pool has, and moves the manifest, so that it says so: durable on
-    /// return. On error `undo` is called, and the volumes are what they were before.
+    /// Changes the volumes of the pool, and moves the manifest to record that. Durable on return. On error
+    /// it calls `undo`, which restores the volumes.
     ///
     /// # Errors
     /// As for [`Journal::ready`].
@@ -195,7 +195,7 @@ impl Journal {
         moved
     }
 
-    /// Moves the manifest if a copy of it lies on `volume` and could lie elsewhere.
+    /// Moves the manifest if a copy of it is on `volume` and could be elsewhere.
     ///
     /// # Errors
     /// As for [`Journal::ready`].
@@ -208,8 +208,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Sees to it that copies are not on volumes that do not answer, and on as many others as there should
-    /// be: so few may be left that the pool would not open with them.
+    /// Moves the copies off volumes that do not answer, and restores their number: otherwise the pool might
+    /// not open with the remaining ones.
     ///
     /// # Errors
     /// As for [`Journal::ready`].
@@ -225,7 +225,7 @@ impl Journal {
         self.move_home(&mut home, failed).await
     }
 
-    /// Marks the end of the manifest. Durable on return.
+    /// Marks a clean close. Durable on return.
     ///
     /// # Errors
     /// As for [`Journal::ready`].
@@ -236,7 +236,7 @@ impl Journal {
             if home.lost {
                 self.move_home(&mut home, Vec::new()).await?;
             } else {
-                // Before any volume can have the mark.
+                // Before any volume has the mark.
                 let copies: Vec<_> = home.copies.iter().map(|copy| copy.volume).collect();
                 home.alone = enough_alone(&copies, true);
                 home.closed = true;
@@ -247,7 +247,7 @@ impl Journal {
         self.durable(lsn).await
     }
 
-    /// When it is ready, edit `lsn` and all before survive the death of the process.
+    /// Waits until edit `lsn` and all before survive a crash of the process.
     ///
     /// # Errors
     /// As for [`Journal::ready`].
@@ -262,7 +262,7 @@ impl Journal {
         self.write_out(&mut home).await
     }
 
-    /// When it is ready, edit `lsn` and all before survive the death of the machine.
+    /// Waits until edit `lsn` and all before survive a crash of the machine.
     ///
     /// # Errors
     /// As for [`Journal::ready`].
@@ -274,7 +274,7 @@ impl Journal {
         if self.is_durable(lsn) {
             return Ok(());
         }
-        // Others may write while this one syncs: what they write is for the next sync.
+        // Other tasks may write during this sync: the next sync covers their edits.
         let (generation, frames, upto, copies) = {
             let mut home = self.home.lock().await;
             self.write_out(&mut home).await?;
@@ -290,7 +290,7 @@ impl Journal {
             return Ok(());
         }
         let mut home = self.home.lock().await;
-        // If it moved meanwhile, everything is durable there.
+        // If the manifest moved meanwhile, its new home is durable.
         if home.generation == generation {
             home.lost = true;
             self.move_home(&mut home, failed).await?;
@@ -298,7 +298,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes everything recorded so far to every copy, and moves the manifest if that is due.
+    /// Writes all recorded edits to every copy, or moves the manifest if necessary.
     async fn write_out(&self, home: &mut Home) -> Result<()> {
         let reopened = home.closed && !self.ledger.lock().pending.is_empty();
         if home.lost || reopened {
@@ -315,7 +315,7 @@ impl Journal {
         }
         let failed = home.append().await;
         if !failed.is_empty() {
-            // A full volume has all that was written before; the rest can be tried again.
+            // A full volume has all earlier writes; the rest can be retried.
             home.lost |= failed.iter().any(|(_, e)| e.kind() != ErrorKind::OutOfSpace);
             return self.move_home(home, failed).await;
         }
@@ -341,13 +341,13 @@ impl Journal {
         loop {
             let wanted = self.choose(&failed);
             if wanted.is_empty() {
-                // On its way it may have come to a home that does for now.
+                // An intermediate home may be good enough for now.
                 return if moved && !home.lost { Ok(()) } else { Err(self.no_copy_left(failed)) };
             }
             let well = self.seats.present().into_iter().map(|(seat, _)| seat.id);
             let well: Vec<_> =
                 well.filter(|id| !failed.iter().any(|(other, _)| other == id)).collect();
-            // Volumes that are full answer: their headers can be raised before anything else counts.
+            // Full volumes answer: their headers can be raised before those of the new home.
             let answers = |id: &VolumeId| {
                 let mut failed = failed.iter().filter(|(other, _)| other == id);
                 failed.all(|(_, e)| e.kind() == ErrorKind::OutOfSpace)
@@ -374,7 +374,7 @@ impl Journal {
                 failed.extend(unwell);
                 continue;
             }
-            // From here on the new generation may count.
+            // From here on the new generation may be the current one.
             home.lost = true;
             let tried = home.tried;
             let raise = |id| self.raise_epoch(id, tried, next.seal);
@@ -415,8 +415,8 @@ impl Journal {
         }
     }
 
-    /// The volumes that shall hold copies: first those for metadata, then by number. Those that are
-    /// being emptied only if there is no other.
+    /// The volumes for copies: first those for metadata, then by number. Draining volumes only if there is
+    /// no other.
     fn choose(&self, failed: &Failed) -> Vec<VolumeId> {
         let draining = self.look(|state| state.draining().clone());
         let well = |id: &VolumeId| !failed.iter().any(|(other, _)| other == id);
@@ -425,17 +425,17 @@ impl Journal {
         if present.iter().any(|id| !draining.contains(id)) {
             present.retain(|id| !draining.contains(id));
         }
-        // The order of numbers stays among equals.
+        // A stable sort keeps the order of numbers.
         present.sort_by_key(|id| !self.meta.contains(id));
         present.truncate(COPIES);
         present
     }
 
-    /// The first part of a new generation's file.
+    /// The snapshot that a new generation's file begins with.
     fn snapshot(&self, generation: u64, copies: &[VolumeId]) -> Snapshot {
         let (bodies, upto) = {
             let ledger = self.ledger.lock();
-            // A mark of the end belongs to the home it was written to.
+            // The mark of a clean close applies only to the home that it was written to.
             let records = ledger.state.snapshot().filter(|record| *record != Record::Close);
             (bodies(records), ledger.recorded)
         };
@@ -473,7 +473,7 @@ impl Journal {
         written.map_err(|e| e.within(format_args!("volume {label}")))
     }
 
-    /// Removes copies nobody needs any more. What cannot be removed now is when the pool is opened.
+    /// Removes old copies. The next opening of the pool removes those that fail now.
     async fn remove_copies(&self, generation: u64, copies: &[Copy]) {
         let name = Leaf::Manifest { generation }.name();
         let volumes = copies.iter().filter_map(|copy| self.seats.volume(copy.volume).ok());
@@ -485,8 +485,8 @@ impl Journal {
         }
     }
 
-    /// Too few of the volumes that keep the manifest answer: should only the others come back, they would
-    /// not know what was changed without them.
+    /// The error when half or more of the volumes with the manifest fail: if later only those came back, they
+    /// would not know the changes made without them.
     fn too_few_left(&self, failed: Failed) -> Error {
         let e = self.no_copy_left(failed);
         Error::new(
@@ -512,7 +512,7 @@ impl Journal {
     }
 }
 
-/// Bodies of frames that hold `records`.
+/// The bodies of the frames that hold `records`.
 fn bodies(records: impl Iterator<Item = Record>) -> Vec<Vec<u8>> {
     let mut bodies = vec![Vec::new()];
     for record in records {

@@ -1,4 +1,4 @@
-//! What the manifest says, one change at a time, and its bytes.
+//! The changes of the manifest, and their bytes.
 //!
 //! Integers are little endian. Byte for byte in `docs/format/manifest.md`.
 
@@ -13,51 +13,50 @@ use self::wire::{
 use crate::header::PoolId;
 use crate::leaf::{Kind, ObjectId};
 
-/// One change of what the manifest says.
+/// One change of the manifest.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Record {
-    /// The ids `from..upto` are this manifest's: what is found with one of them and is not an object
-    /// is a leftover of ours.
+    /// The ids `from..upto` are this manifest's: a leaf object with one of them that the manifest does
+    /// not list is an orphan.
     Lease { from: u64, upto: u64 },
-    /// An object exists and has this name.
+    /// Creates an object with this name.
     Create { id: ObjectId, kind: Kind, copies: Copies, committed: Option<Committed>, name: Name },
-    /// An object's bytes are durable up to this length.
+    /// Makes an object's bytes durable up to this length.
     Commit { id: ObjectId, committed: Committed },
-    /// The name is gone, and the object with it if it was its last.
+    /// Removes a name, and the object if it was its last name.
     Unlink { name: Name },
-    /// The object has another name now; whatever had that name lost it.
+    /// Renames an object; another object with the name `to` loses it.
     Rename { from: Name, to: Name },
-    /// The object of `from` has one more name.
+    /// Adds a name to the object of `from`.
     Link { from: Name, to: Name },
-    /// Every name `from/…` is `to/…` now.
+    /// Renames every `from/…` to `to/…`.
     RenamePrefix { from: Name, to: Name },
-    /// Everything before was durable when the pool was closed.
+    /// Marks a clean close: everything before was durable.
     Close,
-    /// The object has one more copy, whole and durable.
+    /// Adds a whole, durable copy of the object.
     AddCopy { id: ObjectId, placed: Placed },
-    /// The object lost this copy, which was not its last.
+    /// Drops a copy of the object, which was not its last.
     DropCopy { id: ObjectId, number: u64 },
-    /// No volume that joins gets a number below this.
+    /// Reserves all numbers below this: no volume that joins gets one.
     VolumeIds { from: u16 },
-    /// Whether a volume is being emptied: nothing new goes there.
+    /// Begins or ends draining a volume: new objects avoid it.
     Drain { volume: VolumeId, drains: bool },
 }
 
-/// One copy of an object, and where it lies.
+/// One copy of an object, and its volumes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Placed {
-    /// Tells the copies of an object apart: no other copy ever has the number of this one. The copy an
-    /// object was made with has 0.
+    /// Unique among the copies of an object, for ever. The copy that an object was created with has 0.
     pub number: u64,
     /// The volumes that hold it.
     pub layout: Layout,
 }
 
-/// The copies of one object: at least one, the same bytes each.
+/// The copies of one object: at least one, with the same bytes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Copies {
     first: Placed,
-    /// Most objects have none.
+    /// Empty for most objects.
     others: Vec<Placed>,
 }
 
@@ -67,7 +66,7 @@ impl Copies {
         Self { first: Placed { number: 0, layout }, others: Vec::new() }
     }
 
-    /// All of `placed`, of which there is at least one.
+    /// The copies of `placed`; `None` if it is empty.
     pub(crate) fn of(placed: impl IntoIterator<Item = Placed>) -> Option<Self> {
         let mut placed = placed.into_iter();
         Some(Self { first: placed.next()?, others: placed.collect() })
@@ -89,7 +88,7 @@ impl Copies {
         self.iter().find(|placed| placed.number == number)
     }
 
-    /// Every volume that holds something of the object.
+    /// Every volume that holds a part of the object.
     pub(crate) fn volumes(&self) -> impl Iterator<Item = VolumeId> {
         self.iter().flat_map(|placed| placed.layout.volumes()).copied()
     }
@@ -98,7 +97,7 @@ impl Copies {
         self.others.push(placed);
     }
 
-    /// Takes a copy out, unless it is the last.
+    /// Removes a copy, unless it is the last.
     pub(crate) fn remove(&mut self, number: u64) -> Option<Placed> {
         if let Some(at) = self.others.iter().position(|placed| placed.number == number) {
             return Some(self.others.remove(at));
@@ -110,23 +109,23 @@ impl Copies {
     }
 }
 
-/// What is durable of an object.
+/// The durable part of an object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Committed {
-    /// Its length in bytes; of a log the length at its first sync, which is never looked at.
+    /// Its length in bytes. For a log, the length at its first sync, which is never used.
     pub(crate) len: u64,
-    /// xxh3-64 of all its bytes, if it was written whole. Such an object never changes again.
+    /// xxh3-64 of all its bytes, if it is sealed: then it never changes again.
     pub(crate) checksum: Option<u64>,
 }
 
-/// The first record of each generation: whose manifest this is, and where it is kept.
+/// The first record of each generation: its pool, and the volumes that hold its copies.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Begin {
     pub(crate) pool: PoolId,
     pub(crate) generation: u64,
-    /// How many frames, this one included, say what was true when the generation began.
+    /// The number of frames of the snapshot that the generation began with, this one included.
     pub(crate) snapshot_frames: u64,
-    /// Every volume of the pool and what it was called.
+    /// Every volume of the pool, and its label.
     pub(crate) volumes: Vec<(VolumeId, String)>,
     /// The volumes that hold a copy.
     pub(crate) copies: Vec<VolumeId>,
@@ -153,8 +152,8 @@ pub(crate) enum DecodeError {
     TooLong,
 }
 
-/// The version of the format this program writes. It reads version 1 as well, which has the first eight
-/// types of records and is otherwise the same.
+/// The version of the format that this program writes. It also reads version 1, which is the same with only
+/// the first eight types of records.
 const VERSION: u32 = 2;
 const OLDEST: u32 = 1;
 const MAGIC: [u8; 8] = *b"PlimManf";
@@ -238,7 +237,7 @@ impl Record {
         }
     }
 
-    /// The records that `body` consists of.
+    /// The records of `body`.
     pub(crate) fn decode_all(body: &[u8]) -> Result<Vec<Self>, DecodeError> {
         let mut from = Reader::new(body);
         let mut records = Vec::new();
@@ -324,10 +323,10 @@ impl Begin {
         Ok(Self { pool, generation, snapshot_frames, volumes, copies })
     }
 
-    /// What tells this manifest from any other of its generation: xxh3-64 of the encoded record.
+    /// Distinguishes this manifest from any other of its generation: xxh3-64 of the encoded record.
     ///
-    /// Two attempts at the same generation can only be made by processes that saw different volumes,
-    /// and they differ in the volumes they keep copies on.
+    /// Only processes that saw different volumes can write the same generation twice, and their
+    /// manifests differ in the volumes that hold copies.
     pub(crate) fn seal(&self) -> u64 {
         xxhash_rust::xxh3::xxh3_64(&self.encode())
     }
@@ -451,7 +450,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The bytes of `docs/format/manifest.md`: a change of them is a new version.
+    /// The bytes of `docs/format/manifest.md`: changing them needs a new version.
     #[test]
     fn the_bytes_of_version_2() {
         let name = |text| Name::new(text).unwrap();

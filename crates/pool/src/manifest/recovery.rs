@@ -1,11 +1,11 @@
-//! From a set of volumes to the state of their pool, without changing a byte.
+//! Recovers the state of a pool from its volumes, without changing a byte.
 //!
-//! 1. Every volume is asked for its header and its objects. Volumes that are blank, another pool's or
-//!    nobody's are told apart, and refused by name.
-//! 2. The highest epoch on any header says which generation of the manifest counts. It must be here,
-//!    and more than half of the volumes that hold its copies: were they fewer, the rest might have
-//!    gone on without us. Of two copies the first is enough if the pool was closed in order.
-//! 3. The copies are replayed together, and what lies on the volumes is compared with what they say.
+//! 1. Read the header and the list of objects of every volume. A volume that is blank, of another pool
+//!    or of no pool is refused by name.
+//! 2. The highest epoch of all headers is the current generation of the manifest. It must be present,
+//!    on more than half of the volumes that hold its copies: otherwise the rest might have continued
+//!    without these. Of two copies the first is enough after a clean close.
+//! 3. Replay the copies together, and compare the objects on the volumes with the manifest.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,31 +24,31 @@ use crate::seats::{Member, Seat, Seats};
 
 const IO: Io = Io::new(Origin::Open, Step::Manifest);
 
-/// Room left between the ids a salvaged manifest knows of and those it issues: more than any lost part
+/// The gap between the known ids of a salvaged manifest and those that it issues: more than any lost part
 /// of it can have used.
 const SALVAGE_GAP: u64 = 1 << 32;
 
-/// How far to go with volumes that are not all as they should be.
+/// Which defects of a set of volumes to accept.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Trust {
     /// Volumes may be away.
     pub(crate) away: bool,
-    /// The newest manifest that can be read will do, even if a newer one must exist.
+    /// Accept the newest readable manifest, even if a newer one must exist.
     pub(crate) salvage: bool,
 }
 
-/// What a set of volumes is.
+/// The result of a survey of volumes.
 pub(crate) enum Survey {
-    /// Blank volumes, or left half formatted: no pool, nothing to lose.
+    /// Blank or half formatted volumes: no pool, no data.
     Blank {
-        /// The highest number of a manifest that formatting left behind.
+        /// The highest number of a manifest from an interrupted formatting.
         generation: u64,
     },
     /// A pool.
     Pool(Box<Recovered>),
 }
 
-/// A pool as its volumes have it.
+/// A pool as found on its volumes.
 pub(crate) struct Recovered {
     pub(crate) pool: PoolId,
     pub(crate) seats: Seats,
@@ -57,31 +57,31 @@ pub(crate) struct Recovered {
     pub(crate) generation: u64,
     /// The volume that may open the pool without others; see [`enough_alone`].
     pub(crate) alone: Option<VolumeId>,
-    /// The volumes that keep the manifest; none if that of others is not to matter.
+    /// The volumes that hold the manifest; empty after a salvage, which needs no quorum.
     pub(crate) home: Vec<VolumeId>,
-    /// Objects of volumes that the manifest issued and does not need.
+    /// Orphans: leaf objects that the manifest issued and does not list.
     pub(crate) leftovers: Vec<(VolumeId, Leaf)>,
-    /// Objects of volumes that are not this pool's.
+    /// Leaf objects that are not this pool's.
     pub(crate) foreign: Vec<(VolumeId, Listed)>,
-    /// What each volume that is here holds.
+    /// The objects of each present volume.
     pub(crate) listings: Vec<(VolumeId, Vec<Listed>)>,
-    /// Objects with several copies that need not be the same any more.
+    /// Objects with several copies that may differ.
     pub(crate) unequal: Vec<Unequal>,
 }
 
-/// An object that may have been written to when the machine died: each copy has all that was synced, and
-/// what was not synced may be in one and not in the other.
+/// An object that may have been written when the machine crashed: each copy has all synced bytes, but
+/// unsynced bytes may be in only some of them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Unequal {
     pub(crate) id: ObjectId,
-    /// The numbers of its copies that are here: those with the most of what was not synced first.
+    /// The numbers of its present copies, those with the most unsynced bytes first.
     pub(crate) copies: Vec<u64>,
-    /// The numbers of those that are not: they cannot be made the same, and go as soon as one that is here was
-    /// read to its end.
+    /// The numbers of its absent copies: they cannot be aligned, and are dropped once a present one was read
+    /// to its end.
     pub(crate) away: Vec<u64>,
 }
 
-/// A volume and what was found on it.
+/// A volume with its header and objects.
 struct Visited {
     label: String,
     volume: Arc<dyn Volume>,
@@ -97,11 +97,11 @@ struct Belonging {
     listing: Vec<Listed>,
 }
 
-/// Finds out what `members` are.
+/// Surveys `members`.
 ///
 /// # Errors
-/// `Invalid`: a volume that does not belong, by name. `Unavailable`: volumes are away that must not
-/// be. `Corrupt`: a header or the manifest cannot be read. Each says the way out.
+/// `Invalid`: a volume that does not belong, by name. `Unavailable`: required volumes are away.
+/// `Corrupt`: a header or the manifest cannot be read. Each message names the remedy.
 pub(crate) async fn survey(members: &[Member], trust: Trust) -> Result<Survey> {
     let visited = visit(members, trust).await?;
     if visited.is_empty() {
@@ -121,11 +121,11 @@ pub(crate) async fn survey(members: &[Member], trust: Trust) -> Result<Survey> {
     Ok(Survey::Pool(Box::new(compare(manifest.begin, state, generation, volumes, trust))))
 }
 
-/// Which copy of a manifest is enough without the others, if any is: the only one, and the first of two if
-/// the pool was closed in order.
+/// The copy of a manifest that may open the pool alone, if any: the only one, or the first of two after a
+/// clean close.
 ///
-/// The other cannot have gone on meanwhile. By itself it is not enough. And whoever has both raises the epoch
-/// of the one that is enough before anything else changes: then it is not any more.
+/// The second cannot have continued meanwhile: it may not open the pool alone, and a process with both raises
+/// the epoch of the first before any other change, which makes its copy stale.
 pub(crate) fn enough_alone(copies: &[VolumeId], closed: bool) -> Option<VolumeId> {
     match copies {
         [only] => Some(*only),
@@ -161,8 +161,7 @@ async fn visit_one(member: &Member) -> Result<Visited> {
 }
 
 impl Visited {
-    /// Whether the volume holds nothing that anybody could miss: it is new, or formatting it was
-    /// interrupted.
+    /// Whether the volume holds no data: it is new, or its formatting was interrupted.
     fn is_blank(&self) -> bool {
         let formatting = match &self.header {
             Found::Nothing => false,
@@ -177,7 +176,7 @@ impl Visited {
     }
 }
 
-/// Checks that all volumes are of one pool, each once.
+/// Checks that all volumes are of one pool, without duplicates.
 fn belonging(visited: Vec<Visited>) -> Result<Vec<Belonging>> {
     let mut volumes: Vec<Belonging> = Vec::new();
     let mut others = Vec::new();
@@ -187,7 +186,7 @@ fn belonging(visited: Vec<Visited>) -> Result<Vec<Belonging>> {
             Found::Nothing => others.push((label, listing)),
         }
     }
-    // Objects nobody knows are what people have to hear of first.
+    // Report a volume with unknown objects before a blank one.
     others.sort_by_key(|(_, listing): &(String, Vec<Listed>)| listing.is_empty());
     if let Some((label, listing)) = others.first() {
         return Err(stranger(label, listing, volumes.first()));
@@ -236,7 +235,7 @@ fn stranger(label: &str, listing: &[Listed], of_pool: Option<&Belonging>) -> Err
     })
 }
 
-/// Finds the manifest that counts and replays it; also gives the highest generation seen.
+/// Finds the current manifest and replays it; also returns the highest generation seen.
 async fn read_manifest(volumes: &[Belonging], trust: Trust) -> Result<(Replay, u64)> {
     let epoch = volumes.iter().map(|volume| volume.header.epoch).max().unwrap_or(0);
     let mut seals = volumes.iter().filter(|v| v.header.epoch == epoch).map(|v| v.header.seal);
@@ -334,7 +333,7 @@ fn replay_state(manifest: &Replay) -> Result<State> {
     Ok(state)
 }
 
-/// Leaves out volumes whose joining was cut short before the manifest said so: nothing lies on them.
+/// Leaves out volumes whose joining was cut before the manifest recorded it: they are empty.
 fn without_joining(begin: &Begin, volumes: Vec<Belonging>) -> Vec<Belonging> {
     let known =
         |volume: &Belonging| begin.volumes.iter().any(|(id, _)| *id == volume.header.volume);
@@ -347,7 +346,7 @@ fn without_joining(begin: &Begin, volumes: Vec<Belonging>) -> Vec<Belonging> {
     volumes
 }
 
-/// Checks the volumes that are here against those the manifest names.
+/// Checks the present volumes against those of the manifest.
 fn check_volumes(
     begin: &Begin,
     state: &State,
@@ -401,7 +400,7 @@ fn check_volumes(
         ));
     }
     for (id, object) in state.objects() {
-        // Of one that was lost, and left, objects may be left that lie nowhere else.
+        // The only copy of an object may be on a volume that was lost and removed.
         let left = |volume: &VolumeId| volume.0 < state.volume_ids();
         let unknown =
             |volume: &VolumeId| !begin.volumes.iter().any(|(id, _)| id == volume) && !left(volume);
@@ -414,7 +413,7 @@ fn check_volumes(
     Ok(())
 }
 
-/// Compares what lies on the volumes with what the manifest says, and makes the state fit to go on.
+/// Compares the objects on the volumes with the manifest, and prepares the state for use.
 fn compare(
     begin: Begin,
     mut state: State,
@@ -435,7 +434,7 @@ fn compare(
                 Some(Leaf::Object { id, kind, copy }) => match state.claims(id, kind, copy, volume)
                 {
                     Claimed::Wanted => continue,
-                    // What a manifest that may be old does not know is not for it to delete.
+                    // A salvaged manifest may be old, so it must not delete unknown objects.
                     Claimed::Issued if !trust.salvage => leaf,
                     Claimed::Issued | Claimed::Foreign => None,
                 },
@@ -462,14 +461,14 @@ fn compare(
     Recovered { pool, seats, state, generation, alone, home, leftovers, foreign, listings, unequal }
 }
 
-/// Makes sure that no id that a foreign object bears is ever issued: it would be taken for a leftover.
+/// Skips the ids of foreign objects: with an issued id, they would look like orphans.
 fn skip_foreign_ids(state: &mut State, foreign: &[(VolumeId, Listed)], trust: Trust) {
     let ids = foreign.iter().flat_map(|(_, listed)| match Leaf::parse(&listed.name) {
         Some(Leaf::Object { id, copy, .. }) => [id.0, copy],
         _ => [0, 0],
     });
     let issued = state.issued();
-    // An id that is never reached need not be skipped.
+    // Ids too high to be ever reached need not be skipped.
     let reachable = ids.filter(|&id| id < State::ID_MAX / 2);
     let highest = reachable.filter(|&id| trust.salvage || id >= issued.end).max();
     let gap = if trust.salvage { SALVAGE_GAP } else { 1 };
@@ -482,8 +481,8 @@ fn skip_foreign_ids(state: &mut State, foreign: &[(VolumeId, Listed)], trust: Tr
     state.apply(&[lease]).expect("a lease after the one before it fits");
 }
 
-/// Finds the objects whose copies need not be the same any more: whoever read once what was not synced
-/// must find it again, whichever copy is asked.
+/// Finds the objects whose copies may differ. They must be aligned, so that unsynced bytes once read
+/// from one copy are read from every copy.
 fn find_unequal(state: &State, volumes: &[Belonging]) -> Vec<Unequal> {
     let mut unequal = Vec::new();
     for (id, object) in state.objects() {
@@ -497,7 +496,7 @@ fn find_unequal(state: &State, volumes: &[Belonging]) -> Vec<Unequal> {
                 None => away.push(placed.number),
             }
         }
-        // The longest has the most of what was written and not synced. The order stays among equals.
+        // The longest copy has the most unsynced bytes. A stable sort keeps the order otherwise.
         here.sort_by_key(|&(len, _)| len);
         let copies = here.into_iter().map(|(_, number)| number).collect();
         unequal.push(Unequal { id, copies, away });
@@ -505,7 +504,7 @@ fn find_unequal(state: &State, volumes: &[Belonging]) -> Vec<Unequal> {
     unequal
 }
 
-/// The length of a copy; `None` if not all of it is here.
+/// The length of a copy; `None` if a part of it is absent.
 fn found_len(volumes: &[Belonging], id: ObjectId, object: &Stored, placed: &Placed) -> Option<u64> {
     let name = Leaf::Object { id, kind: object.kind, copy: placed.number }.name();
     let lens = placed.layout.volumes().iter().map(|volume| {
@@ -516,8 +515,8 @@ fn found_len(volumes: &[Belonging], id: ObjectId, object: &Stored, placed: &Plac
     lens.sum()
 }
 
-/// A log that was never synced need not have survived. If no copy of it did, as far as can be seen, its
-/// name goes too: one that a volume which is here has lost shows that the machine died.
+/// Removes the names of logs that were never synced and are missing on every present volume with a copy: a
+/// missing one shows that the machine crashed, so the absent volumes lost theirs too.
 fn forget_unsynced_logs(state: &mut State, volumes: &[Belonging]) {
     let lost: BTreeSet<ObjectId> = state
         .objects()
@@ -526,7 +525,7 @@ fn forget_unsynced_logs(state: &mut State, volumes: &[Belonging]) {
             let leaf = |placed: &Placed| {
                 Leaf::Object { id: *id, kind: object.kind, copy: placed.number }.name()
             };
-            // Whether it is there, of each of its parts that can be seen.
+            // For each of its parts on a present volume: whether it exists.
             let seen = object.copies.iter().flat_map(|placed| {
                 let name = leaf(placed);
                 let on =
@@ -548,7 +547,7 @@ fn forget_unsynced_logs(state: &mut State, volumes: &[Belonging]) {
     }
 }
 
-/// The generations of the manifest that are among these objects, whole or not.
+/// The generations of the manifest in a listing, complete or not.
 fn generations(listing: &[Listed]) -> impl Iterator<Item = u64> {
     listing.iter().filter_map(|listed| match Leaf::parse(&listed.name) {
         Some(Leaf::Manifest { generation }) => Some(generation),

@@ -1,4 +1,4 @@
-//! What the manifest says, all changes taken together.
+//! The state of the manifest after all changes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -9,19 +9,19 @@ use volume::{Error, ErrorKind, Name, Result};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::record::{Committed, Copies, Placed, Record};
 
-/// Names, the objects they stand for, and the ids that were issued. Every object has a name.
+/// Names, their objects, and the ids that were issued. Every object has a name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct State {
     names: BTreeMap<Name, ObjectId>,
     objects: BTreeMap<ObjectId, Stored>,
     /// The objects with a copy on each volume.
     on: BTreeMap<VolumeId, BTreeSet<ObjectId>>,
-    /// The ids this manifest issued, or may have.
+    /// The ids that this manifest issued, or may have issued.
     issued: std::ops::Range<u64>,
-    /// Numbers below this were given to volumes, or may have been.
+    /// Numbers below this were given to volumes, or may have been given.
     volume_ids: u16,
     draining: BTreeSet<VolumeId>,
-    /// Nothing was changed since the pool was closed.
+    /// No change since the pool was closed.
     closed: bool,
 }
 
@@ -30,9 +30,9 @@ pub(crate) struct State {
 pub(crate) struct Stored {
     pub(crate) kind: Kind,
     pub(crate) copies: Copies,
-    /// `None`: a log that was never synced.
+    /// `None` for a log that was never synced.
     pub(crate) committed: Option<Committed>,
-    /// Its names, in order: never none.
+    /// Its names, in order; at least one.
     names: Vec<Name>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Checked {
 }
 
 impl Stored {
-    /// How many names it has.
+    /// The number of its names.
     pub(crate) fn links(&self) -> u32 {
         self.names.len() as u32
     }
@@ -69,24 +69,24 @@ impl Stored {
     }
 }
 
-/// Copies nobody needs any more: their bytes can go once that is durable.
+/// Copies that the manifest no longer lists: their bytes can be removed once that is durable.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Dead {
     pub(crate) id: ObjectId,
     pub(crate) kind: Kind,
     pub(crate) copies: Copies,
-    /// The object lost its last name; otherwise it lives on in its other copies.
+    /// Whether the object lost its last name; if not, its other copies remain.
     pub(crate) whole: bool,
 }
 
 impl Stored {
-    /// Whether a leaf of this kind, of copy `number`, belongs on this volume.
+    /// Whether a leaf object of this kind, of copy `number`, belongs on this volume.
     fn is_at(&self, kind: Kind, number: u64, volume: VolumeId) -> bool {
         let placed = self.copies.get(number);
         self.kind == kind && placed.is_some_and(|placed| placed.layout.volumes().contains(&volume))
     }
 
-    /// Written whole, with a checksum: it never changes again.
+    /// Whether it has a checksum: then it never changes again.
     pub(crate) fn is_sealed(&self) -> bool {
         self.kind != Kind::Log && self.checked().is_some()
     }
@@ -97,15 +97,15 @@ impl Stored {
         Some(Checked { len, checksum: checksum? })
     }
 
-    /// A crash leaves its copies the same: it never changes again, or is a table that was synced, of which
-    /// what was written behind its length is cut off.
+    /// Whether its copies are equal after a crash: it is sealed, or it is a table that was synced, whose
+    /// bytes past the committed length are cut off.
     pub(crate) fn is_settled(&self) -> bool {
         self.is_sealed() || (self.kind == Kind::Table && self.committed.is_some())
     }
 }
 
 impl Dead {
-    /// Every leaf it has, and on which volume.
+    /// Every leaf object of the copies, and its volume.
     pub(crate) fn leaves(&self) -> impl Iterator<Item = (VolumeId, Leaf)> {
         let (id, kind) = (self.id, self.kind);
         self.copies.iter().flat_map(move |placed| {
@@ -115,7 +115,7 @@ impl Dead {
     }
 }
 
-/// What the manifest says of a leaf that was found on a volume.
+/// The manifest's verdict on a leaf object that was found on a volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Claimed {
     /// It belongs there.
@@ -127,10 +127,10 @@ pub(crate) enum Claimed {
 }
 
 impl State {
-    /// No id is this high: counting objects takes no one here.
+    /// Every id is below this: no pool creates so many objects.
     pub(crate) const ID_MAX: u64 = 1 << 63;
 
-    /// What a new pool's manifest says: nothing, and no id was issued.
+    /// The state of a new pool: empty, with no id issued.
     pub(crate) const fn new() -> Self {
         Self {
             names: BTreeMap::new(),
@@ -143,13 +143,13 @@ impl State {
         }
     }
 
-    /// What a leaf of this object, kind and copy is to the pool if it is found on `volume`.
+    /// The verdict on a leaf object of this object, kind and copy that was found on `volume`.
     pub(crate) fn claims(&self, id: ObjectId, kind: Kind, copy: u64, volume: VolumeId) -> Claimed {
-        // A copy's number was issued like an object's; the first copy bears the object's own.
+        // Copies' numbers are issued like objects'; the first copy is number 0.
         let issued = self.issued.contains(&id.0) && (copy == 0 || self.issued.contains(&copy));
         match self.object(id) {
             Some(object) if object.is_at(kind, copy, volume) => Claimed::Wanted,
-            // Known, but elsewhere or as something else: somebody put it here.
+            // The object or copy exists, but elsewhere or with another kind: not the pool's own doing.
             Some(object) if object.kind != kind || object.copies.get(copy).is_some() => {
                 Claimed::Foreign
             }
@@ -158,17 +158,17 @@ impl State {
         }
     }
 
-    /// Whether nothing of an object is on `volume`, as far as the manifest knows.
+    /// Whether the manifest has no object on `volume`.
     pub(crate) fn is_empty_of(&self, volume: VolumeId) -> bool {
         self.count_on(volume) == 0
     }
 
-    /// How many objects have a copy on `volume`.
+    /// The number of objects with a copy on `volume`.
     pub(crate) fn count_on(&self, volume: VolumeId) -> u64 {
         self.on.get(&volume).map_or(0, |on| on.len() as u64)
     }
 
-    /// The objects with a copy on `volume`, those behind `after`, in order. Looks at no others.
+    /// The objects with a copy on `volume`, from after `after` on, in order. Visits no others.
     pub(crate) fn objects_on(
         &self,
         volume: VolumeId,
@@ -185,7 +185,7 @@ impl State {
         }
     }
 
-    /// Some copies of an object are gone; `left` are the volumes of the others.
+    /// Removes copies `gone` of an object from `on`; `left` are the volumes of its other copies.
     fn take_off(&mut self, id: ObjectId, gone: &Copies, left: &BTreeSet<VolumeId>) {
         for volume in gone.volumes().filter(|volume| !left.contains(volume)) {
             if let Some(on) = self.on.get_mut(&volume) {
@@ -197,17 +197,17 @@ impl State {
         }
     }
 
-    /// The volumes that are being emptied.
+    /// The volumes that are being drained.
     pub(crate) const fn draining(&self) -> &BTreeSet<VolumeId> {
         &self.draining
     }
 
-    /// Numbers below this were given to volumes, or may have been.
+    /// Numbers below this were given to volumes, or may have been given.
     pub(crate) const fn volume_ids(&self) -> u16 {
         self.volume_ids
     }
 
-    /// Whether nothing was changed since the pool was closed.
+    /// Whether there was no change since the pool was closed.
     pub(crate) const fn is_closed(&self) -> bool {
         self.closed
     }
@@ -235,21 +235,21 @@ impl State {
         names.take_while(move |(name, _)| name.as_str().starts_with(prefix))
     }
 
-    /// The ids this manifest issued, or may have.
+    /// The ids that this manifest issued, or may have issued.
     pub(crate) fn issued(&self) -> std::ops::Range<u64> {
         self.issued.clone()
     }
 
-    /// Makes an edit: all of its records or, on error, none. Gives the objects that died of it.
+    /// Applies an edit: all of its records or, on error, none. Returns the copies that it removed.
     ///
     /// # Errors
-    /// `NotFound`, `AlreadyExists`, `Invalid`: the edit does not fit what is there.
+    /// `NotFound`, `AlreadyExists`, `Invalid`, `Gone`: the edit does not fit the state.
     pub(crate) fn apply(&mut self, edit: &[Record]) -> Result<Vec<Dead>> {
         match edit {
             [] => Ok(Vec::new()),
-            // One record is all or nothing by itself.
+            // One record is atomic by itself.
             [record] => Ok(self.apply_one(record)?.into_iter().collect()),
-            // Edits of several are rare: trying them on a copy is cheap enough.
+            // Edits of several records are rare: applying them to a copy is cheap enough.
             several => {
                 let mut next = self.clone();
                 let mut dead = Vec::new();
@@ -284,7 +284,7 @@ impl State {
                 if from != to {
                     self.names.remove(from);
                     let replaced = self.names.insert(to.clone(), id);
-                    // What had the name loses it first: it may be the object itself.
+                    // The replaced object loses the name first: it may be the renamed object itself.
                     let dead = replaced.and_then(|replaced| self.release(replaced, to));
                     if let Some(stored) = self.objects.get_mut(&id) {
                         stored.add_name(to);
@@ -390,7 +390,7 @@ impl State {
         Ok(())
     }
 
-    /// A name of `id` is gone.
+    /// Removes a name of `id`; returns its copies if it was the last.
     fn release(&mut self, id: ObjectId, name: &Name) -> Option<Dead> {
         let stored = self.objects.get_mut(&id)?;
         stored.remove_name(name);
@@ -409,7 +409,7 @@ impl State {
         Ok(())
     }
 
-    /// Records that make this state from a new one.
+    /// Records that turn a new state into this one.
     pub(crate) fn snapshot(&self) -> impl Iterator<Item = Record> {
         let lease = Record::Lease { from: self.issued.start, upto: self.issued.end };
         let ids = (self.volume_ids > 0).then_some(Record::VolumeIds { from: self.volume_ids });
@@ -424,7 +424,7 @@ impl State {
             let Stored { kind, copies, committed, .. } = self.objects.get(&id)?.clone();
             Some(Record::Create { id, kind, copies, committed, name: name.clone() })
         });
-        // The mark of a clean end stays if nothing else was to be said.
+        // Last, because any later record clears the mark of a clean close.
         let closed = self.closed.then_some(Record::Close);
         std::iter::once(lease).chain(volumes).chain(names).chain(closed)
     }
@@ -526,7 +526,7 @@ mod tests {
         assert_eq!(state.apply(&link("a", "b")).unwrap_err().kind(), ErrorKind::AlreadyExists);
         let unlink = |text| [Record::Unlink { name: name(text) }];
         assert_eq!(ids(state.apply(&unlink("a")).unwrap()), Vec::<u64>::new());
-        // The second name goes by being replaced.
+        // The second name is replaced by a rename.
         let replace = [Record::Rename { from: name("b"), to: name("c") }];
         assert_eq!(ids(state.apply(&replace).unwrap()), [1]);
     }
@@ -616,7 +616,7 @@ mod tests {
             }
         }
 
-        /// What the step does to a plain map; false if it is refused.
+        /// Applies the step to a plain map; false if it is refused.
         fn model(&self, map: &mut BTreeMap<String, u64>, id: u64) -> bool {
             match *self {
                 Self::Create(name) => {

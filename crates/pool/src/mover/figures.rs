@@ -1,33 +1,33 @@
-//! What a mover did.
+//! The figures of a mover.
 
 use policy::latency::Times;
 use policy::migrate::{Skipped, Whence, Why};
 
 use crate::spread::Redundancy;
 
-/// Counters that only grow, but for `planned`, `in_flight` and `redundancy`.
+/// Counters. All but `planned`, `in_flight` and `redundancy` only grow.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
     /// Decisions.
     pub decisions: u64,
-    /// Copies made, by what for, as in [`Why::ALL`].
+    /// Copies made, by reason, as in [`Why::ALL`].
     pub made: [u64; Why::ALL.len()],
     /// Their bytes.
     pub bytes: u64,
-    /// How long each took.
+    /// The durations of the copies.
     pub times: Times,
-    /// Copies dropped, by why, as in [`Whence::ALL`].
+    /// Copies dropped, by reason, as in [`Whence::ALL`].
     pub dropped: [u64; Whence::ALL.len()],
-    /// Copies given up because the table went meanwhile.
+    /// Copies abandoned because the table was removed, or already copied, meanwhile.
     pub gone: u64,
     /// Copies that failed otherwise.
     pub failed: u64,
-    /// Copies that are planned and were not begun.
+    /// Copies planned and not begun.
     pub planned: u64,
-    /// Copies that are being made.
+    /// Copies in progress.
     pub in_flight: u64,
-    /// What was not planned, by why.
+    /// Copies not made, by reason.
     pub skipped: Skipped,
-    /// How the pool stands with the copies it promises, as of the last look.
+    /// The pool's redundancy against its target, as last checked.
     pub redundancy: Redundancy,
 }

@@ -1,19 +1,17 @@
-//! Carries out what [`policy::migrate`] plans: copies that the pool promises and that are missing, copies of
-//! hot tables, and what goes again.
+//! Executes the plans of [`policy::migrate`]: missing copies up to the replication target, copies of hot
+//! tables, and drops.
 //!
 //! ```text
-//!   each second    heats and weights of the pool are noted
-//!   each decision  their means, and what gates tell ──▶ Planner ──▶ drops, copies to be made
-//!   when something was lost, or a volume came      ──▶ Planner ──▶ copies that are missing
-//!   in between     a copy begins as soon as its volumes have rested from the last one
+//!   each second    add up heats and weights of the pool
+//!   each decision  their means, and loads of gates ──▶ Planner ──▶ drops and copies
+//!   when something was lost, or a volume joined    ──▶ Planner ──▶ missing copies
+//!   in between     a copy begins once `Pace` allows it on its volumes
 //! ```
-//! What the planner does not know, logs and whatever else can still be written to, is copied one after the
-//! other beside it. Both keep to one rule about what counts: a volume that does not answer is waited for,
-//! and then taken for lost.
+//! Logs and other objects that may still be written are unknown to the planner: the mover copies them one
+//! after the other beside it. In both cases a volume that does not answer counts as lost after a wait.
 //!
-//! A mover is one future, driven by whoever has a thread for it. Dropping it gives up what is under way,
-//! and nothing is lost by that: a copy that is not recorded is an orphan that the pool removes, one that is
-//! recorded is a copy.
+//! A mover is one future, which the caller drives. Dropping it abandons its copies safely: an unrecorded
+//! copy is an orphan, which the pool removes; a recorded one is complete.
 
 mod figures;
 mod notes;
@@ -46,7 +44,7 @@ use crate::spread::{Redundancy, Repaired, Spread};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What is promised is looked after at least this often, however seldom decisions are made.
+/// The longest time between two checks of the replication target, also with rare decisions.
 const MEND_EVERY: Duration = Duration::from_secs(10);
 const IO: Io = Io::new(Origin::Copy, Step::Data);
 
@@ -57,37 +55,37 @@ pub struct Mover {
     planner: Planner,
     notes: Notes,
     pace: Pace,
-    /// What is planned and was not begun, what matters most first.
+    /// Copies planned and not begun, the most important first.
     planned: VecDeque<Copying>,
     under_way: FuturesUnordered<UnderWay>,
     dropping: bool,
-    /// Copies of what the planner does not know are being made.
+    /// Copies of objects unknown to the planner are in progress.
     mending: bool,
-    /// Something was made or dropped since what is promised was looked at.
+    /// Copies were made for the replication target since its last check.
     news: bool,
     figures: Arc<Mutex<Figures>>,
 }
 
 type UnderWay = Pin<Box<dyn Future<Output = Ended> + Send>>;
 
-/// What was done.
+/// Finished work.
 enum Ended {
     Copy { copying: Copying, began: Instant, result: Result<()> },
     Drops { dropped: Vec<Dropping> },
     Others(Repaired),
 }
 
-/// What there was to wait for.
+/// The event that ended a wait.
 enum Event {
     Ended(Ended),
-    /// Something is amiss with what is promised.
+    /// The pool reports a shortfall or a suspect copy.
     Amiss,
     Time,
 }
 
 impl Mover {
-    /// One for the tables of `pool`, whose gates go by `clock`. They have at least as many copies as the
-    /// pool promises.
+    /// A mover for the tables of `pool`, whose gates use `clock`. Each table gets at least as many copies
+    /// as the pool's replication target.
     #[must_use]
     pub fn new(pool: Spread, clock: Clock, policy: Policy, terms: Terms) -> Self {
         let terms = Terms { copies_min: terms.copies_min.max(pool.promised()), ..terms };
@@ -106,13 +104,13 @@ impl Mover {
         }
     }
 
-    /// Where to look what it did.
+    /// Its figures, for other threads.
     #[must_use]
     pub fn figures(&self) -> Arc<Mutex<Figures>> {
         Arc::clone(&self.figures)
     }
 
-    /// Works until it is dropped. `look` tells what gates have let through so far.
+    /// Runs until it is dropped. `look` returns the loads of the gates so far.
     pub async fn run(mut self, mut look: impl FnMut() -> Vec<Load>) {
         self.notes.begin(&look(), self.clock.now());
         let mut second = self.clock.now() + SECOND;
@@ -122,14 +120,14 @@ impl Mover {
             self.begin_what_may();
             let now = self.clock.now();
             if self.is_idle() && std::mem::take(&mut self.news) {
-                // There may be more of it.
+                // There may be more to do.
                 mend = mend.min(now + SECOND);
             }
             let wake = self.pace.next(now).filter(|_| !self.planned.is_empty());
             let wake = wake.map_or(second, |at| at.min(second)).min(decision).min(mend);
             match self.next_event(wake).await {
                 Event::Ended(ended) => self.on_end(ended),
-                // Whoever tells of one thing may tell of the next at once.
+                // Wait a second, because more reports may follow.
                 Event::Amiss => mend = mend.min(self.clock.now() + SECOND),
                 Event::Time => {
                     let now = self.clock.now();
@@ -150,7 +148,7 @@ impl Mover {
         }
     }
 
-    /// What happens before `wake`, if anything does.
+    /// The first event before `wake`, or [`Event::Time`].
     async fn next_event(&mut self, wake: Instant) -> Event {
         let mut sleep = pin!(self.clock.sleep_until(wake));
         let (under_way, pool) = (&mut self.under_way, &self.pool);
@@ -186,7 +184,7 @@ impl Mover {
         self.keep_promise(&volumes).await;
     }
 
-    /// As [`Mover::decide`], but only for what is promised: what was planned for heat stays.
+    /// As [`Mover::decide`], but only for the replication target: copies planned for heat stay.
     async fn mend(&mut self, loads: &[Load]) {
         let now = self.clock.now();
         let (volumes, plan) = self.plan(loads, now, |planner, seen| planner.mend(seen)).await;
@@ -201,7 +199,7 @@ impl Mover {
         self.keep_promise(&volumes).await;
     }
 
-    /// Shows the planner what there is.
+    /// Takes a snapshot of the pool and asks the planner.
     async fn plan(
         &mut self,
         loads: &[Load],
@@ -237,8 +235,8 @@ impl Mover {
         (volumes, plan)
     }
 
-    /// Sees to what the planner does not: copies that are suspected to be bad, objects that are no tables,
-    /// the manifest; and says how things are.
+    /// Does what the planner does not: checks suspect copies, repairs objects that are not tables, moves the
+    /// manifest; then reports redundancy.
     async fn keep_promise(&mut self, volumes: &[Volume]) {
         let of = |states: &[State]| {
             let those = volumes.iter().filter(|volume| states.contains(&volume.state));
@@ -273,7 +271,7 @@ impl Mover {
         }));
     }
 
-    /// Plans the copies that streamed tables should have begun with, behind all others.
+    /// Plans the missing initial replicas of streamed tables, after all other copies.
     async fn plan_births(&mut self) {
         for table in self.pool.take_births() {
             let object = table.0;
@@ -288,7 +286,7 @@ impl Mover {
         }
     }
 
-    /// Says what changed about what is promised.
+    /// Logs changes of redundancy.
     fn tell(&self, now: &Redundancy, takers: usize) {
         let before = self.figures.lock().redundancy;
         let Redundancy { promised, short, short_bytes, unreadable, .. } = *now;
@@ -313,7 +311,7 @@ impl Mover {
     }
 
     fn drop_copies(&mut self, drops: Vec<Dropping>) {
-        // What is left of the last ones is planned again.
+        // Until the last drops end: the next plan contains the rest again.
         if drops.is_empty() || std::mem::replace(&mut self.dropping, true) {
             return;
         }
@@ -355,7 +353,7 @@ impl Mover {
         figures.in_flight = self.pace.in_flight().count() as u64;
     }
 
-    /// Whether a table leaves, or is gone, that stayed when its copy was planned.
+    /// Whether a table is leaving now that was not leaving when its copy was planned.
     fn has_come_to_leave(&self, id: ObjectId) -> bool {
         self.pool.is_table_leaving(id) && !self.notes.knew_leaving(id)
     }
@@ -396,7 +394,7 @@ impl Mover {
                 figures.bytes += copying.len;
                 figures.times.record(now.since(began));
             }
-            // It was compacted away, or somebody else was faster.
+            // A compaction removed it, or another task made the copy first.
             Err(e) if matches!(e.kind(), ErrorKind::Gone | ErrorKind::AlreadyExists) => {
                 figures.gone += 1;
             }
@@ -410,15 +408,15 @@ impl Mover {
     }
 }
 
-/// New tables are made with one copy again: nobody plans any more.
+/// Resets initial replicas: without a mover, no task plans copies.
 impl Drop for Mover {
     fn drop(&mut self) {
         self.pool.set_births(None);
     }
 }
 
-/// A volume that users wait for has nothing to spare for work that waits for spare capacity. That copies
-/// take no more of it than they may is up to [`Pace`].
+/// Copies for heat relieve a saturated volume, where work of class idle would starve. So they have their own
+/// origin, and [`Pace`] limits them.
 const fn origin(why: Why) -> Origin {
     match why {
         Why::Heat => Origin::Relief,

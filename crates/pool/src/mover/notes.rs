@@ -1,4 +1,4 @@
-//! What was seen of a pool since the last decision.
+//! The load of a pool since the last decision.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use policy::weight::PAID_UNKNOWN;
 use crate::leaf::ObjectId;
 use crate::spread::{Spread, VolumeState};
 
-/// What the gate of a volume has let through so far.
+/// What the gate of a volume has granted so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// Which volume.
+    /// The volume.
     pub volume: VolumeId,
-    /// Operations a second that are paid for, as far as the volume gives them; none if that is not limited.
+    /// Paid operations a second, as far as the volume delivers them; none without a limit.
     pub line: Option<f64>,
     /// Operations granted to users: reads, and what commits.
     pub granted: u64,
-    /// Reads of users that were let through.
+    /// Reads of users that were granted.
     pub reads: u64,
-    /// How long all of these had waited.
+    /// The total wait of these reads.
     pub waited: Duration,
     /// Operations of all kinds in the last second.
     pub last_second: u64,
@@ -34,20 +34,20 @@ pub(super) struct Notes {
     since: Instant,
     before: HashMap<VolumeId, Load>,
     lines: HashMap<VolumeId, f64>,
-    /// Sums over seconds, and how many seconds.
+    /// Sums of rates of reads, over `seconds`.
     rates: HashMap<(ObjectId, VolumeId), f64>,
     weights: HashMap<VolumeId, f64>,
     seconds: f64,
     /// When tables were first seen.
     seen: HashMap<ObjectId, Instant>,
-    /// Since when tables are seen to leave.
+    /// Since when tables are leaving.
     leaving: HashMap<ObjectId, Instant>,
     /// Since when volumes do not answer.
     silent: HashMap<VolumeId, Instant>,
 }
 
 impl Notes {
-    /// A decision was made, or will be for the first time.
+    /// Begins a new period after a decision, or before the first.
     pub(super) fn begin(&mut self, loads: &[Load], now: Instant) {
         self.since = now;
         self.before = loads.iter().map(|load| (load.volume, *load)).collect();
@@ -67,13 +67,13 @@ impl Notes {
         }
     }
 
-    /// Operations a second that a volume may be loaded with.
+    /// The paid rate of a volume, in operations a second.
     pub(super) fn line(&self, volume: VolumeId) -> f64 {
         self.lines.get(&volume).copied().unwrap_or(PAID_UNKNOWN)
     }
 
-    /// The volumes, in the mean since the last decision. One that does not say how much room it has is
-    /// silent; for longer than `silence_max`, or when it is to be emptied, it is away.
+    /// The volumes, with means since the last decision. One that does not report its space is silent; after
+    /// `silence_max`, or while it drains, it is away.
     pub(super) async fn volumes(
         &mut self,
         pool: &Spread,
@@ -110,7 +110,7 @@ impl Notes {
             };
             let (free, total) = space.map_or((0, 0), |space| (space.free, space.total));
             let id = stat.id;
-            // Without a gate nothing waits, and the volume is as fast as any.
+            // Without a gate there are no waits, and no known limit.
             let load = loads.iter().find(|load| load.volume == id).copied().unwrap_or(Load {
                 volume: id,
                 line: None,
@@ -123,7 +123,7 @@ impl Notes {
             let reads = load.reads.saturating_sub(before.reads);
             let waited = load.waited.saturating_sub(before.waited);
             let line = line(&load);
-            // Weights are told of what is paid for, whatever the volume gives of it.
+            // The pool's weights relate to the rate in the contract, even if the volume delivers less.
             let weight = self.weights.get(&id).map_or(0.0, |sum| sum / self.seconds.max(1.0));
             Volume {
                 id,
@@ -143,12 +143,12 @@ impl Notes {
         join_all(volumes).await
     }
 
-    /// Whether a table left already when tables were looked at last.
+    /// Whether a table was leaving already in the last snapshot.
     pub(super) fn knew_leaving(&self, id: ObjectId) -> bool {
         self.leaving.contains_key(&id)
     }
 
-    /// The tables that can be copied, in the mean since the last decision.
+    /// The tables that can be copied, with means since the last decision.
     pub(super) fn tables(&mut self, pool: &Spread, now: Instant) -> Vec<Table> {
         self.leaving = pool.with_tables(|tables| {
             let leaving = tables.iter().filter(|table| table.leaving);

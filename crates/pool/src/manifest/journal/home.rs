@@ -1,4 +1,4 @@
-//! The copies of one generation of a manifest, written to alike.
+//! The copies of one generation of a manifest, which all get the same writes.
 
 use std::sync::Arc;
 
@@ -12,39 +12,38 @@ use super::{IO, Lsn};
 use crate::manifest::frame;
 use crate::manifest::recovery::enough_alone;
 
-/// Below this a manifest is never compacted, however little of it is still true.
+/// A manifest below this length is never compacted.
 const COMPACT_MIN: u64 = MIB;
-/// It is compacted when it has this many times the length of its snapshot.
+/// A manifest is compacted at this many times the length of its snapshot.
 const COMPACT_RATIO: u64 = 4;
-/// Files are extended with zeros in steps of this many bytes: a record can then still be written when
-/// the volume is full, and its sync need not change the file's length.
+/// Files are extended with zeros in steps of this many bytes, so that a record still fits on a full volume,
+/// and its sync need not change the file's length.
 pub(super) const EXTENT: u64 = 64 * KIB;
 
-/// Where the manifest is kept.
+/// The copies of the current generation.
 pub(super) struct Home {
     pub(super) generation: u64,
-    /// The last generation anybody tried to make.
+    /// The last generation that a move tried to create.
     pub(super) tried: u64,
     pub(super) seal: u64,
     pub(super) copies: Vec<Copy>,
     /// Frames and bytes that every copy has.
     pub(super) frames: u64,
     pub(super) len: u64,
-    /// Bytes the files have, zeros at the end included.
+    /// The length of the files, with the zeros at the end.
     pub(super) allocated: u64,
-    /// At this length a compaction is tried.
+    /// The length at which a compaction is tried.
     pub(super) compact_at: u64,
     /// Frames to be written at `len`. They stay until every copy has them.
     pub(super) unwritten: Unwritten,
-    /// A copy failed, or another generation may count already: nothing may be written here any more.
+    /// A copy failed, or another generation may be current already: no more writes here.
     pub(super) lost: bool,
-    /// The volume that is enough without the others: the manifest goes nowhere before its epoch is
-    /// raised. See [`enough_alone`].
+    /// The volume that may open the pool alone: a move raises its epoch first. See [`enough_alone`].
     pub(super) alone: Option<VolumeId>,
-    /// This home and those that may count instead of it, by their volumes: each that the manifest was on its
-    /// way to since. What comes next has to meet them all.
+    /// The volumes of this home, and of every home that a failed move may have made current since. The next
+    /// home must meet them all.
     pub(super) may_count: Vec<Vec<VolumeId>>,
-    /// Nothing was recorded since the pool was closed.
+    /// No edit since the pool was closed.
     pub(super) closed: bool,
 }
 
@@ -72,7 +71,7 @@ pub(super) struct Snapshot {
     /// Bytes of the frames.
     pub(super) len: u64,
     pub(super) frames: u64,
-    /// The last edit it holds.
+    /// The last edit that it holds.
     pub(super) upto: Lsn,
 }
 
@@ -113,8 +112,8 @@ impl Home {
         }
     }
 
-    /// Writes what is unwritten to every copy, with zeros up to the next extent behind it if it
-    /// reaches into that.
+    /// Writes unwritten frames to every copy, followed by zeros up to the end of the extent if they begin a
+    /// new one.
     pub(super) async fn append(&mut self) -> Failed {
         let end = self.len + self.unwritten.bytes.len() as u64;
         let mut data = IoBufMut::from(&self.unwritten.bytes[..]);
@@ -126,7 +125,7 @@ impl Home {
                 self.allocated = padded;
                 return failed;
             }
-            // No room for a whole extent; perhaps for the frames.
+            // No space for a whole extent; perhaps for the frames.
             data = IoBufMut::from(&self.unwritten.bytes[..]);
         }
         self.write(data.freeze()).await
@@ -136,7 +135,7 @@ impl Home {
         on_each(&self.copies, |copy| copy.object.write_at(self.len, data.clone(), IO)).await
     }
 
-    /// Every copy has what was unwritten; gives the last edit of it.
+    /// Records that every copy has the unwritten frames; returns their last edit.
     pub(super) fn wrote(&mut self) -> Lsn {
         let Unwritten { bytes, frames, upto } = std::mem::take(&mut self.unwritten);
         self.len += bytes.len() as u64;
@@ -146,8 +145,8 @@ impl Home {
 }
 
 impl Unwritten {
-    /// Encodes what is pending as the frames after the first `written`. Encoded once: if the write is
-    /// given up half-way and begun again, the bytes are the same.
+    /// Encodes pending edits as the frames after the first `written`. Each is encoded once, so that a repeated
+    /// write has the same bytes.
     pub(super) fn take(&mut self, ledger: &mut Ledger, seal: u64, written: u64) {
         let mut body = Vec::new();
         for (lsn, edit) in ledger.pending.drain(..) {
@@ -161,7 +160,7 @@ impl Unwritten {
     }
 }
 
-/// Does the same on every copy at once; gives those where it failed.
+/// Runs `work` on every copy concurrently; returns the volumes where it failed.
 pub(super) async fn on_each<'a>(
     copies: &'a [Copy],
     work: impl Fn(&'a Copy) -> Pending<'a, ()>,

@@ -1,4 +1,4 @@
-//! What an open manifest knows in memory: its state, and edits on their way to the copies.
+//! The in-memory part of an open manifest: its state, and edits not yet written.
 
 use std::collections::VecDeque;
 
@@ -8,15 +8,15 @@ use super::{LEASE, LEASE_LOW, Lsn};
 use crate::leaf::ObjectId;
 use crate::manifest::{Dead, Record, State};
 
-/// What is known in memory; locked for moments only.
+/// The state and counters in memory; locked only briefly.
 pub(super) struct Ledger {
     pub(super) state: State,
-    /// Edits not yet taken to be written, with their numbers.
+    /// Edits that no write has taken yet, with their numbers.
     pub(super) pending: VecDeque<(Lsn, Vec<Record>)>,
     pub(super) recorded: Lsn,
     pub(super) written: Lsn,
     pub(super) durable: Lsn,
-    /// The home that `durable_frames` counts in.
+    /// The home of `durable_frames`.
     pub(super) generation: u64,
     pub(super) durable_frames: u64,
     /// The last attempt to write failed.
@@ -24,12 +24,12 @@ pub(super) struct Ledger {
     pub(super) ids: Ids,
 }
 
-/// Ids to give to new objects.
+/// Ids for new objects.
 pub(super) struct Ids {
     pub(super) next: u64,
-    /// Below this the lease is durable.
+    /// The lease of ids below this is durable.
     pub(super) safe: u64,
-    /// A lease that is recorded: durable with this edit, up to this id.
+    /// A recorded lease: durable with this edit, up to this id.
     pub(super) renewal: Option<(Lsn, u64)>,
 }
 
@@ -41,7 +41,7 @@ impl Ledger {
         Ok((self.recorded, dead))
     }
 
-    /// An id, or the edit to make durable before asking again.
+    /// An id, or the edit that must be durable before the next attempt.
     pub(super) fn issue_id(&mut self) -> Result<std::result::Result<ObjectId, Lsn>> {
         if self.ids.next + LEASE_LOW >= self.ids.safe && self.ids.renewal.is_none() {
             let issued = self.state.issued();
@@ -72,7 +72,7 @@ impl Ledger {
         }
     }
 
-    /// The manifest has a new home, with a snapshot that holds all edits up to `upto`.
+    /// Records a new home, whose snapshot holds all edits up to `upto`.
     pub(super) fn moved(&mut self, generation: u64, frames: u64, upto: Lsn) {
         self.pending.retain(|(lsn, _)| *lsn > upto);
         self.generation = generation;

@@ -1,12 +1,12 @@
-//! Where a manifest may move, so that no two sets of volumes ever open it as two.
+//! The homes a manifest may move to, so that no two disjoint sets of volumes ever open it.
 //!
-//! A pool opens with more than half of the volumes that keep its manifest. While the manifest moves, the
-//! old home counts for those who see only old headers, and the new one for those who see a new header: the
-//! move may be cut after any of them. So a home is followed only by one that it *meets*: whichever
-//! volumes open the one and whichever open the other have one in common, which tells the later of the two
-//! what the earlier did. Three volumes meet any two of their own, two any three that they are among:
-//! where the way is longer it is gone step by step. Of three volumes two that fail at the same moment leave no way:
-//! the pool can be read, and changed again when one of them is back.
+//! A pool opens with more than half of the volumes that hold its manifest. A move may be cut after any
+//! header: a process that sees only old headers opens the old home, one that sees a new header the new
+//! one. So a manifest moves only to a home that *meets* the old one: every majority of the one shares a
+//! volume with every majority of the other, and that volume shows the later process what the earlier
+//! one did. Three volumes meet any two of themselves, and two volumes any three that include them;
+//! longer ways take several moves. If two of three volumes fail at the same moment there is no way: the
+//! pool is read-only until one of them is back.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -14,17 +14,16 @@ use policy::placement::VolumeId;
 
 use super::COPIES;
 
-/// Whether whatever is more than half of the one has a volume in common with whatever is more than half of the
-/// other.
+/// Whether every majority of `one` shares a volume with every majority of `other`.
 fn meets(one: &[VolumeId], other: &[VolumeId]) -> bool {
     let shared = one.iter().filter(|volume| other.contains(volume)).count();
-    // So many of those they share each needs for more than a half.
+    // The number of shared volumes that any majority contains.
     let needs = |home: &[VolumeId]| (home.len() / 2 + 1).saturating_sub(home.len() - shared);
     needs(one) + needs(other) > shared
 }
 
-/// The first step on the shortest way from the homes that may count to `wanted`, over volumes that are `well`;
-/// `None` if there is no way.
+/// The first step on the shortest way from the homes that may be current to `wanted`, over volumes that are
+/// `well`; `None` if there is no way.
 pub(super) fn step(
     may_count: &[Vec<VolumeId>],
     wanted: &[VolumeId],
@@ -54,7 +53,7 @@ pub(super) fn step(
     None
 }
 
-/// Homes that may be made of these volumes on the way: those of more volumes first, none of a single one.
+/// The possible intermediate homes of these volumes: of two or three volumes, the larger ones first.
 fn homes(volumes: &[VolumeId]) -> Vec<Vec<VolumeId>> {
     let mut homes: Vec<Vec<VolumeId>> = vec![Vec::new()];
     for &volume in volumes {

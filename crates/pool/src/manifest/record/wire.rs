@@ -1,4 +1,4 @@
-//! The parts that records are made of, and their bytes.
+//! The parts of records, and their bytes.
 
 use policy::placement::{Layout, VolumeId};
 use volume::Name;
@@ -57,7 +57,7 @@ pub(super) fn put_committed(out: &mut Vec<u8>, committed: &Committed) {
     }
 }
 
-/// What is still to be decoded.
+/// The bytes still to be decoded.
 pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn name(&mut self) -> Result<Name, DecodeError> {
         let len = usize::from(self.u8()?);
-        // Bytes that are not UTF-8 become characters that no name may have.
+        // Bytes that are not UTF-8 become a character that no name may have.
         let text = String::from_utf8_lossy(self.bytes(len)?);
         Name::new(&text).map_err(|e| DecodeError::Name(e.to_string()))
     }
