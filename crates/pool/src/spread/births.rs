@@ -1,8 +1,8 @@
-//! Copies that a streamed table lacks.
+//! Missing initial replicas of streamed tables.
 //!
-//! A table that is written whole gets the copies its heat asks for while its bytes are in memory. Of one that is
-//! streamed neither keys nor bytes are known when it is placed, so its heat is estimated when it is sealed, and
-//! its second copy is read back: by the mover, after the compaction went on.
+//! A table that is written whole gets the initial replicas for its heat while its bytes are in memory. A
+//! streamed one has neither known keys nor all bytes when it is placed. So its heat is estimated when it is
+//! sealed, and the mover makes its second copy later, by reading the first.
 
 use policy::intent::Kind;
 use policy::migrate::{Copying, Why};
@@ -14,7 +14,7 @@ use super::{Inner, Spread};
 use crate::leaf::ObjectId;
 
 impl Spread {
-    /// Tells placement what a table turned out to be, and notes it if it should have more copies.
+    /// Describes a complete table to placement, and records it if it should have more copies.
     pub(super) fn describe_late(&self, name: &Name, intent: &Intent, origin: Origin) {
         let pool = &self.0;
         let Kind::Table { .. } = intent.kind else { return };
@@ -30,8 +30,8 @@ impl Spread {
         }
     }
 
-    /// Where the second copy of a table goes that should have begun with one, if a volume has room to spare. None if it
-    /// is gone or will be soon, or has one. The planner sees to more copies than that.
+    /// A place for the second copy of a table that should have begun with one, if a volume has room to spare.
+    /// None if the table has enough copies, is leaving or is gone. The planner adds copies beyond the second.
     pub(crate) async fn place_birth(&self, id: ObjectId) -> Option<Copying> {
         let pool = &self.0;
         let body = pool.body_by_id(id).ok()?;
@@ -52,7 +52,7 @@ impl Spread {
 }
 
 impl Inner {
-    /// What is read of a table is expected of its first copy, until it is measured.
+    /// Gives the first copy the expected reads of its table, until they are measured.
     fn begin_as_hot(&self, body: &Body, rate: f32) {
         let replicas = body.replicas();
         let Some(first) = replicas.first().filter(|_| rate > 0.0) else { return };

@@ -1,4 +1,4 @@
-//! Names that belong to one owner at a time.
+//! Leases of names: one owner at a time.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use volume::{Error, ErrorKind, Name, Result};
 
 use super::Spread;
 
-/// The right to a name, held by one owner of this process until it is dropped. It is a mark and
-/// nothing else: there need be no object of that name, and whoever does not ask is not kept off.
+/// The lease of a name, held by one owner in this process until it is dropped. It is advisory: it needs
+/// no object of that name, and other calls do not check it.
 ///
-/// Other processes are kept off a pool by the locks of its volumes.
+/// The locks of the volumes exclude other processes from a pool.
 pub struct Claim {
     pool: Spread,
     name: Name,
@@ -24,7 +24,7 @@ impl Spread {
         if self.0.claimed.lock().insert(name.clone()) {
             Ok(Claim { pool: self.clone(), name: name.clone() })
         } else {
-            Err(Error::new(ErrorKind::Fenced, format!("{name}: somebody has it open already")))
+            Err(Error::new(ErrorKind::Fenced, format!("{name}: it is open already")))
         }
     }
 }

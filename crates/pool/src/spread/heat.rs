@@ -1,9 +1,8 @@
-//! How hot what lies on each volume is: what users read of it that memory did not have.
+//! The heat of the bytes on each volume: users' reads that reach it.
 //!
-//! A read is counted where it goes to a volume, for the block it begins in and the copy it takes: what
-//! is answered from memory warms nothing, for a cached table is no reason to move it. Compactions,
-//! prefetches, copies and scrubs do not count either, they go away by themselves or come again wherever the
-//! bytes are.
+//! A read counts when it goes to a volume, for its blocks and the copy that it reads. Reads from memory do
+//! not count, because a cached table need not move. Compactions, prefetches, copies and scrubs do not
+//! count either: they end by themselves, or would occur on any volume.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +14,7 @@ use policy::purpose::{Io, Origin};
 
 use crate::leaf::ObjectId;
 
-/// Parts of the heats, each with its lock. A read takes one of them for some tens of nanoseconds.
+/// Parts of the heats, each with its lock. A read holds one for some tens of nanoseconds.
 const PARTS: usize = 64;
 
 /// The heats of blocks, on each volume.
@@ -26,7 +25,7 @@ pub(super) struct DeviceHeats {
     gone: Mutex<HashSet<u64>>,
 }
 
-/// Few volumes: a list is searched faster than a map.
+/// A list, because there are few volumes.
 type Part = Vec<(VolumeId, Heats)>;
 
 /// Reads a second that went to each copy of an object.
@@ -40,20 +39,20 @@ impl Default for DeviceHeats {
 }
 
 impl DeviceHeats {
-    /// `len` bytes from `offset` of an object are read from a volume.
+    /// Counts a read of `len` bytes at `offset` of an object from a volume.
     pub(super) fn count(&self, volume: VolumeId, object: ObjectId, offset: u64, len: u64, io: Io) {
         if io.origin != Origin::UserRead {
             return;
         }
         let now = self.now.load(Ordering::Relaxed);
-        // As many operations as the volume counts.
+        // Once for each operation that the volume counts.
         for start in (0..len).step_by(Block::BYTES as usize) {
             let block = Block::at(object.0, offset + start);
             of(&mut self.part(block).lock(), volume).count(block, now);
         }
     }
 
-    /// An object of `len` bytes on a volume begins as hot as `rate` reads a second.
+    /// Gives an object of `len` bytes on a volume a first heat of `rate` reads a second.
     pub(super) fn begin(&self, volume: VolumeId, object: ObjectId, len: u64, rate: f32) {
         let now = self.now.load(Ordering::Relaxed);
         let blocks = Block::count(len);
@@ -63,12 +62,12 @@ impl DeviceHeats {
         }
     }
 
-    /// An object is gone.
+    /// Forgets an object at the next sweep.
     pub(super) fn forget(&self, object: ObjectId) {
         self.gone.lock().insert(object.0);
     }
 
-    /// It is `now` from here on. How hot everything is that is not cold, and not gone.
+    /// Sets the time to `now`; returns the rates of existing objects that are not cold.
     pub(super) fn sweep(&self, now: Second) -> Rates {
         self.now.store(now, Ordering::Relaxed);
         let gone = std::mem::take(&mut *self.gone.lock());

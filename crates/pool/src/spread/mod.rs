@@ -1,26 +1,26 @@
-//! Whole objects spread over volumes, each where placement wants it.
+//! Whole objects spread over volumes by placement.
 //!
 //! ```text
 //!   kv/000012.sst ─▶ manifest ─▶ object 17, 8 MiB, on s3 ─▶ s3: o0000000000000011.tab
 //! ```
-//! Names live in the manifest, bytes in leaf objects on the volumes, which are named by numbers that
-//! are never used twice. What a call promises when it is ready:
+//! Names are in the manifest, bytes in leaf objects on the volumes, whose names are numbers that are
+//! never reused. What survives after a call has returned:
 //!
 //! | call | survives the process | survives the machine |
 //! |---|---|---|
 //! | `create` of a log | yes | after the first `sync` |
-//! | `create` of anything else | no: a draft goes if it is not synced | after the first `sync` |
+//! | `create` of anything else | no: it is uncommitted until synced | after the first `sync` |
 //! | `write_at` to a log | yes | after `sync` |
 //! | `write_at` to anything else | no | after `sync` |
 //! | [`Spread::write_whole`], `remove`, `rename`, `link`, `rename_prefix` | yes | yes |
 //! | [`Spread::remove_soon`] | yes | after [`Spread::flush`], or any later durable call |
 //!
-//! Objects that are open when their last name goes stay readable, as everywhere in [`Volume`]; their
-//! bytes are freed when the last handle goes.
+//! Open objects stay readable after their last name is removed, as in every [`Volume`]; the last handle
+//! frees their bytes.
 //!
-//! With a volume away names and sizes are still answered, and objects on other volumes served; what
-//! touches the volume fails with `Unavailable`, naming object and volume. A volume that comes back
-//! while the pool is open is simply used again, unless it was missing when the pool was opened.
+//! While a volume is away, the pool still serves names, sizes and objects on other volumes. A call that
+//! needs the volume fails with `Unavailable`; the message names object and volume. A volume that comes
+//! back is used again, unless it was missing when the pool was opened.
 
 mod align;
 mod births;
@@ -80,7 +80,7 @@ use crate::seats::{Member, Seat, Seats};
 #[derive(Clone)]
 pub struct Spread(Arc<Inner>);
 
-/// How a pool is to be opened.
+/// Options for opening a pool.
 pub struct Opening {
     placement: Box<dyn Placement>,
     meta: Vec<String>,
@@ -89,10 +89,10 @@ pub struct Opening {
     trust: Trust,
 }
 
-/// An object on a volume that the pool never issued: left alone.
+/// An object on a volume that the pool never issued. The pool never changes it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Foreign {
-    /// What people call the volume.
+    /// The label of the volume.
     pub volume: String,
     /// The object's name there.
     pub name: Name,
@@ -107,35 +107,35 @@ struct Inner {
     meta: Vec<VolumeId>,
     promise: Promise,
     damages: Damages,
-    /// Tables that were sealed after they were streamed.
+    /// The number of tables that were streamed and sealed.
     streamed_tables: AtomicU64,
-    /// Locked last, for as long as a decision takes.
+    /// Locked last, for the time of a decision.
     placing: Mutex<Placing>,
     heats: DeviceHeats,
     journal: Journal,
-    /// Locked for moments, before the journal's state and never after it.
+    /// Locked briefly, before the journal's state and never after it.
     table: Mutex<Table>,
     /// Names with an owner; see [`Claim`].
     claimed: Mutex<BTreeSet<Name>>,
-    /// Held while a log is scrubbed.
+    /// Locked while a log is scrubbed.
     scrubbing: AsyncMutex<()>,
-    /// Held while volumes join or leave.
+    /// Locked while volumes join or leave.
     seating: AsyncMutex<()>,
     foreign: Vec<Foreign>,
 }
 
-/// Objects that are not in the manifest before their first sync. Each has one name.
+/// Uncommitted objects: not in the manifest before their first sync. Each has one name.
 type Drafts = BTreeMap<Name, ObjectId>;
 
-/// What is known of objects beside the manifest.
+/// In-memory state of objects, beside the manifest.
 #[derive(Default)]
 struct Table {
     drafts: Drafts,
-    /// Every draft, and every other object once it was opened.
+    /// Every uncommitted object, and every other object that was opened.
     bodies: HashMap<ObjectId, Arc<Body>>,
-    /// Objects whose bytes can go when the edit that took their last name is durable.
+    /// Pending unlinks: copies whose bytes are removed once the edit that removed them is durable.
     condemned: VecDeque<(Lsn, Dead)>,
-    /// Leaves that could not be removed yet.
+    /// Leaf objects that could not be removed yet.
     leftovers: BTreeMap<VolumeId, Vec<Leaf>>,
 }
 
@@ -152,48 +152,48 @@ impl Opening {
         }
     }
 
-    /// Puts new tables where `placement` says.
+    /// Places new objects by `placement`.
     #[must_use]
     pub fn placement(mut self, placement: impl Placement + 'static) -> Self {
         self.placement = Box::new(placement);
         self
     }
 
-    /// Keeps logs and the manifest on the volumes with these labels, as long as they have room. By
-    /// default logs are placed like everything else, and the manifest on the first volumes.
+    /// Places logs and the manifest on the volumes with these labels, while they have room. By default
+    /// logs are placed like other objects, and the manifest is on the first volumes.
     #[must_use]
     pub fn meta(mut self, labels: impl IntoIterator<Item = String>) -> Self {
         self.meta = labels.into_iter().collect();
         self
     }
 
-    /// Keeps so many copies of every object on as many volumes, logs too: for people whose volumes are
-    /// not durable. Default: 1. What cannot have them now is made with fewer, and mended by a
-    /// [`Mover`](crate::mover::Mover), or by [`Spread::repair`].
+    /// The replication target: keeps `copies` copies of every object, also of logs, on different volumes;
+    /// for volumes that are not durable. Default: 1. If fewer are possible, an object is created with
+    /// fewer; a [`Mover`](crate::mover::Mover) or [`Spread::repair`] adds the rest later.
     #[must_use]
     pub fn copies(mut self, copies: usize) -> Self {
         self.copies = copies.max(1);
         self
     }
 
-    /// Makes a pool with this id, which should be random, if every volume is blank.
+    /// Creates a pool with this id, which should be random, if every volume is blank.
     #[must_use]
     pub fn create_if_missing(mut self, id: PoolId) -> Self {
         self.create = Some(id);
         self
     }
 
-    /// Opens the pool even if volumes are away: those that are not handed in, or do not answer. By
-    /// default that is an error.
+    /// Opens the pool even if volumes are away: not passed in, or without an answer. By default that is an
+    /// error.
     #[must_use]
     pub fn allow_away(mut self) -> Self {
         self.trust.away = true;
         self
     }
 
-    /// Goes on with the newest manifest that can be read, even if there must have been a newer one:
-    /// the last resort when volumes are lost. What the manifest does not know is deleted by nobody,
-    /// and listed by [`Spread::foreign`].
+    /// Uses the newest readable manifest, even if a newer one must have existed: the last resort when
+    /// volumes are lost. The pool keeps objects that this manifest does not list; [`Spread::foreign`]
+    /// lists them.
     #[must_use]
     pub fn salvage(mut self) -> Self {
         self.trust.salvage = true;
@@ -202,12 +202,12 @@ impl Opening {
 }
 
 impl Spread {
-    /// Opens the pool that `members` belong to. Recovers it after a crash: what was created and never
-    /// synced is gone, what was removed is removed, and nothing the pool did not issue is touched.
+    /// Opens the pool of `members`, and recovers it after a crash: objects that were never synced are
+    /// gone, removed objects stay removed, and foreign objects stay untouched.
     ///
     /// # Errors
     /// `Invalid`: a volume does not belong here; `Unavailable`: volumes are away; `Corrupt`: a header
-    /// or the manifest is damaged. The message names the volume and the way out.
+    /// or the manifest is damaged. The message names the volume and the remedy.
     pub async fn open(members: Vec<Member>, opening: Opening) -> Result<Self> {
         let Opening { placement, meta, copies, create, trust } = opening;
         let recovered = match recovery::survey(&members, trust).await? {
@@ -263,12 +263,12 @@ impl Spread {
         pool.warn_of_few_volumes();
         pool.align(unequal).await;
         pool.drop_broken(&report).await;
-        // What was read once must not be back to what it was before.
+        // Persist what recovery found before serving, or a second crash could undo what readers saw.
         pool.flush().await?;
         Ok(pool)
     }
 
-    /// Makes a pool of blank volumes. Durable on return.
+    /// Creates a pool on blank volumes. Durable on return.
     ///
     /// # Errors
     /// `AlreadyExists`: they are a pool already; else as for [`Spread::open`].
@@ -295,18 +295,18 @@ impl Spread {
         self.0.id
     }
 
-    /// What was found on the volumes when the pool was opened and is not the pool's.
+    /// The foreign objects that were on the volumes when the pool was opened.
     #[must_use]
     pub fn foreign(&self) -> &[Foreign] {
         &self.0.foreign
     }
 
-    /// Makes every name durable that was made, changed or removed so far: what a sync of all
-    /// directories is to a file system. Drafts stay drafts.
+    /// Makes all changes of names durable, as a sync of all directories does in a file system. Uncommitted
+    /// objects stay uncommitted.
     ///
     /// # Errors
     /// `Unavailable`, `OutOfSpace`, `Poisoned`: no volume takes the manifest; try again when one was
-    /// mended.
+    /// repaired.
     pub async fn flush(&self) -> Result<()> {
         self.0.journal.ready().await?;
         self.0.journal.durable(self.0.journal.recorded()).await?;
@@ -314,11 +314,11 @@ impl Spread {
         Ok(())
     }
 
-    /// As [`Spread::flush`], and marks the end of the manifest, so that damage to what was written
-    /// last is told from a crash. Objects have to be synced before. The pool can still be used.
+    /// As [`Spread::flush`], and marks a clean close, which distinguishes damage at the manifest's end from
+    /// a crash. Sync objects before. The pool can still be used.
     ///
-    /// Where copies of an object may differ, because volumes failed, and cannot be made the same now, the mark
-    /// is left out: they are when the pool is opened.
+    /// If copies of an object may differ after failures, and cannot be aligned now, the mark is left out: the
+    /// next opening of the pool then aligns them.
     ///
     /// # Errors
     /// As for [`Spread::flush`].
@@ -332,7 +332,7 @@ impl Spread {
     }
 }
 
-/// Writes the headers of a new pool. With epoch 0 they say that it is not finished.
+/// Writes the headers of a new pool, with epoch 0, which marks it as unfinished.
 async fn format(id: PoolId, members: Vec<Member>, generation: u64) -> Result<Recovered> {
     let seats = (0..).zip(members);
     let seats = seats
@@ -415,7 +415,7 @@ impl Volume for Spread {
         Box::pin(async move { self.0.space().await })
     }
 
-    /// Of a volume picked at random.
+    /// The mean over the volumes.
     fn expected_wait(&self) -> Duration {
         let present = self.0.seats.present();
         let waits: Duration = present.iter().map(|(_, volume)| volume.expected_wait()).sum();

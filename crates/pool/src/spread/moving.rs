@@ -1,4 +1,4 @@
-//! What a mover asks of a pool.
+//! The calls of a mover to its pool.
 
 use std::collections::BTreeSet;
 
@@ -10,35 +10,35 @@ use crate::leaf::{Kind, ObjectId};
 use crate::manifest::{Placed, Stored};
 
 impl Spread {
-    /// How many copies hot tables are made with from now on, one by default. Those that are made while their
-    /// bytes are in memory cost no read of a volume that is hot.
+    /// Sets the initial replicas of hot tables, one by default. Copies made while the bytes are in memory need
+    /// no read of a hot volume.
     pub(crate) fn set_births(&self, births: Option<Births>) {
         self.0.placing.lock().set_births(births);
     }
 
-    /// Tables that began with a copy more than the pool promises, because they took the place of hot ones;
-    /// since the pool was opened.
+    /// Tables that began with more copies than the replication target, because they replaced hot ones; since
+    /// the pool was opened.
     #[must_use]
     pub fn born_with_more(&self) -> u64 {
         self.0.placing.lock().replicated()
     }
 
-    /// Operations a second that weights of a volume are told of.
+    /// The rate that a weight of 1 stands for on a volume, in operations a second.
     pub(crate) fn paid(&self, volume: VolumeId) -> f64 {
         self.0.placing.lock().paid(volume)
     }
 
-    /// How many copies the pool promises of everything.
+    /// The replication target.
     pub(crate) fn promised(&self) -> usize {
         self.0.promise.copies
     }
 
-    /// Whether a volume is being emptied.
+    /// Whether a volume is draining.
     pub(crate) fn is_draining(&self, volume: VolumeId) -> bool {
         self.0.journal.look(|state| state.draining().contains(&volume))
     }
 
-    /// Sees to it that the manifest does not depend on volumes that do not answer.
+    /// Moves the manifest off volumes that do not answer.
     pub(crate) async fn keep_manifest_from(
         &self,
         silent: &BTreeSet<VolumeId>,
@@ -46,7 +46,7 @@ impl Spread {
         self.0.journal.avoid(silent).await
     }
 
-    /// What people call a volume.
+    /// The label of a volume.
     pub(crate) fn label(&self, volume: VolumeId) -> String {
         self.0.seats.label(volume)
     }
@@ -62,12 +62,12 @@ impl Spread {
         })
     }
 
-    /// Whether a table is gone, or will soon be.
+    /// Whether a table is leaving, or gone.
     pub(crate) fn is_table_leaving(&self, id: ObjectId) -> bool {
         self.with_tables(|tables| tables.get(id.0).is_none_or(|table| table.leaving))
     }
 
-    /// How many tables on a volume are read together with this one.
+    /// The number of tables on a volume that are read together with this one.
     pub(crate) fn overlap(&self, id: ObjectId, volume: VolumeId) -> f64 {
         let overlap = |tables: &policy::placement::Tables| {
             let table = tables.get(id.0)?;
@@ -79,7 +79,7 @@ impl Spread {
     }
 }
 
-/// Whether an object is one a mover plans for: a table that never changes, on whole volumes.
+/// Whether the planner handles an object: a sealed table that is not striped.
 pub(super) fn is_plain(object: &Stored) -> bool {
     let whole = |placed: &Placed| matches!(placed.layout, Layout::Whole { .. });
     object.kind == Kind::Table && object.is_sealed() && object.copies.iter().all(whole)

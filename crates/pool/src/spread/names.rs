@@ -1,4 +1,4 @@
-//! What a pool does with names: look up, list, and change, several at once if need be.
+//! Names of a pool: look up, list, and change, also several atomically.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::journal::Lsn;
 use crate::manifest::{Dead, Placed, Record, State, Stored};
 
-/// So many removed objects may keep their bytes for want of a sync.
+/// The most removed objects whose bytes wait for a sync of the manifest.
 const CONDEMNED_MAX: usize = 64;
 
 const IO: Io = Io::new(Origin::UserWrite, Step::Data);
@@ -21,26 +21,26 @@ const IO: Io = Io::new(Origin::UserWrite, Step::Data);
 /// A change of names.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Change {
-    /// The name goes, and the object with it if it was its last.
+    /// Removes a name, and the object if it was its last.
     Remove {
         /// The name.
         name: Name,
     },
-    /// The object gets another name. If there is an object of that name, it loses it.
+    /// Renames an object. Another object of that name loses it.
     Rename {
         /// The name it has.
         from: Name,
         /// The name it gets.
         to: Name,
     },
-    /// The object gets one more name, which nothing has yet. It lives while it has one.
+    /// Adds an unused name to an object, which exists while it has a name.
     Link {
         /// A name it has.
         from: Name,
         /// The name it gets as well.
         to: Name,
     },
-    /// Every `from/…` becomes `to/…`: the renaming of a directory. Nothing is called `to/…` yet.
+    /// Renames every `from/…` to `to/…`, like a directory. No object may have a name `to/…`.
     RenamePrefix {
         /// The directory's name.
         from: Name,
@@ -49,20 +49,20 @@ pub enum Change {
     },
 }
 
-/// What is known of an object without touching it.
+/// The metadata of an object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Stat {
-    /// Its number: no other object ever has it.
+    /// Its number, which is never reused.
     pub id: ObjectId,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its length in bytes.
     pub len: u64,
-    /// How many names it has.
+    /// The number of its names.
     pub links: u32,
-    /// Where it lies, or its first copy does.
+    /// The layout of its first copy.
     pub layout: Layout,
-    /// Every copy, the first one first.
+    /// Every copy, in order.
     pub copies: Vec<Placed>,
 }
 
@@ -74,7 +74,7 @@ impl Spread {
         table.drafts.contains_key(name) || self.0.journal.look(|state| state.id(name).is_some())
     }
 
-    /// What is known of an object. Only for a log that was not opened yet a volume is asked.
+    /// The metadata of an object. Needs a volume only for a log that was not opened yet.
     ///
     /// # Errors
     /// `NotFound`; for a log `Unavailable`: try again when its volume is back.
@@ -83,7 +83,7 @@ impl Spread {
         if !body.knows_len() {
             self.0.learn_len(&body).await?;
         }
-        // A draft is not in the manifest yet, and has one name.
+        // An uncommitted object is not in the manifest, and has one name.
         let links = self.0.journal.look(|state| state.object(body.id).map_or(1, Stored::links));
         let (id, kind, len, copies) = (body.id, body.kind, body.len(), body.copies());
         let layout = copies.first().layout.clone();
@@ -91,7 +91,7 @@ impl Spread {
     }
 
     /// Every object whose name begins with `prefix`, in the order of names. A log whose volume is away
-    /// is listed with the length it had at its first sync.
+    /// has the length of its first sync.
     ///
     /// # Errors
     /// None so far.
@@ -109,17 +109,16 @@ impl Spread {
         Ok(join_all(listed).await)
     }
 
-    /// Makes all of `changes`, in their order, or none; all at once for whoever looks, and after a
-    /// crash. Durable on return.
+    /// Makes all of `changes`, in their order, or none: atomically for any reader, and across a crash.
+    /// Durable on return.
     ///
-    /// An object that was never synced is synced before it is renamed or linked, so that the new name
-    /// never stands for less than the old one did. (A [`Change::RenamePrefix`] leaves such objects as
-    /// they are.)
+    /// Syncs an object that was never synced before it renames or links it, so that the new name never
+    /// refers to fewer bytes than the old one. ([`Change::RenamePrefix`] leaves such objects unsynced.)
     ///
     /// # Errors
     /// `NotFound`, `AlreadyExists`, `Invalid`: nothing was changed. `Unavailable`, `OutOfSpace`,
-    /// `Poisoned`: no volume takes the manifest; if the change shows, a later [`Spread::flush`] makes
-    /// it durable.
+    /// `Poisoned`: no volume takes the manifest; if the change is visible, a later [`Spread::flush`]
+    /// makes it durable.
     pub async fn change(&self, changes: &[Change]) -> Result<()> {
         let lsn = self.record_change(changes).await?;
         self.0.journal.durable(lsn).await?;
@@ -127,8 +126,8 @@ impl Spread {
         Ok(())
     }
 
-    /// Gives an object another name; what had that name loses it at the same moment. Durable on
-    /// return, with all of the object's bytes if it was never synced.
+    /// Renames an object, and atomically replaces an object of that name. Durable on return, with all of
+    /// the object's bytes if it was never synced.
     ///
     /// # Errors
     /// As for [`Spread::change`].
@@ -136,8 +135,8 @@ impl Spread {
         self.change(&[Change::Rename { from: from.clone(), to: to.clone() }]).await
     }
 
-    /// Gives an object one more name. Durable on return, with all of the object's bytes if it was
-    /// never synced.
+    /// Adds a name to an object. Durable on return, with all of the object's bytes if it was never
+    /// synced.
     ///
     /// # Errors
     /// As for [`Spread::change`].
@@ -148,14 +147,14 @@ impl Spread {
     /// Renames every `from/…` to `to/…`. Durable on return.
     ///
     /// # Errors
-    /// `AlreadyExists` when something is called `to/…`; else as for [`Spread::change`].
+    /// `AlreadyExists` when an object has a name `to/…`; else as for [`Spread::change`].
     pub async fn rename_prefix(&self, from: &Name, to: &Name) -> Result<()> {
         self.change(&[Change::RenamePrefix { from: from.clone(), to: to.clone() }]).await
     }
 
-    /// Removes an object without waiting for a device: the name is gone at once, even if the process
-    /// dies, and the bytes go when something else makes the manifest durable. After a crash of the
-    /// machine before that the object may be back. For those who remove many.
+    /// Removes an object without waiting for a device. The name is gone at once, even after a crash of the
+    /// process; the bytes are freed when a later call makes the manifest durable. A crash of the machine
+    /// before that may bring the object back. For callers that remove many.
     ///
     /// # Errors
     /// As for [`Spread::change`].
@@ -169,7 +168,7 @@ impl Spread {
         Ok(())
     }
 
-    /// Makes the changes in memory, and gives the edit to wait for.
+    /// Makes the changes in memory; returns the edit to wait for.
     async fn record_change(&self, changes: &[Change]) -> Result<Lsn> {
         loop {
             self.0.journal.ready().await?;
@@ -219,7 +218,7 @@ impl Inner {
         .collect()
     }
 
-    /// The body of object `id`, made if nobody asked for it yet; `name` is one it has.
+    /// The body of object `id`, created at the first request; `name` is one of its names.
     pub(super) fn body_of(
         &self,
         table: &mut Table,
@@ -238,7 +237,7 @@ impl Inner {
         Some(body)
     }
 
-    /// The name a change takes its object from, if that was never synced.
+    /// The name of the object that a change renames or links, if it was never synced.
     fn unsynced_source<'a>(&self, table: &Table, change: &'a Change) -> Option<&'a Name> {
         let (Change::Rename { from, .. } | Change::Link { from, .. }) = change else {
             return None;
@@ -251,7 +250,7 @@ impl Inner {
         unsynced.then_some(from)
     }
 
-    /// Tries changes on a copy that has the drafts as well, which the manifest does not know.
+    /// Tries changes on a copy of the state that includes uncommitted objects.
     fn must_fit(&self, table: &Table, changes: &[Change]) -> Result<()> {
         let mut scratch = self.journal.look(State::clone);
         for (name, &id) in &table.drafts {
@@ -263,7 +262,7 @@ impl Inner {
         scratch.apply(&edit).map(|_| ())
     }
 
-    /// Makes the changes in the table and in the manifest, all or none.
+    /// Applies the changes to the table and to the manifest, all or none.
     fn record_names(&self, table: &mut Table, changes: &[Change]) -> Result<Lsn> {
         let mut edit = Vec::new();
         let mut drafts = table.drafts.clone();
@@ -298,7 +297,7 @@ impl Inner {
         Ok(lsn)
     }
 
-    /// Removes the leaves of objects whose end is durable.
+    /// Removes the leaf objects of pending unlinks whose edit is durable.
     pub(super) async fn bury(&self) {
         loop {
             let dead = {
@@ -312,7 +311,7 @@ impl Inner {
                 (dead, body)
             };
             let (dead, body) = dead;
-            // Whoever has it open may not have read from it yet.
+            // Open its leaf objects first: a holder of a handle may not have read from it yet.
             if let Some(body) = body.filter(|body| body.is_open()) {
                 for replica in body.replicas() {
                     let parts = 0..replica.parts();
@@ -320,7 +319,7 @@ impl Inner {
                 }
             }
             for (volume, leaf) in dead.leaves() {
-                // A volume that answers may do what it would not do before.
+                // A volume that answers may now do earlier removals too.
                 if self.remove_leaf(volume, leaf).await {
                     self.remove_leftovers(volume).await;
                 }
@@ -328,7 +327,7 @@ impl Inner {
         }
     }
 
-    /// Tries again to remove from a volume what could not be removed, until it fails again.
+    /// Retries removals from a volume, until one fails again.
     pub(super) async fn remove_leftovers(&self, volume: VolumeId) {
         let next = || self.table.lock().leftovers.get_mut(&volume).and_then(Vec::pop);
         while let Some(leaf) = next() {
@@ -338,9 +337,9 @@ impl Inner {
         }
     }
 
-    /// Removes a leaf. If the volume does not do it now, it is kept for later, and false given.
+    /// Removes a leaf object. If that fails, returns false; a present volume tries again later.
     pub(super) async fn remove_leaf(&self, volume: VolumeId, leaf: Leaf) -> bool {
-        // What lies on a volume that is away is looked for when it is back.
+        // The next opening with this volume finds the orphan.
         let Ok(device) = self.seats.volume(volume) else { return false };
         match device.remove(&leaf.name()).await {
             Err(e) if e.kind() != ErrorKind::NotFound => {
@@ -355,7 +354,7 @@ impl Inner {
 }
 
 impl Table {
-    /// The name of a draft, if the object is one.
+    /// The name of an uncommitted object; `None` for others.
     pub(super) fn draft_of(&self, id: ObjectId) -> Option<Name> {
         self.drafts.iter().find_map(|(name, &other)| (other == id).then(|| name.clone()))
     }
@@ -371,7 +370,7 @@ impl Change {
         }
     }
 
-    /// Whether it makes a difference to the change that there are these drafts.
+    /// Whether the change concerns any of these uncommitted objects.
     fn touches(&self, drafts: &Drafts) -> bool {
         match self {
             Self::Remove { name } => drafts.contains_key(name),
@@ -383,7 +382,7 @@ impl Change {
     }
 }
 
-/// What a renaming of a directory does to drafts in it.
+/// Renames uncommitted objects in a renamed directory.
 fn rename_drafts(drafts: &mut Drafts, from: &Name, to: &Name) -> Result<()> {
     let (old, new) = (format!("{from}/"), format!("{to}/"));
     let mut renamed = Drafts::new();

@@ -1,4 +1,4 @@
-//! Making objects: on the volumes placement chooses, or on others if those will not.
+//! Creates objects on the volumes that placement chooses, or on others if those fail.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::manifest::journal::Lsn;
 use crate::manifest::{Committed, Copies, Placed, Record};
 use crate::seats::Occupied;
 
-/// An object that has leaves but no name yet.
+/// An object that has leaf objects but no name yet.
 struct Made {
     id: ObjectId,
     kind: Kind,
@@ -31,17 +31,17 @@ impl Made {
     }
 }
 
-/// What is to be placed.
+/// An object to be placed.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub(super) id: ObjectId,
     pub(super) kind: Kind,
     pub(super) intent: &'a Intent,
-    /// On whose behalf it is written, if that is known.
+    /// The origin of its write, if known.
     pub(super) origin: Option<Origin>,
 }
 
-/// A copy on its way to where it was placed.
+/// A copy that was placed and is being written.
 struct Going<'a> {
     placed: Placed,
     flight: Flight<'a>,
@@ -53,21 +53,21 @@ impl<'a> Going<'a> {
         Self { placed: Placed { number, layout: flight.layout().clone() }, flight, occupied }
     }
 
-    /// It is there.
+    /// Marks the copy as complete.
     fn land(self, leaves: Vec<Arc<dyn Object>>) -> (NewCopy, Vec<Occupied>) {
         self.flight.land();
         (NewCopy { placed: self.placed, leaves }, self.occupied)
     }
 }
 
-/// An error, and the volume it came from.
+/// An error, and its volume.
 pub(super) type At = (VolumeId, Error);
 
 impl Spread {
-    /// Makes an object of all of `data` at once: places it, writes it, syncs it, and records its name,
-    /// length and checksum. Durable on return, and there in no part before. It never changes again.
+    /// Creates an object of `data`: places it, writes it, syncs it, and records its name, length and
+    /// checksum. Atomic, and durable on return. The object never changes again.
     ///
-    /// A volume that is full, away or poisoned is passed over for the next that placement chooses.
+    /// If a volume is full, away or poisoned, placement chooses another.
     ///
     /// # Errors
     /// `AlreadyExists`; `OutOfSpace`, `Unavailable`, `Poisoned`: no volume takes it, or none takes the
@@ -98,7 +98,8 @@ impl Spread {
 }
 
 impl Inner {
-    /// Makes an empty object: a log has its name from now on, anything else is a draft.
+    /// Creates an empty object. A log is recorded at once; any other object is uncommitted until its first
+/// sync.
     pub(super) async fn create(&self, name: &Name, intent: &Intent) -> Result<Arc<Body>> {
         let kind = Kind::of(intent, name);
         self.must_be_free(&self.table.lock(), name)?;
@@ -126,7 +127,7 @@ impl Inner {
         Ok((lsn, body))
     }
 
-    /// Gives an object with leaves a name in the manifest.
+    /// Records an object with leaf objects in the manifest.
     fn record_create(
         &self,
         table: &mut Table,
@@ -149,7 +150,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes the leaves of an object that got no name after all.
+    /// Removes the leaf objects of an object that got no name.
     async fn keep_or_drop<T>(&self, made: &Made, named: Result<T>) -> Result<T> {
         if named.is_err() {
             self.forget_table(made.id);
@@ -160,22 +161,22 @@ impl Inner {
         named
     }
 
-    /// Removes the leaves of a copy.
+    /// Removes the leaf objects of a copy.
     pub(super) async fn remove_copy(&self, id: ObjectId, kind: Kind, placed: &Placed) {
         for &volume in placed.layout.volumes() {
             self.remove_leaf(volume, Leaf::Object { id, kind, copy: placed.number }).await;
         }
     }
 
-    /// How much room is on each volume that is there and holds objects.
+    /// The space of each present volume that takes new objects.
     pub(super) async fn spaces(&self) -> Vec<(VolumeId, Result<Space>)> {
         let present = self.seats.present();
         let present = present.iter().filter(|(seat, _)| !seat.is_closed());
         join_all(present.map(async |(seat, volume)| (seat.id, volume.space().await))).await
     }
 
-    /// Makes leaves for a new object, with all of `data` in them and synced if there is any, on the
-    /// first volumes that take it; all copies that are promised at once.
+    /// Creates the leaf objects of a new object, with `data` written and synced if there is any, on the first
+    /// volumes that take it; all copies of the replication target at once.
     async fn make(
         &self,
         name: &Name,
@@ -227,12 +228,12 @@ impl Inner {
                 }
                 Err(why) => why,
             };
-            // What was chosen for the others was chosen beside the first: all of it again.
+            // The places of the others depend on the first: choose all of them again.
             for (NewCopy { placed, .. }, _) in copies {
                 self.remove_copy(id, kind, &placed).await;
             }
             match why {
-                // Somebody put an object there that has our next id: it is not ours, take another.
+                // A foreign object on the volume has this id: take another.
                 (_, e) if e.kind() == ErrorKind::AlreadyExists => {}
                 (volume, e) if is_about_the_volume(&e) => {
                     let label = self.seats.label(volume);
@@ -247,7 +248,7 @@ impl Inner {
         }
     }
 
-    /// Places for the other copies that are promised of an object, as far as there are any.
+    /// Places for the other copies of an object, up to the replication target if possible.
     async fn choose_others<'a>(
         &'a self,
         wanted: Wanted<'_>,
@@ -266,8 +267,8 @@ impl Inner {
         others
     }
 
-    /// Makes the copies that did not go where they were meant to, as far as other volumes take them; more of a
-    /// table that will be hot, where it is in no one's way: its bytes need not be read for that.
+    /// Makes failed copies on other volumes, and initial replicas of a table that will be hot where volumes have
+    /// room to spare: its bytes are in memory, so that needs no read.
     async fn make_more(
         &self,
         made: &mut Made,
@@ -320,7 +321,7 @@ impl Inner {
         }
     }
 
-    /// Whether volumes have room for a copy that would not be the next to go again.
+    /// Whether volumes have room for a copy above their reserve, below which copies are dropped.
     pub(super) async fn has_room_to_spare(&self, layout: &Layout, len: u64) -> bool {
         let held = self.held();
         for (part, &volume) in layout.volumes().iter().enumerate() {
@@ -335,9 +336,9 @@ impl Inner {
         true
     }
 
-    /// Asks placement, with the volumes as they are now. For one more copy of an object only volumes
-    /// will do that are not `taken` by the others. Logs go to the volumes for metadata if these have
-    /// room. If it finds none: the volumes that did not answer.
+    /// Asks placement, with the current state of the volumes. A further copy of an object goes only to
+    /// volumes that are not `taken` by the others. Logs go to the volumes for metadata if these have room.
+    /// The error lists the volumes that did not answer.
     pub(super) async fn choose(
         &self,
         wanted: Wanted<'_>,
@@ -348,7 +349,7 @@ impl Inner {
             let flight = self.choose_once(wanted, failed, taken).await?;
             let volumes = flight.layout().volumes().iter();
             let occupied = volumes.map(|&volume| self.seats.seat(volume).occupy());
-            // A volume that is just leaving is not among the next candidates.
+            // A volume that has begun to leave is not among the next candidates.
             if let Some(occupied) = occupied.collect() {
                 return Ok((flight, occupied));
             }
@@ -393,13 +394,14 @@ impl Inner {
             Kind::Table | Kind::Data => None,
         };
         let chosen = chosen.or_else(|| choose(all.clone()));
-        // The last of the room is for who makes room: a store refuses its users' writes long before.
+        // Last, ignore placement's limit on fill: stores refuse users' writes long before, so only work that
+// frees space gets here.
         let to_the_last = all.into_iter().map(|c| Candidate { total: 0, ..c });
         let chosen = chosen.or_else(|| choose(to_the_last.collect()));
         chosen.map(|chosen| Flight::of(self, id, chosen)).ok_or(away)
     }
 
-    /// Makes the leaves of one copy, all or none.
+    /// Creates the leaf objects of one copy, all or none.
     pub(super) async fn make_leaves(
         &self,
         id: ObjectId,
@@ -441,13 +443,13 @@ impl Inner {
         Err(at)
     }
 
-    /// Why no volume takes an object.
+    /// The error when no volume takes an object.
     fn nowhere(&self, name: &Name, intent: &Intent, failed: Vec<At>) -> Error {
         let causes: Vec<_> = failed
             .iter()
             .map(|(volume, e)| format!("volume {}: {e}", self.seats.label(*volume)))
             .collect();
-        // Those that answered and were not tried have no room for it.
+        // Volumes that answered and were not tried have no room for it.
         let tried_all = failed.len() == self.seats.present().len();
         let kind = match failed.last() {
             Some((_, e)) if tried_all && failed.iter().all(|(_, f)| f.kind() == e.kind()) => {
@@ -469,7 +471,7 @@ impl Inner {
     }
 }
 
-/// Writes all of `data` to new leaves and syncs them.
+/// Writes `data` to new leaf objects and syncs them.
 async fn fill(
     layout: &Layout,
     leaves: &[(VolumeId, Arc<dyn Object>)],
@@ -496,7 +498,7 @@ async fn fill(
     Ok(())
 }
 
-/// Whether another volume may do what this one did not.
+/// Whether another volume may succeed after this error.
 fn is_about_the_volume(e: &Error) -> bool {
     matches!(
         e.kind(),

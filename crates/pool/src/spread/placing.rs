@@ -1,4 +1,4 @@
-//! What placement goes by: the tables there are, and what each volume carries.
+//! The input of placement: tables, and the load of each volume.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -18,32 +18,32 @@ use super::{Inner, Spread};
 use crate::leaf::{self, ObjectId};
 use crate::manifest::{Copies, State};
 
-/// The policy, and what it is asked with.
+/// The policy and its input.
 pub(super) struct Placing {
     policy: Box<dyn Placement>,
     tables: Tables,
     weights: Weights,
-    /// How hot copies were found to be the last time.
+    /// The rates of copies at the last sweep.
     rates: Rates,
-    /// How many copies hot tables are made with.
+    /// The initial replicas of hot tables.
     births: Option<Births>,
-    /// Tables that got one more than the pool promises, so far.
+    /// Tables that began with more copies than the replication target.
     replicated: u64,
 }
 
-/// A place, chosen for an object.
+/// A place chosen for an object.
 pub(super) struct Chosen {
     layout: Layout,
     len: u64,
-    /// Reads a second that are expected.
+    /// The expected reads a second.
     rate: f32,
     is_flush: bool,
-    /// The object is there whether this one gets there or not.
+    /// A further copy: the object exists without it.
     is_copy: bool,
 }
 
 impl Chosen {
-    /// Each of its volumes, the bytes that go there, and the reads expected of them.
+    /// Each of its volumes, with its bytes and expected reads.
     fn parts(&self) -> impl Iterator<Item = (VolumeId, u64, f32)> {
         let volumes = self.layout.volumes();
         let (chunks, rate) = (self.layout.chunks(), self.rate / volumes.len() as f32);
@@ -52,8 +52,8 @@ impl Chosen {
     }
 }
 
-/// An object on its way to where it was placed. If it gets there it lands; if it is dropped before, it
-/// was never there.
+/// An object that was placed and is being written. [`Flight::land`] marks it as complete; dropping it before
+/// undoes its placement.
 pub(super) struct Flight<'a> {
     pool: &'a Inner,
     id: ObjectId,
@@ -73,8 +73,8 @@ impl Placing {
         }
     }
 
-    /// Chooses among volumes of which only the room is known. The bytes count as on their way, and a
-    /// table as being there, from now on.
+    /// Chooses among volumes of which `candidates` has only the space. From now on the bytes count as in
+    /// flight, and a table counts as present.
     pub(super) fn choose(
         &mut self,
         id: ObjectId,
@@ -102,8 +102,8 @@ impl Placing {
         Some(self.expect(Chosen { layout, len, rate, is_flush, is_copy: false }))
     }
 
-    /// As [`Placing::choose`] for one more copy of an object that is known already. Where it is then has
-    /// to be said by [`Placing::set_places`].
+    /// As [`Placing::choose`], for a further copy of a known object. The caller then calls
+    /// [`Placing::set_places`].
     pub(super) fn choose_copy(
         &mut self,
         id: ObjectId,
@@ -133,7 +133,7 @@ impl Placing {
         self.policy.choose(New { object: id.0, intent, rate }, &candidates, &self.tables)
     }
 
-    /// Counts what was chosen as on its way.
+    /// Counts the chosen bytes and reads as in flight.
     fn expect(&mut self, chosen: Chosen) -> Chosen {
         for (volume, bytes, rate) in chosen.parts() {
             self.weights.place(volume, bytes, f64::from(rate));
@@ -141,13 +141,13 @@ impl Placing {
         chosen
     }
 
-    /// An object has these copies now.
+    /// Records the copies of an object.
     pub(super) fn set_places(&mut self, id: ObjectId, copies: &Copies) {
         let volumes: Vec<_> = copies.volumes().collect();
         self.tables.set_places(id.0, &volumes);
     }
 
-    /// How hot a new table will be: as the tables it takes the place of are.
+    /// The expected heat of a new table: that of the tables it replaces.
     fn expected(&self, intent: &Intent, origin: Option<Origin>) -> f32 {
         let Kind::Table { family, level: Some(level), range: Some(range) } = &intent.kind else {
             return 0.0;
@@ -170,12 +170,12 @@ impl Placing {
         self.births.map_or(1, |births| births.copies(f64::from(rate)))
     }
 
-    /// How many copies a table that is being made should begin with.
+    /// The initial replicas for a table.
     pub(super) fn copies_at_birth(&self, id: ObjectId) -> usize {
         self.copies_for(self.tables.get(id.0).map_or(0.0, |table| table.rate))
     }
 
-    /// A table that is there turned out to be this: gives how hot it will be.
+    /// Describes a table that exists already; returns its expected heat.
     pub(super) fn describe_late(&mut self, id: ObjectId, intent: &Intent, origin: Origin) -> f32 {
         let rate = self.expected(intent, Some(origin));
         if let Kind::Table { family, level, range } = &intent.kind {
@@ -185,7 +185,7 @@ impl Placing {
         rate
     }
 
-    /// A table was made with one copy more than the pool promises.
+    /// Counts a table that began with a copy more than the replication target.
     pub(super) fn count_replicated(&mut self) {
         self.replicated += 1;
     }
@@ -198,13 +198,13 @@ impl Placing {
         self.weights.paid(volume)
     }
 
-    /// A volume left the pool.
+    /// Forgets a volume that left the pool.
     pub(super) fn forget(&mut self, volume: VolumeId) {
         self.weights.forget(volume);
         self.rates.retain(|(_, on), _| *on != volume);
     }
 
-    /// All bytes of a table are there.
+    /// Sets the length of a complete table.
     pub(super) fn complete(&mut self, id: ObjectId, len: u64) {
         self.tables.set_len(id.0, len);
     }
@@ -219,22 +219,22 @@ impl Placing {
     }
 }
 
-/// From which levels a table for `level` is made, and how.
+/// The levels of the tables that a new one for `level` replaces, and how.
 fn made_of(origin: Origin, level: u8) -> Option<(RangeInclusive<u8>, Made)> {
     match origin {
-        // What was written lately is as hot as what was written shortly before.
+        // A flushed table is as hot as those flushed shortly before.
         Origin::Flush => Some((0..=0, Made::Flushed)),
         Origin::Compaction { level: from } => Some((from..=level, Made::Merged)),
         _ => None,
     }
 }
 
-/// The family of tables nobody described.
+/// The family of tables without a description.
 fn nobody() -> Family {
     Family("".into())
 }
 
-/// The tables of a pool that was just opened. Nothing but their places is known of them.
+/// The tables of a pool that was just opened. Only their places and lengths are known.
 pub(super) fn tables_of(state: &State) -> Tables {
     let mut tables = Tables::default();
     let unknown = nobody();
@@ -262,7 +262,7 @@ impl<'a> Flight<'a> {
         &self.chosen.layout
     }
 
-    /// The bytes are where they should be.
+    /// Marks the object as complete.
     pub(super) fn land(mut self) {
         self.landed = true;
     }
@@ -285,13 +285,13 @@ impl Drop for Flight<'_> {
 }
 
 impl Spread {
-    /// Shows what placement knows of the pool's tables. No table is placed meanwhile.
+    /// Passes placement's tables to `look`. No table is placed meanwhile.
     pub fn with_tables<T>(&self, look: impl FnOnce(&Tables) -> T) -> T {
         look(&self.0.placing.lock().tables)
     }
 
-    /// A table turned out to be of `family`, at `level`, with `keys`: so it is told to placement, for
-    /// tables that were there when the pool was opened. An object that is none is left as it is.
+    /// Describes a table to placement: its `family`, `level` and `keys`; for tables that existed when the
+    /// pool was opened. Ignores objects that are not tables.
     pub fn describe_table(
         &self,
         name: &Name,
@@ -304,14 +304,14 @@ impl Spread {
         }
     }
 
-    /// A table is at another level now, with the same bytes.
+    /// Sets the level of a table that changed level without a rewrite.
     pub fn set_table_level(&self, name: &Name, level: u8) {
         if let Some(id) = self.0.table_id(name) {
             self.0.placing.lock().tables.set_level(id.0, level);
         }
     }
 
-    /// A table becomes the input of a compaction, after which it will be gone, or it stays after all.
+    /// Records whether a table is the input of a compaction, which will remove it.
     pub fn set_table_leaving(&self, name: &Name, leaving: bool) {
         if let Some(id) = self.0.table_id(name) {
             self.0.placing.lock().tables.set_leaving(id.0, leaving);
@@ -320,22 +320,22 @@ impl Spread {
 }
 
 impl Spread {
-    /// The database that had a table under this name is done with it. The object may live on, under a
-    /// checkpoint's name, but it is read with no other table any more.
+    /// Clears the description of a table that its database removed. The object may still have a
+    /// checkpoint's name, but it is no longer read together with other tables.
     pub fn disown_table(&self, name: &Name) {
         self.describe_table(name, &nobody(), None, None);
     }
 
-    /// Measures what each volume carries, once a second, from how hot what lies there is and what was
-    /// `seen` of it. `now` counts seconds from any time on; those in which nobody calls this are not
-    /// lost, and if nobody ever does, placement goes by overlaps and bytes on their way alone.
+    /// Updates the weight of each volume, once a second, from the heat of its objects and from `seen`.
+    /// `now` counts seconds from any start. A skipped second loses nothing; without any call, placement
+    /// uses only overlaps and bytes in flight.
     pub fn on_second(&self, now: Second, seen: &[Seen]) {
         let rates = self.0.heats.sweep(now);
         let mut placing = self.0.placing.lock();
         let Placing { tables, weights, rates: before, .. } = &mut *placing;
         let (mut on, mut of) = (BTreeMap::new(), BTreeMap::<_, f32>::new());
         for (&(object, volume), &rate) in &rates {
-            // The heat of a copy that was dropped outlives it by some seconds.
+            // A dropped copy still has heat for some seconds.
             if tables.get(object.0).is_some_and(|table| !table.on.contains(&volume)) {
                 continue;
             }
@@ -352,7 +352,7 @@ impl Spread {
         *before = rates;
     }
 
-    /// What each volume carries, where 1 is as much as is paid for.
+    /// The weight of each volume, where 1 is the paid rate.
     #[must_use]
     pub fn weights(&self) -> BTreeMap<VolumeId, f64> {
         let placing = self.0.placing.lock();
@@ -360,8 +360,7 @@ impl Spread {
         all.iter().map(|seat| (seat.id, placing.weights.weight(seat.id))).collect()
     }
 
-    /// Reads a second that went to each copy of each object that is not cold, when they were last
-    /// measured.
+    /// Reads a second of each copy that is not cold, as of the last [`Spread::on_second`].
     #[must_use]
     pub fn rates(&self) -> BTreeMap<(ObjectId, VolumeId), f32> {
         self.0.placing.lock().rates.clone()
@@ -369,7 +368,7 @@ impl Spread {
 }
 
 impl Inner {
-    /// An object is gone.
+    /// Forgets an object that was removed.
     pub(super) fn forget_table(&self, id: ObjectId) {
         self.placing.lock().tables.remove(id.0);
         self.heats.forget(id);

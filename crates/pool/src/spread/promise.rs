@@ -1,9 +1,9 @@
-//! What a pool promises, so many copies of every object on as many volumes: what is short of it, how that is
-//! mended, and who is told that there is something to mend.
+//! The replication target of a pool: a number of copies of every object, on different volumes. Tracks
+//! shortfalls, repairs them, and notifies the mover.
 //!
-//! Objects are made with all their copies, and come to have fewer: a volume was full or away when
-//! they were made, fails or is lost, a write to one copy failed, a copy was found to be bad. A
-//! [`Mover`](crate::mover::Mover) mends that by itself; [`Spread::repair`] does it all at once.
+//! Objects are created with all their copies, and may have fewer later: a volume was full or away when
+//! they were created, fails or is lost, a write to one copy failed, or a copy is damaged. A
+//! [`Mover`](crate::mover::Mover) repairs that in the background; [`Spread::repair`] does it all at once.
 
 use std::collections::BTreeSet;
 use std::task::{Context, Poll, Waker};
@@ -17,18 +17,18 @@ use super::{Inner, Spread};
 use crate::leaf::ObjectId;
 use crate::manifest::Stored;
 
-/// What a pool promises, and what was found to be amiss with that since anybody looked.
+/// The replication target, and the shortfalls found since the mover's last check.
 pub(super) struct Promise {
-    /// How many copies there shall be of everything.
+    /// The number of copies of every object.
     pub(super) copies: usize,
     amiss: Mutex<Amiss>,
 }
 
 #[derive(Default)]
 struct Amiss {
-    /// Something happened that nobody was told of yet.
+    /// The mover must be notified.
     due: bool,
-    /// Objects with a copy that did not answer as it should.
+    /// Objects with a suspect copy, which failed a call that another copy answered.
     suspects: BTreeSet<ObjectId>,
     /// Tables that should have begun with more copies than they have.
     births: BTreeSet<ObjectId>,
@@ -37,22 +37,22 @@ struct Amiss {
 
 impl Promise {
     pub(super) fn new(copies: usize) -> Self {
-        // What happened before anybody could look is for the first look.
+        // The first check covers everything that happened before.
         let amiss = Mutex::new(Amiss { due: copies > 1, ..Amiss::default() });
         Self { copies, amiss }
     }
 
-    /// Something changed: a copy went, or a volume came or goes.
+    /// Notifies the mover of a change: a copy was lost, or a volume joined or leaves.
     pub(super) fn due(&self) {
         self.tell(|amiss| amiss.due = true);
     }
 
-    /// A copy of an object did not answer as it should, and another did.
+    /// Records that a copy of an object failed a call that another copy answered.
     pub(super) fn suspect(&self, id: ObjectId) {
         self.tell(|amiss| amiss.due |= amiss.suspects.insert(id));
     }
 
-    /// A table should have begun with more copies.
+    /// Records that a table should have begun with more copies.
     pub(super) fn owe(&self, id: ObjectId) {
         self.tell(|amiss| amiss.due |= amiss.births.insert(id));
     }
@@ -67,34 +67,33 @@ impl Promise {
     }
 }
 
-/// How a pool stands with the copies it promises.
+/// The redundancy of a pool against its replication target.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Redundancy {
-    /// Copies that every object shall have.
+    /// The replication target: copies of every object.
     pub promised: usize,
-    /// Objects that have fewer on volumes that are here and stay.
+    /// Objects with fewer copies on volumes that are present and not draining.
     pub short: u64,
     /// Their bytes.
     pub short_bytes: u64,
-    /// Objects with no copy that can be read: on volumes that are away, or lost.
+    /// Objects without a readable copy: all are on volumes that are away, or lost.
     pub unreadable: u64,
-    /// Objects of which all copies failed at once, so that they may differ behind what was acknowledged: they
-    /// are made the same before the next write, or when the pool is opened.
+    /// Objects whose copies all failed at once, so that they may differ in bytes that were not acknowledged.
+    /// They are aligned before the next write, or when the pool is opened.
     pub doubtful: u64,
 }
 
-/// What a repair did, and what it could not do.
+/// The result of a repair.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Repaired {
-    /// Copies that were made.
+    /// Copies made.
     pub made: u64,
     /// Objects that still have fewer copies than they should, by name, and why.
     pub short: Vec<(Name, String)>,
 }
 
 impl Spread {
-    /// How many copies of everything the pool promises, and what is short of that while these volumes do not
-    /// answer. Looks at every object.
+    /// The redundancy of the pool while the volumes `gone` do not answer. Visits every object.
     #[must_use]
     pub fn redundancy(&self, gone: &BTreeSet<VolumeId>) -> Redundancy {
         let pool = &self.0;
@@ -122,7 +121,7 @@ impl Spread {
         found
     }
 
-    /// Says so if there are fewer volumes than copies are promised.
+    /// Warns if there are fewer volumes than the replication target.
     pub(super) fn warn_of_few_volumes(&self) {
         let copies = self.0.promise.copies;
         let draining = self.0.journal.look(|state| state.draining().clone());
@@ -135,20 +134,20 @@ impl Spread {
         }
     }
 
-    /// Makes the copies that objects lack: of those that were made while volumes were away or full, or
-    /// lost a copy since. Volumes that are away or being emptied do not count. In the class of
-    /// `io`, one object after the other; `tell` is called with how many copies were made so far.
-    /// Dropping the future stops it.
+    /// Makes missing copies: of objects created while volumes were away or full, and of those that lost a
+    /// copy since. Copies on absent or draining volumes do not count. It works in the class of `io`, one
+    /// object after the other, and calls `tell` with the number of copies made so far. Dropping the future
+    /// stops it.
     ///
     /// # Errors
-    /// None so far: what cannot be done is said by name.
+    /// None so far: the result lists the objects that still have too few copies.
     pub async fn repair(&self, io: Io, tell: impl FnMut(u64) + Send) -> Result<Repaired> {
         Ok(self.repair_those(|_| true, &BTreeSet::new(), io, tell).await)
     }
 
-    /// The same for what a mover does not plan: what can still be written to, and what is striped. There is
-    /// not much of it. The volumes `gone` do not count either. Copies beyond what is promised go: they were
-    /// made while a volume did not answer that is back.
+    /// The same for the few objects that the planner does not handle: unsealed or striped ones. Copies on the
+    /// volumes `gone` do not count either. Drops copies beyond the replication target, which were made while a
+    /// volume did not answer.
     pub(crate) async fn repair_others(&self, gone: &BTreeSet<VolumeId>, io: Io) -> Repaired {
         let repaired = self.repair_those(|object| !is_plain(object), gone, io, |_| ()).await;
         for (id, volume) in self.0.surplus(gone) {
@@ -187,22 +186,22 @@ impl Spread {
         repaired
     }
 
-    /// Objects with a copy that did not answer as it should, since this was asked.
+    /// Objects with a suspect copy since the last call.
     pub(crate) fn take_suspects(&self) -> BTreeSet<ObjectId> {
         std::mem::take(&mut self.0.promise.amiss.lock().suspects)
     }
 
-    /// Nobody had time for these yet.
+    /// Returns suspects that were not checked.
     pub(crate) fn suspect_again(&self, suspects: BTreeSet<ObjectId>) {
         self.0.promise.amiss.lock().suspects.extend(suspects);
     }
 
-    /// Tables that should have begun with more copies, since this was asked.
+    /// Tables that should have begun with more copies, since the last call.
     pub(crate) fn take_births(&self) -> BTreeSet<ObjectId> {
         std::mem::take(&mut self.0.promise.amiss.lock().births)
     }
 
-    /// Ready as soon as something changed about what is promised since it was ready the last time.
+    /// Ready once there is a notification since the last time it was ready.
     pub(crate) fn poll_amiss(&self, cx: &Context<'_>) -> Poll<()> {
         let mut amiss = self.0.promise.amiss.lock();
         if std::mem::take(&mut amiss.due) {
@@ -214,14 +213,15 @@ impl Spread {
 }
 
 impl Inner {
-    /// The volumes that are here, but for those that do not answer.
+    /// The present volumes without those `gone`.
     fn here_without(&self, gone: &BTreeSet<VolumeId>) -> BTreeSet<VolumeId> {
         let all = self.seats.all();
         let here = all.iter().filter(|seat| seat.volume.is_some() && !gone.contains(&seat.id));
         here.map(|seat| seat.id).collect()
     }
 
-    /// A copy of each object that has more on volumes that count than it should, but for those a mover drops.
+    /// One surplus copy of each object with more usable copies than the target, without plain tables, which the
+/// planner handles.
     fn surplus(&self, gone: &BTreeSet<VolumeId>) -> Vec<(ObjectId, VolumeId)> {
         let here = self.here_without(gone);
         self.journal.look(|state| {
@@ -238,8 +238,7 @@ impl Inner {
         })
     }
 
-    /// The first object after `after` that has fewer copies on volumes that count than it should, and
-    /// how many it lacks.
+    /// The first object after `after` with fewer usable copies than the target, and how many it lacks.
     fn next_short(
         &self,
         after: Option<ObjectId>,

@@ -1,14 +1,14 @@
-//! How much can still be written to the pool.
+//! The space that can still be written on the pool.
 
 use policy::room::writable;
 use volume::{Result, Space};
 
 use super::{Inner, Spread};
 
-/// Room on the volumes that take new objects, each copy of a byte counted once.
+/// The space on the volumes that take new objects, divided by the copies of each byte.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Room {
-    /// Bytes there are.
+    /// All bytes.
     pub total: u64,
     /// Bytes that can still be written.
     pub writable: u64,
@@ -19,8 +19,8 @@ pub struct Room {
 }
 
 impl Spread {
-    /// How much can still be written, as volumes say now: those that are away, drained or full take
-    /// nothing. Costs a system call for each volume, and no token.
+    /// The space that volumes report now; those that are away, draining or full take nothing. Costs a system
+    /// call for each volume, and no token.
     pub async fn room(&self) -> Room {
         let pool = &self.0;
         let draining = pool.journal.look(|state| state.draining().clone());
@@ -41,7 +41,7 @@ impl Spread {
 }
 
 impl Inner {
-    /// All the room on the volumes that answer.
+    /// The sum of the space on the volumes that answer.
     pub(super) async fn space(&self) -> Result<Space> {
         let mut sum = Space { total: 0, free: 0 };
         let mut failed = None;

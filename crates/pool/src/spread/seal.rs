@@ -1,4 +1,4 @@
-//! Objects that were streamed, and are complete.
+//! Sealing of streamed objects.
 
 use std::sync::atomic::Ordering;
 
@@ -9,25 +9,25 @@ use xxhash_rust::xxh3::Xxh3;
 use super::Spread;
 use crate::manifest::{Committed, Record};
 
-/// The checksum of an object while it is streamed: xxh3-64 of its bytes in their order.
+/// The running checksum of a streamed object: xxh3-64 of its bytes in order.
 #[derive(Default)]
 pub struct Checksum(Xxh3);
 
 impl Checksum {
-    /// Takes in the bytes that come next.
+    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 }
 
 impl Spread {
-    /// An object that was written in pieces, and synced, is complete: it never changes again, and is as good as one of
-    /// [`Spread::write_whole`] from now on. `checksum` is that of all its bytes: scrubs compare each copy
-    /// with it, and so know which one is wrong. Durable on return.
+    /// Seals an object that was written in pieces and synced: it never changes again, like one of
+    /// [`Spread::write_whole`]. `checksum` is that of all its bytes, by which scrubs find a damaged copy.
+    /// Durable on return.
     ///
     /// # Errors
-    /// `Invalid`: not all of it was synced. `NotFound`; `Unavailable`, `OutOfSpace`, `Poisoned`: no volume takes the
-    /// manifest.
+    /// `Invalid`: not all of it was synced. `NotFound`; `Unavailable`, `OutOfSpace`, `Poisoned`: no volume
+    /// takes the manifest.
     pub async fn seal(&self, name: &Name, checksum: &Checksum) -> Result<()> {
         let pool = &self.0;
         let body = pool.body(name)?;
@@ -51,9 +51,9 @@ impl Spread {
         pool.journal.durable(lsn).await
     }
 
-    /// As [`Spread::seal`], for a table that was written for `origin` and turned out to be what `intent` says: placement
-    /// knows it by its keys from now on. If it takes the place of hot tables, a [`Mover`](crate::mover::Mover)
-    /// makes the copies that [`Spread::write_whole`] would have made at once.
+    /// As [`Spread::seal`], for a table that was written for `origin`, with `intent` as its final
+    /// description, which placement uses from now on. If it replaces hot tables, a
+    /// [`Mover`](crate::mover::Mover) makes the initial replicas that [`Spread::write_whole`] would have made.
     ///
     /// # Errors
     /// As for [`Spread::seal`].
@@ -70,8 +70,7 @@ impl Spread {
         Ok(())
     }
 
-    /// Tables that were streamed, for want of memory to hold them, and sealed when they were complete; since
-    /// the pool was opened.
+    /// The number of tables that were streamed for lack of memory, and sealed; since the pool was opened.
     #[must_use]
     pub fn streamed_tables(&self) -> u64 {
         self.0.streamed_tables.load(Ordering::Relaxed)

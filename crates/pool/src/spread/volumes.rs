@@ -1,7 +1,7 @@
-//! Volumes that join a pool, are emptied, and leave it, while it is open.
+//! Volumes join a pool, are drained, and leave it, while it is open.
 //!
-//! Which volumes a pool has stands in the first frame of its manifest, so that one joins and leaves
-//! when the manifest moves to a new home:
+//! The first frame of the manifest lists the volumes of the pool, so a volume joins or leaves when the
+//! manifest moves to a new home:
 //!
 //! | step of joining | cut before it is durable |
 //! |---|---|
@@ -9,19 +9,19 @@
 //! | 2. a new generation of the manifest that names it | the same |
 //! | 3. the header with that generation's epoch | the volume is the pool's |
 //!
-//! To leave, a volume is first emptied: nothing new goes there, copies of all it holds are made
-//! elsewhere, and then its own are dropped, one by one, as [`copies`](super::copies) does it. Then:
+//! To leave, a volume is first drained: new objects avoid it, its objects are copied elsewhere, and then
+//! its own copies are dropped, one by one, as in [`copies`](super::copies). Then:
 //!
 //! | step of leaving | cut before it is durable |
 //! |---|---|
 //! | 1. a new generation of the manifest that does not name it | the volume is the pool's, and empty |
-//! | 2. its header goes | the volume says it is the pool's, which knows better and says so |
+//! | 2. its header is removed | the pool refuses the volume by name when it is passed in |
 //!
-//! A volume that is lost leaves in the same two steps, without what was on it: its copies are dropped from the
-//! manifest first, and objects that had no other stay there, with their names and lengths, on a volume that
-//! is none any more: whoever reads them is told so.
+//! A lost volume leaves in the same two steps, without a drain: the pool first drops its copies from the
+//! manifest. Objects without another copy keep their names and lengths, on a volume that no longer
+//! exists: reads of them report that.
 //!
-//! A number is never given to two volumes, so that one that left and comes back is never mistaken.
+//! No two volumes ever have the same number, so that one that left and comes back is recognised.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,41 +44,41 @@ use crate::seats::{Member, Occupied, Seat};
 pub struct VolumeStat {
     /// Its number in the pool.
     pub id: VolumeId,
-    /// What people call it.
+    /// Its label.
     pub label: String,
-    /// What is going on with it.
+    /// Its state.
     pub state: VolumeState,
 }
 
-/// What is going on with a volume.
+/// The state of a volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum VolumeState {
     /// It is used.
     Active,
-    /// It is being emptied.
+    /// It is being drained.
     Draining,
-    /// It was not there when the pool was opened.
+    /// It was absent when the pool was opened.
     Away,
 }
 
-/// What is on a volume, as the manifest has it.
+/// The contents of a volume, from the manifest.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Held {
     /// Objects with a copy there.
     pub objects: u64,
-    /// Their bytes; of those that are striped only those there.
+    /// Their bytes; of striped objects only those on this volume.
     pub bytes: u64,
 }
 
-/// What is left on a volume after everything was tried to empty it.
+/// The objects left on a volume after a drain.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Left {
-    /// Objects that could not leave, by name, and why. If the volume is away and has their only copy,
-    /// they are lost.
+    /// Objects that could not leave, by name, and why. If the volume is away with their only copy, they
+    /// are lost.
     pub objects: Vec<(Name, String)>,
 }
 
-/// How far the emptying of a volume is.
+/// The progress of a drain.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Drained {
     /// Objects that left the volume so far.
@@ -105,13 +105,13 @@ impl Spread {
         stats.collect()
     }
 
-    /// The number of the volume that people call `label`.
+    /// The number of the volume with this label.
     #[must_use]
     pub fn volume_id(&self, label: &str) -> Option<VolumeId> {
         self.0.seats.all().iter().find(|seat| seat.label == label).map(|seat| seat.id)
     }
 
-    /// The room on a volume.
+    /// The space of a volume.
     ///
     /// # Errors
     /// `Unavailable`: it is away.
@@ -119,16 +119,16 @@ impl Spread {
         self.0.seats.volume(volume)?.space().await
     }
 
-    /// What each volume holds, as the manifest has it. Looks at every object.
+    /// The contents of each volume, from the manifest. Visits every object.
     #[must_use]
     pub fn held(&self) -> BTreeMap<VolumeId, Held> {
         self.0.held()
     }
 
-    /// Takes a blank volume into the pool. Durable on return: from then on objects are placed on it.
+    /// Adds a blank volume to the pool. Durable on return: from then on objects are placed on it.
     ///
     /// # Errors
-    /// `Invalid`: the volume holds something, or belongs to a pool; `AlreadyExists`: there is a volume of
+    /// `Invalid`: the volume is not blank, or belongs to a pool; `AlreadyExists`: there is a volume of
     /// that name; those of the volumes: it did not join, try again.
     pub async fn add_volume(&self, member: Member) -> Result<VolumeId> {
         let pool = &self.0;
@@ -158,12 +158,12 @@ impl Spread {
         Ok(id)
     }
 
-    /// Empties a volume: nothing new goes there from now on, and what it holds is copied elsewhere, in
-    /// the class of `io`, and dropped there. `tell` is called after each object. Gives what could not
-    /// leave now: objects that are not synced yet, and of a volume that is away those without
-    /// another copy. Called again it goes on; dropping the future stops it.
+    /// Drains a volume: new objects avoid it from now on, and its objects are copied elsewhere, in the
+    /// class of `io`, and dropped there. Calls `tell` before each object, and at the end. Returns the
+    /// objects that could not leave: uncommitted ones, those that no other volume takes, and, if the
+    /// volume is away, those without another copy. A second call continues; dropping the future stops it.
     ///
-    /// If the volume is away, copies of what it held are made from the other copies.
+    /// If the volume is away, objects are copied from their other copies.
     ///
     /// # Errors
     /// `NotFound`: there is no such volume. `Invalid`: no other volume could take what is on it. Those of
@@ -197,7 +197,7 @@ impl Spread {
         Ok(left)
     }
 
-    /// Marks a volume as one that is being emptied, or as one that is not any more.
+    /// Begins or ends the draining of a volume, without moving objects.
     ///
     /// # Errors
     /// As for [`Spread::drain`].
@@ -222,18 +222,18 @@ impl Spread {
         pool.journal.durable(lsn).await
     }
 
-    /// Takes an empty volume out of the pool. Durable on return: the pool never asks for it again. If it
-    /// is there, it is blank then.
+    /// Removes an empty volume from the pool. Durable on return: the pool never asks for it again. If the
+    /// volume is present, it is blank afterwards.
     ///
     /// # Errors
-    /// `Invalid`: it is not empty, the message names objects; or it is not being emptied. `NotFound`:
-    /// there is no such volume. Those of the volumes, when none takes the manifest: it did not leave.
+    /// `Invalid`: it is not empty, the message names objects; or it is not draining. `NotFound`: there is
+    /// no such volume. Those of the volumes, when none takes the manifest: it did not leave.
     pub async fn remove_volume(&self, volume: VolumeId) -> Result<()> {
         let pool = &self.0;
         let _one_at_a_time = pool.seating.lock().await;
         let seat = pool.must_be_member(volume)?;
         pool.must_be_drained(&seat)?;
-        // From here on nobody can begin to make anything there.
+        // From here on no task can begin to create an object there.
         let nobody = seat.set_closed(true);
         let empty = pool.must_be_empty(&seat, nobody);
         if let Err(e) = empty {
@@ -251,7 +251,7 @@ impl Spread {
         Ok(())
     }
 
-    /// The objects that lie on a volume and nowhere else, by name: what is lost with it.
+    /// The objects, by name, that would be lost with a volume: every copy of them has a part on it.
     #[must_use]
     pub fn only_on(&self, volume: VolumeId) -> Vec<Name> {
         self.0.journal.look(|state| {
@@ -264,15 +264,15 @@ impl Spread {
         })
     }
 
-    /// Takes a volume out of the pool that is lost for good, with all that was on it: one that is away, or
-    /// does not answer. Durable on return: if it comes back, it is not the pool's. Objects with copies on
-    /// other volumes live on in those; new ones are made as [`Spread::repair`] does it. Of others names and
-    /// lengths stay, and reads of them fail with `Corrupt`: they are given, and there must be none
-    /// unless `give_up`.
+    /// Removes a volume that is lost for good, with its contents: one that is away, or does not answer.
+    /// Durable on return: if it comes back, it is not the pool's. Objects with other copies keep those, and
+    /// get new ones as by [`Spread::repair`]. Objects without another copy keep names and lengths, and reads
+    /// of them fail with `Corrupt`: returns their names. Without `give_up` there must be none.
     ///
     /// # Errors
-    /// `Invalid`: it is here, drain it; or objects would be lost, the message names all of them. `NotFound`:
-    /// there is no such volume. Those of the volumes, when none takes the manifest: call it again.
+    /// `Invalid`: it is present, drain it; or objects would be lost, the message names all of them.
+    /// `NotFound`: there is no such volume. Those of the volumes, when none takes the manifest: call it
+    /// again.
     pub async fn remove_lost(&self, volume: VolumeId, give_up: bool) -> Result<Vec<Name>> {
         let pool = &self.0;
         let seat = pool.must_be_member(volume)?;
@@ -294,7 +294,7 @@ impl Spread {
             Err(Error::new(ErrorKind::Invalid, what))
         };
         must_be_few(&self.only_on(volume))?;
-        // Nothing new goes there, should it come back meanwhile.
+        // No new object goes there, if it comes back meanwhile.
         self.set_draining(volume, true).await?;
         for body in pool.bodies_on(volume) {
             let on = |replica: &Arc<Replica>| replica.layout.volumes().contains(&volume);
@@ -329,7 +329,7 @@ impl Spread {
         });
         if stays.count() < pool.promise.copies {
             let made = self.copy_anywhere(&body, io).await;
-            // One copy elsewhere is enough to leave; more are for `repair`.
+            // One copy elsewhere is enough to leave; `repair` makes more.
             if let Err(e) = made
                 && others.iter().all(|replica| !replica.is_here())
             {
@@ -339,7 +339,7 @@ impl Spread {
         self.drop_copy(id, volume).await
     }
 
-    /// Makes a copy of an object where placement wants one more.
+    /// Makes a further copy of an object where placement chooses.
     pub(super) async fn copy_anywhere(&self, body: &Body, io: Io) -> Result<()> {
         let (flight, occupied) = self.0.choose_copy(body).await?;
         self.copy_as(body.id, flight.layout().clone(), occupied, io).await?;
@@ -349,7 +349,7 @@ impl Spread {
 }
 
 impl Inner {
-    /// Where placement wants one more copy of an object.
+    /// Placement's choice for a further copy of an object.
     pub(super) async fn choose_copy(&self, body: &Body) -> Result<(Flight<'_>, Vec<Occupied>)> {
         let intent = match body.kind {
             Kind::Log => Intent { len: Some(body.len()), ..Intent::LOG },
@@ -380,7 +380,7 @@ impl Inner {
         held
     }
 
-    /// Takes a volume that is closed out of the pool.
+    /// Removes a closed volume from the pool.
     async fn unseat(&self, seat: &Arc<Seat>) -> Result<()> {
         let volume = seat.id;
         let next = self.next_volume_id()?;
@@ -418,11 +418,11 @@ impl Inner {
         }
     }
 
-    /// Checks that a volume holds nothing anybody could miss, and removes what is left of a manifest.
+    /// Checks that a volume holds no data, and removes leftover copies of a manifest.
     async fn must_be_blank(&self, device: &dyn volume::Volume) -> Result<()> {
         match header::read(device).await? {
             Found::Nothing => {}
-            // It was on its way here, or left.
+            // It began to join this pool, or left it.
             Found::Header(header)
                 if header.pool == self.id && self.seats.get(header.volume).is_none() => {}
             Found::Header(header) => {
@@ -446,7 +446,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes the pool's marks off a volume that left.
+    /// Removes the header and copies of the manifest from a volume that left.
     async fn make_blank(&self, device: &dyn volume::Volume) {
         let marks = async {
             for listed in device.list().await? {
@@ -461,7 +461,7 @@ impl Inner {
         }
     }
 
-    /// The first object on a volume after `after`, and how many there are on it.
+    /// The first object on a volume after `after`, and the number of objects on it.
     fn next_on(
         &self,
         volume: VolumeId,
@@ -474,7 +474,7 @@ impl Inner {
         })
     }
 
-    /// Every object with something on a volume, drafts too.
+    /// Every object with a part on a volume, including uncommitted ones.
     fn bodies_on(&self, volume: VolumeId) -> Vec<Arc<Body>> {
         let ids: Vec<_> = self.journal.look(|state| state.objects_on(volume, None).collect());
         let mut bodies: Vec<_> =
@@ -519,7 +519,7 @@ impl Inner {
         }
         let some: Vec<_> = names.iter().take(3).map(Name::as_str).collect();
         let what = match (names.len(), &seat.volume) {
-            (0, _) => format!("volume {label}: somebody is still writing to it; try again"),
+            (0, _) => format!("volume {label}: an object is still being created on it; try again"),
             (n, Some(_)) => {
                 format!("volume {label} holds {n} objects ({}): empty it first", some.join(", "))
             }
