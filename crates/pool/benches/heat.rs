@@ -1,6 +1,5 @@
-//! What counting heat adds to a read that goes to a volume: reads of 4 KiB of a table in memory, for a
-//! user, which count, and for somebody who asked for a check, which do not. By one thread, and by four of
-//! the same table.
+//! The cost of counting heat for a read that goes to a volume: reads of 4 KiB of a table in memory, of
+//! origin `UserRead`, which count, and `Bulk`, which do not. By one thread, and by four of the same table.
 
 use std::sync::Arc;
 use std::thread;
@@ -42,7 +41,7 @@ fn read(table: &Handle, count: u64, origin: Origin) {
     }
 }
 
-/// How long `threads` need for `count` reads each.
+/// The time that `threads` need for `count` reads each.
 fn timed(table: &Arc<Handle>, threads: u32, count: u64, origin: Origin) -> Duration {
     let begin = Instant::now();
     thread::scope(|scope| {

@@ -23,7 +23,7 @@ impl Spread {
         self.0.placing.lock().replicated()
     }
 
-    /// The rate that a weight of 1 stands for on a volume, in operations a second.
+    /// The paid rate of a volume, which stands for a weight of 1, in operations a second.
     pub(crate) fn paid(&self, volume: VolumeId) -> f64 {
         self.0.placing.lock().paid(volume)
     }

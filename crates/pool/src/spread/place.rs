@@ -394,8 +394,8 @@ impl Inner {
             Kind::Table | Kind::Data => None,
         };
         let chosen = chosen.or_else(|| choose(all.clone()));
-        // Last, ignore placement's limit on fill: stores refuse users' writes long before, so only work that
-// frees space gets here.
+        // Last, use the reserve of each volume too: stores refuse users' writes long before, so only work
+        // that frees space gets here.
         let to_the_last = all.into_iter().map(|c| Candidate { total: 0, ..c });
         let chosen = chosen.or_else(|| choose(to_the_last.collect()));
         chosen.map(|chosen| Flight::of(self, id, chosen)).ok_or(away)

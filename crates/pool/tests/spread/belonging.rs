@@ -1,4 +1,4 @@
-//! Volumes that are not what the settings say: each refused by name, with the way out, and untouched.
+//! Volumes that do not match the settings: each is refused by name, with the remedy, and stays untouched.
 
 use policy::placement::RoundRobin;
 use pool::spread::{Opening, Problem, Spread};
@@ -70,7 +70,7 @@ fn a_volume_with_objects_and_no_header_is_refused() {
     volumes[2] = foreign.clone();
     let words = ["s2", "no header", "photo.jpg"];
     assert_says(refuse(&volumes), ErrorKind::Invalid, &words);
-    // Nor is it formatted along with blank ones.
+    // With blank volumes it is refused too, not formatted.
     assert_says(refuse(&[Mem::new("b"), Mem::new("c"), foreign]), ErrorKind::Invalid, &words);
 }
 
@@ -100,7 +100,7 @@ fn a_missing_volume_is_named_and_can_be_done_without() {
         assert_eq!(get(&pool, "a").await.unwrap(), b"bytes");
         put(&pool, "b", b"more").await.unwrap();
         drop(pool);
-        // Back again, it has missed nothing.
+        // Back again, the volume has missed nothing.
         let pool = open(&volumes).await.unwrap();
         assert_eq!(get(&pool, "b").await.unwrap(), b"more");
         assert_eq!(pool.check().await.unwrap().findings, []);
@@ -138,7 +138,7 @@ fn names_and_sizes_are_known_with_their_volume_away() {
         let report = pool.check().await.unwrap();
         assert_eq!(report.findings.len(), 2);
         assert!(report.findings.iter().all(|f| f.volume == "s3" && f.problem == Problem::Away));
-        // What is removed meanwhile goes from the volume when it is back.
+        // Objects removed meanwhile are removed from the volume when it is back.
         for i in 0..8 {
             pool.remove(&name(&format!("t{i}"))).await.unwrap();
         }
@@ -158,11 +158,11 @@ fn a_stale_manifest_is_refused() {
         let pool = open(&volumes).await.unwrap();
         put(&pool, "b", b"newer").await.unwrap();
     });
-    // The volumes with the manifest are put back as they were, from a backup say; one other is not.
+    // An old backup replaces the volumes with the manifest; the others are current.
     let mixed: Vec<_> =
         (0..6).map(|i| if i < 3 { &old[i] } else { &volumes[i] }).cloned().collect();
     assert_says(refuse(&mixed), ErrorKind::Unavailable, &["stale manifest", "--repair"]);
-    // One current copy is enough to know what is true.
+    // One current copy is enough.
     let mended: Vec<_> =
         (0..6).map(|i| if i < 2 { &old[i] } else { &volumes[i] }).cloned().collect();
     let pool = block_on(open(&mended)).unwrap();
@@ -176,14 +176,14 @@ fn a_minority_of_copies_is_not_believed() {
         let pool = open(&volumes).await.unwrap();
         put(&pool, "a", b"1").await.unwrap();
         drop(pool);
-        // One volume is away, the other goes on: so says the rule that it may, when told.
+        // With one volume away the other opens only with `salvage`.
         let first = members(&volumes)[..1].to_vec();
         let opened = Spread::open(first.clone(), opening("single").allow_away()).await;
         assert_says(refusal(opened), ErrorKind::Unavailable, &["1 of 2", "s0, s1", "--repair"]);
         let pool = Spread::open(first, opening("single").salvage()).await.unwrap();
         put(&pool, "b", b"2").await.unwrap();
         drop(pool);
-        // The one that was away does not know, and must not be believed.
+        // The volume that was away is stale, and must not open alone.
         let second = members(&volumes)[1..].to_vec();
         let opened = Spread::open(second, opening("single").allow_away()).await;
         assert_says(refusal(opened), ErrorKind::Unavailable, &["1 of 2"]);
@@ -219,7 +219,7 @@ fn salvage_deletes_nothing_it_does_not_know() {
             put(&pool, &format!("new{i}"), b"new").await.unwrap();
         }
         drop(pool);
-        // The volumes with the manifest are lost, and an old backup of them is all there is.
+        // The volumes with the manifest are lost, and only an old backup of them exists.
         let mixed: Vec<_> =
             (0..4).map(|i| if i < 3 { &before[i] } else { &volumes[i] }).cloned().collect();
         let pool = Spread::open(members(&mixed), opening("hash").salvage()).await.unwrap();
@@ -227,7 +227,7 @@ fn salvage_deletes_nothing_it_does_not_know() {
         let foreign: Vec<_> = pool.foreign().iter().map(|f| (f.volume.as_str(), f.len)).collect();
         assert_eq!(foreign, [("s3", 3), ("s3", 3)]);
         drop(pool);
-        // Later openings leave them alone as well.
+        // Later openings do not touch them either.
         let pool = open(&mixed).await.unwrap();
         assert_eq!(pool.foreign().len(), 2);
         put(&pool, "again", b"again").await.unwrap();

@@ -1,4 +1,4 @@
-//! A manifest that outgrows what it says moves to a new home, whatever happens on the way.
+//! A manifest that has become long moves to a new home, with a power cut at any step.
 
 use pool::spread::Spread;
 use volume::Volume;
@@ -28,7 +28,7 @@ async fn begin<V: Volume + Clone + 'static>(volumes: &[V]) -> volume::Result<Spr
     Ok(pool)
 }
 
-/// How many edits it takes until the manifest moves.
+/// The number of edits until the manifest moves.
 fn edits_until_it_moves() -> usize {
     let volumes = mems(1);
     block_on(async {

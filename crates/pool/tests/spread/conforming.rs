@@ -1,4 +1,4 @@
-//! A spread pool is a volume like any other, on one volume or on six, whatever the placement.
+//! A spread pool passes the conformance suite, on one volume and on six, with every placement.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! More copies of an object, and fewer: reads go to any, errors to none as long as one is good.
+//! Copies of an object, added and dropped: reads go to any copy, and succeed while one is good.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ async fn another(pool: &Spread, text: &str) -> VolumeId {
     VolumeId((0..).find(|id| !taken.contains(id)).unwrap())
 }
 
-/// The leaves of objects on a volume.
+/// The leaf objects on a volume.
 fn leaves(volume: &Mem) -> Vec<Name> {
     let names = volume.image().into_keys();
     names.filter(|name| name.as_str().starts_with('o')).collect()
@@ -112,7 +112,7 @@ fn threads_that_block_find_the_other_copy_too() {
     assert_eq!(failed.kind(), ErrorKind::Unavailable);
     assert!(failed.to_string().contains("on volume s"), "{failed}");
     rig.plan.clear();
-    // So do writers.
+    // Writers avoid it too.
     let log = block_on(pool.create(&name("x.log"), &Intent::LOG)).unwrap();
     log.blocking_write_at(0, b"one", IO).unwrap();
     let to = block_on(another(&pool, "x.log"));
@@ -151,7 +151,7 @@ fn dropping_a_copy_leaves_the_others_and_never_the_last() {
         drop(pool);
         let pool = open(&volumes).await.unwrap();
         assert_eq!(get(&pool, "a").await.unwrap(), pattern(300_000));
-        // And back again: the number is another one.
+        // A new copy on the first volume has a new number.
         pool.copy(id, first, COPY).await.unwrap();
         pool.remove(&name("a")).await.unwrap();
         assert!(volumes.iter().all(|volume| leaves(volume).is_empty()));
@@ -203,7 +203,7 @@ fn a_damaged_copy_is_never_copied() {
         pool.copy(id, third, COPY).await.unwrap();
         pool.drop_copy(id, VolumeId(first as u16)).await.unwrap();
         assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
-        // With none that is good nothing is made.
+        // Without a good copy none is made.
         pool.drop_copy(id, third).await.unwrap();
         let last = usize::from(to.0);
         volumes[last].damage(&leaves(&volumes[last])[0], 5, |byte| *byte ^= 1);
@@ -242,12 +242,12 @@ fn what_is_written_to_has_the_same_bytes_in_every_copy() {
         assert_eq!(found[0].len(), 2);
         assert!(found[0] == found[1]);
         assert_eq!(found[0][0].len(), 400_010);
-        // Closed in order, both copies are trusted.
+        // After a clean close, both copies are trusted.
         drop((log, data, pool));
         let pool = rig.open().await.unwrap();
         assert_eq!(places(&pool, "x.log").await.len(), 2);
         drop(pool);
-        // Not closed, they are compared, and what differs is made the same.
+        // Otherwise they are compared and aligned.
         let leaf = |volume: &Mem| {
             leaves(volume).into_iter().find(|leaf| leaf.is_log()).expect("there is one")
         };

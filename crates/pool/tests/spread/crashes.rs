@@ -1,8 +1,8 @@
-//! The power goes off between any two steps, with any part of what was not synced lost.
+//! The power goes off between any two steps, and any part of the unsynced bytes is lost.
 //!
-//! A step is a call to a volume that changes what may survive it. What has to hold afterwards: no
-//! committed object is lost, no removed one is back, an operation under way happened or did not, and
-//! nothing foreign was touched.
+//! A step is a call to a volume that changes what may survive a cut. Afterwards no committed object is
+//! lost, no removed one is back, an operation in progress happened or did not, and foreign objects are
+//! untouched.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ struct Machine {
     volumes: Vec<Crash>,
 }
 
-/// Objects that are not the pool's. One looks as if it were, with an id that is leased next.
+/// Objects that are not the pool's. One looks like the pool's, with an id of its next lease.
 const FOREIGN: [&str; 3] = ["lost-and-found.txt", "o0000000000001234.sst", "o0000000000000600.dat"];
 
 impl Machine {
@@ -43,7 +43,7 @@ impl Machine {
     }
 }
 
-/// Volumes with a pool on them and something foreign on the first.
+/// Volumes with a pool on them, and foreign objects on the first.
 fn formatted(count: usize, placement: &str) -> Vec<Mem> {
     let volumes = mems(count);
     block_on(async {
@@ -62,10 +62,10 @@ fn assert_foreign_is_there(image: &Image, context: &str) {
     }
 }
 
-/// Runs the operations until the power goes; gives every model that may explain what is found then,
-/// the last one with everything done.
+/// Runs the operations until the power goes off; returns every model that may explain the survivors, the
+/// last one with everything done.
 pub(crate) async fn run(pool: &Spread, power: &Power, mut model: Model, ops: &[Op]) -> Vec<Model> {
-    // Before removals that may still be undone.
+    // The models before removals that a crash may still undo.
     let mut undone: Vec<Model> = Vec::new();
     let with_undone = |undone: &[Model], stages: Vec<Model>| {
         let earlier = |stage: &Model| undone.iter().map(|o| stage.with_names_of(o)).collect();
@@ -94,7 +94,7 @@ pub(crate) async fn run(pool: &Spread, power: &Power, mut model: Model, ops: &[O
     with_undone(&undone, vec![model])
 }
 
-/// Opens what survived, and finds the model that explains it; then uses the pool a little.
+/// Opens the survivors, and finds the model that explains them; then checks and scrubs the pool.
 async fn recover(volumes: &[Mem], placement: &str, models: &[Model], context: &str) -> Model {
     let pool = Spread::open(members(volumes), opening(placement)).await;
     let pool = pool.unwrap_or_else(|e| panic!("{context}: {e}"));
@@ -115,7 +115,7 @@ async fn recover(volumes: &[Mem], placement: &str, models: &[Model], context: &s
     models[explained].recovered(&found)
 }
 
-/// What each scenario begins with.
+/// The operations that each scenario begins with.
 fn prelude() -> Vec<Op> {
     let data = |len: usize, byte| vec![byte; len];
     vec![
@@ -128,7 +128,7 @@ fn prelude() -> Vec<Op> {
     ]
 }
 
-/// What each scenario begins with is made; gives what there is then.
+/// Runs the prelude; returns the model after it.
 pub(crate) async fn start(pool: &Spread) -> Model {
     run(pool, &Power::new(), Model::default(), &prelude()).await.remove(0)
 }
@@ -193,7 +193,7 @@ fn random_work_survives_crash_after_crash() {
         let mut volumes = formatted(rng.random_range(1..6), placement);
         let mut models = vec![Model::default()];
         for crash in 0..CRASHES {
-            // The machine may die while it recovers from the last crash, too.
+            // The machine may also crash while it recovers from the last crash.
             let machine = Machine::boot(volumes);
             machine.power.cut_after(rng.random_range(0..150));
             models = block_on(async {
@@ -242,7 +242,7 @@ fn a_cut_at_any_step_of_formatting_can_be_repeated() {
     }
 }
 
-/// Dies without a warning, but the machine goes on: what was written is there, synced or not.
+/// Only the process crashes: written bytes are there, synced or not.
 #[test]
 fn the_death_of_the_process_takes_nothing_that_was_written() {
     let names = Names::within("kv");

@@ -1,5 +1,5 @@
-//! Bytes that rot, in manifest, headers and objects: mended from another copy, or a clear error, and
-//! never a loss that nobody names.
+//! Damaged bytes in manifest, headers and objects: repaired from another copy, or a clear error, never an
+//! unreported loss.
 
 use pool::spread::{Problem, Spread};
 use volume::mem::Mem;
@@ -9,7 +9,7 @@ use volume::{ErrorKind, Intent, IoBuf, Name, Volume};
 use crate::model::{View, view};
 use crate::rig::{IO, copies, get, manifests, members, mems, name, open, opening, put, refusal};
 
-/// Volumes with a pool on them that was closed, and what it holds.
+/// Volumes with a closed pool, and its contents.
 fn closed(count: usize) -> (Vec<Mem>, View) {
     let volumes = mems(count);
     let held = block_on(async {
@@ -45,7 +45,7 @@ fn a_flipped_byte_in_the_only_copy_is_found() {
         volumes[0].damage(&name, offset, |byte| *byte ^= 1 << (offset % 8));
         let before = volumes[0].image();
         match block_on(open(&volumes)) {
-            // The mark that the pool was closed, and says nothing else.
+            // Damage in the mark of a clean close changes nothing.
             Ok(pool) => assert_eq!(block_on(view(&pool)).unwrap(), held, "offset {offset}"),
             Err(e) => {
                 assert_eq!(e.kind(), ErrorKind::Corrupt, "offset {offset}: {e}");
@@ -109,7 +109,7 @@ fn a_flipped_byte_in_a_header_does_no_harm() {
         let pool = block_on(open(&volumes)).unwrap_or_else(|e| panic!("offset {offset}: {e}"));
         assert_eq!(block_on(view(&pool)).unwrap(), held, "offset {offset}");
     }
-    // Both slots: the volume is not taken for a blank one.
+    // With both slots damaged, the volume is still not blank.
     for offset in [20, 4096 + 20] {
         volumes[0].damage(&header, offset, |byte| *byte ^= 1);
     }
@@ -148,7 +148,7 @@ fn objects_that_lost_bytes_are_named() {
         volume.open(&short).await.unwrap().set_len(4999).await.unwrap();
         drop(pool);
 
-        // The pool opens; who touches them is told.
+        // The pool opens; reads of damaged objects fail.
         let pool = open(&volumes).await.unwrap();
         assert_eq!(get(&pool, "whole").await.unwrap(), [7; 5000]);
         for text in ["missing", "short"] {

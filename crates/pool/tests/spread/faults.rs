@@ -1,5 +1,5 @@
-//! Volumes that fail: the k-th call for every k, a volume gone while the pool is open, one after the
-//! other until none takes the manifest, and no room left.
+//! Volumes that fail: at the k-th call for every k, while the pool is open, one after the other until none
+//! takes the manifest, and for lack of space.
 
 use std::sync::Arc;
 
@@ -31,14 +31,14 @@ impl Rig {
         open(&self.faults).await
     }
 
-    /// Every failure is over, and the devices were tried.
+    /// Ends every failure, and probes the devices.
     fn mend(&self) {
         self.plan.clear();
         self.faults.iter().for_each(|fault| fault.probe());
     }
 }
 
-/// A small run that uses everything.
+/// A small run with every kind of operation.
 fn small_run() -> Vec<Op> {
     let data = |len: usize, byte| vec![byte; len];
     vec![
@@ -62,7 +62,7 @@ fn small_run() -> Vec<Op> {
     ]
 }
 
-/// Runs everything, failures or not; gives every model that explains what there is now.
+/// Runs all operations, also after failures; returns every model that may explain the result.
 async fn run_on(pool: &Spread, ops: &[Op]) -> Vec<Model> {
     let mut models = vec![Model::default()];
     for op in ops {
@@ -164,7 +164,7 @@ fn a_volume_goes_and_comes_back() {
             }
         }
         assert_eq!(failed, 2);
-        // The manifest moves, and everything new goes elsewhere.
+        // The manifest moves, and new objects go elsewhere.
         for i in 8..16u8 {
             put(&pool, &format!("t{i}"), &[i; 100]).await.unwrap();
             let stat = pool.stat(&name(&format!("t{i}"))).await.unwrap();
@@ -178,7 +178,7 @@ fn a_volume_goes_and_comes_back() {
         for i in 8..12 {
             put(&pool, &format!("u{i}"), b"back").await.unwrap();
         }
-        // The next removal on the volume takes along what could not go before.
+        // The next removal on the volume also removes earlier leftovers.
         for i in 8..12 {
             pool.remove(&name(&format!("u{i}"))).await.unwrap();
         }
@@ -284,7 +284,7 @@ fn a_full_pool_says_so_and_works_again_when_something_is_removed() {
         assert_eq!(full.kind(), ErrorKind::OutOfSpace);
         assert!(full.to_string().contains("no volume of the pool has room"), "{full}");
         assert!(count >= 24, "{count}");
-        // Whatever room is left is used up behind the pool's back; removing still works.
+        // Foreign objects use up all remaining space; removing still works.
         for (i, volume) in volumes.iter().enumerate() {
             let filler = volume.create(&name("filler"), &Intent::DATA).await.unwrap();
             let free = volume.space().await.unwrap().free;
@@ -309,7 +309,7 @@ fn with_every_volume_full_the_pool_can_be_read() {
     block_on(async {
         let pool = rig.open().await.unwrap();
         put(&pool, "a", b"bytes").await.unwrap();
-        // So many edits that the manifest has to grow.
+        // Edits until the manifest must grow.
         let full = rig.plan.inject(Rule::new(Effect::Full));
         let mut edits = 0;
         let refused = loop {

@@ -1,7 +1,7 @@
 //! A sample of each format version, as that version wrote it, still opens.
 //!
-//! A sample is a directory for each volume and in it a file for each object. `WRITE_SAMPLE=1` writes
-//! that of the current version if there is none; one that is there is never changed again.
+//! A sample is a directory for each volume with a file for each object. `WRITE_SAMPLE=1` writes that of
+//! the current version if it does not exist; existing samples never change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i % 251) as u8).collect()
 }
 
-/// Something of everything, part of it in the snapshot and part in the log.
+/// Objects of every kind, some in the snapshot and some in later edits.
 async fn write_v1(volumes: &[Mem]) {
     let pool = Spread::open(members(volumes), opening("stripe")).await.unwrap();
     put(&pool, "kv/000001.sst", &pattern(700)).await.unwrap();
@@ -48,8 +48,8 @@ async fn write_v1(volumes: &[Mem]) {
     pool.close().await.unwrap();
 }
 
-/// What version 2 adds: copies, made at once and later, one of them in the place of the first; a volume
-/// that is being emptied; one that joined.
+/// The additions of version 2: copies, made at once and later, one of them instead of the first; a draining
+/// volume; one that joined.
 async fn write_v2(volumes: &[Mem]) {
     let members = || members(volumes);
     let twice = || opening("single").copies(2);
@@ -121,7 +121,7 @@ fn version_1_opens() {
         let stat = pool.stat(&name("kv/000002.sst")).await.unwrap();
         assert_eq!(stat.layout.to_string(), "striped by 64 KiB over 2 0 1");
         assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
-        // And goes on to be used.
+        // And it can be used.
         put(&pool, "new", b"new").await.unwrap();
         assert_eq!(get(&pool, "new").await.unwrap(), b"new");
     });
@@ -159,7 +159,7 @@ fn version_2_opens() {
 #[test]
 fn a_later_version_is_refused_by_name() {
     let volumes = load("v1");
-    // The version of the header, with a checksum that fits.
+    // A newer version of the header, with a valid checksum.
     let header = name("pool.header");
     for slot in [0, 4096] {
         let bytes = volumes[0].image()[&header].clone();

@@ -1,5 +1,5 @@
-//! Volumes without room where a file system says so late: in a sync, in a write over bytes that are there, and for want
-//! of inodes. Nothing acknowledged is lost, and service comes back with the room.
+//! Volumes without space whose file system reports it late: in a sync, in an overwrite, or for lack of inodes.
+//! Nothing acknowledged is lost, and service resumes with free space.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::together::mend;
 
 const COPY: Io = Io::new(Origin::Copy, Step::Data);
 
-/// How a sync tells that there is no room: a directory poisons the object, because the kernel does not say which pages
-/// were written; other volumes return `OutOfSpace`.
+/// The errors of a sync without space: a directory poisons the object, because the kernel does not report which
+/// pages were written; other volumes return `OutOfSpace`.
 const NO_ROOM: [ErrorKind; 2] = [ErrorKind::Poisoned, ErrorKind::OutOfSpace];
 
 async fn open(rig: &Rig, copies: usize) -> Spread {
@@ -29,7 +29,7 @@ async fn open(rig: &Rig, copies: usize) -> Spread {
     Spread::open(members.collect(), opening).await.unwrap()
 }
 
-/// A log with bytes that were acknowledged, and where it is.
+/// A log with acknowledged bytes, and its volumes.
 async fn log(pool: &Spread) -> (Arc<dyn Object>, Vec<VolumeId>) {
     let log = pool.create(&name("a.log"), &Intent::LOG).await.unwrap();
     log.write_at(0, IoBuf::from(&b"acknowledged"[..]), IO).await.unwrap();
@@ -45,7 +45,7 @@ fn refuse(rig: &Rig, volumes: &[VolumeId], kind: ErrorKind, op: Call) {
     }
 }
 
-/// What was acknowledged is there, now and after another opening.
+/// Checks that acknowledged bytes are there, now and after another opening.
 async fn keeps(rig: &Rig, pool: Spread, copies: usize, wanted: &[u8]) {
     let has_next = pool.contains(&name("b.log"));
     let all_is_there = async |pool: &Spread| {
@@ -100,7 +100,7 @@ fn no_room_in_the_sync_of_every_copy_fails_the_sync_and_loses_nothing_acknowledg
             assert_eq!(log.sync(IO).await.unwrap_err().kind(), kind);
             assert!(get(&pool, "a.log").await.unwrap().starts_with(b"acknowledged"));
             assert_eq!(pool.stat(&name("a.log")).await.unwrap().copies.len(), copies);
-            // Objects that are made now go to volumes with room.
+            // New objects go to volumes with space.
             mend(&rig);
             let next = pool.create(&name("b.log"), &Intent::LOG).await.unwrap();
             next.write_at(0, IoBuf::from(&b"next"[..]), IO).await.unwrap();
@@ -111,7 +111,7 @@ fn no_room_in_the_sync_of_every_copy_fails_the_sync_and_loses_nothing_acknowledg
                     log.sync(IO).await.unwrap();
                     acknowledged = b"acknowledged now";
                 }
-                // What a failed sync leaves on a device is not known before the object is opened anew.
+                // After a failed sync the state of the object is unknown until it is reopened.
                 Err(e) => assert_eq!((e.kind(), kind), (ErrorKind::Poisoned, ErrorKind::Poisoned)),
             }
             drop((log, next));
@@ -120,7 +120,7 @@ fn no_room_in_the_sync_of_every_copy_fails_the_sync_and_loses_nothing_acknowledg
     }
 }
 
-/// A thin volume, or a snapshot: bytes that are there need room to be written again.
+/// A thin volume, or a snapshot: an overwrite needs space.
 #[test]
 fn no_room_for_an_overwrite_loses_nothing_acknowledged() {
     for (copies, full) in [(1, 1), (2, 1), (2, 2)] {
@@ -147,7 +147,7 @@ fn no_room_for_an_overwrite_loses_nothing_acknowledged() {
     }
 }
 
-/// The volume has room, and says so, and makes no file.
+/// The volume has and reports space, but cannot create files.
 #[test]
 fn a_volume_without_inodes_is_passed_over_until_it_has_some() {
     for copies in [1, 2] {
@@ -162,7 +162,7 @@ fn a_volume_without_inodes_is_passed_over_until_it_has_some() {
                 assert_eq!(copies_now.len(), copies);
                 assert!(copies_now.iter().all(|copy| copy.layout.volumes() != [VolumeId(1)]));
             }
-            // An object that is there can be written.
+            // Existing objects can be written.
             log.write_at(12, IoBuf::from(&b" too"[..]), IO).await.unwrap();
             log.sync(IO).await.unwrap();
             refuse(&rig, &[VolumeId(0), VolumeId(2)], ErrorKind::OutOfSpace, Call::Create);
@@ -185,7 +185,7 @@ fn a_volume_without_inodes_is_passed_over_until_it_has_some() {
     }
 }
 
-/// With as many volumes as copies there is no other: one copy does for now.
+/// With two volumes and two copies there is no other volume: one copy is enough for now.
 #[test]
 fn without_inodes_on_one_of_two_volumes_objects_have_one_copy_for_now() {
     let rig = Rig::new(mems(2));

@@ -1,5 +1,4 @@
-//! A volume whose every call takes its time, before and after it is made: what lets the calls of many
-//! users interleave.
+//! A volume that delays every call, before and after it, so that the calls of many users interleave.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +11,7 @@ use volume::{
     Clock, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume,
 };
 
-/// Waits of up to this long.
+/// The longest delay.
 const WAIT_US_MAX: u64 = 200;
 
 #[derive(Clone)]
@@ -37,7 +36,7 @@ impl<V> Jitter<V> {
         }
     }
 
-    /// How often a copy of the manifest was synced.
+    /// The number of syncs of copies of the manifest.
     pub(crate) fn manifest_syncs(&self) -> u64 {
         self.shared.manifest_syncs.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! A pool with two of everything against a map of names to bytes: random work, copies made and dropped,
-//! the power going off, and volumes lost for good.
+//! A pool with two copies of every object against a map of names to bytes: random work, copies made and
+//! dropped, power cuts, and lost volumes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ const SEEDS: u64 = 50;
 const OPS: usize = 10_000;
 const VOLUMES: usize = 4;
 const NAMES: u64 = 12;
-/// Logs that are longer are removed.
+/// Longer logs are removed.
 const LOG_MAX: usize = 3000;
 
-/// Bytes are shared by the states before and after an operation: most are the same.
+/// The states before and after an operation share most bytes.
 type Model = BTreeMap<String, Arc<Vec<u8>>>;
 
-/// One seed's machine, what it should hold, and what it may hold after the last operation.
+/// One seed's machine, and its possible contents after the last operation.
 struct Run {
     rng: Xoshiro256PlusPlus,
     volumes: Vec<(String, Mem)>,
-    /// What there was before the operation that was cut, and what there would have been after it.
+    /// The contents before the last operation, and after it.
     may: [Model; 2],
     labels: u64,
 }
@@ -51,7 +51,7 @@ impl Run {
         }
     }
 
-    /// Works until so many operations are done or the power goes; gives how many were done.
+    /// Runs `ops` operations, or until the power goes off; returns the number done.
     async fn work(&mut self, pool: &Spread, power: &Power, ops: usize) -> usize {
         for done in 0..ops {
             let before = self.may[1].clone();
@@ -114,7 +114,7 @@ impl Run {
                 7 if before.contains_key(&text) => {
                     let on = places(pool, &text).await;
                     match on.len() {
-                        // Two stay, so that a volume may be lost at any time.
+                        // Keep two copies, so that a volume may be lost at any time.
                         0..3 => Ok(()),
                         n => {
                             let from = VolumeId(on[self.rng.random_range(0..n)]);
@@ -140,8 +140,7 @@ impl Run {
         ops
     }
 
-    /// Opens what is there, and finds which of the two models it is. If a volume was lost, a blank one
-    /// takes its place.
+    /// Opens the remaining volumes, and finds the model that matches. A blank volume replaces a lost one.
     async fn recover(&mut self, lost: Option<usize>, context: &str) {
         let here = self.volumes.iter().enumerate().filter(|(i, _)| Some(*i) != lost);
         let here = here.map(|(_, (label, mem))| Member::new(label.clone(), mem.clone()));
@@ -179,7 +178,7 @@ impl Run {
             let same = |(text, bytes): (&String, &Arc<Vec<u8>>)| match found.get(text) {
                 None => text.ends_with(".log") && !before.contains_key(text),
                 Some(found) if text.ends_with(".log") => {
-                    // Of an append that was cut any part may be there.
+                    // Any part of a cut append may be there.
                     let synced = before.get(text).map_or(0, |bytes| bytes.len());
                     found.len() >= synced
                         && found.len() <= bytes.len().max(synced)
@@ -231,7 +230,7 @@ fn nothing_is_lost_by_crashes_and_one_lost_volume_at_a_time() {
                 let mem = crash.survivor(run.rng.random::<u64>() ^ i as u64);
                 run.volumes[i] = (label.clone(), mem);
             }
-            // With the power a volume may go, and without.
+            // A volume may be lost with or without a power cut.
             let lost = run.rng.random_ratio(2, 3).then(|| run.rng.random_range(0..VOLUMES));
             losses += u64::from(lost.is_some() && power.is_off());
             block_on(run.recover(lost, &context));

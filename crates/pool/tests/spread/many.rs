@@ -1,5 +1,5 @@
-//! Many users at once, in virtual time: calls interleave in every order the seeds make, some are given
-//! up half-way, and the power may go at any step.
+//! Many users at once, in virtual time: calls interleave by the seed, some are cancelled half-way, and the
+//! power may go off at any step.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::rig::{PLACEMENTS, members, mems, name, open, opening, put};
 const USERS: usize = 4;
 const OPS: usize = 25;
 
-/// One user with names of its own, and every model that explains what it did so far.
+/// One user with its own names, and every model that may explain its work so far.
 struct User {
     names: Names,
     rng: Xoshiro256PlusPlus,
@@ -36,7 +36,7 @@ impl User {
         (0..USERS).map(user).collect()
     }
 
-    /// What of `found` is this user's.
+    /// This user's part of `found`.
     fn part_of(&self, found: &View) -> View {
         let own = found.iter().filter(|(name, _)| name.starts_with(self.names.prefix()));
         own.map(|(name, bytes)| (name.clone(), bytes.clone())).collect()
@@ -45,7 +45,7 @@ impl User {
     async fn work(&mut self, pool: &Spread, clock: &Clock, power: &Power) {
         for _ in 0..OPS {
             let op = Op::random(&mut self.rng, &self.names);
-            // A cut that is given up leaves bytes that nobody can predict.
+            // A cancelled cut leaves unpredictable bytes.
             let patience = match op {
                 Op::Cut(..) => Duration::MAX,
                 _ if self.rng.random_ratio(3, 4) => Duration::MAX,
@@ -58,7 +58,7 @@ impl User {
                 match model.stages(&op) {
                     Ok(stages) if ended && matches!(op, Op::RemoveSoon(_)) => next.extend(stages),
                     Ok(stages) if ended => next.extend(stages.into_iter().next_back()),
-                    // The name is gone here; it may still come back.
+                    // The name is missing in this model; a crash may still bring it back.
                     Err(_) if ended => next.push(model.clone()),
                     Ok(stages) => next.extend(stages),
                     Err(_) => next.push(model.clone()),
@@ -72,7 +72,7 @@ impl User {
             if power.is_off() {
                 return;
             }
-            // What was given up may show, and yet be lost in a crash, until it is made durable.
+            // A cancelled operation may be visible, and yet be lost in a crash, until it is durable.
             if done.is_none() && pool.flush().await.is_ok() {
                 let Ok(found) = view_of(pool, self.names.prefix()).await else { return };
                 self.models.retain(|model| model.view() == found);
@@ -82,7 +82,7 @@ impl User {
     }
 }
 
-/// Runs all users until they are done or the power goes.
+/// Runs all users until they are done or the power goes off.
 fn run<V: Volume + Clone + 'static>(
     volumes: &[V],
     placement: &str,
@@ -162,13 +162,13 @@ fn those_who_wait_together_share_a_sync() {
         join_all(puts).await.into_iter().for_each(|done| done.unwrap());
         let syncs = jitter[0].manifest_syncs() - before;
         assert!(syncs <= TABLES as u64 / 3, "{syncs} syncs for {TABLES} tables");
-        // One after the other they need one each.
+        // Sequential removals need one sync each.
         let before = jitter[0].manifest_syncs();
         for i in 0..4 {
             pool.remove(&name(&format!("t{i}"))).await.unwrap();
         }
         assert_eq!(jitter[0].manifest_syncs() - before, 4);
-        // Unless they do not wait for it.
+        // `remove_soon` does not wait for syncs.
         for i in 4..20 {
             pool.remove_soon(&name(&format!("t{i}"))).await.unwrap();
         }

@@ -1,4 +1,4 @@
-//! What a pool should hold, as plain maps, and random operations for both.
+//! A model of a pool as plain maps, and random operations for both.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::rig::{IO, get, name};
 pub(crate) enum Op {
     /// Creates an object and writes to it, without a sync.
     Create(&'static str, Vec<u8>),
-    /// Makes an object at once.
+    /// Writes a whole object.
     WriteWhole(&'static str, Vec<u8>),
     /// Writes to the end of an object, without a sync.
     Append(&'static str, Vec<u8>),
@@ -26,7 +26,7 @@ pub(crate) enum Op {
     Rename(&'static str, &'static str),
     Link(&'static str, &'static str),
     RenamePrefix(&'static str, &'static str),
-    /// Removes one and links another in its place, at once.
+    /// Removes one object and links another in its place, atomically.
     Replace(&'static str, &'static str),
     Flush,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Names {
 impl Names {
     /// A few names in a directory of their own.
     pub(crate) fn within(directory: &str) -> Self {
-        // A few names a test: they may stay for as long as it runs.
+        // A few names in a test may leak.
         let name = |text: &str| &*format!("{directory}/{text}").leak();
         Self {
             directory: format!("{directory}/"),
@@ -50,7 +50,7 @@ impl Names {
         }
     }
 
-    /// What all of them begin with.
+    /// The common prefix of all names.
     pub(crate) fn prefix(&self) -> &str {
         &self.directory
     }
@@ -63,7 +63,7 @@ impl Op {
         }
         let text = pick(rng, &names.objects);
         let other = pick(rng, &names.objects);
-        // Now and then longer than a chunk, so that it is striped.
+        // Sometimes longer than a chunk, so that it is striped.
         let long = if rng.random_ratio(1, 6) { 70_000 } else { 0 };
         let mut data = vec![0; long + rng.random_range(0..5000)];
         match rng.random_range(0..20) {
@@ -91,7 +91,7 @@ impl Op {
         }
     }
 
-    /// Whether every change of names before it is durable when it is done.
+    /// Whether every earlier change of names is durable once it is done.
     pub(crate) fn waits_for_names(&self, before: &Model) -> bool {
         let bytes = |text: &str| before.names.get(text).map(|id| &before.objects[id]);
         match self {
@@ -101,7 +101,7 @@ impl Op {
             | Self::RenamePrefix(..)
             | Self::Replace(..)
             | Self::Flush => true,
-            // The pool says nothing of drafts, and of lengths only what is new.
+            // The pool records nothing for uncommitted objects, and only new lengths.
             Self::Remove(text) => bytes(text).is_some_and(|b| b.is_log || b.synced.is_some()),
             Self::Sync(text) => bytes(text).is_some_and(|b| match &b.synced {
                 None => true,
@@ -147,7 +147,7 @@ impl Op {
 }
 
 impl fmt::Debug for Op {
-    /// The bytes by their number.
+    /// Shows the number of bytes instead of the bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Create(text, data) => write!(f, "create {text}, {} bytes", data.len()),
@@ -166,7 +166,7 @@ impl fmt::Debug for Op {
     }
 }
 
-/// What the bytes of an object are, and what a crash may make of them.
+/// The bytes of an object, and what a crash may do to them.
 #[derive(Clone, Debug, Default)]
 struct Bytes {
     is_log: bool,
@@ -174,13 +174,13 @@ struct Bytes {
     live: Vec<u8>,
     /// `None`: never synced.
     synced: Option<Vec<u8>>,
-    /// It was cut since the last sync, to no less than this.
+    /// The shortest length it was cut to since the last sync.
     cut: Option<usize>,
-    /// Bytes may be on the device that are not in `live`: of writes that were given up, or cut off.
+    /// The device may have bytes that are not in `live`: of cancelled writes, or cut off.
     blurred: bool,
 }
 
-/// What a pool should hold.
+/// The expected contents of a pool.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     names: BTreeMap<String, u64>,
@@ -192,13 +192,13 @@ pub(crate) struct Model {
 pub(crate) type View = BTreeMap<String, Vec<u8>>;
 
 impl Model {
-    /// What the pool holds while the machine runs.
+    /// The contents of the pool while the machine runs.
     pub(crate) fn view(&self) -> View {
         self.names.iter().map(|(name, id)| (name.clone(), self.objects[id].live.clone())).collect()
     }
 
-    /// Every model the operation passes through, from this one to that when it ended, or the kind of
-    /// error that it should end with.
+    /// Every model that the operation passes through, from this one to the last, or the kind of its expected
+    /// error.
     pub(crate) fn stages(&self, op: &Op) -> std::result::Result<Vec<Self>, ErrorKind> {
         let mut stages = vec![self.clone()];
         let mut next = self.clone();
@@ -252,12 +252,12 @@ impl Model {
         Ok(stages)
     }
 
-    /// These bytes, under the names of another time.
+    /// This model with the names of another.
     pub(crate) fn with_names_of(&self, other: &Self) -> Self {
         Self { names: other.names.clone(), ..self.clone() }
     }
 
-    /// Whether a machine that was in this state may come back with `found`.
+    /// Whether a machine in this state may have `found` after a crash.
     pub(crate) fn explains(&self, found: &View) -> std::result::Result<(), String> {
         for (name, id) in &self.names {
             let bytes = &self.objects[id];
@@ -275,13 +275,13 @@ impl Model {
         }
     }
 
-    /// The state after a crash that was explained by this one.
+    /// The state after a crash that this one explains.
     pub(crate) fn recovered(&self, found: &View) -> Self {
         let mut next = self.clone();
         next.names.retain(|name, _| found.contains_key(name));
         for (name, id) in next.names.clone() {
             let bytes = next.object(id);
-            // What a crash left is on the device for good.
+            // Bytes that survived a crash are durable.
             bytes.live = found[&name].clone();
             bytes.synced = Some(bytes.live.clone());
             bytes.cut = None;
@@ -289,13 +289,13 @@ impl Model {
         next
     }
 
-    /// As [`Model::recovered`], after the process died and the machine did not.
+    /// As [`Model::recovered`], after a crash of the process only.
     pub(crate) fn restarted(&self) -> Self {
         let mut next = self.clone();
         let objects = next.objects.clone();
         next.names.retain(|_, id| objects[id].is_log || objects[id].synced.is_some());
         for bytes in next.objects.values_mut().filter(|bytes| !bytes.is_log) {
-            // Of other objects the manifest knows only what was synced, or cut.
+            // For other objects the manifest has only the synced length, or that of a cut.
             if let Some(synced) = &bytes.synced {
                 let len = bytes.kept_of(synced);
                 bytes.live = synced[..len].to_vec();
@@ -306,7 +306,7 @@ impl Model {
         next
     }
 
-    /// A write to any object may have been given up, and still happen.
+    /// Notes that a cancelled write to any object may still take effect.
     pub(crate) fn blur(&mut self) {
         self.objects.values_mut().for_each(|bytes| bytes.blurred = true);
     }
@@ -342,7 +342,7 @@ impl Model {
         Ok(())
     }
 
-    /// What was never synced is before it gets another name.
+    /// Syncs an object that was never synced, before it gets another name.
     fn sync_new(&mut self, text: &str) -> std::result::Result<(), ErrorKind> {
         if self.named(text)?.synced.is_none() { self.sync(text) } else { Ok(()) }
     }
@@ -379,14 +379,14 @@ impl Model {
 }
 
 impl Bytes {
-    /// How much of what was synced is there whatever happens.
+    /// The number of synced bytes that survive any crash.
     fn kept_of(&self, synced: &[u8]) -> usize {
         self.cut.unwrap_or(usize::MAX).min(synced.len())
     }
 
     fn explain(&self, synced: &[u8], found: &[u8], name: &str) -> std::result::Result<(), String> {
-        // A cut of anything but a log is in the manifest at once; of what was appended since a log
-        // may have any part, and zeros for the rest.
+        // A cut of any object but a log is in the manifest at once. A log may have any part of the bytes
+        // appended since, and zeros for the rest.
         let kept = self.kept_of(synced);
         let fits = if self.is_log {
             let appended = found.len() >= kept
@@ -404,12 +404,12 @@ impl Bytes {
     }
 }
 
-/// What a pool holds.
+/// The contents of a pool.
 pub(crate) async fn view(pool: &Spread) -> Result<View> {
     view_of(pool, "").await
 }
 
-/// What a pool holds under names that begin with `prefix`.
+/// The contents of a pool under names that begin with `prefix`.
 pub(crate) async fn view_of(pool: &Spread, prefix: &str) -> Result<View> {
     let mut view = View::new();
     for listed in pool.list_prefix(prefix).await? {

@@ -1,4 +1,4 @@
-//! A mover on a pool whose volumes keep to contracts, in virtual time.
+//! A mover on a pool of volumes with contracts, in virtual time.
 
 use std::cell::Cell;
 use std::future::pending;
@@ -32,7 +32,7 @@ const LINE: u64 = 400;
 const TABLES: u64 = 8;
 const READ: Io = Io::new(Origin::UserRead, Step::Data);
 
-/// Three volumes of 400 operations a second, and a pool that puts everything on the first.
+/// Three volumes of 400 operations a second, and a pool that places everything on the first.
 struct Scene {
     clock: Clock,
     gates: Vec<Arc<Gate<Jitter<Mem>>>>,
@@ -70,7 +70,7 @@ impl Scene {
         written.expect("there is room");
     }
 
-    /// The same for a table of which neither keys nor length are known before it is complete.
+    /// The same for a table whose keys and length are unknown before it is complete.
     async fn stream_table(&self, text: &str, level: u8, number: u64, origin: Origin) {
         let (io, name) = (Io::new(origin, Step::Data), name(text));
         let known = intent(level, number);
@@ -85,7 +85,7 @@ impl Scene {
         sealed.expect("volumes are well");
     }
 
-    /// Reads tables, as fast as gates let it, with sixteen reads under way.
+    /// Reads tables as fast as gates allow, with sixteen concurrent reads.
     async fn read_tables(&self, tables: u64) {
         let random = Mutex::new(Xoshiro256PlusPlus::seed_from_u64(5));
         let handles = (0..tables).map(async |number| {
@@ -105,7 +105,7 @@ impl Scene {
         join_all(readers).await;
     }
 
-    /// Weighs volumes each second.
+    /// Updates the weights of volumes each second.
     async fn weigh(&self, from: u32) {
         for second in from.. {
             self.clock.sleep(Duration::from_secs(1)).await;
@@ -158,7 +158,7 @@ impl Scene {
     }
 }
 
-/// A table with keys that only tables of the same number have.
+/// A table with keys that no table of another number has.
 fn intent(level: u8, number: u64) -> Intent {
     let key = |at: u64| (number * 100 + at).to_be_bytes().into();
     let range = Some(KeyRange { first: key(0), last: key(99) });
@@ -170,7 +170,7 @@ fn data(number: u64) -> IoBuf {
     IoBuf::from(&vec![number as u8; MIB as usize][..])
 }
 
-/// Runs `all` until `story` is told.
+/// Runs `all` until `story` ends.
 async fn while_told(story: impl Future<Output = ()>, all: impl Future) {
     let all = async {
         all.await;
@@ -188,7 +188,7 @@ fn hot_tables_are_copied_and_their_reads_use_all_volumes() {
     becomes_level(false);
 }
 
-/// A compaction of all that is hot, held up by the volume that is.
+/// A compaction of all hot tables takes long on a hot volume.
 #[test]
 fn hot_tables_that_are_compacted_for_long_are_copied_too() {
     becomes_level(true);
@@ -256,7 +256,7 @@ fn tables_leave_a_volume_that_is_drained_without_any_policy() {
     clock.run(async {
         let scene = Scene::open(&clock, mems(3)).await;
         scene.write_tables().await;
-        // Compacted, and kept by some reader.
+        // Compacted, but still open for a reader.
         scene.pool.set_table_leaving(&name("t0"), true);
         scene.pool.set_draining(VolumeId(0), true).await.unwrap();
         let (mover, figures) = scene.mover(Policy::Off);
@@ -324,7 +324,7 @@ fn what_takes_the_place_of_a_hot_table_begins_with_two_copies() {
             scene.pool.set_table_leaving(&name("t1"), true);
             scene.write_table("hot", 2, 1, compaction).await;
             assert_eq!(scene.copies("hot"), 2);
-            // Nobody reads what it takes the place of.
+            // The tables that it replaces have no reads.
             scene.write_table("cold", 2, 99, compaction).await;
             assert_eq!(scene.copies("cold"), 1);
         };
@@ -334,8 +334,8 @@ fn what_takes_the_place_of_a_hot_table_begins_with_two_copies() {
     });
 }
 
-/// Its second copy costs reads of a volume that is hot, so the mover makes it, paced as all copies for heat, in less than a
-/// decision takes.
+/// Its second copy needs reads of a hot volume, so the mover makes it, paced as all copies for heat, before
+/// the next decision.
 #[test]
 fn a_streamed_table_gets_the_copies_that_one_written_whole_begins_with() {
     let clock = Clock::simulated();
@@ -372,7 +372,7 @@ fn a_table_from_memory_begins_as_hot_as_the_last_one_was() {
         let (mover, _) = scene.mover(Policy::Level);
         let story = async {
             clock.sleep(seconds(45)).await;
-            // Other keys: it takes over nothing of a table that is there.
+            // With other keys it inherits no heat of an existing table.
             scene.write_table("next", 0, 50, Origin::Flush).await;
             assert_eq!(scene.copies("next"), 3, "as many as there are volumes");
             scene.write_table("deep", 1, 99, Origin::Compaction { level: 0 }).await;

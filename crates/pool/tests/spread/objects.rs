@@ -1,4 +1,4 @@
-//! What objects of a pool do beyond the conformance suite.
+//! Objects of a pool beyond the conformance suite.
 
 use pool::spread::{Change, Spread};
 use volume::layer::crash::{Crash, Power};
@@ -43,7 +43,7 @@ fn what_was_never_synced_does_not_show_in_a_gap() {
             object.write_at(0, IoBuf::from(&[1; 1000][..]), IO).await.unwrap();
             object.sync(IO).await.unwrap();
             object.write_at(1000, IoBuf::from(&[2; 200_000][..]), IO).await.unwrap();
-            // The process dies. What it wrote last is on the volumes, but in no manifest.
+            // The process crashes. Its last writes are on the volumes, but not in the manifest.
             drop((object, pool));
             let pool = Spread::open(members(&volumes), opening(placement)).await.unwrap();
             let object = pool.open(&name("a")).await.unwrap();
@@ -160,7 +160,7 @@ fn a_handle_opened_before_its_object_was_removed_can_still_be_read() {
     });
 }
 
-/// What callers on a multi-threaded runtime need of every future.
+/// Callers on a multi-threaded runtime need `Send` futures.
 #[test]
 fn every_call_can_move_between_threads() {
     fn is_send<T: Send>(_: T) {}

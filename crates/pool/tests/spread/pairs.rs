@@ -1,4 +1,4 @@
-//! Pools of two volumes: which of them opens without the other, and never to what is old.
+//! Pools of two volumes: which of them opens without the other, and never to a stale state.
 
 use std::collections::BTreeSet;
 
@@ -29,13 +29,13 @@ fn after_an_orderly_end_the_first_opens_alone_and_the_other_does_not() {
         put(&pool, "a", b"bytes").await.unwrap();
         pool.close().await.unwrap();
         drop(pool);
-        let refused = open(&rig, &[1]).await.err().expect("the other may have gone on");
+        let refused = open(&rig, &[1]).await.err().expect("the other may have newer edits");
         assert_eq!(refused.kind(), ErrorKind::Unavailable);
         let pool = open(&rig, &[0]).await.unwrap();
         assert_eq!(get(&pool, "a").await.unwrap(), b"bytes");
         put(&pool, "b", b"more").await.unwrap();
         drop(pool);
-        // Alone, it needs nobody any more; the other is what it was.
+        // Its home is now one copy, which opens alone; the other volume is stale.
         drop(open(&rig, &[0]).await.unwrap());
         assert!(open(&rig, &[1]).await.is_err());
         let pool = open(&rig, &[0, 1]).await.unwrap();
@@ -51,10 +51,10 @@ fn after_a_crash_both_are_wanted_unless_the_loss_was_seen() {
         put(&pool, "a", b"bytes").await.unwrap();
         drop(pool);
         for alone in 0..2 {
-            let refused = open(&rig, &[alone]).await.err().expect("the other may have gone on");
+            let refused = open(&rig, &[alone]).await.err().expect("the other may have newer edits");
             assert!(refused.to_string().contains("--repair"), "{refused}");
         }
-        // A volume that dies under a pool is noticed with the next change.
+        // The next change detects a volume that fails under a pool.
         let pool = open(&rig, &[0, 1]).await.unwrap();
         rig.plan.inject(Rule::new(Effect::Fail(ErrorKind::Unavailable)).volume("s0"));
         put(&pool, "b", b"more").await.unwrap();
@@ -66,7 +66,7 @@ fn after_a_crash_both_are_wanted_unless_the_loss_was_seen() {
     });
 }
 
-/// Whatever is away, fails and comes back, in whatever order: what opens is what there was last.
+/// Volumes are away, fail and come back in any order: the pool opens to its last state.
 #[test]
 fn no_order_of_losses_brings_back_what_is_old() {
     let (mut alone, mut refused) = (0, 0);
@@ -75,11 +75,11 @@ fn no_order_of_losses_brings_back_what_is_old() {
         let rig = Rig::new(mems(2));
         block_on(async {
             drop(open(&rig, &[0, 1]).await.unwrap());
-            // The names there may be: more than one set after a change that failed.
+            // The possible sets of names: several after a failed change.
             let mut may = vec![BTreeSet::new()];
             for round in 0..14 {
                 let which: &[usize] = [&[0, 1][..], &[0], &[1]][rng.random_range(0..3)];
-                // It may fail while it is being opened, too.
+                // A volume may also fail during the opening.
                 if rng.random_ratio(1, 4) {
                     fail(&rig, &mut rng);
                 }
@@ -108,7 +108,7 @@ fn no_order_of_losses_brings_back_what_is_old() {
                     }
                 }
                 if rng.random_ratio(2, 3) {
-                    // Some go on after that.
+                    // Some pools are used after the close.
                     if pool.close().await.is_ok() && rng.random_ratio(1, 4) {
                         if rng.random_bool(0.5) {
                             fail(&rig, &mut rng);
@@ -130,13 +130,13 @@ fn no_order_of_losses_brings_back_what_is_old() {
     assert!(alone > 300 && refused > 300, "{alone} opened alone, {refused} refused");
 }
 
-/// Each set with one name more.
+/// Each set with `text` added.
 fn with(may: &[BTreeSet<String>], text: &str) -> Vec<BTreeSet<String>> {
     let more = |names: &BTreeSet<String>| names.iter().cloned().chain([text.into()]).collect();
     may.iter().map(more).collect()
 }
 
-/// A volume fails from some call on, for a while or for good; some calls are made all the same.
+/// Makes a volume fail from some call on, for a while or for good; some failing calls still take effect.
 fn fail(rig: &Rig, rng: &mut Xoshiro256PlusPlus) {
     let kind = ErrorKind::Unavailable;
     let effect = if rng.random_bool(0.5) { Effect::Fail(kind) } else { Effect::FailAfter(kind) };

@@ -1,5 +1,5 @@
-//! Two copies of everything: any one volume may go at any moment, even with the power, and nothing that was
-//! acknowledged goes with it; what was lost of the copies is made again by itself.
+//! Two copies of every object: with the loss of any one volume at any moment, even with a power cut, no
+//! acknowledged write is lost, and the mover replaces the lost copies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn labelled<V: Volume + Clone + 'static>(volumes: &[V], lost: Option<usize>) -> 
     volumes.map(|(i, volume)| Member::new(format!("s{i}"), volume.clone())).collect()
 }
 
-/// Every volume it lies on, each once.
+/// Asserts that every object has two copies, on different volumes.
 async fn assert_two_of_each(pool: &Spread, without: Option<u16>, context: &str) {
     for object in pool.objects() {
         let on = places(pool, object.name.as_str()).await;
@@ -43,7 +43,7 @@ async fn assert_two_of_each(pool: &Spread, without: Option<u16>, context: &str) 
     }
 }
 
-/// The power goes off at any step, and a volume with it: what was acknowledged is on another.
+/// The power goes off at any step, and a volume is lost with it: acknowledged bytes are on another.
 #[test]
 fn a_cut_at_any_step_and_the_loss_of_any_volume_lose_nothing() {
     let volumes = mems(3);
@@ -60,7 +60,7 @@ fn a_cut_at_any_step_and_the_loss_of_any_volume_lose_nothing() {
                 power.cut_after(cut);
                 run(&pool, &power, before, &ops).await
             });
-            // Now and then none is lost: the copies are made the same again.
+            // Without a loss, the copies are aligned again.
             for lost in [None, Some(0), Some(1), Some(2)] {
                 let context = format!("{what}, cut {cut}, lost {lost:?}");
                 let seed = cut * 4 + lost.map_or(3, |lost| lost as u64);
@@ -76,7 +76,7 @@ fn a_cut_at_any_step_and_the_loss_of_any_volume_lose_nothing() {
     assert!(cuts > 800, "{cuts}");
 }
 
-/// Opens what survived, without a volume, twice: what was read once is found again.
+/// Opens the survivors without `lost`, and once more without another volume: both see the same bytes.
 async fn explain(volumes: &[Mem], lost: Option<usize>, models: &[Model], context: &str) {
     let pool = Spread::open(labelled(volumes, lost), two()).await;
     let pool = pool.unwrap_or_else(|e| panic!("{context}: {e}"));
@@ -90,7 +90,7 @@ async fn explain(volumes: &[Mem], lost: Option<usize>, models: &[Model], context
     drop(pool);
     let other = [None, Some(0), Some(1), Some(2)][(context.len() + 1) % 4].or(lost);
     if lost.is_none() {
-        // Any of them will do now: they are the same, and durable.
+        // Any copy is good now: all are equal and durable.
         let pool = Spread::open(labelled(volumes, other), two()).await;
         let pool = pool.unwrap_or_else(|e| panic!("{context}, then {other:?}: {e}"));
         let again = view(&pool).await.unwrap_or_else(|e| panic!("{context}, then {other:?}: {e}"));
@@ -98,7 +98,7 @@ async fn explain(volumes: &[Mem], lost: Option<usize>, models: &[Model], context
     }
 }
 
-/// A volume fails for good at any call, under a pool that goes on: nobody who uses it notices.
+/// A volume fails for good at any call, under an open pool: no call of a user fails.
 #[test]
 fn a_volume_that_dies_at_any_call_is_not_missed() {
     let data = |len: usize, byte| vec![byte; len];
@@ -135,7 +135,7 @@ fn a_volume_that_dies_at_any_call_is_not_missed() {
                         model = model.stages(op).unwrap().pop().unwrap();
                     }
                     assert!(view(&pool).await.unwrap() == model.view(), "{context}");
-                    // The process dies; the volume is dead.
+                    // The process crashes; the volume stays dead.
                     let calls = rig.plan.calls() - before;
                     drop(pool);
                     let here = labelled(&rig.mems, Some(dead));
@@ -147,14 +147,14 @@ fn a_volume_that_dies_at_any_call_is_not_missed() {
                 if ended {
                     break;
                 }
-                // Every call would take a while, and neighbours fail alike.
+                // Trying every call would take long, and neighbouring calls fail alike.
                 at += 1 + at / 8;
             }
         }
     }
 }
 
-/// A pool whose mover works, in virtual time.
+/// A pool with a running mover, in virtual time.
 struct Scene {
     clock: Clock,
     rig: Rig,
@@ -167,7 +167,7 @@ impl Scene {
         Self { clock: Clock::simulated(), rig: Rig::new(mems(volumes)) }
     }
 
-    /// Tells a story with a pool on the first so many volumes, while a mover works.
+    /// Runs `story` with a pool on the first `volumes` volumes, while a mover runs.
     async fn tell<F: Future<Output = ()>>(
         &self,
         volumes: usize,
@@ -187,7 +187,7 @@ impl Scene {
     }
 }
 
-/// A table, a log that stays open, and something that was written in place.
+/// Tables, a log that stays open, and an object that was written in place.
 async fn fill(pool: &Spread) -> Result<Arc<dyn Object>> {
     let table = Intent {
         kind: policy::intent::Kind::Table {
@@ -245,7 +245,7 @@ fn what_a_lost_volume_held_is_copied_from_the_others_after_a_while() {
         let before = tables(&pool).await;
         log.write_at(3, IoBuf::from(&b" two"[..]), IO).await.unwrap();
         log.sync(IO).await.unwrap();
-        // What is written to cannot wait for it to come back.
+        // An open log cannot wait for the volume to come back.
         scene.wait(15).await;
         assert_eq!(places(&pool, "x.log").await.len(), 2);
         assert!(!places(&pool, "x.log").await.contains(&dead));
@@ -256,13 +256,13 @@ fn what_a_lost_volume_held_is_copied_from_the_others_after_a_while() {
         let redundancy = figures.lock().redundancy;
         assert_eq!((redundancy.short, redundancy.unreadable), (0, 0));
         assert!(figures.lock().made[Why::Repair as usize] > 0);
-        // It comes back: of what is no table nothing is kept that is too much.
+        // The volume comes back: objects that are not tables lose their surplus copies.
         scene.rig.plan.lift(gone);
         scene.wait(30).await;
         for text in ["whole", "data", "x.log"] {
             assert_eq!(places(&pool, text).await.len(), 2, "{text}");
         }
-        // And of tables nothing once they have been cold for long enough.
+        // Tables lose theirs once they have been cold for long enough.
         scene.wait(400).await;
         assert_two_of_each(&pool, None, "at last").await;
         assert_all_reads(&pool, b"one two").await;
@@ -274,7 +274,7 @@ fn what_a_lost_volume_held_is_copied_from_the_others_after_a_while() {
 fn a_volume_that_joins_takes_what_is_short_at_once() {
     let scene = Scene::new(2);
     scene.clock.run(scene.tell(1, async |pool, figures| {
-        // One volume is fewer than two copies want: it is made all the same.
+        // One volume is too few for two copies: objects are created with one.
         let _log = fill(&pool).await.unwrap();
         scene.wait(25).await;
         let redundancy = figures.lock().redundancy;
@@ -299,10 +299,10 @@ fn copies_that_lost_their_bytes_are_made_again() {
     scene.clock.run(scene.tell(3, async |pool, _| {
         fill(&pool).await.unwrap();
         scene.wait(12).await;
-        // A file is gone, another cannot be read, a third is not what it was: readers notice.
+        // A file is gone, and another cannot be read: readers notice.
         let removed = leaf(&scene.rig.mems[0], ".tab");
         scene.rig.mems[0].remove(&removed).await.unwrap();
-        // The other copy of another.
+        // A copy of another table, on another volume.
         let mut tables = scene.rig.mems[1].image().into_keys();
         let is_other = |name: &Name| {
             name.as_str().ends_with(".tab") && name.as_str()[..17] != removed.as_str()[..17]
@@ -321,7 +321,7 @@ fn copies_that_lost_their_bytes_are_made_again() {
         assert_eq!(pool.check().await.unwrap().findings, []);
         assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, []);
     }));
-    // What is missing when a pool opens is known without a reader.
+    // The opening of a pool detects a missing copy without a read.
     let removed = leaf(&scene.rig.mems[2], ".tab");
     block_on(scene.rig.mems[2].remove(&removed)).unwrap();
     let report = block_on(Spread::inspect(&labelled(&scene.rig.mems, None))).unwrap();
@@ -335,7 +335,7 @@ fn copies_that_lost_their_bytes_are_made_again() {
     }));
 }
 
-/// Copies for heat and those that are promised are one kind: nothing goes below what is promised.
+/// Copies for heat count towards the replication target: no object goes below it.
 #[test]
 fn a_volume_is_left_only_when_everything_has_two_copies_elsewhere() {
     let scene = Scene::new(3);

@@ -1,4 +1,4 @@
-//! Pools on volumes that tests can cut, damage and take away.
+//! Pools on volumes that tests can cut, damage and remove.
 
 use policy::placement::{Hash, LeastOverlap, Placement, RoundRobin, Single, Stripe};
 use policy::purpose::{Origin, Step};
@@ -47,7 +47,7 @@ pub(crate) async fn open<V: Volume + Clone + 'static>(volumes: &[V]) -> Result<S
     Spread::open(members(volumes), opening("round-robin")).await
 }
 
-/// What an attempt to open fails with.
+/// The error of a failed opening.
 pub(crate) fn refusal(opened: Result<Spread>) -> (ErrorKind, String) {
     match opened {
         Ok(_) => panic!("the pool opened"),
@@ -55,7 +55,7 @@ pub(crate) fn refusal(opened: Result<Spread>) -> (ErrorKind, String) {
     }
 }
 
-/// The same bytes on other volumes.
+/// New volumes with the same bytes.
 pub(crate) fn copies(volumes: &[Mem]) -> Vec<Mem> {
     volumes.iter().map(|mem| Mem::from_image(mem.label(), mem.image())).collect()
 }
@@ -72,7 +72,7 @@ pub(crate) async fn read_all(object: &dyn Object) -> Result<Vec<u8>> {
     Ok(read.to_vec())
 }
 
-/// Makes an object of `data`, whole and durable.
+/// Writes a whole, durable object of `data`.
 pub(crate) async fn put(pool: &Spread, text: &str, data: &[u8]) -> Result<()> {
     pool.write_whole(&name(text), &Intent::DATA, IoBuf::from(data), IO).await
 }

@@ -1,5 +1,4 @@
-//! Volumes that join, are emptied and leave, copies that are made and dropped: with the power going off
-//! at any step.
+//! Volumes join, are drained and leave, and copies are made and dropped, with a power cut at any step.
 
 use policy::placement::{RoundRobin, VolumeId};
 use pool::spread::{Opening, Spread, VolumeState};
@@ -14,7 +13,7 @@ use crate::copying::{COPY, id_of, places};
 use crate::faults::Rig;
 use crate::rig::{IO, POOL, copies, get, mems, name, open, opening, put};
 
-/// What each scenario begins with: something of everything, on every volume.
+/// The objects that each scenario begins with: of every kind, on every volume.
 const OBJECTS: [(&str, usize); 7] = [
     ("t0", 300_000),
     ("t1", 70_000),
@@ -55,7 +54,7 @@ async fn assert_all_is_there(pool: &Spread, context: &str) {
     assert_eq!(pool.scrub(|_| ()).await.unwrap().findings, [], "{context}");
 }
 
-/// What is done, after what, under the eyes of the power.
+/// The change during which the power goes off.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Copy,
@@ -83,7 +82,7 @@ impl Change {
             Self::Copy => copy_all(pool).await,
             Self::Drop => {
                 for (text, _) in OBJECTS {
-                    // The first one, which may be the one with the number 0, or the other.
+                    // The first copy, which may have number 0, or the other one.
                     let from = places(pool, text).await[text.len() % 2];
                     pool.drop_copy(id_of(pool, text).await, VolumeId(from)).await?;
                 }
@@ -107,7 +106,7 @@ async fn copy_all(pool: &Spread) -> Result<()> {
     for (text, _) in OBJECTS {
         let taken = places(pool, text).await;
         let to = (0..).find(|id| !taken.contains(id)).expect("numbers do not end");
-        // A striped object is everywhere already.
+        // A striped object is on every volume already.
         if taken.len() < pool.volumes().len() {
             pool.copy(id_of(pool, text).await, VolumeId(to), COPY).await?;
         }
@@ -124,7 +123,7 @@ fn named<V: Volume + Clone + 'static>(volumes: &[V]) -> Vec<Member> {
     crate::rig::members(volumes)
 }
 
-/// Opens what survived with those volumes that are the pool's.
+/// Opens the survivors with a set of volumes that the pool accepts.
 async fn reopen(volumes: &[Mem], change: Change, context: &str) -> Spread {
     let mut refused = Vec::new();
     for set in [volumes, &volumes[..3], &volumes[1..3]] {
@@ -167,7 +166,7 @@ fn a_cut_at_any_step_of_any_change_loses_nothing() {
                 block_on(async {
                     let pool = reopen(&survivors, change, &context).await;
                     assert_all_is_there(&pool, &context).await;
-                    // And the change can be made, or made to its end.
+                    // And the change can be finished.
                     finish(&pool, change, &survivors[3], &context).await;
                     assert_all_is_there(&pool, &context).await;
                 });
@@ -230,7 +229,7 @@ fn a_volume_joins_and_another_leaves_while_objects_are_written() {
         assert_eq!(left.objects.len(), 1, "{left:?}");
         assert!(pool.remove_volume(draft_on).await.unwrap_err().to_string().contains("draft"));
         draft.sync(IO).await.unwrap();
-        // What is written meanwhile goes along.
+        // Bytes written meanwhile move too.
         log.write_at(5000, IoBuf::from(&b"appended"[..]), IO).await.unwrap();
         assert_eq!(pool.drain(draft_on, COPY, |_| ()).await.unwrap().objects, []);
         log.write_at(5008, IoBuf::from(&b" later"[..]), IO).await.unwrap();
@@ -241,7 +240,7 @@ fn a_volume_joins_and_another_leaves_while_objects_are_written() {
         pool.remove_volume(draft_on).await.unwrap();
         assert_eq!(get(&pool, "a.log").await.unwrap()[5000..], *b"appended later");
         assert_eq!(get(&pool, "draft").await.unwrap(), b"draft");
-        // It is blank, and may come again with a number of its own.
+        // It is blank, and can join again with a new number.
         let gone = usize::from(draft_on.0);
         assert!(volumes[gone].image().is_empty(), "{:?}", volumes[gone].image().keys());
         let again = pool.add_volume(Member::new("again", volumes[gone].clone())).await.unwrap();
@@ -285,7 +284,7 @@ fn a_pool_with_two_of_everything_loses_a_volume_and_nothing_else() {
             assert_eq!(places(&pool, text).await.len(), 2, "{text}");
         }
         let log = pool.open(&name("a.log")).await.unwrap();
-        // A volume goes while logs are written: nobody notices.
+        // A volume fails while logs are written: no call fails.
         let lost = places(&pool, "a.log").await[0];
         let label = format!("s{lost}");
         let away = Rule::new(Effect::Fail(ErrorKind::Unavailable)).volume(&label);
@@ -372,7 +371,7 @@ fn a_copy_that_made_no_sense_is_found_out_by_who_read_it() {
         let leaf = volumes[usize::from(bad)].image();
         let leaf = leaf.iter().find(|(_, found)| **found == bytes("t0", 300_000)).unwrap().0;
         volumes[usize::from(bad)].damage(leaf, 99, |byte| *byte ^= 8);
-        // Alone it stays, for want of a better one.
+        // A damaged only copy stays.
         assert_eq!(pool.distrust(&handle, IO).await.unwrap(), 0);
         volumes[usize::from(bad)].damage(leaf, 99, |byte| *byte ^= 8);
         pool.copy(handle.id(), VolumeId(1 - bad), COPY).await.unwrap();
@@ -384,7 +383,7 @@ fn a_copy_that_made_no_sense_is_found_out_by_who_read_it() {
     });
 }
 
-/// Every read of a block that RocksDB takes for damaged read the whole table again, though its checksum was right.
+/// Every reread of a block that RocksDB rejected read the whole table again, although its checksum was right.
 #[test]
 fn a_single_copy_is_read_through_once_however_often_it_is_distrusted() {
     let volumes = mems(2);
@@ -426,14 +425,14 @@ fn a_damaged_copy_is_named_and_made_anew() {
     });
 }
 
-/// What is lost with a volume is named, and given up only when somebody says so.
+/// Objects lost with a volume are named, and given up only on request.
 #[test]
 fn a_lost_volume_leaves_and_what_was_only_there_is_named() {
     let volumes = mems(3);
     block_on(async {
         let pool = open(&volumes).await.unwrap();
         fill(&pool).await.unwrap();
-        // Some of it is elsewhere, too.
+        // Some objects have another copy.
         for text in ["t0", "a.log"] {
             let taken = places(&pool, text).await[0];
             let to = VolumeId((taken + 1) % 3);
@@ -466,7 +465,7 @@ fn a_lost_volume_leaves_and_what_was_only_there_is_named() {
         assert_eq!(pool.volumes().len(), 2);
         drop(pool);
 
-        // It is nobody's now, and the rest is served; of what is lost the name says so.
+        // The volume left, and the rest is served; reads of lost objects report the loss.
         let pool = Spread::open(members(), opening("hash")).await.unwrap();
         for (text, len) in OBJECTS {
             match get(&pool, text).await {
@@ -482,7 +481,7 @@ fn a_lost_volume_leaves_and_what_was_only_there_is_named() {
         assert_eq!(report.findings.len(), only.len());
         assert!(report.findings.iter().all(pool::spread::Finding::is_loss));
         assert_eq!(pool.redundancy(&[].into()).unreadable, only.len() as u64);
-        // Its number is never given again, and what is lost can be removed.
+        // Its number is never reused, and lost objects can be removed.
         let fresh = pool.add_volume(Member::new("fresh", Mem::new("fresh"))).await.unwrap();
         assert_eq!(fresh, VolumeId(3));
         for name in &only {

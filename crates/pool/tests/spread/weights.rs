@@ -1,4 +1,4 @@
-//! What a pool knows of its tables, and what its volumes carry.
+//! A pool's knowledge of its tables, and the weights of its volumes.
 
 use policy::intent::{Family, KeyRange, Kind};
 use policy::placement::{Keys, LeastOverlap, RoundRobin, VolumeId};
@@ -41,7 +41,7 @@ fn write(pool: &Spread, text: &str, intent: &Intent, io: Io) {
     block_on(pool.write_whole(&name(text), intent, data, io)).unwrap();
 }
 
-/// Reads 4 KiB some times, one way or the other.
+/// Reads 4 KiB `times` times, alternating between blocking and asynchronous reads.
 fn read(pool: &Spread, text: &str, times: usize, io: Io) {
     let object = block_on(pool.open_handle(&name(text))).unwrap();
     for i in 0..times {
@@ -98,7 +98,7 @@ fn users_warm_what_they_read_and_nobody_else_does() {
     assert_eq!(weights[&volume_of(&pool, "b")], 0.0);
     let rates: Vec<_> = pool.rates().into_iter().map(|((_, on), rate)| (on, rate)).collect();
     assert_eq!(rates, [(volume_of(&pool, "a"), 20.0)]);
-    // Nobody reads it any more, and nobody looks for three seconds.
+    // No read, and no call of `on_second`, for three seconds.
     pool.on_second(5, &seen);
     assert_eq!(rate_of(&pool, "a"), 2.5);
     block_on(pool.change(&[Change::Remove { name: name("a") }])).unwrap();
@@ -118,7 +118,7 @@ fn a_merged_table_is_as_hot_as_what_it_was_made_of() {
     pool.on_second(2, &seen);
     let before: f64 = pool.weights().values().sum();
     assert!((before - 0.6).abs() < 1e-6, "{before}");
-    // All of the first, half of the second: at once, before anybody reads it.
+    // All heat of the first table, half of the second's: at once, before any read.
     write(&pool, "c", &table(2, "a", "c"), MERGE);
     assert_eq!(rate_of(&pool, "c"), 40.0);
     let now: f64 = pool.weights().values().sum();
@@ -142,7 +142,7 @@ fn flushes_and_logs_weigh_too() {
     seen[1].commits += 6;
     pool.on_second(2, &seen);
     let mut expected = [0.0, 0.3];
-    // Two operations of 256 KiB, half of them in the average.
+    // Two operations of 256 KiB, of which the average has half.
     expected[usize::from(volume_of(&pool, "a").0)] += 0.1;
     let weights: Vec<_> = pool.weights().into_values().collect();
     assert_eq!(weights, expected);
