@@ -1,1 +1,1 @@
-"""Runs the real server on small ext4 volumes, breaks what is below and around it, and checks every answer."""
+"""Runs the real server on small ext4 volumes, injects faults below and around it, and checks every answer."""

@@ -58,7 +58,7 @@ def arguments():
 
 
 def with_volumes(options, report, names, run):
-    """Makes volumes, runs, and takes them away; the directory stays if something was violated."""
+    """Makes volumes, runs, and removes them; keeps the directory after a violation."""
     directory = Path(tempfile.mkdtemp(prefix="plimsoll-ordeal-", dir=options.dir))
     volumes, subject = [], None
     try:
@@ -81,7 +81,7 @@ def with_volumes(options, report, names, run):
             shutil.rmtree(directory)
         else:
             report.say(f"kept {directory}")
-        # Of a run that was interrupted, too.
+        # Also after an interrupted run.
         print(report.json(), flush=True)
     return report.is_good()
 
@@ -117,7 +117,7 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 def interrupted(*_):
-    """Ends the run. Another signal would end the cleaning up."""
+    """Ends the run. Ignores further signals, which would interrupt the cleanup."""
     for which in INTERRUPTS:
         signal.signal(which, signal.SIG_IGN)
     sys.exit(130)

@@ -1,4 +1,4 @@
-"""A broker of MQTT 3.1.1 that knows exactly which messages were acknowledged: it keeps and repeats the others."""
+"""A broker of MQTT 3.1.1 that records which messages were acknowledged, and keeps and repeats the others."""
 
 import collections
 import contextlib
@@ -11,7 +11,7 @@ IN_FLIGHT = 50
 
 
 class Broker:
-    """One subscriber, quality of service 1. `on_acknowledged` gets each message that was taken, once."""
+    """One subscriber, quality of service 1. `on_acknowledged` gets each acknowledged message once."""
 
     def __init__(self, topic, on_acknowledged):
         self.topic, self.on_acknowledged = topic, on_acknowledged
@@ -23,7 +23,7 @@ class Broker:
         threading.Thread(target=self.serve, daemon=True).start()
 
     def publish(self, message, payload):
-        """Keeps it until it was acknowledged; waits while too many are kept."""
+        """Keeps the message until it is acknowledged; waits while too many are kept."""
         with self.lock:
             self.lock.wait_for(lambda: len(self.waiting) + len(self.flying) < 1000 or self.closed, timeout=1)
             if len(self.waiting) + len(self.flying) >= 1000:
@@ -46,7 +46,7 @@ class Broker:
                 self.session(connection)
 
     def session(self, connection):
-        """One connection at a time: a new one finds everything that was not acknowledged on the old one."""
+        """One connection at a time: a new one gets every message that the old one did not acknowledge."""
         reader = connection.makefile("rb")
         ended = threading.Event()
         sender = None

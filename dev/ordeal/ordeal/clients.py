@@ -1,4 +1,4 @@
-"""Clients of the server's listeners, with nothing but the standard library: an answer, or `Gone`."""
+"""Clients of the server's listeners, with the standard library only: an answer, or `Gone`."""
 
 import http.client
 import json
@@ -7,7 +7,7 @@ import urllib.parse
 
 
 class Gone(Exception):
-    """The connection ended before the answer: what was asked for may have been done, or not."""
+    """The connection ended before the answer: the request may have taken effect, or not."""
 
 
 class Refused(str):
@@ -99,12 +99,12 @@ class Http:
         return self.ask("POST", "/write", {"db": database, "precision": "s"}, "\n".join(lines))
 
     def change(self, database, statement):
-        """A statement that changes something: the status, and what is wrong (empty if nothing is)."""
+        """Executes a statement that changes data: the status, and the error (empty if there is none)."""
         status, text = self.ask("POST", "/query", {"db": database, "q": statement})
         return status, wrong_with(status, text)
 
     def select(self, database, statement):
-        """The rows of the answer as lists of CSV words, and what is wrong."""
+        """The rows of the answer as lists of CSV words, and the error."""
         how = {"db": database, "q": statement, "epoch": "s"}
         status, text = self.ask("GET", "/query", how, headers={"Accept": "application/csv"})
         wrong = wrong_with(status, text)

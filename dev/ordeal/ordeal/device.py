@@ -1,4 +1,4 @@
-"""Small ext4 file systems on loop devices, and what can befall them. Takes root."""
+"""Small ext4 file systems on loop devices, and their faults. Needs root."""
 
 import contextlib
 import errno
@@ -13,7 +13,7 @@ NO_LOG_FLUSH = struct.pack("I", 2)
 
 
 class Unavailable(Exception):
-    """This machine gives no loop devices."""
+    """This machine provides no loop devices."""
 
 
 def run(*command):
@@ -50,7 +50,7 @@ class Volume:
             self.mounted = True
 
     def unmount(self):
-        """Waits for the last user: a process that was killed may take a moment to let go."""
+        """Unmounts it, after its last user: a killed process may take a moment to release its files."""
         self.thaw()
         end = time.monotonic() + 20
         while self.mounted:
@@ -63,7 +63,7 @@ class Volume:
                 time.sleep(0.1)
 
     def bytes(self):
-        """What the file system has for files, in bytes."""
+        """The space of the file system for files, in bytes."""
         of = os.statvfs(self.root)
         return of.f_blocks * of.f_frsize
 
@@ -72,7 +72,7 @@ class Volume:
         return of.f_bavail * of.f_frsize
 
     def fill(self, leave=0):
-        """Another program takes all room but `leave` bytes."""
+        """Another program takes all space but `leave` bytes."""
         take = self.free() - leave
         with open(self.root / "foreign", "ab") as foreign:
             while take > 4096:
@@ -113,7 +113,7 @@ class Volume:
             self.frozen = False
 
     def kill(self):
-        """Every call fails until the file system is mounted again, which finds what was flushed."""
+        """Every call fails until the file system is mounted again; only flushed bytes survive."""
         root = os.open(self.root, os.O_RDONLY)
         try:
             fcntl.ioctl(root, SHUTDOWN, NO_LOG_FLUSH)

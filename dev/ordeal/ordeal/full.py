@@ -1,4 +1,4 @@
-"""Fill, refuse, delete 90 %, refill: a full volume is an ordinary day."""
+"""Fill until writes are refused, delete 90 %, refill."""
 
 import random
 import threading
@@ -17,7 +17,7 @@ KV_OF_SERIES = '[volume.k]\npath = "k"\ncontract = "unlimited"\nsimulate = true\
 
 
 class Round:
-    """What runs of both stores share: a server that may die at any moment, and is started again."""
+    """The common part of the runs of both stores: a server that may be killed at any moment, and restarts."""
 
     def __init__(self, directory, volumes, settings, options, report):
         self.volumes, self.report, self.options = volumes, report, options
@@ -31,7 +31,7 @@ class Round:
         self.client = self.connect()
 
     def aim(self, within):
-        """Kills the server at a random moment of the next `within` seconds, if this run does such things."""
+        """Kills the server at a random moment of the next `within` seconds, if this run kills."""
         self.disarm()
         if self.options.kill:
             self.timer = threading.Timer(self.random.uniform(0, within), self.server.kill)
@@ -45,7 +45,7 @@ class Round:
             self.timer = None
 
     def guarded(self, phase, within=None):
-        """Runs a phase to its end, over deaths of the server."""
+        """Runs a phase to its end, also across crashes of the server."""
         if within is not None:
             self.aim(within)
         while True:
@@ -78,7 +78,7 @@ class Round:
         raise DidNotStart(self.server.log_end())
 
     def orderly(self):
-        """An orderly end on a full volume, and a start."""
+        """A clean shutdown on a full volume, and a start."""
         took, status = self.server.stop()
         self.report.at_most("stop_s", took)
         if status != 0:
@@ -113,7 +113,7 @@ class Round:
     deleted = 0.0
 
     def fill(self):
-        """Writes until writes are refused for good; gives the share of the volumes that is data."""
+        """Writes until writes are refused for good; returns the share of data on the volumes."""
         before = self.live() / self.bytes
         refused_at = None
         while True:
@@ -121,7 +121,7 @@ class Round:
                 continue
             share, now = self.live() / self.bytes, time.monotonic()
             refused_at = refused_at or now
-            # Room that deletes gave comes back within this time.
+            # Deleted space is free within this time.
             if share >= SHARE_MIN or now > max(refused_at, self.deleted) + ROOM_MAX:
                 break
             time.sleep(0.5)
@@ -165,7 +165,7 @@ class Kv(Round):
         return len(self.cells.present()) * VALUE
 
     def set(self, keys):
-        """A pipeline of SETs; whether all were taken."""
+        """A pipeline of SETs; whether all were accepted."""
         sent = []
         for key in keys:
             self.version += 1
@@ -191,7 +191,7 @@ class Kv(Round):
         return taken
 
     def write_some(self):
-        """New keys, and a few that are there already."""
+        """New keys, and a few existing ones."""
         keys = [f"k{self.next + n}" for n in range(PIPELINE)]
         self.next += PIPELINE
         present = self.cells.present() if self.random.random() < 0.1 else []
@@ -200,7 +200,7 @@ class Kv(Round):
         return self.set(keys)
 
     def drop(self, commands, keys):
-        """Commands that delete these keys, one each or all of them together."""
+        """Executes commands that delete these keys, one each or all of them together."""
         began = time.monotonic()
         try:
             replies = self.client.pipeline(commands)
@@ -287,7 +287,7 @@ class Series(Round):
 
     def write_some(self):
         source, block = self.next % self.SOURCES, self.next // self.SOURCES
-        # One source in ten is kept; once it has its part, it is written anew now and then.
+        # One source in ten is kept; once it is complete, it is overwritten now and then.
         kept = self.batches.cells.present() if source % 10 == 0 else []
         kept = [name for name in kept if name[0] == "keep"]
         name = ("keep" if source % 10 == 0 else "bulk", f"s{source}", block)

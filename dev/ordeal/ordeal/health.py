@@ -1,4 +1,4 @@
-"""What `/health` says each second, beside what writers were answered."""
+"""Compares `/health`, each second, with the answers of writes."""
 
 import json
 import threading
@@ -11,7 +11,7 @@ RED_MAX = 10.0
 
 
 class Writes:
-    """Answers to writes of one store: when, and whether they were taken."""
+    """Answers to writes of one store: their times, and whether they were accepted."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -22,7 +22,7 @@ class Writes:
             self.answers.append((time.monotonic(), taken))
 
     def since(self, moment):
-        """Taken and refused after that moment."""
+        """The numbers of writes accepted and refused after that moment."""
         with self.lock:
             self.answers = [answer for answer in self.answers if answer[0] > time.monotonic() - 60]
             recent = [taken for when, taken in self.answers if when > moment]
@@ -38,7 +38,7 @@ class Writes:
 
 
 class Poller(threading.Thread):
-    """Compares the two: green while writes are refused, red while they are taken."""
+    """Reports violations: green while writes are refused, red while they are accepted."""
 
     def __init__(self, server, writes, report):
         super().__init__(daemon=True)
@@ -81,7 +81,7 @@ class Poller(threading.Thread):
             return
         self.report.count(f"health_red_{store}")
         self.red_since[store] = self.red_since[store] or now
-        # Red now, and for this long every write was taken, in each half of the time.
+        # Red now, although every write was accepted for this long, with writes in each half of the time.
         calm = max(self.red_since[store], self.writes[store].last_refusal())
         half = now - RED_MAX / 2
         if now - calm > RED_MAX + POLL and self.writes[store].taken_between(now - RED_MAX, half) and self.writes[
@@ -96,7 +96,7 @@ class Poller(threading.Thread):
 
 
 def takes_writes(health, store):
-    """What is said of a store; none if nothing is said of it."""
+    """The health of a store; none if there is none."""
     of = health.get("stores", {}).get(store)
     if of is None or "takes_writes" not in of:
         return True if health.get("healthy") else None

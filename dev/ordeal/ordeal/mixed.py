@@ -1,4 +1,4 @@
-"""A mixed load on one server, while everything below it and around it breaks, one thing at a time and together."""
+"""A mixed load on one server, under faults below and around it, one at a time and together."""
 
 import contextlib
 import random
@@ -19,7 +19,7 @@ REPAIR_MAX = 180
 
 
 class World:
-    """The server, its writers, and what befalls them."""
+    """The server, its writers, and their faults."""
 
     def __init__(self, directory, volumes, options, report):
         self.options, self.report = options, report
@@ -104,7 +104,7 @@ class World:
             writer.may_work.set()
 
     def rest(self):
-        """Returns when no writer has a command under way."""
+        """Pauses the writers; returns when no writer has a command in progress."""
         for writer in self.writers:
             writer.may_work.clear()
             writer.rests.clear()
@@ -137,7 +137,7 @@ class World:
                     self.report.violation(wrong, f"{name}: {version} read, {was} acknowledged")
 
     def again(self, between=None):
-        """SIGKILL, what else happens while it is down, a start, and a look at everything."""
+        """SIGKILL, other faults while the server is down, a start, and a check of all data."""
         self.server.kill()
         self.report.count("kills")
         self.rest()
@@ -171,7 +171,7 @@ class World:
         self.gone.clear()
 
     def recovers(self, name):
-        """Every store takes a write within the time, and copies are complete before the next fault."""
+        """Waits until every store accepts a write, within a limit, and until copies are complete."""
         began = time.monotonic()
         waits = {"kv", "series"}
         since = began
@@ -193,7 +193,7 @@ class World:
         if short:
             self.report.violation("copies_short", f"{short:.0f} objects {REPAIR_MAX} s after {name}")
 
-    # What befalls them.
+    # Faults.
 
     def kill(self):
         self.again()
@@ -325,7 +325,7 @@ class World:
                 volume.thaw()
 
     def dies(self, kill, without=False):
-        """A volume of the pool dies under load; nobody may notice. It is back after a restart."""
+        """A volume of the pool fails under load; no call of a client may fail. It is back after a restart."""
         volume = self.random.choice(self.kv)
         self.gone.add(volume)
         volume.kill()

@@ -1,4 +1,4 @@
-"""What may be read back. A cell (a key, a field, a batch of points) holds versions, newer ones are larger."""
+"""The possible results of reads. A cell (a key, a field, a batch of points) holds versions, newer ones are larger."""
 
 import random
 import time
@@ -10,13 +10,13 @@ SLACK = 1.0
 
 
 class Cell:
-    """What was acknowledged last, and what may have happened since without an answer."""
+    """The last acknowledged version, and later ones without an answer."""
 
     __slots__ = ("sure", "lives_until", "maybe", "refused")
 
     def __init__(self):
         self.sure, self.maybe, self.refused = ABSENT, {}, set()
-        # Earliest and latest moment at which it expires, if it does.
+        # The earliest and latest moment of its expiry, if it expires.
         self.lives_until = None
 
     def acknowledged(self, version, lives_until=None):
@@ -30,7 +30,7 @@ class Cell:
         self.refused.add(version)
 
     def check(self, found, now=None):
-        """What is wrong with a version that was read, or none. Settles what was unknown."""
+        """The violation by a version that was read, or none. The version read is the expected one from then on."""
         now = time.time() if now is None else now
         allowed = {**self.maybe, self.sure: self.lives_until}
         may_be_over = any(until and now > until[0] - SLACK for until in allowed.values())
@@ -65,14 +65,14 @@ class Cells(dict):
 
 
 def value(key, version, size):
-    """Bytes that do not compress, and tell what they are."""
+    """Incompressible bytes that identify their key and version."""
     head = f"{key} {version} ".encode()
     at = zlib.crc32(head) % (len(POOL) - size)
     return head + POOL[at : at + size - len(head)]
 
 
 def version_of(key, found):
-    """The version of what was read; none if these bytes were never written."""
+    """The version of the bytes read; none if they were never written."""
     if found is None:
         return ABSENT
     try:

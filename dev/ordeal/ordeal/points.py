@@ -8,7 +8,7 @@ from ordeal.model import ABSENT, Cells
 
 START = 1_700_000_000
 FIELDS = 10
-# Integers of 63 random bits: what no store can make smaller.
+# Integers of 63 random bits, which no store can compress.
 POINT_BYTES = FIELDS * 8
 BUSY_MAX = 30
 
@@ -36,7 +36,7 @@ class Batches:
         return lines
 
     def write(self, http, name):
-        """Writes a newer version of a batch: `True` if it was taken, `False` if there is no room."""
+        """Writes a newer version of a batch: `True` if it was accepted, `False` if there is no space."""
         self.version += 1
         version, cell = self.version, self.cells[name]
         lines = self.lines(name, version)
@@ -65,7 +65,7 @@ class Batches:
             time.sleep(0.1)
 
     def change(self, http, database, statement, names):
-        """A statement that deletes these batches. Errors are violations: it frees room."""
+        """Executes a statement that deletes these batches. Errors are violations, because deletes free space."""
         began = time.monotonic()
         try:
             status, wrong = http.change(database, statement)
@@ -85,11 +85,11 @@ class Batches:
         return True
 
     def live(self):
-        """Bytes of the points that were acknowledged."""
+        """The bytes of the acknowledged points."""
         return len(self.cells.present()) * self.rows * self.fields * 8
 
     def verify(self, http, only=None):
-        """Reads every batch back, all of its rows; of one in ten every value."""
+        """Reads all rows of every batch, and all values of one in ten."""
         sources = {}
         for name in self.cells:
             if only is None or only(name):
@@ -111,7 +111,7 @@ class Batches:
         cell = self.cells[name]
         versions = {found.get(row, ABSENT) for row in range(self.rows)}
         if len(versions) > 1:
-            # Only what had no answer may be there in part: which rows hold what is settled next time.
+            # Only an unanswered write may be there in part; the next check decides its rows.
             allowed = {cell.sure, *cell.maybe}
             if not versions <= allowed:
                 count = sum(found.get(row, ABSENT) not in allowed for row in range(self.rows))

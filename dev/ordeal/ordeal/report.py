@@ -1,4 +1,4 @@
-"""What a run counts, and what it found wrong."""
+"""The counters and violations of a run."""
 
 import json
 import sys
@@ -6,7 +6,7 @@ import threading
 import time
 
 
-# Told with 0, too.
+# Reported also when 0.
 KINDS = (
     "lost", "stale", "resurrected", "visible_though_refused", "damaged", "did_not_start", "delete_refused",
     "green_while_refused", "red_while_taken",
@@ -14,7 +14,7 @@ KINDS = (
 
 
 class Report:
-    """Counts by name, the largest of some figures, and violations: any of these fails the run."""
+    """Counts by name, the largest of some figures, and violations, each of which fails the run."""
 
     def __init__(self, name, quiet=False):
         self.name, self.quiet = name, quiet

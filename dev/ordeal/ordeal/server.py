@@ -1,4 +1,4 @@
-"""The server as a process: its settings, starts, ends and logs."""
+"""The server as a process: its settings, starts, stops and logs."""
 
 import os
 import re
@@ -15,7 +15,7 @@ STOP_MAX = 120
 
 
 class DidNotStart(Exception):
-    """With the end of what it logged."""
+    """With the end of its log."""
 
 
 def section(volume, contract=CONTRACT):
@@ -33,7 +33,7 @@ class Server:
         self.killed = False
 
     def start(self):
-        """Starts it and waits until it serves; gives the seconds this took."""
+        """Starts it and waits until it serves; returns the seconds this took."""
         self.starts += 1
         began = time.monotonic()
         with open(self.directory / "log", "ab") as log:
@@ -43,7 +43,7 @@ class Server:
             self.process = subprocess.Popen(
                 [self.program, "serve", "-c", "plimsoll.toml"],
                 cwd=self.directory, stdout=subprocess.PIPE, stderr=log, text=True,
-                # A Ctrl-C is for the run, not for the server.
+                # A Ctrl-C must reach the run, not the server.
                 start_new_session=True,
             )
         self.killed = False
@@ -82,7 +82,7 @@ class Server:
         return admin(self.directory / "admin", what, timeout=timeout)
 
     def metric(self, name):
-        """The sum of a family's values, or none if it is not told."""
+        """The sum of a family's values, or none if there are none."""
         _, text = self.admin("/metrics", timeout=10)
         found = re.findall(rf"^plimsoll_{name}(?:{{[^}}]*}})? (\S+)", text, re.MULTILINE)
         return sum(map(float, found)) if found else None
@@ -100,7 +100,7 @@ class Server:
         os.kill(self.process.pid, which)
 
     def stop(self):
-        """An orderly end: seconds and exit status; none if it took too long and was killed."""
+        """A clean shutdown: seconds and exit status; none if it took too long and was killed."""
         began = time.monotonic()
         self.killed = True
         self.process.send_signal(signal.SIGTERM)

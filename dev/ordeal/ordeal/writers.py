@@ -1,4 +1,4 @@
-"""Writers of a mixed load. Each has keys of its own, so that it knows what they hold."""
+"""Writers of a mixed load. Each has its own keys, so that it knows their values."""
 
 import random
 import threading
@@ -10,7 +10,7 @@ from ordeal.points import START, Batches
 
 
 class Writer(threading.Thread):
-    """Works until told to end; rests while the world is checked, and while the server is down."""
+    """Works until the end; pauses while data is checked, and while the server is down."""
 
     def __init__(self, world, number):
         super().__init__(daemon=True)
@@ -64,13 +64,13 @@ class RedisWriter(Writer):
         return self.world.server.redis(timeout=90)
 
     def cells_of(self, key):
-        """Every cell a key may have."""
+        """Every cell that a key may have."""
         if key[0] == "s":
             return [(key, None)]
         return [(key, f"f{n}") for n in range(6)]
 
     def command(self):
-        """A command, what it does to which cells, whether it deletes, and how long they live (milliseconds)."""
+        """A command, its changes of cells, whether it deletes, and their time to live (milliseconds)."""
         key = f"{self.random.choice('sshz')}{self.number}:{self.random.randrange(self.KEYS)}"
         self.version += 1
         version, choice = self.version, self.random.random()
@@ -175,7 +175,7 @@ def ask(key, field):
 
 
 class PointsWriter(Writer):
-    """Batches of points over HTTP, some written anew, some deleted."""
+    """Batches of points over HTTP, some overwritten, some deleted."""
 
     per_step = 40
     BLOCKS = 60
@@ -202,7 +202,7 @@ class PointsWriter(Writer):
 
 
 class MqttWriter(Writer):
-    """Messages of one point each; one that was acknowledged is there."""
+    """Messages of one point each; acknowledged ones must be there."""
 
     per_step = 5
 

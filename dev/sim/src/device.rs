@@ -1,4 +1,4 @@
-//! Devices to try stacks on.
+//! Devices for the stacks.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use policy::units::MIB;
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// A device that is fast enough that lives are short, and slow enough that users wait for each other: so many
-/// operations of at most `op_bytes_max` a second, so many MiB, and up to a millisecond for each.
+/// A device that is fast enough for short runs, and slow enough that users wait for each other: limits of
+/// `iops` operations of at most `op_bytes_max` and of `mib` MiB a second, and up to 1 ms for each operation.
 pub(crate) fn any_contract(
     random: &mut Xoshiro256PlusPlus,
     iops: Range<u64>,

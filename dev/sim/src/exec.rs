@@ -1,4 +1,4 @@
-//! The executor: one thread, one seed, no time but the simulated.
+//! The executor: one thread, one seed, simulated time only.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,16 +18,16 @@ use volume::Clock;
 
 use crate::Log;
 
-/// A run that takes more steps than this has no end.
+/// A run with more steps than this counts as endless.
 const STEPS_MAX: u64 = 20_000_000;
 
-/// How often a late alarm is tried where they may be late: once in so many.
+/// Where alarms may be late, one in this many is.
 const LATE_ONE_IN: u32 = 50;
 
 /// A simulated machine. Clones are handles to the same one.
 ///
-/// Tasks run until they wait. Which of those that can go on does so next is drawn from the seed; when
-/// none can, the clock moves to the next alarm.
+/// Tasks run until they wait. The seed draws the next of the ready tasks; when none is ready, the clock
+/// moves to the next alarm.
 #[derive(Clone)]
 pub struct Sim(Rc<Machine>);
 
@@ -38,7 +38,7 @@ struct Machine {
     order: RefCell<Xoshiro256PlusPlus>,
     late_max: Cell<Duration>,
     tasks: RefCell<BTreeMap<u64, Task>>,
-    /// Tasks that were woken, each once. Wakers may be called from anywhere, so it is shared.
+    /// Woken tasks, each once. Shared, because any thread may call a waker.
     ready: Arc<Mutex<Vec<u64>>>,
     spawned: Cell<u64>,
     steps: Cell<u64>,
@@ -81,7 +81,7 @@ impl Sim {
         }))
     }
 
-    /// Its time.
+    /// Its clock.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.0.clock
@@ -93,24 +93,23 @@ impl Sim {
         &self.0.log
     }
 
-    /// A stream of random numbers of its own for each purpose: drawing more for one changes nothing
-    /// for the others.
+    /// An independent stream of random numbers for each purpose: draws for one do not affect others.
     #[must_use]
     pub fn random(&self, purpose: &str) -> Xoshiro256PlusPlus {
         stream(self.0.seed, purpose)
     }
 
-    /// From now on alarms may ring up to `most` late, as on a machine that was suspended.
+    /// From now on alarms may be up to `most` late, as on a machine that was suspended.
     pub fn ring_late(&self, most: Duration) {
         self.0.late_max.set(most);
     }
 
-    /// Notes what `who` does now.
+    /// Logs that `who` does `what` now.
     pub fn note(&self, who: &str, what: fmt::Arguments<'_>) {
         self.0.log.note(self.0.clock.now(), who, what);
     }
 
-    /// Sets a task on its way; `name` is for the log, and for telling who waits for ever.
+    /// Spawns a task; `name` is for the log, and for reports of deadlocks.
     pub fn spawn(&self, name: &str, future: impl Future<Output = ()> + 'static) {
         let id = self.0.spawned.get();
         self.0.spawned.set(id + 1);
@@ -127,12 +126,12 @@ impl Sim {
     /// Runs until every task has ended.
     ///
     /// # Panics
-    /// When tasks wait and nothing will ever wake them; they are named.
+    /// When all tasks wait and there is no alarm; the message names them.
     pub fn run(&self) {
         while self.step() {}
     }
 
-    /// One step: a ready task goes on, or the clock moves on. False when every task has ended.
+    /// One step: polls a ready task, or advances the clock. False when every task has ended.
     ///
     /// # Panics
     /// As [`Sim::run`].
@@ -150,9 +149,9 @@ impl Sim {
         true
     }
 
-    /// The power fails: every task ends where it stands.
+    /// Ends every task where it is, as when the power fails.
     pub fn end_all_tasks(&self) {
-        // Dropping a task may wake or spawn others, so none is dropped under the borrow.
+        // Dropping a task may wake or spawn others, so it happens outside of the borrow.
         loop {
             let Some((_, task)) = self.0.tasks.borrow_mut().pop_first() else { break };
             drop(task);
@@ -191,7 +190,7 @@ impl Sim {
         assert!(self.0.clock.advance().is_some(), "deadlock; {}", self.waiting());
     }
 
-    /// Who waits, for a message.
+    /// The waiting tasks, for a message.
     fn waiting(&self) -> String {
         let tasks = self.0.tasks.borrow();
         let names: Vec<_> = tasks.values().map(|task| &*task.name).collect();
@@ -199,9 +198,9 @@ impl Sim {
     }
 }
 
-/// Random numbers that depend on the seed and the purpose, and on nothing else.
+/// Random numbers that depend only on the seed and the purpose.
 fn stream(seed: u64, purpose: &str) -> Xoshiro256PlusPlus {
-    // FNV-1a: any mixing would do, as long as it is the same everywhere and for ever.
+    // FNV-1a: any hash that is the same everywhere and for ever would do.
     let hash = purpose.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

@@ -1,14 +1,13 @@
 //! One gated volume under every kind of load at once.
 //!
 //! ```text
-//!   actors: bursts of reads and writes of every class, log writers, users in a hurry,
-//!      │    users who give up, somebody who changes the terms, somebody who closes the gate
+//!   actors: bursts of reads and writes of every class, log writers, reads with deadlines,
+//!      │    cancelled reads, changes of the contract, a close of the gate
 //!    Gate ── Simulate ── Trace ── Mem
 //! ```
 //!
-//! What must hold, whatever the scheduler: tokens spent equal I/Os issued,
-//! exactly; within a class nobody overtakes; nobody is issued after its deadline; everybody is
-//! answered.
+//! Invariants of every scheduler: tokens spent equal I/Os issued, exactly; a class is served in order;
+//! no request is issued after its deadline; every request is answered.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -41,14 +40,14 @@ pub const PROGRAM: Program = Program {
     run,
 };
 
-/// Small operations keep the search fast; nothing in the rules depends on their size.
+/// Small operations keep the search fast; no rule depends on their size.
 const OP_BYTES_MAX: u64 = 16 * 1024;
 
-/// Reads from here on are behind the object's end: each is at an offset of its own, by which it is
-/// known again at the device.
+/// Reads from this offset on are past the object's end. Each has a unique offset, which identifies it at
+/// the device.
 const TAGGED_FROM: u64 = 1 << 40;
 
-/// Every reason there is for an I/O that is no log's.
+/// Origins of I/Os that are not of logs.
 const ORIGINS: [Origin; 9] = [
     Origin::UserRead,
     Origin::UserWrite,
@@ -75,7 +74,7 @@ fn run(sim: &Sim) -> String {
     let clock = sim.clock().clone();
     let device = Trace::new(Mem::new("vol"), "device", &calls, &clock);
     let device = Simulate::new(device, &paid, clock.clone(), random.random());
-    // Every second run is under the usual one.
+    // Half of the runs use the default.
     let policy = match random.random_bool(0.5) {
         true => Policy::default(),
         false => Policy::ALL[random.random_range(0..Policy::ALL.len())],
@@ -99,7 +98,7 @@ fn run(sim: &Sim) -> String {
     stage.check(&calls)
 }
 
-/// Limits of both kinds or of one. The provider saves up little, so that an overdraft shows soon.
+/// Limits of both kinds or of one. The provider's buckets are shallow, so that an overdraft shows soon.
 fn any_contract(random: &mut Xoshiro256PlusPlus) -> Contract {
     let iops = random.random_range(100..5_000);
     let per_op = random.random_range(1_000..OP_BYTES_MAX);
@@ -124,7 +123,7 @@ const fn least(counts: Counted) -> u64 {
     }
 }
 
-/// What the actors share.
+/// The state that the actors share.
 struct Stage {
     sim: Sim,
     gate: Rc<Device>,
@@ -133,10 +132,10 @@ struct Stage {
     audit: RefCell<Audit>,
 }
 
-/// What was asked for and how it was answered.
+/// Requests and their answers.
 #[derive(Default)]
 struct Audit {
-    /// Reads with an offset of their own, in the order they were asked for.
+    /// Reads with unique offsets, in the order of requests.
     tagged: Vec<Tagged>,
     done: u64,
     busy: u64,
@@ -175,7 +174,7 @@ impl Stage {
         self.gate.create(&name, &intent).await
     }
 
-    /// Several small reads at once, some with a deadline, some given up.
+    /// Several small reads at once, some with a deadline, some cancelled.
     async fn burst(&self, who: &str, random: &mut Xoshiro256PlusPlus, data: &dyn Object) {
         let count = if random.random_bool(0.2) { 200 } else { random.random_range(1..20) };
         let one = |_| {
@@ -230,7 +229,7 @@ impl Stage {
         self.answered(who, "synced", synced);
     }
 
-    /// Some appends to a log, more while it is synced, and another sync.
+    /// Some appends to a log, more during its sync, and another sync.
     async fn append(
         &self,
         who: &str,
@@ -262,8 +261,8 @@ impl Stage {
         self.answered(who, "synced again", log.sync(io).await);
     }
 
-    /// Appends to a log all the time, and two timers that sync it: a sync finds more unsynced at its turn than it
-    /// asked for, or less because of the other.
+    /// Continuous appends to a log, and two timers that sync it: when its tokens are granted, a sync finds more
+    /// unsynced bytes than at its request, or fewer because of the other timer.
     async fn keep_appending(
         &self,
         who: &str,
@@ -295,7 +294,7 @@ impl Stage {
         futures_util::future::join(appends, timers).await;
     }
 
-    /// Other terms, never above what the provider keeps to.
+    /// Changes the contract of the gate, never above that of the provider.
     async fn change_terms(self: Rc<Self>) {
         let mut random = self.sim.random("terms");
         for _ in 0..random.random_range(1..8) {
@@ -350,11 +349,11 @@ impl Stage {
         }
         let issued = Cost { ops: theirs.total.ops, bytes: theirs.total.bytes };
         assert_eq!(spent, issued, "tokens spent are not the I/Os issued");
-        assert!(ours.classes.iter().all(|class| class.queued == 0), "somebody still waits");
+        assert!(ours.classes.iter().all(|class| class.queued == 0), "a request still waits");
         let audit = self.audit.borrow();
         let refused: u64 = ours.classes.iter().map(|class| class.refused + class.expired).sum();
-        // One answer for all pieces of a request, and none for who gave up in the same moment.
-        assert!(audit.busy <= refused, "somebody was turned away by nobody");
+        // Pieces of a request share one answer, and a request cancelled in the same moment gets none.
+        assert!(audit.busy <= refused, "a request was refused without a refusal counted");
         self.check_order(&audit, calls);
         format!(
             "{}: {} done, {} busy, {} given up, {} fenced; {} ops, {} bytes in {:?}",
@@ -388,7 +387,7 @@ fn any_io(random: &mut Xoshiro256PlusPlus) -> Io {
     Io::new(ORIGINS[random.random_range(0..ORIGINS.len())], Step::Data)
 }
 
-/// Mostly a part of an operation, sometimes many of them.
+/// Mostly a part of an operation, sometimes many operations.
 fn any_len(random: &mut Xoshiro256PlusPlus) -> usize {
     let most = if random.random_bool(0.2) { OP_BYTES_MAX * 12 } else { OP_BYTES_MAX };
     random.random_range(0..=most as usize)

@@ -1,7 +1,7 @@
-//! Two requests and one background copy on two gated volumes: how many orders are reached.
+//! Two requests and one background copy on two gated volumes: the number of orders that a search reaches.
 //!
-//! Nothing here should ever fail; what counts is that the search is no search of one order. The ending
-//! of a run is the order in which the steps of the three were answered.
+//! No run should ever fail; the test is that the search reaches many orders. The ending of a run is the
+//! order in which the steps of the three were answered.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -85,7 +85,7 @@ async fn copy(tell: Tell, from: Arc<dyn Object>, to: Arc<dyn Object>) {
     }
 }
 
-/// An object on a gated volume of its own, as slow as gp3 (Calcspar's traces, ATC 2023).
+/// An object on its own gated volume, with the latency of gp3 (Calcspar's traces, ATC 2023).
 fn object(
     sim: &Sim,
     calls: &TraceLog,
@@ -104,7 +104,7 @@ fn object(
     let clock = sim.clock().clone();
     let device = Trace::new(Mem::new(label), label, calls, &clock);
     let device = Simulate::new(device, &contract, clock.clone(), sim.random(label).random());
-    // Under tags the copy would go last in nearly every run: the budget has to fill for it first.
+    // Under tags the copy would be last in nearly every run, because it waits for the budget to fill.
     let (share, policy) = (Share::default(), Policy::Strict);
     let gate = Gate::with_policy(device, label, &contract, share, policy, clock);
     async move {
@@ -113,7 +113,7 @@ fn object(
     }
 }
 
-/// Who takes steps, and where they are written down.
+/// Logs the steps of one task.
 struct Tell {
     sim: Sim,
     order: Rc<RefCell<String>>,

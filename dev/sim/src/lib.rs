@@ -1,10 +1,10 @@
-//! Virtual-time search: a whole stack runs on one thread, and a seed decides everything that could go
-//! either way. Which ready task goes next, how long a device takes, what a user asks for, when the
-//! power fails: thousands of orders in seconds, and each of them again at will.
+//! Virtual-time search: a whole stack runs on one thread, and a seed makes every random decision: the
+//! next ready task, the latency of a device, the requests of a user, the moment of a power failure. It
+//! tries thousands of orders in seconds, and can replay each of them.
 //!
-//! A [`Program`] builds a stack, sets tasks on it and asserts what must hold. [`search`] tries it
-//! with one seed after the other; a seed that fails is reported with the command that replays it
-//! with a log of every event.
+//! A [`Program`] builds a stack, spawns tasks on it and asserts its invariants. [`search`] tries it with
+//! one seed after the other, and reports a failing seed with the command that replays it with a log of
+//! every event.
 
 mod device;
 mod exec;
@@ -22,14 +22,14 @@ pub use exec::Sim;
 pub use log::Log;
 pub use search::{Failure, Report, replay, search};
 
-/// Something to try with many seeds.
+/// A stack with tasks and invariants, to try with many seeds.
 pub struct Program {
-    /// What the command line calls it.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// What it looks for, in a sentence.
+    /// What it tests, in a sentence.
     pub about: &'static str,
-    /// Builds, runs and checks; panics if something that must hold does not. The line it returns
-    /// tells how it went; the search counts different ones.
+    /// Builds, runs and checks; panics if an invariant is violated. Returns a line about the run; the
+    /// search counts different lines.
     pub run: fn(&Sim) -> String,
 }
 

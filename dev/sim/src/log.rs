@@ -1,4 +1,4 @@
-//! What happened, one line an event, for people to read.
+//! The log of a run, one line an event, for people to read.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use policy::time::Instant;
 use volume::layer::trace::{Outcome, Record, TraceLog};
 
-/// A log of events. A silent one costs next to nothing: searches run with it, replays without.
+/// A log of events. Searches use a silent one, which costs next to nothing; replays use a recording one.
 pub struct Log(Option<RefCell<Vec<Line>>>);
 
 struct Line {
@@ -34,14 +34,14 @@ impl Log {
         self.0.is_some()
     }
 
-    /// `who` does `what`.
+    /// Records that `who` does `what`.
     pub fn note(&self, at: Instant, who: &str, what: fmt::Arguments<'_>) {
         if let Some(lines) = &self.0 {
             lines.borrow_mut().push(Line { at, who: who.into(), what: what.to_string() });
         }
     }
 
-    /// Adds what reached devices, each call at the time it began.
+    /// Adds the calls that reached devices, at the times they began.
     pub fn add_calls(&self, calls: &TraceLog) {
         for Record { began, volume, call, outcome, .. } in calls.records() {
             let reason = call.io.map(|io| format!(" for {:?}", io.origin)).unwrap_or_default();
@@ -55,8 +55,8 @@ impl Log {
 }
 
 impl fmt::Display for Log {
-    /// A legend, then the events in the order of their times; those of one moment in the order they
-    /// were noted.
+    /// A legend, then the events in the order of their times; those of one moment in the order of their
+    /// notes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "#   time/ms  who         what")?;
         writeln!(

@@ -26,7 +26,7 @@ struct Arguments {
     /// Replay this seed instead, with a log of every event.
     #[arg(long, conflicts_with_all = ["seeds", "first"])]
     seed: Option<u64>,
-    /// Give up after so many failures.
+    /// Give up after this many failures.
     #[arg(long, default_value_t = 3)]
     failures: usize,
     /// Print what the rules of `merge` cost instead, line by line. Takes half a minute

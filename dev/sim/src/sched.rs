@@ -2,16 +2,16 @@
 //! back and thousands of scripts take seconds.
 //!
 //! ```text
-//!   script: bursts of every class, deadlines, cancels, refunds, other terms and shares,
+//!   script: bursts of every class, deadlines, cancels, refunds, other contracts and shares,
 //!      │    a machine that was suspended, a clock that steps back
-//!   scheduler ──► provider (for those who promise never to overdraw it)
+//!   scheduler ──► provider (for schedulers that never overdraw it)
 //! ```
 //!
-//! What must hold: every request is answered once; within a class nobody overtakes;
-//! nobody is granted after its deadline, and nobody expires before it; only a request that may be refused
-//! is, and only by a full queue; what was spent is what was granted less what was given back; whoever
-//! waits is woken; a second deals out no more than was paid; the provider is never overdrawn; and, as long
-//! as nobody touches clock and terms, the first of a class goes within its patience.
+//! Invariants: every request is answered once; a class is served in order; no request is granted after its
+//! deadline, or expires before it; only a refusable request is refused, and only by a full queue; tokens
+//! spent are those granted less those given back; every waiting request is woken; a second grants no more
+//! than was paid; the provider is never overdrawn; and, while clock and contract do not change, the first
+//! request of a class is granted within its patience.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -34,15 +34,15 @@ pub const PROGRAM: Program = Program {
     run,
 };
 
-/// The largest operation. Nothing in the rules depends on it.
+/// The largest operation. No rule depends on it.
 const OP_BYTES_MAX: u64 = 16 * 1024;
 const OPS_MAX: u64 = 8;
 const CLASSES: usize = Class::ALL.len();
-/// Operations that may be granted and neither used nor given back. A token that is given back late was
-/// saved up twice: by the provider, if it was not full, and by us. Providers save up a second's worth and
-/// we a little less, so there is room for that; small as the buckets are here, room is made.
+/// The most operations granted and neither used nor given back. A token that is given back late was saved
+/// up twice: by the provider, if its bucket was not full, and by us. A real provider's bucket is deeper than
+/// ours, which absorbs that; the small buckets here are deepened by this number.
 const HELD_MAX: u64 = 16;
-/// Wake-ups after which somebody who still waits is taken to wait for ever.
+/// Wake-ups after which a waiting request counts as waiting for ever.
 const WAKEUPS_MAX: u64 = 200_000;
 
 fn run(sim: &Sim) -> String {
@@ -50,28 +50,28 @@ fn run(sim: &Sim) -> String {
     told.join("; ")
 }
 
-/// One scheduler on its way through the script.
+/// One scheduler under the script.
 struct Stage {
     sim: Sim,
     policy: Policy,
     random: Xoshiro256PlusPlus,
     scheduler: Box<dyn Scheduler>,
     provider: Provider,
-    /// What the provider keeps to, and the terms the scheduler goes by now.
+    /// The contract of the provider, and the current one of the scheduler.
     paid: Contract,
     terms: Contract,
     share: Share,
     queue_max: usize,
-    /// Nobody touches clock, terms or what was granted: the bound on waiting holds.
+    /// The script does not change clock, contract or granted requests: the bound on waiting holds.
     calm: bool,
-    /// What the machine has lived through, and how far its clock is behind that.
+    /// The real time, and how far the machine's clock is behind it.
     now: Instant,
     behind: Duration,
-    /// The latest the clock has shown: what second it is for those who deal out seconds.
+    /// The latest time that the clock has shown: the second of schedulers that grant per second.
     shown_max: Instant,
     waiting: BTreeMap<Ticket, Request>,
     in_hand: VecDeque<(Request, Grant)>,
-    /// Since when somebody is first in a class at the longest.
+    /// The earliest time at which the first request of each class became first.
     first_since: [Instant; CLASSES],
     count: Count,
     /// The second of the clock, and what was spent in it.
@@ -128,7 +128,7 @@ impl Stage {
         self.sim.note(self.policy.name(), format_args!("{at:?} {what}"));
     }
 
-    /// What the machine's clock shows.
+    /// The time on the machine's clock.
     fn shown(&self) -> Instant {
         Instant::from_nanos(self.now.as_nanos().saturating_sub(self.behind.as_nanos() as u64))
     }
@@ -156,14 +156,14 @@ impl Stage {
                 self.scheduler.set_share(self.share, &self.terms, self.shown());
             }
             93..96 => {
-                // The machine was suspended: alarms are late, and the provider went on earning.
+                // The machine was suspended: alarms are late, and the provider's buckets filled.
                 let asleep = self.random.random_range(Duration::ZERO..Duration::from_secs(4000));
                 self.note(format_args!("! suspended for {asleep:?}"));
                 self.now = self.now + asleep;
             }
             _ => {
                 let back = self.random.random_range(Duration::ZERO..Duration::from_secs(5));
-                // Not to before its origin: there it would stand still however long one waits.
+                // Not before its origin, where it would stand still for ever.
                 let back = back.min(self.shown().since(Instant::ZERO));
                 self.note(format_args!("! the clock steps back by {back:?}"));
                 self.behind += back;
@@ -212,7 +212,7 @@ impl Stage {
         }
     }
 
-    /// Time goes on, and every alarm rings in time.
+    /// Lets time pass; every alarm is on time.
     fn pass(&mut self, pause: Duration) {
         let until = self.now + pause;
         let mut wakeups = 0;
@@ -220,12 +220,12 @@ impl Stage {
             self.now = self.now + wait;
             self.poll();
             wakeups += 1;
-            assert!(wakeups < WAKEUPS_MAX, "{}: it is woken for nothing", self.policy.name());
+            assert!(wakeups < WAKEUPS_MAX, "{}: too many wake-ups", self.policy.name());
         }
         self.now = until;
     }
 
-    /// How long until the scheduler wants to be polled.
+    /// The time until the scheduler's next wake-up.
     fn wait(&self) -> Option<Duration> {
         self.scheduler.next_wakeup().map(|at| at.since(self.shown()))
     }
@@ -251,7 +251,7 @@ impl Stage {
         self.given_back(class, cost);
     }
 
-    /// A request that was granted waits for more, or less, in its old place.
+    /// Puts a granted request back in its old place, for more tokens or fewer.
     fn put_back(&mut self) {
         let Some((request, grant)) = self.in_hand.pop_front() else { return };
         let largest = self.scheduler.largest();
@@ -271,7 +271,7 @@ impl Stage {
         self.second.1 = self.second.1.saturating_sub(cost.ops);
     }
 
-    /// Other terms, never above what the provider keeps to.
+    /// Changes the contract, never above that of the provider.
     fn change_terms(&mut self) {
         self.terms = self.paid.clone();
         for limit in &mut self.terms.limits {
@@ -302,7 +302,7 @@ impl Stage {
         assert!(wakeup.is_none_or(|at| at > self.shown()), "{wakeup:?} has passed");
         let late = |request: &Request| request.deadline.is_some_and(|at| at <= self.shown());
         assert!(!self.waiting.values().any(late), "a deadline passed unseen");
-        assert!(self.policy != Policy::None || self.waiting.is_empty(), "somebody waits");
+        assert!(self.policy != Policy::None || self.waiting.is_empty(), "a request waits");
     }
 
     fn granted(&mut self, grant: Grant) {
@@ -310,7 +310,7 @@ impl Stage {
         let request = self.waiting.remove(&ticket).expect("answered once");
         let (class, index) = (request.class, request.class.index());
         assert_eq!(cost, request.cost, "no more and no less than it costs");
-        // Where users may pause, work of their class goes past them.
+        // Where users' reads may pause, other work of their class overtakes them.
         let apart = self.policy == Policy::TagsP99 && class == Class::Foreground;
         let mut others = self.waiting.iter().filter(|(_, other)| {
             other.class == class && (!apart || other.of_user == request.of_user)
@@ -352,8 +352,8 @@ impl Stage {
         }
     }
 
-    /// Those who deal out seconds give no more in one than was paid, but for the parts that the first of
-    /// each class had from the second before, and what every pool has at least.
+    /// Schedulers that grant per second grant no more in one than was paid, except for tokens that the first
+    /// request of each class kept from the second before, and the minimum of every pool of tokens.
     fn check_second(&mut self, cost: Cost) {
         let second = self.shown_max.as_nanos() / NANOS_PER_SEC;
         if self.second.0 != second {
@@ -367,7 +367,7 @@ impl Stage {
         }
     }
 
-    /// Nobody asks for more: everyone is answered in the end, and the books are right.
+    /// Without new requests, every request is answered in the end, and the figures are right.
     fn finish(mut self) -> String {
         let mut wakeups = 0;
         while let Some(wait) = self.wait() {
@@ -390,7 +390,7 @@ impl Stage {
     }
 }
 
-/// Limits of both kinds or of one. The provider saves up little, so that an overdraft shows soon.
+/// Limits of both kinds or of one. The provider's buckets are shallow, so that an overdraft shows soon.
 fn any_contract(random: &mut Xoshiro256PlusPlus) -> Contract {
     let iops = random.random_range(20..5_000);
     let per_op = random.random_range(1_000..OP_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! Trying a program with one seed after the other.
+//! Tries a program with one seed after the other.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,14 +7,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::{Log, Program, Sim};
 
-/// A seed with which something that must hold does not.
+/// A seed that violates an invariant.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The program.
     pub program: &'static str,
     /// The seed.
     pub seed: u64,
-    /// What did not hold.
+    /// The violated invariant.
     pub what: String,
 }
 
@@ -28,14 +28,14 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Seeds tried.
     pub seeds: u64,
-    /// How many different endings they had.
+    /// The number of different endings.
     pub distinct: usize,
-    /// Those that failed.
+    /// The failures.
     pub failures: Vec<Failure>,
 }
 
@@ -60,7 +60,7 @@ pub fn search(program: &Program, seeds: Range<u64>, failures_max: usize) -> Repo
     report
 }
 
-/// Runs `program` with one seed; gives its log, complete up to a failure, and how it ended.
+/// Runs `program` with one seed; returns its log, complete up to a failure, and its ending.
 pub fn replay(program: &Program, seed: u64) -> (String, Result<String, Failure>) {
     let sim = Sim::new(seed, Log::recording());
     let ending = attempt(program, &sim, seed);
@@ -68,14 +68,14 @@ pub fn replay(program: &Program, seed: u64) -> (String, Result<String, Failure>)
 }
 
 fn attempt(program: &Program, sim: &Sim, seed: u64) -> Result<String, Failure> {
-    // Nothing of a failed run is used again, but for its log, which is complete after each note.
+    // Unwind-safe: of a failed run only the log is used, which is complete after each note.
     catch_unwind(AssertUnwindSafe(|| (program.run)(sim))).map_err(|panic| {
         let what = match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
             (Some(what), _) => what.clone(),
             (_, Some(what)) => (*what).into(),
             _ => "a panic without words".into(),
         };
-        // Tasks may hold the machine that holds them.
+        // Tasks may own the machine that owns them.
         sim.end_all_tasks();
         Failure { program: program.name, seed, what }
     })

@@ -1,4 +1,4 @@
-//! What is written to the store: which key next, and what is known of how long it lives.
+//! The writes to the store: the next key, and its lifetime if it is known.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,26 +9,25 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 /// How long records live.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Lifetimes {
-    /// Keys are written one after the other, round and round: all records live equally long, and it is
-    /// known how long.
+    /// Keys are written round and round: all records live equally long, and their lifetime is known.
     Cyclic,
-    /// Any key at any time: nothing is known, and there is nothing to know.
+    /// Any key at any time: lifetimes are unknown, and cannot be guessed.
     Random,
-    /// A tenth of the keys gets nine tenths of the writes, at random; nothing is known.
+    /// A tenth of the keys gets nine tenths of the writes, at random; lifetimes are unknown.
     Hot,
-    /// Series of slots that are written round and round, the fastest so many times as often as the slowest,
-    /// each a power of two faster than the one before; as many slots in each. How long is known.
+    /// Series of slots that are written round and round, each twice as fast as the one before, up to `range`
+    /// times the slowest, with as many slots in each. Lifetimes are known.
     Series {
         /// The fastest beside the slowest.
         range: u32,
     },
-    /// The same, and nothing is known.
+    /// The same, with unknown lifetimes.
     SeriesUntold {
         /// The fastest beside the slowest.
         range: u32,
     },
-    /// Every key has a period of its own, the longest so many times the shortest and as many of each
-    /// doubling. How long is known.
+    /// Every key has its own period, up to `range` times the shortest, with as many keys in each doubling.
+    /// Lifetimes are known.
     Spread {
         /// The longest beside the shortest.
         range: u32,
@@ -38,7 +37,7 @@ pub enum Lifetimes {
 }
 
 impl Lifetimes {
-    /// For the table.
+    /// The name in the table.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -53,7 +52,7 @@ impl Lifetimes {
     }
 }
 
-/// A key to write, and in how many writes it is written again, if that is known.
+/// A key to write, and the number of writes until it is written again, if known.
 pub(super) type Next = (u32, Option<u64>);
 
 /// Writes by their lifetimes.
@@ -61,7 +60,7 @@ pub(super) struct Load {
     lifetimes: Lifetimes,
     keys: u32,
     written: u64,
-    /// Of each key, in how many writes it comes round; for those with a period.
+    /// The period of each key in writes, for loads with periods.
     periods: Vec<u64>,
     due: BinaryHeap<Reverse<(u64, u32)>>,
 }
@@ -82,7 +81,7 @@ impl Load {
             }
             Lifetimes::Cyclic | Lifetimes::Random | Lifetimes::Hot | Lifetimes::Mixed => Vec::new(),
         };
-        // One write at a time: the periods have to be as long as all that is written meanwhile.
+        // Scale the periods so that one key is due at each write.
         let rate: f64 = load.periods.iter().map(|&period| 1.0 / period as f64).sum();
         for (key, period) in load.periods.iter_mut().enumerate() {
             *period = ((*period as f64) * rate).round().max(1.0) as u64;
@@ -91,7 +90,7 @@ impl Load {
         load
     }
 
-    /// The longest period; nothing is in equilibrium before every key came round a few times.
+    /// The longest period: there is no equilibrium before every key was written a few times.
     pub(super) fn longest(&self) -> u64 {
         self.periods.iter().copied().max().unwrap_or(0)
     }
@@ -124,7 +123,7 @@ impl Load {
                 let period = self.periods[key as usize];
                 self.due.push(Reverse((due + period, key)));
                 let told = !matches!(self.lifetimes, Lifetimes::SeriesUntold { .. });
-                // The queue may be late or early by what collides.
+                // Colliding keys make the queue late or early.
                 (key, told.then(|| (due + period).saturating_sub(now).max(1)))
             }
         }

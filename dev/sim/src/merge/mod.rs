@@ -1,9 +1,8 @@
-//! A log store without bytes under every rule of merging: what the rules cost, and that none does what no
-//! rule may.
+//! A log store without bytes under every rule of merging: the costs of the rules, and their invariants.
 //!
-//! `sim merge` searches: any rule, any lifetimes, merges that are slower or faster than puts. What must hold is that a
-//! store that is feasible never runs out of space, and never refuses puts for ever. `sim merge --table`
-//! plays long enough for an equilibrium and prints what was copied, beside what the paper (PSTA 8(3), 2017) has.
+//! `sim merge` searches with any rule, any lifetimes, and merges that are slower or faster than puts. A
+//! feasible store must never run out of space, and never refuse puts for ever. `sim merge --table` runs
+//! until equilibrium and prints write amplification, for the rules of the paper (PSTA 8(3), 2017) too.
 
 mod load;
 mod store;
@@ -30,7 +29,8 @@ pub const PROGRAM: Program = Program {
 
 /// Puts of a run, in fillings of the volume.
 const FILLINGS: u64 = 4;
-/// A put that is refused so many times in a row is refused for ever: each gives the merges a second.
+/// A put that is refused this many times in a row counts as refused for ever: each refusal gives the merges
+/// a second.
 const REFUSALS_MAX: u32 = 2000;
 
 fn run(sim: &Sim) -> String {
@@ -64,7 +64,7 @@ fn run(sim: &Sim) -> String {
     format!("{rule}, {}: {picks} picks, {refusals} refusals", shape.lifetimes.name())
 }
 
-/// Any store that can go on for ever.
+/// Any feasible store.
 fn any_shape(random: &mut Xoshiro256PlusPlus) -> Shape {
     let range = 1 << random.random_range(1..7);
     let lifetimes = [
@@ -93,7 +93,7 @@ fn any_shape(random: &mut Xoshiro256PlusPlus) -> Shape {
         let room = Room {
             capacity: shape.capacity.into(),
             live: shape.live,
-            // Merges write files of their own.
+            // Merges write their own files.
             open: 2 * u64::from(shape.partitions) * u64::from(shape.groups),
             file_bytes: shape.file.into(),
             target,

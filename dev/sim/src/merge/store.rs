@@ -1,4 +1,4 @@
-//! A log store without bytes: files, and which records live in them.
+//! A log store without bytes: files, and their live records.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,20 +15,20 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::Lifetimes;
 use super::load::Load;
 
-/// Bytes of an object; nothing depends on it.
+/// Bytes of an object; no result depends on it.
 const OBJECT: u64 = MIB;
 /// No file.
 const NONE: u32 = u32::MAX;
-/// Where a record goes if nobody asks when it dies.
+/// The place of a record under rules without death times.
 const PLAIN: Placed = Placed { group: Group(0), death: Death::Unknown };
-/// Writes from one look for a merge to the next.
+/// Writes between two searches for a merge.
 const LOOK_EVERY: u64 = 8;
-/// Above this fill there is a look for every write.
+/// Above this fill every write searches for a merge.
 const FULL: f64 = 0.97;
-/// Merges for a look.
+/// The most merges of one search.
 const MERGES_MAX: u32 = 20;
 
-/// A store and what is written to it.
+/// A store and its load.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// How long records live.
@@ -41,21 +41,22 @@ pub struct Shape {
     pub file: u32,
     /// V.
     pub live: f64,
-    /// How many groups there may be.
+    /// The most groups.
     pub groups: u8,
-    /// How it merges; `file_bytes` is set from `file` unless it is 0, and then nothing is an emergency.
+    /// How it merges; `file_bytes` is set from `file`, unless it is 0: then there are no emergencies.
     pub settings: Settings,
-    /// Objects that merges read and write for each that is put; none where they take no time.
+    /// Objects that merges read and write for each put; none if merges take no time.
     pub pace: Option<f64>,
-    /// Whether puts are delayed and refused; what merges do meanwhile is [`PUTS_PER_SEC`] times the pace.
+    /// Whether puts are delayed and refused; meanwhile merges move [`PUTS_PER_SEC`] times `pace` objects a
+    /// second.
     pub polite: bool,
 }
 
-/// Objects that are put in a second while nothing is delayed.
+/// Puts a second without delays.
 pub const PUTS_PER_SEC: f64 = 100.0;
 
 impl Shape {
-    /// One whose merges take no time.
+    /// A store whose merges take no time.
     #[must_use]
     pub fn new(lifetimes: Lifetimes, live: f64, rule: Rule) -> Self {
         Self {
@@ -76,28 +77,28 @@ impl Shape {
     }
 }
 
-/// What came of it, while it was looked at.
+/// The results over the measured writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
-    /// What was written, copies too, for each byte put.
+    /// Bytes written, with copies, for each byte put.
     pub write_amplification: f64,
-    /// What merges read, for each byte put.
+    /// Bytes that merges read, for each byte put.
     pub read: f64,
-    /// The part of the files that went without being read.
+    /// The part of the files that were removed without being read.
     pub whole: f64,
     /// The largest fill.
     pub peak: f64,
     /// The mean fill.
     pub mean: f64,
-    /// Groups of records that are put, on average.
+    /// The mean number of groups of puts.
     pub groups: f64,
     /// Picks in an emergency.
     pub emergencies: u64,
-    /// After how many writes the store was full, and nothing could be merged.
+    /// The number of writes after which the store was full, and no merge was possible.
     pub out_of_space: Option<u64>,
     /// The longest a put was delayed.
     pub delay_max: Duration,
-    /// Puts that were refused, each time they tried.
+    /// Refusals of puts.
     pub refused: u64,
 }
 
@@ -118,13 +119,13 @@ struct Key {
     hash: u64,
 }
 
-/// Which of the open files: of a partition, for a group, written by puts or by merges.
+/// An open file: its partition, its group, and whether merges write it.
 type Open = (u32, Group, bool);
 
 pub(super) struct Store {
     shape: Shape,
     pub(super) merges: Merges,
-    /// Only where deaths matter.
+    /// Only with death times.
     groups: Option<Groups>,
     files: Vec<File>,
     open: BTreeMap<Open, u32>,
@@ -272,7 +273,7 @@ impl Store {
         idle.into_iter().for_each(|open| self.seal(open));
     }
 
-    /// What a put may do now, and merges get the time it waits.
+    /// Admits a put, and gives merges the time that it waits.
     pub(super) fn admit(&mut self) -> Put {
         let put = match self.shape.polite {
             true => self.limits.admit(OBJECT, &self.fill()),
@@ -284,13 +285,13 @@ impl Store {
         };
         let writes = waits.as_secs_f64() * PUTS_PER_SEC
             + if matches!(put, Put::Refused { .. }) { 0.0 } else { 1.0 };
-        // Nobody saves up time.
+        // Unused time does not accumulate.
         self.time =
             self.time.min(0.0) + self.shape.pace.map_or(f64::INFINITY, |pace| pace * writes);
         put
     }
 
-    /// Looks for merges and does them. False if the store is full.
+    /// Searches for merges and does them. False if the store is full.
     pub(super) fn look(&mut self, mut before: impl FnMut(&Self, &Pick)) -> bool {
         let paced = self.shape.pace.is_some();
         if paced || self.put.is_multiple_of(LOOK_EVERY) || self.fill().share() > FULL {
@@ -337,12 +338,12 @@ impl Store {
         self.used -= len;
     }
 
-    /// Groups of records that are put now.
+    /// The current number of groups of puts.
     fn groups(&self) -> usize {
         self.groups.as_ref().map_or(1, Groups::count)
     }
 
-    /// Panics if what the store counts is not so.
+    /// Panics if the store's counters are wrong.
     pub(super) fn audit(&self) {
         let mut live = vec![0u32; self.files.len()];
         for key in self.keys.iter().filter(|key| key.file != NONE) {
@@ -363,10 +364,10 @@ impl Store {
     }
 }
 
-/// Writes to a store until it is in equilibrium, and as much again.
+/// Writes to a store until equilibrium, and as much again, which it measures.
 #[must_use]
 pub fn play(shape: Shape, seed: u64) -> Figures {
-    // The longest period is about that for any seed.
+    // The longest period is about the same for any seed.
     let random = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
     let longest = Load::new(shape.lifetimes, shape.keys(), random).longest();
     let writes = 8 * u64::from(shape.keys()) + 4 * u64::from(shape.capacity);
@@ -374,7 +375,7 @@ pub fn play(shape: Shape, seed: u64) -> Figures {
     play_between(shape, seed, writes / 2..writes)
 }
 
-/// Writes to an empty store, and tells of these writes.
+/// Writes to an empty store, and measures the writes `told`.
 #[must_use]
 pub(super) fn play_between(shape: Shape, seed: u64, told: Range<u64>) -> Figures {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);

@@ -10,7 +10,7 @@ use super::{Figures, Lifetimes, Shape, play};
 
 pub(super) const SEED: u64 = 7;
 
-/// The published rules as they were published: no emergency, and of Bitcask's triggers the one share.
+/// The settings of the paper: no emergencies, and of Bitcask's triggers only the share.
 pub(super) fn published(rule: Rule) -> Settings {
     let triggers = Triggers {
         trigger_share: 0.6,
@@ -22,8 +22,7 @@ pub(super) fn published(rule: Rule) -> Settings {
     Settings { triggers, file_bytes: 0, ..Settings::new(rule, 0) }
 }
 
-/// The same with the greedy rule, its target chosen so that the fill peaks where `figures` did, or a little
-/// above.
+/// The same with the greedy rule, with a target so that the peak fill is that of `figures`, or a little above.
 #[must_use]
 pub fn at_peak(shape: Shape, figures: &Figures, seed: u64) -> Figures {
     let greedy = |target| {
@@ -31,16 +30,15 @@ pub fn at_peak(shape: Shape, figures: &Figures, seed: u64) -> Figures {
         play(Shape { groups: 1, settings, ..shape }, seed)
     };
     let first = greedy(figures.peak);
-    // It overshoots by what is put between two looks.
+    // It overshoots by the puts between two searches for merges.
     let over = first.peak - figures.peak;
     if !(5e-4..=0.02).contains(&over) { first } else { greedy(figures.peak - over) }
 }
 
-/// A line of the table, when somebody has the time to play it.
+/// A line of the table, computed when called.
 type Line = Box<dyn Fn() -> String + Send + Sync>;
 
-/// Every figure, line by line to `print` as it is known. As many lines are played at once as there are
-/// processors.
+/// Computes the table on all processors; passes it to `print` line by line, in order.
 pub fn table(mut print: impl FnMut(&str)) {
     let mut lines: Vec<Line> = vec![said("Write amplification (peak fill); target 0.8\n\n")];
     lines.extend(published_table());
@@ -61,7 +59,7 @@ pub fn table(mut print: impl FnMut(&str)) {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     lines.get(at).map(|line| (at, line))
                 } {
-                    // Nobody listens any more when the table was given up.
+                    // The receiver is gone if `print` panicked.
                     let _ = done.send((at, line()));
                 }
             });
@@ -159,8 +157,8 @@ fn ours_table() -> Vec<Line> {
     lines
 }
 
-/// Keys that are overwritten at random, beside greed on the same keys: there is nothing to know, and a store
-/// that thinks it knows pays for it most while it is young.
+/// Random overwrites, beside the greedy rule on the same keys: lifetimes cannot be guessed, and wrong guesses
+/// cost most while the store is young.
 fn random_table() -> Vec<Line> {
     let head = ["death-time", "greedy", "ratio, seed 1", "seed 2", "seed 3"];
     let mut lines =
@@ -170,7 +168,7 @@ fn random_table() -> Vec<Line> {
         for (partitions, file) in [(1, 32), (1, 128), (4, 32), (4, 128)] {
             lines.push(Box::new(move || {
                 let shape = Shape::new(Lifetimes::Random, live, Rule::DeathTime);
-                // Above what lives, or all that is left is copied for ever.
+                // Above the live share, or merges copy the same records for ever.
                 let target = shape.settings.target.max(live + 0.07);
                 let settings = Settings { target, ..shape.settings };
                 let shape = Shape { partitions, file, capacity: 12_800, settings, ..shape };
@@ -187,7 +185,7 @@ fn random_table() -> Vec<Line> {
     lines
 }
 
-/// From the third filling to the sixth: ours, and greed with the same target.
+/// From the third filling to the sixth: our rule, and the greedy one with the same target.
 #[must_use]
 pub(super) fn beside_greed(shape: Shape, seed: u64) -> [Figures; 2] {
     let filling = u64::from(shape.capacity);

@@ -15,7 +15,7 @@ fn the_same_seed_gives_the_same_log() {
     assert!(replay(&PROGRAM, 1).0 == replay(&PROGRAM, 1).0);
 }
 
-/// As in the paper (PSTA 8(3), 2017), size and all: cyclic keys at 0.7 plane or do not, and smaller stores may.
+/// The paper's setting and size (PSTA 8(3), 2017): the outcome for cyclic keys at 0.7 depends on the size.
 fn published(lifetimes: Lifetimes, live: f64, rule: Rule) -> f64 {
     let shape = Shape {
         partitions: 16,
@@ -55,7 +55,7 @@ fn files_die_whole_on_a_volume_that_is_nearly_full() {
     }
 }
 
-/// At equal peak fill, beside greedy.
+/// The ratio to the greedy rule's write amplification, at equal peak fill.
 fn ratio(lifetimes: Lifetimes) -> f64 {
     let shape = Shape { capacity: 3200, file: 8, ..Shape::new(lifetimes, 0.7, Rule::DeathTime) };
     let ours = play(shape, SEED);
@@ -77,12 +77,12 @@ fn where_lifetimes_differ_less_is_copied_than_by_greed() {
 
 #[test]
 fn where_nothing_is_known_it_is_as_good_as_greed() {
-    // Two runs of greed differ as much.
+    // Two runs of the greedy rule differ as much.
     assert!(ratio(Lifetimes::Random) <= 1.01, "{}", ratio(Lifetimes::Random));
     assert!(ratio(Lifetimes::Mixed) <= 1.0, "{}", ratio(Lifetimes::Mixed));
 }
 
-/// From the third filling on, as `bench series` has it: the guesses of a young store once copied 3 % more.
+/// From the third filling on, as in `bench series`: with its early guesses, a store once copied 3 % more.
 #[test]
 fn a_young_store_does_not_believe_its_guesses() {
     for (live, most) in [(0.5, 1.005), (0.7, 1.01)] {

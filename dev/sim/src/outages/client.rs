@@ -1,4 +1,4 @@
-//! A user who remembers what was acknowledged, and what may be there besides.
+//! A user with a model of its acknowledged and possible data.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,31 +17,31 @@ use crate::Sim;
 const WRITE: Io = Io::new(Origin::UserWrite, Step::Data);
 const READ: Io = Io::new(Origin::UserRead, Step::Data);
 
-/// Names a user gives tables to, again and again.
+/// The names that a user replaces tables under.
 const REGISTERS: u64 = 3;
-/// What is longer is removed.
+/// Objects longer than an eighth of this are removed.
 const LENGTH_MAX: usize = 40_000;
 
-/// What a user expects to find under a name.
+/// A user's expectation under a name.
 #[derive(Clone, Debug)]
 enum Thing {
     /// A table that is replaced by a newer one: the version acknowledged, and the newest tried.
     Register { acked: u64, tried: u64 },
-    /// What is appended to: every byte that was acknowledged as synced. If `acked` is `None`, not even its name
-    /// was; `going` if its removal was asked for and not acknowledged.
+    /// An object with appends: every byte whose sync was acknowledged. `acked` is `None` if not even its name
+    /// was acknowledged; `going` if a removal was requested and not acknowledged.
     Appended { acked: Option<Vec<u8>>, going: bool },
     /// It was removed.
     Removed,
 }
 
-/// How sure it is that something must be readable.
+/// What must be readable.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Sure {
-    /// All volumes are there and none fails.
+    /// Everything: all volumes are present and none fails.
     All,
-    /// Volumes are away, none fails: what was promised to be on the others is there.
+    /// The objects recorded by [`Client::take_promise`]: volumes are away, none fails.
     Promised,
-    /// Anything may fail.
+    /// Any read may fail.
     Nothing,
 }
 
@@ -55,9 +55,9 @@ pub(super) struct Client {
 #[derive(Default)]
 struct Memory {
     things: BTreeMap<String, Thing>,
-    /// The one under way.
+    /// The name of the current operation.
     busy: Option<String>,
-    /// What must be readable without a volume that is lost.
+    /// The names that must be readable without the lost volume.
     promised: BTreeSet<String>,
     made: u64,
     acknowledged: u64,
@@ -81,8 +81,8 @@ impl Client {
         (memory.acknowledged, memory.refused)
     }
 
-    /// From now on what has a copy on another volume than `lost` must stay readable without it, unless it is
-    /// changed.
+    /// From now on objects with a copy that is not on `lost` must stay readable without it, unless they
+    /// change.
     pub(super) fn take_promise(&self, pool: &Spread, lost: policy::placement::VolumeId) {
         let memory = &mut *self.memory.borrow_mut();
         let begins = format!("{}/", self.home);
@@ -102,7 +102,7 @@ impl Client {
         self.memory.borrow_mut().promised.clear();
     }
 
-    /// The pool died.
+    /// Notes that the pool crashed.
     pub(super) fn stop(&self) {
         self.memory.borrow_mut().busy = None;
     }
@@ -111,7 +111,7 @@ impl Client {
         Name::new(&format!("{}/{name}", self.home)).expect("a good name")
     }
 
-    /// Works for a while, whatever fails.
+    /// Works for a while, also after failures.
     pub(super) async fn work(self: Rc<Self>, sim: Sim, pool: Spread) {
         let ops = self.random.borrow_mut().random_range(10..80);
         for _ in 0..ops {
@@ -128,7 +128,7 @@ impl Client {
             match done {
                 Ok(()) => {
                     memory.acknowledged += 1;
-                    // Who acknowledged it may be the only one who has it.
+                    // The volume to be lost may be the only one with the new state.
                     memory.promised.remove(&what);
                     sim.note(&self.home, format_args!(". {what}"));
                 }
@@ -140,7 +140,7 @@ impl Client {
         }
     }
 
-    /// Puts a newer table in the place of an older one.
+    /// Replaces a table by a newer one.
     async fn replace(&self, pool: &Spread) -> (String, Result<()>) {
         let name = format!("r{}", self.random.borrow_mut().random_range(0..REGISTERS));
         let version = {
@@ -170,8 +170,8 @@ impl Client {
         (name, done)
     }
 
-    /// Appends to a log or another object and syncs it. What goes wrong is cut off and tried again, or left
-    /// alone for ever.
+    /// Appends to a log or another object and syncs it. After a failure, the next append cuts off the rest, or
+    /// the object is never written again.
     async fn append(&self, sim: &Sim, pool: &Spread) -> (String, Result<()>) {
         let (name, acked, bytes) = {
             let memory = &mut *self.memory.borrow_mut();
@@ -227,7 +227,7 @@ impl Client {
                 let thing = Thing::Appended { acked: Some(all), going: false };
                 memory.things.insert(name.clone(), thing);
             }
-            // Half of them never touch it again.
+            // Half of the time it is never written again.
             Err(_) if self.random.borrow_mut().random_bool(0.5) => {
                 let thing = memory.things.get_mut(&name);
                 if let Some(Thing::Appended { acked: Some(_), .. }) = thing {
@@ -260,7 +260,7 @@ impl Client {
             name
         };
         let done = match pool.remove(&self.at(&name)).await {
-            // It was gone before it was acknowledged.
+            // An earlier, unacknowledged removal took effect.
             Err(e) if e.kind() == ErrorKind::NotFound => pool.flush().await,
             done => done,
         };
@@ -270,7 +270,7 @@ impl Client {
         (name, done)
     }
 
-    /// Compares what is there with what was acknowledged.
+    /// Compares the pool's objects with the acknowledged ones.
     pub(super) async fn verify(&self, pool: &Spread, sure: Sure) {
         let things = self.memory.borrow().things.clone();
         for (name, thing) in things {
@@ -291,7 +291,7 @@ impl Client {
 }
 
 impl Thing {
-    /// What nobody changes any more.
+    /// The expectation for an object that this user never writes again.
     fn left_alone(self) -> Self {
         match self {
             Self::Appended { acked, .. } => Self::Appended { acked, going: true },
@@ -348,7 +348,7 @@ impl Thing {
     }
 }
 
-/// Whether a read may fail like this where volumes are away or fail.
+/// Whether a read may fail with `e` while volumes are away or fail.
 fn may_be_away(e: &Error, sure: Sure) -> bool {
     match e.kind() {
         ErrorKind::Unavailable => true,

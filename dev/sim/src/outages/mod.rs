@@ -1,23 +1,22 @@
-//! A pool whose volumes fail together: writes, syncs or everything, away and back in any order, while
-//! the process and the machine die as well.
+//! A pool whose volumes fail together: writes, syncs or all calls, away and back in any order, while the
+//! process and the machine crash too.
 //!
 //! ```text
-//!   users · somebody who makes copies and drops them · the weather
-//!      │                                                   │ any set of volumes
+//!   users · a copier, which makes and drops copies · the weather
+//!      │                                               │ any set of volumes
 //!   Spread ── Fault ── Simulate ── Crash          one row for each volume
 //! ```
 //!
-//! What must hold, whatever happens:
+//! Invariants:
 //!
-//! - what is read is what was acknowledged last, or was tried after that: never anything older, and
-//!   nothing that was removed. A read of what is on volumes that are away fails with `Unavailable`;
-//! - when every volume is back, everything acknowledged is there;
-//! - it is there without a volume that failed together with others, if a copy lay on another volume
-//!   when they failed: which of them comes back makes no difference. So it is without any one
-//!   volume when all copies were made again;
-//! - the pool opens with all of its volumes, and with all but one of three.
+//! - a read returns the last acknowledged version or a later attempt, never an older one or a removed
+//!   object. A read of an object whose volumes are away fails with `Unavailable`;
+//! - when every volume is back, every acknowledged object is there;
+//! - an object is also there without a volume that failed together with others, if a copy was on another
+//!   volume when they failed, and without any one volume after all copies were repaired;
+//! - the pool opens with all of its volumes, and of three or more with all but one.
 //!
-//! Which volumes come back is part of the schedule: each life begins with any of them.
+//! The seed chooses the volumes that come back: each life begins with any of them.
 
 mod client;
 
@@ -53,13 +52,13 @@ pub const PROGRAM: Program = Program {
 
 const COPY: Io = Io::new(Origin::Copy, Step::Data);
 
-/// What goes on in a life of the pool.
+/// The failures in a life of the pool.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Weather {
     Calm,
-    /// Volumes fail and come back, one or several at a time, in all ways.
+    /// Volumes fail and come back, one or several at a time, with all kinds of failures.
     Storm,
-    /// Several volumes fail at one moment and stay so; one of them is lost for the next life.
+    /// Several volumes fail at one moment and stay failed; one of them is lost in the next life.
     Together,
 }
 
@@ -106,7 +105,7 @@ fn run(sim: &Sim) -> String {
     )
 }
 
-/// Volumes that are not there when the pool is opened.
+/// Volumes that are away when the pool is opened.
 fn away(random: &mut Xoshiro256PlusPlus, volumes: u32) -> Vec<u32> {
     if random.random_bool(0.5) {
         return Vec::new();
@@ -132,8 +131,8 @@ fn formatted(sim: &Sim, volumes: u32, copies: usize) -> Vec<Image> {
     mems.iter().map(Mem::image).collect()
 }
 
-/// One life of the pool, without the volumes `away`. Gives the one that stays away in the next life if
-/// several failed together.
+/// One life of the pool, without the volumes `away`. If several failed together, returns the one that stays
+/// away in the next life.
 fn live(
     sim: &Sim,
     world: &mut World,
@@ -198,10 +197,10 @@ fn live(
     lost.get().filter(here)
 }
 
-/// Everything is back and stays: all that was acknowledged is there, and stays when any one volume is lost.
+/// Every volume is back: every acknowledged object is there, and stays when any one volume is lost.
 fn calm_end(sim: &Sim, world: &mut World, random: &mut Xoshiro256PlusPlus, lost: Option<u32>) {
     if lost.is_some() {
-        // What failed together comes back together, too.
+        // Volumes that failed together also come back together.
         world.clients.iter().for_each(|client| client.forget_promise());
     }
     let machine = Machine::boot(sim, &world.images, random);
@@ -240,7 +239,7 @@ fn calm_end(sim: &Sim, world: &mut World, random: &mut Xoshiro256PlusPlus, lost:
     });
 }
 
-/// Makes copies that are missing, and one here and there; drops some.
+/// Repairs missing copies, makes further ones, and drops some.
 async fn copy(sim: Sim, pool: Spread, volumes: usize) {
     let mut random = sim.random("copier");
     for _ in 0..random.random_range(0..8) {
@@ -277,7 +276,7 @@ struct Machine {
     plan: FaultPlan,
     crashes: Vec<Crash>,
     faults: Vec<Arc<Fault<Simulate<Crash>>>>,
-    /// Volumes that failed: of what they had and was not synced any part may be gone.
+    /// Volumes that failed: any part of their unsynced bytes may be lost.
     failed: Rc<RefCell<Vec<bool>>>,
 }
 
@@ -319,7 +318,7 @@ impl Machine {
         some
     }
 
-    /// What fails of a volume, in one way or another.
+    /// Random failures of a volume.
     fn rules(random: &mut Xoshiro256PlusPlus) -> Vec<Rule> {
         let kinds = [ErrorKind::Unavailable, ErrorKind::Io, ErrorKind::Poisoned];
         let kind = kinds[random.random_range(0..kinds.len())];
@@ -347,7 +346,7 @@ impl Machine {
         sim.spawn("weather", self.clone().storm(sim.clone()));
     }
 
-    /// Sets of volumes fail for a while, one after the other and overlapping.
+    /// Sets of volumes fail for a while, also overlapping.
     async fn storm(self, sim: Sim) {
         let mut random = sim.random("weather");
         let mut injected = Vec::new();
@@ -426,7 +425,7 @@ impl Machine {
         death
     }
 
-    /// What the next life finds.
+    /// The images that the next life begins with.
     fn images(
         &self,
         images: &mut [Image],

@@ -1,4 +1,4 @@
-//! A user of a pool who works in a directory of its own, one operation after the other.
+//! A user of a pool that works in its own directory, one operation after the other.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ const DIRECTORIES: [&str; 3] = ["a", "b", "c"];
 const FILES: [&str; 6] = ["1", "2", "3", "4", "w.log", "x.log"];
 
 impl Op {
-    /// Something that can be done as things are.
+    /// A random operation that is possible in this state.
     fn random(model: &Model, random: &mut Xoshiro256PlusPlus) -> Self {
         let any = random.random_range(0..FILES.len());
         let directory = *pick(random, &DIRECTORIES);
@@ -40,7 +40,7 @@ impl Op {
         }
         let name = pick(random, &taken).clone();
         let is_log = name.ends_with(".log");
-        // What is a log stays one: its name says so.
+        // A log keeps a name of a log.
         let other = match is_log {
             true => format!("{directory}/{}", FILES[4 + any % 2]),
             false => format!("{directory}/{}", FILES[any % 4]),
@@ -64,7 +64,7 @@ impl Op {
         }
     }
 
-    /// Whether names removed before stay removed once this was acknowledged.
+    /// Whether earlier removals of names are durable once this was acknowledged.
     pub(super) const fn makes_names_durable(&self) -> bool {
         !matches!(self, Self::Append { .. } | Self::Sync { .. } | Self::RemoveSoon { .. })
     }
@@ -124,12 +124,12 @@ pub(super) struct Client {
     memory: RefCell<Memory>,
 }
 
-/// What a user remembers when the pool dies.
+/// The state of a user across crashes of the pool.
 #[derive(Default)]
 struct Memory {
     model: Model,
     under_way: Option<Op>,
-    /// The worst that happened since the model was last compared with what is there.
+    /// The worst crash since the model was last compared with the pool.
     death: Option<Death>,
     answered: u64,
 }
@@ -149,7 +149,7 @@ impl Client {
         self.memory.borrow().answered
     }
 
-    /// The pool dies.
+    /// Notes a crash of the pool.
     pub(super) fn witness(&self, death: Death) {
         let worst = &mut self.memory.borrow_mut().death;
         *worst = (*worst).max(Some(death));
@@ -188,7 +188,7 @@ impl Client {
         }
     }
 
-    /// Reads one of its objects: what was acknowledged is there at once.
+    /// Reads one of its objects: acknowledged bytes are there at once.
     async fn read_one(&self, pool: &Spread) -> Result<()> {
         let (name, expected) = {
             let model = &self.memory.borrow().model;
@@ -205,7 +205,7 @@ impl Client {
         Ok(())
     }
 
-    /// Compares what is there after a death with what it remembers, and goes on from that.
+    /// Compares the pool after a crash with the model, and continues from there.
     pub(super) async fn recover(&self, pool: &Spread) -> Result<()> {
         let begins = format!("{}/", self.home);
         let mut found = Found::new();

@@ -1,16 +1,17 @@
-//! A pool on gated volumes that lives and dies several times under several users at once.
+//! A pool on gated volumes that crashes several times under several users at once.
 //!
 //! ```text
-//!   users, each in its directory · somebody who flushes · somebody who scrubs · somebody who copies
+//!   users, each in its directory · a flusher · a scrubber · a copier
 //!      │
 //!   Spread ── Gate ── Simulate ── Crash          one row for each volume
 //! ```
 //!
-//! A life ends when everyone is done, or at any moment before: the power goes off between two steps
-//! or in the middle of one, or the process dies. It may even end while the pool is being opened. What
-//! must hold: what was acknowledged is there, and nothing that was removed; each
-//! unanswered operation happened or did not; used bytes are the manifest's; of a pool that keeps two copies
-//! of everything each object has them, the same in each; nothing foreign is touched; tokens spent are I/Os issued, also of a pool that died; the provider is not overdrawn.
+//! A life ends when all tasks are done, or at any moment before, also while the pool is being opened: the
+//! power goes off between two steps or in the middle of one, or the process crashes. Invariants:
+//! acknowledged data is there, and removed objects are not; each unanswered operation happened or did
+//! not; used bytes are the manifest's; with a replication target of two each object has two equal copies;
+//! foreign objects are untouched; tokens spent are I/Os issued, also after a crash; the provider is not
+//! overdrawn.
 
 mod client;
 mod model;
@@ -51,16 +52,16 @@ pub const PROGRAM: Program = Program {
 
 const COPY: Io = Io::new(Origin::Copy, Step::Data);
 
-/// Objects on the first volume that are not the pool's. Two look as if they were.
+/// Objects on the first volume that are not the pool's. Two look like the pool's.
 const FOREIGN: [&str; 3] = ["notes.txt", "o0000000000001234.sst", "o00000000ffffffff.dat"];
 
 type Leaf = Gate<Simulate<Crash>>;
 
-/// What kind of pool it is.
+/// The options of the pool.
 #[derive(Clone, Copy)]
 struct How {
     placement: &'static str,
-    /// How many copies it keeps of everything.
+    /// The replication target.
     copies: usize,
 }
 
@@ -69,7 +70,7 @@ fn run(sim: &Sim) -> String {
     let placements = ["single", "round-robin", "hash", "stripe", "least-overlap"];
     let placement = placements[random.random_range(0..placements.len())];
     let volumes = random.random_range(1..=4);
-    // A striped object is everywhere: there is no room for another.
+    // A striped object is on every volume: there is no volume for another copy.
     let copies = match volumes {
         1 => 1,
         _ if placement == "stripe" => 1,
@@ -159,7 +160,7 @@ async fn open(members: Vec<Member>, how: How, clients: &[Rc<Client>]) -> Result<
     Ok(pool)
 }
 
-/// Makes names durable now and then, beside everyone else.
+/// Flushes names now and then, beside the other tasks.
 async fn flush(sim: Sim, pool: Spread, power: Power) {
     let mut random = sim.random("flusher");
     for _ in 0..random.random_range(0..6) {
@@ -171,7 +172,7 @@ async fn flush(sim: Sim, pool: Spread, power: Power) {
     }
 }
 
-/// Reads everything back while it changes: what goes on shows as missing, but never as damaged.
+/// Scrubs while users work: objects may be reported as missing, but never as damaged.
 async fn scrub(sim: Sim, pool: Spread, power: Power) {
     let mut random = sim.random("scrubber");
     for _ in 0..random.random_range(0..3) {
@@ -183,7 +184,7 @@ async fn scrub(sim: Sim, pool: Spread, power: Power) {
     }
 }
 
-/// Makes copies and drops some, while users work on what is copied.
+/// Makes and drops copies of objects that users work on.
 async fn copy(sim: Sim, pool: Spread, power: Power) {
     let mut random = sim.random("copier");
     for _ in 0..random.random_range(0..8) {
@@ -215,7 +216,7 @@ async fn copy(sim: Sim, pool: Spread, power: Power) {
     }
 }
 
-/// After the last death nothing is amiss.
+/// Checks the pool after the last crash.
 async fn inspect(pool: Spread, copies: usize) {
     pool.flush().await.expect("the power is on");
     // A log that was never synced may have lost a copy with the power.
@@ -268,13 +269,13 @@ impl Machine {
             .collect()
     }
 
-    /// Lets everyone work for some steps, then ends it all.
+    /// Runs all tasks for some steps, then ends them.
     fn live_and_die(&self, sim: &Sim, random: &mut Xoshiro256PlusPlus) -> Death {
         let steps_max = [100, 1_000, 8_000][random.random_range(0..3)];
         let steps = random.random_range(0..steps_max);
         let death = if random.random_bool(0.7) { Death::Power } else { Death::Process };
         if death == Death::Power && random.random_bool(0.5) {
-            // In the middle of a call to a device: callers see errors before they end.
+            // A cut in the middle of a call to a device: callers see errors before they end.
             self.power.cut_after(random.random_range(0..300));
             sim.run();
         } else {
@@ -290,7 +291,7 @@ impl Machine {
         death
     }
 
-    /// What the next life finds.
+    /// The images that the next life begins with.
     fn images(&self, death: Death, random: &mut Xoshiro256PlusPlus) -> Vec<Image> {
         let volumes = self.volumes.iter();
         volumes
@@ -307,7 +308,7 @@ impl Machine {
             assert_eq!(theirs.throttled, 0, "a provider was overdrawn");
             let issued = Cost { ops: theirs.ops, bytes: theirs.bytes };
             assert_eq!(ours.spent(), issued, "tokens spent are not the I/Os issued");
-            assert!(ours.classes.iter().all(|class| class.queued == 0), "somebody still waits");
+            assert!(ours.classes.iter().all(|class| class.queued == 0), "a request still waits");
         }
     }
 
@@ -339,8 +340,8 @@ impl Machine {
                 for (part, volume) in layout.volumes().iter().enumerate() {
                     let used = leaves.remove(&(volume.0, leaf.clone()));
                     let told = layout.chunks().part_len(stat.len, part);
-                    // What a crash left behind the end is cut when a part is used; one without a byte
-                    // of its own was not used since, nor need be one of two copies.
+                    // The next use of a part cuts the bytes that a crash left past its end. A part without
+                    // bytes, or one of two copies, need not have been used since.
                     let unused = told == 0 || stat.copies.len() > 1;
                     let fine = used == Some(told) || (unused && used >= Some(told));
                     assert!(fine, "part {part} of {leaf}: {used:?} bytes, {told} in the manifest");

@@ -1,4 +1,4 @@
-//! What a user of a pool may expect to find: names, and the bytes behind them.
+//! The model of a user of a pool: names and their bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,28 +9,28 @@ use super::op::Op;
 /// How a life of the pool ended, the worse one last.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Death {
-    /// The process ended and the machine went on: what was handed to it is there.
+    /// The process crashed and the machine did not: all written bytes are there.
     Process,
-    /// The power went off: what was not synced is kept or lost, bit by bit.
+    /// The power went off: any part of the unsynced bytes is lost.
     Power,
 }
 
-/// What is found in a user's directory.
+/// The contents of a user's directory.
 pub(super) type Found = BTreeMap<String, Seen>;
 
-/// What is found under one name.
+/// The object under one name.
 pub(super) struct Seen {
     pub(super) id: ObjectId,
     pub(super) is_sealed: bool,
     pub(super) bytes: Vec<u8>,
 }
 
-/// What one user did, as plain maps.
+/// The work of one user, as plain maps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     names: BTreeMap<String, u32>,
     objects: BTreeMap<u32, Bytes>,
-    /// Names that were removed without waiting for a device, and nothing has since.
+    /// Names that were removed without waiting for a device, and whose removal is not durable yet.
     undone: BTreeMap<String, u32>,
     issued: u32,
 }
@@ -38,13 +38,13 @@ pub(super) struct Model {
 #[derive(Clone, Debug)]
 struct Bytes {
     is_log: bool,
-    /// Written whole: it never changes again.
+    /// Whether it was written whole, and never changes again.
     is_sealed: bool,
-    /// Everything that was written, or was about to be.
+    /// All bytes, with those of unacknowledged writes.
     all: Vec<u8>,
-    /// So many of them were acknowledged.
+    /// The number of acknowledged bytes.
     acked: usize,
-    /// So many of them were synced.
+    /// The number of synced bytes.
     synced: usize,
 }
 
@@ -53,17 +53,17 @@ impl Model {
         self.names.keys()
     }
 
-    /// What is to be read under a name while the pool lives.
+    /// The bytes under a name while the pool runs.
     pub(super) fn bytes(&self, name: &str) -> Option<&[u8]> {
         Some(&self.objects[self.names.get(name)?].all)
     }
 
-    /// Whether an object may be appended to: not what was written whole.
+    /// Whether an object may be appended to: it was not written whole.
     pub(super) fn may_grow(&self, name: &str) -> bool {
         self.names.get(name).is_some_and(|id| !self.objects[id].is_sealed)
     }
 
-    /// The operation was acknowledged.
+    /// Applies an acknowledged operation.
     pub(super) fn done(&mut self, op: &Op) {
         self.begin(op);
         match op {
@@ -81,12 +81,12 @@ impl Model {
         }
     }
 
-    /// The operation took effect, as far as it could without being acknowledged.
+    /// Applies an unacknowledged operation.
     fn begin(&mut self, op: &Op) {
         match op {
             Op::WriteWhole { name, bytes } => self.add(name, bytes, bytes.len(), true),
             Op::Put { name, bytes } => {
-                // A log has its name before its bytes; anything else gets both at its sync.
+                // A log has its name before its bytes; other objects get both at their sync.
                 let there = if name.ends_with(".log") { 0 } else { bytes.len() };
                 self.add(name, bytes, there, false);
             }
@@ -131,7 +131,7 @@ impl Model {
         self.objects.get_mut(&self.names[name]).expect("a name stands for an object")
     }
 
-    /// Whether `found` may be there after a death with `under_way` unanswered.
+    /// Whether `found` is possible after a crash with `under_way` unanswered.
     pub(super) fn explains(
         &self,
         under_way: Option<&Op>,
@@ -176,7 +176,7 @@ impl Model {
         Ok(())
     }
 
-    /// The model of what was found: from now on all of it is to stay.
+    /// The model of the objects found after a crash, which are durable from now on.
     pub(super) fn of(found: &Found) -> Self {
         let mut model = Self::default();
         let mut known = BTreeMap::new();

@@ -1,14 +1,14 @@
-//! What a user of a pool does.
+//! The operations of a user of a pool.
 
-/// What a user may ask for. Names are those within its directory.
+/// An operation. Names are those within the user's directory.
 #[derive(Clone)]
 pub(super) enum Op {
-    /// Makes an object at once.
+    /// Writes a whole object.
     WriteWhole {
         name: String,
         bytes: Vec<u8>,
     },
-    /// Makes an object, writes to it and syncs it.
+    /// Creates an object, writes to it and syncs it.
     Put {
         name: String,
         bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! A user of a log store, with keys of its own.
+//! A user of a log store, with its own keys.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -23,10 +23,10 @@ pub(super) struct Client {
     model: RefCell<Model>,
     random: RefCell<Xoshiro256PlusPlus>,
     operations: Cell<u32>,
-    /// The keys that were last changed together.
+    /// The keys of the last batch.
     batch: RefCell<Option<Vec<Vec<u8>>>>,
     answered: Cell<u64>,
-    /// What users put lives in turn, and says so.
+    /// The user overwrites its keys in turn, and passes their lifetimes.
     cyclic: bool,
 }
 
@@ -57,7 +57,7 @@ impl Client {
         self.answered.get()
     }
 
-    /// Bytes of records that are alive, and how many.
+    /// The bytes and the number of live records.
     pub(super) fn live(&self) -> (u64, u64) {
         let model = self.model.borrow();
         let alive = model.iter().filter_map(|(key, known)| Some((key, known.settled()?)));
@@ -67,7 +67,7 @@ impl Client {
         })
     }
 
-    /// Looks at every key after a death.
+    /// Checks every key after a crash.
     pub(super) async fn witness(
         &self,
         store: &Store,
@@ -101,7 +101,7 @@ impl Client {
         Ok(())
     }
 
-    /// Works until done, or until the power goes.
+    /// Works until done, or until the power goes off.
     pub(super) async fn work(self: std::rc::Rc<Self>, sim: Sim, store: Store, power: Power) {
         let count = self.random.borrow_mut().random_range(0..400);
         for _ in 0..count {
@@ -231,7 +231,7 @@ fn key(user: u8, n: u32) -> Vec<u8> {
     [&[user], &n.to_be_bytes()[2..]].concat()
 }
 
-/// The value an operation puts: its number, then bytes that follow from it.
+/// The value of an operation: its number, then bytes derived from it.
 fn value(user: u8, operation: u32) -> Bytes {
     let mixed = operation.wrapping_mul(0x9e37_79b9) ^ u32::from(user);
     let len = match mixed >> 28 {

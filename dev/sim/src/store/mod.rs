@@ -1,15 +1,15 @@
-//! A log store on gated volumes that lives and dies several times, with merges at every moment.
+//! A log store on gated volumes that crashes several times, with merges at every moment.
 //!
 //! ```text
-//!   users, each with its keys · somebody who tends each volume
+//!   users, each with its keys · a tender for each volume
 //!      │
 //!   Store ── Gate ── Simulate ── Crash          one row for each volume
 //! ```
-//! Files are small and there is little room, so that rotations, hints, merges and removals happen all
-//! the time. A life ends when everyone is done, or at any moment before, also while the store is
-//! opened. What must hold: what was answered as durable is there, and what was only answered after
-//! the death of the process; nothing that was deleted or overwritten comes back; a batch is whole;
-//! once found, a value stays; what the store counts as live is what lives; tokens spent are I/Os issued.
+//! Files are small and there is little space, so rotations, hints, merges and removals happen all the
+//! time. A life ends when all users are done, or at any moment before, also while the store is opened.
+//! Invariants: writes that were acknowledged as durable are there, and after a crash of the process every
+//! acknowledged write; deleted and overwritten values do not come back; a batch is whole; a value once
+//! found stays; the store's counters of live data are right; tokens spent are I/Os issued.
 
 mod client;
 mod model;
@@ -50,7 +50,7 @@ fn run(sim: &Sim) -> String {
     let mut random = sim.random("set-up");
     let volumes = random.random_range(1..=2);
     let mut options = any_options(&mut random, volumes);
-    // Batches are whole in one partition; to know it, there has to be only one.
+    // Batches are atomic within a partition, so the check of batches needs a single one.
     let atomic = random.random();
     let mut images = vec![Image::new(); usize::from(volumes)];
     let clients: Vec<_> =
@@ -98,7 +98,7 @@ fn run(sim: &Sim) -> String {
                     sim.spawn(client.name(), async move {
                         work.await;
                         working.set(working.get() - 1);
-                        // The last one closes, so that tenders end.
+                        // The last user closes the store, which ends the tenders.
                         if working.get() == 0
                             && let Err(error) = store.close().await
                         {
@@ -115,7 +115,7 @@ fn run(sim: &Sim) -> String {
             if witnessed.get() {
                 (death, was_durable) = (died, durable);
             } else if died == Death::Power {
-                // It died before anybody looked: what the death before this one left is still open.
+                // The store crashed before any client checked it: the crash before this one counts too.
                 death = Death::Power;
             }
         }
@@ -170,7 +170,7 @@ async fn open(
     Ok(store)
 }
 
-/// After the last death: what is counted is what is there.
+/// Checks the store's counters after the last crash.
 async fn inspect(store: Store, clients: Vec<Rc<Client>>) {
     for volume in 0..store.volumes() {
         while store.tend_once(volume).await.expect("the power is on") {}
@@ -215,13 +215,13 @@ impl Machine {
         gates.map(|(i, gate)| Member::new(label(i), Arc::clone(gate))).collect()
     }
 
-    /// Lets everyone work for some steps, then ends it all.
+    /// Runs all tasks for some steps, then ends them.
     fn live_and_die(&self, sim: &Sim, random: &mut Xoshiro256PlusPlus) -> Death {
         let steps_max = [200, 3_000, 30_000][random.random_range(0..3)];
         let steps = random.random_range(0..steps_max);
         let death = if random.random_bool(0.7) { Death::Power } else { Death::Process };
         if death == Death::Power && random.random_bool(0.5) {
-            // In the middle of a call to a device: callers see errors before they end.
+            // A cut in the middle of a call to a device: callers see errors before they end.
             self.power.cut_after(random.random_range(0..1_500));
         }
         for _ in 0..steps {
@@ -235,7 +235,7 @@ impl Machine {
         death
     }
 
-    /// What the next life finds.
+    /// The images that the next life begins with.
     fn images(&self, death: Death, random: &mut Xoshiro256PlusPlus) -> Vec<Image> {
         let volumes = self.volumes.iter();
         volumes
@@ -252,7 +252,7 @@ impl Machine {
             assert_eq!(theirs.throttled, 0, "a provider was overdrawn");
             let issued = Cost { ops: theirs.ops, bytes: theirs.bytes };
             assert_eq!(ours.spent(), issued, "tokens spent are not the I/Os issued");
-            assert!(ours.classes.iter().all(|class| class.queued == 0), "somebody still waits");
+            assert!(ours.classes.iter().all(|class| class.queued == 0), "a request still waits");
         }
     }
 }

@@ -1,48 +1,48 @@
-//! What a user of a log store may expect to find under a key.
+//! The model of a user of a log store: the possible values of a key.
 
 use std::collections::BTreeMap;
 
-/// A value by the number of the operation that put it; none if the key was deleted.
+/// A value, as the number of the operation that put it; none if the key was deleted.
 pub(super) type Seen = Option<u32>;
 
 /// How a life of the store ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Death {
-    /// The process ended and the machine went on.
+    /// The process crashed and the machine did not.
     Process,
     /// The power went off.
     Power,
 }
 
-/// One thing that was done to a key.
+/// One operation on a key.
 #[derive(Clone, Copy, Debug)]
 struct Done {
     seen: Seen,
-    /// It was answered, and well.
+    /// Whether it was acknowledged.
     answered: bool,
 }
 
-/// One key, with one user.
+/// One key of one user.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Key {
-    /// What is certainly there, or something newer.
+    /// The last durable value.
     base: Seen,
-    /// What was done to it since.
+    /// The operations since.
     history: Vec<Done>,
 }
 
 impl Key {
-    /// Something begins that may happen from now on.
+    /// Begins an operation, which may take effect from now on.
     pub(super) fn begin(&mut self, seen: Seen) {
         self.history.push(Done { seen, answered: false });
     }
 
-    /// The last of them was answered.
+    /// Marks the last operation as acknowledged.
     pub(super) fn answered(&mut self) {
         self.history.last_mut().expect("it began").answered = true;
     }
 
-    /// What was answered of the first `upto` is durable.
+    /// Makes the acknowledged ones of the first `upto` operations durable.
     pub(super) fn synced(&mut self, upto: usize) {
         if let Some(last) = self.history[..upto].iter().rposition(|done| done.answered) {
             self.base = self.history[last].seen;
@@ -50,17 +50,17 @@ impl Key {
         }
     }
 
-    /// How much was done so far that is not known to be durable.
+    /// The number of operations that are not known to be durable.
     pub(super) fn len(&self) -> usize {
         self.history.len()
     }
 
-    /// Whether it may be found while the store lives.
+    /// Whether a value is possible while the store runs.
     pub(super) fn may_be(&self, seen: Seen) -> bool {
         self.after(Death::Process, false).contains(&seen)
     }
 
-    /// What may be found after a death; `durable` says that answers are.
+    /// The possible values after a crash; `durable` says that acknowledged operations are durable.
     pub(super) fn after(&self, death: Death, durable: bool) -> Vec<Seen> {
         let answered = self.history.iter().rposition(|done| done.answered);
         let certain = answered.filter(|_| durable || death == Death::Process);
@@ -69,13 +69,13 @@ impl Key {
         std::iter::once(base).chain(self.history[rest..].iter().map(|done| done.seen)).collect()
     }
 
-    /// It was found so, and stays.
+    /// Records the value that was found after a crash, which is durable now.
     pub(super) fn witness(&mut self, seen: Seen) {
         self.base = seen;
         self.history.clear();
     }
 
-    /// What it is, if nothing is under way or failed.
+    /// The value, if no operation is in progress or failed.
     pub(super) fn settled(&self) -> Seen {
         self.history.last().map_or(self.base, |done| done.seen)
     }
