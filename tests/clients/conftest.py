@@ -72,7 +72,7 @@ class Server:
         return redis.Redis(port=self.port, **how)
 
     def run(self, program, *args, **how):
-        """Runs a client program against this server; fails if it does not end well."""
+        """Runs a client program against this server; fails if the program fails."""
         ran = subprocess.run(
             [program, "-p", str(self.port), *args], capture_output=True, text=True, timeout=300, **how
         )
@@ -80,7 +80,7 @@ class Server:
         return ran.stdout
 
     def metrics(self):
-        """What `/metrics` says of each family without labels."""
+        """The values of `/metrics` without labels, by family."""
         with socket.socket(socket.AF_UNIX) as admin:
             admin.connect(str(self.directory / "admin.socket"))
             admin.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -89,7 +89,7 @@ class Server:
         return {name.removeprefix("plimsoll_"): float(value) for name, value in lines}
 
     def reload(self):
-        """Has the settings read again, and gives the status and what was told."""
+        """Reloads the settings; returns the status and the text of the answer."""
         with socket.socket(socket.AF_UNIX) as admin:
             admin.connect(str(self.directory / "admin.socket"))
             admin.sendall(b"POST /reload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 KEYS = [b"a", b"b", b"c", b"d"]
-# Redis adds with more digits than a double has, which shows in large numbers: a key for small ones.
+# Redis adds with more digits than a double has, which shows in large numbers: this key has small ones only.
 FLOATS = b"f"
 WORDS = [b"", b"x", b"7", b"-3", b"1.5", b"hello", b"\x00\xff", b"9223372036854775807"]
 MEMBERS = [b"m", b"n", b"o", b"p"]
@@ -17,9 +17,9 @@ NUMBERS = [b"0", b"1", b"-1", b"2", b"5", b"-7", b"nope", b"1.5"]
 SCORES = [b"0", b"1", b"-1", b"1.5", b"3", b"inf", b"-inf", b"1e20", b"nope"]
 BOUNDS = SCORES + [b"(1", b"(0", b"-inf", b"+inf"]
 
-# Which replies tell a time, and how far two servers asked one after the other may be apart.
+# Replies with a time, and how far those of two servers asked one after the other may differ.
 TIMES_OFF = {b"ttl": 5, b"expiretime": 5, b"pttl": 5000, b"pexpiretime": 5000}
-# Which replies have no order of their own: Redis answers in that of its tables.
+# Replies without a defined order: Redis answers in the order of its tables.
 UNORDERED = {b"hkeys", b"hvals", b"keys"}
 
 
@@ -43,7 +43,7 @@ def redis_port(tmp_path_factory):
     directory = tmp_path_factory.mktemp("redis")
     program = shutil.which("redis-server")
     if program is None:
-        # The package redis-tools has the same program under another name; its name says what it does.
+        # The package redis-tools has the same program under another name, and the name selects its function.
         program = directory / "redis-server"
         program.symlink_to(shutil.which("redis-check-rdb"))
     with socket.socket() as free:
@@ -76,7 +76,7 @@ def maybe(rng, *options):
 
 
 def seconds(rng):
-    """A time to live that neither server reaches, and so far from any other that GT and LT answer alike in both."""
+    """A time to live that no test reaches, far enough from others that both servers answer GT and LT alike."""
     return b"%d" % rng.randint(1_000, 10_000_000)
 
 
@@ -183,7 +183,7 @@ def command(rng):
 
 
 def comparable(words, reply):
-    """The reply without the order and the moment that it need not share."""
+    """The reply without its order and its exact time, which may differ."""
     name = words[0].lower()
     if isinstance(reply, list) and name in UNORDERED:
         return sorted(reply)

@@ -1,6 +1,6 @@
 """`dev/ordeal`: one round of `full` for each store on a small volume, and the model that its runs compare with.
 
-Loop devices and mounts take root: where there are none, the rounds fail.
+Loop devices and mounts need root: without it, the rounds fail.
 """
 
 import json
@@ -60,7 +60,7 @@ def cell(sure, maybe=(), refused=(), lives_until=None):
 )
 def test_the_model_tells_what_is_wrong(subject, found, wrong):
     assert subject.check(found, now=100) == wrong
-    # What was read is what is expected from now on.
+    # The version that was read is the expected one from now on.
     again = subject.check(found, now=100)
     assert again == ("not_expired" if wrong == "not_expired" else None)
 

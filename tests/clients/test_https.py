@@ -23,7 +23,7 @@ def directory(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(directory):
-    """Its door of time series speaks TLS and knows two tokens."""
+    """A server whose listener of time series has TLS and two tokens."""
     server = Server(directory, http='tls = { cert = "server.crt", key = "server.key" }\ntokens = ["bow", "stern"]\n')
     yield server
     server.stop()
@@ -43,7 +43,7 @@ def test_curl(server, directory):
     assert ask("/query?db=d&q=SELECT+v+FROM+m&epoch=ns")[0] == 401
     status, text = ask("/query?db=d&q=SELECT+v+FROM+m&epoch=ns", "-u", "anybody:stern")
     assert status == 200 and "[[1,1.0]]" in text
-    # Nobody who does not know the authority is fooled, and nobody is answered in the clear.
+    # A client without the authority rejects the certificate, and plain HTTP gets no answer.
     address = f"localhost:{server.http}/ping"
     stranger = subprocess.run(["curl", "--silent", f"https://{address}"], capture_output=True, timeout=60)
     assert stranger.returncode == 60

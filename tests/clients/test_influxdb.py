@@ -1,4 +1,4 @@
-"""Time series through curl and InfluxDB's own Python packages: what is read back equals what was sent."""
+"""Time series through curl and InfluxDB's own Python packages: points read back equal those sent."""
 
 import gzip
 import json
@@ -228,7 +228,7 @@ def test_grafanas_requests_are_answered(server, one):
     for method in ("GET", "POST"):
         for statement in GRAFANA:
             form = ["--data-urlencode", f"q={statement}"]
-            # It names the database in the address, and sends what it wants to know by either method.
+            # Grafana names the database in the address, and sends the query by either method.
             how = ["--get", *form] if method == "GET" else form
             path = "/query?db=sensors&epoch=ms"
             status, text = curl(server, path, *how, "-H", "User-Agent: Grafana/11.3")
@@ -283,6 +283,6 @@ def test_monitoring_sees_the_log_store_below(server, one):
         assert f'plimsoll_log_{name}{{volume="c"}}' in told
     [volume] = json.loads(admin("/figures"))["log"]["volumes"]
     assert volume["name"] == "c"
-    # Whoever else fills the disk.
+    # Also when other programs fill the disk.
     assert 0 < volume["fill"] <= 1 and volume["hunger"] == pytest.approx((volume["fill"] - 0.8) / 0.2)
     assert volume["live_bytes"] <= volume["put_bytes"] + volume["copied_bytes"]

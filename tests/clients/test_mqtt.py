@@ -1,4 +1,4 @@
-"""Points from a broker: mosquitto, and mosquitto_pub; what is read back equals what was sent."""
+"""Points from a broker: mosquitto, and mosquitto_pub; points read back equal those sent."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ def free_port():
 
 
 def until(what, is_so):
-    """Waits for something that comes in its own time; a minute at most."""
+    """Waits until `is_so` is true, for up to a minute."""
     end = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < end, what
@@ -29,7 +29,7 @@ def until(what, is_so):
 
 
 class Broker:
-    """A mosquitto that keeps what subscribers have not acknowledged, through its own restarts, too."""
+    """A mosquitto that keeps messages that subscribers have not acknowledged, also across its restarts."""
 
     def __init__(self, directory, more=""):
         self.directory, self.port = directory, free_port()
@@ -142,7 +142,7 @@ def test_json_is_stored(tmp_path, broker):
 
 
 def test_nothing_is_lost_while_either_of_them_is_away(tmp_path, broker):
-    """What is published while we are dead or gone stays with the broker, and the broker may go, too."""
+    """The broker keeps messages published while the server is killed or stopped, and may itself restart."""
     more = settings(broker)
     server = Server(tmp_path, more=more)
     subscribed(server)
@@ -151,7 +151,7 @@ def test_nothing_is_lost_while_either_of_them_is_away(tmp_path, broker):
         publishing = [f"m v={n} {START + n}" for n in range(sent, sent + 500)]
         sent += 500
         if away % 3 == 0:
-            # In the middle of it.
+            # In the middle of publishing.
             with subprocess.Popen(
                 ["mosquitto_pub", "-p", str(broker.port), "-q", "1", "-t", "ship/a", "-l"],
                 stdin=subprocess.PIPE, text=True,

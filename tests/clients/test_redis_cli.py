@@ -32,7 +32,7 @@ def test_its_prompt_learns_the_commands(server):
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        # A terminal without cursor keys: it takes what was typed ahead.
+        # A terminal without cursor keys, which accepts typeahead.
         env={**os.environ, "TERM": "dumb"},
     )
     os.close(theirs)
@@ -41,7 +41,7 @@ def test_its_prompt_learns_the_commands(server):
     while True:
         try:
             some = os.read(ours, 4096)
-        except OSError:  # what a terminal says when its program is gone
+        except OSError:  # the terminal's error once its program has ended
             break
         if not some:
             break

@@ -118,7 +118,7 @@ def test_a_value_that_is_too_long_is_refused(server):
     most = bytes(1024 * 1024)
     assert client.set("bytes", most) is True
     assert client.get("bytes") == most
-    # The server answers and closes while the client is still sending, so either may be seen first.
+    # The server answers and closes while the client is still sending, so the client may see either first.
     with pytest.raises((redis.ResponseError, redis.ConnectionError)):
         client.set("bytes", most + b"x")
     assert client.get("bytes") == most

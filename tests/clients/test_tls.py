@@ -35,7 +35,7 @@ def directory(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(directory):
-    """It asks for certificates of clients, and for a password as well."""
+    """A server that requires certificates of clients, and a password."""
     tls = 'tls = { cert = "server.crt", key = "server.key", client_ca = "ca.crt" }\npassword = "line"\n'
     server = Server(directory, kv=tls)
     yield server
