@@ -1,15 +1,14 @@
-//! What is done about copies that may not be the same: when a pool opens after a crash, and when all of them
-//! failed at once. Those of which bytes are missing go.
+//! Aligns copies that may differ: when a pool opens after a crash, and when all of them failed at once. Drops
+//! copies with missing bytes.
 //!
-//! Each copy of an object that was written to has all that was synced; of the rest it has any part. All of
-//! them become what the longest is, before anybody reads, or writes again. Dropping all but that one would do
-//! as well, but for one thing: until new copies were made, losing its volume would lose what had been
-//! acknowledged. So the others stay, and are mended where they are. Pieces that differ are written with the bytes
-//! of the longest: what was synced in them is written over with itself, so that this may be cut anywhere.
+//! Each copy of a written object has all synced bytes, and any part of the others. Before the next read after
+//! an opening, or the next write, all copies get the bytes of the longest. Dropping the others instead would
+//! lose acknowledged bytes if the volume of the longest failed before new copies were made. So the others are
+//! corrected in place: pieces that differ are overwritten with the bytes of the longest. Synced bytes are
+//! overwritten with themselves, so a crash at any point loses nothing.
 //!
-//! A copy that cannot be made the same goes, but only when another was read to its end and synced. While there
-//! is no such copy all stay as they are, in doubt: the next write tries again, and if there is none, whoever opens the
-//! pool next.
+//! A copy that cannot be aligned is dropped, but only once another was read to its end and synced. Without
+//! such a copy all stay in doubt: the next write tries again, or else the next opening of the pool.
 
 use std::sync::Arc;
 
@@ -28,14 +27,14 @@ use crate::manifest::recovery::Unequal;
 
 const IO: Io = Io::new(Origin::Open, Step::Data);
 
-/// How much is compared at once.
+/// The bytes compared at once.
 const PIECE: u64 = 256 * KIB;
 
-/// How many objects at once: each has two volumes at work.
+/// The number of objects aligned at once: each keeps two volumes busy.
 const AT_ONCE: usize = 4;
 
 impl Spread {
-    /// Makes copies the same again. Durable on return; those that cannot be made so go.
+    /// Aligns copies, and drops those that cannot be aligned. Durable on return.
     pub(super) async fn align(&self, unequal: Vec<Unequal>) {
         stream::iter(unequal).for_each_concurrent(AT_ONCE, |object| self.align_one(object)).await;
     }
@@ -51,7 +50,7 @@ impl Spread {
         }
     }
 
-    /// Makes the copies of an object the same that failed at once.
+    /// Aligns the copies of an object after they all failed at once.
     ///
     /// # Errors
     /// That of a volume: no copy could be read to its end and synced.
@@ -60,7 +59,7 @@ impl Spread {
         let _alone = body.turn.alone().await;
         let Some(from) = body.doubt() else { return Ok(()) };
         let (mut copies, mut away) = (Vec::new(), Vec::new());
-        // What nobody was told is done need not take room.
+        // Unacknowledged bytes need not take space.
         let end = body.written_len();
         for replica in body.replicas() {
             match handle.cut_to(&replica, end).await {
@@ -74,11 +73,11 @@ impl Spread {
         copies.sort_by_key(|&(len, _)| len);
         let copies = copies.into_iter().map(|(_, replica)| replica).collect();
         handle.make_alike(copies, away, from).await?;
-        // A copy that went must not be back when the process dies.
+        // A dropped copy must not come back after a crash of the process.
         self.0.journal.written(body.lsn()).await
     }
 
-    /// The same for every object of which copies may differ; whether there is none any more.
+    /// The same for every object whose copies may differ; true if none is left.
     pub(super) async fn settle_all(&self) -> bool {
         let mut alike = true;
         for body in self.0.in_doubt() {
@@ -91,8 +90,7 @@ impl Spread {
         alike
     }
 
-    /// Drops copies of which bytes were missing when the volumes were looked at, of objects with another
-    /// that is whole.
+    /// Drops copies that had missing bytes when the pool was opened, of objects with another, whole copy.
     pub(super) async fn drop_broken(&self, report: &Report) {
         match self.mend(report).await {
             Ok(0) => {}
@@ -103,7 +101,7 @@ impl Spread {
 }
 
 impl Inner {
-    /// Objects of which copies may differ.
+    /// Objects whose copies may differ.
     pub(super) fn in_doubt(&self) -> Vec<Arc<Body>> {
         let table = self.table.lock();
         let live = |id| self.journal.look(|state| state.object(id).is_some());
@@ -112,15 +110,15 @@ impl Inner {
     }
 }
 
-/// Why copies are not the same, and which of them it lies with.
+/// Why two copies could not be aligned, and which of them failed.
 enum Unlike {
     Lead(Error),
     Other(Error),
 }
 
 impl Handle {
-    /// Makes `copies`, the longest first, the same from `from` on, and drops those that cannot be made so, and
-    /// those that are `away`, when one was read to its end and synced. Nobody writes meanwhile.
+    /// Aligns `copies`, the longest first, from `from` on. Once one was read to its end and synced, drops
+    /// those that cannot be aligned, and those that are `away`. The caller excludes writes.
     ///
     /// # Errors
     /// That of a volume: there is no such copy, and all stay.
@@ -157,7 +155,7 @@ impl Handle {
                 continue;
             }
             failed.extend(fails);
-            // Opening the others said how long those were.
+            // Opening the other copies set the length to theirs.
             body.set_len(self.len_of(lead).await?);
             whole.push(lead.number);
             let told = "it cannot be made what another is";
@@ -181,7 +179,7 @@ impl Handle {
         self.sync_copy(replica, len, IO).await
     }
 
-    /// Makes `other` what `lead` is from `from` on, and both durable.
+    /// Gives `other` the bytes of `lead` from `from` on, and makes both durable.
     async fn align(
         &self,
         lead: &Replica,
@@ -209,7 +207,7 @@ impl Handle {
         self.sync_copy(other, len, IO).await.map_err(Unlike::Other)
     }
 
-    /// Cuts what one copy has behind `end`; gives how long it is.
+    /// Cuts a copy of a log to `end`; returns the length of the copy.
     async fn cut_to(&self, replica: &Replica, end: u64) -> Result<u64> {
         let len = self.len_of(replica).await?;
         if self.body().kind == Kind::Log && len > end {
@@ -219,13 +217,13 @@ impl Handle {
         Ok(len)
     }
 
-    /// How long one copy is.
+    /// The length of one copy.
     pub(super) async fn len_of(&self, replica: &Replica) -> Result<u64> {
         let mut len = 0;
         for part in 0..replica.parts() {
             len = self.leaf_of(replica, part).await?.len();
         }
-        // Of anything but a log the manifest says it, and its parts were cut to that as they were opened.
+        // For other objects than logs it is that of the manifest: parts are cut to it when they are opened.
         Ok(if self.body().kind == Kind::Log { len } else { self.len() })
     }
 }

@@ -1,10 +1,9 @@
-//! One object of a pool: its copies, their leaves on the volumes, and how long it is.
+//! One object of a pool: its copies, their leaf objects on the volumes, and its length.
 //!
-//! An object that was written whole never changes, so that any of its copies may be read. Of an object
-//! that can be written to every copy is written before a write is done, and a copy that fails is
-//! dropped once another is known to hold everything, durably: there is never one that lacks a byte that was
-//! acknowledged. Where all fail, all stay: behind what was acknowledged they may differ until they are made the
-//! same, see [`align`](super::align).
+//! A sealed object never changes, so any of its copies may be read. A write to another object returns only
+//! after it reached every copy. A copy that fails is dropped once another one durably holds everything, so
+//! no copy ever lacks an acknowledged byte. If all copies fail, all stay: they may differ in
+//! unacknowledged bytes until they are aligned, see [`align`](super::align).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -22,44 +21,44 @@ use crate::manifest::journal::Lsn;
 use crate::manifest::{Committed, Copies, Dead, Placed, Record, Stored};
 use crate::seats::{Seat, Seats};
 
-/// Copies among which a read chooses; more of an object are not looked at.
+/// The most copies among which a read chooses.
 const CHOICES: usize = 8;
 
-/// The copies of an object are the same to their ends.
+/// The value of `doubt` while the copies are equal.
 const ALIKE: u64 = u64::MAX;
 
-/// What all handles of one object share. It is in the pool's table while the object has a name.
+/// The state that all handles of one object share. It is in the pool's table while the object has a name.
 pub(super) struct Body {
     pub(super) id: ObjectId,
     pub(super) kind: Kind,
-    /// A name it had, for messages.
+    /// One of its names, for messages; it may be outdated.
     pub(super) name: Name,
     open: Mutex<Open>,
-    /// Its length; see [`Body::knows_len`].
+    /// Its length by acknowledged writes; see [`Body::knows_len`].
     len: AtomicU64,
     /// Its length in the manifest when the pool was opened.
     len_recovered: u64,
-    /// Written whole, with a checksum: never changes again.
+    /// Whether it has a checksum, and never changes again.
     sealed: AtomicBool,
-    /// A sync of it is not done before this edit is durable.
+    /// Its sync also waits until this edit is durable.
     lsn: AtomicU64,
-    /// A log whose first sync is in the manifest.
+    /// Whether the first sync is in the manifest; for logs.
     settled: AtomicBool,
-    /// Held while the length in the manifest changes, so that lengths get there in order.
+    /// Locked while the length in the manifest changes, so that lengths are recorded in order.
     pub(super) resizing: AsyncMutex<()>,
-    /// Whose turn it is to write.
+    /// Shared/exclusive lock over its writes.
     pub(super) turn: Turn,
-    /// The first bytes of a log that have a checksum in the manifest: none of them may change before the manifest
-    /// durably has it no more. Changes while the table is locked.
+    /// The number of a log's first bytes that a checksum in the manifest covers. They change only after the manifest
+    /// durably forgot the checksum. Written under the lock of the table.
     checked: AtomicU64,
-    /// How often it was given a checksum.
+    /// The number of checksums recorded so far.
     checksums: AtomicU64,
-    /// From this byte on its copies may differ; [`ALIKE`] if they are the same.
+    /// The first byte in which its copies may differ; [`ALIKE`] if they are equal.
     doubt: AtomicU64,
     handles: AtomicUsize,
 }
 
-/// The copies, at least one, and what is open of them.
+/// The copies, at least one, with their open leaf objects.
 struct Open {
     copies: Vec<OpenCopy>,
     draws: u64,
@@ -67,7 +66,7 @@ struct Open {
 
 struct OpenCopy {
     replica: Arc<Replica>,
-    /// Of each part, open while the object is, from its first use on.
+    /// The leaf object of each part: open from its first use until the last handle is closed.
     leaves: Box<[Option<Arc<dyn Object>>]>,
 }
 
@@ -83,21 +82,21 @@ pub(super) struct Replica {
 struct Part {
     seat: Arc<Seat>,
     opening: AsyncMutex<()>,
-    /// The leaf's length was compared with the manifest's since the pool was opened.
+    /// Whether the leaf object's length was compared with the manifest's since the pool was opened.
     fitted: AtomicBool,
 }
 
-/// A copy that is just being made, with leaves for its parts.
+/// A copy that is being made, with leaf objects for its parts.
 pub(super) struct NewCopy {
     pub(super) placed: Placed,
     pub(super) leaves: Vec<Arc<dyn Object>>,
 }
 
-/// Where a read goes.
+/// The target of a read.
 pub(super) enum Way {
-    /// To one piece of one leaf that is open.
+    /// One piece of one open leaf object.
     Leaf { leaf: Arc<dyn Object>, piece: Piece, number: u64, volume: VolumeId },
-    /// To a copy of which leaves have to be opened, or several be read.
+    /// A copy of which several leaf objects must be read, or one opened.
     Replica(Arc<Replica>),
 }
 
@@ -106,7 +105,7 @@ impl Open {
         self.copies.iter_mut().find(|copy| copy.replica.number == number)
     }
 
-    /// The position of the copy that is read; `None` if all were tried.
+    /// The position of the copy to read; `None` if all were tried.
     fn choose(&mut self, tried: &[u64]) -> Option<usize> {
         if self.copies.len() == 1 && tried.is_empty() {
             return Some(0);
@@ -166,23 +165,23 @@ impl Replica {
         self.parts.len()
     }
 
-    /// Whether a volume of it is away, or failed a moment ago.
+    /// Whether reads should avoid it: one of its volumes is away, or failed a moment ago.
     fn is_avoided(&self) -> bool {
-        // Each of them counts down.
+        // Counts all of them, because each call counts down.
         self.parts.iter().filter(|part| part.seat.is_avoided()).count() > 0
     }
 
-    /// Whether every volume of it is there.
+    /// Whether all of its volumes are present.
     pub(super) fn is_here(&self) -> bool {
         self.parts.iter().all(|part| part.seat.volume.is_some())
     }
 
-    /// How long a read of it would wait; if it is striped, where it waits longest.
+    /// The expected wait of a read; for a striped copy, the longest of its volumes.
     fn expected_wait(&self) -> std::time::Duration {
         self.parts.iter().map(|part| part.seat.expected_wait()).max().unwrap_or_default()
     }
 
-    /// A read failed that another copy may answer: for a while it is not asked first.
+    /// Makes the next reads avoid this copy, after a read failed that another copy may answer.
     pub(super) fn avoid(&self) {
         self.parts.iter().for_each(|part| part.seat.avoid());
     }
@@ -193,7 +192,7 @@ impl Replica {
         labels.join(", ")
     }
 
-    /// The piece that is all of a range; `None` if the range is empty or has several.
+    /// The single piece of a range; `None` if the range is empty or has several pieces.
     fn only_piece(&self, offset: u64, len: usize) -> Option<Piece> {
         let first = self.chunks.pieces(offset, len as u64).next()?;
         (first.len == len as u64).then_some(first)
@@ -205,7 +204,7 @@ impl Replica {
 }
 
 impl Body {
-    /// An object that is just being made.
+    /// An object that is being created.
     pub(super) fn new(
         name: &Name,
         id: ObjectId,
@@ -220,8 +219,8 @@ impl Body {
         Self::with(name, id, kind, 0, copies.iter().map(open).collect())
     }
 
-    /// An object of the manifest. What its sync has to wait for is not known: every edit up to
-    /// `recorded`.
+    /// An object of the manifest. The edits that its sync must wait for are unknown, so it waits for all
+    /// up to `recorded`.
     pub(super) fn stored(
         name: &Name,
         id: ObjectId,
@@ -265,18 +264,18 @@ impl Body {
         self.log_len().unwrap_or_else(|| self.len.load(Ordering::Acquire))
     }
 
-    /// The length of a log that is open: its leaf's, whatever became of writes that failed.
+    /// The length of an open log: that of its leaf object, including bytes of failed writes.
     fn log_len(&self) -> Option<u64> {
         let open = (self.kind == Kind::Log).then(|| self.open.lock())?;
         open.copies.iter().find_map(|copy| copy.leaves[0].as_ref().map(|leaf| leaf.len()))
     }
 
-    /// How long it is by the writes that were done: what failed may have left more.
+    /// The length by acknowledged writes: failed ones may have left more bytes.
     pub(super) fn written_len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
     }
 
-    /// It holds a byte up to `end`.
+    /// Extends the length to `end`, if it is shorter.
     pub(super) fn extend(&self, end: u64) {
         self.len.fetch_max(end, Ordering::AcqRel);
     }
@@ -295,44 +294,44 @@ impl Body {
         self.sealed.load(Ordering::Acquire)
     }
 
-    /// It never changes again.
+    /// Marks it as sealed.
     pub(super) fn seal(&self) {
         self.sealed.store(true, Ordering::Release);
     }
 
-    /// How many of the first bytes of a log have a checksum.
+    /// The number of a log's first bytes that a checksum covers.
     pub(super) fn checked_len(&self) -> u64 {
         self.checked.load(Ordering::Acquire)
     }
 
-    /// The first `len` bytes of a log have a checksum from now on, and are synced.
+    /// Records that the first `len` bytes of a log have a checksum and are synced.
     pub(super) fn set_checked(&self, len: u64) {
         self.settled.store(true, Ordering::Release);
         self.checksums.fetch_add(1, Ordering::AcqRel);
         self.checked.store(len, Ordering::Release);
     }
 
-    /// How often a log was given a checksum so far.
+    /// The number of checksums recorded so far.
     pub(super) fn checksums(&self) -> u64 {
         self.checksums.load(Ordering::Acquire)
     }
 
-    /// The checksum of a log is durably gone.
+    /// Records that the manifest durably forgot the checksum.
     pub(super) fn clear_checked(&self) {
         self.checked.store(0, Ordering::Release);
     }
 
-    /// Copies may differ from `offset` on: nothing behind it was acknowledged.
+    /// Records that copies may differ from `offset` on, where an unfinished change begins.
     pub(super) fn set_doubt(&self, offset: u64) {
         self.doubt.fetch_min(offset, Ordering::AcqRel);
     }
 
-    /// Copies are the same again, if they differed from `offset` on and nothing more went wrong since.
+    /// Records that copies are equal again, unless the doubt changed from `offset` in the meantime.
     pub(super) fn clear_doubt(&self, offset: u64) {
         let _ = self.doubt.compare_exchange(offset, ALIKE, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// From where on copies may differ, if they may.
+    /// The first byte in which copies may differ, if they may.
     pub(super) fn doubt(&self) -> Option<u64> {
         let from = self.doubt.load(Ordering::Acquire);
         (from != ALIKE && self.open.lock().copies.len() > 1).then_some(from)
@@ -346,13 +345,13 @@ impl Body {
         self.handles.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A handle is gone. With the last one the leaves are closed.
+    /// Closes a handle. The last one closes the leaf objects.
     pub(super) fn close_handle(&self) {
         if self.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
             if let Some(len) = self.log_len() {
                 self.set_len(len);
             }
-            // A handle made in between opens the leaves again.
+            // A handle opened in between opens the leaf objects again.
             let mut open = self.open.lock();
             let leaves = open.copies.iter_mut().flat_map(|copy| &mut copy.leaves);
             let closed: Vec<_> = leaves.filter_map(Option::take).collect();
@@ -361,7 +360,7 @@ impl Body {
         }
     }
 
-    /// A sync of the object waits for this edit.
+    /// Makes a sync of the object wait for this edit.
     pub(super) fn wait_for(&self, lsn: Lsn) {
         self.lsn.fetch_max(lsn, Ordering::AcqRel);
     }
@@ -371,7 +370,7 @@ impl Body {
         self.lsn.load(Ordering::Acquire)
     }
 
-    /// Every copy, the first one first.
+    /// Every copy, in order.
     pub(super) fn replicas(&self) -> Vec<Arc<Replica>> {
         self.open.lock().copies.iter().map(|copy| Arc::clone(&copy.replica)).collect()
     }
@@ -380,14 +379,14 @@ impl Body {
         self.open.lock().find(number).map(|copy| Arc::clone(&copy.replica))
     }
 
-    /// Where all copies lie.
+    /// The places of all copies.
     pub(super) fn copies(&self) -> Copies {
         let open = self.open.lock();
         let copies = Copies::of(open.copies.iter().map(|copy| copy.replica.placed()));
         copies.expect("an object has a copy")
     }
 
-    /// The volume that has the byte at `offset` of the first copy, or would.
+    /// The volume for the byte at `offset` of the first copy, existing or not.
     pub(super) fn volume_at(&self, offset: u64) -> VolumeId {
         let open = self.open.lock();
         let replica = &open.copies[0].replica;
@@ -395,7 +394,7 @@ impl Body {
         replica.volume(part)
     }
 
-    /// Where a read of `len` bytes, not none, goes.
+    /// The target of a read of `len` bytes, at least one.
     pub(super) fn way(&self, offset: u64, len: usize) -> Way {
         let mut open = self.open.lock();
         let at = open.choose(&[]).unwrap_or(0);
@@ -410,7 +409,7 @@ impl Body {
         }
     }
 
-    /// The only copy's leaf for a write of one piece, if it has no other copy and the leaf is open.
+    /// The leaf object for a write of one piece, if there is only one copy and the leaf object is open.
     pub(super) fn only_leaf(
         &self,
         offset: u64,
@@ -422,7 +421,7 @@ impl Body {
         Some((leaves[piece.part].clone()?, piece, replica.number))
     }
 
-    /// The next copy to read, if those with the numbers `tried` were no good.
+    /// The next copy to read after those with the numbers `tried` failed.
     pub(super) fn choose(&self, tried: &[u64]) -> Option<Arc<Replica>> {
         let mut open = self.open.lock();
         let at = open.choose(tried)?;
@@ -439,7 +438,7 @@ impl Body {
         }
     }
 
-    /// One copy more, if it is not there already.
+    /// Adds a copy, unless it is there already.
     pub(super) fn attach(&self, placed: &Placed, seats: &Seats) {
         let mut open = self.open.lock();
         if open.find(placed.number).is_none() {
@@ -447,7 +446,7 @@ impl Body {
         }
     }
 
-    /// One copy less, unless it is the last.
+    /// Removes a copy, unless it is the last.
     pub(super) fn detach(&self, number: u64) -> Option<Arc<Replica>> {
         let mut open = self.open.lock();
         if open.copies.len() == 1 {
@@ -470,7 +469,7 @@ impl OpenCopy {
 }
 
 impl Inner {
-    /// The leaf of a part, opened if it is not.
+    /// The leaf object of a part; opens it if necessary.
     pub(super) async fn leaf(
         &self,
         body: &Body,
@@ -505,7 +504,7 @@ impl Inner {
         Ok(opened)
     }
 
-    /// Finds out the length of a log from the first of its copies that answers.
+    /// Learns the length of a log from the first of its copies that answers.
     ///
     /// # Errors
     /// That of the last copy, if none does.
@@ -520,7 +519,7 @@ impl Inner {
         last
     }
 
-    /// Why a leaf is not there.
+    /// The error for a missing leaf object.
     fn lost(&self, body: &Body, replica: &Replica, name: &Name) -> Error {
         let copies = self.journal.look(|state| Some(state.object(body.id)?.copies.clone()));
         match copies {
@@ -533,9 +532,8 @@ impl Inner {
         }
     }
 
-    /// Drops copies that lack something one of those that are `whole` has, of which it was verified that they
-    /// hold everything. A sync of the object waits until they will not be back. False, and nothing is done, if
-    /// none of the whole ones is there any more.
+    /// Drops copies that lack bytes. The copies `whole` were verified to hold everything. A sync of the object
+    /// then waits until the drop is durable. False, with nothing dropped, if no `whole` copy is left.
     pub(super) fn lose(&self, body: &Body, numbers: &[u64], whole: &[u64], why: &str) -> bool {
         let mut table = self.table.lock();
         if !whole.iter().any(|&number| body.replica(number).is_some()) {
@@ -548,7 +546,7 @@ impl Inner {
         true
     }
 
-    /// Drops copies without a word, whatever the others are. Gives those that went: never the last.
+    /// Drops copies without a warning or a check of the others. Returns the dropped ones; never drops the last.
     pub(super) fn let_go(&self, body: &Body, numbers: &[u64]) -> Vec<Arc<Replica>> {
         self.let_go_of(&mut self.table.lock(), body, numbers)
     }
@@ -565,7 +563,7 @@ impl Inner {
                     self.tell_places(body.id);
                     table.condemned.extend(dead.into_iter().map(|dead| (lsn, dead)));
                 }
-                // The manifest does not know the object, or not any more.
+                // The object is not in the manifest: uncommitted, or removed.
                 Err(_) => {
                     let copies = Copies::of([replica.placed()]);
                     let (id, kind) = (body.id, body.kind);
@@ -577,7 +575,7 @@ impl Inner {
         went
     }
 
-    /// Records that all of a body's bytes up to `len` are durable, if that is news.
+    /// Records that a body's bytes up to `len` are durable, if the manifest has another length.
     pub(super) fn commit(&self, body: &Body, len: u64) -> Result<()> {
         let mut table = self.table.lock();
         let committed = Committed { len, checksum: None };
@@ -597,8 +595,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Records that a body will be `len` bytes long, if the manifest says it is longer. It may not be before the
-    /// edit its sync waits for is durable.
+    /// Records a length of `len`, if the manifest has a longer one. The caller must not cut the object before
+    /// the edit that its sync waits for is durable.
     pub(super) fn shorten(&self, body: &Body, len: u64) -> Result<()> {
         let _table = self.table.lock();
         if self.committed_len(body).is_none_or(|known| known <= len) {
@@ -610,7 +608,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What the manifest says about a body's length, if it says anything.
+    /// The length in the manifest, if it has one.
     fn committed_len(&self, body: &Body) -> Option<u64> {
         self.journal.look(|state| Some(state.object(body.id)?.committed?.len))
     }
@@ -632,14 +630,14 @@ impl Inner {
     }
 }
 
-/// An error of one part, with the names of the object and the volume.
+/// Adds the names of the object and the volume to an error of one part.
 pub(super) fn name_part(body: &Body, replica: &Replica, part: usize, e: Error) -> Error {
     let label = &replica.parts[part].seat.label;
     e.within(format_args!("{} (object {}) on volume {label}", body.name, body.id))
 }
 
-/// Makes a leaf that was found when the pool was opened as long as the manifest says. Longer means
-/// that its end was never synced.
+/// Cuts a leaf object that existed before the pool was opened to the manifest's length: bytes past it were
+/// never synced.
 async fn fit(body: &Body, replica: &Replica, part: usize, leaf: &dyn Object) -> Result<()> {
     if body.kind == Kind::Log {
         body.set_len(leaf.len());

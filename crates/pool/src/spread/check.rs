@@ -1,4 +1,4 @@
-//! Comparing what the manifest says with what the volumes hold, and reading copies back.
+//! Checks compare the manifest with the volumes; scrubs read back sealed objects.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,47 +21,47 @@ use crate::seats::{Member, Seats};
 /// Reads of a scrub.
 pub(super) const IO: Io = Io::new(Origin::Scrub, Step::Data);
 
-/// What a check or a scrub found.
+/// The result of a check or a scrub.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Report {
-    /// Objects looked at.
+    /// Objects checked.
     pub objects: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// What is not as it should be, by volume and name.
+    /// The problems found.
     pub findings: Vec<Finding>,
 }
 
-/// One thing that is not as it should be.
+/// A problem with an object on a volume.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Finding {
     /// The volume's label.
     pub volume: String,
-    /// The object's name in the pool, or on the volume if it has none in the pool.
+    /// The object's name in the pool, or on the volume if it is not in the pool.
     pub name: String,
-    /// What is the matter.
+    /// The problem.
     pub problem: Problem,
-    /// Another copy of the object is good, so nothing is lost: [`Spread::mend`] makes this one anew.
+    /// Another copy of the object is good, so nothing is lost: [`Spread::mend`] drops this one.
     pub elsewhere: bool,
 }
 
 impl Finding {
-    /// Whether bytes are lost that the pool was given to keep.
+    /// Whether stored bytes are lost.
     #[must_use]
     pub const fn is_loss(&self) -> bool {
         self.problem.is_loss() && !self.elsewhere
     }
 }
 
-/// What is the matter with an object.
+/// A problem with an object.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The volume is away, so nobody knows.
+    /// The volume is away, so the state is unknown.
     Away,
-    /// The manifest says it is there, and it is not, or was on a volume that was lost: bytes are lost.
+    /// The manifest lists it, but it does not exist, or was on a lost volume: bytes are lost.
     Missing,
-    /// It is shorter than the manifest says: bytes are lost.
+    /// It is shorter than in the manifest: bytes are lost.
     Short {
         /// The length on the volume, in bytes.
         found: u64,
@@ -75,34 +75,34 @@ pub enum Problem {
     Unlike,
     /// It cannot be read.
     Unreadable(
-        /// What the volume said.
+        /// The error of the volume.
         String,
     ),
-    /// The pool does not need it and will remove it.
+    /// An orphan, which the pool will remove.
     Leftover,
-    /// The pool never issued it; it is left alone.
+    /// The pool never issued it, and does not touch it.
     Foreign,
 }
 
 impl Problem {
-    /// Whether bytes are lost that the pool was given to keep.
+    /// Whether stored bytes are lost, if no other copy is good.
     #[must_use]
     pub const fn is_loss(&self) -> bool {
         matches!(self, Self::Missing | Self::Short { .. } | Self::Damaged)
     }
 }
 
-/// How far a scrub is.
+/// The progress of a scrub.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Progress {
     /// Bytes read back so far.
     pub done: u64,
-    /// Bytes there were to read when it began.
+    /// Bytes to read when it began.
     pub of: u64,
 }
 
 impl Spread {
-    /// What the header of a volume calls it, if it is a pool's.
+    /// The label in the header of a volume, if it is a pool's.
     ///
     /// # Errors
     /// `Corrupt`: no copy of the header can be read; `Invalid`: a later version wrote it; those of the
@@ -129,8 +129,8 @@ impl Spread {
         }
     }
 
-    /// Compares the manifest with what the volumes list. Reads nothing; what is going on at the same
-    /// time may show as findings.
+    /// Compares the manifest with the listings of the volumes, without reads. Concurrent operations may
+    /// appear as findings.
     ///
     /// # Errors
     /// None so far: volumes that do not answer are findings.
@@ -148,12 +148,11 @@ impl Spread {
         Ok(pool.journal.look(|state| compare(state, &pool.seats, &listings, &is_draft)))
     }
 
-    /// Reads back every copy of every object with a checksum, and of every log, and compares it with the checksum. The
-    /// bytes of a log behind its checksum are compared between its copies; where they are equal, the log gets a checksum
-    /// of all its bytes. `tell` is called as it goes on.
+    /// Reads back every copy of every sealed object, and compares it with its checksum. Calls `tell` with
+    /// its progress.
     ///
     /// # Errors
-    /// None so far: a copy that cannot be read is a finding.
+    /// None so far: an unreadable copy is a finding.
     pub async fn scrub(&self, mut tell: impl FnMut(Progress) + Send) -> Result<Report> {
         let scrubbed = self.0.scrubbed();
         let mut progress = Progress {
@@ -216,7 +215,7 @@ impl Spread {
             );
             let named = Name::new(&finding.name).ok();
             let id = named.and_then(|name| self.0.journal.look(|state| state.id(&name)));
-            // Of a striped copy the label of each volume.
+            // A striped copy has the labels of all of its volumes.
             let label = finding.volume.split(", ").next().unwrap_or_default();
             let (true, Some(id), Some(volume)) = (bad, id, self.volume_id(label)) else { continue };
             dropped += u64::from(self.drop_bad(id, volume).await?);
@@ -224,17 +223,17 @@ impl Spread {
         Ok(dropped)
     }
 
-    /// Reads every copy of an open object and drops those that are not what was written, or cannot be read,
-    /// if another can: for when what was read made no sense. Gives how many were dropped; the next read
-    /// goes to one that is good. Without a checksum only what cannot be read is bad. A single
-    /// copy stays: its [damage](Spread::damage) is told.
+    /// Reads every copy of an open object, after a reader found damage. Drops damaged and unreadable copies
+    /// if another is good, so that the next read goes to a good one; returns the number dropped. Without a
+    /// checksum only an unreadable copy is bad. A single copy stays, and its [damage](Spread::damage) is
+    /// reported.
     ///
     /// # Errors
     /// `Unavailable`, `OutOfSpace`, `Poisoned`: no volume takes the manifest.
     pub async fn distrust(&self, object: &Handle, io: Io) -> Result<u64> {
         let body = object.body();
         let replicas = body.replicas();
-        // There is nothing to drop; it is read through once, so that its damage is known.
+        // A single copy cannot be dropped. It is verified once, to report its damage.
         if let [only] = &replicas[..]
             && !self.0.begin_reading_through(body.id, only.number)
         {
@@ -270,7 +269,7 @@ impl Spread {
         Ok(dropped)
     }
 
-    /// The same for an object that nobody has open; nothing is done if it is gone.
+    /// The same for an object by its number; does nothing if it was removed.
     pub(crate) async fn distrust_object(&self, id: ObjectId, io: Io) -> Result<u64> {
         match self.0.body_by_id(id) {
             Ok(body) => self.distrust(&self.handle(body), io).await,
@@ -278,7 +277,7 @@ impl Spread {
         }
     }
 
-    /// Drops a bad copy; false if it was dropped already, or is the last.
+    /// Drops a bad copy; false if another task did, or it is the last.
     async fn drop_bad(&self, id: ObjectId, volume: VolumeId) -> Result<bool> {
         let on = |placed: &Placed| placed.layout.volumes().contains(&volume);
         let number = self.copies_of(id).into_iter().find(on).map(|placed| placed.number);
@@ -322,7 +321,7 @@ pub(super) fn problem(e: &Error) -> Option<Problem> {
 }
 
 impl Recovered {
-    /// How the manifest and the volumes compare before anything is done about it.
+    /// The comparison of the manifest with the volumes, before any repair.
     pub(super) fn report(&self) -> Report {
         compare(&self.state, &self.seats, &self.listings, &|_| false)
     }
@@ -407,7 +406,7 @@ fn compare(
             for (part, &volume) in layout.volumes().iter().enumerate() {
                 let expected = layout.chunks().part_len(sure_len(object), part);
                 if listings.iter().all(|(id, _)| *id != volume) {
-                    // A volume that left took only with it what was lost.
+                    // Only a lost volume leaves the pool with copies on it.
                     let left = seats.get(volume).is_none();
                     found.push((volume, if left { Problem::Missing } else { Problem::Away }));
                     continue;

@@ -1,20 +1,20 @@
-//! More copies of an object, and fewer: for load, and for volumes that are emptied or lost.
+//! Makes and drops copies of objects: for load, and for volumes that drain or are lost.
 //!
 //! A copy is made in numbered steps (TANGO):
 //!
-//! 1. pin the object, so that it stays readable even if it is removed, and give the copy a number that
-//!    no other copy ever had;
-//! 2. read it in pieces from the copies where they wait least, and write the pieces to a leaf of that
-//!    number; give up when the object is gone;
-//! 3. compare the checksum, sync the leaf;
-//! 4. record the copy, if the object still lives; from then on it is read from and written to;
+//! 1. pin the object, so that it stays readable even if it is removed, and issue a number for the copy,
+//!    which no other copy ever had;
+//! 2. read it in pieces from the copies with the shortest wait, and write the pieces to a leaf object of
+//!    that number; stop if the object was removed;
+//! 3. compare the checksum, and sync the leaf object;
+//! 4. record the copy, if the object still exists; from then on it is read and written;
 //! 5. wait until that is durable.
 //!
-//! Cut before 4 is durable, the leaf is an orphan: the manifest issued its number and does not know
-//! it, so it goes when the pool is opened. After that the copy is as good as any.
+//! After a crash before step 4 is durable, the leaf object is an orphan: the manifest issued its number and
+//! does not list it, so the next opening of the pool removes it. Later the copy is as good as any.
 //!
-//! An object that can still be written to is followed while it changes: pieces that were written
-//! behind the copy's back are read again, and for the last of them writers wait.
+//! An object that may still be written is followed while it changes: pieces that were written meanwhile are
+//! read again, and writers wait for the last of them.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -33,26 +33,25 @@ use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::{Placed, Record, Stored};
 use crate::seats::Occupied;
 
-/// How much is read at once: one operation of most contracts.
+/// The bytes read at once: one operation of most contracts.
 const PIECE: u64 = 256 * KIB;
-/// How many pieces are read at the same time: where others queue, whoever asks for one after the other waits
-/// for all of them each time.
+/// The number of concurrent reads: at a queue, sequential reads would wait for all other requests each time.
 const AHEAD: usize = 4;
 
-/// What is known of an object and its copies.
+/// The metadata of an object and its copies.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ObjectStat {
     /// Its number.
     pub id: ObjectId,
     /// One of its names.
     pub name: Name,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Its length in bytes; of a log the length at its first sync.
+    /// Its length in bytes; for a log, the length at its first sync.
     pub len: u64,
-    /// Whether it was written whole and never changes.
+    /// Whether it has a checksum and never changes.
     pub sealed: bool,
-    /// Its copies, the first one first.
+    /// Its copies, in order.
     pub copies: Vec<Placed>,
 }
 
@@ -61,15 +60,15 @@ pub struct ObjectStat {
 pub struct Copied {
     /// The copy's number.
     pub number: u64,
-    /// How long it is, in bytes.
+    /// Its length in bytes.
     pub len: u64,
 }
 
-/// Why one copy of an object was not good enough to be copied, or nothing.
+/// The checksum of an object's bytes; none if it is unknown.
 type Hashed = Option<u64>;
 
 impl Spread {
-    /// Every object that has a name and was synced once, in the order of names; each once.
+    /// Every object in the manifest, once, in the order of first names.
     #[must_use]
     pub fn objects(&self) -> Vec<ObjectStat> {
         let mut seen = std::collections::HashSet::new();
@@ -80,7 +79,7 @@ impl Spread {
         })
     }
 
-    /// What is known of one object, without its names.
+    /// The copies of one object; empty if there is no such object.
     #[must_use]
     pub fn copies_of(&self, id: ObjectId) -> Vec<Placed> {
         self.0.journal.look(|state| {
@@ -89,13 +88,13 @@ impl Spread {
         })
     }
 
-    /// Makes a copy of an object on volume `to`, in the class of `io`. The copy is durable and read
-    /// from when it is ready. Dropping the future leaves an orphan at most, which goes later.
+    /// Makes a copy of an object on volume `to`, in the class of `io`. On return the copy is durable, and
+    /// reads use it. Dropping the future leaves at most an orphan, which is removed later.
     ///
     /// # Errors
     /// `Gone`: the object was removed meanwhile. `AlreadyExists`: there is a copy on `to`. `Invalid`:
     /// no object goes there. `OutOfSpace`, `Unavailable`, `Busy`: try again, or elsewhere.
-    /// `Corrupt`: no copy of the object is what was written.
+    /// `Corrupt`: every copy of the object is damaged.
     pub async fn copy(&self, id: ObjectId, to: VolumeId, io: Io) -> Result<Copied> {
         let seat = self.0.seats.get(to);
         let takes_none = || {
@@ -148,7 +147,7 @@ impl Spread {
                 Ok(Copied { number: placed.number, len })
             }
             Err(e) => {
-                // Its end was not recorded, or the object's was.
+                // The copy may have been recorded before the error; if not, its leaf objects go now.
                 orphan.placed.number = 0;
                 if !pool.has_copy(id, placed.number) {
                     pool.remove_copy(id, handle.body().kind, &placed).await;
@@ -163,7 +162,7 @@ impl Spread {
         let expected = pool.checksum(body.id)?;
         let mut found = self.copy_whole(handle, None, target, io).await?;
         if found != expected {
-            // One of the copies is damaged, and nobody knows which: each by itself, then.
+            // One of the copies is damaged, and it is unknown which: copy from each one alone.
             for replica in body.replicas() {
                 tracing::warn!("{}: read again from volume {}", body.name, replica.labels());
                 found = self.copy_whole(handle, Some(&replica), target, io).await.unwrap_or(None);
@@ -185,7 +184,7 @@ impl Spread {
         Ok(len)
     }
 
-    /// Copies everything from one copy, or piece by piece from any; gives the checksum of it.
+    /// Copies all bytes from one copy, or piece by piece from any; returns their checksum.
     async fn copy_whole(
         &self,
         handle: &Handle,
@@ -220,10 +219,10 @@ impl Spread {
         let mut at = 0;
         body.turn.take_touched();
         for round in 0.. {
-            // What changes behind `at` is found next time round.
+            // The next round finds later changes before `at`.
             at = self.follow(handle, target, at, io).await?;
             target.sync(io).await?;
-            // So much may be left for writers to wait for: more with each round, so that it ends.
+            // The most bytes that writers may wait for: twice as many each round, so that it ends.
             let left_max = PIECE << round.min(6);
             at = body.turn.take_touched().unwrap_or(u64::MAX).min(at);
             if handle.len().saturating_sub(at) > left_max {
@@ -234,7 +233,7 @@ impl Spread {
             if handle.len().saturating_sub(at) > left_max {
                 continue;
             }
-            // Users wait from here on.
+            // Users' writes wait from here on.
             let io = Io::new(Origin::UserWrite, io.step);
             at = self.follow(handle, target, at, io).await?;
             target.cut(at).await?;
@@ -246,7 +245,7 @@ impl Spread {
         unreachable!("rounds are not counted out")
     }
 
-    /// Copies from `at` to the end; gives where that is.
+    /// Copies from `at` to the end; returns the end.
     async fn follow(
         &self,
         handle: &Handle,
@@ -274,8 +273,7 @@ impl Spread {
             pool.must_lack(body.id, &placed.layout)?;
             let add = Record::AddCopy { id: body.id, placed: placed.clone() };
             let lsn = pool.journal.record(vec![add])?.0;
-            // Whatever becomes of the wait below, the manifest says it from now on: what is written next belongs
-            // there too.
+            // The copy is recorded from now on, even if the wait below fails: the next writes must reach it too.
             body.attach(placed, &pool.seats);
             pool.tell_places(body.id);
             lsn
@@ -283,17 +281,17 @@ impl Spread {
         pool.journal.durable(lsn).await
     }
 
-    /// Drops the copy of an object that lies on volume `from`. Durable on return; the bytes go then.
+    /// Drops the copy of an object on volume `from`. Durable on return; then the bytes are removed.
     ///
     /// # Errors
     /// `NotFound`: there is none. `Invalid`: it is the only one. `Unavailable`: none of the others answers;
-    /// or no volume takes the manifest, and it is dropped when one was mended.
+    /// or no volume takes the manifest, and the copy is dropped once one does.
     pub async fn drop_copy(&self, id: ObjectId, from: VolumeId) -> Result<()> {
         let pool = &self.0;
         let body = pool.body_by_id(id)?;
         pool.journal.ready().await?;
         self.another_must_answer(&body, from).await?;
-        // A write that is under way counts on the copies it began with.
+        // A write in progress uses the copies that it began with.
         let alone = match body.is_sealed() {
             true => None,
             false => Some(body.turn.alone().await),
@@ -314,7 +312,7 @@ impl Spread {
         Ok(())
     }
 
-    /// Checks that an object can be read from a copy that does not lie on `from`, if it has one: its last byte is.
+    /// Checks that a copy that is not on `from` answers, if there is one, by reading its last byte.
     async fn another_must_answer(&self, body: &Arc<Body>, from: VolumeId) -> Result<()> {
         let others = body.replicas().into_iter();
         let others = others.filter(|replica| !replica.layout.volumes().contains(&from));
@@ -332,7 +330,7 @@ impl Spread {
     }
 }
 
-/// The leaves a copy is written to.
+/// The leaf objects of a copy being made.
 struct Target<'a> {
     placed: &'a Placed,
     leaves: Vec<Arc<dyn Object>>,
@@ -349,7 +347,7 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// Makes it `len` bytes long.
+    /// Sets the length to `len`.
     async fn cut(&self, len: u64) -> Result<()> {
         let chunks = self.placed.layout.chunks();
         for (part, leaf) in self.leaves.iter().enumerate() {
@@ -369,12 +367,12 @@ impl Target<'_> {
     }
 }
 
-/// A copy that is not recorded yet. Given up half-way, its leaves are left for later.
+/// A copy that is not recorded yet. Dropping it queues its leaf objects for removal.
 struct Orphan<'a> {
     pool: &'a Inner,
     id: ObjectId,
     kind: Kind,
-    /// With the number 0 there is nothing to do.
+    /// With the number 0, dropping does nothing.
     placed: Placed,
 }
 
@@ -393,7 +391,7 @@ impl Drop for Orphan<'_> {
 }
 
 impl Inner {
-    /// Tells placement where the copies of an object are. Under the lock of the table.
+    /// Reports the places of an object's copies to placement. Under the lock of the table.
     pub(super) fn tell_places(&self, id: ObjectId) {
         let copies = self.journal.look(|state| Some(state.object(id)?.copies.clone()));
         if let Some(copies) = copies {
@@ -435,7 +433,7 @@ impl Inner {
         self.journal.look(|state| state.object(id).is_some_and(has))
     }
 
-    /// Checks that no volume of `layout` holds anything of an object.
+    /// Checks that no volume of `layout` holds a part of an object.
     fn must_lack(&self, id: ObjectId, layout: &Layout) -> Result<()> {
         self.journal.look(|state| {
             let object = state.object(id).ok_or_else(|| gone(id))?;
@@ -463,7 +461,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The number of the copy on volume `from`, if the object can do without it.
+    /// The number of the copy on volume `from`, if it may be dropped.
     fn droppable(&self, body: &Body, from: VolumeId) -> Result<u64> {
         let copies = self.journal.look(|state| Some(state.object(body.id)?.copies.clone()));
         let copies = copies.ok_or_else(|| gone(body.id))?;

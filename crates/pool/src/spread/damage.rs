@@ -1,4 +1,4 @@
-//! Bytes that differ from what was written: which copies have any, and whether another copy replaced them.
+//! Damage: copies with bytes that differ from those written, and whether another copy could answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,12 @@ use crate::leaf::ObjectId;
 /// How many single copies are remembered as read through.
 const READ_THROUGH_MAX: usize = 4096;
 
-/// Damage that was found since a pool was opened.
+/// Damage found since a pool was opened.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Damage {
-    /// Copies with bytes that are missing or differ from what was written, each counted once.
+    /// Copies with missing or wrong bytes, each counted once.
     pub found: u64,
-    /// Those of them for which another copy answered, or that were dropped, each counted once.
+    /// The number of times that another copy answered for a damaged one, or replaced it.
     pub repaired: u64,
     /// Those of them that the pool still has, and for which no other copy answered.
     pub left: u64,
@@ -58,7 +58,7 @@ impl Spread {
 }
 
 impl Inner {
-    /// A copy has bytes that differ from what was written. Logged once for each copy.
+    /// Counts and logs a damaged copy, once for each.
     pub(super) fn tell_damage(&self, body: &Body, replica: &Replica, why: &str) {
         {
             let mut known = self.damages.known.lock();
@@ -72,7 +72,7 @@ impl Inner {
         tracing::error!("{name} (object {id}) on volume {labels} is damaged: {why}");
     }
 
-    /// Whether a single copy has yet to be read through: true for the first caller only.
+    /// Whether the caller should verify a single copy: true for the first call only.
     pub(super) fn begin_reading_through(&self, id: ObjectId, number: u64) -> bool {
         let mut read_through = self.damages.read_through.lock();
         if read_through.len() >= READ_THROUGH_MAX {
@@ -81,7 +81,7 @@ impl Inner {
         read_through.insert((id, number))
     }
 
-    /// It could not be read now: the next caller tries again.
+    /// Lets the next caller verify a copy that could not be read now.
     pub(super) fn give_up_reading_through(&self, id: ObjectId, number: u64) {
         self.damages.read_through.lock().remove(&(id, number));
     }

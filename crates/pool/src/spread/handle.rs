@@ -1,4 +1,4 @@
-//! An open object of a pool: which copies its reads and writes go to.
+//! An open object of a pool: routes its reads and writes to copies.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::leaf::{Kind, ObjectId};
 
 /// An open object of a pool.
 ///
-/// A read goes to the copy where it would wait least, by what waits at the gates. If that fails, the
-/// others are asked: an error means that no copy could answer.
+/// A read goes to the copy with the shortest expected wait at its gate. If that copy fails, the read tries
+/// the others: an error means that no copy could answer.
 pub struct Handle {
     pool: Spread,
     body: Arc<Body>,
 }
 
-/// What makes a change of length durable where a copy fails.
+/// The sync that makes a change of length durable after a copy failed.
 const RESIZE: Io = Io::new(Origin::UserWrite, Step::Data);
 
 impl Spread {
@@ -34,7 +34,7 @@ impl Spread {
     /// As `open` of the volume, with a handle that knows its object's id.
     ///
     /// # Errors
-    /// `NotFound`; for a log also `Unavailable`: only its leaf knows its length.
+    /// `NotFound`; for a log also `Unavailable`: only its leaf object has its length.
     pub async fn open_handle(&self, name: &Name) -> Result<Handle> {
         let handle = self.handle(self.0.body(name)?);
         if !handle.body.knows_len() {
@@ -50,22 +50,22 @@ impl Drop for Handle {
     }
 }
 
-/// Writes to several copies that are under way. Given up half-way, any of them may have what others lack: all
-/// stay, and are made the same before the next write.
+/// A change of several copies in progress. If it is dropped half-way, the copies may differ: all stay, and are
+/// aligned before the next write.
 struct Together<'a> {
     handle: &'a Handle,
     replicas: &'a [Arc<Replica>],
-    /// Where what changes begins.
+    /// The first byte that changes.
     from: u64,
     ended: bool,
 }
 
-/// What is done on every copy.
+/// The kind of a change of every copy.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Change {
-    /// Bytes are written or cut. A volume may take that into memory, and be as dead as another that does not.
+    /// Bytes are written or cut. A failing volume may still accept that in memory.
     Bytes,
-    /// All there is becomes durable.
+    /// All bytes become durable.
     Sync,
 }
 
@@ -74,8 +74,8 @@ impl<'a> Together<'a> {
         Self { handle, replicas, from, ended: false }
     }
 
-    /// What came of it on each copy. It is done if one copy has it, and everything before that, durably if
-    /// others fail: those are dropped then. If none has it all stay.
+    /// Ends the change with the result of each copy. It succeeds if one copy has it and all earlier changes,
+    /// durably if others fail: those are then dropped. If none has it, all stay.
     async fn end(mut self, change: Change, done: Vec<Result<()>>, io: Io) -> Result<()> {
         if let [_] = self.replicas {
             self.ended = true;
@@ -112,7 +112,7 @@ impl<'a> Together<'a> {
             whole = durable;
         }
         let whole: Vec<_> = whole.into_iter().map(|replica| replica.number).collect();
-        // Another write may have failed on the copies this one reached.
+        // Another write may have failed on the copies that this one reached.
         if self.handle.pool.0.lose(&self.handle.body, &failed, &whole, &why.to_string()) {
             self.ended = true;
             return Ok(());
@@ -131,13 +131,13 @@ impl Drop for Together<'_> {
 }
 
 impl Handle {
-    /// The number of the object: what caches and heat are kept by, for no other ever has it.
+    /// The number of the object, which is never reused: the key of caches and heat.
     #[must_use]
     pub fn id(&self) -> ObjectId {
         self.body.id
     }
 
-    /// The volume that has the byte at `offset` of the first copy, or would.
+    /// The volume for the byte at `offset` of the first copy, existing or not.
     #[must_use]
     pub fn volume_at(&self, offset: u64) -> VolumeId {
         self.body.volume_at(offset)
@@ -151,7 +151,7 @@ impl Handle {
         &self.pool
     }
 
-    /// The leaf of a part of a copy.
+    /// The leaf object of a part of a copy.
     pub(super) async fn leaf_of(&self, replica: &Replica, part: usize) -> Result<Arc<dyn Object>> {
         self.pool.0.leaf(&self.body, replica, part).await
     }
@@ -164,12 +164,12 @@ impl Handle {
         Ok(())
     }
 
-    /// Bytes are read from a volume.
+    /// Counts the heat of a read from a volume.
     fn warm(&self, volume: VolumeId, offset: u64, len: u64, io: Io) {
         self.pool.0.heats.count(volume, self.body.id, offset, len, io);
     }
 
-    /// How many of `len` bytes at `offset` there are.
+    /// The number of existing bytes among `len` at `offset`.
     fn within(&self, offset: u64, len: usize) -> usize {
         let rest = self.body.len().saturating_sub(offset);
         usize::try_from(rest).unwrap_or(usize::MAX).min(len)
@@ -182,7 +182,7 @@ impl Handle {
             return Ok(into);
         }
         let (number, failed) = match self.body.way(offset, len) {
-            // By far the most reads: no second buffer.
+            // Most reads: no second buffer.
             Way::Leaf { leaf, piece, number, volume } => {
                 self.warm(volume, offset, piece.len, io);
                 match leaf.read_at(piece.inner, into, io).await {
@@ -198,7 +198,7 @@ impl Handle {
         self.read_elsewhere(offset, len, io, number, failed).await
     }
 
-    /// Reads what the copy of this number did not give.
+    /// Reads from other copies after the copy `number` failed.
     #[cold]
     async fn read_elsewhere(
         &self,
@@ -242,7 +242,7 @@ impl Handle {
         Err(failed)
     }
 
-    /// Reads a range, all of which there is, from one copy.
+    /// Reads an existing range from one copy.
     pub(super) async fn read_from(
         &self,
         replica: &Replica,
@@ -337,7 +337,7 @@ impl Handle {
         }
     }
 
-    /// What was written to a log survives the process: that a copy lacks it must as well.
+    /// Waits until drops of copies survive a crash of the process, as appends to a log do.
     async fn lost_is_written(&self) -> Result<()> {
         if self.body.kind == Kind::Log {
             self.pool.0.journal.written(self.body.lsn()).await?;
@@ -367,8 +367,8 @@ impl Handle {
         let _in_order = self.body.resizing.lock().await;
         let _writing = self.begin_write(len.min(self.body.len())).await?;
         if self.body.kind != Kind::Log && len < self.body.len() {
-            // The manifest first: a leaf shorter than it says would look like a loss after a crash.
-            // An earlier try may have recorded it in vain: what it recorded is waited for as well.
+            // The manifest first: after a crash, a leaf object shorter than in the manifest would look like a loss.
+            // The wait includes the record of an earlier attempt that failed.
             self.pool.0.shorten(&self.body, len)?;
             self.pool.0.journal.durable(self.body.lsn()).await?;
         }
@@ -408,13 +408,13 @@ impl Handle {
         self.pool.0.journal.durable(self.body.lsn()).await
     }
 
-    /// Syncs a copy, its parts long enough for `len` bytes.
+    /// Syncs a copy; extends parts that are too short for `len` bytes.
     pub(super) async fn sync_copy(&self, replica: &Replica, len: u64, io: Io) -> Result<()> {
         let syncs = (0..replica.parts()).map(async |part| {
             let leaf = self.pool.0.leaf(&self.body, replica, part).await?;
             let len = replica.part_len(part, len);
             let synced = async {
-                // It is shorter where the object has a gap. All parts together shall have its length.
+                // It is shorter if the object has a gap. All parts together must have the object's length.
                 if leaf.len() < len {
                     leaf.set_len(len).await?;
                 }
@@ -425,7 +425,7 @@ impl Handle {
         all(join_all(syncs).await)
     }
 
-    /// An error of a copy, with the names of object and volume.
+    /// Adds the names of object and volume to an error of a copy.
     fn name(&self, number: u64, part: usize, e: Error) -> Error {
         match self.body.replica(number) {
             Some(replica) => name_part(&self.body, &replica, part, e),
@@ -434,7 +434,7 @@ impl Handle {
     }
 }
 
-/// Whether another copy may give what this one did not.
+/// Whether another copy may answer after this error.
 pub(super) fn another_may(e: &Error) -> bool {
     matches!(
         e.kind(),
@@ -447,12 +447,12 @@ pub(super) fn another_may(e: &Error) -> bool {
     )
 }
 
-/// Whether a copy that fails like this is worth a closer look: it may not come back by itself.
+/// Whether a copy with this error must be checked: it may not recover by itself.
 pub(super) fn is_suspicious(e: &Error) -> bool {
     matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::NotFound)
 }
 
-/// What was read, with zeros where the leaf is shorter than it could be because the object has a gap.
+/// The bytes read, padded with zeros where the leaf object is shorter because the object has a gap.
 fn padded(mut read: IoBufMut, len: usize) -> IoBufMut {
     let got = read.len();
     if got < len {
@@ -488,12 +488,12 @@ impl Object for Handle {
                 self.warm(volume, offset, piece.len, io);
                 (leaf, piece, number)
             }
-            // It opens the leaf, or reads pieces.
+            // Opens the leaf object, or reads several pieces.
             Way::Replica(_) => return blocking::read_at(self, offset, into, io),
         };
         let failed = match leaf.blocking_read_at(piece.inner, into, io) {
             Ok(read) => {
-                // A part is shorter than it could be where the object has a gap.
+                // A part is shorter if the object has a gap.
                 into[read..].fill(0);
                 return Ok(len);
             }
@@ -506,7 +506,7 @@ impl Object for Handle {
 
     fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
         self.must_not_be_sealed()?;
-        // No copy comes or goes while somebody writes.
+        // The set of copies does not change while a writer holds the lock.
         if self.pool.0.journal.is_written(self.body.lsn())
             && let Some(writing) = self.body.turn.try_write(offset)
             && let Some(end) = offset.checked_add(data.len() as u64)

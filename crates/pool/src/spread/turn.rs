@@ -1,40 +1,40 @@
-//! Writers of one object take part together; who has to be alone waits for them, and they for it.
+//! Shared/exclusive lock over an object's writes.
 
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
 
-/// Whose turn it is to write to an object.
+/// The lock: writers share it, [`Turn::alone`] is exclusive.
 #[derive(Default)]
 pub(super) struct Turn(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     writers: usize,
-    /// Somebody is alone, or waits until he is.
+    /// The exclusive lock is held, or its next holder waits for writers to end.
     alone: bool,
-    /// Where the first byte begins that was written, or cut, since anybody asked.
+    /// The first byte written or cut since the last [`Turn::take_touched`].
     touched: Option<u64>,
     /// The lowest byte that a write could change since [`Turn::watch`].
     lowest: u64,
     waiting: Vec<Waker>,
 }
 
-/// One of the writers, and from where on it writes.
+/// The shared lock of a writer, and the first byte that it changes.
 pub(super) struct Writing<'a>(&'a Turn, u64);
 
-/// Nobody writes.
+/// The exclusive lock.
 pub(super) struct Alone<'a>(&'a Turn);
 
 impl Turn {
-    /// Waits until somebody who is alone is done. What is at `offset` and behind changes.
+    /// Waits for the shared lock, for a change of bytes from `offset` on.
     pub(super) async fn write(&self, offset: u64) -> Writing<'_> {
         poll_fn(|cx| match self.try_write(offset) {
             Some(writing) => Poll::Ready(writing),
             None => {
                 let mut state = self.0.lock();
-                // It may have become free in between.
+                // The exclusive lock may have been released in between.
                 if !state.alone {
                     cx.waker().wake_by_ref();
                 }
@@ -45,7 +45,7 @@ impl Turn {
         .await
     }
 
-    /// The same if nobody is alone.
+    /// The same without waiting; `None` while the exclusive lock is held or requested.
     pub(super) fn try_write(&self, offset: u64) -> Option<Writing<'_>> {
         let mut state = self.0.lock();
         if state.alone {
@@ -56,7 +56,7 @@ impl Turn {
         Some(Writing(self, offset))
     }
 
-    /// Waits until nobody writes, and keeps it so.
+    /// Waits for the exclusive lock, which keeps new writers out.
     pub(super) async fn alone(&self) -> Alone<'_> {
         let alone = poll_fn(|cx| {
             let mut state = self.0.lock();
@@ -173,7 +173,7 @@ mod tests {
             assert!(polled.is_pending());
             assert!(turn.try_write(8).is_none());
             drop(alone);
-            drop(turn.try_write(8).expect("nobody is alone any more"));
+            drop(turn.try_write(8).expect("the exclusive request was dropped"));
             drop(writing);
             assert_eq!(turn.take_touched(), Some(7));
         });

@@ -1,5 +1,5 @@
-//! Spread pools as their users see them: conformance, crashes, faults, volumes that are not as they
-//! should be, and the bytes of old formats.
+//! Spread pools through their public interface: conformance, crashes, faults, volumes in a wrong state, and
+//! the bytes of old formats.
 
 mod belonging;
 mod compacting;

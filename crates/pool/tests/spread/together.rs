@@ -1,4 +1,4 @@
-//! Volumes that fail together: whichever of them comes back has everything that was acknowledged.
+//! Volumes that fail together: any of them that comes back has every acknowledged byte.
 
 use std::time::Duration;
 
@@ -49,11 +49,11 @@ pub(crate) async fn log(pool: &Spread) -> (std::sync::Arc<dyn Object>, [VolumeId
     (log, [on(0), on(1)])
 }
 
-/// Opens the pool without either of the volumes: what was acknowledged is there.
+/// Opens the pool without one of the volumes, then without the other: acknowledged bytes are there.
 fn either_has_it(rig: &Rig, on: [VolumeId; 2]) {
     mend(rig);
     for gone in on {
-        // Each time from the same bytes.
+        // Both times with the same bytes.
         let again = Rig::new(crate::rig::copies(&rig.mems));
         block_on(async {
             let pool = open(&again, &without(gone)).await.unwrap();
@@ -76,7 +76,7 @@ fn a_write_that_fails_on_every_copy_keeps_every_copy() {
             let written = log.write_at(12, IoBuf::from(&b" not"[..]), IO).await;
             assert!(written.is_err() || log.sync(IO).await.is_err());
             assert_eq!(pool.redundancy(&[].into()).doubtful, 1);
-            // The third volume makes durable whatever the manifest says now.
+            // The third volume makes the current manifest durable.
             pool.flush().await.unwrap();
             put(&pool, "b", b"elsewhere").await.unwrap_or_default();
             pool.flush().await.unwrap();
@@ -104,7 +104,7 @@ fn a_write_that_is_given_up_keeps_every_copy() {
     either_has_it(&rig, on);
 }
 
-/// One volume takes a write into memory, and is as dead as the other that does not take it.
+/// Both volumes are dead, but one still accepts a write in memory.
 #[test]
 fn a_copy_goes_only_when_another_is_durable() {
     for first in 0..2 {
@@ -143,7 +143,7 @@ fn a_copy_that_fails_alone_goes_and_copies_that_failed_together_are_made_the_sam
             let pool = open(&again, &without(gone)).await.unwrap();
             assert_eq!(get(&pool, "a.log").await.unwrap(), b"acknowledged more");
         }
-        // Alone it goes.
+        // When only one copy fails, it is dropped.
         fail(&rig, on[1], UNAVAILABLE, None);
         log.write_at(17, IoBuf::from(&b"!"[..]), IO).await.unwrap();
         log.sync(IO).await.unwrap();
@@ -151,7 +151,7 @@ fn a_copy_that_fails_alone_goes_and_copies_that_failed_together_are_made_the_sam
     });
 }
 
-/// After a clean end nothing is compared: so there is none while copies may differ.
+/// After a clean close copies are not compared, so a pool with copies in doubt does not close cleanly.
 #[test]
 fn an_end_with_copies_in_doubt_is_no_clean_one() {
     let rig = Rig::new(mems(3));
@@ -179,8 +179,8 @@ fn an_end_with_copies_in_doubt_is_no_clean_one() {
     });
 }
 
-/// Two of the three volumes that keep the manifest fail at one moment: should they come back alone, they must
-/// not take what is old for the last word.
+/// Two of the three volumes that hold the manifest fail at one moment. If they come back alone, they must not
+/// serve a stale state.
 #[test]
 fn without_most_of_its_manifest_a_pool_is_read_only_and_never_goes_two_ways() {
     let rig = Rig::new(mems(3));
@@ -207,7 +207,7 @@ fn without_most_of_its_manifest_a_pool_is_read_only_and_never_goes_two_ways() {
     });
 }
 
-/// What is read only is the manifest: reads go on, and so do writes to logs whose volumes answer.
+/// Only the manifest is read-only: reads go on, and so do writes to logs whose volumes answer.
 #[test]
 fn two_of_three_volumes_that_fail_at_once_leave_reads_and_one_that_is_back_lets_all_go_on() {
     for back in ["s0", "s1"] {
@@ -259,7 +259,7 @@ fn two_of_three_volumes_that_fail_at_once_leave_reads_and_one_that_is_back_lets_
             assert!(why.contains("more than half of the volumes that keep the manifest"), "{why}");
             let lifted = away.iter().filter(|(volume, _)| *volume == back);
             lifted.for_each(|(_, rule)| rig.plan.lift(*rule));
-            // What was refused may be there: an error says that it is not known.
+            // A failed write may be there or not.
             put(&pool, "next", b"bytes").await.unwrap();
             assert_eq!(get(&pool, "next").await.unwrap(), b"bytes");
             drop(pool);
