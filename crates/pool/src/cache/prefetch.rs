@@ -116,7 +116,7 @@ impl Prefetcher {
     }
 
     /// [`Prefetcher::work`] for callers that poll other futures too; it may be polled again after it is
-/// ready.
+    /// ready.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             while self.under_way.len() < IN_FLIGHT

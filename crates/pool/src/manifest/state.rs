@@ -127,7 +127,7 @@ pub(crate) enum Claimed {
 }
 
 impl State {
-    /// Every id is below this: no pool creates so many objects.
+    /// Every id is below this; no pool ever gets there by creating objects.
     pub(crate) const ID_MAX: u64 = 1 << 63;
 
     /// The state of a new pool: empty, with no id issued.

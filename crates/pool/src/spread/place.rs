@@ -99,7 +99,7 @@ impl Spread {
 
 impl Inner {
     /// Creates an empty object. A log is recorded at once; any other object is uncommitted until its first
-/// sync.
+    /// sync.
     pub(super) async fn create(&self, name: &Name, intent: &Intent) -> Result<Arc<Body>> {
         let kind = Kind::of(intent, name);
         self.must_be_free(&self.table.lock(), name)?;

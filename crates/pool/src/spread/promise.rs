@@ -221,7 +221,7 @@ impl Inner {
     }
 
     /// One surplus copy of each object with more usable copies than the target, without plain tables, which the
-/// planner handles.
+    /// planner handles.
     fn surplus(&self, gone: &BTreeSet<VolumeId>) -> Vec<(ObjectId, VolumeId)> {
         let here = self.here_without(gone);
         self.journal.look(|state| {
