@@ -1,4 +1,4 @@
-//! Checks compare the manifest with the volumes; scrubs read back sealed objects.
+//! Checks compare the manifest with the volumes; scrubs read copies back.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -148,8 +148,9 @@ impl Spread {
         Ok(pool.journal.look(|state| compare(state, &pool.seats, &listings, &is_draft)))
     }
 
-    /// Reads back every copy of every sealed object, and compares it with its checksum. Calls `tell` with
-    /// its progress.
+    /// Reads back every copy of every sealed object and of every log, and compares it with its checksum. Compares the
+    /// bytes of a log behind its checksum between its copies; where they are equal, records a checksum of all of them.
+    /// Calls `tell` with its progress.
     ///
     /// # Errors
     /// None so far: an unreadable copy is a finding.
@@ -162,7 +163,7 @@ impl Spread {
         let mut report = Report::default();
         tell(progress);
         for Scrubbed { id, name, len, copies, sealed } in scrubbed {
-            // It may have lost its last name since the list was made.
+            // It may have been removed since the scrub began.
             let object = self.0.body_by_id(id).ok().map(|body| self.handle(body));
             let found = match (&object, sealed) {
                 (None, _) => Vec::new(),
@@ -201,8 +202,8 @@ impl Spread {
         findings
     }
 
-    /// Drops every copy that a report found to be bad while another is good, so that
-    /// [`Spread::repair`] makes it anew. Gives how many.
+    /// Drops every bad copy of a report that has a good one beside it, so that [`Spread::repair`] makes
+    /// a new one. Returns the number dropped.
     ///
     /// # Errors
     /// `Unavailable`, `OutOfSpace`, `Poisoned`: no volume takes the manifest.
@@ -301,7 +302,7 @@ impl Spread {
     }
 }
 
-/// The labels of a copy's volumes, and what is the matter with it.
+/// The labels of a copy's volumes, and its problem.
 pub(super) type Found = (String, Option<Problem>);
 
 /// Why a copy is damaged.
@@ -311,7 +312,7 @@ pub(super) fn found(replica: &Replica, problem: Option<Problem>) -> Found {
     (replica.labels(), problem)
 }
 
-/// What is the matter with a copy that cannot be read; `None` if it is gone.
+/// The problem of an unreadable copy; `None` if it was removed.
 pub(super) fn problem(e: &Error) -> Option<Problem> {
     match e.kind() {
         ErrorKind::NotFound | ErrorKind::Gone => None,

@@ -231,7 +231,7 @@ impl Handle {
                 Err(e) => {
                     self.pool.0.tell_if_damage(&self.body, replica.number, &e);
                     damaged.extend((e.kind() == ErrorKind::Corrupt).then_some(replica.number));
-                    // What is away may be back; what is damaged is not.
+                    // Prefer `Unavailable` as the final error: an absent volume may come back.
                     if failed.kind() != ErrorKind::Unavailable {
                         failed = e;
                     }
@@ -313,7 +313,7 @@ impl Handle {
         self.lost_is_written().await
     }
 
-    /// Waits until bytes from `offset` on may change.
+    /// Takes the shared lock for a write at `offset`. A log first loses a checksum that covers it.
     async fn begin_write(&self, offset: u64) -> Result<Writing<'_>> {
         loop {
             self.must_be_alike().await?;
@@ -322,14 +322,13 @@ impl Handle {
             if self.body.checked_len() <= offset {
                 return Ok(writing);
             }
-            // Only scrubs give checksums to logs, and only appends are common: this is rare.
+            // Rare: logs are appended to.
             drop(writing);
             self.pool.forget_checksum(&self.body).await?;
         }
     }
 
-    /// Makes copies the same again that may differ, so that what is written next stands behind the same bytes in
-    /// all of them.
+    /// Aligns copies that may differ, so that the next write follows the same bytes in all of them.
     async fn must_be_alike(&self) -> Result<()> {
         match self.body.doubt() {
             None => Ok(()),

@@ -80,17 +80,17 @@ impl Turn {
         alone
     }
 
-    /// Forgets which bytes writes could change so far. One at a time watches.
+    /// Starts to watch for [`Turn::lowest`]. One caller at a time.
     pub(super) fn watch(&self) {
         self.0.lock().lowest = u64::MAX;
     }
 
-    /// The lowest byte that a write could change since [`Turn::watch`]; `u64::MAX` if there was no write.
+    /// The first byte that writers may have changed since [`Turn::watch`]; `u64::MAX` without a writer.
     pub(super) fn lowest(&self) -> u64 {
         self.0.lock().lowest
     }
 
-    /// From where on bytes changed since the last time this was asked, by those who are done.
+    /// The first byte that finished writers changed since the last call.
     pub(super) fn take_touched(&self) -> Option<u64> {
         self.0.lock().touched.take()
     }

@@ -14,7 +14,7 @@ use volume::{ErrorKind, Intent, IoBuf, Object, Result, Volume};
 use crate::faults::Rig;
 use crate::rig::{IO, POOL, get, mems, name, put};
 
-/// Opens the pool with these volumes and two copies of everything.
+/// Opens the pool with these volumes and two copies of every object.
 pub(crate) async fn open(rig: &Rig, which: &[usize]) -> Result<Spread> {
     let members = which.iter().map(|&i| Member::new(format!("s{i}"), rig.faults[i].clone()));
     let opening = Opening::new(RoundRobin::default()).create_if_missing(POOL).copies(2);
@@ -38,7 +38,7 @@ pub(crate) fn mend(rig: &Rig) {
     rig.faults.iter().for_each(|fault| fault.probe());
 }
 
-/// A log of two copies with bytes that were acknowledged, and the volumes they are on.
+/// A log of two copies with acknowledged bytes, and its volumes.
 pub(crate) async fn log(pool: &Spread) -> (std::sync::Arc<dyn Object>, [VolumeId; 2]) {
     let log = pool.create(&name("a.log"), &Intent::LOG).await.unwrap();
     log.write_at(0, IoBuf::from(&b"acknowledged"[..]), IO).await.unwrap();
@@ -376,7 +376,7 @@ fn what_was_streamed_is_sealed_and_a_scrub_says_which_copy_is_wrong() {
         assert_eq!(found, [(&*format!("s{volume}"), &Problem::Damaged)]);
         assert_eq!(pool.damage().found, 1);
         assert_eq!(pool.damage().left, 1);
-        // Told once for each copy.
+        // Counted once for each copy.
         pool.scrub(|_| ()).await.unwrap();
         assert_eq!(pool.damage().found, 1);
         let object = pool.open_handle(&name("t.sst")).await.unwrap();
