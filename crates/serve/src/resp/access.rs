@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use super::secret::Secret;
-use super::service::{DEFAULT_USER, User};
+use super::settings::{DEFAULT_USER, User};
 use crate::May;
 
 /// The password and the users of a listener.

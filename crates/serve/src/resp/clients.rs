@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::command;
 use super::reply::Protocol;
-use super::service::DEFAULT_USER;
+use super::settings::DEFAULT_USER;
 use crate::admission::Guest;
 
 /// The open connections, by number.

@@ -5,8 +5,9 @@ use std::fmt::Write;
 use bytes::Bytes;
 use engine::kv::Durability;
 
-use super::command::{self, REDIS_VERSION};
+use super::command;
 use super::service::Service;
+use super::settings::REDIS_VERSION;
 
 /// A section: its heading, which is also its name in requests, and the function that writes its lines.
 struct Section {

@@ -5,7 +5,7 @@ use redis_protocol::resp2::{encode as encode2, types::BytesFrame as Frame2};
 use redis_protocol::resp3::encode::complete as encode3;
 use redis_protocol::resp3::types::{BytesFrame as Frame3, VerbatimStringFormat};
 
-use super::service::BYTES_PER_ELEMENT;
+use super::settings::BYTES_PER_ELEMENT;
 
 /// The protocol version of a connection; `HELLO` changes it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

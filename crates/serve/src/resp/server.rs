@@ -19,13 +19,13 @@ use super::clients::{Ends, Peer};
 use super::connection::{Connection, drain};
 use super::expiry;
 use super::service::Service;
+use super::settings::KEEPALIVE;
 use super::tls::Tls;
 use crate::admission::{Admission, Admitted, Limits};
 
 /// The pause when the system has no descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// TCP keepalive: the silence before the first probe, the interval between probes, and their number. As in Redis.
-pub(super) const KEEPALIVE: Duration = Duration::from_secs(300);
+/// The interval between TCP keepalive probes, and their number. As in Redis.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(100);
 const KEEPALIVE_RETRIES: u32 = 3;
 /// The interval between samples of rates.

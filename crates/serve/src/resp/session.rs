@@ -13,7 +13,8 @@ use super::clients::Peer;
 use super::command::{self, Call, Control, Data, Failure, Found, Pending, Queue, Run};
 use super::reply::{Protocol, Reply, ReplyLimit};
 use super::secret::Secret;
-use super::service::{DEFAULT_USER, Service};
+use super::service::Service;
+use super::settings::DEFAULT_USER;
 use super::wire::Request;
 use crate::May;
 

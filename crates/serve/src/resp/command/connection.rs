@@ -3,7 +3,7 @@
 use super::client::{CLIENT, check_name, own};
 use super::{Call, Command, NO_KEYS, Pending, Run, integer, shown};
 use crate::resp::reply::{Protocol, Reply};
-use crate::resp::service::DEFAULT_USER;
+use crate::resp::settings::{DEFAULT_USER, REDIS_VERSION};
 
 /// The commands of this file.
 pub(super) static ROWS: &[Command] = &[
@@ -61,9 +61,6 @@ pub(super) static ROWS: &[Command] = &[
         "Change the selected database: there is only number 0",
     ),
 ];
-
-/// The Redis version of the replies: clients use it to choose commands.
-pub(in crate::resp) const REDIS_VERSION: &str = "7.0.15";
 
 const WRONG_PASS: &str = "invalid username-password pair or user is disabled.";
 

@@ -21,7 +21,6 @@ use super::reply::{Protocol, Reply, ReplyLimit};
 use super::service::Service;
 use super::session::Client;
 use crate::May;
-pub(super) use connection::REDIS_VERSION;
 pub(super) use transactions::{Control, Pending, Queue};
 
 /// One row of the table.

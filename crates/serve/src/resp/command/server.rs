@@ -5,8 +5,8 @@ use super::{Call, Command, NO_KEYS, Run, shown};
 use crate::resp::glob::matches_any_case;
 use crate::resp::info::{self, MICROSECONDS};
 use crate::resp::reply::Reply;
-use crate::resp::server::KEEPALIVE;
 use crate::resp::service::Service;
+use crate::resp::settings::KEEPALIVE;
 
 /// The commands of this file.
 pub(super) static ROWS: &[Command] = &[
