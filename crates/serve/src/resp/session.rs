@@ -199,7 +199,7 @@ impl Session {
             found => found,
         };
         if let Ok(found) = found
-            && let Run::Data(..) | Run::Everything(_) = found.command.run()
+            && let Run::Data(..) | Run::Everything(_) = found.command.run
             && self.client.pending.queue.is_none()
         {
             return self.join(request, found);
@@ -221,7 +221,7 @@ impl Session {
                 }
                 error
             }
-            Ok(found) => match (found.command.run(), &mut self.client.pending.queue) {
+            Ok(found) => match (found.command.run, &mut self.client.pending.queue) {
                 (Run::Control(control), queue)
                     if control != Control::Unwatch || queue.is_none() =>
                 {
@@ -234,7 +234,7 @@ impl Session {
                 _ => {
                     service.stats.called(found.index);
                     let client = &mut self.client;
-                    command::call(found.command, &mut Call { words: &request, client, service })
+                    found.command.execute(&mut Call { words: &request, client, service })
                 }
             },
         };
@@ -248,7 +248,7 @@ impl Session {
         let bytes = request.iter().map(Bytes::len).sum::<usize>();
         let keys = run.touches.len() + found.command.keys_of(&request);
         // A command that locks the whole keyspace runs alone, so that it holds the lock briefly.
-        let alone = matches!(found.command.run(), Run::Everything(_)) || run.has_everything;
+        let alone = matches!(found.command.run, Run::Everything(_)) || run.has_everything;
         let full = run.commands.len() == COMMANDS_AT_ONCE
             || keys > KEYS_AT_ONCE
             || run.bytes + bytes > BYTES_AT_ONCE;
@@ -405,7 +405,7 @@ impl Session {
         // The replies to EXEC form one reply.
         let mut bytes = if in_parts { 0 } else { Reply::head_len(commands.len()) };
         for (words, found) in &commands[..fetched] {
-            let outcome = match found.command.run() {
+            let outcome = match found.command.run {
                 Run::Data(_, run) | Run::Everything(run) => {
                     let (protocol, transaction) = (self.client.protocol, &mut transaction);
                     run(&mut Data { words, protocol, transaction, service })
@@ -414,7 +414,7 @@ impl Session {
                 Run::Control(_) => Ok(Reply::OK),
                 Run::Call(_) | Run::Subcommands(_) => {
                     let client = &mut self.client;
-                    Ok(command::call(found.command, &mut Call { words, client, service }))
+                    Ok(found.command.execute(&mut Call { words, client, service }))
                 }
             };
             let reply = match outcome {

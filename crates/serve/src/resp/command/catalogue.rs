@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 
-use super::{Call, Command, NO_KEYS, Run, TABLE, shown};
+use super::row::{Call, Command, NO_KEYS, Run};
+use super::table::TABLE;
+use super::words::{shown, wrong_arity};
 use crate::resp::glob::matches_any_case;
 use crate::resp::reply::Reply;
 
@@ -28,7 +30,7 @@ fn command(call: &mut Call<'_>) -> Reply {
     let asked = || args.iter().map(|name| row(name));
     match &subcommand.to_ascii_lowercase()[..] {
         b"count" if args.is_empty() => Reply::count(TABLE.len() as u64),
-        b"count" => super::wrong_arity("command|count"),
+        b"count" => wrong_arity("command|count"),
         b"docs" if args.is_empty() => Reply::Map(TABLE.iter().copied().map(documented).collect()),
         b"docs" => Reply::Map(asked().flatten().map(documented).collect()),
         b"info" if args.is_empty() => Reply::Array(TABLE.iter().copied().map(details).collect()),
@@ -69,7 +71,7 @@ fn help_lines<'a>(container: &str, rows: impl Iterator<Item = (&'a str, &'a str)
 /// `COMMAND GETKEYS command arg…`.
 fn get_keys(words: &[Bytes]) -> Reply {
     let [name, _, ..] = words else {
-        return super::wrong_arity("command|getkeys");
+        return wrong_arity("command|getkeys");
     };
     let Some(row) = row(name) else { return Reply::error("Invalid command specified") };
     if !row.takes(words.len()) {

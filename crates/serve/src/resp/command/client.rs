@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::catalogue::help;
-use super::{Call, Command, integer, shown};
+use super::row::{Call, Command};
+use super::words::{integer, shown};
 use crate::resp::clients::{Ends, Peer};
 use crate::resp::reply::Reply;
 

@@ -1,7 +1,9 @@
 //! Commands on the connection itself.
 
 use super::client::{CLIENT, check_name, own};
-use super::{Call, Command, NO_KEYS, Pending, Run, integer, shown};
+use super::row::{Call, Command, NO_KEYS, Run};
+use super::transactions::Pending;
+use super::words::{integer, shown, wrong_arity};
 use crate::resp::reply::{Protocol, Reply};
 use crate::resp::settings::{DEFAULT_USER, REDIS_VERSION};
 
@@ -69,7 +71,7 @@ fn ping(call: &mut Call<'_>) -> Reply {
     match call.words {
         [_] => Reply::Status("PONG"),
         [_, message] => Reply::Bulk(message.clone()),
-        _ => super::wrong_arity("ping"),
+        _ => wrong_arity("ping"),
     }
 }
 

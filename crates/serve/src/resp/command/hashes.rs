@@ -3,9 +3,8 @@
 use bytes::Bytes;
 use engine::keyspace::Touch;
 
-use super::{
-    Command, Data, FIRST, Failure, Outcome, READS, READS_FAST, REMOVES, WRITES_FAST, integer,
-};
+use super::row::{Command, Data, FIRST, Failure, Outcome, READS, READS_FAST, REMOVES, WRITES_FAST};
+use super::words::{integer, sum, wrong_arity};
 use crate::resp::reply::Reply;
 
 /// The commands of this file.
@@ -91,7 +90,7 @@ fn hmset(data: &mut Data<'_, '_>) -> Outcome {
 fn put(data: &mut Data<'_, '_>, name: &'static str) -> Result<u64, Failure> {
     let (pairs, rest) = data.words[2..].as_chunks();
     if !rest.is_empty() {
-        return Err(super::wrong_arity(name).into());
+        return Err(wrong_arity(name).into());
     }
     let entries: Vec<_> =
         pairs.iter().map(|[field, value]| (field.clone(), value.clone())).collect();
@@ -186,7 +185,7 @@ fn hincrby(data: &mut Data<'_, '_>) -> Outcome {
     let old = data.transaction.hash_get(&data.words[1], &data.words[2..3])?.swap_remove(0);
     let not_an_integer = |_| Reply::error("hash value is not an integer");
     let old = old.map_or(Ok(0), |value| integer(&value)).map_err(not_an_integer)?;
-    let sum = super::sum(old, more)?;
+    let sum = sum(old, more)?;
     let entry = (data.words[2].clone(), sum.to_string().into());
     data.transaction.hash_set(&data.words[1], &[entry])?;
     Ok(Reply::Integer(sum))

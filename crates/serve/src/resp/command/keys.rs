@@ -2,10 +2,10 @@
 
 use engine::keyspace::{Kind, Touch};
 
-use super::{
+use super::row::{
     ALL, Command, Data, FIRST, Failure, NO_KEYS, Outcome, READS_FAST, REMOVES, Run, WRITES_FAST,
-    integer, is, syntax_error,
 };
+use super::words::{integer, invalid_expire_time, is, shown, syntax_error};
 use crate::resp::reply::Reply;
 
 /// The commands of this file.
@@ -192,7 +192,7 @@ fn pexpireat(data: &mut Data<'_, '_>) -> Outcome {
 fn set_end(data: &mut Data<'_, '_>, unit: Unit, base: u64, name: &'static str) -> Outcome {
     let key = &data.words[1];
     let number = integer(&data.words[2])?;
-    let end = deadline(number, unit, base).ok_or_else(|| super::invalid_expire_time(name))?;
+    let end = deadline(number, unit, base).ok_or_else(|| invalid_expire_time(name))?;
     let conditions = EndConditions::read(&data.words[3..])?;
     let Some(old) = data.transaction.expires(key)? else { return Ok(Reply::Integer(0)) };
     let changes = conditions.hold(old, end);
@@ -225,7 +225,7 @@ impl EndConditions {
                 b"gt" => read.later = true,
                 b"lt" => read.earlier = true,
                 _ => {
-                    let word = super::shown(word);
+                    let word = shown(word);
                     return Err(Reply::error(format_args!("Unsupported option {word}")).into());
                 }
             }

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use engine::keyspace::{Kind, Touch};
 
 use super::keys::kind_name;
-use super::{Command, Data, FIRST, Failure, NO_KEYS, Outcome, READS, integer, is, syntax_error};
+use super::row::{Command, Data, FIRST, Failure, NO_KEYS, Outcome, READS};
+use super::words::{integer, is, syntax_error};
 use crate::resp::cursors::Place;
 use crate::resp::glob::matches;
 use crate::resp::reply::{Reply, digits};

@@ -1,7 +1,8 @@
 //! Commands on the server: its figures, its parameters, its time.
 
 use super::catalogue::help;
-use super::{Call, Command, NO_KEYS, Run, shown};
+use super::row::{Call, Command, NO_KEYS, Run};
+use super::words::{shown, syntax_error};
 use crate::resp::glob::matches_any_case;
 use crate::resp::info::{self, MICROSECONDS};
 use crate::resp::reply::Reply;
@@ -72,7 +73,7 @@ fn config_set(call: &mut Call<'_>) -> Reply {
     let known = parameters(call.service);
     let name = &call.words[2];
     if !call.words.len().is_multiple_of(2) {
-        return super::syntax_error();
+        return syntax_error();
     }
     let name = shown(name);
     if !known.iter().any(|(known, _)| name.eq_ignore_ascii_case(known)) {

@@ -5,10 +5,8 @@ use std::ops::Bound;
 use bytes::Bytes;
 use engine::keyspace::Touch;
 
-use super::{
-    Command, Data, FIRST, Failure, Outcome, READS, READS_FAST, REMOVES, WRITES_FAST, double,
-    integer, is, syntax_error,
-};
+use super::row::{Command, Data, FIRST, Failure, Outcome, READS, READS_FAST, REMOVES, WRITES_FAST};
+use super::words::{double, index_range, integer, is, syntax_error};
 use crate::resp::reply::{Protocol, Reply};
 
 /// The commands of this file.
@@ -303,7 +301,7 @@ fn range(data: &mut Data<'_, '_>, form: Form) -> Outcome {
     } else {
         let (start, stop) = (integer(first)?, integer(second)?);
         let len = usize::try_from(data.transaction.sorted_len(key)?).unwrap_or(usize::MAX);
-        let ranks = super::index_range(start, stop, len);
+        let ranks = index_range(start, stop, len);
         let all = (Bound::Unbounded, Bound::Unbounded);
         data.transaction.sorted_range(key, all, reverse, ranks.start, ranks.len())?
     };

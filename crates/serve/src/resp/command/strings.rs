@@ -4,9 +4,11 @@ use bytes::{Bytes, BytesMut};
 use engine::keyspace::{Expiry, Touch};
 
 use super::keys::{Unit, deadline};
-use super::{
+use super::row::{
     ALL, Command, Data, FIRST, Failure, Outcome, READS, READS_FAST, REMOVES, WRITES, WRITES_FAST,
-    integer, is, syntax_error,
+};
+use super::words::{
+    double, index_range, integer, invalid_expire_time, is, sum, syntax_error, wrong_arity,
 };
 use crate::resp::reply::Reply;
 
@@ -154,7 +156,7 @@ fn getrange(data: &mut Data<'_, '_>) -> Outcome {
     let before_all = |at: i64| at < 0 && at.unsigned_abs() > value.len() as u64;
     // As in Redis, an end before the first byte becomes the first byte, unless it is before the start.
     let end = if before_all(end) && !(start < 0 && start > end) { 0 } else { end };
-    let range = super::index_range(start, end, value.len());
+    let range = index_range(start, end, value.len());
     Ok(Reply::Bulk(value.slice(range)))
 }
 
@@ -218,7 +220,7 @@ fn lifetime(
     let base = if from_now { data.transaction.now() } else { 0 };
     let expires = if number > 0 { deadline(number, unit, base) } else { None };
     let name = String::from_utf8_lossy(&data.words[0]).to_ascii_lowercase();
-    let expires = expires.ok_or_else(|| super::invalid_expire_time(&name))?;
+    let expires = expires.ok_or_else(|| invalid_expire_time(&name))?;
     Ok(Expiry::At(expires))
 }
 
@@ -342,7 +344,7 @@ fn pairs<'a>(
 ) -> Result<Vec<(&'a Bytes, &'a Bytes)>, Failure> {
     let (pairs, rest) = data.words[1..].as_chunks();
     if !rest.is_empty() {
-        return Err(super::wrong_arity(name).into());
+        return Err(wrong_arity(name).into());
     }
     Ok(pairs.iter().map(|[key, value]| (key, value)).collect())
 }
@@ -371,7 +373,7 @@ fn decrby(data: &mut Data<'_, '_>) -> Outcome {
 fn add(data: &mut Data<'_, '_>, more: i64) -> Outcome {
     let key = &data.words[1];
     let old = data.transaction.string(key)?.map_or(Ok(0), |value| integer(&value))?;
-    let sum = super::sum(old, more)?;
+    let sum = sum(old, more)?;
     data.transaction.put_string(key, sum.to_string().into(), Expiry::Keep)?;
     Ok(Reply::Integer(sum))
 }
@@ -382,9 +384,9 @@ fn incrbyfloat(data: &mut Data<'_, '_>) -> Outcome {
     let not_a_float = || Reply::error("value is not a valid float");
     let old = match data.transaction.string(key)? {
         None => 0.0,
-        Some(value) => super::double(&value).ok_or_else(not_a_float)?,
+        Some(value) => double(&value).ok_or_else(not_a_float)?,
     };
-    let sum = old + super::double(&data.words[2]).ok_or_else(not_a_float)?;
+    let sum = old + double(&data.words[2]).ok_or_else(not_a_float)?;
     if !sum.is_finite() {
         return Err(Reply::error("increment would produce NaN or Infinity").into());
     }

@@ -2,24 +2,10 @@
 
 use engine::keyspace::Watched;
 
-use super::{Command, Found, NO_KEYS, Run};
+use super::row::{Command, Control, NO_KEYS, Run};
+use super::table::Found;
 use crate::resp::reply::Reply;
 use crate::resp::wire::Request;
-
-/// The effect of such a command.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::resp) enum Control {
-    /// `MULTI`: queues the commands that follow.
-    Multi,
-    /// `EXEC`: executes all queued commands together.
-    Exec,
-    /// `DISCARD`: drops the queue.
-    Discard,
-    /// `WATCH key…`: the next `EXEC` does nothing if one of the keys has changed.
-    Watch,
-    /// `UNWATCH`.
-    Unwatch,
-}
 
 /// Commands queued for `EXEC`.
 #[derive(Default)]
