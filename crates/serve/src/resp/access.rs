@@ -1,7 +1,7 @@
 //! Authentication: the password and the users, which may change while clients are connected.
 //!
 //! A connection remembers the [version](Access::version) of its authentication. If that is outdated, its credentials
-//! are checked again, and it may have to authenticate anew: see `Session::review`.
+//! are checked again, and it may have to authenticate anew: see `Client::review`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

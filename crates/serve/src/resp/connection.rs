@@ -18,7 +18,7 @@ use tokio::task::block_in_place;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::clients::Peer;
+use super::peers::Peer;
 use super::service::Service;
 use super::session::Session;
 use super::wire::{Decoder, ProtocolError, Request};

@@ -9,13 +9,14 @@
 //! executed before the next read, and their replies are sent together.
 
 mod access;
-mod clients;
+mod client;
 mod command;
 mod connection;
 mod cursors;
 mod expiry;
 mod glob;
 mod info;
+mod peers;
 mod reply;
 mod secret;
 mod server;

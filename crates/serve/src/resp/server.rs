@@ -15,9 +15,9 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::clients::{Ends, Peer};
 use super::connection::{Connection, drain};
 use super::expiry;
+use super::peers::{Ends, Peer};
 use super::service::Service;
 use super::settings::KEEPALIVE;
 use super::tls::Tls;
@@ -194,14 +194,14 @@ impl Open {
     fn new(service: Arc<Service>, peer: Arc<Peer>) -> Self {
         service.stats.clients.add_one();
         let id = peer.id;
-        service.clients.enter(peer);
+        service.peers.enter(peer);
         Self(service, id)
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.clients.leave(self.1);
+        self.0.peers.leave(self.1);
         self.0.stats.clients.sub(1);
     }
 }

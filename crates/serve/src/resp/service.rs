@@ -5,8 +5,8 @@ use std::sync::Arc;
 use engine::keyspace::{Keyspace, ReadLimits};
 
 use super::access::Access;
-use super::clients::Clients;
 use super::cursors::Cursors;
+use super::peers::Peers;
 use super::settings::{ARGS_MAX, BYTES_PER_ELEMENT, Settings};
 use super::stats::Stats;
 use super::wire::Limits;
@@ -26,7 +26,8 @@ pub struct Service {
     pub stats: Stats,
     /// The positions of clients' scans.
     pub(super) cursors: Cursors,
-    pub(super) clients: Clients,
+    /// The open connections.
+    pub(super) peers: Peers,
 }
 
 impl Service {
@@ -42,7 +43,7 @@ impl Service {
             figures,
             stats: Stats::default(),
             cursors: Cursors::default(),
-            clients: Clients::default(),
+            peers: Peers::default(),
         }
     }
 

@@ -9,14 +9,12 @@ use engine::keyspace::{self, FETCHED_BYTES_MAX, Touches, Watched};
 use engine::kv;
 use tokio_util::sync::CancellationToken;
 
-use super::clients::Peer;
-use super::command::{self, Call, Control, Data, Failure, Found, Pending, Queue, Run};
-use super::reply::{Protocol, Reply, ReplyLimit};
-use super::secret::Secret;
+use super::client::{Client, Pending, Queue};
+use super::command::{self, Call, Control, Data, Failure, Found, Run};
+use super::peers::Peer;
+use super::reply::{Reply, ReplyLimit};
 use super::service::Service;
-use super::settings::DEFAULT_USER;
 use super::wire::Request;
-use crate::May;
 
 /// The most neighbouring commands on keys that form one transaction, with one log record.
 const COMMANDS_AT_ONCE: usize = 128;
@@ -26,69 +24,6 @@ const KEYS_AT_ONCE: usize = 128;
 const BYTES_AT_ONCE: usize = 1 << 20;
 /// The bytes of replies that end a transaction: the commands behind wait until these are sent.
 const REPLY_BYTES_AT_ONCE: usize = FETCHED_BYTES_MAX;
-
-/// A connection as commands see it.
-pub(super) struct Client {
-    /// The part visible to other clients.
-    pub(super) peer: Arc<Peer>,
-    /// Its protocol.
-    pub(super) protocol: Protocol,
-    /// Whether it has authenticated, or need not.
-    pub(super) authenticated: bool,
-    /// Its password, if it had to send one.
-    shown: Option<Secret>,
-    /// The version of [`Access`](super::access::Access) that was last checked.
-    access_seen: u64,
-    /// Its rights, once authenticated.
-    pub(super) may: May,
-    /// Whether it asked to be closed.
-    pub(super) closing: bool,
-    /// Its queue for `EXEC`.
-    pub(super) pending: Pending,
-}
-
-impl Client {
-    /// Marks the connection as authenticated as `user`.
-    pub(super) fn is_known(&mut self, user: &[u8], password: &[u8], may: May) {
-        (self.authenticated, self.may) = (true, may);
-        self.shown = Some(Secret::new(String::from_utf8_lossy(password)));
-        self.peer.tell(|told| told.user = Bytes::copy_from_slice(user));
-    }
-
-    /// Marks the connection as unauthenticated.
-    pub(super) fn is_new(&mut self, service: &Service) {
-        // Read the version first: a change from here on is noticed before the next request.
-        self.access_seen = service.access.version();
-        self.authenticated = !service.access.is_asked_for();
-        (self.may, self.shown) = (May::All, None);
-        self.peer.tell(|told| told.user = DEFAULT_USER.into());
-    }
-
-    /// Applies the current password and users: the connection gets the current rights of its password, or none. A
-    /// transaction begun with other rights is discarded at `EXEC`, since its commands were checked against those.
-    fn review(&mut self, service: &Service) {
-        let version = service.access.version();
-        if self.access_seen == version {
-            return;
-        }
-        self.access_seen = version;
-        let may = match &self.shown {
-            Some(shown) => service.access.known(&self.peer.told().user, shown.reveal().as_bytes()),
-            None => (!service.access.is_asked_for()).then_some(May::All),
-        };
-        match may {
-            Some(may) if may == self.may => {}
-            Some(may) => {
-                self.may = may;
-                self.pending.queue.iter_mut().for_each(Queue::discard);
-            }
-            None => {
-                self.is_new(service);
-                self.pending = Pending::default();
-            }
-        }
-    }
-}
 
 /// The state of one connection between its requests.
 pub struct Session {
@@ -116,18 +51,7 @@ impl Session {
 
     /// A newly accepted connection.
     pub(super) fn of(peer: Arc<Peer>, service: &Service) -> Self {
-        let mut client = Client {
-            peer,
-            protocol: Protocol::Resp2,
-            authenticated: false,
-            shown: None,
-            access_seen: 0,
-            may: May::All,
-            closing: false,
-            pending: Pending::default(),
-        };
-        client.is_new(service);
-        Self { client, run: Neighbours::default() }
+        Self { client: Client::new(peer, service), run: Neighbours::default() }
     }
 
     /// Whether the connection has authenticated, or need not.
@@ -229,7 +153,7 @@ impl Session {
                     self.control(service, control, &request)
                 }
                 (_, Some(queue)) if !found.command.is_done_at_once() => {
-                    queue.keep(request, found, service.settings.request_bytes_max)
+                    queue.keep(request, found.index, service.settings.request_bytes_max)
                 }
                 _ => {
                     service.stats.called(found.index);
@@ -364,13 +288,15 @@ impl Session {
         if queue.broken {
             return Reply::coded("EXECABORT", "Transaction discarded because of previous errors.");
         }
+        let kept = queue.kept.into_iter();
+        let commands: Vec<_> = kept.map(|(request, index)| (request, Found::at(index))).collect();
         let mut touches = Touches::default();
-        for (request, found) in &queue.kept {
+        for (request, found) in &commands {
             found.command.touch(request, &mut touches);
+            service.stats.called(found.index);
         }
         watched.iter().for_each(|watched| touches.add_watched(watched));
-        queue.kept.iter().for_each(|(_, found)| service.stats.called(found.index));
-        match self.perform(service, &queue.kept, &touches, &watched) {
+        match self.perform(service, &commands, &touches, &watched) {
             Ok(Some(replies)) => Reply::Array(replies),
             Ok(None) => Reply::NullArray,
             Err(Undone { reply: Reply::Error(why), aborts: true, .. }) => {

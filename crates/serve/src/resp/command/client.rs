@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::catalogue::help;
 use super::row::{Call, Command};
 use super::words::{integer, shown};
-use crate::resp::clients::{Ends, Peer};
+use crate::resp::peers::{Ends, Peer};
 use crate::resp::reply::Reply;
 
 /// The subcommands of `CLIENT`.
@@ -99,7 +99,7 @@ fn info(call: &mut Call<'_>) -> Reply {
 }
 
 fn list(call: &mut Call<'_>) -> Reply {
-    let mut peers = call.service.clients.all();
+    let mut peers = call.service.peers.all();
     match &call.words[2..] {
         [] => {}
         [by, kind] if by.eq_ignore_ascii_case(b"type") => match is_normal(kind) {
@@ -161,7 +161,7 @@ fn kill(call: &mut Call<'_>) -> Reply {
     };
     let me = Arc::clone(&call.client.peer);
     let mut killed = 0;
-    for peer in call.service.clients.all() {
+    for peer in call.service.peers.all() {
         if !victims.contain(&peer, &me) {
             continue;
         }

@@ -2,8 +2,8 @@
 
 use super::client::{CLIENT, check_name, own};
 use super::row::{Call, Command, NO_KEYS, Run};
-use super::transactions::Pending;
 use super::words::{integer, shown, wrong_arity};
+use crate::resp::client::Pending;
 use crate::resp::reply::{Protocol, Reply};
 use crate::resp::settings::{DEFAULT_USER, REDIS_VERSION};
 
@@ -111,7 +111,7 @@ fn auth(call: &mut Call<'_>) -> Reply {
     let Some(may) = call.service.access.known(user, password) else {
         return Reply::coded("WRONGPASS", WRONG_PASS);
     };
-    call.client.is_known(user, password, may);
+    call.client.authenticate(user, password, may);
     Reply::OK
 }
 
@@ -163,7 +163,7 @@ fn hello(call: &mut Call<'_>) -> Reply {
         );
     }
     if let Some((user, password, may)) = known {
-        client.is_known(user, password, may);
+        client.authenticate(user, password, may);
     }
     client.protocol = protocol;
     client.peer.tell(|told| {
@@ -187,7 +187,7 @@ fn reset(call: &mut Call<'_>) -> Reply {
     let client = &mut *call.client;
     client.protocol = Protocol::default();
     client.pending = Pending::default();
-    client.is_new(call.service);
+    client.deauthenticate(call.service);
     client.peer.tell(|told| {
         told.name.clear();
         told.protocol = Protocol::default();

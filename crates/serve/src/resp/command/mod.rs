@@ -20,4 +20,3 @@ mod words;
 
 pub(super) use row::{Call, Control, Data, Failure, Run};
 pub(super) use table::{Found, find, names};
-pub(super) use transactions::{Pending, Queue};

@@ -6,9 +6,9 @@ use engine::kv;
 
 use super::words::{is, shown, wrong_arity};
 use crate::May;
+use crate::resp::client::Client;
 use crate::resp::reply::{Protocol, Reply, ReplyLimit};
 use crate::resp::service::Service;
-use crate::resp::session::Client;
 
 /// One row of the table.
 pub(in crate::resp) struct Command {

@@ -38,6 +38,13 @@ pub(in crate::resp) struct Found {
     pub(in crate::resp) index: usize,
 }
 
+impl Found {
+    /// The command at `index` of the table.
+    pub(in crate::resp) fn at(index: usize) -> Self {
+        Self { command: TABLE[index], index }
+    }
+}
+
 /// Finds the command that `words` call, and checks the number of words.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! Passwords and users that change while clients are connected.
 
 use super::*;
+use crate::May;
 use crate::resp::User;
 
 fn user(password: &str, may: May) -> User {

@@ -1,4 +1,4 @@
-//! The connected clients: for `CLIENT LIST` and `CLIENT KILL`.
+//! The open connections as others see them: for `CLIENT LIST` and `CLIENT KILL`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,9 +19,9 @@ use crate::admission::Guest;
 
 /// The open connections, by number.
 #[derive(Debug, Default)]
-pub(super) struct Clients(Mutex<BTreeMap<u64, Arc<Peer>>>);
+pub(super) struct Peers(Mutex<BTreeMap<u64, Arc<Peer>>>);
 
-impl Clients {
+impl Peers {
     pub(super) fn enter(&self, peer: Arc<Peer>) {
         self.0.lock().insert(peer.id, peer);
     }
