@@ -5,7 +5,6 @@ use std::fmt::Write;
 use bytes::Bytes;
 use engine::kv::Durability;
 
-use super::command;
 use super::service::Service;
 use super::settings::REDIS_VERSION;
 
@@ -158,8 +157,8 @@ fn replication(_: &Service, lines: &mut Lines) {
 }
 
 fn command_stats(service: &Service, lines: &mut Lines) {
-    let calls = service.stats.totals(service.keyspace.expired()).calls;
-    for (name, calls) in command::names().zip(calls).filter(|&(_, calls)| calls > 0) {
+    let totals = service.stats.totals(service.keyspace.expired());
+    for (name, calls) in service.stats.calls_in(totals) {
         lines.put(format_args!("cmdstat_{name}"), format_args!("calls={calls}"));
     }
 }

@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::command;
 use super::reply::Protocol;
 use super::settings::DEFAULT_USER;
 use crate::admission::Guest;
@@ -132,9 +131,14 @@ impl Peer {
 
     /// An authenticated client executed a command.
     pub(super) fn is_known(&self) {
-        if self.command.load(Ordering::Relaxed) > 0 {
+        if self.last_command().is_some() {
             self.guest.iter().for_each(Guest::is_known);
         }
+    }
+
+    /// The position of its last command in the table.
+    pub(super) fn last_command(&self) -> Option<usize> {
+        self.command.load(Ordering::Relaxed).checked_sub(1)
     }
 
     /// Records a call of the command at `index` of the table.
@@ -152,14 +156,14 @@ impl Peer {
         change(&mut self.told.lock());
     }
 
-    /// Its line in `CLIENT LIST`, without the line's end: those of Redis' fields that exist here.
-    pub(super) fn line(&self, now: Duration) -> impl fmt::Display {
+    /// Its line in `CLIENT LIST`, without the line's end: those of Redis' fields that exist here. `command` is the name
+    /// of its last command.
+    pub(super) fn line(&self, now: Duration, command: &str) -> impl fmt::Display {
         let ends = |end: fn(&Ends) -> SocketAddr| {
             self.ends.as_ref().map_or_else(String::new, |ends| end(ends).to_string())
         };
         let Told { user, name, library, library_version, protocol } = self.told();
         let busy = Duration::from_millis(self.busy_ms.load(Ordering::Relaxed));
-        let called = self.command.load(Ordering::Relaxed);
         format!(
             "id={} addr={} laddr={} name={} age={} idle={} flags=N db=0 cmd={} user={} resp={} \
              lib-name={} lib-ver={}",
@@ -169,7 +173,7 @@ impl Peer {
             String::from_utf8_lossy(&name),
             now.saturating_sub(self.since).as_secs(),
             now.saturating_sub(busy).as_secs(),
-            called.checked_sub(1).and_then(|index| command::names().nth(index)).unwrap_or("NULL"),
+            command,
             String::from_utf8_lossy(&user),
             protocol.number(),
             String::from_utf8_lossy(&library),

@@ -31,9 +31,14 @@ pub struct Service {
 }
 
 impl Service {
-    /// A service of `keyspace`.
-    #[must_use]
-    pub fn new(mut settings: Settings, keyspace: Arc<Keyspace>, figures: Arc<dyn Figures>) -> Self {
+    /// A service of `keyspace` that counts the calls of these `commands`. `Service::new` knows them: it stands at their
+    /// table, since commands depend on the service.
+    pub(super) fn of(
+        mut settings: Settings,
+        keyspace: Arc<Keyspace>,
+        figures: Arc<dyn Figures>,
+        commands: Vec<&'static str>,
+    ) -> Self {
         let users = std::mem::take(&mut settings.users);
         let access = Access::new(settings.password.take(), users);
         Self {
@@ -41,7 +46,7 @@ impl Service {
             access: Arc::new(access),
             keyspace,
             figures,
-            stats: Stats::default(),
+            stats: Stats::new(commands),
             cursors: Cursors::default(),
             peers: Peers::default(),
         }

@@ -10,7 +10,7 @@ use engine::kv;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, Pending, Queue};
-use super::command::{self, Call, Control, Data, Failure, Found, Run};
+use super::command::{self, Call, Command, Control, Data, Failure, Found, Run};
 use super::peers::Peer;
 use super::reply::{Reply, ReplyLimit};
 use super::service::Service;
@@ -157,8 +157,7 @@ impl Session {
                 }
                 _ => {
                     service.stats.called(found.index);
-                    let client = &mut self.client;
-                    found.command.execute(&mut Call { words: &request, client, service })
+                    self.call(service, found.command, &request)
                 }
             },
         };
@@ -246,6 +245,12 @@ impl Session {
             self.answer(service, reply, out);
         }
         commands.len()
+    }
+
+    /// Executes a command that is not about keys.
+    fn call(&mut self, service: &Service, command: &'static Command, words: &[Bytes]) -> Reply {
+        let (table, client) = (command::table(), &mut self.client);
+        command.execute(&mut Call { words, table, client, service })
     }
 
     fn control(&mut self, service: &Service, control: Control, request: &[Bytes]) -> Reply {
@@ -338,10 +343,7 @@ impl Session {
                 }
                 // Only UNWATCH can be queued, and EXEC has dropped the watched keys already.
                 Run::Control(_) => Ok(Reply::OK),
-                Run::Call(_) | Run::Subcommands(_) => {
-                    let client = &mut self.client;
-                    Ok(found.command.execute(&mut Call { words, client, service }))
-                }
+                Run::Call(_) | Run::Subcommands(_) => Ok(self.call(service, found.command, words)),
             };
             let reply = match outcome {
                 Ok(reply) | Err(Failure::Refused(reply)) => reply,

@@ -56,7 +56,9 @@ pub struct Stats {
     pub misses: Counter,
     /// Error replies.
     pub errors: Counter,
-    /// Calls of each command, in the order of the command table.
+    /// The names of the commands, in the order of their table.
+    names: Vec<&'static str>,
+    /// Calls of each command, in the same order.
     calls: Vec<Counter>,
     samples: Mutex<Samples>,
     /// The totals at the last reset of `INFO`.
@@ -105,8 +107,9 @@ struct Sample {
     bytes_out: u64,
 }
 
-impl Default for Stats {
-    fn default() -> Self {
+impl Stats {
+    /// Counters at zero, for a listener with these commands, in the order of their table.
+    pub(super) fn new(names: Vec<&'static str>) -> Self {
         Self {
             clients: Counter::default(),
             connections: Counter::default(),
@@ -118,14 +121,13 @@ impl Default for Stats {
             hits: Counter::default(),
             misses: Counter::default(),
             errors: Counter::default(),
-            calls: super::command::names().map(|_| Counter::default()).collect(),
+            calls: names.iter().map(|_| Counter::default()).collect(),
+            names,
             samples: Mutex::default(),
             begin: Mutex::default(),
         }
     }
-}
 
-impl Stats {
     /// Counts a call of the command at `index` of the table.
     pub(super) fn called(&self, index: usize) {
         self.calls[index].add_one();
@@ -139,8 +141,7 @@ impl Stats {
 
     /// The calls of each command, by name; commands never called are left out.
     pub fn calls(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let calls = self.calls.iter().map(Counter::get);
-        super::command::names().zip(calls).filter(|&(_, calls)| calls > 0)
+        called(&self.names, self.calls.iter().map(Counter::get))
     }
 
     /// The sum of all calls.
@@ -152,6 +153,11 @@ impl Stats {
     /// The counts since the last [`Stats::begin_anew`]; the caller supplies the number of `expired` keys.
     pub(super) fn totals(&self, expired: u64) -> Totals {
         self.all(expired).since(&self.begin.lock())
+    }
+
+    /// The calls of each command in `totals`, by name; commands never called are left out.
+    pub(super) fn calls_in(&self, totals: Totals) -> impl Iterator<Item = (&'static str, u64)> {
+        called(&self.names, totals.calls.into_iter())
     }
 
     /// Resets [`Stats::totals`]. The counters themselves continue.
@@ -221,13 +227,21 @@ impl Totals {
     }
 }
 
+/// The calls by name, without commands never called.
+fn called(
+    names: &[&'static str],
+    calls: impl Iterator<Item = u64>,
+) -> impl Iterator<Item = (&'static str, u64)> {
+    names.iter().copied().zip(calls).filter(|&(_, calls)| calls > 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn rates_are_those_between_the_last_two_samples() {
-        let stats = Stats::default();
+        let stats = Stats::new(vec!["get", "set"]);
         assert_eq!(stats.rates(), Rates::default());
         stats.sample(Duration::from_secs(10));
         stats.called(0);

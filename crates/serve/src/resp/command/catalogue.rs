@@ -2,8 +2,7 @@
 
 use bytes::Bytes;
 
-use super::row::{Call, Command, NO_KEYS, Run};
-use super::table::TABLE;
+use super::row::{Call, Command, NO_KEYS, Run, Table};
 use super::words::{shown, wrong_arity};
 use crate::resp::glob::matches_any_case;
 use crate::resp::reply::Reply;
@@ -24,19 +23,20 @@ pub(super) static ROWS: &[Command] = &[Command {
 ///
 /// The only container command that also works without a subcommand.
 fn command(call: &mut Call<'_>) -> Reply {
+    let table = call.table;
     let [_, subcommand, args @ ..] = call.words else {
-        return Reply::Array(TABLE.iter().copied().map(details).collect());
+        return Reply::Array(table.iter().copied().map(details).collect());
     };
-    let asked = || args.iter().map(|name| row(name));
+    let asked = || args.iter().map(|name| row(table, name));
     match &subcommand.to_ascii_lowercase()[..] {
-        b"count" if args.is_empty() => Reply::count(TABLE.len() as u64),
+        b"count" if args.is_empty() => Reply::count(table.len() as u64),
         b"count" => wrong_arity("command|count"),
-        b"docs" if args.is_empty() => Reply::Map(TABLE.iter().copied().map(documented).collect()),
+        b"docs" if args.is_empty() => Reply::Map(table.iter().copied().map(documented).collect()),
         b"docs" => Reply::Map(asked().flatten().map(documented).collect()),
-        b"info" if args.is_empty() => Reply::Array(TABLE.iter().copied().map(details).collect()),
+        b"info" if args.is_empty() => Reply::Array(table.iter().copied().map(details).collect()),
         b"info" => Reply::Array(asked().map(|row| row.map_or(Reply::Null, details)).collect()),
-        b"list" => list(args),
-        b"getkeys" => get_keys(args),
+        b"list" => list(table, args),
+        b"getkeys" => get_keys(table, args),
         b"help" if args.is_empty() => help_lines("COMMAND", SUBCOMMANDS.iter().copied()),
         _ => Reply::error(format_args!(
             "unknown subcommand '{}'. Try COMMAND HELP.",
@@ -69,11 +69,11 @@ fn help_lines<'a>(container: &str, rows: impl Iterator<Item = (&'a str, &'a str)
 }
 
 /// `COMMAND GETKEYS command arg…`.
-fn get_keys(words: &[Bytes]) -> Reply {
+fn get_keys(table: &Table, words: &[Bytes]) -> Reply {
     let [name, _, ..] = words else {
         return wrong_arity("command|getkeys");
     };
-    let Some(row) = row(name) else { return Reply::error("Invalid command specified") };
+    let Some(row) = row(table, name) else { return Reply::error("Invalid command specified") };
     if !row.takes(words.len()) {
         return Reply::error("Invalid number of arguments specified for command");
     }
@@ -84,11 +84,11 @@ fn get_keys(words: &[Bytes]) -> Reply {
     Reply::Array(keys)
 }
 
-fn row(name: &[u8]) -> Option<&'static Command> {
-    TABLE.iter().copied().find(|row| name.eq_ignore_ascii_case(row.name.as_bytes()))
+fn row(table: &Table, name: &[u8]) -> Option<&'static Command> {
+    table.iter().copied().find(|row| name.eq_ignore_ascii_case(row.name.as_bytes()))
 }
 
-fn list(args: &[Bytes]) -> Reply {
+fn list(table: &Table, args: &[Bytes]) -> Reply {
     let pattern: &[u8] = match args {
         [] => b"*",
         [filter, kind, pattern]
@@ -99,7 +99,8 @@ fn list(args: &[Bytes]) -> Reply {
         }
         _ => return Reply::error("syntax error"),
     };
-    let names = super::names().filter(|name| matches_any_case(pattern, name.as_bytes()));
+    let names =
+        table.iter().map(|row| row.name).filter(|name| matches_any_case(pattern, name.as_bytes()));
     Reply::Array(names.map(Reply::word).collect())
 }
 

@@ -95,7 +95,7 @@ fn on_or_off(call: &mut Call<'_>) -> Reply {
 }
 
 fn info(call: &mut Call<'_>) -> Reply {
-    Reply::Text(format!("{}\n", call.client.peer.line(call.service.figures.uptime())))
+    Reply::Text(line(call, &call.client.peer))
 }
 
 fn list(call: &mut Call<'_>) -> Reply {
@@ -118,8 +118,12 @@ fn list(call: &mut Call<'_>) -> Reply {
         }
         _ => return Reply::error("syntax error"),
     }
-    let now = call.service.figures.uptime();
-    Reply::Text(peers.iter().map(|peer| format!("{}\n", peer.line(now))).collect())
+    Reply::Text(peers.iter().map(|peer| line(call, peer)).collect())
+}
+
+fn line(call: &Call<'_>, peer: &Peer) -> String {
+    let command = peer.last_command().map_or("NULL", |index| call.table[index].name);
+    format!("{}\n", peer.line(call.service.figures.uptime(), command))
 }
 
 /// The filter of a `CLIENT KILL`: all given conditions must hold.

@@ -18,5 +18,5 @@ mod table;
 mod transactions;
 mod words;
 
-pub(super) use row::{Call, Control, Data, Failure, Run};
-pub(super) use table::{Found, find, names};
+pub(super) use row::{Call, Command, Control, Data, Failure, Run};
+pub(super) use table::{Found, find, table};

@@ -60,6 +60,9 @@ pub(in crate::resp) enum Control {
     Unwatch,
 }
 
+/// All commands, sorted by name.
+pub(in crate::resp) type Table = [&'static Command];
+
 /// A command on keys during execution.
 pub(in crate::resp) struct Data<'a, 'k> {
     /// All its words, the name first; their number fits the table.
@@ -111,6 +114,8 @@ impl From<keyspace::Error> for Failure {
 pub(in crate::resp) struct Call<'a> {
     /// All its words, the name first; their number fits the table.
     pub(in crate::resp) words: &'a [Bytes],
+    /// The table in which it was found.
+    pub(in crate::resp) table: &'static Table,
     /// The calling client.
     pub(in crate::resp) client: &'a mut Client,
     /// The state that all clients share.

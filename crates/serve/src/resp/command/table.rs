@@ -1,18 +1,22 @@
 //! The table of all commands.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
+use engine::keyspace::Keyspace;
 
-use super::row::Command;
+use super::row::{Command, Table};
 use super::words::{SHOWN_BYTES_MAX, shown, wrong_arity};
 use super::{
     catalogue, connection, hashes, keys, scan, server, sorted_sets, strings, transactions,
 };
+use crate::figures::Figures;
 use crate::resp::reply::Reply;
+use crate::resp::service::Service;
+use crate::resp::settings::Settings;
 
 /// Every command, sorted by name for a binary search.
-pub(super) static TABLE: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
+static TABLE: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
     let files = [
         catalogue::ROWS,
         connection::ROWS,
@@ -62,9 +66,17 @@ pub(in crate::resp) fn find(words: &[Bytes]) -> Result<Found, Reply> {
     Ok(Found { command, index })
 }
 
-/// The names of the table, in its order.
-pub(in crate::resp) fn names() -> impl Iterator<Item = &'static str> {
-    TABLE.iter().map(|row| row.name)
+/// Every command.
+pub(in crate::resp) fn table() -> &'static Table {
+    &TABLE
+}
+
+impl Service {
+    /// A service of `keyspace`.
+    #[must_use]
+    pub fn new(settings: Settings, keyspace: Arc<Keyspace>, figures: Arc<dyn Figures>) -> Self {
+        Self::of(settings, keyspace, figures, TABLE.iter().map(|row| row.name).collect())
+    }
 }
 
 /// Redis' reply to an unknown command, which quotes its start.
