@@ -5,10 +5,11 @@
 
 use std::fmt;
 
-use super::Pattern;
+use super::error::ParseError;
 use super::lexer::Token;
-use super::parser::{ParseError, Parser};
-use super::select::{Kind, Reference};
+use super::names::{Listed, Reference, Source};
+use super::parser::Parser;
+use super::pattern::Pattern;
 use crate::http::time;
 
 /// Tests of tags, fields and time, joined.
@@ -330,28 +331,6 @@ impl Parser<'_> {
         self.advance()?;
         Ok(side)
     }
-
-    /// A name with an optional cast.
-    pub(super) fn reference(&mut self) -> Result<Reference, ParseError> {
-        let name = self.name("the name of a tag or a field")?;
-        Ok(Reference { name, kind: self.cast()? })
-    }
-
-    /// `::tag`, `::field`, or a kind of field.
-    pub(super) fn cast(&mut self) -> Result<Option<Kind>, ParseError> {
-        if !self.takes_sign("::")? {
-            return Ok(None);
-        }
-        let kind = match &self.token {
-            Token::Word(word) => Kind::named(word),
-            _ => None,
-        };
-        let kind = kind.ok_or_else(|| {
-            self.expected("tag, field, float, integer, unsigned, string or boolean")
-        })?;
-        self.advance()?;
-        Ok(Some(kind))
-    }
 }
 
 impl fmt::Display for Comparison {
@@ -405,5 +384,17 @@ impl fmt::Display for Condition {
                 write!(f, "{reference} {comparison} {value}")
             }
         }
+    }
+}
+
+/// `FROM` and `WHERE`, each if nonempty.
+pub(super) struct FromWhere<'a>(pub(super) &'a [Source], pub(super) Option<&'a Condition>);
+
+impl fmt::Display for FromWhere<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.0.is_empty() {
+            write!(f, " FROM {}", Listed(self.0))?;
+        }
+        self.1.map_or(Ok(()), |filter| write!(f, " WHERE {filter}"))
     }
 }

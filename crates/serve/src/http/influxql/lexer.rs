@@ -1,6 +1,6 @@
 //! Text to tokens, one at a time.
 
-use super::parser::ParseError;
+use super::error::ParseError;
 
 /// The smallest part of a statement.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,9 +10,15 @@
 //! The input is untrusted: text, nesting and the number of statements are bounded. Patterns are compiled here with a
 //! bound on their size, and match in linear time. Errors name their place. The caller supplies `now()`. A statement
 //! prints as equivalent text.
+//!
+//! ```text
+//! lexer (text to tokens) -> parser (what all statements share) -> condition -> select, show -> statement
+//! ```
 
 mod condition;
+mod error;
 mod lexer;
+mod names;
 mod parser;
 mod pattern;
 mod select;
@@ -20,20 +26,13 @@ mod show;
 mod statement;
 
 pub use condition::{Comparison, Condition, Literal, Span, Test};
-pub use parser::{ParseError, parse};
+pub use error::ParseError;
+pub use names::{Kind, Named, Reference, Source};
+pub use parser::{DEPTH_MAX, SIGNS_MAX};
 pub use pattern::Pattern;
-pub use select::{Column, Dimension, Expression, Fill, Kind, Operator, Reference, Select, Window};
+pub use select::{Column, Dimension, Expression, Fill, Operator, Select, Window};
 pub use show::{KeyTest, Page, Show};
-pub use statement::{Keep, Named, Source, Statement};
-
-/// The longest text, in bytes.
-pub const TEXT_BYTES_MAX: usize = 256 * 1024;
-/// The most statements of one text.
-pub const STATEMENTS_MAX: usize = 100;
-/// The most nested parentheses and calls.
-pub const DEPTH_MAX: usize = 64;
-/// The most operators between expressions of one text.
-pub const SIGNS_MAX: usize = 500;
+pub use statement::{Keep, STATEMENTS_MAX, Statement, TEXT_BYTES_MAX, parse};
 
 #[cfg(test)]
 mod tests;

@@ -1,62 +1,14 @@
-//! Tokens to statements: the common part.
+//! Tokens to the parts that all statements share.
 
+use super::error::ParseError;
 use super::lexer::{Lexer, Token};
+use super::names::{Kind, Named, Reference, Source};
 use super::pattern::Pattern;
-use super::select::Select;
-use super::show::Show;
-use super::statement::{Keep, Named, Source, Statement};
-use super::{Condition, DEPTH_MAX, SIGNS_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX};
 
-/// Text that is not a supported statement.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("error parsing query: {what} at line {line}, char {character}")]
-pub struct ParseError {
-    /// What was found, and what is accepted.
-    pub what: String,
-    /// Where: the first line is 1.
-    pub line: usize,
-    /// Where in that line: the first character is 1.
-    pub character: usize,
-}
-
-impl ParseError {
-    pub(super) fn new(text: &str, at: usize, what: String) -> Self {
-        let before = &text[..at.min(text.len())];
-        let line = before.matches('\n').count() + 1;
-        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        Self { what, line, character: before[start..].chars().count() + 1 }
-    }
-}
-
-/// Parses all statements of `text`, separated by semicolons. `now` is the value of `now()`, in nanoseconds since 1970.
-///
-/// # Errors
-/// The first mistake, and its place.
-pub fn parse(text: &str, now: i64) -> Result<Vec<Statement>, ParseError> {
-    if text.len() > TEXT_BYTES_MAX {
-        let what = format!("found {} bytes, expected {TEXT_BYTES_MAX} at most", text.len());
-        return Err(ParseError::new("", 0, what));
-    }
-    let mut parser = Parser::new(text, now)?;
-    let mut statements = Vec::new();
-    loop {
-        while parser.takes_sign(";")? {}
-        if parser.token == Token::End {
-            break;
-        }
-        if statements.len() == STATEMENTS_MAX {
-            return Err(parser.error(&format!("at most {STATEMENTS_MAX} statements")));
-        }
-        statements.push(parser.statement()?);
-        if parser.token != Token::End && parser.token != Token::Sign(";") {
-            return Err(parser.expected("; or the end"));
-        }
-    }
-    if statements.is_empty() {
-        return Err(parser.expected("SELECT, SHOW, CREATE, ALTER, DROP or DELETE"));
-    }
-    Ok(statements)
-}
+/// The most nested parentheses and calls.
+pub const DEPTH_MAX: usize = 64;
+/// The most operators between expressions of one text.
+pub const SIGNS_MAX: usize = 500;
 
 /// Parses statements with one token of lookahead.
 pub(super) struct Parser<'a> {
@@ -72,104 +24,10 @@ pub(super) struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn new(text: &'a str, now: i64) -> Result<Self, ParseError> {
+    pub(super) fn new(text: &'a str, now: i64) -> Result<Self, ParseError> {
         let mut lexer = Lexer { text, at: 0 };
         let (token, start) = lexer.token()?;
         Ok(Self { lexer, token, start, depth: 0, signs: 0, now })
-    }
-
-    fn statement(&mut self) -> Result<Statement, ParseError> {
-        if self.takes("SELECT")? {
-            return Ok(Statement::Select(Box::new(Select::parse(self)?)));
-        }
-        if self.takes("SHOW")? {
-            return Ok(Statement::Show(Show::parse(self)?));
-        }
-        if self.takes("CREATE")? {
-            if self.sees("RETENTION") {
-                return self.retention_policy();
-            }
-            self.require("DATABASE")?;
-            let name = self.name("the name of a database")?;
-            let keep = if self.takes("WITH")? { self.policy()? } else { None };
-            return Ok(Statement::CreateDatabase { name, keep });
-        }
-        if self.takes("ALTER")? {
-            return self.retention_policy();
-        }
-        if self.takes("DROP")? {
-            if self.takes("DATABASE")? {
-                return Ok(Statement::DropDatabase(self.name("the name of a database")?));
-            }
-            if self.takes("MEASUREMENT")? {
-                return Ok(Statement::DropMeasurement(self.name("the name of a measurement")?));
-            }
-            if self.takes("SERIES")? {
-                let (from, filter) = self.sources_and_filter("DROP SERIES")?;
-                return Ok(Statement::DropSeries { from, filter });
-            }
-            return Err(self.expected("DATABASE, MEASUREMENT or SERIES"));
-        }
-        if self.takes("DELETE")? {
-            let (from, filter) = self.sources_and_filter("DELETE")?;
-            return Ok(Statement::Delete { from, filter });
-        }
-        Err(self.expected("SELECT, SHOW, CREATE, ALTER, DROP or DELETE"))
-    }
-
-    /// `RETENTION POLICY name ON database DURATION …`
-    fn retention_policy(&mut self) -> Result<Statement, ParseError> {
-        self.require("RETENTION")?;
-        self.require("POLICY")?;
-        self.name("the name of a policy")?;
-        self.require("ON")?;
-        let database = self.name("the name of a database")?;
-        let keep = self.policy()?.ok_or_else(|| self.expected("DURATION"))?;
-        Ok(Statement::Keep { database, keep })
-    }
-
-    /// The clauses of a policy, of which only the duration has an effect.
-    fn policy(&mut self) -> Result<Option<Keep>, ParseError> {
-        let mut keep = None;
-        while !matches!(self.token, Token::End | Token::Sign(";")) {
-            if self.takes("DURATION")? {
-                keep = Some(self.keep()?);
-            } else if self.takes("SHARD")? {
-                self.require("DURATION")?;
-                self.keep()?;
-            } else if self.takes("REPLICATION")? {
-                self.count()?;
-            } else if self.takes("NAME")? {
-                self.name("the name of a policy")?;
-            } else if !self.takes("DEFAULT")? {
-                return Err(self.expected("DURATION, REPLICATION, SHARD DURATION, NAME or DEFAULT"));
-            }
-        }
-        Ok(keep)
-    }
-
-    fn keep(&mut self) -> Result<Keep, ParseError> {
-        if self.takes("INF")? {
-            return Ok(None);
-        }
-        let Token::Duration(nanos) = self.token else {
-            return Err(self.expected("a duration, such as 30d, or INF"));
-        };
-        self.advance()?;
-        // As in InfluxDB, a duration of zero means unlimited.
-        Ok(Some(nanos).filter(|nanos| *nanos > 0))
-    }
-
-    fn sources_and_filter(
-        &mut self,
-        what: &str,
-    ) -> Result<(Vec<Source>, Option<Condition>), ParseError> {
-        let from = if self.takes("FROM")? { self.sources()? } else { Vec::new() };
-        let filter = self.filter()?;
-        if from.is_empty() && filter.is_none() {
-            return Err(self.expected(&format!("FROM or WHERE: {what} needs to know what")));
-        }
-        Ok((from, filter))
     }
 
     /// The sources after `FROM`.
@@ -226,6 +84,28 @@ impl<'a> Parser<'a> {
             }
             _ => Err(self.expected(expected)),
         }
+    }
+
+    /// A name with an optional cast.
+    pub(super) fn reference(&mut self) -> Result<Reference, ParseError> {
+        let name = self.name("the name of a tag or a field")?;
+        Ok(Reference { name, kind: self.cast()? })
+    }
+
+    /// `::tag`, `::field`, or a kind of field.
+    pub(super) fn cast(&mut self) -> Result<Option<Kind>, ParseError> {
+        if !self.takes_sign("::")? {
+            return Ok(None);
+        }
+        let kind = match &self.token {
+            Token::Word(word) => Kind::named(word),
+            _ => None,
+        };
+        let kind = kind.ok_or_else(|| {
+            self.expected("tag, field, float, integer, unsigned, string or boolean")
+        })?;
+        self.advance()?;
+        Ok(Some(kind))
     }
 
     /// A pattern; its first slash is the lookahead token.

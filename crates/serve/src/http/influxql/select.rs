@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use super::Pattern;
-use super::condition::Condition;
+use super::condition::{Condition, FromWhere};
+use super::error::ParseError;
 use super::lexer::Token;
-use super::parser::{ParseError, Parser};
-use super::statement::{FromWhere, Listed, Quoted, Source};
+use super::names::{Kind, Listed, Quoted, Reference, Source};
+use super::parser::Parser;
+use super::pattern::Pattern;
 
 /// A query for points or aggregates.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,34 +79,6 @@ pub enum Operator {
     Remainder,
 }
 
-/// The name of a tag or a field.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reference {
-    /// The name.
-    pub name: String,
-    /// Its kind, if given.
-    pub kind: Option<Kind>,
-}
-
-/// The kind of a name.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
-    /// A tag.
-    Tag,
-    /// A field of any kind.
-    Field,
-    /// A field of floats.
-    Float,
-    /// A field of integers.
-    Integer,
-    /// A field of nonnegative integers.
-    Unsigned,
-    /// A field of texts.
-    String,
-    /// A field of booleans.
-    Boolean,
-}
-
 /// A dimension to group rows by.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Dimension {
@@ -160,37 +133,6 @@ impl Expression {
         match self {
             Self::Both(_, operator, _) => operator.binds(),
             _ => 3,
-        }
-    }
-}
-
-impl Reference {
-    /// Whether it is the timestamp.
-    #[must_use]
-    pub fn is_time(&self) -> bool {
-        self.kind.is_none() && self.name.eq_ignore_ascii_case("time")
-    }
-}
-
-impl Kind {
-    /// The kind with this name.
-    pub(super) fn named(name: &str) -> Option<Self> {
-        use Kind::{Boolean, Field, Float, Integer, String, Tag, Unsigned};
-        let all = [Tag, Field, Float, Integer, Unsigned, String, Boolean];
-        all.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tag => "tag",
-            Self::Field => "field",
-            Self::Float => "float",
-            Self::Integer => "integer",
-            Self::Unsigned => "unsigned",
-            Self::String => "string",
-            Self::Boolean => "boolean",
         }
     }
 }
@@ -419,13 +361,6 @@ impl Parser<'_> {
         }
         self.advance()?;
         self.require_sign(")")
-    }
-}
-
-impl fmt::Display for Reference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Quoted(&self.name).fmt(f)?;
-        self.kind.map_or(Ok(()), |kind| write!(f, "::{}", kind.name()))
     }
 }
 

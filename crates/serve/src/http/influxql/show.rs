@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use super::condition::Condition;
-use super::parser::{ParseError, Parser};
-use super::statement::{FromWhere, Listed, Named, Quoted, Source};
+use super::condition::{Condition, FromWhere};
+use super::error::ParseError;
+use super::names::{Listed, Named, Quoted, Source};
+use super::parser::Parser;
+use super::pattern::Pattern;
 
 /// What to show, and of which database (the request's, if none is named).
 #[derive(Clone, Debug, PartialEq)]
@@ -102,9 +104,9 @@ pub enum KeyTest {
     /// `KEY != "a"`
     IsNot(String),
     /// `KEY =~ /a/`
-    Like(super::Pattern),
+    Like(Pattern),
     /// `KEY !~ /a/`
-    Unlike(super::Pattern),
+    Unlike(Pattern),
 }
 
 impl KeyTest {

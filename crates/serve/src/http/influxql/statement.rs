@@ -1,8 +1,19 @@
-//! The statements, and their text form.
+//! The statements: from text and back.
 
 use std::fmt;
 
-use super::{Condition, Pattern, Select, Show};
+use super::condition::{Condition, FromWhere};
+use super::error::ParseError;
+use super::lexer::Token;
+use super::names::{Quoted, Source};
+use super::parser::Parser;
+use super::select::Select;
+use super::show::Show;
+
+/// The longest text, in bytes.
+pub const TEXT_BYTES_MAX: usize = 256 * 1024;
+/// The most statements of one text.
+pub const STATEMENTS_MAX: usize = 100;
 
 /// One statement.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,91 +59,129 @@ pub enum Statement {
 /// The retention, in nanoseconds; `None` means forever.
 pub type Keep = Option<i64>;
 
-/// A source after `FROM`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Source {
-    /// The database, if given.
-    pub database: Option<String>,
-    /// The retention policy, if given.
-    pub policy: Option<String>,
-    /// The measurement.
-    pub measurement: Named,
-}
-
-/// One name, or all names that match a pattern.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Named {
-    /// This name.
-    Is(String),
-    /// All matching names.
-    Like(Pattern),
-}
-
-impl Named {
-    /// Whether it includes `name`.
-    #[must_use]
-    pub fn means(&self, name: &str) -> bool {
-        match self {
-            Self::Is(is) => is == name,
-            Self::Like(pattern) => pattern.is_in(name),
+/// Parses all statements of `text`, separated by semicolons. `now` is the value of `now()`, in nanoseconds since 1970.
+///
+/// # Errors
+/// The first mistake, and its place.
+pub fn parse(text: &str, now: i64) -> Result<Vec<Statement>, ParseError> {
+    if text.len() > TEXT_BYTES_MAX {
+        let what = format!("found {} bytes, expected {TEXT_BYTES_MAX} at most", text.len());
+        return Err(ParseError::new("", 0, what));
+    }
+    let mut parser = Parser::new(text, now)?;
+    let mut statements = Vec::new();
+    loop {
+        while parser.takes_sign(";")? {}
+        if parser.token == Token::End {
+            break;
+        }
+        if statements.len() == STATEMENTS_MAX {
+            return Err(parser.error(&format!("at most {STATEMENTS_MAX} statements")));
+        }
+        statements.push(parser.statement()?);
+        if parser.token != Token::End && parser.token != Token::Sign(";") {
+            return Err(parser.expected("; or the end"));
         }
     }
-}
-
-/// A name in double quotes.
-pub(super) struct Quoted<'a>(pub(super) &'a str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.0.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        write!(f, "\"{text}\"")
+    if statements.is_empty() {
+        return Err(parser.expected("SELECT, SHOW, CREATE, ALTER, DROP or DELETE"));
     }
+    Ok(statements)
 }
 
-/// Items separated by commas.
-pub(super) struct Listed<'a, T>(pub(super) &'a [T]);
-
-impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, item) in self.0.iter().enumerate() {
-            write!(f, "{}{item}", if n == 0 { "" } else { ", " })?;
+impl Parser<'_> {
+    fn statement(&mut self) -> Result<Statement, ParseError> {
+        if self.takes("SELECT")? {
+            return Ok(Statement::Select(Box::new(Select::parse(self)?)));
         }
-        Ok(())
-    }
-}
-
-/// `FROM` and `WHERE`, each if nonempty.
-pub(super) struct FromWhere<'a>(pub(super) &'a [Source], pub(super) Option<&'a Condition>);
-
-impl fmt::Display for FromWhere<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.0.is_empty() {
-            write!(f, " FROM {}", Listed(self.0))?;
+        if self.takes("SHOW")? {
+            return Ok(Statement::Show(Show::parse(self)?));
         }
-        self.1.map_or(Ok(()), |filter| write!(f, " WHERE {filter}"))
-    }
-}
-
-impl fmt::Display for Named {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Is(name) => Quoted(name).fmt(f),
-            Self::Like(pattern) => pattern.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.database, &self.policy) {
-            (Some(database), Some(policy)) => {
-                write!(f, "{}.{}.", Quoted(database), Quoted(policy))?;
+        if self.takes("CREATE")? {
+            if self.sees("RETENTION") {
+                return self.retention_policy();
             }
-            (Some(database), None) => write!(f, "{}..", Quoted(database))?,
-            (None, Some(policy)) => write!(f, "{}.", Quoted(policy))?,
-            (None, None) => {}
+            self.require("DATABASE")?;
+            let name = self.name("the name of a database")?;
+            let keep = if self.takes("WITH")? { self.policy()? } else { None };
+            return Ok(Statement::CreateDatabase { name, keep });
         }
-        self.measurement.fmt(f)
+        if self.takes("ALTER")? {
+            return self.retention_policy();
+        }
+        if self.takes("DROP")? {
+            if self.takes("DATABASE")? {
+                return Ok(Statement::DropDatabase(self.name("the name of a database")?));
+            }
+            if self.takes("MEASUREMENT")? {
+                return Ok(Statement::DropMeasurement(self.name("the name of a measurement")?));
+            }
+            if self.takes("SERIES")? {
+                let (from, filter) = self.sources_and_filter("DROP SERIES")?;
+                return Ok(Statement::DropSeries { from, filter });
+            }
+            return Err(self.expected("DATABASE, MEASUREMENT or SERIES"));
+        }
+        if self.takes("DELETE")? {
+            let (from, filter) = self.sources_and_filter("DELETE")?;
+            return Ok(Statement::Delete { from, filter });
+        }
+        Err(self.expected("SELECT, SHOW, CREATE, ALTER, DROP or DELETE"))
+    }
+
+    /// `RETENTION POLICY name ON database DURATION …`
+    fn retention_policy(&mut self) -> Result<Statement, ParseError> {
+        self.require("RETENTION")?;
+        self.require("POLICY")?;
+        self.name("the name of a policy")?;
+        self.require("ON")?;
+        let database = self.name("the name of a database")?;
+        let keep = self.policy()?.ok_or_else(|| self.expected("DURATION"))?;
+        Ok(Statement::Keep { database, keep })
+    }
+
+    /// The clauses of a policy, of which only the duration has an effect.
+    fn policy(&mut self) -> Result<Option<Keep>, ParseError> {
+        let mut keep = None;
+        while !matches!(self.token, Token::End | Token::Sign(";")) {
+            if self.takes("DURATION")? {
+                keep = Some(self.keep()?);
+            } else if self.takes("SHARD")? {
+                self.require("DURATION")?;
+                self.keep()?;
+            } else if self.takes("REPLICATION")? {
+                self.count()?;
+            } else if self.takes("NAME")? {
+                self.name("the name of a policy")?;
+            } else if !self.takes("DEFAULT")? {
+                return Err(self.expected("DURATION, REPLICATION, SHARD DURATION, NAME or DEFAULT"));
+            }
+        }
+        Ok(keep)
+    }
+
+    fn keep(&mut self) -> Result<Keep, ParseError> {
+        if self.takes("INF")? {
+            return Ok(None);
+        }
+        let Token::Duration(nanos) = self.token else {
+            return Err(self.expected("a duration, such as 30d, or INF"));
+        };
+        self.advance()?;
+        // As in InfluxDB, a duration of zero means unlimited.
+        Ok(Some(nanos).filter(|nanos| *nanos > 0))
+    }
+
+    fn sources_and_filter(
+        &mut self,
+        what: &str,
+    ) -> Result<(Vec<Source>, Option<Condition>), ParseError> {
+        let from = if self.takes("FROM")? { self.sources()? } else { Vec::new() };
+        let filter = self.filter()?;
+        if from.is_empty() && filter.is_none() {
+            return Err(self.expected(&format!("FROM or WHERE: {what} needs to know what")));
+        }
+        Ok((from, filter))
     }
 }
 
