@@ -1,7 +1,9 @@
 //! Splits a stream of bytes into lines; between pieces it keeps at most one unfinished line.
 
+use super::field::{Field, Place};
 use super::parse::{self, Found, Shape};
-use super::{BadLine, Line, Place, Precision, Problem};
+use super::precision::Precision;
+use super::problem::{BadLine, Problem};
 
 /// Splits a stream of bytes into lines.
 ///
@@ -190,5 +192,48 @@ impl Decoder {
                 false
             }
         }
+    }
+}
+
+/// One line: points of one instant.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    text: &'a str,
+    head: usize,
+    fields: &'a [Place],
+    number: u64,
+    timestamp: Option<i64>,
+}
+
+impl<'a> Line<'a> {
+    /// Measurement and tags as sent, including escapes. Equal heads mean the same series; one series may have several
+    /// heads, with different orders of tags. [`Head::parse`] parses it.
+    #[must_use]
+    pub fn head(&self) -> &'a str {
+        &self.text[..self.head]
+    }
+
+    /// The fields in their order; at least one. A name may occur twice; the last one counts.
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
+        let text = self.text;
+        self.fields.iter().map(move |place| place.field(text))
+    }
+
+    /// Nanoseconds since 1970; `None` if the server is to set the time.
+    #[must_use]
+    pub fn timestamp(&self) -> Option<i64> {
+        self.timestamp
+    }
+
+    /// The number of its first line in the input, from 1.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// A mistake at this byte of the line, found by the caller.
+    #[must_use]
+    pub fn bad(&self, byte: usize, problem: Problem) -> BadLine {
+        BadLine::new(self.number, byte, self.text.as_bytes(), problem)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::Problem;
+use super::problem::Problem;
 use super::text::{is_protected, unescape_measurement, unescape_name};
 
 /// The part of a line that identifies the series of its fields.

@@ -1,7 +1,9 @@
 //! Parses one line in one pass over its bytes.
 
+use super::field::{Held, Place};
+use super::precision::Precision;
+use super::problem::Problem;
 use super::text::is_protected;
-use super::{Held, Place, Precision, Problem};
 
 /// The largest timestamp, as in InfluxDB, which reserves larger ones for "no time".
 const TIME_MAX: i64 = i64::MAX - 1;

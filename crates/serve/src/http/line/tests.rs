@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 
