@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::access::{self, Grant};
 use super::answer::{self, Format, Outcome, ROWS_AT_ONCE};
 use super::arrow;
-use super::execute::{Asked, execute};
+use super::execute::{Context, execute};
 use super::influxql::{self, Statement, TEXT_BYTES_MAX};
 use super::line::Precision;
 use super::params::Params;
@@ -122,7 +122,7 @@ pub(super) async fn answer(
         let [statement] = &statements[..] else {
             return Err(Refusal::bad("a stream of Arrow is the answer to one statement"));
         };
-        let tables = execute(&asking.asked(), statement).await?;
+        let tables = execute(&asking.context(), statement).await?;
         Some(arrow::Pieces::new(tables).map_err(Refusal::bad)?)
     } else {
         None
@@ -179,8 +179,8 @@ impl Asking {
         Ok(self.database.iter().try_for_each(|name| self.grant.database(name))?)
     }
 
-    fn asked(&self) -> Asked<'_> {
-        Asked {
+    fn context(&self) -> Context<'_> {
+        Context {
             store: &*self.service.store,
             database: self.database.as_deref(),
             now: self.now,
@@ -201,9 +201,10 @@ async fn statements_answered(
     if !reader.take(answer::begin(format).into()).await {
         return false;
     }
-    let asked = asking.asked();
+    let context = asking.context();
     for (n, statement) in statements.iter().enumerate() {
-        let outcome: Outcome = execute(&asked, statement).await.map_err(|refusal| refusal.message);
+        let outcome: Outcome =
+            execute(&context, statement).await.map_err(|refusal| refusal.message);
         // Stop if the client has hung up.
         if !reader.take_all(answer::pieces(format, n, outcome).map(Bytes::from)).await {
             return false;

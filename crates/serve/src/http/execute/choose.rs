@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use engine::series::{Info, Predicate, Selector, Span, Test as StoreTest};
 
-use super::Asked;
+use super::context::Context;
 use super::fields::Fields;
 use super::filter::Filter;
 use crate::http::influxql::{Condition, Named, Source};
@@ -33,19 +33,19 @@ pub(super) fn measurement(named: &Named) -> StoreTest {
 
 /// Every measurement in these sources, with its database; all of the database if there are no sources.
 pub(super) fn measurements(
-    asked: &Asked<'_>,
+    context: &Context<'_>,
     on: Option<&String>,
     from: &[Source],
 ) -> Result<Vec<(String, String)>, Refusal> {
     let mut found = Vec::new();
     if from.is_empty() {
-        let database = asked.database(on)?;
-        for name in asked.store.measurements(&Selector::all(database.clone()))? {
+        let database = context.database(on)?;
+        for name in context.store.measurements(&Selector::all(database.clone()))? {
             found.push((database.clone(), name));
         }
     }
     for source in from {
-        let database = asked.database(source.database.as_ref().or(on))?;
+        let database = context.database(source.database.as_ref().or(on))?;
         match &source.measurement {
             Named::Is(name) => found.push((database, name.clone())),
             like @ Named::Like(_) => {
@@ -53,7 +53,7 @@ pub(super) fn measurements(
                     measurement: Some(measurement(like)),
                     ..Selector::all(database.clone())
                 };
-                for name in asked.store.measurements(&all)? {
+                for name in context.store.measurements(&all)? {
                     found.push((database.clone(), name));
                 }
             }
@@ -68,9 +68,9 @@ pub(super) fn predicate(
     fields: &Fields,
 ) -> Result<Predicate, Refusal> {
     let filter = Filter::new(condition, fields)?;
-    let mut asked = BTreeSet::new();
-    filter.fields(&mut asked);
-    match asked.first() {
+    let mut tested = BTreeSet::new();
+    filter.fields(&mut tested);
+    match tested.first() {
         Some(field) => Err(Refusal::bad(format!(
             "{field:?} is a field: WHERE understands fields in SELECT only"
         ))),
@@ -79,13 +79,13 @@ pub(super) fn predicate(
 }
 
 /// All selected series.
-pub(super) fn find(asked: &Asked<'_>, selector: &Selector) -> Result<Vec<Info>, Refusal> {
+pub(super) fn find(context: &Context<'_>, selector: &Selector) -> Result<Vec<Info>, Refusal> {
     // One large call: the store examines all of its series for each call.
     const AT_ONCE: usize = SERIES_MAX + 1;
     let mut found: Vec<Info> = Vec::new();
     loop {
         let after = found.last().map(|info| info.id);
-        let more = asked.store.find(selector, after, AT_ONCE)?;
+        let more = context.store.find(selector, after, AT_ONCE)?;
         let done = more.len() < AT_ONCE;
         found.extend(more);
         if found.len() > SERIES_MAX {

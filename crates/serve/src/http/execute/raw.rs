@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use engine::series::{Info, Scalar, Scan};
 
-use super::Asked;
+use super::context::Context;
 use super::plan::Leaf;
 use super::reading::Reading;
 use super::walk::{self, Walk};
@@ -23,7 +23,7 @@ struct Piece {
 }
 
 pub(super) async fn read(
-    asked: &Asked<'_>,
+    context: &Context<'_>,
     reading: &Reading<'_>,
     series: &[Info],
 ) -> Result<Vec<Cell>, Refusal> {
@@ -43,7 +43,7 @@ pub(super) async fn read(
         let wanted = of.iter().filter_map(|&info| Some((place(info)?, info)));
         let (places, wanted): (Vec<_>, Vec<_>) = wanted.unzip();
         for (places, wanted) in places.chunks(FIELDS_AT_ONCE).zip(wanted.chunks(FIELDS_AT_ONCE)) {
-            let Some(mut walk) = Walk::new(asked, reading.filter, of, wanted, scan) else {
+            let Some(mut walk) = Walk::new(context, reading.filter, of, wanted, scan) else {
                 continue;
             };
             let mut found = vec![0; wanted.len()];
@@ -57,7 +57,7 @@ pub(super) async fn read(
                         value: value.to_scalar(),
                     }));
                 }
-                asked.check_values(pieces.len())?;
+                context.check_values(pieces.len())?;
                 tokio::task::yield_now().await;
                 // That many values of one field make that many rows.
                 if found.iter().any(|&found| found >= most) {
@@ -89,6 +89,6 @@ pub(super) async fn read(
         cells.push(Cell::Time(row[0].time));
         cells.extend(columns.iter().map(|(_, formula)| Cell::from(formula.value(&values))));
     }
-    asked.check_values(cells.len())?;
+    context.check_values(cells.len())?;
     Ok(cells)
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use engine::series::{Info, Selector, Test as StoreTest};
 
-use super::Asked;
+use super::context::Context;
 use super::fields::Fields;
 use super::filter::Filter;
 use super::plan::{Known, Plan};
@@ -16,7 +16,7 @@ use crate::http::influxql::{Dimension, Select};
 use crate::http::refusal::Refusal;
 use crate::http::table::Table;
 
-pub(super) async fn select(asked: &Asked<'_>, select: &Select) -> Result<Vec<Table>, Refusal> {
+pub(super) async fn select(context: &Context<'_>, select: &Select) -> Result<Vec<Table>, Refusal> {
     let (span, rest) = choose::split(select.filter.as_ref())?;
     let window = select.group.iter().find_map(|by| match by {
         Dimension::Time(window) => Some(*window),
@@ -26,14 +26,14 @@ pub(super) async fn select(asked: &Asked<'_>, select: &Select) -> Result<Vec<Tab
     let mut values = 0;
     let mut skip = select.soffset.unwrap_or(0);
     let mut left = select.slimit.filter(|&limit| limit > 0).unwrap_or(u64::MAX);
-    for (database, name) in choose::measurements(asked, None, &select.from)? {
-        let fields: Fields = asked.store.fields(&database, &name)?.into_iter().collect();
+    for (database, name) in choose::measurements(context, None, &select.from)? {
+        let fields: Fields = context.store.fields(&database, &name)?.into_iter().collect();
         if fields.is_empty() {
             continue;
         }
         let filter = Filter::new(rest.as_ref(), &fields)?;
         let selector = Selector { tags: filter.tags(), ..Selector::all(database).of(&name) };
-        let known_tags = asked.store.tag_keys(&selector)?;
+        let known_tags = context.store.tag_keys(&selector)?;
         let grouped = grouped(&select.group, &known_tags);
         let known = Known { fields: &fields, tags: &known_tags, grouped: &grouped };
         let plan = Plan::new(&select.columns, &known)?;
@@ -47,7 +47,7 @@ pub(super) async fn select(asked: &Asked<'_>, select: &Select) -> Result<Vec<Tab
         let filter = filter.beyond_tags();
         filter.fields(&mut needed);
         let field = StoreTest::In(needed.into_iter().map(str::to_owned).collect());
-        let found = choose::find(asked, &Selector { field: Some(field), ..selector })?;
+        let found = choose::find(context, &Selector { field: Some(field), ..selector })?;
         let reading =
             Reading { plan: &plan, fields: &fields, filter: &filter, span, window, select };
         for (by, series) in groups(found, &grouped) {
@@ -55,9 +55,9 @@ pub(super) async fn select(asked: &Asked<'_>, select: &Select) -> Result<Vec<Tab
                 return Ok(tables);
             }
             let cells = if plan.is_sums() {
-                sums::read(asked, &reading, &series).await?
+                sums::read(context, &reading, &series).await?
             } else {
-                raw::read(asked, &reading, &series).await?
+                raw::read(context, &reading, &series).await?
             };
             if cells.is_empty() {
                 continue;
@@ -68,7 +68,7 @@ pub(super) async fn select(asked: &Asked<'_>, select: &Select) -> Result<Vec<Tab
             }
             left -= 1;
             values += cells.len();
-            asked.check_values(values)?;
+            context.check_values(values)?;
             let columns = plan.columns.iter().map(|(name, _)| name.clone());
             let columns = std::iter::once("time".to_owned()).chain(columns).collect();
             let tags = grouped.iter().cloned().zip(by).collect();

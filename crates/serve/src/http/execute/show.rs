@@ -2,51 +2,51 @@
 
 use engine::series::{Scalar, Selector};
 
-use super::Asked;
 use super::choose;
+use super::context::Context;
 use super::fields::Fields;
 use crate::http::influxql::{Condition, KeyTest, Page, Show, Source};
 use crate::http::refusal::Refusal;
 use crate::http::table::{Cell, Table};
 
-pub(super) fn show(asked: &Asked<'_>, show: &Show) -> Result<Vec<Table>, Refusal> {
+pub(super) fn show(context: &Context<'_>, show: &Show) -> Result<Vec<Table>, Refusal> {
     let tables = match show {
-        Show::Databases => vec![databases(asked)],
-        Show::RetentionPolicies { on } => vec![policies(asked, on.as_ref())?],
+        Show::Databases => vec![databases(context)],
+        Show::RetentionPolicies { on } => vec![policies(context, on.as_ref())?],
         Show::Measurements { on, with, filter, page } => {
-            let database = asked.database(on.as_ref())?;
+            let database = context.database(on.as_ref())?;
             let tags = choose::predicate(filter.as_ref(), &Fields::new())?;
             let measurement = with.as_ref().map(choose::measurement);
             let selector = Selector { measurement, tags, ..Selector::all(database) };
             let mut table = Table::new("measurements", &["name"]);
-            let names = asked.store.measurements(&selector)?;
+            let names = context.store.measurements(&selector)?;
             table.cells = page.of(names).map(Cell::text).collect();
             vec![table]
         }
         Show::TagKeys { on, from, filter, page } => {
-            each(asked, on.as_ref(), from, filter.as_ref(), &["tagKey"], |selector, table| {
-                let keys = asked.store.tag_keys(&selector)?;
+            each(context, on.as_ref(), from, filter.as_ref(), &["tagKey"], |selector, table| {
+                let keys = context.store.tag_keys(&selector)?;
                 table.cells = page.of(keys).map(Cell::text).collect();
                 Ok(())
             })?
         }
         Show::TagValues { on, from, with, filter, page } => each(
-            asked,
+            context,
             on.as_ref(),
             from,
             filter.as_ref(),
             &["key", "value"],
             |selector, table| {
-                table.cells = tag_values(asked, &selector, with, *page)?;
+                table.cells = tag_values(context, &selector, with, *page)?;
                 Ok(())
             },
         )?,
         Show::FieldKeys { on, from, page } => {
             let columns = ["fieldKey", "fieldType"];
             let mut tables = Vec::new();
-            for (database, name) in choose::measurements(asked, on.as_ref(), from)? {
+            for (database, name) in choose::measurements(context, on.as_ref(), from)? {
                 let mut table = Table::new(&name, &columns);
-                let fields = asked.store.fields(&database, &name)?;
+                let fields = context.store.fields(&database, &name)?;
                 table.cells = page
                     .of(fields)
                     .flat_map(|(field, kind)| [Cell::text(field), Cell::text(kind.to_string())])
@@ -57,8 +57,8 @@ pub(super) fn show(asked: &Asked<'_>, show: &Show) -> Result<Vec<Table>, Refusal
         }
         Show::Series { on, from, filter, page } => {
             let mut keys = Vec::new();
-            each(asked, on.as_ref(), from, filter.as_ref(), &["key"], |selector, _| {
-                let found = choose::find(asked, &selector)?;
+            each(context, on.as_ref(), from, filter.as_ref(), &["key"], |selector, _| {
+                let found = choose::find(context, &selector)?;
                 keys.extend(found.iter().map(key));
                 Ok(())
             })?;
@@ -71,24 +71,24 @@ pub(super) fn show(asked: &Asked<'_>, show: &Show) -> Result<Vec<Table>, Refusal
         }
     };
     let cells = tables.iter().map(|table| table.cells.len()).sum();
-    asked.check_values(cells)?;
+    context.check_values(cells)?;
     let some = |table: &Table| !table.cells.is_empty() || matches!(show, Show::Databases);
     Ok(tables.into_iter().filter(some).collect())
 }
 
-fn databases(asked: &Asked<'_>) -> Table {
+fn databases(context: &Context<'_>) -> Table {
     let mut table = Table::new("databases", &["name"]);
-    let databases = asked.store.databases().into_iter();
+    let databases = context.store.databases().into_iter();
     let databases: Vec<_> =
-        databases.filter(|database| asked.grant.reaches(&database.name)).collect();
+        databases.filter(|database| context.grant.reaches(&database.name)).collect();
     table.cells = databases.iter().map(|database| Cell::text(&database.name)).collect();
     table
 }
 
 /// One policy for each database, under the name that clients expect.
-fn policies(asked: &Asked<'_>, on: Option<&String>) -> Result<Table, Refusal> {
-    let name = asked.database(on)?;
-    let databases = asked.store.databases();
+fn policies(context: &Context<'_>, on: Option<&String>) -> Result<Table, Refusal> {
+    let name = context.database(on)?;
+    let databases = context.store.databases();
     let Some(database) = databases.into_iter().find(|database| database.name == name) else {
         return Err(Refusal::bad(format!("database not found: {name}")));
     };
@@ -110,7 +110,7 @@ fn policies(asked: &Asked<'_>, on: Option<&String>) -> Result<Table, Refusal> {
 
 /// A table for each measurement.
 fn each(
-    asked: &Asked<'_>,
+    context: &Context<'_>,
     on: Option<&String>,
     from: &[Source],
     filter: Option<&Condition>,
@@ -119,8 +119,8 @@ fn each(
 ) -> Result<Vec<Table>, Refusal> {
     let (_, filter) = choose::split(filter)?;
     let mut tables = Vec::new();
-    for (database, name) in choose::measurements(asked, on, from)? {
-        let fields = asked.store.fields(&database, &name)?.into_iter().collect();
+    for (database, name) in choose::measurements(context, on, from)? {
+        let fields = context.store.fields(&database, &name)?.into_iter().collect();
         let tags = choose::predicate(filter.as_ref(), &fields)?;
         let mut table = Table::new(&name, columns);
         fill(Selector { tags, ..Selector::all(database).of(&name) }, &mut table)?;
@@ -130,15 +130,15 @@ fn each(
 }
 
 fn tag_values(
-    asked: &Asked<'_>,
+    context: &Context<'_>,
     selector: &Selector,
     with: &KeyTest,
     page: Page,
 ) -> Result<Vec<Cell>, Refusal> {
     let mut pairs = Vec::new();
-    for key in asked.store.tag_keys(selector)? {
+    for key in context.store.tag_keys(selector)? {
         if with.means(&key) {
-            let values = asked.store.tag_values(selector, &key)?;
+            let values = context.store.tag_values(selector, &key)?;
             pairs.extend(values.into_iter().map(|value| (key.clone(), value)));
         }
     }

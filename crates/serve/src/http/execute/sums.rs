@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use engine::series::aggregate::{Aggregation, Fill as StoreFill, Function, Limits, Windows};
 use engine::series::{Info, Points, Scalar, Scan, Span, Value};
 
-use super::Asked;
+use super::context::Context;
 use super::filter::Filter;
 use super::plan::{self, Leaf};
 use super::reading::Reading;
@@ -15,7 +15,7 @@ use crate::http::refusal::Refusal;
 use crate::http::table::Cell;
 
 pub(super) async fn read(
-    asked: &Asked<'_>,
+    context: &Context<'_>,
     reading: &Reading<'_>,
     series: &[Info],
 ) -> Result<Vec<Cell>, Refusal> {
@@ -28,10 +28,10 @@ pub(super) async fn read(
     }
     let mut rows = match (&reading.plan.leaves[..], reading.window) {
         ([Leaf::Sum(function, _)], None) if picks(*function) => {
-            let picked = pick(asked, reading, *function, series).await?;
+            let picked = pick(context, reading, *function, series).await?;
             picked.into_iter().map(|(time, value)| (time, vec![Some(value)])).collect()
         }
-        _ => sum_up(asked, reading, series).await?,
+        _ => sum_up(context, reading, series).await?,
     };
     if reading.select.descending {
         rows.reverse();
@@ -50,7 +50,7 @@ pub(super) async fn read(
 type Rows = Vec<(i64, Vec<Option<Scalar>>)>;
 
 async fn sum_up(
-    asked: &Asked<'_>,
+    context: &Context<'_>,
     reading: &Reading<'_>,
     series: &[Info],
 ) -> Result<Rows, Refusal> {
@@ -59,12 +59,14 @@ async fn sum_up(
     let mut span = reading.span;
     if windowed && span.to == i64::MAX {
         // By default, windows end now.
-        span.to = asked.now.saturating_add(1).max(span.from);
+        span.to = context.now.saturating_add(1).max(span.from);
     }
     let fill = fill(reading);
     if windowed && span.from == i64::MIN && fill != StoreFill::None {
         // The first window starts at the first point.
-        let Some(first) = first(asked, reading, span, series).await? else { return Ok(Vec::new()) };
+        let Some(first) = first(context, reading, span, series).await? else {
+            return Ok(Vec::new());
+        };
         span.from = first;
     }
     let windows = Windows {
@@ -72,8 +74,8 @@ async fn sum_up(
         every: reading.window.map(|window| window.every),
         offset: reading.window.map_or(0, |window| window.offset),
     };
-    let most = asked.values_max / (leaves.len() + 1);
-    let limits = Limits { windows: most, values: asked.values_max };
+    let most = context.values_max / (leaves.len() + 1);
+    let limits = Limits { windows: most, values: context.values_max };
     // The values at a time, one for each leaf.
     let mut rows: BTreeMap<i64, Vec<Option<Scalar>>> = BTreeMap::new();
     let mut points_seen = false;
@@ -91,7 +93,7 @@ async fn sum_up(
             continue;
         }
         for source in &sources {
-            let Some(mut points) = read_one(asked, reading, source, field, Scan::of(span)) else {
+            let Some(mut points) = read_one(context, reading, source, field, Scan::of(span)) else {
                 continue;
             };
             while let Some(points) = points.next().await? {
@@ -132,7 +134,7 @@ fn fill(reading: &Reading<'_>) -> StoreFill {
 
 /// The time of the earliest point.
 async fn first(
-    asked: &Asked<'_>,
+    context: &Context<'_>,
     reading: &Reading<'_>,
     span: Span,
     series: &[Info],
@@ -141,7 +143,9 @@ async fn first(
     let scan = Scan { limit: 1, ..Scan::of(span) };
     for source in sources(reading, series) {
         for field in reading.plan.fields() {
-            let Some(mut points) = read_one(asked, reading, &source, field, scan) else { continue };
+            let Some(mut points) = read_one(context, reading, &source, field, scan) else {
+                continue;
+            };
             while let Some(points) = points.next().await? {
                 if let Some(&time) = points.times.first() {
                     first = Some(first.map_or(time, |first| first.min(time)));
@@ -164,14 +168,14 @@ fn sources<'a>(reading: &Reading<'_>, series: &'a [Info]) -> Vec<Source<'a>> {
 
 /// The points of a source's field that pass the filter.
 fn read_one<'a>(
-    asked: &Asked<'_>,
+    context: &Context<'_>,
     reading: &Reading<'a>,
     source: &[&'a Info],
     field: &str,
     scan: Scan,
 ) -> Option<One<'a>> {
     let wanted = *source.iter().find(|info| *info.field == *field)?;
-    Walk::new(asked, reading.filter, source, &[wanted], scan).map(One)
+    Walk::new(context, reading.filter, source, &[wanted], scan).map(One)
 }
 
 /// A walk over one field.
@@ -189,7 +193,7 @@ fn picks(function: Function) -> bool {
 }
 
 async fn pick(
-    asked: &Asked<'_>,
+    context: &Context<'_>,
     reading: &Reading<'_>,
     function: Function,
     series: &[Info],
@@ -204,7 +208,9 @@ async fn pick(
     let mut best: Option<(i64, Scalar)> = None;
     for source in sources(reading, series) {
         for field in reading.plan.fields() {
-            let Some(mut points) = read_one(asked, reading, &source, field, scan) else { continue };
+            let Some(mut points) = read_one(context, reading, &source, field, scan) else {
+                continue;
+            };
             while let Some(points) = points.next().await? {
                 for (time, value) in points.iter() {
                     let better = best.as_ref().is_none_or(|(best_time, best)| match function {

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use engine::series::{Columns, Info, Points, Scan};
 
-use super::Asked;
+use super::context::Context;
 use super::filter::{self, Filter, Rows, Tests};
 use crate::http::refusal::Refusal;
 
@@ -42,7 +42,7 @@ impl<'a> Walk<'a> {
     /// A walk over the `wanted` series of a source, which has others that the filter may test. `None` if no point can
     /// pass.
     pub(super) fn new(
-        asked: &Asked<'_>,
+        context: &Context<'_>,
         filter: &'a Filter,
         source: &[&'a Info],
         wanted: &[&'a Info],
@@ -67,7 +67,7 @@ impl<'a> Walk<'a> {
         });
         let (fields, ids): (Vec<_>, Vec<_>) =
             wanted.iter().chain(others).map(|info| (&*info.field, info.id)).unzip();
-        let columns = asked.store.read_columns(&ids, Scan { limit, ..scan });
+        let columns = context.store.read_columns(&ids, Scan { limit, ..scan });
         let (wanted, descending) = (wanted.len(), scan.descending);
         Some(Self { tests, fields, wanted, columns, descending })
     }
