@@ -32,7 +32,6 @@ mod tls;
 mod wire;
 
 pub use access::Access;
-pub use reply::{Protocol, Reply};
 pub use secret::Secret;
 pub use server::Server;
 pub use service::Service;

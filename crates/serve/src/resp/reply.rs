@@ -9,7 +9,7 @@ use super::settings::BYTES_PER_ELEMENT;
 
 /// The protocol version of a connection; `HELLO` changes it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Protocol {
+pub(super) enum Protocol {
     /// RESP2, which every client supports.
     #[default]
     Resp2,
@@ -20,7 +20,7 @@ pub enum Protocol {
 impl Protocol {
     /// Its number in `HELLO`.
     #[must_use]
-    pub const fn number(self) -> i64 {
+    pub(super) const fn number(self) -> i64 {
         match self {
             Self::Resp2 => 2,
             Self::Resp3 => 3,
@@ -41,7 +41,7 @@ pub(super) enum ReplyLimit {
 
 /// One reply.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reply {
+pub(super) enum Reply {
     /// A word such as `OK`.
     Status(&'static str),
     /// An error: a code word, a blank, one line of text.
@@ -68,30 +68,30 @@ pub enum Reply {
 
 impl Reply {
     /// `OK`.
-    pub const OK: Self = Self::Status("OK");
+    pub(super) const OK: Self = Self::Status("OK");
 
     /// An error with Redis' general code, `ERR`.
     #[must_use]
-    pub fn error(text: impl std::fmt::Display) -> Self {
+    pub(super) fn error(text: impl std::fmt::Display) -> Self {
         Self::coded("ERR", text)
     }
 
     /// An error with a code that clients know. Line breaks in `text` become blanks, since a line break ends a simple
     /// error.
     #[must_use]
-    pub fn coded(code: &str, text: impl std::fmt::Display) -> Self {
+    pub(super) fn coded(code: &str, text: impl std::fmt::Display) -> Self {
         Self::Error(format!("{code} {text}").replace(['\r', '\n'], " "))
     }
 
     /// A count.
     #[must_use]
-    pub fn count(count: u64) -> Self {
+    pub(super) fn count(count: u64) -> Self {
         Self::Integer(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
     /// Static bytes.
     #[must_use]
-    pub const fn word(text: &'static str) -> Self {
+    pub(super) const fn word(text: &'static str) -> Self {
         Self::Bulk(Bytes::from_static(text.as_bytes()))
     }
 
@@ -153,7 +153,7 @@ impl Reply {
     }
 
     /// Appends the encoded reply to `out`.
-    pub fn encode(self, protocol: Protocol, out: &mut BytesMut) {
+    pub(super) fn encode(self, protocol: Protocol, out: &mut BytesMut) {
         // Both encoders reserve the frame's length first, so they cannot fail.
         const ROOM: &str = "the buffer was extended by the length of the frame";
         match protocol {
