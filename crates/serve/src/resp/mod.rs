@@ -5,8 +5,8 @@
 //! accept    socket, TLS   pure                        pure, in place                  -> connection
 //! ```
 //!
-//! Each file depends only on those named before it: `wire`, `settings`, `reply`, `access`; `service`, the state that
-//! all connections share; `client`, the state of one; `command`, the table of commands and what they do; `session`,
+//! Each of these depends only on those before it: `wire`, `settings`, `reply`, `access`; `service`, the state that all
+//! connections share; `client`, the state of one; `command`, what commands do, and their table; `session`,
 //! `connection`, `server`.
 //!
 //! Each command is atomic. Replies come in the order of the requests; every complete request that has arrived is

@@ -31,8 +31,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// A service of `keyspace` that counts the calls of these `commands`. `Service::new` knows them: it stands at their
-    /// table, since commands depend on the service.
+    /// A service of `keyspace` that counts the calls of these `commands`. [`Service::new`] supplies their names: it
+    /// stands beside the table of commands, since commands depend on the service.
     pub(super) fn of(
         mut settings: Settings,
         keyspace: Arc<Keyspace>,

@@ -207,7 +207,7 @@ pub struct Line<'a> {
 
 impl<'a> Line<'a> {
     /// Measurement and tags as sent, including escapes. Equal heads mean the same series; one series may have several
-    /// heads, with different orders of tags. [`Head::parse`] parses it.
+    /// heads, with different orders of tags. [`Head::parse`](super::Head::parse) parses it.
     #[must_use]
     pub fn head(&self) -> &'a str {
         &self.text[..self.head]
