@@ -9,12 +9,12 @@ pub mod cache;
 mod header;
 mod leaf;
 mod manifest;
+mod members;
 pub mod mover;
-mod seats;
 pub mod spread;
 
 pub use header::PoolId;
 pub use leaf::{Kind, ObjectId};
 pub use manifest::Placed;
-pub use seats::Member;
+pub use members::Member;
 pub use spread::Spread;

@@ -46,7 +46,7 @@ use crate::header::{self, Header, PoolId};
 use crate::leaf::{Leaf, ObjectId};
 use crate::manifest::recovery::enough_alone;
 use crate::manifest::{Begin, Dead, Record, State, frame};
-use crate::seats::Seats;
+use crate::members::Members;
 
 /// The number of copies, if there are as many volumes.
 const COPIES: usize = 3;
@@ -65,7 +65,7 @@ pub(crate) type Lsn = u64;
 /// The manifest of an open pool.
 pub(crate) struct Journal {
     pool: PoolId,
-    seats: Arc<Seats>,
+    members: Arc<Members>,
     /// The volumes that are preferred for copies.
     meta: Vec<VolumeId>,
     ledger: Mutex<Ledger>,
@@ -84,7 +84,7 @@ impl Journal {
     /// Those of the volumes, when none takes a copy.
     pub(crate) async fn start(
         pool: PoolId,
-        seats: Arc<Seats>,
+        members: Arc<Members>,
         meta: Vec<VolumeId>,
         mut state: State,
         generation: u64,
@@ -96,7 +96,7 @@ impl Journal {
         state.apply(&[Record::Lease { from: issued.start, upto }])?;
         let journal = Self {
             pool,
-            seats,
+            members,
             meta,
             ledger: Mutex::new(Ledger {
                 state,
@@ -181,16 +181,16 @@ impl Journal {
     ///
     /// # Errors
     /// As for [`Journal::ready`].
-    pub(crate) async fn reseat(
+    pub(crate) async fn change_members(
         &self,
-        change: impl FnOnce(&Seats),
-        undo: impl FnOnce(&Seats),
+        change: impl FnOnce(&Members),
+        undo: impl FnOnce(&Members),
     ) -> Result<()> {
         let mut home = self.home.lock().await;
-        change(&self.seats);
+        change(&self.members);
         let moved = self.move_home(&mut home, Vec::new()).await;
         if moved.is_err() {
-            undo(&self.seats);
+            undo(&self.members);
         }
         moved
     }
@@ -344,7 +344,7 @@ impl Journal {
                 // An intermediate home may be good enough for now.
                 return if moved && !home.lost { Ok(()) } else { Err(self.no_copy_left(failed)) };
             }
-            let well = self.seats.present().into_iter().map(|(seat, _)| seat.id);
+            let well = self.members.present().into_iter().map(|(slot, _)| slot.id);
             let well: Vec<_> =
                 well.filter(|id| !failed.iter().any(|(other, _)| other == id)).collect();
             // Full volumes answer: their headers can be raised before those of the new home.
@@ -398,7 +398,7 @@ impl Journal {
                 failed.extend(unwell);
                 continue;
             }
-            let others = self.seats.present().into_iter().map(|(seat, _)| seat.id);
+            let others = self.members.present().into_iter().map(|(slot, _)| slot.id);
             let others = others.filter(|id| !chosen.contains(id));
             for raised in join_all(others.map(raise)).await {
                 if let Err(e) = raised {
@@ -420,7 +420,7 @@ impl Journal {
     fn choose(&self, failed: &Failed) -> Vec<VolumeId> {
         let draining = self.look(|state| state.draining().clone());
         let well = |id: &VolumeId| !failed.iter().any(|(other, _)| other == id);
-        let present = self.seats.present().into_iter().map(|(seat, _)| seat.id);
+        let present = self.members.present().into_iter().map(|(slot, _)| slot.id);
         let mut present: Vec<_> = present.filter(well).collect();
         if present.iter().any(|id| !draining.contains(id)) {
             present.retain(|id| !draining.contains(id));
@@ -443,7 +443,7 @@ impl Journal {
             pool: self.pool,
             generation,
             snapshot_frames: 1 + bodies.len() as u64,
-            volumes: self.seats.all().iter().map(|seat| (seat.id, seat.label.clone())).collect(),
+            volumes: self.members.all().iter().map(|slot| (slot.id, slot.label.clone())).collect(),
             copies: copies.to_vec(),
         };
         let seal = begin.seal();
@@ -458,7 +458,7 @@ impl Journal {
     }
 
     async fn make_copy(&self, id: VolumeId, generation: u64, file: &IoBuf) -> Result<Copy> {
-        let volume = self.seats.volume(id)?;
+        let volume = self.members.volume(id)?;
         let intent = Intent { len: Some(file.len() as u64), ..Intent::LOG };
         let object = volume.create(&Leaf::Manifest { generation }.name(), &intent).await?;
         object.write_at(0, file.clone(), IO).await?;
@@ -467,16 +467,16 @@ impl Journal {
     }
 
     async fn raise_epoch(&self, id: VolumeId, epoch: u64, seal: u64) -> Result<()> {
-        let label = self.seats.label(id);
+        let label = self.members.label(id);
         let header = Header { pool: self.pool, volume: id, label: label.clone(), epoch, seal };
-        let written = header::write(&*self.seats.volume(id)?, &header).await;
+        let written = header::write(&*self.members.volume(id)?, &header).await;
         written.map_err(|e| e.within(format_args!("volume {label}")))
     }
 
     /// Removes old copies. The next opening of the pool removes those that fail now.
     async fn remove_copies(&self, generation: u64, copies: &[Copy]) {
         let name = Leaf::Manifest { generation }.name();
-        let volumes = copies.iter().filter_map(|copy| self.seats.volume(copy.volume).ok());
+        let volumes = copies.iter().filter_map(|copy| self.members.volume(copy.volume).ok());
         let volumes: Vec<_> = volumes.collect();
         for removed in join_all(volumes.iter().map(|volume| volume.remove(&name))).await {
             if let Err(e) = removed {
@@ -499,8 +499,10 @@ impl Journal {
         let mut kinds = failed.iter().map(|(_, e)| e.kind());
         let first = kinds.next().unwrap_or(ErrorKind::Unavailable);
         let kind = if kinds.all(|kind| kind == first) { first } else { ErrorKind::Poisoned };
-        let causes: Vec<_> =
-            failed.iter().map(|(id, e)| format!("volume {}: {e}", self.seats.label(*id))).collect();
+        let causes: Vec<_> = failed
+            .iter()
+            .map(|(id, e)| format!("volume {}: {e}", self.members.label(*id)))
+            .collect();
         Error::new(
             kind,
             format!(

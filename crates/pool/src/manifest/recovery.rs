@@ -20,7 +20,7 @@ use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::frame::{self, Replay};
 use crate::manifest::state::Claimed;
 use crate::manifest::{Begin, Placed, Record, State, Stored};
-use crate::seats::{Member, Seat, Seats};
+use crate::members::{Member, MemberSlot, Members};
 
 const IO: Io = Io::new(Origin::Open, Step::Manifest);
 
@@ -51,7 +51,7 @@ pub(crate) enum Survey {
 /// A pool as found on its volumes.
 pub(crate) struct Recovered {
     pub(crate) pool: PoolId,
-    pub(crate) seats: Seats,
+    pub(crate) members: Members,
     pub(crate) state: State,
     /// The highest number of a manifest seen anywhere.
     pub(crate) generation: u64,
@@ -449,16 +449,27 @@ fn compare(
     let alone = enough_alone(&begin.copies, state.is_closed()).filter(|_| !trust.salvage);
     skip_foreign_ids(&mut state, &foreign, trust);
     forget_unsynced_logs(&mut state, &volumes);
-    let seat = |(id, label): &(VolumeId, String)| {
+    let slot = |(id, label): &(VolumeId, String)| {
         let here = volumes.iter().find(|volume| volume.header.volume == *id);
         let label = here.map_or(label, |volume| &volume.label).clone();
-        Seat::new(*id, label, here.map(|volume| Arc::clone(&volume.volume)))
+        MemberSlot::new(*id, label, here.map(|volume| Arc::clone(&volume.volume)))
     };
-    let seats = Seats::new(begin.volumes.iter().map(seat).collect());
+    let members = Members::new(begin.volumes.iter().map(slot).collect());
     let listings = volumes.into_iter().map(|volume| (volume.header.volume, volume.listing));
     let (pool, listings) = (begin.pool, listings.collect());
     let home = if trust.salvage { Vec::new() } else { begin.copies };
-    Recovered { pool, seats, state, generation, alone, home, leftovers, foreign, listings, unequal }
+    Recovered {
+        pool,
+        members,
+        state,
+        generation,
+        alone,
+        home,
+        leftovers,
+        foreign,
+        listings,
+        unequal,
+    }
 }
 
 /// Skips the ids of foreign objects: with an issued id, they would look like orphans.

@@ -19,7 +19,7 @@ use super::{Inner, Table};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::journal::Lsn;
 use crate::manifest::{Committed, Copies, Dead, Placed, Record, Stored};
-use crate::seats::{Seat, Seats};
+use crate::members::{MemberSlot, Members};
 
 /// The most copies among which a read chooses.
 const CHOICES: usize = 8;
@@ -80,7 +80,7 @@ pub(super) struct Replica {
 
 /// The bytes of a copy on one volume.
 struct Part {
-    seat: Arc<Seat>,
+    slot: Arc<MemberSlot>,
     opening: AsyncMutex<()>,
     /// Whether the leaf object's length was compared with the manifest's since the pool was opened.
     fitted: AtomicBool,
@@ -139,9 +139,9 @@ impl Open {
 }
 
 impl Replica {
-    fn new(placed: &Placed, seats: &Seats, fitted: bool) -> Self {
+    fn new(placed: &Placed, members: &Members, fitted: bool) -> Self {
         let part = |&volume: &VolumeId| Part {
-            seat: seats.seat(volume),
+            slot: members.slot(volume),
             opening: AsyncMutex::new(()),
             fitted: AtomicBool::new(fitted),
         };
@@ -158,7 +158,7 @@ impl Replica {
     }
 
     pub(super) fn volume(&self, part: usize) -> VolumeId {
-        self.parts[part].seat.id
+        self.parts[part].slot.id
     }
 
     pub(super) const fn parts(&self) -> usize {
@@ -168,27 +168,27 @@ impl Replica {
     /// Whether reads should avoid it: one of its volumes is away, or failed a moment ago.
     fn is_avoided(&self) -> bool {
         // Counts all of them, because each call counts down.
-        self.parts.iter().filter(|part| part.seat.is_avoided()).count() > 0
+        self.parts.iter().filter(|part| part.slot.is_avoided()).count() > 0
     }
 
     /// Whether all of its volumes are present.
     pub(super) fn is_here(&self) -> bool {
-        self.parts.iter().all(|part| part.seat.volume.is_some())
+        self.parts.iter().all(|part| part.slot.volume.is_some())
     }
 
     /// The expected wait of a read; for a striped copy, the longest of its volumes.
     fn expected_wait(&self) -> std::time::Duration {
-        self.parts.iter().map(|part| part.seat.expected_wait()).max().unwrap_or_default()
+        self.parts.iter().map(|part| part.slot.expected_wait()).max().unwrap_or_default()
     }
 
     /// Makes the next reads avoid this copy, after a read failed that another copy may answer.
     pub(super) fn avoid(&self) {
-        self.parts.iter().for_each(|part| part.seat.avoid());
+        self.parts.iter().for_each(|part| part.slot.avoid());
     }
 
     /// The labels of its volumes.
     pub(super) fn labels(&self) -> String {
-        let labels: Vec<_> = self.parts.iter().map(|part| &*part.seat.label).collect();
+        let labels: Vec<_> = self.parts.iter().map(|part| &*part.slot.label).collect();
         labels.join(", ")
     }
 
@@ -210,10 +210,10 @@ impl Body {
         id: ObjectId,
         kind: Kind,
         copies: &[NewCopy],
-        seats: &Seats,
+        members: &Members,
     ) -> Self {
         let open = |NewCopy { placed, leaves }: &NewCopy| OpenCopy {
-            replica: Arc::new(Replica::new(placed, seats, true)),
+            replica: Arc::new(Replica::new(placed, members, true)),
             leaves: leaves.iter().cloned().map(Some).collect(),
         };
         Self::with(name, id, kind, 0, copies.iter().map(open).collect())
@@ -226,10 +226,10 @@ impl Body {
         id: ObjectId,
         stored: &Stored,
         recorded: Lsn,
-        seats: &Seats,
+        members: &Members,
     ) -> Self {
         let len = stored.committed.map_or(0, |committed| committed.len);
-        let copies = stored.copies.iter().map(|placed| OpenCopy::closed(placed, seats, false));
+        let copies = stored.copies.iter().map(|placed| OpenCopy::closed(placed, members, false));
         let mut body = Self::with(name, id, stored.kind, len, copies.collect());
         body.sealed = AtomicBool::new(stored.is_sealed());
         let checked = stored.checked().filter(|_| stored.kind == Kind::Log);
@@ -439,10 +439,10 @@ impl Body {
     }
 
     /// Adds a copy, unless it is there already.
-    pub(super) fn attach(&self, placed: &Placed, seats: &Seats) {
+    pub(super) fn attach(&self, placed: &Placed, members: &Members) {
         let mut open = self.open.lock();
         if open.find(placed.number).is_none() {
-            open.copies.push(OpenCopy::closed(placed, seats, true));
+            open.copies.push(OpenCopy::closed(placed, members, true));
         }
     }
 
@@ -461,8 +461,8 @@ impl Body {
 }
 
 impl OpenCopy {
-    fn closed(placed: &Placed, seats: &Seats, fitted: bool) -> Self {
-        let replica = Arc::new(Replica::new(placed, seats, fitted));
+    fn closed(placed: &Placed, members: &Members, fitted: bool) -> Self {
+        let replica = Arc::new(Replica::new(placed, members, fitted));
         let leaves = (0..replica.parts()).map(|_| None).collect();
         Self { replica, leaves }
     }
@@ -479,14 +479,14 @@ impl Inner {
         if let Some(leaf) = body.leaf(replica.number, part) {
             return Ok(leaf);
         }
-        let Part { seat, opening, fitted } = &replica.parts[part];
+        let Part { slot, opening, fitted } = &replica.parts[part];
         let _one_opens = opening.lock().await;
         if let Some(leaf) = body.leaf(replica.number, part) {
             return Ok(leaf);
         }
         let name = Leaf::Object { id: body.id, kind: body.kind, copy: replica.number }.name();
         let opened = async {
-            let opened = seat.device()?.open(&name).await?;
+            let opened = slot.device()?.open(&name).await?;
             if !fitted.load(Ordering::Acquire) {
                 fit(body, replica, part, &*opened).await?;
                 fitted.store(true, Ordering::Release);
@@ -632,7 +632,7 @@ impl Inner {
 
 /// Adds the names of the object and the volume to an error of one part.
 pub(super) fn name_part(body: &Body, replica: &Replica, part: usize, e: Error) -> Error {
-    let label = &replica.parts[part].seat.label;
+    let label = &replica.parts[part].slot.label;
     e.within(format_args!("{} (object {}) on volume {label}", body.name, body.id))
 }
 

@@ -16,7 +16,7 @@ use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::recovery::{self, Recovered, Survey, Trust};
 use crate::manifest::state::Claimed;
 use crate::manifest::{Checked, Placed, State, Stored};
-use crate::seats::{Member, Seats};
+use crate::members::{Member, Members};
 
 /// Reads of a scrub.
 pub(super) const IO: Io = Io::new(Origin::Scrub, Step::Data);
@@ -137,15 +137,15 @@ impl Spread {
     pub async fn check(&self) -> Result<Report> {
         let pool = &self.0;
         let mut listings = Vec::new();
-        for (seat, volume) in pool.seats.present() {
+        for (slot, volume) in pool.members.present() {
             match volume.list().await {
-                Ok(listing) => listings.push((seat.id, listing)),
-                Err(e) => tracing::debug!("volume {} not checked: {e}", seat.label),
+                Ok(listing) => listings.push((slot.id, listing)),
+                Err(e) => tracing::debug!("volume {} not checked: {e}", slot.label),
             }
         }
         let drafts: Vec<_> = pool.table.lock().drafts.values().copied().collect();
         let is_draft = |id| drafts.contains(&id);
-        Ok(pool.journal.look(|state| compare(state, &pool.seats, &listings, &is_draft)))
+        Ok(pool.journal.look(|state| compare(state, &pool.members, &listings, &is_draft)))
     }
 
     /// Reads back every copy of every sealed object and of every log, and compares it with its checksum. Compares the
@@ -324,7 +324,7 @@ pub(super) fn problem(e: &Error) -> Option<Problem> {
 impl Recovered {
     /// The comparison of the manifest with the volumes, before any repair.
     pub(super) fn report(&self) -> Report {
-        compare(&self.state, &self.seats, &self.listings, &|_| false)
+        compare(&self.state, &self.members, &self.listings, &|_| false)
     }
 }
 
@@ -381,7 +381,7 @@ fn sure_len(object: &Stored) -> u64 {
 
 fn compare(
     state: &State,
-    seats: &Seats,
+    members: &Members,
     listings: &[(VolumeId, Vec<Listed>)],
     is_draft: &dyn Fn(ObjectId) -> bool,
 ) -> Report {
@@ -391,7 +391,7 @@ fn compare(
         .flat_map(|(id, listing)| listing.iter().map(|listed| ((*id, &listed.name), listed.len)))
         .collect();
     let finding = |volume, name: &Name, problem, elsewhere| {
-        let (volume, name) = (seats.label(volume), name.to_string());
+        let (volume, name) = (members.label(volume), name.to_string());
         Finding { volume, name, problem, elsewhere }
     };
     for (id, name) in first_names(state) {
@@ -408,7 +408,7 @@ fn compare(
                 let expected = layout.chunks().part_len(sure_len(object), part);
                 if listings.iter().all(|(id, _)| *id != volume) {
                     // Only a lost volume leaves the pool with copies on it.
-                    let left = seats.get(volume).is_none();
+                    let left = members.get(volume).is_none();
                     found.push((volume, if left { Problem::Missing } else { Problem::Away }));
                     continue;
                 }

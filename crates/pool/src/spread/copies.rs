@@ -31,7 +31,7 @@ use super::handle::Handle;
 use super::{Inner, Spread};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::{Placed, Record, Stored};
-use crate::seats::Occupied;
+use crate::members::Occupied;
 
 /// The bytes read at once: one operation of most contracts.
 const PIECE: u64 = 256 * KIB;
@@ -96,14 +96,14 @@ impl Spread {
     /// no object goes there. `OutOfSpace`, `Unavailable`, `Busy`: try again, or elsewhere.
     /// `Corrupt`: every copy of the object is damaged.
     pub async fn copy(&self, id: ObjectId, to: VolumeId, io: Io) -> Result<Copied> {
-        let seat = self.0.seats.get(to);
+        let slot = self.0.members.get(to);
         let takes_none = || {
-            let label = self.0.seats.label(to);
+            let label = self.0.members.label(to);
             let what = format!("volume {label} takes no copies: it is being emptied, or not here");
             Error::new(ErrorKind::Invalid, what)
         };
         let drains = self.0.journal.look(|state| state.draining().contains(&to));
-        let occupied = seat.filter(|_| !drains).and_then(|seat| seat.occupy());
+        let occupied = slot.filter(|_| !drains).and_then(|slot| slot.occupy());
         let occupied = vec![occupied.ok_or_else(takes_none)?];
         self.copy_as(id, Layout::Whole { volume: to }, occupied, io).await
     }
@@ -132,7 +132,7 @@ impl Spread {
         };
         let made = pool.make_leaves(id, handle.body().kind, &placed, &intent, None).await;
         let leaves = made.map_err(|(volume, e)| {
-            let label = pool.seats.label(volume);
+            let label = pool.members.label(volume);
             e.within(format_args!("a copy of {} on volume {label}", handle.body().name))
         })?;
         let target = Target { placed: &placed, leaves };
@@ -274,7 +274,7 @@ impl Spread {
             let add = Record::AddCopy { id: body.id, placed: placed.clone() };
             let lsn = pool.journal.record(vec![add])?.0;
             // The copy is recorded from now on, even if the wait below fails: the next writes must reach it too.
-            body.attach(placed, &pool.seats);
+            body.attach(placed, &pool.members);
             pool.tell_places(body.id);
             lsn
         };
@@ -440,7 +440,7 @@ impl Inner {
             match object.copies.volumes().find(|volume| layout.volumes().contains(volume)) {
                 None => Ok(()),
                 Some(volume) => {
-                    let label = self.seats.label(volume);
+                    let label = self.members.label(volume);
                     let what = format!("object {id} has a copy on volume {label}");
                     Err(Error::new(ErrorKind::AlreadyExists, what))
                 }
@@ -450,10 +450,10 @@ impl Inner {
 
     async fn must_have_room(&self, layout: &Layout, len: u64) -> Result<()> {
         for (part, &volume) in layout.volumes().iter().enumerate() {
-            let space = self.seats.volume(volume)?.space().await?;
+            let space = self.members.volume(volume)?.space().await?;
             let candidate = Candidate::new(volume, space.free, space.total);
             if !candidate.takes(layout.chunks().part_len(len, part)) {
-                let label = self.seats.label(volume);
+                let label = self.members.label(volume);
                 let what = format!("volume {label}: no room for a copy of {len} bytes");
                 return Err(Error::new(ErrorKind::OutOfSpace, what));
             }
@@ -466,7 +466,7 @@ impl Inner {
         let copies = self.journal.look(|state| Some(state.object(body.id)?.copies.clone()));
         let copies = copies.ok_or_else(|| gone(body.id))?;
         let here = |placed: &Placed| placed.layout.volumes().contains(&from);
-        let label = || self.seats.label(from);
+        let label = || self.members.label(from);
         let found = copies.iter().find(|placed| here(placed)).ok_or_else(|| {
             let what = format!("{}: no copy on volume {}", body.name, label());
             Error::new(ErrorKind::NotFound, what)

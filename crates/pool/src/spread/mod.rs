@@ -74,7 +74,7 @@ use crate::leaf::{Leaf, ObjectId};
 use crate::manifest::journal::{Journal, Lsn};
 use crate::manifest::recovery::{self, Recovered, Survey, Trust};
 use crate::manifest::{Dead, State};
-use crate::seats::{Member, Seat, Seats};
+use crate::members::{Member, MemberSlot, Members};
 
 /// A pool of volumes that spreads whole objects over them. Clones are handles to the same pool.
 #[derive(Clone)]
@@ -102,7 +102,7 @@ pub struct Foreign {
 
 struct Inner {
     id: PoolId,
-    seats: Arc<Seats>,
+    members: Arc<Members>,
     /// The volumes for logs and the manifest.
     meta: Vec<VolumeId>,
     promise: Promise,
@@ -120,7 +120,7 @@ struct Inner {
     /// Locked while a log is scrubbed.
     scrubbing: AsyncMutex<()>,
     /// Locked while volumes join or leave.
-    seating: AsyncMutex<()>,
+    membership: AsyncMutex<()>,
     foreign: Vec<Foreign>,
 }
 
@@ -227,20 +227,20 @@ impl Spread {
         for loss in report.findings.iter().filter(|found| found.is_loss()) {
             tracing::error!("{loss}");
         }
-        let Recovered { pool, seats, state, generation, alone, home, .. } = recovered;
+        let Recovered { pool, members, state, generation, alone, home, .. } = recovered;
         let Recovered { leftovers, foreign, unequal, .. } = recovered;
-        let seats = Arc::new(seats);
-        let meta = by_label(&seats, &meta)?;
-        let (there, first) = (Arc::clone(&seats), meta.clone());
+        let members = Arc::new(members);
+        let meta = by_label(&members, &meta)?;
+        let (there, first) = (Arc::clone(&members), meta.clone());
         let journal = Journal::start(pool, there, first, state, generation, alone, home).await?;
-        let foreign = name_foreign(&seats, foreign);
+        let foreign = name_foreign(&members, foreign);
         for Foreign { volume, name, .. } in &foreign {
             tracing::warn!("volume {volume} holds {name}, which is not the pool's: left alone");
         }
         let placing = Placing::new(placement, journal.look(placing::tables_of));
         let inner = Inner {
             id: pool,
-            seats,
+            members,
             meta,
             promise: Promise::new(copies),
             damages: Damages::default(),
@@ -251,13 +251,13 @@ impl Spread {
             table: Mutex::default(),
             claimed: Mutex::default(),
             scrubbing: AsyncMutex::default(),
-            seating: AsyncMutex::default(),
+            membership: AsyncMutex::default(),
             foreign,
         };
         for (volume, leaf) in leftovers {
             inner.table.lock().leftovers.entry(volume).or_default().push(leaf);
         }
-        let volumes = inner.seats.present().into_iter().map(|(seat, _)| seat.id);
+        let volumes = inner.members.present().into_iter().map(|(slot, _)| slot.id);
         join_all(volumes.map(|volume| inner.remove_leftovers(volume))).await;
         let pool = Self(Arc::new(inner));
         pool.warn_of_few_volumes();
@@ -279,11 +279,11 @@ impl Spread {
                 format!("the volumes are pool {} already", found.pool),
             )),
             Survey::Blank { generation } => {
-                let Recovered { pool, seats, state, generation, .. } =
+                let Recovered { pool, members, state, generation, .. } =
                     format(id, members.to_vec(), generation).await?;
-                let seats = Arc::new(seats);
+                let members = Arc::new(members);
                 let home = Vec::new();
-                Journal::start(pool, seats, Vec::new(), state, generation, None, home).await?;
+                Journal::start(pool, members, Vec::new(), state, generation, None, home).await?;
                 Ok(())
             }
         }
@@ -334,23 +334,24 @@ impl Spread {
 
 /// Writes the headers of a new pool, with epoch 0, which marks it as unfinished.
 async fn format(id: PoolId, members: Vec<Member>, generation: u64) -> Result<Recovered> {
-    let seats = (0..).zip(members);
-    let seats = seats
-        .map(|(number, member)| Seat::new(VolumeId(number), member.label, Some(member.volume)));
-    let seats = Seats::new(seats.collect());
-    let present = seats.present();
-    let written = present.iter().map(async |(seat, volume)| {
-        let (pool, volume_id, label) = (id, seat.id, seat.label.clone());
+    let slots = (0..).zip(members);
+    let slots = slots.map(|(number, member)| {
+        MemberSlot::new(VolumeId(number), member.label, Some(member.volume))
+    });
+    let members = Members::new(slots.collect());
+    let present = members.present();
+    let written = present.iter().map(async |(slot, volume)| {
+        let (pool, volume_id, label) = (id, slot.id, slot.label.clone());
         let header = Header { pool, volume: volume_id, label, epoch: 0, seal: 0 };
         let written = header::write(&**volume, &header).await;
-        written.map_err(|e| e.within(format_args!("volume {}", seat.label)))
+        written.map_err(|e| e.within(format_args!("volume {}", slot.label)))
     });
     for written in join_all(written).await {
         written?;
     }
     Ok(Recovered {
         pool: id,
-        seats,
+        members,
         state: State::new(),
         generation,
         alone: None,
@@ -362,12 +363,12 @@ async fn format(id: PoolId, members: Vec<Member>, generation: u64) -> Result<Rec
     })
 }
 
-fn by_label(seats: &Seats, labels: &[String]) -> Result<Vec<VolumeId>> {
+fn by_label(members: &Members, labels: &[String]) -> Result<Vec<VolumeId>> {
     let id = |label: &String| {
-        let all = seats.all();
-        let seat = all.iter().find(|seat| seat.label == *label);
-        seat.map(|seat| seat.id).ok_or_else(|| {
-            let known: Vec<_> = all.iter().map(|seat| seat.label.as_str()).collect();
+        let all = members.all();
+        let slot = all.iter().find(|slot| slot.label == *label);
+        slot.map(|slot| slot.id).ok_or_else(|| {
+            let known: Vec<_> = all.iter().map(|slot| slot.label.as_str()).collect();
             let what = format!("meta volume {label}: the pool's are {}", known.join(", "));
             Error::new(ErrorKind::Invalid, what)
         })
@@ -375,9 +376,9 @@ fn by_label(seats: &Seats, labels: &[String]) -> Result<Vec<VolumeId>> {
     labels.iter().map(id).collect()
 }
 
-fn name_foreign(seats: &Seats, found: Vec<(VolumeId, Listed)>) -> Vec<Foreign> {
+fn name_foreign(members: &Members, found: Vec<(VolumeId, Listed)>) -> Vec<Foreign> {
     let named = found.into_iter().map(|(id, Listed { name, len })| Foreign {
-        volume: seats.label(id),
+        volume: members.label(id),
         name,
         len,
     });
@@ -417,7 +418,7 @@ impl Volume for Spread {
 
     /// The mean over the volumes.
     fn expected_wait(&self) -> Duration {
-        let present = self.0.seats.present();
+        let present = self.0.members.present();
         let waits: Duration = present.iter().map(|(_, volume)| volume.expected_wait()).sum();
         waits / u32::try_from(present.len()).unwrap_or(u32::MAX).max(1)
     }

@@ -48,7 +48,7 @@ impl Spread {
 
     /// The label of a volume.
     pub(crate) fn label(&self, volume: VolumeId) -> String {
-        self.0.seats.label(volume)
+        self.0.members.label(volume)
     }
 
     /// Tables that can be copied and dropped whole: their lengths, and the volumes with copies.

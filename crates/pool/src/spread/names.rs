@@ -229,9 +229,9 @@ impl Inner {
             return Some(Arc::clone(body));
         }
         let recorded = self.journal.recorded();
-        let body = self
-            .journal
-            .look(|state| Some(Body::stored(name, id, state.object(id)?, recorded, &self.seats)))?;
+        let body = self.journal.look(|state| {
+            Some(Body::stored(name, id, state.object(id)?, recorded, &self.members))
+        })?;
         let body = Arc::new(body);
         table.bodies.insert(id, Arc::clone(&body));
         Some(body)
@@ -340,10 +340,10 @@ impl Inner {
     /// Removes a leaf object. If that fails, returns false; a present volume tries again later.
     pub(super) async fn remove_leaf(&self, volume: VolumeId, leaf: Leaf) -> bool {
         // The next opening with this volume finds the orphan.
-        let Ok(device) = self.seats.volume(volume) else { return false };
+        let Ok(device) = self.members.volume(volume) else { return false };
         match device.remove(&leaf.name()).await {
             Err(e) if e.kind() != ErrorKind::NotFound => {
-                let label = self.seats.label(volume);
+                let label = self.members.label(volume);
                 tracing::debug!("{} stays on volume {label} for now: {e}", leaf.name());
                 self.table.lock().leftovers.entry(volume).or_default().push(leaf);
                 false

@@ -13,7 +13,7 @@ use super::{Inner, Spread, Table};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::journal::Lsn;
 use crate::manifest::{Committed, Copies, Placed, Record};
-use crate::seats::Occupied;
+use crate::members::Occupied;
 
 /// An object that has leaf objects but no name yet.
 struct Made {
@@ -112,7 +112,7 @@ impl Inner {
     }
 
     fn name_empty(&self, name: &Name, made: &Made) -> Result<(Lsn, Arc<Body>)> {
-        let body = Body::new(name, made.id, made.kind, &made.copies, &self.seats);
+        let body = Body::new(name, made.id, made.kind, &made.copies, &self.members);
         let mut table = self.table.lock();
         let lsn = if made.kind == Kind::Log {
             self.record_create(&mut table, name, made, None)?
@@ -170,9 +170,9 @@ impl Inner {
 
     /// The space of each present volume that takes new objects.
     pub(super) async fn spaces(&self) -> Vec<(VolumeId, Result<Space>)> {
-        let present = self.seats.present();
-        let present = present.iter().filter(|(seat, _)| !seat.is_closed());
-        join_all(present.map(async |(seat, volume)| (seat.id, volume.space().await))).await
+        let present = self.members.present();
+        let present = present.iter().filter(|(slot, _)| !slot.is_closed());
+        join_all(present.map(async |(slot, volume)| (slot.id, volume.space().await))).await
     }
 
     /// Creates the leaf objects of a new object, with `data` written and synced if there is any, on the first
@@ -207,7 +207,7 @@ impl Inner {
                     Ok(copy) => copies.push(copy),
                     Err((_, e)) if e.kind() == ErrorKind::AlreadyExists => {}
                     Err((volume, e)) => {
-                        let label = self.seats.label(volume);
+                        let label = self.members.label(volume);
                         tracing::warn!("a copy of {name} does not go to volume {label}: {e}");
                         failed.push((volume, e));
                     }
@@ -236,12 +236,12 @@ impl Inner {
                 // A foreign object on the volume has this id: take another.
                 (_, e) if e.kind() == ErrorKind::AlreadyExists => {}
                 (volume, e) if is_about_the_volume(&e) => {
-                    let label = self.seats.label(volume);
+                    let label = self.members.label(volume);
                     tracing::warn!("{name} goes elsewhere than to volume {label}: {e}");
                     failed.push((volume, e));
                 }
                 (volume, e) => {
-                    let label = self.seats.label(volume);
+                    let label = self.members.label(volume);
                     return Err(e.within(format_args!("{name} on volume {label}")));
                 }
             }
@@ -313,7 +313,7 @@ impl Inner {
                     }
                 }
                 Err((volume, e)) => {
-                    let label = self.seats.label(volume);
+                    let label = self.members.label(volume);
                     tracing::warn!("a copy of {name} does not go to volume {label}: {e}");
                     failed.push((volume, e));
                 }
@@ -325,7 +325,7 @@ impl Inner {
     pub(super) async fn has_room_to_spare(&self, layout: &Layout, len: u64) -> bool {
         let held = self.held();
         for (part, &volume) in layout.volumes().iter().enumerate() {
-            let Ok(device) = self.seats.volume(volume) else { return false };
+            let Ok(device) = self.members.volume(volume) else { return false };
             let Ok(Space { free, total }) = device.space().await else { return false };
             let held = held.get(&volume).map_or(0, |held| held.bytes);
             let left = free.saturating_sub(layout.chunks().part_len(len, part));
@@ -348,7 +348,7 @@ impl Inner {
         loop {
             let flight = self.choose_once(wanted, failed, taken).await?;
             let volumes = flight.layout().volumes().iter();
-            let occupied = volumes.map(|&volume| self.seats.seat(volume).occupy());
+            let occupied = volumes.map(|&volume| self.members.slot(volume).occupy());
             // A volume that has begun to leave is not among the next candidates.
             if let Some(occupied) = occupied.collect() {
                 return Ok((flight, occupied));
@@ -416,7 +416,7 @@ impl Inner {
         let made = (0..).zip(layout.volumes()).map(async |(part, &volume)| {
             let len = intent.len.map(|len| chunks.part_len(len, part));
             let intent = Intent { kind: intent.kind.clone(), len };
-            let made = match self.seats.volume(volume) {
+            let made = match self.members.volume(volume) {
                 Ok(volume) => volume.create(&leaf.name(), &intent).await,
                 Err(e) => Err(e),
             };
@@ -447,10 +447,10 @@ impl Inner {
     fn nowhere(&self, name: &Name, intent: &Intent, failed: Vec<At>) -> Error {
         let causes: Vec<_> = failed
             .iter()
-            .map(|(volume, e)| format!("volume {}: {e}", self.seats.label(*volume)))
+            .map(|(volume, e)| format!("volume {}: {e}", self.members.label(*volume)))
             .collect();
         // Volumes that answered and were not tried have no room for it.
-        let tried_all = failed.len() == self.seats.present().len();
+        let tried_all = failed.len() == self.members.present().len();
         let kind = match failed.last() {
             Some((_, e)) if tried_all && failed.iter().all(|(_, f)| f.kind() == e.kind()) => {
                 e.kind()

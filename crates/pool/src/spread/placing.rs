@@ -356,8 +356,8 @@ impl Spread {
     #[must_use]
     pub fn weights(&self) -> BTreeMap<VolumeId, f64> {
         let placing = self.0.placing.lock();
-        let all = self.0.seats.all();
-        all.iter().map(|seat| (seat.id, placing.weights.weight(seat.id))).collect()
+        let all = self.0.members.all();
+        all.iter().map(|slot| (slot.id, placing.weights.weight(slot.id))).collect()
     }
 
     /// Reads a second of each copy that is not cold, as of the last [`Spread::on_second`].

@@ -215,9 +215,9 @@ impl Spread {
 impl Inner {
     /// The present volumes without those `gone`.
     fn here_without(&self, gone: &BTreeSet<VolumeId>) -> BTreeSet<VolumeId> {
-        let all = self.seats.all();
-        let here = all.iter().filter(|seat| seat.volume.is_some() && !gone.contains(&seat.id));
-        here.map(|seat| seat.id).collect()
+        let all = self.members.all();
+        let here = all.iter().filter(|slot| slot.volume.is_some() && !gone.contains(&slot.id));
+        here.map(|slot| slot.id).collect()
     }
 
     /// One surplus copy of each object with more usable copies than the target, without plain tables, which the

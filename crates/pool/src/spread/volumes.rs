@@ -37,7 +37,7 @@ use super::{Inner, Spread};
 use crate::header::{self, Found, Header, LABEL_MAX};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::{Placed, Record};
-use crate::seats::{Member, Occupied, Seat};
+use crate::members::{Member, MemberSlot, Occupied};
 
 /// A volume of a pool.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -92,13 +92,13 @@ impl Spread {
     #[must_use]
     pub fn volumes(&self) -> Vec<VolumeStat> {
         let draining = self.0.journal.look(|state| state.draining().clone());
-        let all = self.0.seats.all();
-        let stats = all.iter().map(|seat| VolumeStat {
-            id: seat.id,
-            label: seat.label.clone(),
-            state: match &seat.volume {
+        let all = self.0.members.all();
+        let stats = all.iter().map(|slot| VolumeStat {
+            id: slot.id,
+            label: slot.label.clone(),
+            state: match &slot.volume {
                 None => VolumeState::Away,
-                Some(_) if draining.contains(&seat.id) => VolumeState::Draining,
+                Some(_) if draining.contains(&slot.id) => VolumeState::Draining,
                 Some(_) => VolumeState::Active,
             },
         });
@@ -108,7 +108,7 @@ impl Spread {
     /// The number of the volume with this label.
     #[must_use]
     pub fn volume_id(&self, label: &str) -> Option<VolumeId> {
-        self.0.seats.all().iter().find(|seat| seat.label == label).map(|seat| seat.id)
+        self.0.members.all().iter().find(|slot| slot.label == label).map(|slot| slot.id)
     }
 
     /// The space of a volume.
@@ -116,7 +116,7 @@ impl Spread {
     /// # Errors
     /// `Unavailable`: it is away.
     pub async fn space_of(&self, volume: VolumeId) -> Result<volume::Space> {
-        self.0.seats.volume(volume)?.space().await
+        self.0.members.volume(volume)?.space().await
     }
 
     /// The contents of each volume, from the manifest. Visits every object.
@@ -133,7 +133,7 @@ impl Spread {
     pub async fn add_volume(&self, member: Member) -> Result<VolumeId> {
         let pool = &self.0;
         let Member { label, volume } = member;
-        let _one_at_a_time = pool.seating.lock().await;
+        let _one_at_a_time = pool.membership.lock().await;
         if label.is_empty() || label.len() > LABEL_MAX {
             let what = format!("volume label {label:?}: must be 1 to {LABEL_MAX} bytes long");
             return Err(Error::new(ErrorKind::Invalid, what));
@@ -149,11 +149,13 @@ impl Spread {
         pool.journal.record(vec![Record::VolumeIds { from: id.0 + 1 }])?;
         let header = Header { pool: pool.id, volume: id, label: label.clone(), epoch: 0, seal: 0 };
         header::write(&*volume, &header).await.map_err(within)?;
-        let seat = Arc::new(Seat::new(id, label, Some(volume)));
-        seat.set_closed(true);
-        let joining = Arc::clone(&seat);
-        pool.journal.reseat(|seats| seats.add(joining), |seats| seats.remove(id)).await?;
-        seat.set_closed(false);
+        let slot = Arc::new(MemberSlot::new(id, label, Some(volume)));
+        slot.set_closed(true);
+        let joining = Arc::clone(&slot);
+        pool.journal
+            .change_members(|members| members.add(joining), |members| members.remove(id))
+            .await?;
+        slot.set_closed(false);
         pool.promise.due();
         Ok(id)
     }
@@ -203,15 +205,15 @@ impl Spread {
     /// As for [`Spread::drain`].
     pub async fn set_draining(&self, volume: VolumeId, drains: bool) -> Result<()> {
         let pool = &self.0;
-        let _one_at_a_time = pool.seating.lock().await;
+        let _one_at_a_time = pool.membership.lock().await;
         pool.must_be_member(volume)?;
         let draining = pool.journal.look(|state| state.draining().clone());
         if draining.contains(&volume) == drains {
             return Ok(());
         }
-        let takes = |seat: &Seat| seat.id != volume && !draining.contains(&seat.id);
-        if drains && !pool.seats.present().iter().any(|(seat, _)| takes(seat)) {
-            let label = pool.seats.label(volume);
+        let takes = |slot: &MemberSlot| slot.id != volume && !draining.contains(&slot.id);
+        if drains && !pool.members.present().iter().any(|(slot, _)| takes(slot)) {
+            let label = pool.members.label(volume);
             let what =
                 format!("volume {label} cannot be emptied: there is no other to take it all");
             return Err(Error::new(ErrorKind::Invalid, what));
@@ -230,22 +232,22 @@ impl Spread {
     /// no such volume. Those of the volumes, when none takes the manifest: it did not leave.
     pub async fn remove_volume(&self, volume: VolumeId) -> Result<()> {
         let pool = &self.0;
-        let _one_at_a_time = pool.seating.lock().await;
-        let seat = pool.must_be_member(volume)?;
-        pool.must_be_drained(&seat)?;
+        let _one_at_a_time = pool.membership.lock().await;
+        let slot = pool.must_be_member(volume)?;
+        pool.must_be_drained(&slot)?;
         // From here on no task can begin to create an object there.
-        let nobody = seat.set_closed(true);
-        let empty = pool.must_be_empty(&seat, nobody);
+        let nobody = slot.set_closed(true);
+        let empty = pool.must_be_empty(&slot, nobody);
         if let Err(e) = empty {
-            seat.set_closed(false);
+            slot.set_closed(false);
             return Err(e);
         }
         if let Err(e) = pool.journal.ready().await {
-            seat.set_closed(false);
+            slot.set_closed(false);
             return Err(e);
         }
-        pool.unseat(&seat).await?;
-        if let Some(device) = &seat.volume {
+        pool.remove_member(&slot).await?;
+        if let Some(device) = &slot.volume {
             pool.make_blank(&**device).await;
         }
         Ok(())
@@ -275,8 +277,8 @@ impl Spread {
     /// again.
     pub async fn remove_lost(&self, volume: VolumeId, give_up: bool) -> Result<Vec<Name>> {
         let pool = &self.0;
-        let seat = pool.must_be_member(volume)?;
-        let label = &seat.label;
+        let slot = pool.must_be_member(volume)?;
+        let label = &slot.label;
         if self.space_of(volume).await.is_ok() {
             let what = format!("volume {label} is here: empty it first");
             return Err(Error::new(ErrorKind::Invalid, what));
@@ -303,15 +305,15 @@ impl Spread {
             pool.let_go(&body, &numbers);
         }
         self.flush().await?;
-        let _one_at_a_time = pool.seating.lock().await;
+        let _one_at_a_time = pool.membership.lock().await;
         let only = self.only_on(volume);
         must_be_few(&only)?;
-        seat.set_closed(true);
+        slot.set_closed(true);
         if let Err(e) = pool.journal.ready().await {
-            seat.set_closed(false);
+            slot.set_closed(false);
             return Err(e);
         }
-        pool.unseat(&seat).await?;
+        pool.remove_member(&slot).await?;
         pool.promise.due();
         Ok(only)
     }
@@ -381,16 +383,16 @@ impl Inner {
     }
 
     /// Removes a closed volume from the pool.
-    async fn unseat(&self, seat: &Arc<Seat>) -> Result<()> {
-        let volume = seat.id;
+    async fn remove_member(&self, slot: &Arc<MemberSlot>) -> Result<()> {
+        let volume = slot.id;
         let next = self.next_volume_id()?;
         self.journal.record(vec![Record::VolumeIds { from: next.0 }])?;
-        let back = Arc::clone(seat);
-        let left = self.journal.reseat(
-            |seats| seats.remove(volume),
-            |seats| {
+        let back = Arc::clone(slot);
+        let left = self.journal.change_members(
+            |members| members.remove(volume),
+            |members| {
                 back.set_closed(false);
-                seats.add(back);
+                members.add(back);
             },
         );
         left.await?;
@@ -400,8 +402,8 @@ impl Inner {
         Ok(())
     }
 
-    fn must_be_member(&self, volume: VolumeId) -> Result<Arc<Seat>> {
-        self.seats.get(volume).ok_or_else(|| {
+    fn must_be_member(&self, volume: VolumeId) -> Result<Arc<MemberSlot>> {
+        self.members.get(volume).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("the pool has no volume {volume}"))
         })
     }
@@ -409,7 +411,7 @@ impl Inner {
     /// A number that no volume of the pool ever had.
     fn next_volume_id(&self) -> Result<VolumeId> {
         let given = self.journal.look(|state| state.volume_ids());
-        let here = self.seats.all().last().map_or(0, |seat| seat.id.0 + 1);
+        let here = self.members.all().last().map_or(0, |slot| slot.id.0 + 1);
         match given.max(here) {
             u16::MAX => {
                 Err(Error::new(ErrorKind::Invalid, "the pool has had too many volumes already"))
@@ -424,7 +426,7 @@ impl Inner {
             Found::Nothing => {}
             // It began to join this pool, or left it.
             Found::Header(header)
-                if header.pool == self.id && self.seats.get(header.volume).is_none() => {}
+                if header.pool == self.id && self.members.get(header.volume).is_none() => {}
             Found::Header(header) => {
                 let what =
                     format!("it belongs to pool {}, as volume {}", header.pool, header.volume);
@@ -495,22 +497,22 @@ impl Inner {
         table.drafts.iter().filter(|(_, id)| on(id)).map(|(name, _)| name.clone()).collect()
     }
 
-    fn must_be_drained(&self, seat: &Seat) -> Result<()> {
-        if self.journal.look(|state| state.draining().contains(&seat.id)) {
+    fn must_be_drained(&self, slot: &MemberSlot) -> Result<()> {
+        if self.journal.look(|state| state.draining().contains(&slot.id)) {
             return Ok(());
         }
-        let what = format!("volume {} is in use: empty it first", seat.label);
+        let what = format!("volume {} is in use: empty it first", slot.label);
         Err(Error::new(ErrorKind::Invalid, what))
     }
 
-    fn must_be_empty(&self, seat: &Seat, nobody: bool) -> Result<()> {
-        let label = &seat.label;
-        let mut names = self.drafts_on(seat.id);
+    fn must_be_empty(&self, slot: &MemberSlot, nobody: bool) -> Result<()> {
+        let label = &slot.label;
+        let mut names = self.drafts_on(slot.id);
         self.journal.look(|state| {
-            if !state.is_empty_of(seat.id) {
+            if !state.is_empty_of(slot.id) {
                 names.extend(first_names(state).into_iter().filter_map(|(id, name)| {
                     let mut volumes = state.object(id)?.copies.volumes();
-                    volumes.any(|volume| volume == seat.id).then(|| name.clone())
+                    volumes.any(|volume| volume == slot.id).then(|| name.clone())
                 }));
             }
         });
@@ -518,7 +520,7 @@ impl Inner {
             return Ok(());
         }
         let some: Vec<_> = names.iter().take(3).map(Name::as_str).collect();
-        let what = match (names.len(), &seat.volume) {
+        let what = match (names.len(), &slot.volume) {
             (0, _) => format!("volume {label}: an object is still being created on it; try again"),
             (n, Some(_)) => {
                 format!("volume {label} holds {n} objects ({}): empty it first", some.join(", "))

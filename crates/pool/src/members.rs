@@ -26,7 +26,7 @@ impl Member {
 }
 
 /// The member slot of one volume in its pool.
-pub(crate) struct Seat {
+pub(crate) struct MemberSlot {
     pub(crate) id: VolumeId,
     pub(crate) label: String,
     /// `None` if it was absent when the pool was opened.
@@ -45,7 +45,7 @@ pub(crate) struct Seat {
 /// used again, enough that a failing one costs little.
 const AVOID: u32 = 64;
 
-impl Seat {
+impl MemberSlot {
     pub(crate) fn new(id: VolumeId, label: String, volume: Option<Arc<dyn Volume>>) -> Self {
         Self {
             id,
@@ -120,7 +120,7 @@ impl Seat {
 }
 
 /// Guards the creation of an object on a volume: until it is dropped, the volume cannot leave the pool.
-pub(crate) struct Occupied(Arc<Seat>);
+pub(crate) struct Occupied(Arc<MemberSlot>);
 
 impl Drop for Occupied {
     fn drop(&mut self) {
@@ -129,43 +129,43 @@ impl Drop for Occupied {
 }
 
 /// Every volume of a pool by its id.
-pub(crate) struct Seats(RwLock<Arc<[Arc<Seat>]>>);
+pub(crate) struct Members(RwLock<Arc<[Arc<MemberSlot>]>>);
 
-impl Seats {
-    pub(crate) fn new(mut seats: Vec<Seat>) -> Self {
-        seats.sort_by_key(|seat| seat.id);
-        Self(RwLock::new(seats.into_iter().map(Arc::new).collect()))
+impl Members {
+    pub(crate) fn new(mut slots: Vec<MemberSlot>) -> Self {
+        slots.sort_by_key(|slot| slot.id);
+        Self(RwLock::new(slots.into_iter().map(Arc::new).collect()))
     }
 
-    pub(crate) fn all(&self) -> Arc<[Arc<Seat>]> {
+    pub(crate) fn all(&self) -> Arc<[Arc<MemberSlot>]> {
         Arc::clone(&self.0.read())
     }
 
     /// The volumes that are present.
-    pub(crate) fn present(&self) -> Vec<(Arc<Seat>, Arc<dyn Volume>)> {
+    pub(crate) fn present(&self) -> Vec<(Arc<MemberSlot>, Arc<dyn Volume>)> {
         let all = self.all();
-        let present = all.iter().filter_map(|seat| {
-            let volume = seat.volume.as_ref()?;
-            Some((Arc::clone(seat), Arc::clone(volume)))
+        let present = all.iter().filter_map(|slot| {
+            let volume = slot.volume.as_ref()?;
+            Some((Arc::clone(slot), Arc::clone(volume)))
         });
         present.collect()
     }
 
-    pub(crate) fn get(&self, id: VolumeId) -> Option<Arc<Seat>> {
+    pub(crate) fn get(&self, id: VolumeId) -> Option<Arc<MemberSlot>> {
         let all = self.0.read();
-        all.binary_search_by_key(&id, |seat| seat.id).ok().map(|at| Arc::clone(&all[at]))
+        all.binary_search_by_key(&id, |slot| slot.id).ok().map(|at| Arc::clone(&all[at]))
     }
 
     /// The slot of a volume; an empty one if the volume left the pool.
-    pub(crate) fn seat(&self, id: VolumeId) -> Arc<Seat> {
+    pub(crate) fn slot(&self, id: VolumeId) -> Arc<MemberSlot> {
         self.get(id).unwrap_or_else(|| {
-            Arc::new(Seat { lost: true, ..Seat::new(id, format!("number {id}"), None) })
+            Arc::new(MemberSlot { lost: true, ..MemberSlot::new(id, format!("number {id}"), None) })
         })
     }
 
     /// The label of volume `id`.
     pub(crate) fn label(&self, id: VolumeId) -> String {
-        self.seat(id).label.clone()
+        self.slot(id).label.clone()
     }
 
     /// The volume.
@@ -173,21 +173,21 @@ impl Seats {
     /// # Errors
     /// `Unavailable` when it is away; `Corrupt` when it is lost.
     pub(crate) fn volume(&self, id: VolumeId) -> Result<Arc<dyn Volume>> {
-        self.seat(id).device().cloned()
+        self.slot(id).device().cloned()
     }
 
     /// Adds a volume.
-    pub(crate) fn add(&self, seat: Arc<Seat>) {
+    pub(crate) fn add(&self, slot: Arc<MemberSlot>) {
         let mut all = self.0.write();
         let mut next: Vec<_> = all.to_vec();
-        next.push(seat);
-        next.sort_by_key(|seat| seat.id);
+        next.push(slot);
+        next.sort_by_key(|slot| slot.id);
         *all = next.into();
     }
 
     /// Removes a volume.
     pub(crate) fn remove(&self, id: VolumeId) {
         let mut all = self.0.write();
-        *all = all.iter().filter(|seat| seat.id != id).cloned().collect();
+        *all = all.iter().filter(|slot| slot.id != id).cloned().collect();
     }
 }
