@@ -56,7 +56,7 @@ impl Spread {
     /// That of a volume: no copy could be read to its end and synced.
     pub(super) async fn settle(&self, handle: &Handle) -> Result<()> {
         let body = handle.body();
-        let _alone = body.turn.alone().await;
+        let _exclusive = body.write_lock.exclusive().await;
         let Some(from) = body.doubt() else { return Ok(()) };
         let (mut copies, mut away) = (Vec::new(), Vec::new());
         // Unacknowledged bytes need not take space.

@@ -14,7 +14,7 @@ use policy::placement::{Chunks, Layout, Piece, VolumeId};
 use policy::route;
 use volume::{Error, ErrorKind, Name, Object, Result};
 
-use super::turn::Turn;
+use super::write_lock::WriteLock;
 use super::{Inner, Table};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::journal::Lsn;
@@ -47,7 +47,7 @@ pub(super) struct Body {
     /// Locked while the length in the manifest changes, so that lengths are recorded in order.
     pub(super) resizing: AsyncMutex<()>,
     /// Shared/exclusive lock over its writes.
-    pub(super) turn: Turn,
+    pub(super) write_lock: WriteLock,
     /// The number of a log's first bytes that a checksum in the manifest covers. They change only after the manifest
     /// durably forgot the checksum. Written under the lock of the table.
     checked: AtomicU64,
@@ -251,7 +251,7 @@ impl Body {
             lsn: AtomicU64::new(0),
             settled: AtomicBool::new(false),
             resizing: AsyncMutex::new(()),
-            turn: Turn::default(),
+            write_lock: WriteLock::default(),
             checked: AtomicU64::new(0),
             checksums: AtomicU64::new(0),
             doubt: AtomicU64::new(ALIKE),

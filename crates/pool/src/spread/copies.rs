@@ -217,19 +217,19 @@ impl Spread {
     async fn copy_living(&self, handle: &Handle, target: &Target<'_>, io: Io) -> Result<u64> {
         let body = handle.body();
         let mut at = 0;
-        body.turn.take_touched();
+        body.write_lock.take_touched();
         for round in 0.. {
             // The next round finds later changes before `at`.
             at = self.follow(handle, target, at, io).await?;
             target.sync(io).await?;
             // The most bytes that writers may wait for: twice as many each round, so that it ends.
             let left_max = PIECE << round.min(6);
-            at = body.turn.take_touched().unwrap_or(u64::MAX).min(at);
+            at = body.write_lock.take_touched().unwrap_or(u64::MAX).min(at);
             if handle.len().saturating_sub(at) > left_max {
                 continue;
             }
-            let alone = body.turn.alone().await;
-            at = body.turn.take_touched().unwrap_or(u64::MAX).min(at);
+            let exclusive = body.write_lock.exclusive().await;
+            at = body.write_lock.take_touched().unwrap_or(u64::MAX).min(at);
             if handle.len().saturating_sub(at) > left_max {
                 continue;
             }
@@ -239,7 +239,7 @@ impl Spread {
             target.cut(at).await?;
             target.sync(io).await?;
             self.record_copy(body, target.placed).await?;
-            drop(alone);
+            drop(exclusive);
             return Ok(at);
         }
         unreachable!("rounds are not counted out")
@@ -292,9 +292,9 @@ impl Spread {
         pool.journal.ready().await?;
         self.another_must_answer(&body, from).await?;
         // A write in progress uses the copies that it began with.
-        let alone = match body.is_sealed() {
+        let exclusive = match body.is_sealed() {
             true => None,
-            false => Some(body.turn.alone().await),
+            false => Some(body.write_lock.exclusive().await),
         };
         let lsn = {
             let mut table = pool.table.lock();
@@ -306,7 +306,7 @@ impl Spread {
             table.condemned.extend(dead.into_iter().map(|dead| (lsn, dead)));
             lsn
         };
-        drop(alone);
+        drop(exclusive);
         pool.journal.durable(lsn).await?;
         pool.bury().await;
         Ok(())

@@ -10,7 +10,7 @@ use volume::{Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Resul
 
 use super::Spread;
 use super::body::{Body, Replica, Way, name_part};
-use super::turn::Writing;
+use super::write_lock::SharedGuard;
 use crate::leaf::{Kind, ObjectId};
 
 /// An open object of a pool.
@@ -304,7 +304,7 @@ impl Handle {
         if data.is_empty() {
             return Ok(());
         }
-        let _writing = self.begin_write(offset).await?;
+        let _shared = self.begin_write(offset).await?;
         let replicas = self.body.replicas();
         let together = Together::begin(self, &replicas, offset);
         let writes = replicas.iter().map(|replica| self.write_to(replica, offset, &data, io));
@@ -314,16 +314,16 @@ impl Handle {
     }
 
     /// Takes the shared lock for a write at `offset`. A log first loses a checksum that covers it.
-    async fn begin_write(&self, offset: u64) -> Result<Writing<'_>> {
+    async fn begin_write(&self, offset: u64) -> Result<SharedGuard<'_>> {
         loop {
             self.must_be_alike().await?;
-            let writing = self.body.turn.write(offset).await;
+            let shared = self.body.write_lock.shared(offset).await;
             self.must_not_be_sealed()?;
             if self.body.checked_len() <= offset {
-                return Ok(writing);
+                return Ok(shared);
             }
             // Rare: logs are appended to.
-            drop(writing);
+            drop(shared);
             self.pool.forget_checksum(&self.body).await?;
         }
     }
@@ -364,7 +364,7 @@ impl Handle {
     async fn resize(&self, len: u64) -> Result<()> {
         self.must_not_be_sealed()?;
         let _in_order = self.body.resizing.lock().await;
-        let _writing = self.begin_write(len.min(self.body.len())).await?;
+        let _shared = self.begin_write(len.min(self.body.len())).await?;
         if self.body.kind != Kind::Log && len < self.body.len() {
             // The manifest first: after a crash, a leaf object shorter than in the manifest would look like a loss.
             // The wait includes the record of an earlier attempt that failed.
@@ -507,7 +507,7 @@ impl Object for Handle {
         self.must_not_be_sealed()?;
         // The set of copies does not change while a writer holds the lock.
         if self.pool.0.journal.is_written(self.body.lsn())
-            && let Some(writing) = self.body.turn.try_write(offset)
+            && let Some(shared) = self.body.write_lock.try_shared(offset)
             && let Some(end) = offset.checked_add(data.len() as u64)
             && let Some((leaf, piece, number)) = self.body.only_leaf(offset, data.len())
             && !self.body.is_sealed()
@@ -516,7 +516,7 @@ impl Object for Handle {
             let written = leaf.blocking_write_at(piece.inner, data, io);
             written.map_err(|e| self.name(number, piece.part, e))?;
             self.body.extend(end);
-            drop(writing);
+            drop(shared);
             return Ok(());
         }
         blocking::write_at(self, offset, data, io)

@@ -33,8 +33,8 @@ impl Spread {
             tracing::debug!("{}: its length: {e}", body.name);
         }
         let (end, replicas) = {
-            let _alone = body.turn.alone().await;
-            body.turn.watch();
+            let _exclusive = body.write_lock.exclusive().await;
+            body.write_lock.watch();
             (body.len(), body.replicas())
         };
         let checked = pool.checked(body).filter(|checked| checked.len <= end);
@@ -44,7 +44,7 @@ impl Spread {
             read.push(read_through(log, replica, [at, end], IO).await);
         }
         // Writes below what was read: the bytes that were compared may be from before and after them.
-        if body.turn.lowest() < end || body.doubt().is_some() {
+        if body.write_lock.lowest() < end || body.doubt().is_some() {
             return Vec::new();
         }
         let is_damaged = |read: &Hashes| checked.is_some_and(|known| read.first != known.checksum);
@@ -83,13 +83,13 @@ impl Spread {
             log.sync_copy(replica, 0, IO).await?;
         }
         pool.journal.ready().await?;
-        let alone = body.turn.alone().await;
+        let exclusive = body.write_lock.exclusive().await;
         let lsn = {
             let _table = pool.table.lock();
             let numbers = |replicas: &[Arc<Replica>]| -> Vec<u64> {
                 replicas.iter().map(|replica| replica.number).collect()
             };
-            let same = body.turn.lowest() >= checked.len
+            let same = body.write_lock.lowest() >= checked.len
                 && numbers(&body.replicas()) == numbers(replicas)
                 && body.doubt().is_none();
             // They differ while a write waits until the checksum is gone.
@@ -105,7 +105,7 @@ impl Spread {
             body.wait_for(lsn);
             lsn
         };
-        drop(alone);
+        drop(exclusive);
         pool.journal.durable(lsn).await?;
         Ok(true)
     }

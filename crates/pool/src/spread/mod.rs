@@ -40,8 +40,8 @@ mod placing;
 mod promise;
 mod room;
 mod seal;
-mod turn;
 mod volumes;
+mod write_lock;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;

@@ -32,7 +32,7 @@ impl Spread {
         let pool = &self.0;
         let body = pool.body(name)?;
         pool.journal.ready().await?;
-        let alone = body.turn.alone().await;
+        let exclusive = body.write_lock.exclusive().await;
         let lsn = {
             let _table = pool.table.lock();
             let len = pool.journal.look(|state| Some(state.object(body.id)?.committed?.len));
@@ -47,7 +47,7 @@ impl Spread {
             body.wait_for(lsn);
             lsn
         };
-        drop(alone);
+        drop(exclusive);
         pool.journal.durable(lsn).await
     }
 

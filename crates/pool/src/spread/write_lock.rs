@@ -5,37 +5,37 @@ use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
 
-/// The lock: writers share it, [`Turn::alone`] is exclusive.
+/// The lock: writers share it, [`WriteLock::exclusive`] excludes them.
 #[derive(Default)]
-pub(super) struct Turn(Mutex<State>);
+pub(super) struct WriteLock(Mutex<LockState>);
 
 #[derive(Default)]
-struct State {
+struct LockState {
     writers: usize,
     /// The exclusive lock is held, or its next holder waits for writers to end.
-    alone: bool,
-    /// The first byte written or cut since the last [`Turn::take_touched`].
+    exclusive: bool,
+    /// The first byte written or cut since the last [`WriteLock::take_touched`].
     touched: Option<u64>,
-    /// The lowest byte that a write could change since [`Turn::watch`].
+    /// The lowest byte that a write could change since [`WriteLock::watch`].
     lowest: u64,
     waiting: Vec<Waker>,
 }
 
 /// The shared lock of a writer, and the first byte that it changes.
-pub(super) struct Writing<'a>(&'a Turn, u64);
+pub(super) struct SharedGuard<'a>(&'a WriteLock, u64);
 
 /// The exclusive lock.
-pub(super) struct Alone<'a>(&'a Turn);
+pub(super) struct ExclusiveGuard<'a>(&'a WriteLock);
 
-impl Turn {
+impl WriteLock {
     /// Waits for the shared lock, for a change of bytes from `offset` on.
-    pub(super) async fn write(&self, offset: u64) -> Writing<'_> {
-        poll_fn(|cx| match self.try_write(offset) {
-            Some(writing) => Poll::Ready(writing),
+    pub(super) async fn shared(&self, offset: u64) -> SharedGuard<'_> {
+        poll_fn(|cx| match self.try_shared(offset) {
+            Some(guard) => Poll::Ready(guard),
             None => {
                 let mut state = self.0.lock();
                 // The exclusive lock may have been released in between.
-                if !state.alone {
+                if !state.exclusive {
                     cx.waker().wake_by_ref();
                 }
                 state.waiting.push(cx.waker().clone());
@@ -46,26 +46,26 @@ impl Turn {
     }
 
     /// The same without waiting; `None` while the exclusive lock is held or requested.
-    pub(super) fn try_write(&self, offset: u64) -> Option<Writing<'_>> {
+    pub(super) fn try_shared(&self, offset: u64) -> Option<SharedGuard<'_>> {
         let mut state = self.0.lock();
-        if state.alone {
+        if state.exclusive {
             return None;
         }
         state.writers += 1;
         state.lowest = state.lowest.min(offset);
-        Some(Writing(self, offset))
+        Some(SharedGuard(self, offset))
     }
 
     /// Waits for the exclusive lock, which keeps new writers out.
-    pub(super) async fn alone(&self) -> Alone<'_> {
-        let alone = poll_fn(|cx| {
+    pub(super) async fn exclusive(&self) -> ExclusiveGuard<'_> {
+        let guard = poll_fn(|cx| {
             let mut state = self.0.lock();
-            if state.alone {
+            if state.exclusive {
                 state.waiting.push(cx.waker().clone());
                 return Poll::Pending;
             }
-            state.alone = true;
-            Poll::Ready(Alone(self))
+            state.exclusive = true;
+            Poll::Ready(ExclusiveGuard(self))
         })
         .await;
         poll_fn(|cx| {
@@ -77,15 +77,15 @@ impl Turn {
             Poll::Ready(())
         })
         .await;
-        alone
+        guard
     }
 
-    /// Starts to watch for [`Turn::lowest`]. One caller at a time.
+    /// Starts to watch for [`WriteLock::lowest`]. One caller at a time.
     pub(super) fn watch(&self) {
         self.0.lock().lowest = u64::MAX;
     }
 
-    /// The first byte that writers may have changed since [`Turn::watch`]; `u64::MAX` without a writer.
+    /// The first byte that writers may have changed since [`WriteLock::watch`]; `u64::MAX` without a writer.
     pub(super) fn lowest(&self) -> u64 {
         self.0.lock().lowest
     }
@@ -95,11 +95,11 @@ impl Turn {
         self.0.lock().touched.take()
     }
 
-    fn wake(&self, change: impl FnOnce(&mut State)) {
+    fn wake(&self, change: impl FnOnce(&mut LockState)) {
         let waiting = {
             let mut state = self.0.lock();
             change(&mut state);
-            if state.writers > 0 && state.alone {
+            if state.writers > 0 && state.exclusive {
                 return;
             }
             std::mem::take(&mut state.waiting)
@@ -108,7 +108,7 @@ impl Turn {
     }
 }
 
-impl Drop for Writing<'_> {
+impl Drop for SharedGuard<'_> {
     fn drop(&mut self) {
         self.0.wake(|state| {
             state.writers -= 1;
@@ -117,9 +117,9 @@ impl Drop for Writing<'_> {
     }
 }
 
-impl Drop for Alone<'_> {
+impl Drop for ExclusiveGuard<'_> {
     fn drop(&mut self) {
-        self.0.wake(|state| state.alone = false);
+        self.0.wake(|state| state.exclusive = false);
     }
 }
 
@@ -134,48 +134,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writers_write_together_and_nobody_while_one_is_alone() {
-        let (clock, turn) = (Clock::simulated(), Turn::default());
-        let (writing, most, alone) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    fn writers_share_the_lock_and_an_exclusive_holder_excludes_them() {
+        let (clock, lock) = (Clock::simulated(), WriteLock::default());
+        let (sharing, most, exclusive) = (Cell::new(0), Cell::new(0), Cell::new(0));
         let ms = Duration::from_millis(1);
         let writer = async |i: u64| {
             clock.sleep(ms * (i as u32 % 5)).await;
-            let guard = turn.write(i).await;
-            assert_eq!(alone.get(), 0);
-            writing.set(writing.get() + 1);
-            most.set(most.get().max(writing.get()));
+            let guard = lock.shared(i).await;
+            assert_eq!(exclusive.get(), 0);
+            sharing.set(sharing.get() + 1);
+            most.set(most.get().max(sharing.get()));
             clock.sleep(ms * 3).await;
-            writing.set(writing.get() - 1);
+            sharing.set(sharing.get() - 1);
             drop(guard);
         };
-        let loner = async |i: u32| {
+        let owner = async |i: u32| {
             clock.sleep(ms * i).await;
-            let guard = turn.alone().await;
-            assert_eq!((writing.get(), alone.get()), (0, 0));
-            alone.set(1);
+            let guard = lock.exclusive().await;
+            assert_eq!((sharing.get(), exclusive.get()), (0, 0));
+            exclusive.set(1);
             clock.sleep(ms * 2).await;
-            alone.set(0);
+            exclusive.set(0);
             drop(guard);
         };
-        clock.run(join(join_all((0..20).map(writer)), join_all((0..5).map(loner))));
+        clock.run(join(join_all((0..20).map(writer)), join_all((0..5).map(owner))));
         assert!(most.get() > 2, "{}", most.get());
-        assert_eq!(turn.take_touched(), Some(0));
-        assert_eq!(turn.take_touched(), None);
+        assert_eq!(lock.take_touched(), Some(0));
+        assert_eq!(lock.take_touched(), None);
     }
 
     #[test]
-    fn giving_up_being_alone_lets_writers_in() {
-        let (clock, turn) = (Clock::simulated(), Turn::default());
+    fn giving_up_an_exclusive_request_lets_writers_in() {
+        let (clock, lock) = (Clock::simulated(), WriteLock::default());
         clock.run(async {
-            let writing = turn.write(7).await;
-            let mut alone = Box::pin(turn.alone());
-            let polled = futures_util::poll!(alone.as_mut());
+            let shared = lock.shared(7).await;
+            let mut exclusive = Box::pin(lock.exclusive());
+            let polled = futures_util::poll!(exclusive.as_mut());
             assert!(polled.is_pending());
-            assert!(turn.try_write(8).is_none());
-            drop(alone);
-            drop(turn.try_write(8).expect("the exclusive request was dropped"));
-            drop(writing);
-            assert_eq!(turn.take_touched(), Some(7));
+            assert!(lock.try_shared(8).is_none());
+            drop(exclusive);
+            drop(lock.try_shared(8).expect("the exclusive request was dropped"));
+            drop(shared);
+            assert_eq!(lock.take_touched(), Some(7));
         });
     }
 }
