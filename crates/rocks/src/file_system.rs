@@ -8,7 +8,7 @@ use policy::intent::Intent;
 use policy::placement::Keys;
 use pool::ObjectId;
 use pool::cache::Cache;
-use pool::spread::{Claim, Spread, Stat};
+use pool::spread::{NameLease, Spread, Stat};
 use volume::task::block_on;
 use volume::{Clock, Error, ErrorKind, Name, Object, Result, Volume};
 
@@ -32,7 +32,7 @@ pub(crate) struct FileSystem {
     /// Directories that were created, or that had a file removed or renamed away. A pool stores no
     /// directories, so an empty one exists only in this process.
     dirs: Mutex<BTreeSet<Name>>,
-    locked: Mutex<BTreeMap<Name, Claim>>,
+    locked: Mutex<BTreeMap<Name, NameLease>>,
     tables: Arc<Tables>,
     logs: Logs,
     info_log: InfoLog,
@@ -285,8 +285,8 @@ impl FileSystem {
     /// Locks a name against other databases of this process.
     pub(crate) fn lock(&self, path: &str) -> Result<()> {
         let name = self.root.name(path)?;
-        let claim = self.pool.claim(&name)?;
-        self.locked.lock().insert(name, claim);
+        let lease = self.pool.lease_name(&name)?;
+        self.locked.lock().insert(name, lease);
         Ok(())
     }
 

@@ -57,7 +57,7 @@ pub fn restore(pool: Spread, clock: Clock, options: &Options, dir: impl AsRef<Pa
         return Err(Error::new(ErrorKind::NotFound, message).into());
     }
     // The name that an open RocksDB locks.
-    let _claim = pool.claim(&Name::new(&format!("{}/LOCK", options.name))?)?;
+    let _lease = pool.lease_name(&Name::new(&format!("{}/LOCK", options.name))?)?;
     let shim = Shim::new(pool.clone(), clock, &options.name, options.io())?;
     let restored = RestoreOptions::default();
     engine(&shim, dir)?.restore_from_latest_backup(Shim::PATH, Shim::PATH, &restored)?;

@@ -18,7 +18,7 @@ use volume::{Error, ErrorKind, IoBufMut, Listed, Name, Result, Volume};
 use crate::header::{self, Found, Header, LABEL_MAX, PoolId};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::frame::{self, Replay};
-use crate::manifest::state::Claimed;
+use crate::manifest::state::Verdict;
 use crate::manifest::{Begin, Placed, Record, State, Stored};
 use crate::members::{Member, MemberSlot, Members};
 
@@ -431,13 +431,14 @@ fn compare(
                 Some(Leaf::Header) => continue,
                 Some(Leaf::Manifest { .. }) if trust.salvage => continue,
                 Some(Leaf::Manifest { .. }) => leaf,
-                Some(Leaf::Object { id, kind, copy }) => match state.claims(id, kind, copy, volume)
-                {
-                    Claimed::Wanted => continue,
-                    // A salvaged manifest may be old, so it must not delete unknown objects.
-                    Claimed::Issued if !trust.salvage => leaf,
-                    Claimed::Issued | Claimed::Foreign => None,
-                },
+                Some(Leaf::Object { id, kind, copy }) => {
+                    match state.verdict(id, kind, copy, volume) {
+                        Verdict::Wanted => continue,
+                        // A salvaged manifest may be old, so it must not delete unknown objects.
+                        Verdict::Issued if !trust.salvage => leaf,
+                        Verdict::Issued | Verdict::Foreign => None,
+                    }
+                }
                 None => None,
             };
             match leftover {

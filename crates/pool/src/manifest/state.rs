@@ -117,7 +117,7 @@ impl Dead {
 
 /// The manifest's verdict on a leaf object that was found on a volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Claimed {
+pub(crate) enum Verdict {
     /// It belongs there.
     Wanted,
     /// The manifest issued its number and does not need it: it may be removed.
@@ -144,17 +144,17 @@ impl State {
     }
 
     /// The verdict on a leaf object of this object, kind and copy that was found on `volume`.
-    pub(crate) fn claims(&self, id: ObjectId, kind: Kind, copy: u64, volume: VolumeId) -> Claimed {
+    pub(crate) fn verdict(&self, id: ObjectId, kind: Kind, copy: u64, volume: VolumeId) -> Verdict {
         // Copies' numbers are issued like objects'; the first copy is number 0.
         let issued = self.issued.contains(&id.0) && (copy == 0 || self.issued.contains(&copy));
         match self.object(id) {
-            Some(object) if object.is_at(kind, copy, volume) => Claimed::Wanted,
+            Some(object) if object.is_at(kind, copy, volume) => Verdict::Wanted,
             // The object or copy exists, but elsewhere or with another kind: not the pool's own doing.
             Some(object) if object.kind != kind || object.copies.get(copy).is_some() => {
-                Claimed::Foreign
+                Verdict::Foreign
             }
-            _ if issued => Claimed::Issued,
-            _ => Claimed::Foreign,
+            _ if issued => Verdict::Issued,
+            _ => Verdict::Foreign,
         }
     }
 

@@ -14,7 +14,7 @@ use super::{Inner, Spread};
 use crate::header;
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::recovery::{self, Recovered, Survey, Trust};
-use crate::manifest::state::Claimed;
+use crate::manifest::state::Verdict;
 use crate::manifest::{Checked, Placed, State, Stored};
 use crate::members::{Member, Members};
 
@@ -430,13 +430,13 @@ fn compare(
     for (volume, name) in lens.keys() {
         match Leaf::parse(name) {
             Some(Leaf::Header | Leaf::Manifest { .. }) => {}
-            Some(Leaf::Object { id, kind, copy }) => match state.claims(id, kind, copy, *volume) {
-                Claimed::Wanted => {}
+            Some(Leaf::Object { id, kind, copy }) => match state.verdict(id, kind, copy, *volume) {
+                Verdict::Wanted => {}
                 _ if is_draft(id) => {}
-                Claimed::Issued => {
+                Verdict::Issued => {
                     report.findings.push(finding(*volume, name, Problem::Leftover, false));
                 }
-                Claimed::Foreign => {
+                Verdict::Foreign => {
                     report.findings.push(finding(*volume, name, Problem::Foreign, false));
                 }
             },

@@ -26,7 +26,6 @@ mod align;
 mod births;
 mod body;
 mod check;
-mod claim;
 mod copies;
 mod damage;
 mod handle;
@@ -34,6 +33,7 @@ mod hashes;
 mod heat;
 mod logs;
 mod moving;
+mod name_lease;
 mod names;
 mod place;
 mod placing;
@@ -56,12 +56,12 @@ use volume::{Error, ErrorKind, Intent, Listed, Name, Object, Pending, Result, Sp
 
 use self::body::Body;
 pub use self::check::{Finding, Problem, Progress, Report};
-pub use self::claim::Claim;
 pub use self::copies::{Copied, ObjectStat};
 pub use self::damage::Damage;
 use self::damage::Damages;
 pub use self::handle::Handle;
 use self::heat::DeviceHeats;
+pub use self::name_lease::NameLease;
 pub use self::names::{Change, Stat};
 use self::placing::Placing;
 use self::promise::Promise;
@@ -115,8 +115,8 @@ struct Inner {
     journal: Journal,
     /// Locked briefly, before the journal's state and never after it.
     table: Mutex<Table>,
-    /// Names with an owner; see [`Claim`].
-    claimed: Mutex<BTreeSet<Name>>,
+    /// Names with an owner; see [`NameLease`].
+    leased_names: Mutex<BTreeSet<Name>>,
     /// Locked while a log is scrubbed.
     scrubbing: AsyncMutex<()>,
     /// Locked while volumes join or leave.
@@ -249,7 +249,7 @@ impl Spread {
             heats: DeviceHeats::default(),
             journal,
             table: Mutex::default(),
-            claimed: Mutex::default(),
+            leased_names: Mutex::default(),
             scrubbing: AsyncMutex::default(),
             membership: AsyncMutex::default(),
             foreign,

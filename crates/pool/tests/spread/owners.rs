@@ -9,13 +9,13 @@ use pool::spread::Spread;
 #[test]
 fn a_name_has_one_owner_at_a_time() {
     let pool = block_on(Spread::open(members(&mems(1)), opening("single"))).unwrap();
-    let mine = pool.claim(&name("kv/LOCK")).unwrap();
+    let mine = pool.lease_name(&name("kv/LOCK")).unwrap();
     let other_handle = pool.clone();
-    let refused = other_handle.claim(&name("kv/LOCK")).unwrap_err();
+    let refused = other_handle.lease_name(&name("kv/LOCK")).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Fenced);
-    other_handle.claim(&name("kv2/LOCK")).unwrap();
+    other_handle.lease_name(&name("kv2/LOCK")).unwrap();
     drop(mine);
-    other_handle.claim(&name("kv/LOCK")).unwrap();
+    other_handle.lease_name(&name("kv/LOCK")).unwrap();
 }
 
 #[test]

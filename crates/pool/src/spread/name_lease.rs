@@ -10,33 +10,33 @@ use super::Spread;
 /// no object of that name, and other calls do not check it.
 ///
 /// The locks of the volumes exclude other processes from a pool.
-pub struct Claim {
+pub struct NameLease {
     pool: Spread,
     name: Name,
 }
 
 impl Spread {
-    /// Claims `name`, for stores that must not be opened twice.
+    /// Leases `name`, for stores that must not be opened twice.
     ///
     /// # Errors
     /// `Fenced`: another owner has it.
-    pub fn claim(&self, name: &Name) -> Result<Claim> {
-        if self.0.claimed.lock().insert(name.clone()) {
-            Ok(Claim { pool: self.clone(), name: name.clone() })
+    pub fn lease_name(&self, name: &Name) -> Result<NameLease> {
+        if self.0.leased_names.lock().insert(name.clone()) {
+            Ok(NameLease { pool: self.clone(), name: name.clone() })
         } else {
             Err(Error::new(ErrorKind::Fenced, format!("{name}: it is open already")))
         }
     }
 }
 
-impl Drop for Claim {
+impl Drop for NameLease {
     fn drop(&mut self) {
-        self.pool.0.claimed.lock().remove(&self.name);
+        self.pool.0.leased_names.lock().remove(&self.name);
     }
 }
 
-impl fmt::Debug for Claim {
+impl fmt::Debug for NameLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Claim({})", self.name)
+        write!(f, "NameLease({})", self.name)
     }
 }
