@@ -18,9 +18,9 @@ use policy::purpose::{Io, Origin, Step};
 use policy::units::KIB;
 use volume::{Error, ErrorKind, IoBufMut, Object, Result};
 
-use super::body::{Body, Replica};
 use super::check::Report;
 use super::handle::Handle;
+use super::inode::{Inode, Replica};
 use super::{Inner, Spread};
 use crate::leaf::Kind;
 use crate::manifest::recovery::Unequal;
@@ -40,13 +40,13 @@ impl Spread {
     }
 
     async fn align_one(&self, Unequal { id, copies, away }: Unequal) {
-        let Ok(body) = self.0.body_by_id(id) else { return };
-        let handle = self.handle(body);
-        let body = handle.body();
-        let copies = copies.into_iter().filter_map(|number| body.replica(number)).collect();
-        body.set_doubt(0);
+        let Ok(inode) = self.0.inode_by_id(id) else { return };
+        let handle = self.handle(inode);
+        let inode = handle.inode();
+        let copies = copies.into_iter().filter_map(|number| inode.replica(number)).collect();
+        inode.set_doubt(0);
         if let Err(e) = handle.make_alike(copies, away, 0).await {
-            tracing::warn!("copies of {} may differ, and stay so for now: {e}", body.name);
+            tracing::warn!("copies of {} may differ, and stay so for now: {e}", inode.name);
         }
     }
 
@@ -55,17 +55,17 @@ impl Spread {
     /// # Errors
     /// That of a volume: no copy could be read to its end and synced.
     pub(super) async fn settle(&self, handle: &Handle) -> Result<()> {
-        let body = handle.body();
-        let _exclusive = body.write_lock.exclusive().await;
-        let Some(from) = body.doubt() else { return Ok(()) };
+        let inode = handle.inode();
+        let _exclusive = inode.write_lock.exclusive().await;
+        let Some(from) = inode.doubt() else { return Ok(()) };
         let (mut copies, mut away) = (Vec::new(), Vec::new());
         // Unacknowledged bytes need not take space.
-        let end = body.written_len();
-        for replica in body.replicas() {
+        let end = inode.written_len();
+        for replica in inode.replicas() {
             match handle.cut_to(&replica, end).await {
                 Ok(len) => copies.push((std::cmp::Reverse(len), replica)),
                 Err(e) => {
-                    tracing::debug!("{}: a copy is left out: {e}", body.name);
+                    tracing::debug!("{}: a copy is left out: {e}", inode.name);
                     away.push(replica.number);
                 }
             }
@@ -74,16 +74,16 @@ impl Spread {
         let copies = copies.into_iter().map(|(_, replica)| replica).collect();
         handle.make_alike(copies, away, from).await?;
         // A dropped copy must not come back after a crash of the process.
-        self.0.journal.written(body.lsn()).await
+        self.0.journal.written(inode.lsn()).await
     }
 
     /// The same for every object whose copies may differ; true if none is left.
     pub(super) async fn settle_all(&self) -> bool {
         let mut alike = true;
-        for body in self.0.in_doubt() {
-            let handle = self.handle(body);
+        for inode in self.0.in_doubt() {
+            let handle = self.handle(inode);
             if let Err(e) = self.settle(&handle).await {
-                tracing::warn!("copies of {} may differ for now: {e}", handle.body().name);
+                tracing::warn!("copies of {} may differ for now: {e}", handle.inode().name);
                 alike = false;
             }
         }
@@ -102,10 +102,11 @@ impl Spread {
 
 impl Inner {
     /// Objects whose copies may differ.
-    pub(super) fn in_doubt(&self) -> Vec<Arc<Body>> {
+    pub(super) fn in_doubt(&self) -> Vec<Arc<Inode>> {
         let table = self.table.lock();
         let live = |id| self.journal.look(|state| state.object(id).is_some());
-        let doubted = table.bodies.values().filter(|body| body.doubt().is_some() && live(body.id));
+        let doubted =
+            table.inodes.values().filter(|inode| inode.doubt().is_some() && live(inode.id));
         doubted.cloned().collect()
     }
 }
@@ -123,10 +124,10 @@ impl Handle {
     /// # Errors
     /// That of a volume: there is no such copy, and all stay.
     async fn make_alike(&self, copies: Vec<Arc<Replica>>, away: Vec<u64>, from: u64) -> Result<()> {
-        let body = self.body();
+        let inode = self.inode();
         // Bytes with a checksum were the same in all copies, and synced: one that has changed must not spread.
-        let differ_from = from.max(body.checked_len());
-        let what = format!("{}: no volume with a copy answers", body.name);
+        let differ_from = from.max(inode.checked_len());
+        let what = format!("{}: no volume with a copy answers", inode.name);
         let mut why = Error::new(ErrorKind::Unavailable, what);
         let mut failed = away;
         for (at, lead) in copies.iter().enumerate() {
@@ -141,7 +142,7 @@ impl Handle {
                         break;
                     }
                     Err(Unlike::Other(e)) => {
-                        tracing::debug!("{}: a copy cannot be made as another is: {e}", body.name);
+                        tracing::debug!("{}: a copy cannot be made as another is: {e}", inode.name);
                         fails.push(other.number);
                     }
                 }
@@ -156,11 +157,11 @@ impl Handle {
             }
             failed.extend(fails);
             // Opening the other copies set the length to theirs.
-            body.set_len(self.len_of(lead).await?);
+            inode.set_len(self.len_of(lead).await?);
             whole.push(lead.number);
             let told = "it cannot be made what another is";
-            if failed.is_empty() || self.pool().0.lose(body, &failed, &whole, told) {
-                body.clear_doubt(from);
+            if failed.is_empty() || self.pool().0.lose(inode, &failed, &whole, told) {
+                inode.clear_doubt(from);
             }
             return Ok(());
         }
@@ -210,7 +211,7 @@ impl Handle {
     /// Cuts a copy of a log to `end`; returns the length of the copy.
     async fn cut_to(&self, replica: &Replica, end: u64) -> Result<u64> {
         let len = self.len_of(replica).await?;
-        if self.body().kind == Kind::Log && len > end {
+        if self.inode().kind == Kind::Log && len > end {
             self.resize_copy(replica, end).await?;
             return Ok(end);
         }
@@ -224,6 +225,6 @@ impl Handle {
             len = self.leaf_of(replica, part).await?.len();
         }
         // For other objects than logs it is that of the manifest: parts are cut to it when they are opened.
-        Ok(if self.body().kind == Kind::Log { len } else { self.len() })
+        Ok(if self.inode().kind == Kind::Log { len } else { self.len() })
     }
 }

@@ -9,7 +9,7 @@ use policy::migrate::{Copying, Why};
 use policy::purpose::Origin;
 use volume::{Intent, Name};
 
-use super::body::Body;
+use super::inode::Inode;
 use super::{Inner, Spread};
 use crate::leaf::ObjectId;
 
@@ -18,15 +18,15 @@ impl Spread {
     pub(super) fn describe_late(&self, name: &Name, intent: &Intent, origin: Origin) {
         let pool = &self.0;
         let Kind::Table { .. } = intent.kind else { return };
-        let Ok(body) = pool.body(name) else { return };
+        let Ok(inode) = pool.inode(name) else { return };
         let (rate, count) = {
             let mut placing = pool.placing.lock();
-            let rate = placing.describe_late(body.id, intent, origin);
-            (rate, placing.copies_at_birth(body.id))
+            let rate = placing.describe_late(inode.id, intent, origin);
+            (rate, placing.copies_at_birth(inode.id))
         };
-        pool.begin_as_hot(&body, rate / count.max(1) as f32);
-        if count > body.replicas().len() {
-            pool.promise.owe(body.id);
+        pool.begin_as_hot(&inode, rate / count.max(1) as f32);
+        if count > inode.replicas().len() {
+            pool.promise.owe(inode.id);
         }
     }
 
@@ -34,31 +34,31 @@ impl Spread {
     /// None if the table has enough copies, is leaving or is gone. The planner adds copies beyond the second.
     pub(crate) async fn place_birth(&self, id: ObjectId) -> Option<Copying> {
         let pool = &self.0;
-        let body = pool.body_by_id(id).ok()?;
+        let inode = pool.inode_by_id(id).ok()?;
         let count = pool.placing.lock().copies_at_birth(id);
-        let replicas = body.replicas();
+        let replicas = inode.replicas();
         if replicas.len() >= count || self.is_table_leaving(id) {
             return None;
         }
         let from = replicas.first()?.volume(0);
-        let (flight, _) = pool.choose_copy(&body).await.ok()?;
+        let (flight, _) = pool.choose_copy(&inode).await.ok()?;
         let to = *flight.layout().volumes().first()?;
-        if !pool.has_room_to_spare(flight.layout(), body.len()).await {
+        if !pool.has_room_to_spare(flight.layout(), inode.len()).await {
             return None;
         }
         pool.placing.lock().count_replicated();
-        Some(Copying { object: id.0, len: body.len(), from, to, why: Why::Heat })
+        Some(Copying { object: id.0, len: inode.len(), from, to, why: Why::Heat })
     }
 }
 
 impl Inner {
     /// Gives the first copy the expected reads of its table, until they are measured.
-    fn begin_as_hot(&self, body: &Body, rate: f32) {
-        let replicas = body.replicas();
+    fn begin_as_hot(&self, inode: &Inode, rate: f32) {
+        let replicas = inode.replicas();
         let Some(first) = replicas.first().filter(|_| rate > 0.0) else { return };
         for part in 0..first.parts() {
-            let (len, rate) = (first.part_len(part, body.len()), rate / first.parts() as f32);
-            self.heats.begin(first.volume(part), body.id, len, rate);
+            let (len, rate) = (first.part_len(part, inode.len()), rate / first.parts() as f32);
+            self.heats.begin(first.volume(part), inode.id, len, rate);
         }
     }
 }

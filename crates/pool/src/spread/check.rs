@@ -7,9 +7,9 @@ use policy::placement::VolumeId;
 use policy::purpose::{Io, Origin, Step};
 use volume::{Error, ErrorKind, Listed, Name, Object, Result, Volume};
 
-use super::body::{Body, Replica};
 use super::handle::{Handle, is_suspicious};
 use super::hashes::read_through;
+use super::inode::{Inode, Replica};
 use super::{Inner, Spread};
 use crate::header;
 use crate::leaf::{Kind, Leaf, ObjectId};
@@ -164,7 +164,7 @@ impl Spread {
         tell(progress);
         for Scrubbed { id, name, len, copies, sealed } in scrubbed {
             // It may have been removed since the scrub began.
-            let object = self.0.body_by_id(id).ok().map(|body| self.handle(body));
+            let object = self.0.inode_by_id(id).ok().map(|inode| self.handle(inode));
             let found = match (&object, sealed) {
                 (None, _) => Vec::new(),
                 (Some(object), Some(checked)) => self.scrub_sealed(object, checked).await,
@@ -185,11 +185,11 @@ impl Spread {
     /// Compares each copy of an object that never changes with its checksum.
     async fn scrub_sealed(&self, object: &Handle, checked: Checked) -> Vec<Found> {
         let mut findings = Vec::new();
-        for replica in object.body().replicas() {
+        for replica in object.inode().replicas() {
             let problem = match read_through(object, &replica, [checked.len; 2], IO).await {
                 Ok(read) if read.all == checked.checksum => None,
                 Ok(_) => {
-                    self.0.tell_damage(object.body(), &replica, NOT_WRITTEN);
+                    self.0.tell_damage(object.inode(), &replica, NOT_WRITTEN);
                     Some(Problem::Damaged)
                 }
                 Err(e) => match problem(&e) {
@@ -232,15 +232,15 @@ impl Spread {
     /// # Errors
     /// `Unavailable`, `OutOfSpace`, `Poisoned`: no volume takes the manifest.
     pub async fn distrust(&self, object: &Handle, io: Io) -> Result<u64> {
-        let body = object.body();
-        let replicas = body.replicas();
+        let inode = object.inode();
+        let replicas = inode.replicas();
         // A single copy cannot be dropped. It is verified once, to report its damage.
         if let [only] = &replicas[..]
-            && !self.0.begin_reading_through(body.id, only.number)
+            && !self.0.begin_reading_through(inode.id, only.number)
         {
             return Ok(0);
         }
-        let (checked, len) = (self.0.checked(body), object.len());
+        let (checked, len) = (self.0.checked(inode), object.len());
         let lens = [checked.map_or(len, |checked| checked.len), len];
         let (mut good, mut bad) = (0, Vec::new());
         for replica in &replicas {
@@ -249,22 +249,22 @@ impl Spread {
                 Ok(_) => bad.push((replica, NOT_WRITTEN.to_owned())),
                 Err(e) if is_suspicious(&e) => bad.push((replica, e.to_string())),
                 Err(e) => {
-                    self.0.give_up_reading_through(body.id, replica.number);
+                    self.0.give_up_reading_through(inode.id, replica.number);
                     tracing::debug!("a copy was not verified: {e}");
                 }
             }
         }
         // The bytes of a log that were written over meanwhile have no checksum any more.
-        if self.0.checked(body) != checked {
+        if self.0.checked(inode) != checked {
             return Ok(0);
         }
         let mut dropped = 0;
         for (replica, why) in bad {
-            self.0.tell_damage(body, replica, &why);
+            self.0.tell_damage(inode, replica, &why);
             if good > 0 {
                 let labels = replica.labels();
-                tracing::warn!("{}: drops its bad copy on volume {labels}: {why}", body.name);
-                dropped += u64::from(self.drop_bad(body.id, replica.volume(0)).await?);
+                tracing::warn!("{}: drops its bad copy on volume {labels}: {why}", inode.name);
+                dropped += u64::from(self.drop_bad(inode.id, replica.volume(0)).await?);
             }
         }
         Ok(dropped)
@@ -272,8 +272,8 @@ impl Spread {
 
     /// The same for an object by its number; does nothing if it was removed.
     pub(crate) async fn distrust_object(&self, id: ObjectId, io: Io) -> Result<u64> {
-        match self.0.body_by_id(id) {
-            Ok(body) => self.distrust(&self.handle(body), io).await,
+        match self.0.inode_by_id(id) {
+            Ok(inode) => self.distrust(&self.handle(inode), io).await,
             Err(_) => Ok(0),
         }
     }
@@ -356,8 +356,8 @@ impl Inner {
     }
 
     /// The first bytes of an object that have a checksum in the manifest.
-    pub(super) fn checked(&self, body: &Body) -> Option<Checked> {
-        self.journal.look(|state| state.object(body.id)?.checked())
+    pub(super) fn checked(&self, inode: &Inode) -> Option<Checked> {
+        self.journal.look(|state| state.object(inode.id)?.checked())
     }
 }
 

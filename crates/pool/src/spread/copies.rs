@@ -26,8 +26,8 @@ use policy::units::KIB;
 use volume::{Error, ErrorKind, Intent, Io, IoBufMut, Name, Object, Result};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::body::{Body, Replica};
 use super::handle::Handle;
+use super::inode::{Inode, Replica};
 use super::{Inner, Spread};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::{Placed, Record, Stored};
@@ -116,27 +116,27 @@ impl Spread {
         io: Io,
     ) -> Result<Copied> {
         let pool = &self.0;
-        let handle = self.handle(pool.body_by_id(id)?);
+        let handle = self.handle(pool.inode_by_id(id)?);
         pool.must_lack(id, &layout)?;
         pool.journal.ready().await?;
         let placed = Placed { number: pool.journal.issue_id().await?.0, layout };
-        if handle.body().kind == Kind::Log && !handle.body().knows_len() {
-            pool.learn_len(handle.body()).await?;
+        if handle.inode().kind == Kind::Log && !handle.inode().knows_len() {
+            pool.learn_len(handle.inode()).await?;
         }
         let len = handle.len();
         pool.must_have_room(&placed.layout, len).await?;
-        let mut orphan = Orphan { pool, id, kind: handle.body().kind, placed: placed.clone() };
-        let intent = match handle.body().kind {
+        let mut orphan = Orphan { pool, id, kind: handle.inode().kind, placed: placed.clone() };
+        let intent = match handle.inode().kind {
             Kind::Log => Intent { len: Some(len), ..Intent::LOG },
             Kind::Table | Kind::Data => Intent { len: Some(len), ..Intent::DATA },
         };
-        let made = pool.make_leaves(id, handle.body().kind, &placed, &intent, None).await;
+        let made = pool.make_leaves(id, handle.inode().kind, &placed, &intent, None).await;
         let leaves = made.map_err(|(volume, e)| {
             let label = pool.members.label(volume);
-            e.within(format_args!("a copy of {} on volume {label}", handle.body().name))
+            e.within(format_args!("a copy of {} on volume {label}", handle.inode().name))
         })?;
         let target = Target { placed: &placed, leaves };
-        let copied = match handle.body().is_sealed() {
+        let copied = match handle.inode().is_sealed() {
             true => self.copy_sealed(&handle, &target, io).await,
             false => self.copy_living(&handle, &target, io).await,
         };
@@ -150,7 +150,7 @@ impl Spread {
                 // The copy may have been recorded before the error; if not, its leaf objects go now.
                 orphan.placed.number = 0;
                 if !pool.has_copy(id, placed.number) {
-                    pool.remove_copy(id, handle.body().kind, &placed).await;
+                    pool.remove_copy(id, handle.inode().kind, &placed).await;
                 }
                 Err(e)
             }
@@ -158,13 +158,13 @@ impl Spread {
     }
 
     async fn copy_sealed(&self, handle: &Handle, target: &Target<'_>, io: Io) -> Result<u64> {
-        let (pool, body) = (&self.0, handle.body());
-        let expected = pool.checksum(body.id)?;
+        let (pool, inode) = (&self.0, handle.inode());
+        let expected = pool.checksum(inode.id)?;
         let mut found = self.copy_whole(handle, None, target, io).await?;
         if found != expected {
             // One of the copies is damaged, and it is unknown which: copy from each one alone.
-            for replica in body.replicas() {
-                tracing::warn!("{}: read again from volume {}", body.name, replica.labels());
+            for replica in inode.replicas() {
+                tracing::warn!("{}: read again from volume {}", inode.name, replica.labels());
                 found = self.copy_whole(handle, Some(&replica), target, io).await.unwrap_or(None);
                 if found == expected {
                     break;
@@ -174,13 +174,13 @@ impl Spread {
         if found != expected {
             let what = format!(
                 "{} (object {}): no copy is what was written: restore it",
-                body.name, body.id
+                inode.name, inode.id
             );
             return Err(Error::new(ErrorKind::Corrupt, what));
         }
         target.sync(io).await?;
-        let len = body.len();
-        self.record_copy(body, target.placed).await?;
+        let len = inode.len();
+        self.record_copy(inode, target.placed).await?;
         Ok(len)
     }
 
@@ -194,7 +194,7 @@ impl Spread {
     ) -> Result<Hashed> {
         let len = handle.len();
         let piece = async |at: u64| {
-            self.0.must_live(handle.body().id)?;
+            self.0.must_live(handle.inode().id)?;
             let into = IoBufMut::zeroed(PIECE.min(len - at) as usize);
             let read = match from {
                 Some(replica) => handle.read_from(replica, at, into, io).await,
@@ -215,21 +215,21 @@ impl Spread {
 
     /// Copies an object that may be written to meanwhile.
     async fn copy_living(&self, handle: &Handle, target: &Target<'_>, io: Io) -> Result<u64> {
-        let body = handle.body();
+        let inode = handle.inode();
         let mut at = 0;
-        body.write_lock.take_touched();
+        inode.write_lock.take_touched();
         for round in 0.. {
             // The next round finds later changes before `at`.
             at = self.follow(handle, target, at, io).await?;
             target.sync(io).await?;
             // The most bytes that writers may wait for: twice as many each round, so that it ends.
             let left_max = PIECE << round.min(6);
-            at = body.write_lock.take_touched().unwrap_or(u64::MAX).min(at);
+            at = inode.write_lock.take_touched().unwrap_or(u64::MAX).min(at);
             if handle.len().saturating_sub(at) > left_max {
                 continue;
             }
-            let exclusive = body.write_lock.exclusive().await;
-            at = body.write_lock.take_touched().unwrap_or(u64::MAX).min(at);
+            let exclusive = inode.write_lock.exclusive().await;
+            at = inode.write_lock.take_touched().unwrap_or(u64::MAX).min(at);
             if handle.len().saturating_sub(at) > left_max {
                 continue;
             }
@@ -238,7 +238,7 @@ impl Spread {
             at = self.follow(handle, target, at, io).await?;
             target.cut(at).await?;
             target.sync(io).await?;
-            self.record_copy(body, target.placed).await?;
+            self.record_copy(inode, target.placed).await?;
             drop(exclusive);
             return Ok(at);
         }
@@ -254,7 +254,7 @@ impl Spread {
         io: Io,
     ) -> Result<u64> {
         loop {
-            self.0.must_live(handle.body().id)?;
+            self.0.must_live(handle.inode().id)?;
             let read = handle.read_at(at, IoBufMut::zeroed(PIECE as usize), io).await?;
             if read.is_empty() {
                 return Ok(at.min(handle.len()));
@@ -266,16 +266,16 @@ impl Spread {
     }
 
     /// Steps 4 and 5.
-    async fn record_copy(&self, body: &Body, placed: &Placed) -> Result<()> {
+    async fn record_copy(&self, inode: &Inode, placed: &Placed) -> Result<()> {
         let pool = &self.0;
         let lsn = {
             let _table = pool.table.lock();
-            pool.must_lack(body.id, &placed.layout)?;
-            let add = Record::AddCopy { id: body.id, placed: placed.clone() };
+            pool.must_lack(inode.id, &placed.layout)?;
+            let add = Record::AddCopy { id: inode.id, placed: placed.clone() };
             let lsn = pool.journal.record(vec![add])?.0;
             // The copy is recorded from now on, even if the wait below fails: the next writes must reach it too.
-            body.attach(placed, &pool.members);
-            pool.tell_places(body.id);
+            inode.attach(placed, &pool.members);
+            pool.tell_places(inode.id);
             lsn
         };
         pool.journal.durable(lsn).await
@@ -288,20 +288,20 @@ impl Spread {
     /// or no volume takes the manifest, and the copy is dropped once one does.
     pub async fn drop_copy(&self, id: ObjectId, from: VolumeId) -> Result<()> {
         let pool = &self.0;
-        let body = pool.body_by_id(id)?;
+        let inode = pool.inode_by_id(id)?;
         pool.journal.ready().await?;
-        self.another_must_answer(&body, from).await?;
+        self.another_must_answer(&inode, from).await?;
         // A write in progress uses the copies that it began with.
-        let exclusive = match body.is_sealed() {
+        let exclusive = match inode.is_sealed() {
             true => None,
-            false => Some(body.write_lock.exclusive().await),
+            false => Some(inode.write_lock.exclusive().await),
         };
         let lsn = {
             let mut table = pool.table.lock();
-            let number = pool.droppable(&body, from)?;
+            let number = pool.droppable(&inode, from)?;
             let (lsn, dead) = pool.journal.record(vec![Record::DropCopy { id, number }])?;
-            body.detach(number);
-            body.wait_for(lsn);
+            inode.detach(number);
+            inode.wait_for(lsn);
             pool.tell_places(id);
             table.condemned.extend(dead.into_iter().map(|dead| (lsn, dead)));
             lsn
@@ -313,10 +313,10 @@ impl Spread {
     }
 
     /// Checks that a copy that is not on `from` answers, if there is one, by reading its last byte.
-    async fn another_must_answer(&self, body: &Arc<Body>, from: VolumeId) -> Result<()> {
-        let others = body.replicas().into_iter();
+    async fn another_must_answer(&self, inode: &Arc<Inode>, from: VolumeId) -> Result<()> {
+        let others = inode.replicas().into_iter();
         let others = others.filter(|replica| !replica.layout.volumes().contains(&from));
-        let handle = self.handle(Arc::clone(body));
+        let handle = self.handle(Arc::clone(inode));
         let mut answer = Ok(());
         for replica in others {
             answer = handle.answers(&replica).await;
@@ -399,21 +399,21 @@ impl Inner {
         }
     }
 
-    /// The body of an object of the manifest.
+    /// The inode of an object of the manifest.
     ///
     /// # Errors
     /// `Gone`: there is none.
-    pub(super) fn body_by_id(&self, id: ObjectId) -> Result<Arc<Body>> {
+    pub(super) fn inode_by_id(&self, id: ObjectId) -> Result<Arc<Inode>> {
         let mut table = self.table.lock();
         if !self.journal.look(|state| state.object(id).is_some()) {
             return Err(gone(id));
         }
-        if let Some(body) = table.bodies.get(&id) {
-            return Ok(Arc::clone(body));
+        if let Some(inode) = table.inodes.get(&id) {
+            return Ok(Arc::clone(inode));
         }
         let name = self.journal.look(|state| state.object(id)?.name().cloned());
-        let body = name.and_then(|name| self.body_of(&mut table, &name, id));
-        body.ok_or_else(|| gone(id))
+        let inode = name.and_then(|name| self.inode_of(&mut table, &name, id));
+        inode.ok_or_else(|| gone(id))
     }
 
     /// # Errors
@@ -462,23 +462,23 @@ impl Inner {
     }
 
     /// The number of the copy on volume `from`, if it may be dropped.
-    fn droppable(&self, body: &Body, from: VolumeId) -> Result<u64> {
-        let copies = self.journal.look(|state| Some(state.object(body.id)?.copies.clone()));
-        let copies = copies.ok_or_else(|| gone(body.id))?;
+    fn droppable(&self, inode: &Inode, from: VolumeId) -> Result<u64> {
+        let copies = self.journal.look(|state| Some(state.object(inode.id)?.copies.clone()));
+        let copies = copies.ok_or_else(|| gone(inode.id))?;
         let here = |placed: &Placed| placed.layout.volumes().contains(&from);
         let label = || self.members.label(from);
         let found = copies.iter().find(|placed| here(placed)).ok_or_else(|| {
-            let what = format!("{}: no copy on volume {}", body.name, label());
+            let what = format!("{}: no copy on volume {}", inode.name, label());
             Error::new(ErrorKind::NotFound, what)
         })?;
         if copies.count() == 1 {
-            let what = format!("{}: its only copy is on volume {}", body.name, label());
+            let what = format!("{}: its only copy is on volume {}", inode.name, label());
             return Err(Error::new(ErrorKind::Invalid, what));
         }
-        let is_there = |number| body.replica(number).is_some_and(|replica| replica.is_here());
+        let is_there = |number| inode.replica(number).is_some_and(|replica| replica.is_here());
         let mut others = copies.iter().filter(|placed| placed.number != found.number);
         if is_there(found.number) && !others.any(|placed| is_there(placed.number)) {
-            let what = format!("{}: its other copies are away", body.name);
+            let what = format!("{}: its other copies are away", inode.name);
             return Err(Error::new(ErrorKind::Unavailable, what));
         }
         Ok(found.number)

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use parking_lot::Mutex;
 use volume::ErrorKind;
 
-use super::body::{Body, Replica};
+use super::inode::{Inode, Replica};
 use super::{Inner, Spread};
 use crate::leaf::ObjectId;
 
@@ -59,16 +59,16 @@ impl Spread {
 
 impl Inner {
     /// Counts and logs a damaged copy, once for each.
-    pub(super) fn tell_damage(&self, body: &Body, replica: &Replica, why: &str) {
+    pub(super) fn tell_damage(&self, inode: &Inode, replica: &Replica, why: &str) {
         {
             let mut known = self.damages.known.lock();
-            if known.copies.contains_key(&(body.id, replica.number)) {
+            if known.copies.contains_key(&(inode.id, replica.number)) {
                 return;
             }
-            known.copies.insert((body.id, replica.number), false);
+            known.copies.insert((inode.id, replica.number), false);
             known.found += 1;
         }
-        let (name, id, labels) = (&body.name, body.id, replica.labels());
+        let (name, id, labels) = (&inode.name, inode.id, replica.labels());
         tracing::error!("{name} (object {id}) on volume {labels} is damaged: {why}");
     }
 
@@ -87,11 +87,11 @@ impl Inner {
     }
 
     /// [`Inner::tell_damage`] of a read that failed, if it shows damage.
-    pub(super) fn tell_if_damage(&self, body: &Body, number: u64, e: &volume::Error) {
+    pub(super) fn tell_if_damage(&self, inode: &Inode, number: u64, e: &volume::Error) {
         if e.kind() == ErrorKind::Corrupt
-            && let Some(replica) = body.replica(number)
+            && let Some(replica) = inode.replica(number)
         {
-            self.tell_damage(body, &replica, &e.to_string());
+            self.tell_damage(inode, &replica, &e.to_string());
         }
     }
 
@@ -111,6 +111,6 @@ impl Inner {
     /// Whether an object that was opened has a copy of this number.
     fn has_replica(&self, id: ObjectId, number: u64) -> bool {
         let table = self.table.lock();
-        table.bodies.get(&id).is_some_and(|body| body.replica(number).is_some())
+        table.inodes.get(&id).is_some_and(|inode| inode.replica(number).is_some())
     }
 }

@@ -9,7 +9,7 @@ use volume::task::block_on;
 use volume::{Error, ErrorKind, Io, IoBuf, IoBufMut, Name, Object, Pending, Result, blocking};
 
 use super::Spread;
-use super::body::{Body, Replica, Way, name_part};
+use super::inode::{Inode, Replica, Way, name_part};
 use super::write_lock::SharedGuard;
 use crate::leaf::{Kind, ObjectId};
 
@@ -19,16 +19,16 @@ use crate::leaf::{Kind, ObjectId};
 /// the others: an error means that no copy could answer.
 pub struct Handle {
     pool: Spread,
-    body: Arc<Body>,
+    inode: Arc<Inode>,
 }
 
 /// The sync that makes a change of length durable after a copy failed.
 const RESIZE: Io = Io::new(Origin::UserWrite, Step::Data);
 
 impl Spread {
-    pub(super) fn handle(&self, body: Arc<Body>) -> Handle {
-        body.open_handle();
-        Handle { pool: self.clone(), body }
+    pub(super) fn handle(&self, inode: Arc<Inode>) -> Handle {
+        inode.open_handle();
+        Handle { pool: self.clone(), inode }
     }
 
     /// As `open` of the volume, with a handle that knows its object's id.
@@ -36,9 +36,9 @@ impl Spread {
     /// # Errors
     /// `NotFound`; for a log also `Unavailable`: only its leaf object has its length.
     pub async fn open_handle(&self, name: &Name) -> Result<Handle> {
-        let handle = self.handle(self.0.body(name)?);
-        if !handle.body.knows_len() {
-            self.0.learn_len(&handle.body).await?;
+        let handle = self.handle(self.0.inode(name)?);
+        if !handle.inode.knows_len() {
+            self.0.learn_len(&handle.inode).await?;
         }
         Ok(handle)
     }
@@ -46,7 +46,7 @@ impl Spread {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.body.close_handle();
+        self.inode.close_handle();
     }
 }
 
@@ -113,7 +113,7 @@ impl<'a> Together<'a> {
         }
         let whole: Vec<_> = whole.into_iter().map(|replica| replica.number).collect();
         // Another write may have failed on the copies that this one reached.
-        if self.handle.pool.0.lose(&self.handle.body, &failed, &whole, &why.to_string()) {
+        if self.handle.pool.0.lose(&self.handle.inode, &failed, &whole, &why.to_string()) {
             self.ended = true;
             return Ok(());
         }
@@ -125,7 +125,7 @@ impl Drop for Together<'_> {
     fn drop(&mut self) {
         if !self.ended && self.replicas.len() > 1 {
             self.handle.pool.0.promise.due();
-            self.handle.body.set_doubt(self.from);
+            self.handle.inode.set_doubt(self.from);
         }
     }
 }
@@ -134,17 +134,17 @@ impl Handle {
     /// The number of the object, which is never reused: the key of caches and heat.
     #[must_use]
     pub fn id(&self) -> ObjectId {
-        self.body.id
+        self.inode.id
     }
 
     /// The volume for the byte at `offset` of the first copy, existing or not.
     #[must_use]
     pub fn volume_at(&self, offset: u64) -> VolumeId {
-        self.body.volume_at(offset)
+        self.inode.volume_at(offset)
     }
 
-    pub(super) const fn body(&self) -> &Arc<Body> {
-        &self.body
+    pub(super) const fn inode(&self) -> &Arc<Inode> {
+        &self.inode
     }
 
     pub(super) const fn pool(&self) -> &Spread {
@@ -153,12 +153,12 @@ impl Handle {
 
     /// The leaf object of a part of a copy.
     pub(super) async fn leaf_of(&self, replica: &Replica, part: usize) -> Result<Arc<dyn Object>> {
-        self.pool.0.leaf(&self.body, replica, part).await
+        self.pool.0.leaf(&self.inode, replica, part).await
     }
 
     fn must_not_be_sealed(&self) -> Result<()> {
-        if self.body.is_sealed() {
-            let what = format!("{}: was written whole and never changes", self.body.name);
+        if self.inode.is_sealed() {
+            let what = format!("{}: was written whole and never changes", self.inode.name);
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         Ok(())
@@ -166,12 +166,12 @@ impl Handle {
 
     /// Counts the heat of a read from a volume.
     fn warm(&self, volume: VolumeId, offset: u64, len: u64, io: Io) {
-        self.pool.0.heats.count(volume, self.body.id, offset, len, io);
+        self.pool.0.heats.count(volume, self.inode.id, offset, len, io);
     }
 
     /// The number of existing bytes among `len` at `offset`.
     fn within(&self, offset: u64, len: usize) -> usize {
-        let rest = self.body.len().saturating_sub(offset);
+        let rest = self.inode.len().saturating_sub(offset);
         usize::try_from(rest).unwrap_or(usize::MAX).min(len)
     }
 
@@ -181,7 +181,7 @@ impl Handle {
         if len == 0 {
             return Ok(into);
         }
-        let (number, failed) = match self.body.way(offset, len) {
+        let (number, failed) = match self.inode.way(offset, len) {
             // Most reads: no second buffer.
             Way::Leaf { leaf, piece, number, volume } => {
                 self.warm(volume, offset, piece.len, io);
@@ -212,10 +212,10 @@ impl Handle {
         let mut suspicious = false;
         let mut damaged = Vec::new();
         damaged.extend((failed.kind() == ErrorKind::Corrupt).then_some(number));
-        self.pool.0.tell_if_damage(&self.body, number, &failed);
+        self.pool.0.tell_if_damage(&self.inode, number, &failed);
         while another_may(&failed) {
-            let Some(replica) = self.body.choose(&tried) else { break };
-            if let Some(last) = tried.last().and_then(|&last| self.body.replica(last)) {
+            let Some(replica) = self.inode.choose(&tried) else { break };
+            if let Some(last) = tried.last().and_then(|&last| self.inode.replica(last)) {
                 last.avoid();
             }
             tracing::debug!("another copy is asked: {failed}");
@@ -223,13 +223,13 @@ impl Handle {
             match self.read_from(&replica, offset, IoBufMut::zeroed(len), io).await {
                 Ok(read) => {
                     if suspicious {
-                        self.pool.0.promise.suspect(self.body.id);
+                        self.pool.0.promise.suspect(self.inode.id);
                     }
-                    self.pool.0.tell_repaired(self.body.id, &damaged);
+                    self.pool.0.tell_repaired(self.inode.id, &damaged);
                     return Ok(read);
                 }
                 Err(e) => {
-                    self.pool.0.tell_if_damage(&self.body, replica.number, &e);
+                    self.pool.0.tell_if_damage(&self.inode, replica.number, &e);
                     damaged.extend((e.kind() == ErrorKind::Corrupt).then_some(replica.number));
                     // Prefer `Unavailable` as the final error: an absent volume may come back.
                     if failed.kind() != ErrorKind::Unavailable {
@@ -273,7 +273,7 @@ impl Handle {
     /// Reads the last byte of a copy.
     pub(super) async fn answers(&self, replica: &Replica) -> Result<()> {
         let io = Io::new(Origin::Copy, Step::Data);
-        match self.body.len().checked_sub(1) {
+        match self.inode.len().checked_sub(1) {
             Some(last) => self.read_from(replica, last, IoBufMut::zeroed(1), io).await.map(drop),
             None => self.leaf_of(replica, 0).await.map(drop),
         }
@@ -287,29 +287,29 @@ impl Handle {
         into: IoBufMut,
         io: Io,
     ) -> Result<IoBufMut> {
-        let leaf = self.pool.0.leaf(&self.body, replica, piece.part).await?;
+        let leaf = self.pool.0.leaf(&self.inode, replica, piece.part).await?;
         let offset = replica.chunks.offset(piece.part, piece.inner);
         self.warm(replica.volume(piece.part), offset, piece.len, io);
         let read = leaf.read_at(piece.inner, into, io).await;
-        let read = read.map_err(|e| name_part(&self.body, replica, piece.part, e))?;
+        let read = read.map_err(|e| name_part(&self.inode, replica, piece.part, e))?;
         Ok(padded(read, piece.len as usize))
     }
 
     async fn write(&self, offset: u64, data: IoBuf, io: Io) -> Result<()> {
         self.must_not_be_sealed()?;
         let Some(end) = offset.checked_add(data.len() as u64) else {
-            let what = format!("{}: a write ends behind 2^64 bytes", self.body.name);
+            let what = format!("{}: a write ends behind 2^64 bytes", self.inode.name);
             return Err(Error::new(ErrorKind::Invalid, what));
         };
         if data.is_empty() {
             return Ok(());
         }
         let _shared = self.begin_write(offset).await?;
-        let replicas = self.body.replicas();
+        let replicas = self.inode.replicas();
         let together = Together::begin(self, &replicas, offset);
         let writes = replicas.iter().map(|replica| self.write_to(replica, offset, &data, io));
         together.end(Change::Bytes, join_all(writes).await, io).await?;
-        self.body.extend(end);
+        self.inode.extend(end);
         self.lost_is_written().await
     }
 
@@ -317,20 +317,20 @@ impl Handle {
     async fn begin_write(&self, offset: u64) -> Result<SharedGuard<'_>> {
         loop {
             self.must_be_alike().await?;
-            let shared = self.body.write_lock.shared(offset).await;
+            let shared = self.inode.write_lock.shared(offset).await;
             self.must_not_be_sealed()?;
-            if self.body.checked_len() <= offset {
+            if self.inode.checked_len() <= offset {
                 return Ok(shared);
             }
             // Rare: logs are appended to.
             drop(shared);
-            self.pool.forget_checksum(&self.body).await?;
+            self.pool.forget_checksum(&self.inode).await?;
         }
     }
 
     /// Aligns copies that may differ, so that the next write follows the same bytes in all of them.
     async fn must_be_alike(&self) -> Result<()> {
-        match self.body.doubt() {
+        match self.inode.doubt() {
             None => Ok(()),
             Some(_) => self.pool.settle(self).await,
         }
@@ -338,8 +338,8 @@ impl Handle {
 
     /// Waits until drops of copies survive a crash of the process, as appends to a log do.
     async fn lost_is_written(&self) -> Result<()> {
-        if self.body.kind == Kind::Log {
-            self.pool.0.journal.written(self.body.lsn()).await?;
+        if self.inode.kind == Kind::Log {
+            self.pool.0.journal.written(self.inode.lsn()).await?;
         }
         Ok(())
     }
@@ -354,63 +354,63 @@ impl Handle {
         let writes = replica.chunks.pieces(offset, data.len() as u64).map(async |piece: Piece| {
             let at = piece.at as usize;
             let data = data.slice(at..at + piece.len as usize);
-            let leaf = self.pool.0.leaf(&self.body, replica, piece.part).await?;
+            let leaf = self.pool.0.leaf(&self.inode, replica, piece.part).await?;
             let written = leaf.write_at(piece.inner, data, io).await;
-            written.map_err(|e| name_part(&self.body, replica, piece.part, e))
+            written.map_err(|e| name_part(&self.inode, replica, piece.part, e))
         });
         all(join_all(writes).await)
     }
 
     async fn resize(&self, len: u64) -> Result<()> {
         self.must_not_be_sealed()?;
-        let _in_order = self.body.resizing.lock().await;
-        let _shared = self.begin_write(len.min(self.body.len())).await?;
-        if self.body.kind != Kind::Log && len < self.body.len() {
+        let _in_order = self.inode.resizing.lock().await;
+        let _shared = self.begin_write(len.min(self.inode.len())).await?;
+        if self.inode.kind != Kind::Log && len < self.inode.len() {
             // The manifest first: after a crash, a leaf object shorter than in the manifest would look like a loss.
             // The wait includes the record of an earlier attempt that failed.
-            self.pool.0.shorten(&self.body, len)?;
-            self.pool.0.journal.durable(self.body.lsn()).await?;
+            self.pool.0.shorten(&self.inode, len)?;
+            self.pool.0.journal.durable(self.inode.lsn()).await?;
         }
-        let replicas = self.body.replicas();
-        let together = Together::begin(self, &replicas, len.min(self.body.len()));
+        let replicas = self.inode.replicas();
+        let together = Together::begin(self, &replicas, len.min(self.inode.len()));
         let cuts = replicas.iter().map(|replica| self.resize_copy(replica, len));
         together.end(Change::Bytes, join_all(cuts).await, RESIZE).await?;
-        self.body.set_len(len);
+        self.inode.set_len(len);
         self.lost_is_written().await
     }
 
     pub(super) async fn resize_copy(&self, replica: &Replica, len: u64) -> Result<()> {
         let cuts = (0..replica.parts()).map(async |part| {
-            let leaf = self.pool.0.leaf(&self.body, replica, part).await?;
+            let leaf = self.pool.0.leaf(&self.inode, replica, part).await?;
             let cut = leaf.set_len(replica.part_len(part, len)).await;
-            cut.map_err(|e| name_part(&self.body, replica, part, e))
+            cut.map_err(|e| name_part(&self.inode, replica, part, e))
         });
         all(join_all(cuts).await)
     }
 
     async fn sync_all(&self, io: Io) -> Result<()> {
-        let is_log = self.body.kind == Kind::Log;
+        let is_log = self.inode.kind == Kind::Log;
         let _in_order = match is_log {
             true => None,
-            false => Some(self.body.resizing.lock().await),
+            false => Some(self.inode.resizing.lock().await),
         };
-        let len = if is_log { 0 } else { self.body.len() };
-        let replicas = self.body.replicas();
+        let len = if is_log { 0 } else { self.inode.len() };
+        let replicas = self.inode.replicas();
         let syncs = replicas.iter().map(|replica| self.sync_copy(replica, len, io));
         let synced = join_all(syncs).await;
         Together::begin(self, &replicas, 0).end(Change::Sync, synced, io).await?;
         if is_log {
-            self.pool.0.settle(&self.body)?;
+            self.pool.0.settle(&self.inode)?;
         } else {
-            self.pool.0.commit(&self.body, len)?;
+            self.pool.0.commit(&self.inode, len)?;
         }
-        self.pool.0.journal.durable(self.body.lsn()).await
+        self.pool.0.journal.durable(self.inode.lsn()).await
     }
 
     /// Syncs a copy; extends parts that are too short for `len` bytes.
     pub(super) async fn sync_copy(&self, replica: &Replica, len: u64, io: Io) -> Result<()> {
         let syncs = (0..replica.parts()).map(async |part| {
-            let leaf = self.pool.0.leaf(&self.body, replica, part).await?;
+            let leaf = self.pool.0.leaf(&self.inode, replica, part).await?;
             let len = replica.part_len(part, len);
             let synced = async {
                 // It is shorter if the object has a gap. All parts together must have the object's length.
@@ -419,16 +419,16 @@ impl Handle {
                 }
                 leaf.sync(io).await
             };
-            synced.await.map_err(|e| name_part(&self.body, replica, part, e))
+            synced.await.map_err(|e| name_part(&self.inode, replica, part, e))
         });
         all(join_all(syncs).await)
     }
 
     /// Adds the names of object and volume to an error of a copy.
     fn name(&self, number: u64, part: usize, e: Error) -> Error {
-        match self.body.replica(number) {
-            Some(replica) => name_part(&self.body, &replica, part, e),
-            None => e.within(format_args!("{} (object {})", self.body.name, self.body.id)),
+        match self.inode.replica(number) {
+            Some(replica) => name_part(&self.inode, &replica, part, e),
+            None => e.within(format_args!("{} (object {})", self.inode.name, self.inode.id)),
         }
     }
 }
@@ -482,7 +482,7 @@ impl Object for Handle {
         if len == 0 {
             return Ok(0);
         }
-        let (leaf, piece, number) = match self.body.way(offset, len) {
+        let (leaf, piece, number) = match self.inode.way(offset, len) {
             Way::Leaf { leaf, piece, number, volume } => {
                 self.warm(volume, offset, piece.len, io);
                 (leaf, piece, number)
@@ -506,16 +506,16 @@ impl Object for Handle {
     fn blocking_write_at(&self, offset: u64, data: &[u8], io: Io) -> Result<()> {
         self.must_not_be_sealed()?;
         // The set of copies does not change while a writer holds the lock.
-        if self.pool.0.journal.is_written(self.body.lsn())
-            && let Some(shared) = self.body.write_lock.try_shared(offset)
+        if self.pool.0.journal.is_written(self.inode.lsn())
+            && let Some(shared) = self.inode.write_lock.try_shared(offset)
             && let Some(end) = offset.checked_add(data.len() as u64)
-            && let Some((leaf, piece, number)) = self.body.only_leaf(offset, data.len())
-            && !self.body.is_sealed()
-            && self.body.checked_len() <= offset
+            && let Some((leaf, piece, number)) = self.inode.only_leaf(offset, data.len())
+            && !self.inode.is_sealed()
+            && self.inode.checked_len() <= offset
         {
             let written = leaf.blocking_write_at(piece.inner, data, io);
             written.map_err(|e| self.name(number, piece.part, e))?;
-            self.body.extend(end);
+            self.inode.extend(end);
             drop(shared);
             return Ok(());
         }
@@ -523,7 +523,7 @@ impl Object for Handle {
     }
 
     fn len(&self) -> u64 {
-        self.body.len()
+        self.inode.len()
     }
 
     fn is_empty(&self) -> bool {

@@ -4,8 +4,8 @@ use policy::units::MIB;
 use volume::{Io, IoBufMut, Result};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::body::Replica;
 use super::handle::Handle;
+use super::inode::Replica;
 
 /// Bytes that are read at once.
 const PIECE: u64 = MIB;

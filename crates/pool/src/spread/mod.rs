@@ -24,13 +24,13 @@
 
 mod align;
 mod births;
-mod body;
 mod check;
 mod copies;
 mod damage;
 mod handle;
 mod hashes;
 mod heat;
+mod inode;
 mod logs;
 mod moving;
 mod name_lease;
@@ -54,13 +54,13 @@ use parking_lot::Mutex;
 use policy::placement::{Placement, VolumeId};
 use volume::{Error, ErrorKind, Intent, Listed, Name, Object, Pending, Result, Space, Volume};
 
-use self::body::Body;
 pub use self::check::{Finding, Problem, Progress, Report};
 pub use self::copies::{Copied, ObjectStat};
 pub use self::damage::Damage;
 use self::damage::Damages;
 pub use self::handle::Handle;
 use self::heat::DeviceHeats;
+use self::inode::Inode;
 pub use self::name_lease::NameLease;
 pub use self::names::{Change, Stat};
 use self::placing::Placing;
@@ -132,7 +132,7 @@ type Drafts = BTreeMap<Name, ObjectId>;
 struct Table {
     drafts: Drafts,
     /// Every uncommitted object, and every other object that was opened.
-    bodies: HashMap<ObjectId, Arc<Body>>,
+    inodes: HashMap<ObjectId, Arc<Inode>>,
     /// Pending unlinks: copies whose bytes are removed once the edit that removed them is durable.
     condemned: VecDeque<(Lsn, Dead)>,
     /// Leaf objects that could not be removed yet.
@@ -390,8 +390,8 @@ impl Volume for Spread {
     fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
         let (name, intent) = (name.clone(), intent.clone());
         Box::pin(async move {
-            let body = self.0.create(&name, &intent).await?;
-            Ok(Arc::new(self.handle(body)) as Arc<dyn Object>)
+            let inode = self.0.create(&name, &intent).await?;
+            Ok(Arc::new(self.handle(inode)) as Arc<dyn Object>)
         })
     }
 

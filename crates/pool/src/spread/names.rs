@@ -7,7 +7,7 @@ use policy::placement::{Layout, VolumeId};
 use policy::purpose::{Io, Origin, Step};
 use volume::{Error, ErrorKind, Listed, Name, Object, Result};
 
-use super::body::Body;
+use super::inode::Inode;
 use super::{Drafts, Inner, Spread, Table};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::journal::Lsn;
@@ -79,13 +79,13 @@ impl Spread {
     /// # Errors
     /// `NotFound`; for a log `Unavailable`: try again when its volume is back.
     pub async fn stat(&self, name: &Name) -> Result<Stat> {
-        let body = self.0.body(name)?;
-        if !body.knows_len() {
-            self.0.learn_len(&body).await?;
+        let inode = self.0.inode(name)?;
+        if !inode.knows_len() {
+            self.0.learn_len(&inode).await?;
         }
         // An uncommitted object is not in the manifest, and has one name.
-        let links = self.0.journal.look(|state| state.object(body.id).map_or(1, Stored::links));
-        let (id, kind, len, copies) = (body.id, body.kind, body.len(), body.copies());
+        let links = self.0.journal.look(|state| state.object(inode.id).map_or(1, Stored::links));
+        let (id, kind, len, copies) = (inode.id, inode.kind, inode.len(), inode.copies());
         let layout = copies.first().layout.clone();
         Ok(Stat { id, kind, len, links, layout, copies: copies.iter().cloned().collect() })
     }
@@ -96,15 +96,15 @@ impl Spread {
     /// # Errors
     /// None so far.
     pub async fn list_prefix(&self, prefix: &str) -> Result<Vec<Listed>> {
-        let mut bodies = self.0.bodies(prefix);
-        bodies.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let listed = bodies.into_iter().map(async |(name, body)| {
-            if !body.knows_len()
-                && let Err(e) = self.0.learn_len(&body).await
+        let mut inodes = self.0.inodes(prefix);
+        inodes.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let listed = inodes.into_iter().map(async |(name, inode)| {
+            if !inode.knows_len()
+                && let Err(e) = self.0.learn_len(&inode).await
             {
                 tracing::debug!("length of {name} not known: {e}");
             }
-            Listed { name, len: body.len() }
+            Listed { name, len: inode.len() }
         });
         Ok(join_all(listed).await)
     }
@@ -193,16 +193,16 @@ impl Inner {
     ///
     /// # Errors
     /// `NotFound`.
-    pub(super) fn body(&self, name: &Name) -> Result<Arc<Body>> {
+    pub(super) fn inode(&self, name: &Name) -> Result<Arc<Inode>> {
         let mut table = self.table.lock();
         let draft = table.drafts.get(name).copied();
         let id = draft.or_else(|| self.journal.look(|state| state.id(name)));
-        let found = id.and_then(|id| self.body_of(&mut table, name, id));
+        let found = id.and_then(|id| self.inode_of(&mut table, name, id));
         found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("{name}: no such object")))
     }
 
     /// Every object whose name begins with `prefix`.
-    fn bodies(&self, prefix: &str) -> Vec<(Name, Arc<Body>)> {
+    fn inodes(&self, prefix: &str) -> Vec<(Name, Arc<Inode>)> {
         let mut table = self.table.lock();
         let begins = |name: &&Name| name.as_str().starts_with(prefix);
         let drafts = table.drafts.iter().map(|(name, &id)| (name.clone(), id));
@@ -212,29 +212,29 @@ impl Inner {
         });
         let all = drafts.into_iter().chain(stored);
         all.filter_map(|(name, id)| {
-            let body = self.body_of(&mut table, &name, id)?;
-            Some((name, body))
+            let inode = self.inode_of(&mut table, &name, id)?;
+            Some((name, inode))
         })
         .collect()
     }
 
-    /// The body of object `id`, created at the first request; `name` is one of its names.
-    pub(super) fn body_of(
+    /// The inode of object `id`, created at the first request; `name` is one of its names.
+    pub(super) fn inode_of(
         &self,
         table: &mut Table,
         name: &Name,
         id: ObjectId,
-    ) -> Option<Arc<Body>> {
-        if let Some(body) = table.bodies.get(&id) {
-            return Some(Arc::clone(body));
+    ) -> Option<Arc<Inode>> {
+        if let Some(inode) = table.inodes.get(&id) {
+            return Some(Arc::clone(inode));
         }
         let recorded = self.journal.recorded();
-        let body = self.journal.look(|state| {
-            Some(Body::stored(name, id, state.object(id)?, recorded, &self.members))
+        let inode = self.journal.look(|state| {
+            Some(Inode::stored(name, id, state.object(id)?, recorded, &self.members))
         })?;
-        let body = Arc::new(body);
-        table.bodies.insert(id, Arc::clone(&body));
-        Some(body)
+        let inode = Arc::new(inode);
+        table.inodes.insert(id, Arc::clone(&inode));
+        Some(inode)
     }
 
     /// The name of the object that a change renames or links, if it was never synced.
@@ -254,8 +254,8 @@ impl Inner {
     fn must_fit(&self, table: &Table, changes: &[Change]) -> Result<()> {
         let mut scratch = self.journal.look(State::clone);
         for (name, &id) in &table.drafts {
-            let Some(body) = table.bodies.get(&id) else { continue };
-            let (kind, copies, name) = (body.kind, body.copies(), name.clone());
+            let Some(inode) = table.inodes.get(&id) else { continue };
+            let (kind, copies, name) = (inode.kind, inode.copies(), name.clone());
             scratch.apply(&[Record::Create { id, kind, copies, committed: None, name }])?;
         }
         let edit: Vec<_> = changes.iter().map(Change::record).collect();
@@ -288,8 +288,8 @@ impl Inner {
             self.forget_table(id);
         }
         for id in dropped {
-            if let Some(body) = table.bodies.get(&id) {
-                let dead = Dead { id, kind: body.kind, copies: body.copies(), whole: true };
+            if let Some(inode) = table.inodes.get(&id) {
+                let dead = Dead { id, kind: inode.kind, copies: inode.copies(), whole: true };
                 table.condemned.push_front((0, dead));
             }
         }
@@ -307,15 +307,15 @@ impl Inner {
                     _ => return,
                 }
                 let Some((_, dead)) = table.condemned.pop_front() else { return };
-                let body = if dead.whole { table.bodies.remove(&dead.id) } else { None };
-                (dead, body)
+                let inode = if dead.whole { table.inodes.remove(&dead.id) } else { None };
+                (dead, inode)
             };
-            let (dead, body) = dead;
+            let (dead, inode) = dead;
             // Open its leaf objects first: a holder of a handle may not have read from it yet.
-            if let Some(body) = body.filter(|body| body.is_open()) {
-                for replica in body.replicas() {
+            if let Some(inode) = inode.filter(|inode| inode.is_open()) {
+                for replica in inode.replicas() {
                     let parts = 0..replica.parts();
-                    join_all(parts.map(|part| self.leaf(&body, &replica, part))).await;
+                    join_all(parts.map(|part| self.leaf(&inode, &replica, part))).await;
                 }
             }
             for (volume, leaf) in dead.leaves() {

@@ -7,7 +7,7 @@ use policy::placement::{Candidate, Layout, VolumeId};
 use policy::purpose::Origin;
 use volume::{Error, ErrorKind, Intent, Io, IoBuf, Name, Object, Result, Space};
 
-use super::body::{Body, NewCopy};
+use super::inode::{Inode, NewCopy};
 use super::placing::Flight;
 use super::{Inner, Spread, Table};
 use crate::leaf::{Kind, Leaf, ObjectId};
@@ -100,19 +100,19 @@ impl Spread {
 impl Inner {
     /// Creates an empty object. A log is recorded at once; any other object is uncommitted until its first
     /// sync.
-    pub(super) async fn create(&self, name: &Name, intent: &Intent) -> Result<Arc<Body>> {
+    pub(super) async fn create(&self, name: &Name, intent: &Intent) -> Result<Arc<Inode>> {
         let kind = Kind::of(intent, name);
         self.must_be_free(&self.table.lock(), name)?;
         self.journal.ready().await?;
         let made = self.make(name, kind, intent, None).await?;
         let named = self.name_empty(name, &made);
-        let (lsn, body) = self.keep_or_drop(&made, named).await?;
+        let (lsn, inode) = self.keep_or_drop(&made, named).await?;
         self.journal.written(lsn).await?;
-        Ok(body)
+        Ok(inode)
     }
 
-    fn name_empty(&self, name: &Name, made: &Made) -> Result<(Lsn, Arc<Body>)> {
-        let body = Body::new(name, made.id, made.kind, &made.copies, &self.members);
+    fn name_empty(&self, name: &Name, made: &Made) -> Result<(Lsn, Arc<Inode>)> {
+        let inode = Inode::new(name, made.id, made.kind, &made.copies, &self.members);
         let mut table = self.table.lock();
         let lsn = if made.kind == Kind::Log {
             self.record_create(&mut table, name, made, None)?
@@ -121,10 +121,10 @@ impl Inner {
             table.drafts.insert(name.clone(), made.id);
             0
         };
-        body.wait_for(lsn);
-        let body = Arc::new(body);
-        table.bodies.insert(made.id, Arc::clone(&body));
-        Ok((lsn, body))
+        inode.wait_for(lsn);
+        let inode = Arc::new(inode);
+        table.inodes.insert(made.id, Arc::clone(&inode));
+        Ok((lsn, inode))
     }
 
     /// Records an object with leaf objects in the manifest.

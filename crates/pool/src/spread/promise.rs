@@ -170,13 +170,13 @@ impl Spread {
         let mut after = None;
         while let Some((id, lacks)) = pool.next_short(after, &which, gone) {
             after = Some(id);
-            let Ok(body) = pool.body_by_id(id) else { continue };
+            let Ok(inode) = pool.inode_by_id(id) else { continue };
             for _ in 0..lacks {
-                match self.copy_anywhere(&body, io).await {
+                match self.copy_anywhere(&inode, io).await {
                     Ok(()) => repaired.made += 1,
                     Err(e) if e.kind() == ErrorKind::Gone => break,
                     Err(e) => {
-                        repaired.short.push((body.name.clone(), e.to_string()));
+                        repaired.short.push((inode.name.clone(), e.to_string()));
                         break;
                     }
                 }

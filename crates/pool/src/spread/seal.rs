@@ -30,21 +30,21 @@ impl Spread {
     /// takes the manifest.
     pub async fn seal(&self, name: &Name, checksum: &Checksum) -> Result<()> {
         let pool = &self.0;
-        let body = pool.body(name)?;
+        let inode = pool.inode(name)?;
         pool.journal.ready().await?;
-        let exclusive = body.write_lock.exclusive().await;
+        let exclusive = inode.write_lock.exclusive().await;
         let lsn = {
             let _table = pool.table.lock();
-            let len = pool.journal.look(|state| Some(state.object(body.id)?.committed?.len));
-            if len != Some(body.len()) || body.doubt().is_some() {
+            let len = pool.journal.look(|state| Some(state.object(inode.id)?.committed?.len));
+            if len != Some(inode.len()) || inode.doubt().is_some() {
                 let what = format!("{name}: cannot be sealed before all of it is synced");
                 return Err(Error::new(ErrorKind::Invalid, what));
             }
-            let committed = Committed { len: body.len(), checksum: Some(checksum.0.digest()) };
-            let commit = Record::Commit { id: body.id, committed };
+            let committed = Committed { len: inode.len(), checksum: Some(checksum.0.digest()) };
+            let commit = Record::Commit { id: inode.id, committed };
             let (lsn, _) = pool.journal.record(vec![commit])?;
-            body.seal();
-            body.wait_for(lsn);
+            inode.seal();
+            inode.wait_for(lsn);
             lsn
         };
         drop(exclusive);

@@ -29,8 +29,8 @@ use std::sync::Arc;
 use policy::placement::VolumeId;
 use volume::{Error, ErrorKind, Intent, Io, Name, Result};
 
-use super::body::{Body, Replica};
 use super::check::first_names;
+use super::inode::{Inode, Replica};
 use super::place::Wanted;
 use super::placing::Flight;
 use super::{Inner, Spread};
@@ -298,11 +298,11 @@ impl Spread {
         must_be_few(&self.only_on(volume))?;
         // No new object goes there, if it comes back meanwhile.
         self.set_draining(volume, true).await?;
-        for body in pool.bodies_on(volume) {
+        for inode in pool.inodes_on(volume) {
             let on = |replica: &Arc<Replica>| replica.layout.volumes().contains(&volume);
-            let there: Vec<_> = body.replicas().into_iter().filter(on).collect();
+            let there: Vec<_> = inode.replicas().into_iter().filter(on).collect();
             let numbers: Vec<_> = there.iter().map(|replica| replica.number).collect();
-            pool.let_go(&body, &numbers);
+            pool.let_go(&inode, &numbers);
         }
         self.flush().await?;
         let _one_at_a_time = pool.membership.lock().await;
@@ -321,16 +321,16 @@ impl Spread {
     /// Moves one object off a volume.
     async fn move_off(&self, id: ObjectId, volume: VolumeId, io: Io) -> Result<()> {
         let pool = &self.0;
-        let body = pool.body_by_id(id)?;
+        let inode = pool.inode_by_id(id)?;
         let is_on = |layout: &policy::placement::Layout| layout.volumes().contains(&volume);
         let others: Vec<_> =
-            body.replicas().into_iter().filter(|replica| !is_on(&replica.layout)).collect();
+            inode.replicas().into_iter().filter(|replica| !is_on(&replica.layout)).collect();
         let draining = pool.journal.look(|state| state.draining().clone());
         let stays = others.iter().filter(|replica| {
             replica.is_here() && replica.layout.volumes().iter().all(|v| !draining.contains(v))
         });
         if stays.count() < pool.promise.copies {
-            let made = self.copy_anywhere(&body, io).await;
+            let made = self.copy_anywhere(&inode, io).await;
             // One copy elsewhere is enough to leave; `repair` makes more.
             if let Err(e) = made
                 && others.iter().all(|replica| !replica.is_here())
@@ -342,9 +342,9 @@ impl Spread {
     }
 
     /// Makes a further copy of an object where placement chooses.
-    pub(super) async fn copy_anywhere(&self, body: &Body, io: Io) -> Result<()> {
-        let (flight, occupied) = self.0.choose_copy(body).await?;
-        self.copy_as(body.id, flight.layout().clone(), occupied, io).await?;
+    pub(super) async fn copy_anywhere(&self, inode: &Inode, io: Io) -> Result<()> {
+        let (flight, occupied) = self.0.choose_copy(inode).await?;
+        self.copy_as(inode.id, flight.layout().clone(), occupied, io).await?;
         flight.land();
         Ok(())
     }
@@ -352,15 +352,15 @@ impl Spread {
 
 impl Inner {
     /// Placement's choice for a further copy of an object.
-    pub(super) async fn choose_copy(&self, body: &Body) -> Result<(Flight<'_>, Vec<Occupied>)> {
-        let intent = match body.kind {
-            Kind::Log => Intent { len: Some(body.len()), ..Intent::LOG },
-            Kind::Table | Kind::Data => Intent { len: Some(body.len()), ..Intent::DATA },
+    pub(super) async fn choose_copy(&self, inode: &Inode) -> Result<(Flight<'_>, Vec<Occupied>)> {
+        let intent = match inode.kind {
+            Kind::Log => Intent { len: Some(inode.len()), ..Intent::LOG },
+            Kind::Table | Kind::Data => Intent { len: Some(inode.len()), ..Intent::DATA },
         };
-        let taken: Vec<_> = body.copies().volumes().collect();
-        let wanted = Wanted { id: body.id, kind: body.kind, intent: &intent, origin: None };
+        let taken: Vec<_> = inode.copies().volumes().collect();
+        let wanted = Wanted { id: inode.id, kind: inode.kind, intent: &intent, origin: None };
         self.choose(wanted, &[], Some(&taken)).await.map_err(|_| {
-            let what = format!("{}: no other volume takes {} bytes", body.name, body.len());
+            let what = format!("{}: no other volume takes {} bytes", inode.name, inode.len());
             Error::new(ErrorKind::OutOfSpace, what)
         })
     }
@@ -477,22 +477,22 @@ impl Inner {
     }
 
     /// Every object with a part on a volume, including uncommitted ones.
-    fn bodies_on(&self, volume: VolumeId) -> Vec<Arc<Body>> {
+    fn inodes_on(&self, volume: VolumeId) -> Vec<Arc<Inode>> {
         let ids: Vec<_> = self.journal.look(|state| state.objects_on(volume, None).collect());
-        let mut bodies: Vec<_> =
-            ids.into_iter().filter_map(|id| self.body_by_id(id).ok()).collect();
+        let mut inodes: Vec<_> =
+            ids.into_iter().filter_map(|id| self.inode_by_id(id).ok()).collect();
         let table = self.table.lock();
-        let drafts = table.drafts.values().filter_map(|id| table.bodies.get(id));
-        let on = |body: &&Arc<Body>| body.copies().volumes().any(|other| other == volume);
-        bodies.extend(drafts.filter(on).cloned());
-        bodies
+        let drafts = table.drafts.values().filter_map(|id| table.inodes.get(id));
+        let on = |inode: &&Arc<Inode>| inode.copies().volumes().any(|other| other == volume);
+        inodes.extend(drafts.filter(on).cloned());
+        inodes
     }
 
     fn drafts_on(&self, volume: VolumeId) -> Vec<Name> {
         let table = self.table.lock();
         let on = |id: &ObjectId| {
-            let body = table.bodies.get(id);
-            body.is_some_and(|body| body.copies().volumes().any(|other| other == volume))
+            let inode = table.inodes.get(id);
+            inode.is_some_and(|inode| inode.copies().volumes().any(|other| other == volume))
         };
         table.drafts.iter().filter(|(_, id)| on(id)).map(|(name, _)| name.clone()).collect()
     }

@@ -27,14 +27,14 @@ const CHOICES: usize = 8;
 /// The value of `doubt` while the copies are equal.
 const ALIKE: u64 = u64::MAX;
 
-/// The state that all handles of one object share. It is in the pool's table while the object has a name.
-pub(super) struct Body {
+/// The in-memory inode of an object: the state that all of its handles share. It is in the pool's table while the object has a name.
+pub(super) struct Inode {
     pub(super) id: ObjectId,
     pub(super) kind: Kind,
     /// One of its names, for messages; it may be outdated.
     pub(super) name: Name,
     open: Mutex<Open>,
-    /// Its length by acknowledged writes; see [`Body::knows_len`].
+    /// Its length by acknowledged writes; see [`Inode::knows_len`].
     len: AtomicU64,
     /// Its length in the manifest when the pool was opened.
     len_recovered: u64,
@@ -203,7 +203,7 @@ impl Replica {
     }
 }
 
-impl Body {
+impl Inode {
     /// An object that is being created.
     pub(super) fn new(
         name: &Name,
@@ -230,13 +230,13 @@ impl Body {
     ) -> Self {
         let len = stored.committed.map_or(0, |committed| committed.len);
         let copies = stored.copies.iter().map(|placed| OpenCopy::closed(placed, members, false));
-        let mut body = Self::with(name, id, stored.kind, len, copies.collect());
-        body.sealed = AtomicBool::new(stored.is_sealed());
+        let mut inode = Self::with(name, id, stored.kind, len, copies.collect());
+        inode.sealed = AtomicBool::new(stored.is_sealed());
         let checked = stored.checked().filter(|_| stored.kind == Kind::Log);
-        body.checked = AtomicU64::new(checked.map_or(0, |checked| checked.len));
-        body.settled = AtomicBool::new(stored.committed.is_some());
-        body.lsn = AtomicU64::new(recorded);
-        body
+        inode.checked = AtomicU64::new(checked.map_or(0, |checked| checked.len));
+        inode.settled = AtomicBool::new(stored.committed.is_some());
+        inode.lsn = AtomicU64::new(recorded);
+        inode
     }
 
     fn with(name: &Name, id: ObjectId, kind: Kind, len: u64, copies: Vec<OpenCopy>) -> Self {
@@ -284,7 +284,7 @@ impl Body {
         self.len.store(len, Ordering::Release);
     }
 
-    /// Whether [`Body::len`] is exact without asking a volume.
+    /// Whether [`Inode::len`] is exact without asking a volume.
     pub(super) fn knows_len(&self) -> bool {
         let fitted = |copy: &OpenCopy| copy.replica.parts[0].fitted.load(Ordering::Acquire);
         self.kind != Kind::Log || self.open.lock().copies.iter().any(fitted)
@@ -472,34 +472,34 @@ impl Inner {
     /// The leaf object of a part; opens it if necessary.
     pub(super) async fn leaf(
         &self,
-        body: &Body,
+        inode: &Inode,
         replica: &Replica,
         part: usize,
     ) -> Result<Arc<dyn Object>> {
-        if let Some(leaf) = body.leaf(replica.number, part) {
+        if let Some(leaf) = inode.leaf(replica.number, part) {
             return Ok(leaf);
         }
         let Part { slot, opening, fitted } = &replica.parts[part];
         let _one_opens = opening.lock().await;
-        if let Some(leaf) = body.leaf(replica.number, part) {
+        if let Some(leaf) = inode.leaf(replica.number, part) {
             return Ok(leaf);
         }
-        let name = Leaf::Object { id: body.id, kind: body.kind, copy: replica.number }.name();
+        let name = Leaf::Object { id: inode.id, kind: inode.kind, copy: replica.number }.name();
         let opened = async {
             let opened = slot.device()?.open(&name).await?;
             if !fitted.load(Ordering::Acquire) {
-                fit(body, replica, part, &*opened).await?;
+                fit(inode, replica, part, &*opened).await?;
                 fitted.store(true, Ordering::Release);
             }
             Ok(opened)
         };
         let opened: Arc<dyn Object> = opened.await.map_err(|e: Error| {
             let e =
-                if e.kind() == ErrorKind::NotFound { self.lost(body, replica, &name) } else { e };
-            name_part(body, replica, part, e)
+                if e.kind() == ErrorKind::NotFound { self.lost(inode, replica, &name) } else { e };
+            name_part(inode, replica, part, e)
         })?;
-        if body.is_open() {
-            body.keep_leaf(replica.number, part, &opened);
+        if inode.is_open() {
+            inode.keep_leaf(replica.number, part, &opened);
         }
         Ok(opened)
     }
@@ -508,10 +508,10 @@ impl Inner {
     ///
     /// # Errors
     /// That of the last copy, if none does.
-    pub(super) async fn learn_len(&self, body: &Body) -> Result<()> {
+    pub(super) async fn learn_len(&self, inode: &Inode) -> Result<()> {
         let mut last = Ok(());
-        for replica in body.replicas() {
-            last = self.leaf(body, &replica, 0).await.map(drop);
+        for replica in inode.replicas() {
+            last = self.leaf(inode, &replica, 0).await.map(drop);
             if last.is_ok() {
                 break;
             }
@@ -520,8 +520,8 @@ impl Inner {
     }
 
     /// The error for a missing leaf object.
-    fn lost(&self, body: &Body, replica: &Replica, name: &Name) -> Error {
-        let copies = self.journal.look(|state| Some(state.object(body.id)?.copies.clone()));
+    fn lost(&self, inode: &Inode, replica: &Replica, name: &Name) -> Error {
+        let copies = self.journal.look(|state| Some(state.object(inode.id)?.copies.clone()));
         match copies {
             Some(copies) if copies.get(replica.number).is_some() => {
                 let what = format!("{name} is missing: restore it, or remove the object");
@@ -534,39 +534,39 @@ impl Inner {
 
     /// Drops copies that lack bytes. The copies `whole` were verified to hold everything. A sync of the object
     /// then waits until the drop is durable. False, with nothing dropped, if no `whole` copy is left.
-    pub(super) fn lose(&self, body: &Body, numbers: &[u64], whole: &[u64], why: &str) -> bool {
+    pub(super) fn lose(&self, inode: &Inode, numbers: &[u64], whole: &[u64], why: &str) -> bool {
         let mut table = self.table.lock();
-        if !whole.iter().any(|&number| body.replica(number).is_some()) {
+        if !whole.iter().any(|&number| inode.replica(number).is_some()) {
             return false;
         }
-        for replica in self.let_go_of(&mut table, body, numbers) {
-            let (name, labels) = (&body.name, replica.labels());
+        for replica in self.let_go_of(&mut table, inode, numbers) {
+            let (name, labels) = (&inode.name, replica.labels());
             tracing::warn!("{name} loses its copy on volume {labels}: {why}");
         }
         true
     }
 
     /// Drops copies without a warning or a check of the others. Returns the dropped ones; never drops the last.
-    pub(super) fn let_go(&self, body: &Body, numbers: &[u64]) -> Vec<Arc<Replica>> {
-        self.let_go_of(&mut self.table.lock(), body, numbers)
+    pub(super) fn let_go(&self, inode: &Inode, numbers: &[u64]) -> Vec<Arc<Replica>> {
+        self.let_go_of(&mut self.table.lock(), inode, numbers)
     }
 
-    fn let_go_of(&self, table: &mut Table, body: &Body, numbers: &[u64]) -> Vec<Arc<Replica>> {
+    fn let_go_of(&self, table: &mut Table, inode: &Inode, numbers: &[u64]) -> Vec<Arc<Replica>> {
         let mut went = Vec::new();
         for &number in numbers {
-            let Some(replica) = body.detach(number) else { continue };
+            let Some(replica) = inode.detach(number) else { continue };
             self.promise.due();
             went.push(Arc::clone(&replica));
-            match self.journal.record(vec![Record::DropCopy { id: body.id, number }]) {
+            match self.journal.record(vec![Record::DropCopy { id: inode.id, number }]) {
                 Ok((lsn, dead)) => {
-                    body.wait_for(lsn);
-                    self.tell_places(body.id);
+                    inode.wait_for(lsn);
+                    self.tell_places(inode.id);
                     table.condemned.extend(dead.into_iter().map(|dead| (lsn, dead)));
                 }
                 // The object is not in the manifest: uncommitted, or removed.
                 Err(_) => {
                     let copies = Copies::of([replica.placed()]);
-                    let (id, kind) = (body.id, body.kind);
+                    let (id, kind) = (inode.id, inode.kind);
                     let dead = copies.map(|copies| Dead { id, kind, copies, whole: false });
                     dead.into_iter().for_each(|dead| table.condemned.push_front((0, dead)));
                 }
@@ -575,46 +575,46 @@ impl Inner {
         went
     }
 
-    /// Records that a body's bytes up to `len` are durable, if the manifest has another length.
-    pub(super) fn commit(&self, body: &Body, len: u64) -> Result<()> {
+    /// Records that an object's bytes up to `len` are durable, if the manifest has another length.
+    pub(super) fn commit(&self, inode: &Inode, len: u64) -> Result<()> {
         let mut table = self.table.lock();
         let committed = Committed { len, checksum: None };
-        if let Some(name) = table.draft_of(body.id) {
-            let (id, kind, copies) = (body.id, body.kind, body.copies());
+        if let Some(name) = table.draft_of(inode.id) {
+            let (id, kind, copies) = (inode.id, inode.kind, inode.copies());
             let create =
                 Record::Create { id, kind, copies, committed: Some(committed), name: name.clone() };
-            body.wait_for(self.journal.record(vec![create])?.0);
+            inode.wait_for(self.journal.record(vec![create])?.0);
             table.drafts.remove(&name);
-            self.placing.lock().complete(body.id, len);
+            self.placing.lock().complete(inode.id, len);
             return Ok(());
         }
-        if self.committed_len(body).is_some_and(|known| known != len) {
-            let commit = Record::Commit { id: body.id, committed };
-            body.wait_for(self.journal.record(vec![commit])?.0);
+        if self.committed_len(inode).is_some_and(|known| known != len) {
+            let commit = Record::Commit { id: inode.id, committed };
+            inode.wait_for(self.journal.record(vec![commit])?.0);
         }
         Ok(())
     }
 
     /// Records a length of `len`, if the manifest has a longer one. The caller must not cut the object before
     /// the edit that its sync waits for is durable.
-    pub(super) fn shorten(&self, body: &Body, len: u64) -> Result<()> {
+    pub(super) fn shorten(&self, inode: &Inode, len: u64) -> Result<()> {
         let _table = self.table.lock();
-        if self.committed_len(body).is_none_or(|known| known <= len) {
+        if self.committed_len(inode).is_none_or(|known| known <= len) {
             return Ok(());
         }
         let committed = Committed { len, checksum: None };
-        let (lsn, _) = self.journal.record(vec![Record::Commit { id: body.id, committed }])?;
-        body.wait_for(lsn);
+        let (lsn, _) = self.journal.record(vec![Record::Commit { id: inode.id, committed }])?;
+        inode.wait_for(lsn);
         Ok(())
     }
 
     /// The length in the manifest, if it has one.
-    fn committed_len(&self, body: &Body) -> Option<u64> {
-        self.journal.look(|state| Some(state.object(body.id)?.committed?.len))
+    fn committed_len(&self, inode: &Inode) -> Option<u64> {
+        self.journal.look(|state| Some(state.object(inode.id)?.committed?.len))
     }
 
     /// Records the first sync of a log.
-    pub(super) fn settle(&self, log: &Body) -> Result<()> {
+    pub(super) fn settle(&self, log: &Inode) -> Result<()> {
         if log.settled.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -631,19 +631,19 @@ impl Inner {
 }
 
 /// Adds the names of the object and the volume to an error of one part.
-pub(super) fn name_part(body: &Body, replica: &Replica, part: usize, e: Error) -> Error {
+pub(super) fn name_part(inode: &Inode, replica: &Replica, part: usize, e: Error) -> Error {
     let label = &replica.parts[part].slot.label;
-    e.within(format_args!("{} (object {}) on volume {label}", body.name, body.id))
+    e.within(format_args!("{} (object {}) on volume {label}", inode.name, inode.id))
 }
 
 /// Cuts a leaf object that existed before the pool was opened to the manifest's length: bytes past it were
 /// never synced.
-async fn fit(body: &Body, replica: &Replica, part: usize, leaf: &dyn Object) -> Result<()> {
-    if body.kind == Kind::Log {
-        body.set_len(leaf.len());
+async fn fit(inode: &Inode, replica: &Replica, part: usize, leaf: &dyn Object) -> Result<()> {
+    if inode.kind == Kind::Log {
+        inode.set_len(leaf.len());
         return Ok(());
     }
-    let expected = replica.part_len(part, body.len_recovered);
+    let expected = replica.part_len(part, inode.len_recovered);
     if leaf.len() < expected {
         let what = format!("{} bytes of {expected} are there: restore it", leaf.len());
         return Err(Error::new(ErrorKind::Corrupt, what));
