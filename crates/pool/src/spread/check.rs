@@ -143,9 +143,9 @@ impl Spread {
                 Err(e) => tracing::debug!("volume {} not checked: {e}", slot.label),
             }
         }
-        let drafts: Vec<_> = pool.table.lock().drafts.values().copied().collect();
-        let is_draft = |id| drafts.contains(&id);
-        Ok(pool.journal.look(|state| compare(state, &pool.members, &listings, &is_draft)))
+        let uncommitted: Vec<_> = pool.table.lock().uncommitted.values().copied().collect();
+        let is_uncommitted = |id| uncommitted.contains(&id);
+        Ok(pool.journal.look(|state| compare(state, &pool.members, &listings, &is_uncommitted)))
     }
 
     /// Reads back every copy of every sealed object and of every log, and compares it with its checksum. Compares the
@@ -383,7 +383,7 @@ fn compare(
     state: &State,
     members: &Members,
     listings: &[(VolumeId, Vec<Listed>)],
-    is_draft: &dyn Fn(ObjectId) -> bool,
+    is_uncommitted: &dyn Fn(ObjectId) -> bool,
 ) -> Report {
     let mut report = Report::default();
     let lens: BTreeMap<(VolumeId, &Name), u64> = listings
@@ -432,7 +432,7 @@ fn compare(
             Some(Leaf::Header | Leaf::Manifest { .. }) => {}
             Some(Leaf::Object { id, kind, copy }) => match state.verdict(id, kind, copy, *volume) {
                 Verdict::Wanted => {}
-                _ if is_draft(id) => {}
+                _ if is_uncommitted(id) => {}
                 Verdict::Issued => {
                     report.findings.push(finding(*volume, name, Problem::Leftover, false));
                 }

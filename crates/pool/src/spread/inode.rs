@@ -579,12 +579,12 @@ impl Inner {
     pub(super) fn commit(&self, inode: &Inode, len: u64) -> Result<()> {
         let mut table = self.table.lock();
         let committed = Committed { len, checksum: None };
-        if let Some(name) = table.draft_of(inode.id) {
+        if let Some(name) = table.uncommitted_name(inode.id) {
             let (id, kind, copies) = (inode.id, inode.kind, inode.copies());
             let create =
                 Record::Create { id, kind, copies, committed: Some(committed), name: name.clone() };
             inode.wait_for(self.journal.record(vec![create])?.0);
-            table.drafts.remove(&name);
+            table.uncommitted.remove(&name);
             self.placing.lock().complete(inode.id, len);
             return Ok(());
         }

@@ -125,12 +125,12 @@ struct Inner {
 }
 
 /// Uncommitted objects: not in the manifest before their first sync. Each has one name.
-type Drafts = BTreeMap<Name, ObjectId>;
+type Uncommitted = BTreeMap<Name, ObjectId>;
 
 /// In-memory state of objects, beside the manifest.
 #[derive(Default)]
 struct Table {
-    drafts: Drafts,
+    uncommitted: Uncommitted,
     /// Every uncommitted object, and every other object that was opened.
     inodes: HashMap<ObjectId, Arc<Inode>>,
     /// Pending unlinks: copies whose bytes are removed once the edit that removed them is durable.

@@ -8,7 +8,7 @@ use policy::purpose::{Io, Origin, Step};
 use volume::{Error, ErrorKind, Listed, Name, Object, Result};
 
 use super::inode::Inode;
-use super::{Drafts, Inner, Spread, Table};
+use super::{Inner, Spread, Table, Uncommitted};
 use crate::leaf::{Kind, Leaf, ObjectId};
 use crate::manifest::journal::Lsn;
 use crate::manifest::{Dead, Placed, Record, State, Stored};
@@ -71,7 +71,8 @@ impl Spread {
     #[must_use]
     pub fn contains(&self, name: &Name) -> bool {
         let table = self.0.table.lock();
-        table.drafts.contains_key(name) || self.0.journal.look(|state| state.id(name).is_some())
+        table.uncommitted.contains_key(name)
+            || self.0.journal.look(|state| state.id(name).is_some())
     }
 
     /// The metadata of an object. Needs a volume only for a log that was not opened yet.
@@ -175,7 +176,7 @@ impl Spread {
             let unsynced = {
                 let mut table = self.0.table.lock();
                 let unsynced = changes.iter().find_map(|c| self.0.unsynced_source(&table, c));
-                if unsynced.is_some() || changes.iter().any(|c| c.touches(&table.drafts)) {
+                if unsynced.is_some() || changes.iter().any(|c| c.touches(&table.uncommitted)) {
                     self.0.must_fit(&table, changes)?;
                 }
                 match unsynced {
@@ -195,8 +196,8 @@ impl Inner {
     /// `NotFound`.
     pub(super) fn inode(&self, name: &Name) -> Result<Arc<Inode>> {
         let mut table = self.table.lock();
-        let draft = table.drafts.get(name).copied();
-        let id = draft.or_else(|| self.journal.look(|state| state.id(name)));
+        let id = table.uncommitted.get(name).copied();
+        let id = id.or_else(|| self.journal.look(|state| state.id(name)));
         let found = id.and_then(|id| self.inode_of(&mut table, name, id));
         found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("{name}: no such object")))
     }
@@ -205,12 +206,12 @@ impl Inner {
     fn inodes(&self, prefix: &str) -> Vec<(Name, Arc<Inode>)> {
         let mut table = self.table.lock();
         let begins = |name: &&Name| name.as_str().starts_with(prefix);
-        let drafts = table.drafts.iter().map(|(name, &id)| (name.clone(), id));
-        let drafts: Vec<_> = drafts.filter(|(name, _)| begins(&name)).collect();
+        let uncommitted = table.uncommitted.iter().map(|(name, &id)| (name.clone(), id));
+        let uncommitted: Vec<_> = uncommitted.filter(|(name, _)| begins(&name)).collect();
         let stored = self.journal.look(|state| {
             state.names(prefix).map(|(name, id)| (name.clone(), id)).collect::<Vec<_>>()
         });
-        let all = drafts.into_iter().chain(stored);
+        let all = uncommitted.into_iter().chain(stored);
         all.filter_map(|(name, id)| {
             let inode = self.inode_of(&mut table, &name, id)?;
             Some((name, inode))
@@ -242,7 +243,7 @@ impl Inner {
         let (Change::Rename { from, .. } | Change::Link { from, .. }) = change else {
             return None;
         };
-        let unsynced = table.drafts.contains_key(from)
+        let unsynced = table.uncommitted.contains_key(from)
             || self.journal.look(|state| {
                 let object = state.id(from).and_then(|id| state.object(id));
                 object.is_some_and(|object| object.committed.is_none())
@@ -253,7 +254,7 @@ impl Inner {
     /// Tries changes on a copy of the state that includes uncommitted objects.
     fn must_fit(&self, table: &Table, changes: &[Change]) -> Result<()> {
         let mut scratch = self.journal.look(State::clone);
-        for (name, &id) in &table.drafts {
+        for (name, &id) in &table.uncommitted {
             let Some(inode) = table.inodes.get(&id) else { continue };
             let (kind, copies, name) = (inode.kind, inode.copies(), name.clone());
             scratch.apply(&[Record::Create { id, kind, copies, committed: None, name }])?;
@@ -265,25 +266,27 @@ impl Inner {
     /// Applies the changes to the table and to the manifest, all or none.
     fn record_names(&self, table: &mut Table, changes: &[Change]) -> Result<Lsn> {
         let mut edit = Vec::new();
-        let mut drafts = table.drafts.clone();
+        let mut uncommitted = table.uncommitted.clone();
         let mut dropped = Vec::new();
         for change in changes {
             match change {
                 Change::Remove { name } => {
-                    if let Some(draft) = drafts.remove(name) {
-                        dropped.push(draft);
+                    if let Some(id) = uncommitted.remove(name) {
+                        dropped.push(id);
                         continue;
                     }
                 }
-                Change::Rename { to, .. } => dropped.extend(drafts.remove(to)),
+                Change::Rename { to, .. } => dropped.extend(uncommitted.remove(to)),
                 Change::Link { .. } => {}
-                Change::RenamePrefix { from, to } => rename_drafts(&mut drafts, from, to)?,
+                Change::RenamePrefix { from, to } => {
+                    rename_uncommitted(&mut uncommitted, from, to)?;
+                }
             }
             edit.push(change.record());
         }
         let (lsn, dead) =
             if edit.is_empty() { (0, Vec::new()) } else { self.journal.record(edit)? };
-        table.drafts = drafts;
+        table.uncommitted = uncommitted;
         for id in dropped.iter().copied().chain(dead.iter().map(|dead| dead.id)) {
             self.forget_table(id);
         }
@@ -355,8 +358,8 @@ impl Inner {
 
 impl Table {
     /// The name of an uncommitted object; `None` for others.
-    pub(super) fn draft_of(&self, id: ObjectId) -> Option<Name> {
-        self.drafts.iter().find_map(|(name, &other)| (other == id).then(|| name.clone()))
+    pub(super) fn uncommitted_name(&self, id: ObjectId) -> Option<Name> {
+        self.uncommitted.iter().find_map(|(name, &other)| (other == id).then(|| name.clone()))
     }
 }
 
@@ -371,28 +374,28 @@ impl Change {
     }
 
     /// Whether the change concerns any of these uncommitted objects.
-    fn touches(&self, drafts: &Drafts) -> bool {
+    fn touches(&self, uncommitted: &Uncommitted) -> bool {
         match self {
-            Self::Remove { name } => drafts.contains_key(name),
+            Self::Remove { name } => uncommitted.contains_key(name),
             Self::Rename { from, to } | Self::Link { from, to } => {
-                drafts.contains_key(from) || drafts.contains_key(to)
+                uncommitted.contains_key(from) || uncommitted.contains_key(to)
             }
-            Self::RenamePrefix { .. } => !drafts.is_empty(),
+            Self::RenamePrefix { .. } => !uncommitted.is_empty(),
         }
     }
 }
 
 /// Renames uncommitted objects in a renamed directory.
-fn rename_drafts(drafts: &mut Drafts, from: &Name, to: &Name) -> Result<()> {
+fn rename_uncommitted(objects: &mut Uncommitted, from: &Name, to: &Name) -> Result<()> {
     let (old, new) = (format!("{from}/"), format!("{to}/"));
-    let mut renamed = Drafts::new();
-    for (name, &id) in &*drafts {
+    let mut renamed = Uncommitted::new();
+    for (name, &id) in &*objects {
         let name = match name.as_str().strip_prefix(&old) {
             Some(rest) => Name::new(&format!("{new}{rest}"))?,
             None => name.clone(),
         };
         renamed.insert(name, id);
     }
-    *drafts = renamed;
+    *objects = renamed;
     Ok(())
 }

@@ -118,7 +118,7 @@ impl Inner {
             self.record_create(&mut table, name, made, None)?
         } else {
             self.must_be_free(&table, name)?;
-            table.drafts.insert(name.clone(), made.id);
+            table.uncommitted.insert(name.clone(), made.id);
             0
         };
         inode.wait_for(lsn);
@@ -143,7 +143,7 @@ impl Inner {
 
     fn must_be_free(&self, table: &Table, name: &Name) -> Result<()> {
         let stored = || self.journal.look(|state| state.id(name).is_some());
-        if table.drafts.contains_key(name) || stored() {
+        if table.uncommitted.contains_key(name) || stored() {
             let what = format!("{name}: there is one");
             return Err(Error::new(ErrorKind::AlreadyExists, what));
         }

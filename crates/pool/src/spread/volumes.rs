@@ -194,8 +194,8 @@ impl Spread {
                 Err(e) => left.objects.push((name, e.to_string())),
             }
         }
-        let drafts = pool.drafts_on(volume);
-        left.objects.extend(drafts.into_iter().map(|name| (name, "not synced yet".into())));
+        let uncommitted = pool.uncommitted_on(volume);
+        left.objects.extend(uncommitted.into_iter().map(|name| (name, "not synced yet".into())));
         Ok(left)
     }
 
@@ -482,19 +482,19 @@ impl Inner {
         let mut inodes: Vec<_> =
             ids.into_iter().filter_map(|id| self.inode_by_id(id).ok()).collect();
         let table = self.table.lock();
-        let drafts = table.drafts.values().filter_map(|id| table.inodes.get(id));
+        let uncommitted = table.uncommitted.values().filter_map(|id| table.inodes.get(id));
         let on = |inode: &&Arc<Inode>| inode.copies().volumes().any(|other| other == volume);
-        inodes.extend(drafts.filter(on).cloned());
+        inodes.extend(uncommitted.filter(on).cloned());
         inodes
     }
 
-    fn drafts_on(&self, volume: VolumeId) -> Vec<Name> {
+    fn uncommitted_on(&self, volume: VolumeId) -> Vec<Name> {
         let table = self.table.lock();
         let on = |id: &ObjectId| {
             let inode = table.inodes.get(id);
             inode.is_some_and(|inode| inode.copies().volumes().any(|other| other == volume))
         };
-        table.drafts.iter().filter(|(_, id)| on(id)).map(|(name, _)| name.clone()).collect()
+        table.uncommitted.iter().filter(|(_, id)| on(id)).map(|(name, _)| name.clone()).collect()
     }
 
     fn must_be_drained(&self, slot: &MemberSlot) -> Result<()> {
@@ -507,7 +507,7 @@ impl Inner {
 
     fn must_be_empty(&self, slot: &MemberSlot, nobody: bool) -> Result<()> {
         let label = &slot.label;
-        let mut names = self.drafts_on(slot.id);
+        let mut names = self.uncommitted_on(slot.id);
         self.journal.look(|state| {
             if !state.is_empty_of(slot.id) {
                 names.extend(first_names(state).into_iter().filter_map(|(id, name)| {

@@ -264,7 +264,7 @@ impl Model {
             match (&bytes.synced, found.get(name)) {
                 (None, None) => {}
                 (None, Some(found)) if bytes.is_log => bytes.explain(&[], found, name)?,
-                (None, Some(_)) => return Err(format!("{name} is back, though a draft")),
+                (None, Some(_)) => return Err(format!("{name} is back, though uncommitted")),
                 (Some(_), None) => return Err(format!("{name} is lost")),
                 (Some(synced), Some(found)) => bytes.explain(synced, found, name)?,
             }

@@ -10,15 +10,15 @@ use crate::rig::{IO, get, members, mems, name, open, opening, put};
 
 #[test]
 fn a_crash_forgets_no_id_and_recognises_every_leftover() {
-    const DRAFTS: usize = 2500;
+    const UNCOMMITTED: usize = 2500;
     let power = Power::new();
     let volumes: Vec<_> = (0..3).map(|i| Crash::new(Mem::new(&format!("s{i}")), &power)).collect();
     let last = block_on(async {
         let pool = open(&volumes).await.unwrap();
-        for i in 0..DRAFTS {
+        for i in 0..UNCOMMITTED {
             pool.create(&name(&format!("draft{i}")), &Intent::DATA).await.unwrap();
         }
-        pool.stat(&name(&format!("draft{}", DRAFTS - 1))).await.unwrap().id
+        pool.stat(&name(&format!("draft{}", UNCOMMITTED - 1))).await.unwrap().id
     });
     power.cut();
     for seed in 0..8 {
@@ -99,8 +99,8 @@ fn several_changes_are_made_at_once_or_not_at_all() {
         let pool = open(&volumes).await.unwrap();
         put(&pool, "new", b"new").await.unwrap();
         put(&pool, "old", b"old").await.unwrap();
-        let draft = pool.create(&name("draft"), &Intent::DATA).await.unwrap();
-        draft.write_at(0, IoBuf::from(&b"draft"[..]), IO).await.unwrap();
+        let uncommitted = pool.create(&name("draft"), &Intent::DATA).await.unwrap();
+        uncommitted.write_at(0, IoBuf::from(&b"draft"[..]), IO).await.unwrap();
         let swap = [
             Change::Rename { from: name("old"), to: name("older") },
             Change::Rename { from: name("new"), to: name("old") },
@@ -118,26 +118,26 @@ fn several_changes_are_made_at_once_or_not_at_all() {
         pool.change(&swap).await.unwrap();
         assert_eq!(names().await, ["current", "old", "older"]);
         assert_eq!(get(&pool, "current").await.unwrap(), b"new");
-        assert_eq!(draft.len(), 5, "an open draft stays readable");
+        assert_eq!(uncommitted.len(), 5, "an open uncommitted object stays readable");
         assert_eq!(pool.check().await.unwrap().findings, []);
     });
 }
 
 #[test]
-fn drafts_follow_their_directory_and_go_when_replaced() {
+fn uncommitted_objects_follow_their_directory_and_go_when_replaced() {
     let volumes = mems(2);
     block_on(async {
         let pool = open(&volumes).await.unwrap();
-        let draft = pool.create(&name("d/draft"), &Intent::DATA).await.unwrap();
+        let uncommitted = pool.create(&name("d/draft"), &Intent::DATA).await.unwrap();
         put(&pool, "d/a", b"a").await.unwrap();
         pool.rename_prefix(&name("d"), &name("e")).await.unwrap();
-        draft.write_at(0, IoBuf::from(&b"late"[..]), IO).await.unwrap();
-        draft.sync(IO).await.unwrap();
+        uncommitted.write_at(0, IoBuf::from(&b"late"[..]), IO).await.unwrap();
+        uncommitted.sync(IO).await.unwrap();
         assert_eq!(get(&pool, "e/draft").await.unwrap(), b"late");
         pool.create(&name("e/other"), &Intent::DATA).await.unwrap();
         pool.rename(&name("e/a"), &name("e/other")).await.unwrap();
         assert_eq!(get(&pool, "e/other").await.unwrap(), b"a");
-        assert_eq!(pool.check().await.unwrap().findings, [], "the draft's leaf is gone");
+        assert_eq!(pool.check().await.unwrap().findings, [], "its leaf is gone");
     });
 }
 
