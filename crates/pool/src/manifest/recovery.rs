@@ -60,7 +60,7 @@ pub(crate) struct Recovered {
     /// The volumes that hold the manifest; empty after a salvage, which needs no quorum.
     pub(crate) home: Vec<VolumeId>,
     /// Orphans: leaf objects that the manifest issued and does not list.
-    pub(crate) leftovers: Vec<(VolumeId, Leaf)>,
+    pub(crate) orphans: Vec<(VolumeId, Leaf)>,
     /// Leaf objects that are not this pool's.
     pub(crate) foreign: Vec<(VolumeId, Listed)>,
     /// The objects of each present volume.
@@ -421,13 +421,13 @@ fn compare(
     volumes: Vec<Belonging>,
     trust: Trust,
 ) -> Recovered {
-    let (mut leftovers, mut foreign) = (Vec::new(), Vec::new());
+    let (mut orphans, mut foreign) = (Vec::new(), Vec::new());
     let unequal = if state.is_closed() { Vec::new() } else { find_unequal(&state, &volumes) };
     for Belonging { header, listing, .. } in &volumes {
         let volume = header.volume;
         for listed in listing {
             let leaf = Leaf::parse(&listed.name);
-            let leftover = match leaf {
+            let orphan = match leaf {
                 Some(Leaf::Header) => continue,
                 Some(Leaf::Manifest { .. }) if trust.salvage => continue,
                 Some(Leaf::Manifest { .. }) => leaf,
@@ -441,8 +441,8 @@ fn compare(
                 }
                 None => None,
             };
-            match leftover {
-                Some(leaf) => leftovers.push((volume, leaf)),
+            match orphan {
+                Some(leaf) => orphans.push((volume, leaf)),
                 None => foreign.push((volume, listed.clone())),
             }
         }
@@ -459,18 +459,7 @@ fn compare(
     let listings = volumes.into_iter().map(|volume| (volume.header.volume, volume.listing));
     let (pool, listings) = (begin.pool, listings.collect());
     let home = if trust.salvage { Vec::new() } else { begin.copies };
-    Recovered {
-        pool,
-        members,
-        state,
-        generation,
-        alone,
-        home,
-        leftovers,
-        foreign,
-        listings,
-        unequal,
-    }
+    Recovered { pool, members, state, generation, alone, home, orphans, foreign, listings, unequal }
 }
 
 /// Skips the ids of foreign objects: with an issued id, they would look like orphans.

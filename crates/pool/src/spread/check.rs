@@ -79,7 +79,7 @@ pub enum Problem {
         String,
     ),
     /// An orphan, which the pool will remove.
-    Leftover,
+    Orphan,
     /// The pool never issued it, and does not touch it.
     Foreign,
 }
@@ -212,7 +212,7 @@ impl Spread {
         for finding in report.findings.iter().filter(|finding| finding.elsewhere) {
             let bad = !matches!(
                 finding.problem,
-                Problem::Away | Problem::Leftover | Problem::Foreign | Problem::Unlike
+                Problem::Away | Problem::Orphan | Problem::Foreign | Problem::Unlike
             );
             let named = Name::new(&finding.name).ok();
             let id = named.and_then(|name| self.0.journal.look(|state| state.id(&name)));
@@ -434,7 +434,7 @@ fn compare(
                 Verdict::Wanted => {}
                 _ if is_uncommitted(id) => {}
                 Verdict::Issued => {
-                    report.findings.push(finding(*volume, name, Problem::Leftover, false));
+                    report.findings.push(finding(*volume, name, Problem::Orphan, false));
                 }
                 Verdict::Foreign => {
                     report.findings.push(finding(*volume, name, Problem::Foreign, false));
@@ -464,7 +464,7 @@ impl fmt::Display for Problem {
             Self::Damaged => f.write_str("its bytes are not what was written: restore it"),
             Self::Unlike => f.write_str("its last bytes differ from another copy's"),
             Self::Unreadable(why) => write!(f, "cannot be read: {why}"),
-            Self::Leftover => f.write_str("not needed any more, will be removed"),
+            Self::Orphan => f.write_str("not needed any more, will be removed"),
             Self::Foreign => f.write_str("not the pool's, left alone"),
         }
     }

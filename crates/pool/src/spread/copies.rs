@@ -125,7 +125,8 @@ impl Spread {
         }
         let len = handle.len();
         pool.must_have_room(&placed.layout, len).await?;
-        let mut orphan = Orphan { pool, id, kind: handle.inode().kind, placed: placed.clone() };
+        let mut unrecorded =
+            UnrecordedCopy { pool, id, kind: handle.inode().kind, placed: placed.clone() };
         let intent = match handle.inode().kind {
             Kind::Log => Intent { len: Some(len), ..Intent::LOG },
             Kind::Table | Kind::Data => Intent { len: Some(len), ..Intent::DATA },
@@ -142,13 +143,13 @@ impl Spread {
         };
         match copied {
             Ok(len) => {
-                orphan.placed.number = 0;
+                unrecorded.placed.number = 0;
                 drop(occupied);
                 Ok(Copied { number: placed.number, len })
             }
             Err(e) => {
                 // The copy may have been recorded before the error; if not, its leaf objects go now.
-                orphan.placed.number = 0;
+                unrecorded.placed.number = 0;
                 if !pool.has_copy(id, placed.number) {
                     pool.remove_copy(id, handle.inode().kind, &placed).await;
                 }
@@ -368,7 +369,7 @@ impl Target<'_> {
 }
 
 /// A copy that is not recorded yet. Dropping it queues its leaf objects for removal.
-struct Orphan<'a> {
+struct UnrecordedCopy<'a> {
     pool: &'a Inner,
     id: ObjectId,
     kind: Kind,
@@ -376,7 +377,7 @@ struct Orphan<'a> {
     placed: Placed,
 }
 
-impl Drop for Orphan<'_> {
+impl Drop for UnrecordedCopy<'_> {
     fn drop(&mut self) {
         let copy = self.placed.number;
         if copy == 0 || self.pool.has_copy(self.id, copy) {
@@ -385,7 +386,7 @@ impl Drop for Orphan<'_> {
         let leaf = Leaf::Object { id: self.id, kind: self.kind, copy };
         let mut table = self.pool.table.lock();
         for &volume in self.placed.layout.volumes() {
-            table.leftovers.entry(volume).or_default().push(leaf);
+            table.orphans.entry(volume).or_default().push(leaf);
         }
     }
 }

@@ -136,7 +136,7 @@ struct Table {
     /// Pending unlinks: copies whose bytes are removed once the edit that removed them is durable.
     condemned: VecDeque<(Lsn, Dead)>,
     /// Leaf objects that could not be removed yet.
-    leftovers: BTreeMap<VolumeId, Vec<Leaf>>,
+    orphans: BTreeMap<VolumeId, Vec<Leaf>>,
 }
 
 impl Opening {
@@ -228,7 +228,7 @@ impl Spread {
             tracing::error!("{loss}");
         }
         let Recovered { pool, members, state, generation, alone, home, .. } = recovered;
-        let Recovered { leftovers, foreign, unequal, .. } = recovered;
+        let Recovered { orphans, foreign, unequal, .. } = recovered;
         let members = Arc::new(members);
         let meta = by_label(&members, &meta)?;
         let (there, first) = (Arc::clone(&members), meta.clone());
@@ -254,11 +254,11 @@ impl Spread {
             membership: AsyncMutex::default(),
             foreign,
         };
-        for (volume, leaf) in leftovers {
-            inner.table.lock().leftovers.entry(volume).or_default().push(leaf);
+        for (volume, leaf) in orphans {
+            inner.table.lock().orphans.entry(volume).or_default().push(leaf);
         }
         let volumes = inner.members.present().into_iter().map(|(slot, _)| slot.id);
-        join_all(volumes.map(|volume| inner.remove_leftovers(volume))).await;
+        join_all(volumes.map(|volume| inner.remove_orphans(volume))).await;
         let pool = Self(Arc::new(inner));
         pool.warn_of_few_volumes();
         pool.align(unequal).await;
@@ -356,7 +356,7 @@ async fn format(id: PoolId, members: Vec<Member>, generation: u64) -> Result<Rec
         generation,
         alone: None,
         home: Vec::new(),
-        leftovers: Vec::new(),
+        orphans: Vec::new(),
         foreign: Vec::new(),
         listings: Vec::new(),
         unequal: Vec::new(),

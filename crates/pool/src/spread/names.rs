@@ -324,15 +324,15 @@ impl Inner {
             for (volume, leaf) in dead.leaves() {
                 // A volume that answers may now do earlier removals too.
                 if self.remove_leaf(volume, leaf).await {
-                    self.remove_leftovers(volume).await;
+                    self.remove_orphans(volume).await;
                 }
             }
         }
     }
 
     /// Retries removals from a volume, until one fails again.
-    pub(super) async fn remove_leftovers(&self, volume: VolumeId) {
-        let next = || self.table.lock().leftovers.get_mut(&volume).and_then(Vec::pop);
+    pub(super) async fn remove_orphans(&self, volume: VolumeId) {
+        let next = || self.table.lock().orphans.get_mut(&volume).and_then(Vec::pop);
         while let Some(leaf) = next() {
             if !self.remove_leaf(volume, leaf).await {
                 return;
@@ -348,7 +348,7 @@ impl Inner {
             Err(e) if e.kind() != ErrorKind::NotFound => {
                 let label = self.members.label(volume);
                 tracing::debug!("{} stays on volume {label} for now: {e}", leaf.name());
-                self.table.lock().leftovers.entry(volume).or_default().push(leaf);
+                self.table.lock().orphans.entry(volume).or_default().push(leaf);
                 false
             }
             _ => true,

@@ -397,7 +397,7 @@ impl Inner {
         );
         left.await?;
         self.journal.record(vec![Record::Drain { volume, drains: false }])?;
-        self.table.lock().leftovers.remove(&volume);
+        self.table.lock().orphans.remove(&volume);
         self.placing.lock().forget(volume);
         Ok(())
     }

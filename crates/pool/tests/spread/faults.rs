@@ -178,7 +178,7 @@ fn a_volume_goes_and_comes_back() {
         for i in 8..12 {
             put(&pool, &format!("u{i}"), b"back").await.unwrap();
         }
-        // The next removal on the volume also removes earlier leftovers.
+        // The next removal on the volume also removes earlier orphans.
         for i in 8..12 {
             pool.remove(&name(&format!("u{i}"))).await.unwrap();
         }

@@ -9,7 +9,7 @@ use volume::{ErrorKind, Intent, IoBuf, IoBufMut, Volume};
 use crate::rig::{IO, get, members, mems, name, open, opening, put};
 
 #[test]
-fn a_crash_forgets_no_id_and_recognises_every_leftover() {
+fn a_crash_forgets_no_id_and_recognises_every_orphan() {
     const UNCOMMITTED: usize = 2500;
     let power = Power::new();
     let volumes: Vec<_> = (0..3).map(|i| Crash::new(Mem::new(&format!("s{i}")), &power)).collect();

@@ -92,7 +92,7 @@ impl Found {
 }
 
 const fn is_harmless(problem: &Problem) -> bool {
-    matches!(problem, Problem::Leftover | Problem::Foreign)
+    matches!(problem, Problem::Orphan | Problem::Foreign)
 }
 
 fn words(problem: &Problem) -> String {
@@ -107,7 +107,7 @@ fn words(problem: &Problem) -> String {
             "differs from another copy in its last bytes; the store finds out which is right".into()
         }
         Problem::Unreadable(why) => format!("cannot be read: {why}"),
-        Problem::Leftover => "is not needed any more, and goes when the pool is opened".into(),
+        Problem::Orphan => "is not needed any more, and goes when the pool is opened".into(),
         Problem::Foreign => "is not the pool's: it is left alone".into(),
         _ => "is not as it should be".into(),
     }
