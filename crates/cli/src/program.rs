@@ -287,7 +287,7 @@ impl Figures for Program {
             planned: copies.planned,
             in_flight: copies.in_flight,
             skipped: skipped.collect(),
-            promised: copies.redundancy.promised.max(1) as u64,
+            promised: copies.redundancy.target.max(1) as u64,
             short_objects: copies.redundancy.short,
             short_bytes: copies.redundancy.short_bytes,
             unreadable_objects: copies.redundancy.unreadable,

@@ -60,7 +60,7 @@ impl Program {
         List {
             pool: settings.kv_pool().name.clone(),
             volumes,
-            copies: redundancy.promised as u64,
+            copies: redundancy.target as u64,
             short_objects: redundancy.short,
             short_bytes: redundancy.short_bytes,
             unreadable_objects: redundancy.unreadable,

@@ -56,7 +56,7 @@ pub struct Copying {
 /// The purpose of a copy.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Why {
-    /// The table has fewer copies than the pool promises.
+    /// The table has fewer copies than the replication target.
     Repair,
     /// It is on a volume that is being emptied.
     Drain,

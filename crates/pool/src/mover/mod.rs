@@ -88,7 +88,7 @@ impl Mover {
     /// as the pool's replication target.
     #[must_use]
     pub fn new(pool: Spread, clock: Clock, policy: Policy, terms: Terms) -> Self {
-        let terms = Terms { copies_min: terms.copies_min.max(pool.promised()), ..terms };
+        let terms = Terms { copies_min: terms.copies_min.max(pool.replication_target()), ..terms };
         Self {
             pool,
             clock,
@@ -181,7 +181,7 @@ impl Mover {
             figures.decisions += 1;
             figures.skipped.add(&plan.skipped);
         }
-        self.keep_promise(&volumes).await;
+        self.keep_redundancy(&volumes).await;
     }
 
     /// As [`Mover::decide`], but only for the replication target: copies planned for heat stay.
@@ -196,7 +196,7 @@ impl Mover {
         });
         let for_heat: Vec<_> = for_heat.collect();
         self.planned = plan.copies.into_iter().chain(for_heat).collect();
-        self.keep_promise(&volumes).await;
+        self.keep_redundancy(&volumes).await;
     }
 
     /// Takes a snapshot of the pool and asks the planner.
@@ -237,7 +237,7 @@ impl Mover {
 
     /// Does what the planner does not: checks suspect copies, repairs objects that are not tables, moves the
     /// manifest; then reports redundancy.
-    async fn keep_promise(&mut self, volumes: &[Volume]) {
+    async fn keep_redundancy(&mut self, volumes: &[Volume]) {
         let of = |states: &[State]| {
             let those = volumes.iter().filter(|volume| states.contains(&volume.state));
             those.map(|volume| volume.id).collect::<BTreeSet<VolumeId>>()
@@ -263,7 +263,7 @@ impl Mover {
                     tracing::warn!("a copy that is bad stays for now: {e}");
                 }
             }
-            let repaired = match redundancy.promised {
+            let repaired = match redundancy.target {
                 1 => Repaired::default(),
                 _ => pool.repair_others(&lost, IO).await,
             };
@@ -289,7 +289,7 @@ impl Mover {
     /// Logs changes of redundancy.
     fn tell(&self, now: &Redundancy, takers: usize) {
         let before = self.figures.lock().redundancy;
-        let Redundancy { promised, short, short_bytes, unreadable, .. } = *now;
+        let Redundancy { target, short, short_bytes, unreadable, .. } = *now;
         if unreadable > before.unreadable {
             tracing::error!(
                 "{unreadable} objects cannot be read: the volumes that have them are away"
@@ -297,16 +297,16 @@ impl Mover {
         }
         if short > 0 && before.short == 0 {
             let bytes = Bytes(short_bytes);
-            let why = match takers < promised {
+            let why = match takers < target {
                 true => {
                     format!("only {takers} volumes take any: add one, or bring back what is away")
                 }
                 false => "the others are made in the background".into(),
             };
-            tracing::warn!("{short} objects ({bytes}) have fewer than {promised} copies; {why}");
+            tracing::warn!("{short} objects ({bytes}) have fewer than {target} copies; {why}");
         }
         if short == 0 && before.short > 0 {
-            tracing::info!("everything has {promised} copies again");
+            tracing::info!("everything has {target} copies again");
         }
     }
 

@@ -26,7 +26,7 @@ impl Spread {
         };
         pool.begin_as_hot(&inode, rate / count.max(1) as f32);
         if count > inode.replicas().len() {
-            pool.promise.owe(inode.id);
+            pool.replication.owe(inode.id);
         }
     }
 

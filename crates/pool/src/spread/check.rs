@@ -283,7 +283,7 @@ impl Spread {
         let on = |placed: &Placed| placed.layout.volumes().contains(&volume);
         let number = self.copies_of(id).into_iter().find(on).map(|placed| placed.number);
         let dropped = self.drop_copy(id, volume).await;
-        self.0.promise.due();
+        self.0.replication.due();
         match dropped {
             Ok(()) => {
                 self.0.tell_repaired(id, number.as_slice());

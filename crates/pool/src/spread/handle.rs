@@ -124,7 +124,7 @@ impl<'a> Together<'a> {
 impl Drop for Together<'_> {
     fn drop(&mut self) {
         if !self.ended && self.replicas.len() > 1 {
-            self.handle.pool.0.promise.due();
+            self.handle.pool.0.replication.due();
             self.handle.inode.set_doubt(self.from);
         }
     }
@@ -223,7 +223,7 @@ impl Handle {
             match self.read_from(&replica, offset, IoBufMut::zeroed(len), io).await {
                 Ok(read) => {
                     if suspicious {
-                        self.pool.0.promise.suspect(self.inode.id);
+                        self.pool.0.replication.suspect(self.inode.id);
                     }
                     self.pool.0.tell_repaired(self.inode.id, &damaged);
                     return Ok(read);

@@ -555,7 +555,7 @@ impl Inner {
         let mut went = Vec::new();
         for &number in numbers {
             let Some(replica) = inode.detach(number) else { continue };
-            self.promise.due();
+            self.replication.due();
             went.push(Arc::clone(&replica));
             match self.journal.record(vec![Record::DropCopy { id: inode.id, number }]) {
                 Ok((lsn, dead)) => {

@@ -37,7 +37,7 @@ mod name_lease;
 mod names;
 mod place;
 mod placing;
-mod promise;
+mod replication;
 mod room;
 mod seal;
 mod volumes;
@@ -64,8 +64,8 @@ use self::inode::Inode;
 pub use self::name_lease::NameLease;
 pub use self::names::{Change, Stat};
 use self::placing::Placing;
-use self::promise::Promise;
-pub use self::promise::{Redundancy, Repaired};
+use self::replication::Replication;
+pub use self::replication::{Redundancy, Repaired};
 pub use self::room::Room;
 pub use self::seal::Checksum;
 pub use self::volumes::{Drained, Held, Left, VolumeStat, VolumeState};
@@ -105,7 +105,7 @@ struct Inner {
     members: Arc<Members>,
     /// The volumes for logs and the manifest.
     meta: Vec<VolumeId>,
-    promise: Promise,
+    replication: Replication,
     damages: Damages,
     /// The number of tables that were streamed and sealed.
     streamed_tables: AtomicU64,
@@ -242,7 +242,7 @@ impl Spread {
             id: pool,
             members,
             meta,
-            promise: Promise::new(copies),
+            replication: Replication::new(copies),
             damages: Damages::default(),
             streamed_tables: AtomicU64::new(0),
             placing: Mutex::new(placing),

@@ -29,8 +29,8 @@ impl Spread {
     }
 
     /// The replication target.
-    pub(crate) fn promised(&self) -> usize {
-        self.0.promise.copies
+    pub(crate) fn replication_target(&self) -> usize {
+        self.0.replication.target
     }
 
     /// Whether a volume is draining.

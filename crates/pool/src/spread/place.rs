@@ -257,7 +257,7 @@ impl Inner {
     ) -> Vec<Going<'a>> {
         let mut taken = first.placed.layout.volumes().to_vec();
         let mut others = Vec::new();
-        while others.len() + 1 < self.promise.copies {
+        while others.len() + 1 < self.replication.target {
             let Ok(chosen) = self.choose(wanted, failed, Some(&taken)).await else { break };
             let Ok(ObjectId(number)) = self.journal.issue_id().await else { break };
             let going = Going::new(number, chosen);
@@ -281,22 +281,22 @@ impl Inner {
             (Some(_), Kind::Table) => self.placing.lock().copies_at_birth(wanted.id),
             _ => 1,
         };
-        let count = self.promise.copies.max(count);
+        let count = self.replication.target.max(count);
         while made.copies.len() < count {
-            let promised = made.copies.len() < self.promise.copies;
+            let required = made.copies.len() < self.replication.target;
             let taken: Vec<_> = made.copies().volumes().collect();
             let chosen = self.choose(wanted, &failed, Some(&taken)).await;
             let number = self.journal.issue_id().await;
             let (Ok((flight, occupied)), Ok(ObjectId(number))) = (chosen, number) else {
                 let (copies, wanted) = (made.copies.len(), count);
                 tracing::debug!("{name} is made with {copies} of {wanted} copies");
-                if promised {
-                    self.promise.due();
+                if required {
+                    self.replication.due();
                 }
                 return;
             };
             let placed = Placed { number, layout: flight.layout().clone() };
-            if !promised
+            if !required
                 && !self.has_room_to_spare(&placed.layout, wanted.intent.len.unwrap_or(0)).await
             {
                 return;
@@ -308,7 +308,7 @@ impl Inner {
                     made.occupied.extend(occupied);
                     let mut placing = self.placing.lock();
                     placing.set_places(wanted.id, &made.copies());
-                    if !promised {
+                    if !required {
                         placing.count_replicated();
                     }
                 }

@@ -29,13 +29,13 @@ impl Spread {
         let open: Vec<Space> = open.filter_map(|(_, space)| space.ok()).collect();
         let of = |bytes: fn(&Space) -> u64| {
             let bytes: Vec<_> = open.iter().map(bytes).collect();
-            writable(&bytes, pool.promise.copies)
+            writable(&bytes, pool.replication.target)
         };
         Room {
             total: of(|s| s.total),
             writable: of(|s| s.free),
             volumes: open.len(),
-            copies: pool.promise.copies,
+            copies: pool.replication.target,
         }
     }
 }

@@ -156,7 +156,7 @@ impl Spread {
             .change_members(|members| members.add(joining), |members| members.remove(id))
             .await?;
         slot.set_closed(false);
-        pool.promise.due();
+        pool.replication.due();
         Ok(id)
     }
 
@@ -220,7 +220,7 @@ impl Spread {
         }
         pool.journal.ready().await?;
         let (lsn, _) = pool.journal.record(vec![Record::Drain { volume, drains }])?;
-        pool.promise.due();
+        pool.replication.due();
         pool.journal.durable(lsn).await
     }
 
@@ -314,7 +314,7 @@ impl Spread {
             return Err(e);
         }
         pool.remove_member(&slot).await?;
-        pool.promise.due();
+        pool.replication.due();
         Ok(only)
     }
 
@@ -329,7 +329,7 @@ impl Spread {
         let stays = others.iter().filter(|replica| {
             replica.is_here() && replica.layout.volumes().iter().all(|v| !draining.contains(v))
         });
-        if stays.count() < pool.promise.copies {
+        if stays.count() < pool.replication.target {
             let made = self.copy_anywhere(&inode, io).await;
             // One copy elsewhere is enough to leave; `repair` makes more.
             if let Err(e) = made

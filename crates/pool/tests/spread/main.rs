@@ -20,7 +20,7 @@ mod moving;
 mod objects;
 mod owners;
 mod pairs;
-mod promised;
+mod replication;
 mod rig;
 mod together;
 mod weights;

@@ -196,7 +196,7 @@ async fn copy(sim: Sim, pool: Spread, power: Power) {
         }
         let object = &objects[random.random_range(0..objects.len())];
         let volume = volumes[random.random_range(0..volumes.len())].id;
-        let drops = object.copies.len() > pool.redundancy(&BTreeSet::new()).promised;
+        let drops = object.copies.len() > pool.redundancy(&BTreeSet::new()).target;
         sim.note("copier", format_args!("> {} {} on {volume}", object.name, object.copies.len()));
         let done = match drops {
             true => pool.drop_copy(object.id, volume).await,

@@ -278,7 +278,7 @@ fn a_volume_that_joins_takes_what_is_short_at_once() {
         let _log = fill(&pool).await.unwrap();
         scene.wait(25).await;
         let redundancy = figures.lock().redundancy;
-        assert_eq!((redundancy.promised, redundancy.short), (2, 9));
+        assert_eq!((redundancy.target, redundancy.short), (2, 9));
         let fresh = Member::new("s1", Arc::clone(&scene.rig.faults[1]));
         pool.add_volume(fresh).await.unwrap();
         scene.wait(4).await;
@@ -352,7 +352,7 @@ fn a_volume_is_left_only_when_everything_has_two_copies_elsewhere() {
 }
 
 #[test]
-fn a_pool_of_one_opens_although_it_promises_two() {
+fn a_pool_of_one_opens_although_its_target_is_two() {
     let volumes = mems(1);
     block_on(async {
         let open = || Spread::open(labelled(&volumes, None), opening("hash").copies(2));

@@ -18,9 +18,9 @@ use crate::leaf::ObjectId;
 use crate::manifest::Stored;
 
 /// The replication target, and the shortfalls found since the mover's last check.
-pub(super) struct Promise {
+pub(super) struct Replication {
     /// The number of copies of every object.
-    pub(super) copies: usize,
+    pub(super) target: usize,
     amiss: Mutex<Amiss>,
 }
 
@@ -35,11 +35,11 @@ struct Amiss {
     waker: Option<Waker>,
 }
 
-impl Promise {
-    pub(super) fn new(copies: usize) -> Self {
+impl Replication {
+    pub(super) fn new(target: usize) -> Self {
         // The first check covers everything that happened before.
-        let amiss = Mutex::new(Amiss { due: copies > 1, ..Amiss::default() });
-        Self { copies, amiss }
+        let amiss = Mutex::new(Amiss { due: target > 1, ..Amiss::default() });
+        Self { target, amiss }
     }
 
     /// Notifies the mover of a change: a copy was lost, or a volume joined or leaves.
@@ -70,8 +70,8 @@ impl Promise {
 /// The redundancy of a pool against its replication target.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Redundancy {
-    /// The replication target: copies of every object.
-    pub promised: usize,
+    /// The replication target: the number of copies that every object should have.
+    pub target: usize,
     /// Objects with fewer copies on volumes that are present and not draining.
     pub short: u64,
     /// Their bytes.
@@ -99,7 +99,7 @@ impl Spread {
         let pool = &self.0;
         let doubtful = pool.in_doubt().len() as u64;
         let mut found =
-            Redundancy { promised: pool.promise.copies, doubtful, ..Redundancy::default() };
+            Redundancy { target: pool.replication.target, doubtful, ..Redundancy::default() };
         let here = pool.here_without(gone);
         pool.journal.look(|state| {
             let draining = state.draining();
@@ -112,7 +112,7 @@ impl Spread {
                     good += usize::from(is_here && !volumes.iter().any(|v| draining.contains(v)));
                 }
                 found.unreadable += u64::from(!read);
-                if good < found.promised && found.promised > 1 {
+                if good < found.target && found.target > 1 {
                     found.short += 1;
                     found.short_bytes += object.committed.map_or(0, |committed| committed.len);
                 }
@@ -123,7 +123,7 @@ impl Spread {
 
     /// Warns if there are fewer volumes than the replication target.
     pub(super) fn warn_of_few_volumes(&self) {
-        let copies = self.0.promise.copies;
+        let copies = self.0.replication.target;
         let draining = self.0.journal.look(|state| state.draining().clone());
         let here = self.0.here_without(&draining).len();
         if here < copies {
@@ -188,22 +188,22 @@ impl Spread {
 
     /// Objects with a suspect copy since the last call.
     pub(crate) fn take_suspects(&self) -> BTreeSet<ObjectId> {
-        std::mem::take(&mut self.0.promise.amiss.lock().suspects)
+        std::mem::take(&mut self.0.replication.amiss.lock().suspects)
     }
 
     /// Returns suspects that were not checked.
     pub(crate) fn suspect_again(&self, suspects: BTreeSet<ObjectId>) {
-        self.0.promise.amiss.lock().suspects.extend(suspects);
+        self.0.replication.amiss.lock().suspects.extend(suspects);
     }
 
     /// Tables that should have begun with more copies, since the last call.
     pub(crate) fn take_births(&self) -> BTreeSet<ObjectId> {
-        std::mem::take(&mut self.0.promise.amiss.lock().births)
+        std::mem::take(&mut self.0.replication.amiss.lock().births)
     }
 
     /// Ready once there is a notification since the last time it was ready.
     pub(crate) fn poll_amiss(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut amiss = self.0.promise.amiss.lock();
+        let mut amiss = self.0.replication.amiss.lock();
         if std::mem::take(&mut amiss.due) {
             return Poll::Ready(());
         }
@@ -231,7 +231,7 @@ impl Inner {
             let surplus = others.filter_map(|(id, object)| {
                 let copies = object.copies.iter();
                 let good = copies.filter(|placed| placed.layout.volumes().iter().all(counts));
-                let last = good.skip(self.promise.copies).last()?;
+                let last = good.skip(self.replication.target).last()?;
                 Some((id, *last.layout.volumes().first()?))
             });
             surplus.collect()
@@ -254,7 +254,7 @@ impl Inner {
             objects.find_map(|(id, object)| {
                 let copies = object.copies.iter();
                 let good = copies.filter(|placed| placed.layout.volumes().iter().all(counts));
-                let lacks = self.promise.copies.saturating_sub(good.count());
+                let lacks = self.replication.target.saturating_sub(good.count());
                 (lacks > 0).then_some((id, lacks))
             })
         })
