@@ -280,7 +280,7 @@ impl Figures for Program {
                 total: copies.times.total(),
                 counts: copies.times.octaves().collect(),
             },
-            born: self.store.pool().born_with_more(),
+            born: self.store.pool().begun_with_more(),
             streamed: self.store.pool().streamed_tables(),
             dropped: named(&Whence::ALL, |whence| whence.name(), &copies.dropped),
             failed: vec![("gone", copies.gone), ("failed", copies.failed)],

@@ -28,7 +28,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 pub use self::pace::Pace;
-pub use self::plan::{Births, Copying, Dropping, Plan, Skip, Skipped, Whence, Why};
+pub use self::plan::{Copying, Dropping, InitialReplicas, Plan, Skip, Skipped, Whence, Why};
 use self::view::View;
 use crate::heat::Block;
 use crate::placement::VolumeId;
@@ -260,7 +260,7 @@ const EARLY: u64 = 3;
 const BAND: f64 = 0.05;
 /// The load that one copy of a new table should get, as a part of a line: two such tables fit on a volume beside
 /// everything else.
-const BIRTH: f64 = 0.25;
+const INITIAL_LOAD: f64 = 0.25;
 /// The age in decisions from which the heat of a table counts.
 const YOUNG: u32 = 2;
 /// A copied table is not copied again for this many decisions, until its reads have settled.
@@ -351,7 +351,7 @@ impl Planner {
             } else {
                 plan.skipped.count(Skip::Calm);
             }
-            plan.births = view.births();
+            plan.initial_replicas = view.initial_replicas();
         }
         plan
     }

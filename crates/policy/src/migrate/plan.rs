@@ -11,14 +11,14 @@ pub struct Plan {
     pub copies: Vec<Copying>,
     /// How many copies new tables get at once, while their bytes are in memory. `None` for one copy: no volume is hot
     /// and no table has copies for heat.
-    pub births: Option<Births>,
+    pub initial_replicas: Option<InitialReplicas>,
     /// Why no more is planned.
     pub skipped: Skipped,
 }
 
 /// How many copies new tables begin with.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Births {
+pub struct InitialReplicas {
     /// Reads a second from which a table gets two copies.
     pub two_from: f64,
     /// Reads a second that one copy should serve; more reads get more copies.
@@ -27,7 +27,7 @@ pub struct Births {
     pub most: usize,
 }
 
-impl Births {
+impl InitialReplicas {
     /// The number of copies of a table with `rate` expected reads a second.
     #[must_use]
     pub fn copies(&self, rate: f64) -> usize {
@@ -217,9 +217,9 @@ mod tests {
 
     #[test]
     fn hotter_tables_begin_with_more_copies() {
-        let births = Births { two_from: 10.0, each: 50.0, most: 4 };
+        let initial = InitialReplicas { two_from: 10.0, each: 50.0, most: 4 };
         let rates = [0.0, 9.9, 10.0, 100.0, 101.0, 200.0, 1e9];
-        assert_eq!(rates.map(|rate| births.copies(rate)), [1, 1, 2, 2, 3, 4, 4]);
-        assert_eq!(Births { most: 1, ..births }.copies(100.0), 1);
+        assert_eq!(rates.map(|rate| initial.copies(rate)), [1, 1, 2, 2, 3, 4, 4]);
+        assert_eq!(InitialReplicas { most: 1, ..initial }.copies(100.0), 1);
     }
 }

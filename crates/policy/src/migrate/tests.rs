@@ -143,7 +143,7 @@ impl Stage {
             let why = why.name();
             writeln!(out, "  copy {object} from {from} to {to}: {why}").expect("text grows");
         }
-        if let Some(Births { two_from: rate, .. }) = plan.births {
+        if let Some(InitialReplicas { two_from: rate, .. }) = plan.initial_replicas {
             writeln!(out, "  two copies from {rate:.0} reads/s on").expect("text grows");
         }
         for (why, count) in plan.skipped.iter().filter(|(_, count)| *count > 0) {

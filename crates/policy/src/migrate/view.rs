@@ -3,8 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    BAND, BIRTH, Births, COPY_BYTES_PER_SEC, COPY_SHARE, Copying, HOT_DECISIONS, HOT_USED, Plan,
-    Replica, SLACK, Skip, Snapshot, State, Table, Terms, Volume, Why, YOUNG, reserve, worth,
+    BAND, COPY_BYTES_PER_SEC, COPY_SHARE, Copying, HOT_DECISIONS, HOT_USED, INITIAL_LOAD,
+    InitialReplicas, Plan, Replica, SLACK, Skip, Snapshot, State, Table, Terms, Volume, Why, YOUNG,
+    reserve, worth,
 };
 use crate::placement::{Candidate, VolumeId};
 use crate::time::Instant;
@@ -130,7 +131,7 @@ impl<'a> View<'a> {
     /// How many copies new tables begin with. While a volume is hot, two if their reads exceed what placement can
     /// balance. At any time, two if they are read as much as the median of the tables with copies for heat: the balance
     /// rests on those, and compactions remove them.
-    pub(super) fn births(&self) -> Option<Births> {
+    pub(super) fn initial_replicas(&self) -> Option<InitialReplicas> {
         let needed = self.terms.copies_min.max(1);
         let active = self.pool.volumes.iter().filter(|volume| volume.state == State::Active);
         let lines: Vec<_> = active.map(|volume| volume.line).collect();
@@ -149,7 +150,7 @@ impl<'a> View<'a> {
         let alone = self.is_any_hot().then_some(BAND * line);
         let two_from = usual.into_iter().chain(alone).min_by(f64::total_cmp)?;
         let most = self.terms.copies_max.min(lines.len());
-        Some(Births { two_from, each: BIRTH * line, most })
+        Some(InitialReplicas { two_from, each: INITIAL_LOAD * line, most })
     }
 
     /// Whether the plan has a step for a table already, or a copy of it is running.

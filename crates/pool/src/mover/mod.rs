@@ -172,7 +172,7 @@ impl Mover {
         let now = self.clock.now();
         let (volumes, plan) =
             self.plan(loads, now, |planner, seen| planner.decide(seen, now)).await;
-        self.pool.set_births(plan.births);
+        self.pool.set_initial_replicas(plan.initial_replicas);
         self.drop_copies(plan.drops);
         self.planned = plan.copies.into();
         self.notes.begin(loads, now);
@@ -250,7 +250,7 @@ impl Mover {
         let takers = of(&[State::Active]).len();
         self.tell(&redundancy, takers);
         self.figures.lock().redundancy = redundancy;
-        self.plan_births().await;
+        self.plan_initial_replicas().await;
         let suspects = self.pool.take_suspects();
         if std::mem::replace(&mut self.mending, true) {
             self.pool.suspect_again(suspects);
@@ -272,15 +272,15 @@ impl Mover {
     }
 
     /// Plans the missing initial replicas of streamed tables, after all other copies.
-    async fn plan_births(&mut self) {
-        for table in self.pool.take_births() {
+    async fn plan_initial_replicas(&mut self) {
+        for table in self.pool.take_begun_short() {
             let object = table.0;
             let is_planned = self.planned.iter().any(|copying| copying.object == object)
                 || self.pace.in_flight().any(|flight| flight.object == object);
             if is_planned {
                 continue;
             }
-            if let Some(copying) = self.pool.place_birth(table).await {
+            if let Some(copying) = self.pool.place_initial_replica(table).await {
                 self.planned.push_back(copying);
             }
         }
@@ -411,7 +411,7 @@ impl Mover {
 /// Resets initial replicas: without a mover, no task plans copies.
 impl Drop for Mover {
     fn drop(&mut self) {
-        self.pool.set_births(None);
+        self.pool.set_initial_replicas(None);
     }
 }
 

@@ -23,13 +23,13 @@
 //! back is used again, unless it was missing when the pool was opened.
 
 mod align;
-mod births;
 mod check;
 mod copies;
 mod damage;
 mod handle;
 mod hashes;
 mod heat;
+mod initial_replicas;
 mod inode;
 mod logs;
 mod moving;

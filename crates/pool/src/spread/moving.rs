@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use policy::migrate::Births;
+use policy::migrate::InitialReplicas;
 use policy::placement::{Layout, Overlaps, VolumeId};
 
 use super::Spread;
@@ -12,14 +12,14 @@ use crate::manifest::{Placed, Stored};
 impl Spread {
     /// Sets the initial replicas of hot tables, one by default. Copies made while the bytes are in memory need
     /// no read of a hot volume.
-    pub(crate) fn set_births(&self, births: Option<Births>) {
-        self.0.placing.lock().set_births(births);
+    pub(crate) fn set_initial_replicas(&self, initial: Option<InitialReplicas>) {
+        self.0.placing.lock().set_initial_replicas(initial);
     }
 
     /// Tables that began with more copies than the replication target, because they replaced hot ones; since
     /// the pool was opened.
     #[must_use]
-    pub fn born_with_more(&self) -> u64 {
+    pub fn begun_with_more(&self) -> u64 {
         self.0.placing.lock().replicated()
     }
 

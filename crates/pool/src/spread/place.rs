@@ -278,7 +278,7 @@ impl Inner {
         mut failed: Vec<At>,
     ) {
         let count = match (data, wanted.kind) {
-            (Some(_), Kind::Table) => self.placing.lock().copies_at_birth(wanted.id),
+            (Some(_), Kind::Table) => self.placing.lock().initial_copies(wanted.id),
             _ => 1,
         };
         let count = self.replication.target.max(count);

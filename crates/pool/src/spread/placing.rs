@@ -7,7 +7,7 @@ use policy::contract::OP_BYTES_MAX;
 use policy::heat::Second;
 use policy::inherit::Made;
 use policy::intent::{Family, Kind};
-use policy::migrate::Births;
+use policy::migrate::InitialReplicas;
 use policy::placement::{Candidate, Keys, Layout, New, Placement, Table, Tables, VolumeId};
 use policy::purpose::Origin;
 use policy::weight::{Seen, Weights};
@@ -26,7 +26,7 @@ pub(super) struct Placing {
     /// The rates of copies at the last sweep.
     rates: Rates,
     /// The initial replicas of hot tables.
-    births: Option<Births>,
+    initial_replicas: Option<InitialReplicas>,
     /// Tables that began with more copies than the replication target.
     replicated: u64,
 }
@@ -68,7 +68,7 @@ impl Placing {
             tables,
             weights: Weights::default(),
             rates: Rates::new(),
-            births: None,
+            initial_replicas: None,
             replicated: 0,
         }
     }
@@ -162,16 +162,16 @@ impl Placing {
         }
     }
 
-    pub(super) fn set_births(&mut self, births: Option<Births>) {
-        self.births = births;
+    pub(super) fn set_initial_replicas(&mut self, initial: Option<InitialReplicas>) {
+        self.initial_replicas = initial;
     }
 
     fn copies_for(&self, rate: f32) -> usize {
-        self.births.map_or(1, |births| births.copies(f64::from(rate)))
+        self.initial_replicas.map_or(1, |initial| initial.copies(f64::from(rate)))
     }
 
     /// The initial replicas for a table.
-    pub(super) fn copies_at_birth(&self, id: ObjectId) -> usize {
+    pub(super) fn initial_copies(&self, id: ObjectId) -> usize {
         self.copies_for(self.tables.get(id.0).map_or(0.0, |table| table.rate))
     }
 

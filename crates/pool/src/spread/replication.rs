@@ -31,7 +31,7 @@ struct Amiss {
     /// Objects with a suspect copy, which failed a call that another copy answered.
     suspects: BTreeSet<ObjectId>,
     /// Tables that should have begun with more copies than they have.
-    births: BTreeSet<ObjectId>,
+    begun_short: BTreeSet<ObjectId>,
     waker: Option<Waker>,
 }
 
@@ -53,8 +53,8 @@ impl Replication {
     }
 
     /// Records that a table should have begun with more copies.
-    pub(super) fn owe(&self, id: ObjectId) {
-        self.tell(|amiss| amiss.due |= amiss.births.insert(id));
+    pub(super) fn begun_short(&self, id: ObjectId) {
+        self.tell(|amiss| amiss.due |= amiss.begun_short.insert(id));
     }
 
     fn tell(&self, what: impl FnOnce(&mut Amiss)) {
@@ -197,8 +197,8 @@ impl Spread {
     }
 
     /// Tables that should have begun with more copies, since the last call.
-    pub(crate) fn take_births(&self) -> BTreeSet<ObjectId> {
-        std::mem::take(&mut self.0.replication.amiss.lock().births)
+    pub(crate) fn take_begun_short(&self) -> BTreeSet<ObjectId> {
+        std::mem::take(&mut self.0.replication.amiss.lock().begun_short)
     }
 
     /// Ready once there is a notification since the last time it was ready.

@@ -354,7 +354,7 @@ fn a_streamed_table_gets_the_copies_that_one_written_whole_begins_with() {
             assert_eq!(scene.copies("whole"), 2);
             clock.sleep(seconds(4)).await;
             assert_eq!((scene.copies("streamed"), scene.copies("cold")), (2, 1));
-            assert_eq!((scene.pool.streamed_tables(), scene.pool.born_with_more()), (2, 2));
+            assert_eq!((scene.pool.streamed_tables(), scene.pool.begun_with_more()), (2, 2));
             assert_eq!(figures.lock().made[Why::Heat as usize], heat + 1, "and no more");
         };
         let reads = scene.read_tables(TABLES);

@@ -22,20 +22,20 @@ impl Spread {
         let (rate, count) = {
             let mut placing = pool.placing.lock();
             let rate = placing.describe_late(inode.id, intent, origin);
-            (rate, placing.copies_at_birth(inode.id))
+            (rate, placing.initial_copies(inode.id))
         };
         pool.begin_as_hot(&inode, rate / count.max(1) as f32);
         if count > inode.replicas().len() {
-            pool.replication.owe(inode.id);
+            pool.replication.begun_short(inode.id);
         }
     }
 
     /// A place for the second copy of a table that should have begun with one, if a volume has room to spare.
     /// None if the table has enough copies, is leaving or is gone. The planner adds copies beyond the second.
-    pub(crate) async fn place_birth(&self, id: ObjectId) -> Option<Copying> {
+    pub(crate) async fn place_initial_replica(&self, id: ObjectId) -> Option<Copying> {
         let pool = &self.0;
         let inode = pool.inode_by_id(id).ok()?;
-        let count = pool.placing.lock().copies_at_birth(id);
+        let count = pool.placing.lock().initial_copies(id);
         let replicas = inode.replicas();
         if replicas.len() >= count || self.is_table_leaving(id) {
             return None;
