@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use policy::migrate::{Policy, Terms};
 use policy::purpose::Class;
-use pool::mover::{Figures, Load, Mover};
+use pool::mover::{Figures, GateLoad, Mover};
 use pool::spread::Spread;
 use volume::Clock;
 use volume::task::block_on;
@@ -61,11 +61,11 @@ impl Drop for Moving {
     }
 }
 
-fn load(volume: policy::placement::VolumeId, device: &Device) -> Load {
+fn load(volume: policy::placement::VolumeId, device: &Device) -> GateLoad {
     let meter = device.gate().meter();
     let [commits, users] = [Class::Commit, Class::Foreground].map(|c| &meter.classes[c.index()]);
     let gives = meter.available.unwrap_or(1.0);
-    Load {
+    GateLoad {
         volume,
         line: meter.contract.paid_iops().map(|paid| paid as f64 * gives),
         granted: commits.spent.ops + users.spent.ops,

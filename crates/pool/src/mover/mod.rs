@@ -14,7 +14,7 @@
 //! copy is an orphan, which the pool removes; a recorded one is complete.
 
 mod figures;
-mod notes;
+mod history;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
@@ -37,8 +37,8 @@ use policy::units::Bytes;
 use volume::{Clock, ErrorKind, Result};
 
 pub use self::figures::Figures;
-pub use self::notes::Load;
-use self::notes::Notes;
+pub use self::history::GateLoad;
+use self::history::LoadHistory;
 use crate::leaf::ObjectId;
 use crate::spread::{Redundancy, Repaired, Spread};
 
@@ -53,7 +53,7 @@ pub struct Mover {
     pool: Spread,
     clock: Clock,
     planner: Planner,
-    notes: Notes,
+    history: LoadHistory,
     pace: Pace,
     /// Copies planned and not begun, the most important first.
     planned: VecDeque<Copying>,
@@ -93,7 +93,7 @@ impl Mover {
             pool,
             clock,
             planner: Planner::new(policy, terms),
-            notes: Notes::default(),
+            history: LoadHistory::default(),
             pace: Pace::default(),
             planned: VecDeque::new(),
             under_way: FuturesUnordered::new(),
@@ -111,8 +111,8 @@ impl Mover {
     }
 
     /// Runs until it is dropped. `look` returns the loads of the gates so far.
-    pub async fn run(mut self, mut look: impl FnMut() -> Vec<Load>) {
-        self.notes.begin(&look(), self.clock.now());
+    pub async fn run(mut self, mut look: impl FnMut() -> Vec<GateLoad>) {
+        self.history.begin(&look(), self.clock.now());
         let mut second = self.clock.now() + SECOND;
         let mut decision = self.clock.now() + self.planner.terms().every;
         let mut mend = self.clock.now() + MEND_EVERY;
@@ -132,7 +132,7 @@ impl Mover {
                 Event::Time => {
                     let now = self.clock.now();
                     if now >= second {
-                        self.notes.on_second(&self.pool);
+                        self.history.on_second(&self.pool);
                         second = now + SECOND;
                     }
                     if now >= decision {
@@ -168,14 +168,14 @@ impl Mover {
         self.planned.is_empty() && self.under_way.is_empty()
     }
 
-    async fn decide(&mut self, loads: &[Load]) {
+    async fn decide(&mut self, loads: &[GateLoad]) {
         let now = self.clock.now();
         let (volumes, plan) =
             self.plan(loads, now, |planner, seen| planner.decide(seen, now)).await;
         self.pool.set_initial_replicas(plan.initial_replicas);
         self.drop_copies(plan.drops);
         self.planned = plan.copies.into();
-        self.notes.begin(loads, now);
+        self.history.begin(loads, now);
         {
             let mut figures = self.figures.lock();
             figures.decisions += 1;
@@ -185,7 +185,7 @@ impl Mover {
     }
 
     /// As [`Mover::decide`], but only for the replication target: copies planned for heat stay.
-    async fn mend(&mut self, loads: &[Load]) {
+    async fn mend(&mut self, loads: &[GateLoad]) {
         let now = self.clock.now();
         let (volumes, plan) = self.plan(loads, now, |planner, seen| planner.mend(seen)).await;
         self.drop_copies(plan.drops);
@@ -202,13 +202,13 @@ impl Mover {
     /// Takes a snapshot of the pool and asks the planner.
     async fn plan(
         &mut self,
-        loads: &[Load],
+        loads: &[GateLoad],
         now: Instant,
         ask: impl FnOnce(&mut Planner, &Snapshot<'_>) -> Plan,
     ) -> (Vec<Volume>, Plan) {
         let silence_max = self.planner.terms().silence_max;
-        let volumes = self.notes.volumes(&self.pool, loads, silence_max, now).await;
-        let tables = self.notes.tables(&self.pool, now);
+        let volumes = self.history.volumes(&self.pool, loads, silence_max, now).await;
+        let tables = self.history.tables(&self.pool, now);
         let in_flight: Vec<_> = self.pace.in_flight().collect();
         let overlap = |object, volume| self.pool.overlap(ObjectId(object), volume);
         let snapshot = Snapshot {
@@ -338,7 +338,7 @@ impl Mover {
             } else if self.has_come_to_leave(ObjectId(copying.object)) {
                 self.figures.lock().skipped.count(Skip::Busy);
             } else {
-                self.pace.begin(flight, copying.len, |volume| self.notes.line(volume), now);
+                self.pace.begin(flight, copying.len, |volume| self.history.line(volume), now);
                 let (pool, id) = (self.pool.clone(), ObjectId(copying.object));
                 self.under_way.push(Box::pin(async move {
                     let io = Io::new(origin(copying.why), Step::Data);
@@ -355,7 +355,7 @@ impl Mover {
 
     /// Whether a table is leaving now that was not leaving when its copy was planned.
     fn has_come_to_leave(&self, id: ObjectId) -> bool {
-        self.pool.is_table_leaving(id) && !self.notes.knew_leaving(id)
+        self.pool.is_table_leaving(id) && !self.history.knew_leaving(id)
     }
 
     fn on_end(&mut self, ended: Ended) {

@@ -16,7 +16,7 @@ use policy::placement::{Single, VolumeId};
 use policy::purpose::{Class, Origin, Step};
 use policy::units::MIB;
 use policy::weight::Seen;
-use pool::mover::{Figures, Load, Mover};
+use pool::mover::{Figures, GateLoad, Mover};
 use pool::spread::{Checksum, Opening, Spread};
 use pool::{Member, ObjectId};
 use rand::{RngExt, SeedableRng};
@@ -119,12 +119,12 @@ impl Scene {
         }
     }
 
-    fn look(&self) -> Vec<Load> {
+    fn look(&self) -> Vec<GateLoad> {
         let load = |(id, gate): (u16, &Arc<Gate<Jitter<Mem>>>)| {
             let meter = gate.meter();
             let users = &meter.classes[Class::Foreground.index()];
             let commits = &meter.classes[Class::Commit.index()];
-            Load {
+            GateLoad {
                 volume: VolumeId(id),
                 line: Some(LINE as f64),
                 granted: users.spent.ops + commits.spent.ops,

@@ -14,7 +14,7 @@ use crate::spread::{Spread, VolumeState};
 
 /// What the gate of a volume has granted so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Load {
+pub struct GateLoad {
     /// The volume.
     pub volume: VolumeId,
     /// Paid operations a second, as far as the volume delivers them; none without a limit.
@@ -29,10 +29,11 @@ pub struct Load {
     pub last_second: u64,
 }
 
+/// Rates and weights of the pool, summed up each second, and the figures of the gates at the last decision.
 #[derive(Default)]
-pub(super) struct Notes {
+pub(super) struct LoadHistory {
     since: Instant,
-    before: HashMap<VolumeId, Load>,
+    before: HashMap<VolumeId, GateLoad>,
     lines: HashMap<VolumeId, f64>,
     /// Sums of rates of reads, over `seconds`.
     rates: HashMap<(ObjectId, VolumeId), f64>,
@@ -46,9 +47,9 @@ pub(super) struct Notes {
     silent: HashMap<VolumeId, Instant>,
 }
 
-impl Notes {
+impl LoadHistory {
     /// Begins a new period after a decision, or before the first.
-    pub(super) fn begin(&mut self, loads: &[Load], now: Instant) {
+    pub(super) fn begin(&mut self, loads: &[GateLoad], now: Instant) {
         self.since = now;
         self.before = loads.iter().map(|load| (load.volume, *load)).collect();
         self.lines = loads.iter().map(|load| (load.volume, line(load))).collect();
@@ -77,7 +78,7 @@ impl Notes {
     pub(super) async fn volumes(
         &mut self,
         pool: &Spread,
-        loads: &[Load],
+        loads: &[GateLoad],
         silence_max: Duration,
         now: Instant,
     ) -> Vec<Volume> {
@@ -97,7 +98,7 @@ impl Notes {
         states.collect()
     }
 
-    async fn look_at(&self, pool: &Spread, loads: &[Load], now: Instant) -> Vec<Volume> {
+    async fn look_at(&self, pool: &Spread, loads: &[GateLoad], now: Instant) -> Vec<Volume> {
         let passed = now.since(self.since).as_secs_f64().max(f64::MIN_POSITIVE);
         let held = pool.held();
         let volumes = pool.volumes();
@@ -111,7 +112,7 @@ impl Notes {
             let (free, total) = space.map_or((0, 0), |space| (space.free, space.total));
             let id = stat.id;
             // Without a gate there are no waits, and no known limit.
-            let load = loads.iter().find(|load| load.volume == id).copied().unwrap_or(Load {
+            let load = loads.iter().find(|load| load.volume == id).copied().unwrap_or(GateLoad {
                 volume: id,
                 line: None,
                 granted: 0,
@@ -180,6 +181,6 @@ impl Notes {
     }
 }
 
-fn line(load: &Load) -> f64 {
+fn line(load: &GateLoad) -> f64 {
     load.line.map_or(PAID_UNKNOWN, |line| line.max(1.0))
 }
