@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use policy::placement::VolumeId;
 use volume::{ErrorKind, Io, Name, Result};
 
-use super::moving::is_plain;
+use super::rebalancing::is_plain;
 use super::{Inner, Spread};
 use crate::leaf::ObjectId;
 use crate::manifest::Stored;

@@ -1,4 +1,4 @@
-//! The calls of a mover to its pool.
+//! What rebalancing needs of a pool: the calls of its mover.
 
 use std::collections::BTreeSet;
 
