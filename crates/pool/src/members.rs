@@ -101,8 +101,8 @@ impl MemberSlot {
         self.avoided.store(AVOID, Ordering::Relaxed);
     }
 
-    /// Whether a read should prefer another copy. Each call counts down to the end of the avoidance.
-    pub(crate) fn is_avoided(&self) -> bool {
+    /// Whether a read should prefer another copy. Counts the read: after [`AVOID`] of them the volume is used again.
+    pub(crate) fn take_avoidance(&self) -> bool {
         if self.volume.is_none() {
             return true;
         }

@@ -121,7 +121,7 @@ impl Open {
             if tried.contains(&replica.number) {
                 continue;
             }
-            if replica.is_avoided() {
+            if replica.take_avoidance() {
                 unwell = Some(at);
                 continue;
             }
@@ -165,10 +165,10 @@ impl Replica {
         self.parts.len()
     }
 
-    /// Whether reads should avoid it: one of its volumes is away, or failed a moment ago.
-    fn is_avoided(&self) -> bool {
-        // Counts all of them, because each call counts down.
-        self.parts.iter().filter(|part| part.slot.is_avoided()).count() > 0
+    /// Whether a read should avoid it: one of its volumes is away, or failed a moment ago. Counts down for each volume.
+    fn take_avoidance(&self) -> bool {
+        // No short cut: each volume counts this read.
+        self.parts.iter().filter(|part| part.slot.take_avoidance()).count() > 0
     }
 
     /// Whether all of its volumes are present.
