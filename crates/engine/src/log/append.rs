@@ -16,7 +16,7 @@ use super::file::{File, Role};
 use super::format::{self, Header, Kind, Layout};
 use super::index::Place;
 use super::merge::PAUSE;
-use super::state::{Facts, Seat};
+use super::state::{Facts, MemberState};
 use super::stream::Stream;
 use super::writer::{Change, Done, Open, Output, Pending, Writer};
 use super::{Durability, Edit, For, Inner, KEY_MAX, WRITE};
@@ -41,21 +41,21 @@ impl Inner {
         }
         // The bytes for each volume. All callers are admitted in the order of volumes, so no two deadlock.
         let mut wanted = BTreeMap::<_, u64>::new();
-        for (layout, seat, edits) in &mut parts {
+        for (layout, member, edits) in &mut parts {
             let bytes = edits.iter().map(len).sum::<u64>();
-            *seat = self.choose_seat(layout.partition, bytes, of);
-            self.admit(*seat, edits, of).await?;
-            *wanted.entry(*seat).or_default() += bytes;
+            *member = self.choose_member(layout.partition, bytes, of);
+            self.admit(*member, edits, of).await?;
+            *wanted.entry(*member).or_default() += bytes;
         }
         let mut let_in = Vec::new();
         if self.options.durability != Durability::Always {
-            for (seat, bytes) in wanted {
-                let_in.push(self.hold_back(seat, bytes).await?);
+            for (member, bytes) in wanted {
+                let_in.push(self.hold_back(member, bytes).await?);
             }
         }
         let mut begun = Vec::new();
-        for (layout, seat, edits) in parts {
-            begun.push(self.enqueue(seat, layout, edits).await?);
+        for (layout, member, edits) in parts {
+            begun.push(self.enqueue(member, layout, edits).await?);
         }
         match &begun[..] {
             [(writer, done)] => self.ended(writer, done).await,
@@ -76,9 +76,9 @@ impl Inner {
             };
             tries += 1;
             let mut freed = false;
-            for seat in 0..self.disks.len() {
-                freed |= self.make_room(seat).await.unwrap_or_else(|error| {
-                    tracing::debug!(volume = %self.disks[seat].label, %error, "no room is made");
+            for member in 0..self.disks.len() {
+                freed |= self.make_room(member).await.unwrap_or_else(|error| {
+                    tracing::debug!(volume = %self.disks[member].label, %error, "no room is made");
                     false
                 });
             }
@@ -90,26 +90,27 @@ impl Inner {
     }
 
     /// The volume that takes a put: its partition's home, or, while that is full or fails, the one with most room.
-    fn choose_seat(&self, partition: u16, bytes: u64, of: For) -> usize {
-        let home = self.seat(partition);
+    fn choose_member(&self, partition: u16, bytes: u64, of: For) -> usize {
+        let home = self.member_of(partition);
         if self.disks.len() == 1 {
             return home;
         }
         let now = self.clock.now();
         let state = self.state();
-        let takes = |seat: &Seat| {
-            let is_there = seat.away.is_none() && seat.passed_over.is_none_or(|until| until <= now);
-            is_there && seat.takes(bytes, state.sequence)
+        let takes = |member: &MemberState| {
+            let is_there =
+                member.away.is_none() && member.passed_over.is_none_or(|until| until <= now);
+            is_there && member.takes(bytes, state.sequence)
         };
-        let takes_upkeep = |seat: &Seat| {
-            let fill = seat.fill(state.sequence);
-            seat.away.is_none() && of == For::Upkeep && seat.limits.admit_upkeep(bytes, &fill)
+        let takes_upkeep = |member: &MemberState| {
+            let fill = member.fill(state.sequence);
+            member.away.is_none() && of == For::Upkeep && member.limits.admit_upkeep(bytes, &fill)
         };
-        let most_of = |takes: &dyn Fn(&Seat) -> bool| {
-            let taking = state.seats.iter().enumerate().filter(|(_, seat)| takes(seat));
-            taking.max_by_key(|(_, seat)| seat.fill(state.sequence).free()).map(|(at, _)| at)
+        let most_of = |takes: &dyn Fn(&MemberState) -> bool| {
+            let taking = state.members.iter().enumerate().filter(|(_, member)| takes(member));
+            taking.max_by_key(|(_, member)| member.fill(state.sequence).free()).map(|(at, _)| at)
         };
-        if takes(&state.seats[home]) {
+        if takes(&state.members[home]) {
             return home;
         }
         most_of(&takes).or_else(|| most_of(&takes_upkeep)).unwrap_or(home)
@@ -120,7 +121,7 @@ impl Inner {
         let mut state = self.state();
         let sequence = state.sequence;
         let mut least = None;
-        for place in &mut state.seats {
+        for place in &mut state.members {
             let delay = match place.limits.admit(bytes, &place.fill(sequence)) {
                 _ if place.away.is_some() => continue,
                 Put::Now => Duration::ZERO,
@@ -141,9 +142,9 @@ impl Inner {
         })
     }
 
-    pub(super) fn takes(&self, seat: usize, bytes: u64) -> bool {
+    pub(super) fn takes(&self, member: usize, bytes: u64) -> bool {
         let state = self.state();
-        state.seats[seat].takes(bytes, state.sequence)
+        state.members[member].takes(bytes, state.sequence)
     }
 
     fn check<'a>(&self, edit: &'a Edit) -> Result<&'a Bytes> {
@@ -172,7 +173,7 @@ impl Inner {
     }
 
     /// Waits for as long as puts are delayed, holding no lock.
-    async fn admit(&self, seat: usize, edits: &[Edit], of: For) -> Result<()> {
+    async fn admit(&self, member: usize, edits: &[Edit], of: For) -> Result<()> {
         let len: u64 = edits.iter().map(len).sum();
         let max = self.batch_max();
         if len > max {
@@ -196,7 +197,7 @@ impl Inner {
                 return Err(Error::new(ErrorKind::OutOfSpace, message));
             }
             let sequence = state.sequence;
-            let place = &mut state.seats[seat];
+            let place = &mut state.members[member];
             let fill = place.fill(sequence);
             if of == For::Upkeep {
                 if place.limits.admit_upkeep(len, &fill) {
@@ -204,7 +205,10 @@ impl Inner {
                 }
                 place.counts.refused += 1;
                 place.refused = place.refused.max(len);
-                return Err(Error::new(ErrorKind::OutOfSpace, Self::full(&self.disks[seat].label)));
+                return Err(Error::new(
+                    ErrorKind::OutOfSpace,
+                    Self::full(&self.disks[member].label),
+                ));
             }
             match place.limits.admit(len, &fill) {
                 Put::Now => {
@@ -220,7 +224,7 @@ impl Inner {
                 Put::Refused { retry_after } => {
                     place.counts.refused += 1;
                     place.refused = place.refused.max(len);
-                    let full = Self::full(&self.disks[seat].label);
+                    let full = Self::full(&self.disks[member].label);
                     let message = format!("{full}, or try again in {} ms", retry_after.as_millis());
                     return Err(Error::new(ErrorKind::OutOfSpace, message));
                 }
@@ -233,7 +237,7 @@ impl Inner {
     /// Gives the changes their sequences, and queues them at a writer.
     async fn enqueue(
         &self,
-        seat: usize,
+        member: usize,
         layout: Layout,
         edits: Vec<Edit>,
     ) -> Result<(Arc<Writer>, Arc<Done>)> {
@@ -242,7 +246,7 @@ impl Inner {
         }
         let total: u64 = edits.iter().map(len).sum();
         loop {
-            if let Some(begun) = self.begin(seat, layout, &edits, total) {
+            if let Some(begun) = self.begin(member, layout, &edits, total) {
                 return Ok(begun);
             }
             self.renew_lease().await?;
@@ -252,7 +256,7 @@ impl Inner {
     /// The same without waiting; `None` if a lease has to be renewed first.
     fn begin(
         &self,
-        seat: usize,
+        member: usize,
         layout: Layout,
         edits: &[Edit],
         total: u64,
@@ -266,9 +270,9 @@ impl Inner {
             let (key, value, death) = match edit {
                 Edit::Put { key, value, lives } => {
                     let dies = lives.map(|lives| sequence.saturating_add(lives).max(1));
-                    let placed = state.place_put(seat, key, len, dies, sequence);
+                    let placed = state.place_put(member, key, len, dies, sequence);
                     group.get_or_insert(placed.group);
-                    state.seats[seat].counts.put_bytes += len;
+                    state.members[member].counts.put_bytes += len;
                     (key, Some(value.clone()), placed.death)
                 }
                 Edit::Delete { key } => (key, None, Death::Unknown),
@@ -276,9 +280,9 @@ impl Inner {
             changes.push(Change { key: key[..].into(), value, sequence, death });
             sequence += len;
         }
-        state.seats[seat].own += total;
+        state.members[member].own += total;
         let group = group.unwrap_or_default();
-        let writer = state.writer(Stream { seat, layout, group, copies: false });
+        let writer = state.writer(Stream { member, layout, group, copies: false });
         let done = Arc::new(Done::default());
         writer.push(Pending { changes, len: total, done: Arc::clone(&done) });
         Some((writer, done))
@@ -326,12 +330,12 @@ impl Inner {
         if outcome.is_err() {
             self.is_unsure.store(true, Ordering::SeqCst);
             let until = self.clock.now() + PAUSE;
-            self.state().seats[writer.stream.seat].passed_over = Some(until);
+            self.state().members[writer.stream.member].passed_over = Some(until);
         }
         let group = std::mem::take(&mut output.group);
         let len: u64 = group.iter().map(|pending| pending.len).sum();
         let mut state = self.state();
-        let place = &mut state.seats[writer.stream.seat];
+        let place = &mut state.members[writer.stream.member];
         place.own = place.own.saturating_sub(len);
         place.counts.groups += 1;
         state.end(group.iter().map(Pending::sequence));
@@ -384,7 +388,7 @@ impl Inner {
             return written;
         }
         if self.options.durability == Durability::Always {
-            written = self.sync_object(writer.stream.seat, &*open.file.object, WRITE).await;
+            written = self.sync_object(writer.stream.member, &*open.file.object, WRITE).await;
             if written.is_err() {
                 self.abandon(writer, output);
                 return written;
@@ -398,13 +402,13 @@ impl Inner {
 
     /// Adds the group to the index and to the file's counts.
     fn count(&self, stream: Stream, open: &Open, group: &[Pending], places: &[u32]) {
-        let seat = stream.seat;
+        let member = stream.member;
         let mut state = self.state();
         let file = open.file.id;
-        let grown = self.grow(&mut state, seat, open);
+        let grown = self.grow(&mut state, member, open);
         if open.file.name.is_log() {
             let first = group.iter().map(Pending::sequence).min().unwrap_or(u64::MAX);
-            if state.seats[seat].dirty.wrote(file, stream, grown, first) {
+            if state.members[member].dirty.wrote(file, stream, grown, first) {
                 self.bell.ring();
             }
         }
@@ -417,7 +421,7 @@ impl Inner {
                 Kind::Put => {
                     state.count_put(&change.key, Place { file, offset, len, sequence });
                 }
-                Kind::Tombstone => state.count_deletion(seat, &change.key, sequence),
+                Kind::Tombstone => state.count_deletion(member, &change.key, sequence),
             }
         }
         if std::mem::take(&mut state.any_died) {
@@ -426,11 +430,11 @@ impl Inner {
     }
 
     /// Updates the space that a file takes; gives its growth.
-    pub(super) fn grow(&self, state: &mut super::State, seat: usize, open: &Open) -> u64 {
+    pub(super) fn grow(&self, state: &mut super::State, member: usize, open: &Open) -> u64 {
         let facts = state.file_mut(open.file.id);
         let grown = open.padded().saturating_sub(facts.len);
         facts.len += grown;
-        state.seats[seat].own += grown;
+        state.members[member].own += grown;
         grown
     }
 
@@ -442,7 +446,7 @@ impl Inner {
             }
             self.renew_lease().await?;
         };
-        let disk = &self.disks[stream.seat];
+        let disk = &self.disks[stream.member];
         // With durability `Always` each put waits for the device anyway; copies are synced before they count.
         let is_cached = !stream.copies && self.options.durability != Durability::Always;
         let (role, intent) = match is_cached {
@@ -456,7 +460,7 @@ impl Inner {
         let file = File::new(self.id, id, &disk.label, name, object);
         let header = Header { store: self.id, file: id, layout: stream.layout };
         let mut state = self.state();
-        let facts = Facts::new(stream.seat, stream.layout, Arc::clone(&file));
+        let facts = Facts::new(stream.member, stream.layout, Arc::clone(&file));
         state.files.insert(id, facts);
         Ok(Open::new(file, &header))
     }

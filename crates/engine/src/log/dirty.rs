@@ -226,7 +226,7 @@ mod tests {
 
     fn stream(partition: u16) -> Stream {
         let layout = Layout { partitions: 2, partition };
-        Stream { seat: 0, layout, group: Group::default(), copies: false }
+        Stream { member: 0, layout, group: Group::default(), copies: false }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The store's condition, for health checks.
 
-use super::state::Seat;
+use super::state::MemberState;
 use super::{Disk, Inner, Store};
 use crate::health::StoreHealth;
 
@@ -11,19 +11,19 @@ impl Store {
     pub fn health(&self) -> StoreHealth {
         let inner = &self.0;
         let state = inner.state();
-        let seats = || inner.disks.iter().zip(&state.seats);
+        let members = || inner.disks.iter().zip(&state.members);
         let refusing: Vec<_> =
-            seats().filter(|(_, seat)| seat.is_refusing(state.sequence)).collect();
-        let why = |(disk, seat): &(&Disk, &Seat)| {
+            members().filter(|(_, member)| member.is_refusing(state.sequence)).collect();
+        let why = |(disk, member): &(&Disk, &MemberState)| {
             let full = || Inner::full(&disk.label);
-            seat.away.clone().unwrap_or_else(full)
+            member.away.clone().unwrap_or_else(full)
         };
         let all: Vec<_> = refusing.iter().map(why).collect();
         let writes_refused = match inner.is_closing() {
             true => Some("the store is closed: open it again".to_string()),
             false => (all.len() == inner.disks.len()).then(|| all.join("; ")),
         };
-        let away: Vec<_> = seats().filter_map(|(_, seat)| seat.away.clone()).collect();
+        let away: Vec<_> = members().filter_map(|(_, member)| member.away.clone()).collect();
         let damaged = state.files.values().map(|facts| facts.damaged.len() as u64).sum();
         StoreHealth {
             writes_refused,

@@ -93,15 +93,15 @@ impl Inner {
             file_end,
             volumes: self.disks.len() as u16,
         };
-        let seats = 0..self.disks.len();
-        let written = join_all(seats.map(|seat| self.write_slot(seat, &slot, &lease))).await;
+        let members = 0..self.disks.len();
+        let written = join_all(members.map(|member| self.write_slot(member, &slot, &lease))).await;
         let mut failure = None;
         let mut count = 0;
-        for (seat, written) in written.into_iter().enumerate() {
-            let was_behind = std::mem::replace(&mut lease.behind[seat], written.is_err());
+        for (member, written) in written.into_iter().enumerate() {
+            let was_behind = std::mem::replace(&mut lease.behind[member], written.is_err());
             match written {
                 Ok(()) => {
-                    lease.pages[seat] = PAGE as u64 - lease.pages[seat];
+                    lease.pages[member] = PAGE as u64 - lease.pages[member];
                     count += 1;
                 }
                 Err(error) => {
@@ -138,26 +138,26 @@ impl Inner {
             file_end,
             volumes: known.map_or(0, |slot| slot.volumes),
         };
-        for seat in (0..self.disks.len()).filter(|&seat| new[seat]) {
-            self.write_slot(seat, &slot, &lease).await?;
-            lease.pages[seat] = PAGE as u64 - lease.pages[seat];
+        for member in (0..self.disks.len()).filter(|&member| new[member]) {
+            self.write_slot(member, &slot, &lease).await?;
+            lease.pages[member] = PAGE as u64 - lease.pages[member];
         }
         Ok(())
     }
 
     /// Writes the older of the two pages: the other one stays whole if this write fails.
-    async fn write_slot(&self, seat: usize, slot: &Slot, lease: &Lease) -> Result<()> {
-        let disk = &self.disks[seat];
+    async fn write_slot(&self, member: usize, slot: &Slot, lease: &Lease) -> Result<()> {
+        let disk = &self.disks[member];
         let failed =
             |e: Error| e.within(format_args!("volume {}: the log store's lease", disk.label));
-        if lease.behind[seat] {
+        if lease.behind[member] {
             // A handle whose sync failed keeps failing: open another one.
             let object = disk.volume.open(&self.names.of(Role::Store)).await.map_err(failed)?;
             *disk.own.lock() = object;
         }
         let own = std::sync::Arc::clone(&disk.own.lock());
         let page = IoBuf::from(&slot.encode()[..]);
-        own.write_at(lease.pages[seat], page, WRITE).await.map_err(failed)?;
-        self.sync_object(seat, &*own, WRITE).await.map_err(failed)
+        own.write_at(lease.pages[member], page, WRITE).await.map_err(failed)?;
+        self.sync_object(member, &*own, WRITE).await.map_err(failed)
     }
 }

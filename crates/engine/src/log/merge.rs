@@ -73,7 +73,7 @@ struct Copied {
 /// Returns a file to the policy as a candidate on drop, unless its merge ended well.
 struct Picked<'a> {
     inner: &'a Inner,
-    seat: usize,
+    member: usize,
     file: FileId,
     is_over: bool,
 }
@@ -81,7 +81,7 @@ struct Picked<'a> {
 impl Drop for Picked<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.inner.state().seats[self.seat].merges.failed(self.file);
+            self.inner.state().members[self.member].merges.failed(self.file);
         }
     }
 }
@@ -94,14 +94,14 @@ struct Outputs {
 }
 
 impl Inner {
-    pub(super) async fn tend(&self, seat: usize) {
-        let merges = self.again_and_again(seat, || self.merge_once(seat));
+    pub(super) async fn tend(&self, member: usize) {
+        let merges = self.again_and_again(member, || self.merge_once(member));
         // A hint may wait long for the device: dead files are removed meanwhile.
-        let seals = self.again_and_again(seat, || self.seal_waiting(seat));
+        let seals = self.again_and_again(member, || self.seal_waiting(member));
         let syncs = async {
             let Durability::Interval(interval) = self.options.durability else { return };
             // One task syncs all volumes.
-            while seat == 0 && !self.is_closing() {
+            while member == 0 && !self.is_closing() {
                 self.pass(interval).await;
                 if let Err(error) = self.sync_all().await {
                     tracing::warn!(%error, "a sync of the log store failed");
@@ -109,14 +109,14 @@ impl Inner {
             }
         };
         // One piece waits at the device while it writes the other, or a disk loses a turn between them.
-        let writes = join(self.write_back_always(seat), self.write_back_always(seat));
+        let writes = join(self.write_back_always(member), self.write_back_always(member));
         join4(merges, seals, syncs, writes).await;
     }
 
     /// Repeats some work, after each notification and at least every [`LOOK`], until the store is closed.
     async fn again_and_again<W: Future<Output = Result<bool>>>(
         &self,
-        seat: usize,
+        member: usize,
         work: impl Fn() -> W,
     ) {
         while !self.is_closing() {
@@ -125,7 +125,7 @@ impl Inner {
                 Ok(true) => {}
                 Ok(false) => self.wait(seen, LOOK).await,
                 Err(error) => {
-                    let volume = &self.disks[seat].label;
+                    let volume = &self.disks[member].label;
                     tracing::warn!(%volume, %error, "the log store tries again");
                     // The failed attempt may have notified this task itself.
                     self.pass(PAUSE).await;
@@ -150,27 +150,27 @@ impl Inner {
         }
     }
 
-    pub(super) async fn tend_once(&self, seat: usize) -> Result<bool> {
-        let sealed = self.seal_waiting(seat).await?;
-        Ok(self.merge_once(seat).await? || sealed)
+    pub(super) async fn tend_once(&self, member: usize) -> Result<bool> {
+        let sealed = self.seal_waiting(member).await?;
+        Ok(self.merge_once(member).await? || sealed)
     }
 
     /// Removes dead files, and merges one file if the policy picks one; says whether it did either.
-    async fn merge_once(&self, seat: usize) -> Result<bool> {
+    async fn merge_once(&self, member: usize) -> Result<bool> {
         let mut any = false;
-        let _one_at_a_time = self.disks[seat].merger.lock().await;
-        any |= self.bury(seat).await?;
-        self.look_at_space(seat).await?;
-        any |= self.keep_reserve(seat).await?;
-        let doubtful = self.state().seats[seat].doubtful.first().copied();
+        let _one_at_a_time = self.disks[member].merger.lock().await;
+        any |= self.bury(member).await?;
+        self.look_at_space(member).await?;
+        any |= self.keep_reserve(member).await?;
+        let doubtful = self.state().members[member].doubtful.first().copied();
         if let Some(file) = doubtful {
-            self.rescue(seat, file).await?;
+            self.rescue(member, file).await?;
             return Ok(true);
         }
         let pick = {
             let mut state = self.state();
             let sequence = state.sequence;
-            let place = &mut state.seats[seat];
+            let place = &mut state.members[member];
             let fill = place.fill(sequence);
             let without =
                 |bytes: u64| Fill { used: (fill.used + bytes).min(fill.capacity), ..fill };
@@ -180,24 +180,24 @@ impl Inner {
             pick.or_else(|| place.merges.next(&without(FILE_ENDS)))
         };
         let Some(pick) = pick else {
-            return Ok(self.seal_dead(seat, DEAD_USUAL) || any);
+            return Ok(self.seal_dead(member, DEAD_USUAL) || any);
         };
-        if let Err(error) = self.merge(seat, pick).await {
-            self.state().seats[seat].counts.failed += 1;
+        if let Err(error) = self.merge(member, pick).await {
+            self.state().members[member].counts.failed += 1;
             return Err(error);
         }
-        self.bury(seat).await?;
+        self.bury(member).await?;
         Ok(true)
     }
 
-    pub(super) async fn look_at_space(&self, seat: usize) -> Result<()> {
-        let disk = &self.disks[seat];
-        let own = self.state().seats[seat].own;
+    pub(super) async fn look_at_space(&self, member: usize) -> Result<()> {
+        let disk = &self.disks[member];
+        let own = self.state().members[member].own;
         let held = || disk.reserve.as_ref().map_or(0, Reserve::held);
         let before = held();
         let space = disk.volume.space().await;
         let mut state = self.state();
-        let place = &mut state.seats[seat];
+        let place = &mut state.members[member];
         place.away = space.as_ref().err().map(ToString::to_string);
         let mut space = space?;
         // The reserve may have changed meanwhile: count the smaller size as free.
@@ -208,13 +208,13 @@ impl Inner {
     }
 
     /// Restores the reserve, as far as there is room; says whether it grew.
-    async fn keep_reserve(&self, seat: usize) -> Result<bool> {
-        let disk = &self.disks[seat];
+    async fn keep_reserve(&self, member: usize) -> Result<bool> {
+        let disk = &self.disks[member];
         let Some(reserve) = &disk.reserve else { return Ok(false) };
-        let kept = self.state().seats[seat].limits.kept();
+        let kept = self.state().members[member].limits.kept();
         match reserve.approach(kept).await {
             Ok(true) => {
-                self.look_at_space(seat).await?;
+                self.look_at_space(member).await?;
                 Ok(true)
             }
             Ok(false) => Ok(false),
@@ -227,23 +227,23 @@ impl Inner {
 
     /// Seals waiting files, removes dead ones and merges one; says whether it did any of these. For work that needs
     /// room to go on.
-    pub(super) async fn make_room(&self, seat: usize) -> Result<bool> {
-        if self.state().seats[seat].away.is_some() {
+    pub(super) async fn make_room(&self, member: usize) -> Result<bool> {
+        if self.state().members[member].away.is_some() {
             return Ok(false);
         }
-        Ok(self.tend_once(seat).await? || self.seal_dead(seat, DEAD_MIN))
+        Ok(self.tend_once(member).await? || self.seal_dead(member, DEAD_MIN))
     }
 
     /// Where puts are refused, closes open files of which more than 1/`share` is dead, so that they can be merged; says
     /// whether there were any.
-    fn seal_dead(&self, seat: usize, share: u64) -> bool {
+    fn seal_dead(&self, member: usize, share: u64) -> bool {
         let writers: Vec<_> = {
             let state = self.state();
-            if !state.seats[seat].is_refusing(state.sequence) {
+            if !state.members[member].is_refusing(state.sequence) {
                 return false;
             }
-            let of_seat = |w: &&Arc<Writer>| w.stream.seat == seat;
-            state.writers.values().filter(of_seat).cloned().collect()
+            let of_member = |w: &&Arc<Writer>| w.stream.member == member;
+            state.writers.values().filter(of_member).cloned().collect()
         };
         let mut any = false;
         for writer in writers {
@@ -264,8 +264,8 @@ impl Inner {
         any
     }
 
-    async fn merge(&self, seat: usize, pick: Pick) -> Result<()> {
-        let mut picked = Picked { inner: self, seat, file: pick.file, is_over: false };
+    async fn merge(&self, member: usize, pick: Pick) -> Result<()> {
+        let mut picked = Picked { inner: self, member, file: pick.file, is_over: false };
         let io = Io::new(Origin::Merge { hunger_percent: pick.hunger_percent }, Step::Data);
         let (is_dead, file) = {
             let state = self.state();
@@ -273,12 +273,12 @@ impl Inner {
             let is_dead = facts.live == 0 && (facts.deletions == 0 || facts.deletions_dead);
             (is_dead, Arc::clone(&facts.handle))
         };
-        let whole = is_dead || self.copy(seat, &file, io).await?;
+        let whole = is_dead || self.copy(member, &file, io).await?;
         drop(file);
         self.release(pick.file, whole, self.patience(pick.hunger_percent)).await?;
         picked.is_over = true;
         let mut state = self.state();
-        let counts = &mut state.seats[seat].counts;
+        let counts = &mut state.members[member].counts;
         *(if is_dead { &mut counts.died_whole } else { &mut counts.merged }) += 1;
         Ok(())
     }
@@ -291,14 +291,14 @@ impl Inner {
     }
 
     /// Copies the records that a failed sync left in doubt.
-    async fn rescue(&self, seat: usize, id: FileId) -> Result<()> {
+    async fn rescue(&self, member: usize, id: FileId) -> Result<()> {
         let io = Io::new(Origin::Merge { hunger_percent: 100 }, Step::Data);
         let file = Arc::clone(&self.state().files[&id].handle);
-        let whole = self.copy(seat, &file, io).await?;
+        let whole = self.copy(member, &file, io).await?;
         drop(file);
         let released = self.release(id, whole, Duration::ZERO).await;
         let mut state = self.state();
-        let doubtful = &mut state.seats[seat].doubtful;
+        let doubtful = &mut state.members[member].doubtful;
         doubtful.retain(|&doubtful| doubtful != id);
         if released.is_err() {
             // Others first: this one may depend on them.
@@ -331,23 +331,23 @@ impl Inner {
                 state.retire(id);
             } else {
                 facts.phase = Phase::Damaged;
-                let seat = facts.seat;
-                state.seats[seat].merges.removed(id);
+                let member = facts.member;
+                state.members[member].merges.removed(id);
             }
             return Ok(());
         }
     }
 
     /// Copies the live records of a file; the index leads to the copies on return. False if some are damaged, and stay.
-    pub(super) async fn copy(&self, seat: usize, file: &Arc<File>, io: Io) -> Result<bool> {
-        let live = self.live(seat, file, io).await?;
+    pub(super) async fn copy(&self, member: usize, file: &Arc<File>, io: Io) -> Result<bool> {
+        let live = self.live(member, file, io).await?;
         let layout = self.state().files[&file.id].layout;
         let mut outputs = Outputs { writers: Vec::new(), full: Vec::new() };
         let mut copied = Vec::new();
         let outcome =
-            self.copy_live(seat, file, layout, &live, io, &mut outputs, &mut copied).await;
+            self.copy_live(member, file, layout, &live, io, &mut outputs, &mut copied).await;
         let outcome = match outcome {
-            Ok(whole) => self.finish(seat, &outputs, io).await.map(|()| whole),
+            Ok(whole) => self.finish(member, &outputs, io).await.map(|()| whole),
             Err(error) => Err(error),
         };
         if outcome.is_ok() {
@@ -361,7 +361,7 @@ impl Inner {
             } else {
                 open.cut()
             }
-            self.queue_sealing(seat, layout, open);
+            self.queue_sealing(member, layout, open);
         }
         for writer in &outputs.writers {
             let mut output = writer.output.lock().await;
@@ -373,18 +373,18 @@ impl Inner {
             output.writing = false;
         }
         if outcome.is_ok() {
-            self.seal_closed_groups(seat, &outputs);
+            self.seal_closed_groups(member, &outputs);
         }
         outcome
     }
 
     /// Abandons open files of groups that get no more records.
-    fn seal_closed_groups(&self, seat: usize, outputs: &Outputs) {
+    fn seal_closed_groups(&self, member: usize, outputs: &Outputs) {
         let closed: Vec<_> = {
             let state = self.state();
-            let groups = &state.seats[seat].groups;
-            let of_seat = |w: &&Arc<Writer>| w.stream.seat == seat;
-            let writers = state.writers.values().filter(of_seat);
+            let groups = &state.members[member].groups;
+            let of_member = |w: &&Arc<Writer>| w.stream.member == member;
+            let writers = state.writers.values().filter(of_member);
             let closed = writers.filter(|w| !groups.is_open(w.stream.group));
             let used = |w: &Arc<Writer>| outputs.writers.iter().any(|used| Arc::ptr_eq(used, w));
             closed.filter(|&w| !used(w)).cloned().collect()
@@ -399,8 +399,8 @@ impl Inner {
     }
 
     /// The live records of a file, in its order.
-    async fn live(&self, seat: usize, file: &File, io: Io) -> Result<Vec<Live>> {
-        let entries = self.entries(seat, file, io).await?;
+    async fn live(&self, member: usize, file: &File, io: Io) -> Result<Vec<Live>> {
+        let entries = self.entries(member, file, io).await?;
         let state = self.state();
         let older: Vec<_> = state.older(file.id).collect();
         let first_under_way = state.first_under_way();
@@ -430,9 +430,9 @@ impl Inner {
     }
 
     /// The entries of a file: from its hint, or else from the file.
-    async fn entries(&self, seat: usize, file: &File, io: Io) -> Result<Vec<u8>> {
+    async fn entries(&self, member: usize, file: &File, io: Io) -> Result<Vec<u8>> {
         let name = self.names.of(Role::Hint(file.id));
-        let opened = self.disks[seat].volume.open(&name).await;
+        let opened = self.disks[member].volume.open(&name).await;
         match opened {
             Ok(object) => {
                 let into = IoBufMut::zeroed(object.len() as usize);
@@ -455,7 +455,7 @@ impl Inner {
     #[expect(clippy::too_many_arguments, reason = "the parts of one merge, each used once")]
     async fn copy_live(
         &self,
-        seat: usize,
+        member: usize,
         file: &File,
         layout: Layout,
         live: &[Live],
@@ -488,7 +488,7 @@ impl Inner {
                 }
                 let into = IoBufMut::zeroed((piece.end - piece.start) as usize);
                 let bytes = file.object.read_at(piece.start, into, io).await?;
-                self.state().seats[seat].counts.read_bytes += bytes.len() as u64;
+                self.state().members[member].counts.read_bytes += bytes.len() as u64;
                 let inside = records.partition_point(|live| u64::from(live.offset) < piece.end);
                 let (now, later) = records.split_at(inside);
                 records = later;
@@ -499,7 +499,7 @@ impl Inner {
                         Ok(found) if found.head.sequence == live.sequence => {
                             let value = &record[found.value];
                             let stream =
-                                Stream { seat, layout, group: Group::default(), copies: true };
+                                Stream { member, layout, group: Group::default(), copies: true };
                             copied.push(
                                 self.copy_record(stream, live, found.head, value, io, outputs)
                                     .await?,
@@ -537,13 +537,13 @@ impl Inner {
             let dies = Some(Written(head.dies)).filter(|dies| dies.0 != 0);
             let since = Written(head.sequence);
             let hash = format::key_hash(&live.key);
-            let groups = &mut state.seats[stream.seat].groups;
+            let groups = &mut state.members[stream.member].groups;
             let placed = match live.kind {
                 Kind::Put => groups.copy(hash, dies, since, len, now),
                 Kind::Tombstone => Placed { group: Group::default(), death: Death::Unknown },
             };
             let writer = state.writer(Stream { group: placed.group, ..stream });
-            state.seats[stream.seat].counts.copied_bytes += len;
+            state.members[stream.member].counts.copied_bytes += len;
             (placed, writer)
         };
         let mut output = writer.output.lock().await;
@@ -562,7 +562,7 @@ impl Inner {
         // Stays set until the end: an interrupted merge leaves the file half written.
         output.writing = true;
         if let Some(mut open) = output.open.take_if(|open| !fits(open)) {
-            self.write_copies(stream.seat, &mut open, io).await?;
+            self.write_copies(stream.member, &mut open, io).await?;
             outputs.full.push((stream.layout, open));
         }
         if output.open.is_none() {
@@ -578,7 +578,7 @@ impl Inner {
         let offset = open.append(copy, &live.key, value);
         let file = open.file.id;
         if open.buffered() >= WRITE_MAX {
-            self.write_copies(stream.seat, open, io).await?;
+            self.write_copies(stream.member, open, io).await?;
         }
         let to = Place { file, offset, len: live.len, sequence: head.sequence };
         Ok(Copied {
@@ -598,26 +598,26 @@ impl Inner {
         let facts = &state.files[&open.file.id];
         let (Some(Death::At(then)), Death::At(dies)) = (facts.death, death) else { return true };
         // At this rate of puts, each partition fills a file.
-        let together = self.options.file_bytes * u64::from(self.partitions_of(facts.seat));
+        let together = self.options.file_bytes * u64::from(self.partitions_of(facts.member));
         then.since(dies).max(dies.since(then)) <= together
     }
 
-    async fn write_copies(&self, seat: usize, open: &mut Open, io: Io) -> Result<()> {
+    async fn write_copies(&self, member: usize, open: &mut Open, io: Io) -> Result<()> {
         open.write(io).await?;
-        self.grow(&mut self.state(), seat, open);
+        self.grow(&mut self.state(), member, open);
         Ok(())
     }
 
     /// Makes all copies durable.
-    async fn finish(&self, seat: usize, outputs: &Outputs, io: Io) -> Result<()> {
+    async fn finish(&self, member: usize, outputs: &Outputs, io: Io) -> Result<()> {
         for (_, open) in &outputs.full {
-            self.sync_object(seat, &*open.file.object, io).await?;
+            self.sync_object(member, &*open.file.object, io).await?;
         }
         for writer in &outputs.writers {
             let mut output = writer.output.lock().await;
             let Some(open) = &mut output.open else { continue };
-            self.write_copies(seat, open, io).await?;
-            self.sync_object(seat, &*open.file.object, io).await?;
+            self.write_copies(member, open, io).await?;
+            self.sync_object(member, &*open.file.object, io).await?;
             open.synced();
         }
         Ok(())

@@ -456,7 +456,7 @@ impl Store {
     /// at this position, and count as its own.
     pub fn count_beside(&self, volume: usize, grown: u64, shrunk: u64) {
         let mut state = self.0.state();
-        let own = &mut state.seats[volume].own;
+        let own = &mut state.members[volume].own;
         *own = (*own + grown).saturating_sub(shrunk);
     }
 
@@ -471,16 +471,16 @@ impl Store {
     #[must_use]
     pub fn room_set_aside(&self) -> (u64, u64) {
         let state = self.0.state();
-        let of = |seat: &state::Seat| (seat.limits.set_aside, seat.fill(0).capacity);
-        state.seats.iter().map(of).fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
+        let of = |member: &state::MemberState| (member.limits.set_aside, member.fill(0).capacity);
+        state.members.iter().map(of).fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
     }
 
     /// How full the fullest volume is, of the part that users may use: 1 where puts are refused.
     #[must_use]
     pub fn fullness(&self) -> f64 {
         let state = self.0.state();
-        let share = |seat: &state::Seat| seat.limits.share(&seat.fill(state.sequence));
-        state.seats.iter().map(share).fold(0.0, f64::max)
+        let share = |member: &state::MemberState| member.limits.share(&member.fill(state.sequence));
+        state.members.iter().map(share).fold(0.0, f64::max)
     }
 
     /// Up to `limit` keys that begin with `prefix`, in order, after `after`; from memory.
@@ -615,12 +615,12 @@ impl Inner {
     }
 
     /// How many partitions are on a volume.
-    fn partitions_of(&self, seat: usize) -> u16 {
-        partitions_of(self.options.partitions, seat, self.disks.len())
+    fn partitions_of(&self, member: usize) -> u16 {
+        partitions_of(self.options.partitions, member, self.disks.len())
     }
 
     /// The volume of a partition, by its position.
-    fn seat(&self, partition: u16) -> usize {
+    fn member_of(&self, partition: u16) -> usize {
         usize::from(partition) % self.disks.len()
     }
 
@@ -636,27 +636,27 @@ impl Inner {
         let mut volumes: Vec<_> = self
             .disks
             .iter()
-            .zip(&state.seats)
-            .map(|(disk, seat)| {
-                let fill = seat.fill(state.sequence);
+            .zip(&state.members)
+            .map(|(disk, member)| {
+                let fill = member.fill(state.sequence);
                 VolumeFigures {
                     label: disk.label.clone(),
                     capacity: fill.capacity,
                     fill: fill.share(),
-                    hunger: seat.merges.hunger(&fill),
-                    release_threshold: seat.merges.threshold(&fill),
-                    dead_fraction_eaten: seat.merges.eaten(),
-                    put_delay: seat.limits.delay(&fill),
+                    hunger: member.merges.hunger(&fill),
+                    release_threshold: member.merges.threshold(&fill),
+                    dead_fraction_eaten: member.merges.eaten(),
+                    put_delay: member.limits.delay(&fill),
                     files: 0,
                     live_bytes: 0,
-                    dying_bytes: seat.dying.iter().map(|dying| dying.len).sum(),
-                    counts: seat.counts,
+                    dying_bytes: member.dying.iter().map(|dying| dying.len).sum(),
+                    counts: member.counts,
                 }
             })
             .collect();
         for facts in state.files.values() {
-            volumes[facts.seat].files += 1;
-            volumes[facts.seat].live_bytes += facts.live;
+            volumes[facts.member].files += 1;
+            volumes[facts.member].live_bytes += facts.live;
         }
         let (keys, index_bytes) = (state.index.len() as u64, state.index.memory() as u64);
         Figures { keys, index_bytes, file_bytes: self.options.file_bytes, volumes }
@@ -664,8 +664,8 @@ impl Inner {
 }
 
 /// Partitions are assigned to volumes in turn.
-fn partitions_of(partitions: u16, seat: usize, seats: usize) -> u16 {
-    (seat..usize::from(partitions)).step_by(seats).count() as u16
+fn partitions_of(partitions: u16, member: usize, members: usize) -> u16 {
+    (member..usize::from(partitions)).step_by(members).count() as u16
 }
 
 #[cfg(test)]

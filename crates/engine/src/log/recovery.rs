@@ -28,7 +28,7 @@ use super::format::{
     self, Bad, Entries, HEADER_LEN, HintHeader, Kind, Layout, Seal, Slot, StoreId,
 };
 use super::index::Place;
-use super::state::{Facts, Seat, State};
+use super::state::{Facts, MemberState, State};
 use super::{Disk, FileId, Inner, Lease, Member, Options, Store, partitions_of, scan};
 
 const OPEN: Io = Io::new(Origin::Open, Step::Data);
@@ -63,7 +63,7 @@ pub struct Damage {
 
 /// A file found on a volume.
 struct FoundFile {
-    seat: usize,
+    member: usize,
     handle: Arc<File>,
     layout: Layout,
     entries: Vec<u8>,
@@ -155,7 +155,7 @@ impl Store {
             let (told, used) = (Size(file_bytes_told), Size(options.file_bytes));
             tracing::info!(store = %options.name, "files are sealed at {used}, not {told}: there is no more room");
         }
-        let mut seats = Vec::new();
+        let mut states = Vec::new();
         for (disk, (space, partitions)) in disks.iter().zip(spaces) {
             let capacity = options.quota.min(space.total);
             if let Err(error) = options.check_room(&disk.label, capacity, partitions) {
@@ -165,7 +165,7 @@ impl Store {
                 }
                 tracing::warn!(%error, "the log store may come to a halt when it is full");
             }
-            seats.push(seat(&options, disk, space, partitions));
+            states.push(member_state(&options, disk, space, partitions));
         }
         let inner = Inner {
             id,
@@ -173,7 +173,7 @@ impl Store {
             options,
             file_bytes_told,
             clock,
-            state: Mutex::new(State::new(seats)),
+            state: Mutex::new(State::new(states)),
             disks,
             bell: super::Bell::default(),
             closing: false.into(),
@@ -246,7 +246,7 @@ fn check_members(
     Ok(())
 }
 
-fn seat(options: &Options, disk: &Disk, space: Space, partitions: u64) -> Seat {
+fn member_state(options: &Options, disk: &Disk, space: Space, partitions: u64) -> MemberState {
     let capacity = options.quota.min(space.total);
     let limits = options.limits(capacity, partitions);
     let held = disk.reserve.as_ref().map_or(0, Reserve::held);
@@ -256,7 +256,7 @@ fn seat(options: &Options, disk: &Disk, space: Space, partitions: u64) -> Seat {
     settings.reserve = limits.kept();
     settings.wait = options.delay_from.max(options.target);
     let groups = options.groups_used();
-    Seat {
+    MemberState {
         merges: Merges::new(settings),
         groups: Groups::new(groups, partitions.max(1) as u32, options.file_bytes, capacity),
         limits,
@@ -279,10 +279,11 @@ fn seat(options: &Options, disk: &Disk, space: Space, partitions: u64) -> Seat {
 impl Inner {
     async fn recover(&self, known: Option<Slot>, new: &[bool]) -> Result<Report> {
         let mut report = Report::default();
-        let seats = join_all((0..self.disks.len()).map(|seat| self.survey(seat, known))).await;
+        let surveys =
+            join_all((0..self.disks.len()).map(|member| self.survey(member, known))).await;
         let mut sequence = known.map_or(1, |slot| slot.sequence_end);
         let mut next_file = known.map_or(1, |slot| slot.file_end);
-        for found in seats {
+        for found in surveys {
             let (files, part, file_end) = found?;
             report.add(part);
             next_file = next_file.max(file_end);
@@ -322,10 +323,10 @@ impl Inner {
     /// The files of one volume, and the first id that no object there has.
     async fn survey(
         &self,
-        seat: usize,
+        member: usize,
         known: Option<Slot>,
     ) -> Result<(Vec<FoundFile>, Report, u64)> {
-        let disk = &self.disks[seat];
+        let disk = &self.disks[member];
         let mut report = Report::default();
         let (mut files, mut hints) = (BTreeMap::new(), BTreeMap::new());
         let mut own = 0;
@@ -349,33 +350,33 @@ impl Inner {
         hints.retain(|id, _| files.contains_key(id));
         // Hints must leave this room free while they are written.
         let len = files.values().map(|file| file.len).chain(hints.values().copied()).sum::<u64>();
-        self.state().seats[seat].own = own + len;
+        self.state().members[member].own = own + len;
         let mut found = Vec::new();
         for (id, listed) in files {
             let hint = hints.get(&id).copied();
             let leased = known.is_some_and(|slot| id.0 < slot.file_end);
-            let read = self.read_file(seat, id, listed, hint, leased, &mut report).await?;
+            let read = self.read_file(member, id, listed, hint, leased, &mut report).await?;
             if let Some(file) = read {
                 own += file.len + file.hint_len;
                 found.push(file);
             }
         }
-        self.state().seats[seat].own = own;
-        self.look_at_space(seat).await?;
+        self.state().members[member].own = own;
+        self.look_at_space(member).await?;
         Ok((found, report, file_end))
     }
 
     /// Reads one file; `None` if it has no records.
     async fn read_file(
         &self,
-        seat: usize,
+        member: usize,
         id: FileId,
         Listed { name, len }: Listed,
         hint_len: Option<u64>,
         leased: bool,
         report: &mut Report,
     ) -> Result<Option<FoundFile>> {
-        let disk = &self.disks[seat];
+        let disk = &self.disks[member];
         let object = disk.volume.open(&name).await?;
         let handle = File::new(self.id, id, &disk.label, name, object);
         if let Some(hint_len) = hint_len {
@@ -395,7 +396,7 @@ impl Inner {
                     }
                     let entries = entries.0.to_vec();
                     return Ok(Some(FoundFile {
-                        seat,
+                        member,
                         handle,
                         layout: header.layout,
                         entries,
@@ -412,13 +413,13 @@ impl Inner {
                 }
             }
         }
-        self.scan_file(seat, handle, len, leased, report).await
+        self.scan_file(member, handle, len, leased, report).await
     }
 
     /// Reads a file without a good hint, and writes one.
     async fn scan_file(
         &self,
-        seat: usize,
+        member: usize,
         handle: Arc<File>,
         len: u64,
         leased: bool,
@@ -438,7 +439,7 @@ impl Inner {
         if scanned.records == 0 && scanned.damage.is_empty() {
             if leased {
                 // A crash came before its first record was durable.
-                self.disks[seat].volume.remove(&handle.name).await?;
+                self.disks[member].volume.remove(&handle.name).await?;
             }
             return Ok(None);
         }
@@ -453,7 +454,7 @@ impl Inner {
         report.damage.extend(scanned.damage.iter().copied().map(damaged));
         let layout = header.map_or(Layout::ANY, |header| header.layout);
         // The last process may have ended before it synced the file.
-        self.sync_object(seat, &*handle.object, OPEN).await?;
+        self.sync_object(member, &*handle.object, OPEN).await?;
         let hint = HintHeader {
             covers: scanned.end.max(HEADER_LEN as u32),
             whole: true,
@@ -464,17 +465,17 @@ impl Inner {
         // A hint would hide the damage from the next reader.
         let mut hint_len = 0;
         let is_whole = lost_header.is_none() && scanned.damage.is_empty();
-        if is_whole && self.has_room_for_hint(seat, scanned.entries.len()).await? {
-            match self.write_hint(seat, &handle, &hint, &scanned.entries).await {
+        if is_whole && self.has_room_for_hint(member, scanned.entries.len()).await? {
+            match self.write_hint(member, &handle, &hint, &scanned.entries).await {
                 Ok(len) => {
                     hint_len = len;
-                    self.state().seats[seat].own += len;
+                    self.state().members[member].own += len;
                 }
                 Err(error) => tracing::warn!(file = %handle.what, %error, "no hint"),
             }
         }
         Ok(Some(FoundFile {
-            seat,
+            member,
             handle,
             layout,
             entries: scanned.entries,
@@ -489,7 +490,7 @@ impl Inner {
     fn take_up(&self, file: FoundFile) {
         let mut state = self.state();
         let id = file.handle.id;
-        let mut facts = Facts::new(file.seat, file.layout, file.handle);
+        let mut facts = Facts::new(file.member, file.layout, file.handle);
         (facts.len, facts.hint_len) = (file.len, file.hint_len);
         let mut end = 0;
         for entry in Entries(&file.entries) {

@@ -42,26 +42,26 @@ impl Inner {
     /// Queues the full open file for sealing, and waits if the queue is long.
     pub(super) async fn seal_open(&self, writer: &Writer, output: &mut Output) -> Result<()> {
         if let Some(open) = output.open.take() {
-            self.queue_sealing(writer.stream.seat, writer.stream.layout, open);
+            self.queue_sealing(writer.stream.member, writer.stream.layout, open);
         }
-        self.seal_many(writer.stream.seat).await
+        self.seal_many(writer.stream.member).await
     }
 
     /// Closes the open file, because the effect of an interrupted call on it is unknown.
     pub(super) fn abandon(&self, writer: &Writer, output: &mut Output) {
         if let Some(mut open) = output.open.take() {
             open.cut();
-            self.queue_sealing(writer.stream.seat, writer.stream.layout, open);
+            self.queue_sealing(writer.stream.member, writer.stream.layout, open);
         }
     }
 
     /// Queues a file for sealing; a file without records is removed instead.
-    pub(super) fn queue_sealing(&self, seat: usize, layout: Layout, open: Open) {
+    pub(super) fn queue_sealing(&self, member: usize, layout: Layout, open: Open) {
         if open.records == 0 {
             self.state().retire(open.file.id);
-            self.let_in(seat);
+            self.let_in(member);
         } else {
-            self.state().seats[seat].dirty.full(open.file.id);
+            self.state().members[member].dirty.full(open.file.id);
             let sealing = Sealing {
                 covers: open.covers(),
                 is_durable: (open.synced >= open.covers()).into(),
@@ -70,41 +70,41 @@ impl Inner {
                 entries: open.entries,
                 records: open.records,
             };
-            self.disks[seat].sealing.lock().push_back(Arc::new(sealing));
+            self.disks[member].sealing.lock().push_back(Arc::new(sealing));
         }
         self.bell.ring();
     }
 
     /// Waits while too many files wait to be sealed, and seals some unless another task does.
-    async fn seal_many(&self, seat: usize) -> Result<()> {
-        let disk = &self.disks[seat];
+    async fn seal_many(&self, member: usize) -> Result<()> {
+        let disk = &self.disks[member];
         loop {
             let seen = self.bell.rings();
             if disk.sealing.lock().len() <= WAITING_MAX {
                 return Ok(());
             }
             match disk.sealer.try_lock() {
-                Some(_alone) => drop(self.seal_until(seat, WAITING_MAX).await?),
+                Some(_alone) => drop(self.seal_until(member, WAITING_MAX).await?),
                 None => self.wait(seen, LOOK).await,
             }
         }
     }
 
     /// Seals all waiting files; says whether there were any.
-    pub(super) async fn seal_waiting(&self, seat: usize) -> Result<bool> {
-        let _alone = self.disks[seat].sealer.lock().await;
-        self.seal_until(seat, 0).await
+    pub(super) async fn seal_waiting(&self, member: usize) -> Result<bool> {
+        let _alone = self.disks[member].sealer.lock().await;
+        self.seal_until(member, 0).await
     }
 
     /// Seals until no more than `left` wait; says whether it sealed any. The caller holds `sealer`.
-    async fn seal_until(&self, seat: usize, left: usize) -> Result<bool> {
+    async fn seal_until(&self, member: usize, left: usize) -> Result<bool> {
         let mut begun = Vec::new();
         let mut under_way = FuturesUnordered::new();
         let mut outcome = Ok(());
         loop {
             while under_way.len() < SEALED_AT_ONCE && outcome.is_ok() {
                 let next = {
-                    let sealing = self.disks[seat].sealing.lock();
+                    let sealing = self.disks[member].sealing.lock();
                     let is_new = |next: &&Arc<Sealing>| !begun.contains(&next.file.id);
                     let waits = sealing.len() > left + under_way.len();
                     sealing.iter().find(is_new).filter(|_| waits).cloned()
@@ -112,7 +112,7 @@ impl Inner {
                 let Some(next) = next else { break };
                 begun.push(next.file.id);
                 under_way.push(async {
-                    self.seal_one(seat, next).await?;
+                    self.seal_one(member, next).await?;
                     self.keep_lease().await
                 });
             }
@@ -123,9 +123,9 @@ impl Inner {
         }
     }
 
-    async fn seal_one(&self, seat: usize, next: Arc<Sealing>) -> Result<()> {
+    async fn seal_one(&self, member: usize, next: Arc<Sealing>) -> Result<()> {
         let id = next.file.id;
-        match self.sync_sealing(seat, &next).await {
+        match self.sync_sealing(member, &next).await {
             Ok(()) => {
                 let death = self.state().file_mut(id).death.unwrap_or_default();
                 let hint = HintHeader {
@@ -135,8 +135,8 @@ impl Inner {
                     records: next.records,
                     death,
                 };
-                let hint_len = match self.has_room_for_hint(seat, next.entries.len()).await? {
-                    true => self.write_hint(seat, &next.file, &hint, &next.entries).await,
+                let hint_len = match self.has_room_for_hint(member, next.entries.len()).await? {
+                    true => self.write_hint(member, &next.file, &hint, &next.entries).await,
                     false => Ok(0),
                 };
                 let mut state = self.state();
@@ -145,37 +145,37 @@ impl Inner {
                     0
                 });
                 state.file_mut(id).hint_len = len;
-                state.seats[seat].own += len;
+                state.members[member].own += len;
                 state.seal(id);
             }
             Err(error) if error.kind() == ErrorKind::Poisoned => {
                 tracing::warn!(file = %next.file.what, %error, "its records are copied elsewhere");
                 let mut state = self.state();
                 state.file_mut(id).phase = Phase::Doubtful;
-                state.seats[seat].doubtful.push(id);
-                state.seats[seat].dirty.forget(id);
+                state.members[member].doubtful.push(id);
+                state.members[member].dirty.forget(id);
             }
             Err(error) => return Err(error),
         }
-        self.disks[seat].sealing.lock().retain(|sealing| sealing.file.id != id);
-        self.let_in(seat);
+        self.disks[member].sealing.lock().retain(|sealing| sealing.file.id != id);
+        self.let_in(member);
         self.bell.ring();
         Ok(())
     }
 
     /// Hints leave free the file that a merge writes: hints of small records are large, and those of all waiting files
     /// could use up the reserve of merges. Opening reads a file without a hint.
-    pub(super) async fn has_room_for_hint(&self, seat: usize, bytes: usize) -> Result<bool> {
-        self.look_at_space(seat).await?;
+    pub(super) async fn has_room_for_hint(&self, member: usize, bytes: usize) -> Result<bool> {
+        self.look_at_space(member).await?;
         let state = self.state();
-        let free = state.seats[seat].fill(state.sequence).free();
+        let free = state.members[member].fill(state.sequence).free();
         Ok(free >= self.options.file_bytes + bytes as u64)
     }
 
-    async fn sync_sealing(&self, seat: usize, sealing: &Sealing) -> Result<()> {
+    async fn sync_sealing(&self, member: usize, sealing: &Sealing) -> Result<()> {
         if !sealing.is_durable.load(Ordering::SeqCst) {
-            let claim = self.claim(seat, sealing.file.id, false);
-            self.sync_object(seat, &*sealing.file.object, HINT).await?;
+            let claim = self.claim(member, sealing.file.id, false);
+            self.sync_object(member, &*sealing.file.object, HINT).await?;
             claim.end();
             sealing.is_durable.store(true, Ordering::SeqCst);
         }
@@ -183,15 +183,15 @@ impl Inner {
     }
 
     /// Syncs the files that wait to be sealed, of a partition or of all. Their hints can wait.
-    async fn sync_waiting(&self, seat: usize, layout: Option<Layout>) -> Result<()> {
+    async fn sync_waiting(&self, member: usize, layout: Option<Layout>) -> Result<()> {
         let is_of = |next: &&Arc<Sealing>| layout.is_none_or(|layout| next.layout == layout);
         let waiting: Vec<_> =
-            self.disks[seat].sealing.lock().iter().filter(is_of).cloned().collect();
-        let synced = join_all(waiting.iter().map(|next| self.sync_sealing(seat, next))).await;
+            self.disks[member].sealing.lock().iter().filter(is_of).cloned().collect();
+        let synced = join_all(waiting.iter().map(|next| self.sync_sealing(member, next))).await;
         let outcome: Result<()> = synced.into_iter().collect();
         if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Poisoned) {
             // Its records are in doubt from now on, not only once the volume is probed.
-            self.seal_waiting(seat).await?;
+            self.seal_waiting(member).await?;
         }
         outcome
     }
@@ -199,12 +199,12 @@ impl Inner {
     /// Writes and syncs a hint; gives its length.
     pub(super) async fn write_hint(
         &self,
-        seat: usize,
+        member: usize,
         file: &File,
         header: &HintHeader,
         entries: &[u8],
     ) -> Result<u64> {
-        let volume = &self.disks[seat].volume;
+        let volume = &self.disks[member].volume;
         let name = self.names.of(Role::Hint(file.id));
         let bytes = format::encode_hint(file.seal, header, entries);
         let mut created = volume.create(&name, &Intent::DATA).await;
@@ -218,7 +218,7 @@ impl Inner {
         pages.extend_from_slice(&[0; PAGE][..bytes.len().next_multiple_of(PAGE) - bytes.len()]);
         let len = pages.len() as u64;
         let written = match object.write_at(0, pages.freeze(), HINT).await {
-            Ok(()) => self.sync_object(seat, &*object, HINT).await,
+            Ok(()) => self.sync_object(member, &*object, HINT).await,
             failed => failed,
         };
         if written.is_err() {
@@ -230,11 +230,16 @@ impl Inner {
     }
 
     /// Syncs an object, which makes removals before it durable too.
-    pub(super) async fn sync_object(&self, seat: usize, object: &dyn Object, io: Io) -> Result<()> {
-        let removals = self.state().seats[seat].removals;
+    pub(super) async fn sync_object(
+        &self,
+        member: usize,
+        object: &dyn Object,
+        io: Io,
+    ) -> Result<()> {
+        let removals = self.state().members[member].removals;
         object.sync(io).await?;
         let mut state = self.state();
-        let place = &mut state.seats[seat];
+        let place = &mut state.members[member];
         place.counts.syncs += 1;
         let ghosts = place.ghosts.len();
         place.ghosts.retain(|ghost| ghost.removal > removals);
@@ -264,8 +269,8 @@ impl Inner {
         };
         let synced = writers.iter().filter(is_of).map(|writer| self.write_back(writer, false));
         let synced = join_all(synced).await;
-        let seats = 0..self.disks.len();
-        let waiting = join_all(seats.map(|seat| self.sync_waiting(seat, layout))).await;
+        let members = 0..self.disks.len();
+        let waiting = join_all(members.map(|member| self.sync_waiting(member, layout))).await;
         synced.into_iter().chain(waiting).collect()
     }
 
@@ -293,21 +298,21 @@ impl Inner {
             let mut output = writer.output.lock().await;
             self.abandon(&writer, &mut output);
         }
-        for seat in 0..self.disks.len() {
-            outcome = outcome.and(self.seal_waiting(seat).await.map(|_| ()));
+        for member in 0..self.disks.len() {
+            outcome = outcome.and(self.seal_waiting(member).await.map(|_| ()));
         }
         outcome?;
         self.end_lease().await
     }
 
     /// Removes dead files that no reader holds; says whether there were any.
-    pub(super) async fn bury(&self, seat: usize) -> Result<bool> {
-        let disk = &self.disks[seat];
+    pub(super) async fn bury(&self, member: usize) -> Result<bool> {
+        let disk = &self.disks[member];
         let mut any = false;
         loop {
             let next = {
                 let mut state = self.state();
-                let dying = &mut state.seats[seat].dying;
+                let dying = &mut state.members[member].dying;
                 let free = dying.iter().position(|dying| Arc::strong_count(&dying.handle) == 1);
                 let Some(at) = free else { return Ok(any) };
                 let File { id, ref name, .. } = *dying[at].handle;
@@ -316,7 +321,7 @@ impl Inner {
             let (next, name) = next;
             self.remove_objects(disk, next, &name).await?;
             let mut state = self.state();
-            let place = &mut state.seats[seat];
+            let place = &mut state.members[member];
             place.removals += 1;
             let removal = place.removals;
             if let Some(at) = place.dying.iter().position(|dying| dying.handle.id == next) {

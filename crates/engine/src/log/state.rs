@@ -40,7 +40,7 @@ pub(super) enum Phase {
 
 /// The facts about a file.
 pub(super) struct Facts {
-    pub(super) seat: usize,
+    pub(super) member: usize,
     pub(super) layout: Layout,
     pub(super) phase: Phase,
     pub(super) handle: Arc<File>,
@@ -67,9 +67,9 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) fn new(seat: usize, layout: Layout, handle: Arc<File>) -> Self {
+    pub(super) fn new(member: usize, layout: Layout, handle: Arc<File>) -> Self {
         Self {
-            seat,
+            member,
             layout,
             phase: Phase::Open,
             handle,
@@ -135,8 +135,8 @@ pub(super) struct Dying {
     pub(super) len: u64,
 }
 
-/// A member volume.
-pub(super) struct Seat {
+/// The state of a member volume.
+pub(super) struct MemberState {
     pub(super) merges: Merges,
     pub(super) groups: Groups,
     pub(super) limits: PutLimits,
@@ -163,7 +163,7 @@ pub(super) struct Seat {
     pub(super) passed_over: Option<Instant>,
 }
 
-impl Seat {
+impl MemberState {
     /// Whether a put of `len` bytes would be admitted.
     pub(super) fn takes(&self, len: u64, written: u64) -> bool {
         let fill = self.fill(written);
@@ -188,7 +188,7 @@ impl Seat {
 pub(super) struct State {
     pub(super) index: Index,
     pub(super) files: BTreeMap<FileId, Facts>,
-    pub(super) seats: Vec<Seat>,
+    pub(super) members: Vec<MemberState>,
     pub(super) writers: BTreeMap<Stream, Arc<Writer>>,
     /// The next sequence: bytes of records put so far.
     pub(super) sequence: u64,
@@ -205,11 +205,11 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(seats: Vec<Seat>) -> Self {
+    pub(super) fn new(members: Vec<MemberState>) -> Self {
         Self {
             index: Index::default(),
             files: BTreeMap::new(),
-            seats,
+            members,
             writers: BTreeMap::new(),
             sequence: 0,
             sequence_end: 0,
@@ -257,7 +257,7 @@ impl State {
     /// The group that a put of `key` goes to.
     pub(super) fn place_put(
         &mut self,
-        seat: usize,
+        member: usize,
         key: &[u8],
         len: u64,
         dies: Option<u64>,
@@ -268,7 +268,7 @@ impl State {
             (None, Some(old)) if !old.is_deleted() => Life::Replaces(Written(old.sequence)),
             _ => Life::First,
         };
-        self.seats[seat].groups.put(key_hash(key), life, len, Written(sequence))
+        self.members[member].groups.put(key_hash(key), life, len, Written(sequence))
     }
 
     /// Makes a put count, unless a newer record does.
@@ -286,13 +286,13 @@ impl State {
     }
 
     /// Makes a tombstone count, unless a newer record does.
-    pub(super) fn count_deletion(&mut self, seat: usize, key: &[u8], sequence: u64) {
+    pub(super) fn count_deletion(&mut self, member: usize, key: &[u8], sequence: u64) {
         match self.index.get(key) {
             Some(newer) if newer.sequence > sequence => return,
             Some(old) if !old.is_deleted() => self.kill(old, sequence),
             _ => {}
         }
-        self.seats[seat].groups.deleted(key_hash(key), Written(self.sequence));
+        self.members[member].groups.deleted(key_hash(key), Written(self.sequence));
         if self.first_under_way() < sequence {
             self.index.insert(key, Place::deleted(sequence));
             self.graves.push_back((sequence, key.into()));
@@ -322,20 +322,20 @@ impl State {
     pub(super) fn seal(&mut self, id: FileId) {
         let facts = self.files.get_mut(&id).expect("its writer seals it");
         facts.phase = Phase::Sealed;
-        let (seat, sealed) = (facts.seat, facts.sealed(id));
-        self.seats[seat].dirty.forget(id);
-        self.seats[seat].merges.sealed(sealed);
+        let (member, sealed) = (facts.member, facts.sealed(id));
+        self.members[member].dirty.forget(id);
+        self.members[member].merges.sealed(sealed);
     }
 
     /// The file is dead: queues its removal.
     pub(super) fn retire(&mut self, id: FileId) {
         let facts = self.files.remove(&id).expect("it is retired once");
         assert_eq!(facts.live, 0, "{id:?} is retired with live records");
-        let Facts { seat, layout, handle, sequence_min, len, hint_len, .. } = facts;
+        let Facts { member, layout, handle, sequence_min, len, hint_len, .. } = facts;
         let len = len + hint_len;
-        self.seats[seat].dirty.forget(id);
-        self.seats[seat].merges.merged(id);
-        self.seats[seat].dying.push(Dying { handle, layout, sequence_min, len });
+        self.members[member].dirty.forget(id);
+        self.members[member].merges.merged(id);
+        self.members[member].dying.push(Dying { handle, layout, sequence_min, len });
     }
 
     /// Tells the policy about files whose tombstones are no longer needed.
@@ -350,8 +350,8 @@ impl State {
             if self.first_under_way() > newest && !self.older(id).any(|(_, min)| min < newest) {
                 let facts = self.file_mut(id);
                 facts.deletions_dead = true;
-                let (seat, bytes) = (facts.seat, facts.deletions);
-                self.seats[seat].merges.died(id, bytes);
+                let (member, bytes) = (facts.member, facts.deletions);
+                self.members[member].merges.died(id, bytes);
             }
         }
     }
@@ -360,9 +360,9 @@ impl State {
     pub(super) fn older(&self, but: FileId) -> impl Iterator<Item = (Layout, u64)> {
         let files = self.files.iter().filter(move |&(&id, _)| id != but);
         let files = files.map(|(_, facts)| (facts.layout, facts.sequence_min));
-        let dying = self.seats.iter().flat_map(|seat| &seat.dying);
+        let dying = self.members.iter().flat_map(|member| &member.dying);
         let dying = dying.map(|dying| (dying.layout, dying.sequence_min));
-        let ghosts = self.seats.iter().flat_map(|seat| &seat.ghosts);
+        let ghosts = self.members.iter().flat_map(|member| &member.ghosts);
         files.chain(dying).chain(ghosts.map(|ghost| (ghost.layout, ghost.sequence_min)))
     }
 
@@ -370,8 +370,8 @@ impl State {
     pub(super) fn found_damaged(&mut self, id: FileId, offset: u32) -> bool {
         let Some(facts) = self.files.get_mut(&id) else { return false };
         let is_new = facts.damaged.insert(offset);
-        let seat = facts.seat;
-        self.seats[seat].counts.damaged += u64::from(is_new);
+        let member = facts.member;
+        self.members[member].counts.damaged += u64::from(is_new);
         is_new
     }
 
@@ -384,15 +384,15 @@ impl State {
         facts.live -= u64::from(old.len);
         facts.killer = facts.killer.max(killer);
         facts.damaged.remove(&old.offset);
-        let (seat, phase) = (facts.seat, facts.phase);
+        let (member, phase) = (facts.member, facts.phase);
         let is_empty = facts.live == 0;
         match phase {
             Phase::Sealed => {
-                self.seats[seat].merges.died(old.file, u64::from(old.len));
+                self.members[member].merges.died(old.file, u64::from(old.len));
                 self.any_died |= is_empty;
             }
             // Its damaged records are superseded.
-            Phase::Damaged if is_empty => self.seats[seat].doubtful.push(old.file),
+            Phase::Damaged if is_empty => self.members[member].doubtful.push(old.file),
             _ => {}
         }
     }

@@ -8,7 +8,7 @@ use super::format::Layout;
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Stream {
     /// The volume, by its position.
-    pub(super) seat: usize,
+    pub(super) member: usize,
     pub(super) layout: Layout,
     pub(super) group: Group,
     /// Whether it takes copies of merges, which are kept apart so that they do not delay puts.

@@ -59,8 +59,8 @@ impl Rig {
 
     /// Tends the store until there is nothing left to do.
     fn tend(&self, store: &Store) {
-        for seat in 0..store.volumes() {
-            while self.clock.run(store.tend_once(seat)).unwrap() {}
+        for member in 0..store.volumes() {
+            while self.clock.run(store.tend_once(member)).unwrap() {}
         }
     }
 

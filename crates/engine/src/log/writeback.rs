@@ -43,7 +43,7 @@ pub(super) enum Doubt {
 /// A put's share of the dirty bytes, from its request for it until the put has ended.
 pub(super) struct Let<'a> {
     inner: &'a Inner,
-    seat: usize,
+    member: usize,
     /// `None` if it was admitted at once.
     ticket: Option<u64>,
     bytes: u64,
@@ -51,7 +51,7 @@ pub(super) struct Let<'a> {
 
 impl Drop for Let<'_> {
     fn drop(&mut self) {
-        let woken = self.inner.state().seats[self.seat].dirty.leave(self.ticket, self.bytes);
+        let woken = self.inner.state().members[self.member].dirty.leave(self.ticket, self.bytes);
         woken.into_iter().for_each(Waker::wake);
     }
 }
@@ -59,7 +59,7 @@ impl Drop for Let<'_> {
 /// The dirty bytes of a file that one task syncs. If the sync fails, the bytes are dirty again.
 pub(super) struct Claim<'a> {
     inner: &'a Inner,
-    seat: usize,
+    member: usize,
     file: FileId,
     /// Bytes, and the smallest sequence among them.
     claimed: (u64, u64),
@@ -76,7 +76,7 @@ impl Claim<'_> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        let woken = self.inner.state().seats[self.seat].dirty.settle(
+        let woken = self.inner.state().members[self.member].dirty.settle(
             self.file,
             self.claimed,
             self.is_piece,
@@ -92,7 +92,7 @@ impl State {
     /// file `but` does not matter.
     fn doubt(&self, upto: u64, layout: Option<Layout>, but: FileId) -> Doubt {
         let is_of = |of: Layout| layout.is_none_or(|layout| layout == of);
-        let failed = self.seats.iter().flat_map(|seat| &seat.doubtful).find(|&&id| {
+        let failed = self.members.iter().flat_map(|member| &member.doubtful).find(|&&id| {
             let facts = &self.files[&id];
             let is_unsafe = facts.phase == Phase::Doubtful && facts.live > 0;
             id != but && is_unsafe && facts.sequence_min <= upto && is_of(facts.layout)
@@ -101,8 +101,8 @@ impl State {
             return Doubt::Failed(failed);
         }
         let mut is_syncing = false;
-        for seat in &self.seats {
-            let (waits, syncing) = seat.dirty.has(upto, is_of);
+        for member in &self.members {
+            let (waits, syncing) = member.dirty.has(upto, is_of);
             if waits {
                 return Doubt::Waits;
             }
@@ -117,15 +117,15 @@ impl State {
 
 impl Inner {
     /// Writes back each piece that is due, until the store is closed.
-    pub(super) async fn write_back_always(&self, seat: usize) {
+    pub(super) async fn write_back_always(&self, member: usize) {
         while !self.is_closing() {
             let seen = self.bell.rings();
-            match self.write_back_due(seat).await {
+            match self.write_back_due(member).await {
                 Ok(true) => {}
                 Ok(false) => self.bell.after(seen).await,
                 Err(error) => {
                     // Callers that wait for durability get the error, and so does the next put.
-                    tracing::warn!(volume = %self.disks[seat].label, %error, "writing back failed");
+                    tracing::warn!(volume = %self.disks[member].label, %error, "writing back failed");
                     if error.kind() != ErrorKind::Poisoned {
                         self.pass(PAUSE).await;
                     }
@@ -135,18 +135,18 @@ impl Inner {
     }
 
     /// Waits until `bytes` may be written to the page cache; the first waiting put writes back meanwhile.
-    pub(super) async fn hold_back(&self, seat: usize, bytes: u64) -> Result<Let<'_>> {
-        let ticket = self.state().seats[seat].dirty.come(bytes);
-        let place = Let { inner: self, seat, ticket, bytes };
+    pub(super) async fn hold_back(&self, member: usize, bytes: u64) -> Result<Let<'_>> {
+        let ticket = self.state().members[member].dirty.come(bytes);
+        let place = Let { inner: self, member, ticket, bytes };
         let Some(ticket) = ticket else { return Ok(place) };
         loop {
-            let is_first = self.state().seats[seat].dirty.is_first(ticket);
-            if is_first && self.write_back_due(seat).await? {
+            let is_first = self.state().members[member].dirty.is_first(ticket);
+            if is_first && self.write_back_due(member).await? {
                 continue;
             }
             let is_in = poll_fn(|cx| {
                 let mut state = self.state();
-                let Some(turn) = state.seats[seat].dirty.turn(ticket) else {
+                let Some(turn) = state.members[member].dirty.turn(ticket) else {
                     return Poll::Ready(true);
                 };
                 if std::mem::take(&mut turn.is_called) {
@@ -162,16 +162,16 @@ impl Inner {
     }
 
     /// Admits puts after bytes were [forgotten](Dirty::forget).
-    pub(super) fn let_in(&self, seat: usize) {
-        let woken = self.state().seats[seat].dirty.let_in();
+    pub(super) fn let_in(&self, member: usize) {
+        let woken = self.state().members[member].dirty.let_in();
         woken.into_iter().for_each(Waker::wake);
     }
 
     /// Writes back one piece; says whether one was due.
-    async fn write_back_due(&self, seat: usize) -> Result<bool> {
+    async fn write_back_due(&self, member: usize) -> Result<bool> {
         let due = {
             let state = self.state();
-            let stream = state.seats[seat].dirty.due();
+            let stream = state.members[member].dirty.due();
             stream.and_then(|stream| state.writers.get(&stream).map(Arc::clone))
         };
         let Some(writer) = due else { return Ok(false) };
@@ -180,21 +180,21 @@ impl Inner {
     }
 
     /// Claims the dirty bytes of a file for a sync by the caller.
-    pub(super) fn claim(&self, seat: usize, file: FileId, is_piece: bool) -> Claim<'_> {
-        let claimed = self.state().seats[seat].dirty.claim(file, is_piece);
-        Claim { inner: self, seat, file, claimed, is_piece, is_durable: false }
+    pub(super) fn claim(&self, member: usize, file: FileId, is_piece: bool) -> Claim<'_> {
+        let claimed = self.state().members[member].dirty.claim(file, is_piece);
+        Claim { inner: self, member, file, claimed, is_piece, is_durable: false }
     }
 
     /// Writes the queued puts of a stream, and syncs its open file. Other tasks go on writing while the device works.
     pub(super) async fn write_back(&self, writer: &Writer, is_piece: bool) -> Result<()> {
-        let seat = writer.stream.seat;
+        let member = writer.stream.member;
         let (file, until, claim) = {
             let mut output = writer.output.lock().await;
             while !writer.is_idle() || !output.group.is_empty() {
                 self.write_group(writer, &mut output).await;
             }
             let Some(open) = output.open.as_mut() else { return Ok(()) };
-            let claim = self.claim(seat, open.file.id, is_piece);
+            let claim = self.claim(member, open.file.id, is_piece);
             if !open.is_dirty() {
                 claim.end();
                 return Ok(());
@@ -203,7 +203,7 @@ impl Inner {
             open.counts();
             (Arc::clone(&open.file), until, claim)
         };
-        let synced = self.sync_object(seat, &*file.object, WRITE).await;
+        let synced = self.sync_object(member, &*file.object, WRITE).await;
         match &synced {
             Ok(()) => claim.end(),
             Err(_) => drop(claim),

@@ -102,7 +102,7 @@ fn of_several_disks_a_dead_file_waits_for_others_to_make_durable_what_killed_it(
         let keys = 80 * u64::from(volumes);
         (0..keys).for_each(|n| rig.put(&store, &n.to_be_bytes(), &value(n, 900)));
         let mut files = (0..keys).map(|n| file_of(&store, n));
-        let file = files.find(|file| store.0.state().files[file].seat == 0).unwrap();
+        let file = files.find(|file| store.0.state().files[file].member == 0).unwrap();
         let held: Vec<_> = (0..keys).filter(|&n| file_of(&store, n) == file).collect();
         let (last, others) = held.split_last().unwrap();
         let overwrite = |n: &u64| rig.put(&store, &n.to_be_bytes(), &value(*n, 901));

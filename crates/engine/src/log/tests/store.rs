@@ -184,7 +184,7 @@ fn a_file_goes_when_its_last_reader_is_done() {
     drop(file);
     rig.tend(&store);
     assert_eq!(store.figures().volumes[0].dying_bytes, 0);
-    let own = store.0.state().seats[0].own;
+    let own = store.0.state().members[0].own;
     let found: u64 = rig.mems[0].image().values().map(|bytes| bytes.len() as u64).sum();
     assert_eq!(own, found, "it is counted what is there");
 }

@@ -29,14 +29,14 @@ prop_compose! {
     fn any_table()(
         len in 1..80 * MIB,
         rate in prop_oneof![Just(0.0), 0.0..2.0_f64, 0.0..500.0_f64],
-        seats in vec((any::<u16>(), 0.0..1.0_f64), 1..4),
+        homes in vec((any::<u16>(), 0.0..1.0_f64), 1..4),
         leaving in prop::option::weighted(0.1, (0..30_u64).prop_map(Duration::from_secs)),
         old in prop::bool::weighted(0.9),
     ) -> (Table, Vec<u16>) {
         let age = Duration::from_secs(if old { 100 } else { 3 });
-        let copies = seats.iter().map(|&(_, share)| Replica { volume: VolumeId(0), share });
+        let copies = homes.iter().map(|&(_, share)| Replica { volume: VolumeId(0), share });
         let table = Table { object: 0, len, rate, copies: copies.collect(), age, leaving };
-        (table, seats.into_iter().map(|(seat, _)| seat).collect())
+        (table, homes.into_iter().map(|(home, _)| home).collect())
     }
 }
 
@@ -47,11 +47,11 @@ fn any_pool() -> impl Strategy<Value = (Vec<Volume>, Vec<Table>, Vec<Flight>)> {
             (0..).zip(&mut volumes).for_each(|(id, volume)| volume.id = VolumeId(id * 2));
             let count = volumes.len() as u16;
             let mut all = Vec::new();
-            for (object, (mut table, seats)) in (0..).zip(tables) {
+            for (object, (mut table, homes)) in (0..).zip(tables) {
                 table.object = object;
                 let mut seen = BTreeSet::new();
-                for (copy, seat) in table.copies.iter_mut().zip(seats) {
-                    copy.volume = VolumeId(seat % count * 2);
+                for (copy, home) in table.copies.iter_mut().zip(homes) {
+                    copy.volume = VolumeId(home % count * 2);
                 }
                 table.copies.retain(|copy| seen.insert(copy.volume));
                 let sum: f64 = table.copies.iter().map(|copy| copy.share).sum();
