@@ -136,7 +136,7 @@ impl Inner {
             least = Some(least.map_or(delay, |least: Duration| least.min(delay)));
         }
         least.ok_or_else(|| {
-            self.bell.ring();
+            self.notify.notify_all();
             let labels: Vec<_> = self.disks.iter().map(|disk| &*disk.label).collect();
             Error::new(ErrorKind::OutOfSpace, Self::full(&labels.join(", ")))
         })
@@ -409,7 +409,7 @@ impl Inner {
         if open.file.name.is_log() {
             let first = group.iter().map(Pending::sequence).min().unwrap_or(u64::MAX);
             if state.members[member].dirty.wrote(file, stream, grown, first) {
-                self.bell.ring();
+                self.notify.notify_all();
             }
         }
         let changes = group.iter().flat_map(|pending| &pending.changes);
@@ -425,7 +425,7 @@ impl Inner {
             }
         }
         if std::mem::take(&mut state.any_died) {
-            self.bell.ring();
+            self.notify.notify_all();
         }
     }
 

@@ -120,7 +120,7 @@ impl Inner {
         work: impl Fn() -> W,
     ) {
         while !self.is_closing() {
-            let seen = self.bell.rings();
+            let seen = self.notify.count();
             match work().await {
                 Ok(true) => {}
                 Ok(false) => self.wait(seen, LOOK).await,
@@ -136,15 +136,15 @@ impl Inner {
 
     /// Waits for a notification, but no longer than `time`.
     pub(super) async fn wait(&self, seen: u64, time: Duration) {
-        select(self.bell.after(seen), self.clock.sleep(time)).await;
+        select(self.notify.after(seen), self.clock.sleep(time)).await;
     }
 
     /// Waits for all of this time, or until the store is closed.
     pub(super) async fn pass(&self, time: Duration) {
         let mut over = self.clock.sleep(time);
         while !self.is_closing() {
-            let seen = self.bell.rings();
-            if let Either::Right(_) = select(self.bell.after(seen), &mut over).await {
+            let seen = self.notify.count();
+            if let Either::Right(_) = select(self.notify.after(seen), &mut over).await {
                 return;
             }
         }

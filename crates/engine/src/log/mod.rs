@@ -29,7 +29,6 @@
 //! each volume. Without it, puts go on until there is no room.
 
 mod append;
-mod bell;
 mod dirty;
 mod figures;
 mod file;
@@ -39,6 +38,7 @@ mod index;
 mod inspect;
 mod lease;
 mod merge;
+mod notify;
 mod recovery;
 mod scan;
 mod scrub;
@@ -64,11 +64,11 @@ use policy::units::MIB;
 use volume::layer::reserve::Reserve;
 use volume::{Clock, Error, ErrorKind, IoBuf, Object, Result, Volume};
 
-use self::bell::Bell;
 pub use self::figures::{Counts, Figures, VolumeFigures};
 use self::file::{File, Names};
 pub use self::format::{Bad, KEY_MAX, StoreId, VALUE_MAX};
 pub use self::inspect::{Flaw, Inspected, inspect, stores_on};
+use self::notify::Notify;
 pub use self::recovery::{Damage, Report};
 pub use self::scrub::Scrubbed;
 use self::sealing::Sealing;
@@ -305,7 +305,7 @@ struct Inner {
     clock: Clock,
     state: Mutex<State>,
     disks: Vec<Disk>,
-    bell: Bell,
+    notify: Notify,
     closing: AtomicBool,
     /// A write failed since the store was opened.
     is_unsure: AtomicBool,
@@ -532,7 +532,7 @@ impl Store {
     /// As for [`Store::sync`]; answered changes stay as durable as they were.
     pub async fn close(&self) -> Result<()> {
         self.0.closing.store(true, Ordering::SeqCst);
-        self.0.bell.ring();
+        self.0.notify.notify_all();
         self.0.seal_everything().await
     }
 

@@ -175,7 +175,7 @@ impl Store {
             clock,
             state: Mutex::new(State::new(states)),
             disks,
-            bell: super::Bell::default(),
+            notify: super::Notify::default(),
             closing: false.into(),
             is_unsure: false.into(),
             lease: AsyncMutex::new(lease),

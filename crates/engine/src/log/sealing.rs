@@ -72,14 +72,14 @@ impl Inner {
             };
             self.disks[member].sealing.lock().push_back(Arc::new(sealing));
         }
-        self.bell.ring();
+        self.notify.notify_all();
     }
 
     /// Waits while too many files wait to be sealed, and seals some unless another task does.
     async fn seal_many(&self, member: usize) -> Result<()> {
         let disk = &self.disks[member];
         loop {
-            let seen = self.bell.rings();
+            let seen = self.notify.count();
             if disk.sealing.lock().len() <= WAITING_MAX {
                 return Ok(());
             }
@@ -159,7 +159,7 @@ impl Inner {
         }
         self.disks[member].sealing.lock().retain(|sealing| sealing.file.id != id);
         self.let_in(member);
-        self.bell.ring();
+        self.notify.notify_all();
         Ok(())
     }
 

@@ -83,7 +83,7 @@ impl Drop for Claim<'_> {
             self.is_durable,
         );
         woken.into_iter().for_each(Waker::wake);
-        self.inner.bell.ring();
+        self.inner.notify.notify_all();
     }
 }
 
@@ -119,10 +119,10 @@ impl Inner {
     /// Writes back each piece that is due, until the store is closed.
     pub(super) async fn write_back_always(&self, member: usize) {
         while !self.is_closing() {
-            let seen = self.bell.rings();
+            let seen = self.notify.count();
             match self.write_back_due(member).await {
                 Ok(true) => {}
-                Ok(false) => self.bell.after(seen).await,
+                Ok(false) => self.notify.after(seen).await,
                 Err(error) => {
                     // Callers that wait for durability get the error, and so does the next put.
                     tracing::warn!(volume = %self.disks[member].label, %error, "writing back failed");
@@ -236,7 +236,7 @@ impl Inner {
     ) -> Result<()> {
         let until = self.clock.now() + patience;
         loop {
-            let seen = self.bell.rings();
+            let seen = self.notify.count();
             let doubt = self.state().doubt(upto, layout, but);
             match doubt {
                 Doubt::None => return Ok(()),
