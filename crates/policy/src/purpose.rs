@@ -26,7 +26,7 @@ pub enum Origin {
     /// A log store copies the live records of a file to free the room of the dead ones.
     Merge {
         /// Space pressure in percent: how near puts are to waiting for the merge, see [`crate::merge::Pick`].
-        hunger_percent: u8,
+        space_pressure_percent: u8,
     },
     /// An operator copies, imports or verifies files, and can wait.
     Bulk,
@@ -142,10 +142,12 @@ impl Io {
             (Step::Log | Step::Manifest, _) | (_, Origin::UserWrite) => Class::Commit,
             (_, Origin::UserRead | Origin::Relief) => Class::Foreground,
             (_, Origin::Open | Origin::Flush | Origin::Compaction { level: 0 }) => Class::Urgent,
-            (_, Origin::Merge { hunger_percent: 81.. }) => Class::Urgent,
-            (_, Origin::Compaction { level: 1 | 2 } | Origin::Merge { hunger_percent: 30.. }) => {
-                Class::Background
-            }
+            (_, Origin::Merge { space_pressure_percent: 81.. }) => Class::Urgent,
+            (
+                _,
+                Origin::Compaction { level: 1 | 2 }
+                | Origin::Merge { space_pressure_percent: 30.. },
+            ) => Class::Background,
             (
                 _,
                 Origin::Compaction { .. }
@@ -203,8 +205,10 @@ mod tests {
     }
 
     #[test]
-    fn the_hunger_of_a_merge_decides_its_class() {
-        let class = |hunger_percent| Io::new(Origin::Merge { hunger_percent }, Step::Data).class();
+    fn the_space_pressure_of_a_merge_decides_its_class() {
+        let class = |space_pressure_percent| {
+            Io::new(Origin::Merge { space_pressure_percent }, Step::Data).class()
+        };
         assert_eq!(
             [0, 29, 30, 80, 81, 100].map(class),
             [

@@ -203,7 +203,7 @@ impl From<engine::log::Figures> for Log {
         let volumes = figures.volumes.into_iter().map(|volume| LogVolume {
             name: volume.label,
             fill: volume.fill,
-            hunger: volume.hunger,
+            hunger: volume.space_pressure,
             release_threshold: volume.release_threshold,
             dead_fraction_eaten: volume.dead_fraction_eaten,
             write_amplification: volume.counts.write_amplification(),

@@ -166,7 +166,7 @@ impl Figures for Program {
         let volume = engine::log::VolumeFigures {
             label: "a".into(),
             fill: 0.75,
-            hunger: -0.25,
+            space_pressure: -0.25,
             release_threshold: 1.0,
             dead_fraction_eaten: 0.5,
             put_delay: Duration::from_millis(500),

@@ -25,7 +25,7 @@ pub struct VolumeFigures {
     /// The used part of them, whether the store or another user fills it: U.
     pub fill: f64,
     /// How far the fill is above the target on the way to full: H. At 0 or below there is no space pressure.
-    pub hunger: f64,
+    pub space_pressure: f64,
     /// The part of a file that has to be dead for the file to be merged: D_T.
     pub release_threshold: f64,
     /// The average dead part of the files merged lately.

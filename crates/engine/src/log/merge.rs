@@ -40,7 +40,7 @@ pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// page.
 const FILE_ENDS: u64 = 2 * PAGE as u64;
 /// From this space pressure on, in percent, syncs no longer wait for others.
-const HUNGRY: u8 = 50;
+const SYNC_AT_ONCE: u8 = 50;
 /// Where puts are refused, open files are merged when more than 1/2 of them is dead; where nothing else is left to
 /// merge, when more than 1/16 is.
 const DEAD_USUAL: u64 = 2;
@@ -266,7 +266,10 @@ impl Inner {
 
     async fn merge(&self, member: usize, pick: Pick) -> Result<()> {
         let mut picked = Picked { inner: self, member, file: pick.file, is_over: false };
-        let io = Io::new(Origin::Merge { hunger_percent: pick.hunger_percent }, Step::Data);
+        let io = Io::new(
+            Origin::Merge { space_pressure_percent: pick.space_pressure_percent },
+            Step::Data,
+        );
         let (is_dead, file) = {
             let state = self.state();
             let facts = &state.files[&pick.file];
@@ -275,7 +278,7 @@ impl Inner {
         };
         let whole = is_dead || self.copy(member, &file, io).await?;
         drop(file);
-        self.release(pick.file, whole, self.patience(pick.hunger_percent)).await?;
+        self.release(pick.file, whole, self.patience(pick.space_pressure_percent)).await?;
         picked.is_over = true;
         let mut state = self.state();
         let counts = &mut state.members[member].counts;
@@ -285,14 +288,14 @@ impl Inner {
 
     /// How long a file to be removed waits for other syncs to make the records durable that superseded its own. With
     /// low space pressure puts go first, if the store has several disks: an extra sync on one would hold up the others.
-    fn patience(&self, hunger_percent: u8) -> Duration {
-        let waits = hunger_percent < HUNGRY && self.disks.len() > 1;
+    fn patience(&self, space_pressure_percent: u8) -> Duration {
+        let waits = space_pressure_percent < SYNC_AT_ONCE && self.disks.len() > 1;
         if waits { LOOK } else { Duration::ZERO }
     }
 
     /// Copies the records that a failed sync left in doubt.
     async fn rescue(&self, member: usize, id: FileId) -> Result<()> {
-        let io = Io::new(Origin::Merge { hunger_percent: 100 }, Step::Data);
+        let io = Io::new(Origin::Merge { space_pressure_percent: 100 }, Step::Data);
         let file = Arc::clone(&self.state().files[&id].handle);
         let whole = self.copy(member, &file, io).await?;
         drop(file);

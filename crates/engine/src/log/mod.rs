@@ -643,7 +643,7 @@ impl Inner {
                     label: disk.label.clone(),
                     capacity: fill.capacity,
                     fill: fill.share(),
-                    hunger: member.merges.hunger(&fill),
+                    space_pressure: member.merges.space_pressure(&fill),
                     release_threshold: member.merges.threshold(&fill),
                     dead_fraction_eaten: member.merges.eaten(),
                     put_delay: member.limits.delay(&fill),

@@ -22,7 +22,7 @@ use super::writer::{Open, Output, Writer};
 use super::{FileId, Inner};
 
 /// Hints must keep pace with full files, but no caller waits for a single one.
-const HINT: Io = Io::new(Origin::Merge { hunger_percent: 30 }, Step::Data);
+const HINT: Io = Io::new(Origin::Merge { space_pressure_percent: 30 }, Step::Data);
 /// At most this many files wait to be sealed; beyond it, callers that write seal too. Each holds its hint in memory.
 const WAITING_MAX: usize = 16;
 /// Files sealed at the same time: each waits for the device three times, and other tasks write there too.

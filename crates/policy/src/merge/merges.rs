@@ -50,7 +50,7 @@ pub struct Pick {
     /// Its live bytes, to be copied. With none, the file is removed without reading it.
     pub live: u64,
     /// The space pressure in percent, for [`crate::purpose::Origin::Merge`].
-    pub hunger_percent: u8,
+    pub space_pressure_percent: u8,
 }
 
 /// Why a file is merged.
@@ -67,7 +67,7 @@ pub enum Why {
 }
 
 /// Above this space pressure no partition is passed over for ever.
-const OVERDUE_HUNGER: f64 = 0.5;
+const OVERDUE_SPACE_PRESSURE: f64 = 0.5;
 /// Picks before a partition is overdue, for each partition.
 const OVERDUE_PICKS: u64 = 8;
 
@@ -136,8 +136,8 @@ impl Merges {
             self.partitions.remove(&found.sealed.partition);
             self.watch(found.sealed.partition);
         }
-        let hunger_percent = (self.hunger(fill) * 100.0).clamp(0.0, 100.0) as u8;
-        Some(Pick { file, why, live: found.live(), hunger_percent })
+        let space_pressure_percent = (self.space_pressure(fill) * 100.0).clamp(0.0, 100.0) as u8;
+        Some(Pick { file, why, live: found.live(), space_pressure_percent })
     }
 
     /// A picked file was merged: its live records are elsewhere, and it is gone.
@@ -164,14 +164,14 @@ impl Merges {
     /// Space pressure: how far the fill is above the target on the way to full; negative below the target, above 1
     /// without any room: H.
     #[must_use]
-    pub fn hunger(&self, fill: &Fill) -> f64 {
-        fill.hunger(self.settings.target)
+    pub fn space_pressure(&self, fill: &Fill) -> f64 {
+        fill.space_pressure(self.settings.target)
     }
 
     /// The part of a file that must be dead to merge it now: D_T.
     #[must_use]
     pub fn threshold(&self, fill: &Fill) -> f64 {
-        self.settings.rule.threshold(self.hunger(fill), self.eaten)
+        self.settings.rule.threshold(self.space_pressure(fill), self.eaten)
     }
 
     /// The average dead part of recently merged files: the fisherman's memory.
@@ -213,16 +213,16 @@ impl Merges {
         if let Some(dead) = self.candidates.dead() {
             return Some((dead, Why::Dead));
         }
-        let hunger = self.hunger(fill);
-        let emergency = hunger >= 1.0 || fill.free() < self.settings.file_bytes;
+        let space_pressure = self.space_pressure(fill);
+        let emergency = space_pressure >= 1.0 || fill.free() < self.settings.file_bytes;
         let chosen = if emergency {
             self.candidates.smallest().map(|file| (file, Why::Emergency))
-        } else if let Some(overdue) = self.overdue(hunger) {
+        } else if let Some(overdue) = self.overdue(space_pressure) {
             Some((overdue, Why::Overdue))
         } else {
             // A rule with thresholds may choose nothing when puts are refused already; then no record would ever die.
             let reserve = self.settings.reserve;
-            let by_rule = self.by_rule(fill, hunger).map(|file| (file, Why::Rule));
+            let by_rule = self.by_rule(fill, space_pressure).map(|file| (file, Why::Rule));
             by_rule.or_else(|| {
                 let smallest = self.candidates.smallest().filter(|_| fill.free() <= reserve);
                 smallest.map(|file| (file, Why::Emergency))
@@ -240,7 +240,7 @@ impl Merges {
         Some((smallest, Why::Emergency))
     }
 
-    fn by_rule(&mut self, fill: &Fill, hunger: f64) -> Option<FileId> {
+    fn by_rule(&mut self, fill: &Fill, space_pressure: f64) -> Option<FileId> {
         match self.settings.rule {
             Rule::Static => {
                 if self.sweep.and_then(|last| self.candidates.taker(last)).is_none() {
@@ -250,16 +250,16 @@ impl Merges {
                 self.candidates.taker(self.sweep?)
             }
             Rule::DeathTime => {
-                if hunger <= 0.0 || self.dies_in_time(fill) {
+                if space_pressure <= 0.0 || self.dies_in_time(fill) {
                     return None;
                 }
                 self.candidates.most_lasting(fill.written, fill.capacity)
             }
             Rule::Greedy | Rule::FishermanProduct | Rule::Fisherman => {
-                let bar = self.settings.rule.threshold(hunger, self.eaten);
+                let bar = self.settings.rule.threshold(space_pressure, self.eaten);
                 let richest = self.candidates.richest()?;
                 let share = self.candidates.get(richest)?.dead_share();
-                (hunger > 0.0 && share >= bar).then_some(richest)
+                (space_pressure > 0.0 && share >= bar).then_some(richest)
             }
         }
     }
@@ -273,8 +273,8 @@ impl Merges {
         next.is_some_and(|dies| dies.since(fill.written) <= room)
     }
 
-    fn overdue(&self, hunger: f64) -> Option<FileId> {
-        if hunger <= OVERDUE_HUNGER || self.settings.rule == Rule::Static {
+    fn overdue(&self, space_pressure: f64) -> Option<FileId> {
+        if space_pressure <= OVERDUE_SPACE_PRESSURE || self.settings.rule == Rule::Static {
             return None;
         }
         let patience = OVERDUE_PICKS * self.partitions.len() as u64;

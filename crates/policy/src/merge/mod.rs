@@ -134,7 +134,7 @@ impl Fill {
     /// Space pressure: how far the fill is above `target` on the way to full: H. At 0 and below there is no hurry; from
     /// 1 on there is no room.
     #[must_use]
-    pub fn hunger(&self, target: f64) -> f64 {
+    pub fn space_pressure(&self, target: f64) -> f64 {
         (self.share() - target) / (1.0 - target)
     }
 }

@@ -50,15 +50,15 @@ impl Rule {
     /// The part of a file that must be dead to merge it, at a space pressure and an average of recent merges: D_T. At 1
     /// only dead files qualify.
     #[must_use]
-    pub fn threshold(self, hunger: f64, eaten: f64) -> f64 {
-        if hunger <= 0.0 {
+    pub fn threshold(self, space_pressure: f64, eaten: f64) -> f64 {
+        if space_pressure <= 0.0 {
             return 1.0;
         }
         let bar = match self {
             Self::Static => 1.0,
             Self::Greedy | Self::DeathTime => 0.0,
-            Self::FishermanProduct => (1.0 - hunger) * eaten,
-            Self::Fisherman => (1.0 - hunger).min(eaten),
+            Self::FishermanProduct => (1.0 - space_pressure) * eaten,
+            Self::Fisherman => (1.0 - space_pressure).min(eaten),
         };
         bar.max(0.0)
     }

@@ -73,11 +73,11 @@ fn replay(cases: &str) -> String {
 }
 
 fn told(pick: Option<Pick>) -> String {
-    let Some(Pick { file: FileId(file), why, live, hunger_percent }) = pick else {
+    let Some(Pick { file: FileId(file), why, live, space_pressure_percent }) = pick else {
         return "nothing".into();
     };
     let live = live / MIB;
-    format!("{file}: {why:?}, {live} MiB live, hunger {hunger_percent} %")
+    format!("{file}: {why:?}, {live} MiB live, space pressure {space_pressure_percent} %")
 }
 
 fn death(words: &[&str]) -> Death {

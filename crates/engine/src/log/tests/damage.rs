@@ -222,7 +222,7 @@ fn a_merge_leaves_damage_where_it_is_and_saves_the_rest() {
     let name = store.0.names.of(file::Role::File(victim));
     rig.mems[0].damage(&name, u64::from(place.offset) + 100, |byte| *byte ^= 1);
     let handle = Arc::clone(&store.0.state().files[&victim].handle);
-    let io = Io::new(Origin::Merge { hunger_percent: 50 }, Step::Data);
+    let io = Io::new(Origin::Merge { space_pressure_percent: 50 }, Step::Data);
     assert!(!rig.clock.run(store.0.copy(0, &handle, io)).unwrap());
     rig.clock.run(store.0.release(victim, false, Duration::ZERO)).unwrap();
     drop(handle);

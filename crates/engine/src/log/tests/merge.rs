@@ -8,7 +8,7 @@ use super::super::merge::LOOK;
 use super::store::select_for;
 use super::*;
 
-const MERGE: Io = Io::new(Origin::Merge { hunger_percent: 50 }, Step::Data);
+const MERGE: Io = Io::new(Origin::Merge { space_pressure_percent: 50 }, Step::Data);
 
 /// How long each call of a device takes, and the steps in which the test goes through a merge.
 const CALL: Duration = Duration::from_millis(1);

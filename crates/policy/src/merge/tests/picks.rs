@@ -114,7 +114,7 @@ fn check_pick(
         // Live bytes are exact to a step.
         let slack = FILE / 1024 + 1;
         let stuck = !free.iter().any(|file| file.dead > 0 && live(file) + slack <= room);
-        let idle = fill.hunger(0.8) < 1.0 && fill.free() >= FILE;
+        let idle = fill.space_pressure(0.8) < 1.0 && fill.free() >= FILE;
         prop_assert!(stuck || idle, "there is no room, and something could be merged");
         if rule == Rule::Greedy && fill.share() > 0.8 {
             prop_assert!(stuck, "greedy takes whatever fits");
@@ -145,7 +145,7 @@ fn check_pick(
         (Why::Rule, Rule::DeathTime) => prop_assert!(fill.share() > 0.8),
         (Why::Rule, Rule::Static) => prop_assert!(share(&file) >= 0.4 || file.dead >= 128 * MIB),
         (Why::Overdue, rule) => {
-            prop_assert!(rule != Rule::Static && fill.hunger(0.8) > 0.5);
+            prop_assert!(rule != Rule::Static && fill.space_pressure(0.8) > 0.5);
         }
     }
     Ok(())
