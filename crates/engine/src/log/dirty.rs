@@ -24,7 +24,7 @@ const DIRTY_SHARE: u64 = 32;
 pub(super) struct Dirty {
     piece: u64,
     max: u64,
-    files: BTreeMap<FileId, Soiled>,
+    files: BTreeMap<FileId, DirtyFile>,
     /// Pieces at the device.
     pieces: usize,
     /// Dirty bytes, and bytes of puts that were admitted.
@@ -35,7 +35,7 @@ pub(super) struct Dirty {
 }
 
 /// The dirty bytes of a file.
-struct Soiled {
+struct DirtyFile {
     stream: Stream,
     /// Whether the file is still written to: then pieces are due. Once it is full, the task that seals it syncs the
     /// rest.
@@ -74,30 +74,30 @@ impl Dirty {
 
     /// Counts bytes written to the open file of a stream; says whether a piece is due now.
     pub(super) fn wrote(&mut self, file: FileId, stream: Stream, bytes: u64, first: u64) -> bool {
-        let soiled = self.files.entry(file).or_insert_with(|| Soiled {
+        let dirty = self.files.entry(file).or_insert_with(|| DirtyFile {
             stream,
             is_open: true,
             waiting: 0,
             first: u64::MAX,
             syncing: Vec::new(),
         });
-        soiled.waiting += bytes;
-        soiled.first = soiled.first.min(first);
+        dirty.waiting += bytes;
+        dirty.first = dirty.first.min(first);
         self.total += bytes;
         self.due().is_some()
     }
 
     /// No more is written to the file.
     pub(super) fn full(&mut self, file: FileId) {
-        if let Some(soiled) = self.files.get_mut(&file) {
-            soiled.is_open = false;
+        if let Some(dirty) = self.files.get_mut(&file) {
+            dirty.is_open = false;
         }
     }
 
     /// All of the file is durable, or never will be.
     pub(super) fn forget(&mut self, file: FileId) {
-        if let Some(soiled) = self.files.remove(&file) {
-            self.total -= soiled.waiting;
+        if let Some(dirty) = self.files.remove(&file) {
+            self.total -= dirty.waiting;
         }
     }
 
@@ -106,8 +106,8 @@ impl Dirty {
         if self.pieces >= AT_ONCE {
             return None;
         }
-        let open = self.files.values().filter(|soiled| soiled.is_open && soiled.waiting > 0);
-        let most = open.max_by_key(|soiled| soiled.waiting)?;
+        let open = self.files.values().filter(|dirty| dirty.is_open && dirty.waiting > 0);
+        let most = open.max_by_key(|dirty| dirty.waiting)?;
         (most.waiting >= self.piece || self.total >= self.max / 2).then_some(most.stream)
     }
 
@@ -164,12 +164,12 @@ impl Dirty {
     /// them.
     pub(super) fn claim(&mut self, file: FileId, is_piece: bool) -> (u64, u64) {
         self.pieces += usize::from(is_piece);
-        let Some(soiled) = self.files.get_mut(&file).filter(|soiled| soiled.waiting > 0) else {
+        let Some(dirty) = self.files.get_mut(&file).filter(|dirty| dirty.waiting > 0) else {
             return (0, u64::MAX);
         };
-        let bytes = std::mem::take(&mut soiled.waiting);
-        let first = std::mem::replace(&mut soiled.first, u64::MAX);
-        soiled.syncing.push(first);
+        let bytes = std::mem::take(&mut dirty.waiting);
+        let first = std::mem::replace(&mut dirty.first, u64::MAX);
+        dirty.syncing.push(first);
         (bytes, first)
     }
 
@@ -185,15 +185,15 @@ impl Dirty {
         self.pieces -= usize::from(is_piece);
         self.total -= bytes;
         if bytes > 0
-            && let Some(soiled) = self.files.get_mut(&file)
+            && let Some(dirty) = self.files.get_mut(&file)
         {
-            let at = soiled.syncing.iter().position(|other| *other == first);
-            soiled.syncing.swap_remove(at.expect("it was claimed"));
+            let at = dirty.syncing.iter().position(|other| *other == first);
+            dirty.syncing.swap_remove(at.expect("it was claimed"));
             if !is_durable {
-                soiled.waiting += bytes;
-                soiled.first = soiled.first.min(first);
+                dirty.waiting += bytes;
+                dirty.first = dirty.first.min(first);
                 self.total += bytes;
-            } else if soiled.waiting == 0 && soiled.syncing.is_empty() {
+            } else if dirty.waiting == 0 && dirty.syncing.is_empty() {
                 self.files.remove(&file);
             }
         }
@@ -203,9 +203,9 @@ impl Dirty {
     /// Whether bytes of these layouts, of a sequence up to this one, wait for a sync; and whether such bytes are being
     /// synced.
     pub(super) fn has(&self, upto: u64, is_of: impl Fn(Layout) -> bool) -> (bool, bool) {
-        let of = || self.files.values().filter(|soiled| is_of(soiled.stream.layout));
-        let waits = of().any(|soiled| soiled.first <= upto);
-        let is_syncing = of().any(|soiled| soiled.syncing.iter().any(|first| *first <= upto));
+        let of = || self.files.values().filter(|dirty| is_of(dirty.stream.layout));
+        let waits = of().any(|dirty| dirty.first <= upto);
+        let is_syncing = of().any(|dirty| dirty.syncing.iter().any(|first| *first <= upto));
         (waits, is_syncing)
     }
 }
