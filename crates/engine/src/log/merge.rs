@@ -314,19 +314,19 @@ impl Inner {
     /// damaged file stays, with the records left in it.
     pub(super) async fn release(&self, id: FileId, whole: bool, patience: Duration) -> Result<()> {
         loop {
-            let (killer, layout) = {
+            let (superseding, layout) = {
                 let state = self.state();
                 let facts = &state.files[&id];
-                (facts.killer, facts.layout)
+                (facts.superseding_max, facts.layout)
             };
             // Records of its own partition superseded its records, unless it was written with another number of
             // partitions.
             let layout = Some(layout).filter(|of| of.partitions == self.options.partitions);
             if self.options.durability != Durability::Always {
-                self.make_durable(killer, layout, id, patience).await?;
+                self.make_durable(superseding, layout, id, patience).await?;
             }
             let mut state = self.state();
-            if state.files[&id].killer != killer {
+            if state.files[&id].superseding_max != superseding {
                 continue;
             }
             let facts = state.file_mut(id);

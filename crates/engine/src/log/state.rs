@@ -59,7 +59,7 @@ pub(super) struct Facts {
     pub(super) len: u64,
     pub(super) hint_len: u64,
     /// The largest sequence that superseded one of its records.
-    pub(super) killer: u64,
+    pub(super) superseding_max: u64,
     /// When all of its records are dead; `None` while it has none.
     pub(super) death: Option<Death>,
     /// Offsets of records that were found damaged.
@@ -81,7 +81,7 @@ impl Facts {
             deletions_dead: false,
             len: 0,
             hint_len: 0,
-            killer: 0,
+            superseding_max: 0,
             death: None,
             damaged: BTreeSet::new(),
         }
@@ -275,10 +275,10 @@ impl State {
     pub(super) fn count_put(&mut self, key: &[u8], place: Place) {
         match self.index.get(key) {
             Some(newer) if newer.sequence > place.sequence => {
-                self.note_killer(place.file, newer.sequence);
+                self.note_superseding(place.file, newer.sequence);
                 return;
             }
-            Some(old) if !old.is_deleted() => self.kill(old, place.sequence),
+            Some(old) if !old.is_deleted() => self.supersede(old, place.sequence),
             _ => {}
         }
         self.index.insert(key, place);
@@ -289,7 +289,7 @@ impl State {
     pub(super) fn count_deletion(&mut self, member: usize, key: &[u8], sequence: u64) {
         match self.index.get(key) {
             Some(newer) if newer.sequence > sequence => return,
-            Some(old) if !old.is_deleted() => self.kill(old, sequence),
+            Some(old) if !old.is_deleted() => self.supersede(old, sequence),
             _ => {}
         }
         self.members[member].groups.deleted(key_hash(key), Written(self.sequence));
@@ -379,10 +379,10 @@ impl State {
         self.files.get_mut(&id).expect("the index leads to files that are there")
     }
 
-    fn kill(&mut self, old: Place, killer: u64) {
+    fn supersede(&mut self, old: Place, superseding: u64) {
         let facts = self.file_mut(old.file);
         facts.live -= u64::from(old.len);
-        facts.killer = facts.killer.max(killer);
+        facts.superseding_max = facts.superseding_max.max(superseding);
         facts.damaged.remove(&old.offset);
         let (member, phase) = (facts.member, facts.phase);
         let is_empty = facts.live == 0;
@@ -397,8 +397,8 @@ impl State {
         }
     }
 
-    fn note_killer(&mut self, file: FileId, killer: u64) {
+    fn note_superseding(&mut self, file: FileId, superseding: u64) {
         let facts = self.file_mut(file);
-        facts.killer = facts.killer.max(killer);
+        facts.superseding_max = facts.superseding_max.max(superseding);
     }
 }
