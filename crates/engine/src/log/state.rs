@@ -201,7 +201,7 @@ pub(super) struct State {
     /// A file died whole, and merges were not notified yet.
     pub(super) any_died: bool,
     /// Tombstones in the index, oldest first.
-    graves: VecDeque<(u64, Box<[u8]>)>,
+    tombstones: VecDeque<(u64, Box<[u8]>)>,
 }
 
 impl State {
@@ -217,7 +217,7 @@ impl State {
             file_end: 0,
             under_way: BTreeMap::new(),
             any_died: false,
-            graves: VecDeque::new(),
+            tombstones: VecDeque::new(),
         }
     }
 
@@ -236,8 +236,8 @@ impl State {
             self.under_way.remove(&sequence);
         }
         let first = self.first_under_way();
-        while self.graves.front().is_some_and(|(sequence, _)| *sequence < first) {
-            let Some((sequence, key)) = self.graves.pop_front() else { break };
+        while self.tombstones.front().is_some_and(|(sequence, _)| *sequence < first) {
+            let Some((sequence, key)) = self.tombstones.pop_front() else { break };
             if self.index.get(&key).is_some_and(|p| p.is_deleted() && p.sequence == sequence) {
                 self.index.remove(&key);
             }
@@ -295,7 +295,7 @@ impl State {
         self.members[member].groups.deleted(key_hash(key), Written(self.sequence));
         if self.first_under_way() < sequence {
             self.index.insert(key, Place::deleted(sequence));
-            self.graves.push_back((sequence, key.into()));
+            self.tombstones.push_back((sequence, key.into()));
         } else {
             self.index.remove(key);
         }
