@@ -159,7 +159,7 @@ impl Inner {
     async fn merge_once(&self, member: usize) -> Result<bool> {
         let mut any = false;
         let _one_at_a_time = self.disks[member].merger.lock().await;
-        any |= self.bury(member).await?;
+        any |= self.remove_dead(member).await?;
         self.look_at_space(member).await?;
         any |= self.keep_reserve(member).await?;
         let doubtful = self.state().members[member].doubtful.first().copied();
@@ -186,7 +186,7 @@ impl Inner {
             self.state().members[member].counts.failed += 1;
             return Err(error);
         }
-        self.bury(member).await?;
+        self.remove_dead(member).await?;
         Ok(true)
     }
 

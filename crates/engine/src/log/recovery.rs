@@ -265,7 +265,7 @@ fn member_state(options: &Options, disk: &Disk, space: Space, partitions: u64) -
         space: Space { total: space.total, free: space.free + held },
         own_then: 0,
         dying: Vec::new(),
-        ghosts: Vec::new(),
+        pending_removals: Vec::new(),
         removals: 0,
         counts: Default::default(),
         refused: 0,

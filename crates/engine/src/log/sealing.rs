@@ -241,9 +241,9 @@ impl Inner {
         let mut state = self.state();
         let place = &mut state.members[member];
         place.counts.syncs += 1;
-        let ghosts = place.ghosts.len();
-        place.ghosts.retain(|ghost| ghost.removal > removals);
-        if place.ghosts.len() < ghosts {
+        let before = place.pending_removals.len();
+        place.pending_removals.retain(|pending| pending.removal > removals);
+        if place.pending_removals.len() < before {
             state.release_deletions();
         }
         Ok(())
@@ -306,7 +306,7 @@ impl Inner {
     }
 
     /// Removes dead files that no reader holds; says whether there were any.
-    pub(super) async fn bury(&self, member: usize) -> Result<bool> {
+    pub(super) async fn remove_dead(&self, member: usize) -> Result<bool> {
         let disk = &self.disks[member];
         let mut any = false;
         loop {
@@ -327,7 +327,7 @@ impl Inner {
             if let Some(at) = place.dying.iter().position(|dying| dying.handle.id == next) {
                 let dying = place.dying.swap_remove(at);
                 place.own = place.own.saturating_sub(dying.len);
-                place.ghosts.push(super::state::Ghost {
+                place.pending_removals.push(super::state::PendingRemoval {
                     layout: dying.layout,
                     sequence_min: dying.sequence_min,
                     removal,

@@ -120,7 +120,7 @@ impl Facts {
 }
 
 /// A removed file that may reappear after a crash: its removal is not durable yet.
-pub(super) struct Ghost {
+pub(super) struct PendingRemoval {
     pub(super) layout: Layout,
     pub(super) sequence_min: u64,
     /// The number of its removal on this volume.
@@ -148,7 +148,7 @@ pub(super) struct MemberState {
     pub(super) space: Space,
     pub(super) own_then: u64,
     pub(super) dying: Vec<Dying>,
-    pub(super) ghosts: Vec<Ghost>,
+    pub(super) pending_removals: Vec<PendingRemoval>,
     pub(super) removals: u64,
     pub(super) counts: Counts,
     /// Bytes of the largest refused put, until one is admitted.
@@ -362,8 +362,8 @@ impl State {
         let files = files.map(|(_, facts)| (facts.layout, facts.sequence_min));
         let dying = self.members.iter().flat_map(|member| &member.dying);
         let dying = dying.map(|dying| (dying.layout, dying.sequence_min));
-        let ghosts = self.members.iter().flat_map(|member| &member.ghosts);
-        files.chain(dying).chain(ghosts.map(|ghost| (ghost.layout, ghost.sequence_min)))
+        let pending = self.members.iter().flat_map(|member| &member.pending_removals);
+        files.chain(dying).chain(pending.map(|pending| (pending.layout, pending.sequence_min)))
     }
 
     /// Counts a damaged record; says whether it is the first find.
