@@ -30,7 +30,7 @@ pub(super) struct Dirty {
     /// Dirty bytes, and bytes of puts that were admitted.
     total: u64,
     /// Waiting puts, in the order they came.
-    line: VecDeque<Turn>,
+    queue: VecDeque<Waiter>,
     next_ticket: u64,
 }
 
@@ -48,7 +48,7 @@ struct DirtyFile {
 }
 
 /// A waiting put.
-pub(super) struct Turn {
+pub(super) struct Waiter {
     ticket: u64,
     bytes: u64,
     /// The waiting put is to check whether it has to write back.
@@ -67,7 +67,7 @@ impl Dirty {
             files: BTreeMap::new(),
             pieces: 0,
             total: 0,
-            line: VecDeque::new(),
+            queue: VecDeque::new(),
             next_ticket: 0,
         }
     }
@@ -113,36 +113,36 @@ impl Dirty {
 
     /// Admits a put of `bytes`, or queues it and gives its ticket.
     pub(super) fn come(&mut self, bytes: u64) -> Option<u64> {
-        if self.line.is_empty() && self.total < self.max {
+        if self.queue.is_empty() && self.total < self.max {
             self.total += bytes;
             return None;
         }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        let is_called = self.line.is_empty();
-        self.line.push_back(Turn { ticket, bytes, is_called, waker: None });
+        let is_called = self.queue.is_empty();
+        self.queue.push_back(Waiter { ticket, bytes, is_called, waker: None });
         Some(ticket)
     }
 
-    pub(super) fn turn(&mut self, ticket: u64) -> Option<&mut Turn> {
-        let at = self.line.binary_search_by_key(&ticket, |turn| turn.ticket).ok()?;
-        self.line.get_mut(at)
+    pub(super) fn waiter(&mut self, ticket: u64) -> Option<&mut Waiter> {
+        let at = self.queue.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()?;
+        self.queue.get_mut(at)
     }
 
     pub(super) fn is_first(&self, ticket: u64) -> bool {
-        self.line.front().is_some_and(|first| first.ticket == ticket)
+        self.queue.front().is_some_and(|first| first.ticket == ticket)
     }
 
     /// Admits puts that fit. Gives the wakers of these, and of the first put that still waits.
     pub(super) fn let_in(&mut self) -> Vec<Waker> {
         let mut woken = Vec::new();
         while self.total < self.max
-            && let Some(next) = self.line.pop_front()
+            && let Some(next) = self.queue.pop_front()
         {
             self.total += next.bytes;
             woken.extend(next.waker);
         }
-        if let Some(first) = self.line.front_mut() {
+        if let Some(first) = self.queue.front_mut() {
             first.is_called = true;
             woken.extend(first.waker.take());
         }
@@ -151,10 +151,11 @@ impl Dirty {
 
     /// An admitted put has ended, or a waiting one gave up.
     pub(super) fn leave(&mut self, ticket: Option<u64>, bytes: u64) -> Vec<Waker> {
-        let place = ticket
-            .and_then(|ticket| self.line.binary_search_by_key(&ticket, |turn| turn.ticket).ok());
+        let place = ticket.and_then(|ticket| {
+            self.queue.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()
+        });
         match place {
-            Some(at) => drop(self.line.remove(at)),
+            Some(at) => drop(self.queue.remove(at)),
             None => self.total -= bytes,
         }
         self.let_in()
@@ -234,15 +235,15 @@ mod tests {
         let mut dirty = dirty();
         assert_eq!(dirty.come(2 * MIB), None);
         assert_eq!(dirty.come(2 * MIB), None, "less than the limit was there");
-        let line: Vec<_> = (0..4).map(|_| dirty.come(MIB).expect("it is full")).collect();
-        assert!(dirty.is_first(line[0]));
-        dirty.leave(Some(line[1]), MIB);
-        assert_eq!((dirty.total, dirty.line.len()), (4 * MIB, 3), "giving up frees nothing");
+        let queue: Vec<_> = (0..4).map(|_| dirty.come(MIB).expect("it is full")).collect();
+        assert!(dirty.is_first(queue[0]));
+        dirty.leave(Some(queue[1]), MIB);
+        assert_eq!((dirty.total, dirty.queue.len()), (4 * MIB, 3), "giving up frees nothing");
         dirty.leave(None, 2 * MIB);
-        assert!(dirty.turn(line[0]).is_none() && dirty.is_first(line[2]));
+        assert!(dirty.waiter(queue[0]).is_none() && dirty.is_first(queue[2]));
         assert_eq!(dirty.total, 3 * MIB);
         assert!(
-            dirty.turn(line[2]).is_some_and(|turn| turn.is_called),
+            dirty.waiter(queue[2]).is_some_and(|waiter| waiter.is_called),
             "it may have to write back"
         );
         assert_eq!(dirty.come(1), Some(4), "a put does not overtake waiting ones");

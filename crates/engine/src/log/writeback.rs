@@ -146,13 +146,13 @@ impl Inner {
             }
             let is_in = poll_fn(|cx| {
                 let mut state = self.state();
-                let Some(turn) = state.members[member].dirty.turn(ticket) else {
+                let Some(waiter) = state.members[member].dirty.waiter(ticket) else {
                     return Poll::Ready(true);
                 };
-                if std::mem::take(&mut turn.is_called) {
+                if std::mem::take(&mut waiter.is_called) {
                     return Poll::Ready(false);
                 }
-                turn.waker = Some(cx.waker().clone());
+                waiter.waker = Some(cx.waker().clone());
                 Poll::Pending
             });
             if is_in.await {

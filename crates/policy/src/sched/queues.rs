@@ -21,7 +21,7 @@ pub(super) const RAISED: usize = CLASSES;
 /// One FIFO queue for each class.
 #[derive(Clone, Debug)]
 pub(super) struct Queues {
-    lines: [VecDeque<Waiting>; CLASSES + 1],
+    lanes: [VecDeque<Waiting>; CLASSES + 1],
     /// The summed cost of the waiting requests of each class.
     waiting: [Cost; CLASSES],
     /// Whether raised work in the users' class waits in a lane of its own.
@@ -84,7 +84,7 @@ impl Waiting {
 impl Queues {
     pub(super) fn new(max: usize) -> Self {
         Self {
-            lines: Default::default(),
+            lanes: Default::default(),
             waiting: Default::default(),
             apart: false,
             figures: Default::default(),
@@ -114,11 +114,11 @@ impl Queues {
             self.figures[class.index()].refused += 1;
             return Err(Full { class, queued });
         }
-        let line = &mut self.lines[if raised { RAISED } else { class.index() }];
-        assert!(line.back().is_none_or(|last| last.ticket < ticket), "tickets ascend");
+        let queue = &mut self.lanes[if raised { RAISED } else { class.index() }];
+        assert!(queue.back().is_none_or(|last| last.ticket < ticket), "tickets ascend");
         let deadline = deadline.unwrap_or(Instant::FAR);
         self.deadlines_from = self.deadlines_from.min(deadline);
-        line.push_back(Waiting { ticket, cost, paid: Cost::default(), since: now, deadline });
+        queue.push_back(Waiting { ticket, cost, paid: Cost::default(), since: now, deadline });
         let waiting = &mut self.waiting[class.index()];
         *waiting = sum(*waiting, cost);
         Ok(())
@@ -134,9 +134,9 @@ impl Queues {
 
     fn expire(&mut self, now: Instant, mut back: impl FnMut(usize, Cost)) {
         self.deadlines_from = Instant::FAR;
-        for (lane, line) in self.lines.iter_mut().enumerate() {
+        for (lane, queue) in self.lanes.iter_mut().enumerate() {
             let index = class_of(lane);
-            line.retain(|waiting| {
+            queue.retain(|waiting| {
                 let alive = now < waiting.deadline;
                 if alive {
                     self.deadlines_from = self.deadlines_from.min(waiting.deadline);
@@ -153,8 +153,8 @@ impl Queues {
 
     /// The index of the most urgent class with a waiting request.
     pub(super) fn first(&self) -> Option<usize> {
-        let class = self.lines[..CLASSES].iter().position(|line| !line.is_empty());
-        if self.lines[RAISED].is_empty() {
+        let class = self.lanes[..CLASSES].iter().position(|queue| !queue.is_empty());
+        if self.lanes[RAISED].is_empty() {
             return class;
         }
         Some(class.map_or(FOREGROUND, |class| class.min(FOREGROUND)))
@@ -162,13 +162,13 @@ impl Queues {
 
     /// The length of a lane.
     pub(super) fn queued(&self, lane: usize) -> u64 {
-        self.lines[lane].len() as u64
+        self.lanes[lane].len() as u64
     }
 
     /// The number of waiting requests of a class.
     fn queued_in(&self, class: Class) -> usize {
-        let raised = if class == Class::Foreground { self.lines[RAISED].len() } else { 0 };
-        self.lines[class.index()].len() + raised
+        let raised = if class == Class::Foreground { self.lanes[RAISED].len() } else { 0 };
+        self.lanes[class.index()].len() + raised
     }
 
     /// The summed cost of waiting users and commits.
@@ -188,12 +188,12 @@ impl Queues {
 
     /// The head of a lane.
     pub(super) fn head(&self, lane: usize) -> Option<&Waiting> {
-        self.lines[lane].front()
+        self.lanes[lane].front()
     }
 
     /// The same, mutable, to pay for it.
     pub(super) fn head_mut(&mut self, lane: usize) -> Option<&mut Waiting> {
-        self.lines[lane].front_mut()
+        self.lanes[lane].front_mut()
     }
 
     /// Grants the head of a lane, which is fully paid.
@@ -201,7 +201,7 @@ impl Queues {
     /// # Panics
     /// When the lane is empty.
     pub(super) fn grant(&mut self, lane: usize, now: Instant) -> Event {
-        let head = self.lines[lane].pop_front().expect("the lane has a head");
+        let head = self.lanes[lane].pop_front().expect("the lane has a head");
         let index = class_of(lane);
         self.waiting[index] = less(self.waiting[index], head.cost);
         let figures = &mut self.figures[index];
@@ -238,16 +238,16 @@ impl Queues {
         figures.waits.forget(granted_at.since(since));
         self.waiting[index] = sum(self.waiting[index], cost);
         self.deadlines_from = self.deadlines_from.min(deadline);
-        let line = &mut self.lines[lane];
-        let before = line.partition_point(|waiting| waiting.ticket < ticket);
-        line.insert(before, Waiting { ticket, cost, paid: Cost::default(), since, deadline });
+        let queue = &mut self.lanes[lane];
+        let before = queue.partition_point(|waiting| waiting.ticket < ticket);
+        queue.insert(before, Waiting { ticket, cost, paid: Cost::default(), since, deadline });
     }
 
     /// Removes the request of that ticket; returns the index of its class and what it had paid.
     pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<(usize, Cost)> {
-        for (lane, line) in self.lines.iter_mut().enumerate() {
-            if let Ok(place) = line.binary_search_by_key(&ticket, |waiting| waiting.ticket) {
-                let waiting = line.remove(place)?;
+        for (lane, queue) in self.lanes.iter_mut().enumerate() {
+            if let Ok(place) = queue.binary_search_by_key(&ticket, |waiting| waiting.ticket) {
+                let waiting = queue.remove(place)?;
                 let index = class_of(lane);
                 self.waiting[index] = less(self.waiting[index], waiting.cost);
                 self.figures[index].cancelled += 1;
@@ -267,9 +267,9 @@ impl Queues {
     /// Prices all waiting requests by the new terms; `back` takes what they paid beyond the new price.
     pub(super) fn reprice(&mut self, contract: &Contract, mut back: impl FnMut(usize, Cost)) {
         self.waiting = Default::default();
-        for (lane, line) in self.lines.iter_mut().enumerate() {
+        for (lane, queue) in self.lanes.iter_mut().enumerate() {
             let index = class_of(lane);
-            for waiting in line {
+            for waiting in queue {
                 waiting.cost = contract.cost(waiting.cost.bytes);
                 self.waiting[index] = sum(self.waiting[index], waiting.cost);
                 back(index, less(waiting.paid, waiting.cost));

@@ -10,8 +10,8 @@
 //! until its tokens would be earned at its floor, the part of the reservation that is guaranteed. Spare tokens count as
 //! service, but put no class into debt.
 //!
-//! *What must it leave?* Spare tokens go only to the most urgent waiting class, from above the class's line: the part
-//! of the budget's depth that is kept for more urgent classes.
+//! *What must it leave?* Spare tokens go only to the most urgent waiting class, from above the class's threshold: the
+//! part of the budget's depth that is kept for more urgent classes.
 //!
 //! ```text
 //!   tokens saved
@@ -26,8 +26,8 @@
 //!       0 ┴─ users that are due, overdue work ─┘
 //! ```
 //!
-//! A line costs nothing: tokens come at the same rate at every level. It lets a user who arrives in the middle of a
-//! compaction go at once instead of waiting for the next token.
+//! A threshold costs nothing: tokens come at the same rate at every level. It lets a user who arrives in the middle of
+//! a compaction go at once instead of waiting for the next token.
 //!
 //! No request pays in advance: tokens stay in the budget until the request can go, so a less urgent one never holds
 //! tokens that a more urgent one could use. The exception is a request that was split under earlier, larger terms and
@@ -95,8 +95,8 @@ pub struct Tags {
 impl Tags {
     /// The default rights, indexed as [`Class::ALL`].
     ///
-    /// Users who want nine tenths of what was paid, plus all floors, fit into rho 0.98. With these lines such users
-    /// rarely use up what is kept for them: on a volume of 1000 IOPS that is 562 operations, of which 32 are for
+    /// Users who want nine tenths of what was paid, plus all floors, fit into rho 0.98. With these thresholds such
+    /// users rarely use up what is kept for them: on a volume of 1000 IOPS that is 562 operations, of which 32 are for
     /// commits only.
     pub const RIGHTS: [Rights; CLASSES] = [
         Rights { reservation: 0.05, floor: 0.05, leaves: 0.0 },
@@ -241,7 +241,7 @@ impl Tags {
         }
         let (lane, to) = spare?;
         let index = class_of(lane);
-        let left = self.line(index, now);
+        let left = self.threshold(index, now);
         self.pay_or_pause(lane, now, left)?;
         if is_user(index) {
             return Some(self.queues.grant_spare(lane, now));
@@ -295,13 +295,13 @@ impl Tags {
         self.next_at = Some(self.next_at.map_or(at, |next| next.min(at)));
     }
 
-    fn line(&mut self, index: usize, now: Instant) -> Cost {
-        let line = self.pace.lines[index];
+    fn threshold(&mut self, index: usize, now: Instant) -> Cost {
+        let threshold = self.pace.thresholds[index];
         if Class::ALL[index] != Class::Idle {
-            return line;
+            return threshold;
         }
         let expected = self.demand.expected(now);
-        Cost { ops: line.ops.max(expected.ops), bytes: line.bytes.max(expected.bytes) }
+        Cost { ops: threshold.ops.max(expected.ops), bytes: threshold.bytes.max(expected.bytes) }
     }
 }
 
@@ -324,17 +324,17 @@ impl Scheduler for Tags {
     }
 
     fn expected(&self, cost: Cost, now: Instant) -> Option<Instant> {
-        // The read is due, or gets spare tokens from above the line, whichever comes first.
+        // The read is due, or gets spare tokens from above the threshold, whichever comes first.
         let due_from = self.owed_from[FOREGROUND];
         let before = self.queues.waiting(Class::Foreground);
         let takes = self.pace.nanos(before) / self.rights[FOREGROUND].reservation;
         let due_at = due_from.max(now) + Duration::from_nanos(takes as u64);
         let due_at = self.budget.expected(before, cost, Cost::default()).max(later(due_at, now));
-        let line = self.pace.lines[FOREGROUND];
-        let spare_at = self.budget.expected(self.queues.before_users(), cost, line);
+        let threshold = self.pace.thresholds[FOREGROUND];
+        let spare_at = self.budget.expected(self.queues.before_users(), cost, threshold);
         let paid_at = due_at.min(spare_at);
         let Some(pauses) = &self.pauses else { return paid_at };
-        let left = if due_from <= now { Cost::default() } else { line };
+        let left = if due_from <= now { Cost::default() } else { threshold };
         let queued = self.queues.queued(FOREGROUND);
         let ends_at = match paid_at {
             Some(_) if queued == 0 => {
@@ -435,7 +435,7 @@ fn forgiven(now: Instant) -> Instant {
     Instant::from_nanos(now.as_nanos().saturating_sub(LAG_MAX.as_nanos() as u64))
 }
 
-/// Times and lines that follow from the terms.
+/// Times and thresholds that follow from the terms.
 #[derive(Clone, Debug)]
 struct Pace {
     /// Nanoseconds to earn one operation.
@@ -443,7 +443,7 @@ struct Pace {
     /// Nanoseconds to earn one byte.
     byte_nanos: f64,
     /// What each class leaves.
-    lines: [Cost; CLASSES],
+    thresholds: [Cost; CLASSES],
     /// What due work leaves.
     kept: Cost,
 }
@@ -452,24 +452,24 @@ impl Pace {
     fn of(rights: &[Rights; CLASSES], budget: &Budget) -> Self {
         let holds = budget.holds();
         let part = |of: u64, part: f64| match of {
-            // Unlimited tokens need no line.
+            // Unlimited tokens need no threshold.
             u64::MAX => 0,
             of => (of as f64 * part) as u64,
         };
         let leaves =
             |leaves: f64| Cost { ops: part(holds.ops, leaves), bytes: part(holds.bytes, leaves) };
-        let mut lines = rights.map(|rights| leaves(rights.leaves));
+        let mut thresholds = rights.map(|rights| leaves(rights.leaves));
         let largest = budget.largest();
         let most = Cost {
             ops: largest.ops.saturating_mul(COMMITS_MAX),
             bytes: largest.bytes.saturating_mul(COMMITS_MAX),
         };
-        let foreground = &mut lines[FOREGROUND];
+        let foreground = &mut thresholds[FOREGROUND];
         *foreground = least(*foreground, most);
         Self {
             op_nanos: budget.nanos(Cost { ops: 1, bytes: 0 }),
             byte_nanos: budget.nanos(Cost { ops: 0, bytes: 1 }),
-            lines,
+            thresholds,
             kept: leaves(DUE_LEAVES),
         }
     }

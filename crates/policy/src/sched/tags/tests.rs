@@ -334,7 +334,7 @@ fn idle_work_leaves_what_users_are_expected_to_want() {
         }
         let then = |ms| tags.demand.clone().expected(millis(ms)).ops;
         let told = [then(400), then(500), then(5000)];
-        (tags.line(Class::Idle.index(), millis(400)).ops, told)
+        (tags.threshold(Class::Idle.index(), millis(400)).ops, told)
     };
     assert_eq!(leaves(6), (875, [562, 281, 0]));
     // 1200 in each tenth, four times: 15 parts of 16.
