@@ -1,14 +1,14 @@
 //! Blocks: the points of some sources in a slot, column by column.
 //!
 //! ```text
-//!   block:  key's checksum │ sources and their lengths │ sheet │ sheet │ …
-//!   sheet:  rows │ times │ field, kind, length of each column │ column │ column │ …
+//!   block:  key's checksum │ sources and their lengths │ chunk │ chunk │ …
+//!   chunk:  rows │ times │ field, kind, length of each column │ column │ column │ …
 //! ```
-//! The fields of a source are written together and share their times, so a sheet stores the times once. One field can
+//! The fields of a source are written together and share their times, so a chunk stores the times once. One field can
 //! be read without decoding the others. Bytes: `docs/format/series.md`.
 
+mod chunk;
 mod numbers;
-mod sheet;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ const VERSION: u8 = 2;
 const VERSION_WITHOUT_LISTS: u8 = 1;
 const HEAD: usize = 9;
 
-/// The most rows of a sheet: larger ones are never written, and rejected when read.
+/// The most rows of a chunk: larger ones are never written, and rejected when read.
 pub(super) const ROWS_MAX: usize = 1 << 20;
 
 /// Why a block is invalid.
@@ -60,32 +60,32 @@ pub(super) const BYTES_MAX: usize = HEAD + 10;
 
 /// The most that a source takes in a block, in bytes. Fewer rows or values take no more.
 pub(super) fn bytes_max(table: &Table) -> usize {
-    // Its number, and the length of its sheet.
-    10 + sheet::bytes_max(table)
+    // Its number, and the length of its chunk.
+    10 + chunk::bytes_max(table)
 }
 
 /// Encodes the tables of some sources under a key. Sources ascend, tables are resolved.
 pub(super) fn encode(key: &[u8], sources: &[(u32, Table)]) -> Vec<u8> {
     let mut directory = Vec::new();
-    let mut sheets = Vec::new();
+    let mut chunks = Vec::new();
     put_varint(&mut directory, sources.len() as u64);
     let mut last = 0;
     let mut version = VERSION_WITHOUT_LISTS;
     for (source, table) in sources {
-        let start = sheets.len();
-        if sheet::encode(table, &mut sheets) {
+        let start = chunks.len();
+        if chunk::encode(table, &mut chunks) {
             version = VERSION;
         }
         put_varint(&mut directory, u64::from(source - last));
-        put_varint(&mut directory, (sheets.len() - start) as u64);
+        put_varint(&mut directory, (chunks.len() - start) as u64);
         last = *source;
     }
-    let mut block = Vec::with_capacity(HEAD + directory.len() + sheets.len());
+    let mut block = Vec::with_capacity(HEAD + directory.len() + chunks.len());
     block.extend_from_slice(&MAGIC);
     block.extend_from_slice(&[0; 4]);
     block.push(version);
     block.extend_from_slice(&directory);
-    block.extend_from_slice(&sheets);
+    block.extend_from_slice(&chunks);
     let sum = checksum(key, &block);
     block[4..8].copy_from_slice(&sum.to_le_bytes());
     block
@@ -97,7 +97,7 @@ fn checksum(key: &[u8], block: &[u8]) -> u32 {
 
 /// A block that was read and has the right checksum.
 pub(super) struct Block<'a> {
-    sheets: Vec<(u32, &'a [u8])>,
+    chunks: Vec<(u32, &'a [u8])>,
 }
 
 impl<'a> Block<'a> {
@@ -124,25 +124,25 @@ impl<'a> Block<'a> {
             lens.push((next, usize::try_from(len).map_err(|_| Bad::Sense("sources"))?));
             source = next;
         }
-        let mut sheets = Vec::with_capacity(lens.len());
+        let mut chunks = Vec::with_capacity(lens.len());
         for (source, len) in lens {
-            let (sheet, behind) = rest.split_at_checked(len).ok_or(Bad::Sense("lengths"))?;
-            sheets.push((source, sheet));
+            let (chunk, behind) = rest.split_at_checked(len).ok_or(Bad::Sense("lengths"))?;
+            chunks.push((source, chunk));
             rest = behind;
         }
-        Ok(Self { sheets })
+        Ok(Self { chunks })
     }
 
     /// The points of each of some fields; `None` for a field without any.
     pub(super) fn points(&self, source: u32, fields: &[u16]) -> Result<Vec<Option<Points>>, Bad> {
-        match self.sheets.binary_search_by_key(&source, |(source, _)| *source) {
-            Ok(at) => sheet::points(self.sheets[at].1, fields),
+        match self.chunks.binary_search_by_key(&source, |(source, _)| *source) {
+            Ok(at) => chunk::points(self.chunks[at].1, fields),
             Err(_) => Ok(vec![None; fields.len()]),
         }
     }
 
     /// All of its tables, by source.
     pub(super) fn tables(&self) -> Result<Vec<(u32, Table)>, Bad> {
-        self.sheets.iter().map(|(source, sheet)| Ok((*source, sheet::decode(sheet)?))).collect()
+        self.chunks.iter().map(|(source, chunk)| Ok((*source, chunk::decode(chunk)?))).collect()
     }
 }

@@ -25,7 +25,7 @@ const LZ4_FROM: usize = 64;
 /// The longest dictionary accepted when read, in bytes.
 const TEXTS_MAX: usize = 64 << 20;
 
-/// The most that a sheet takes, in bytes. Removing values never makes it larger.
+/// The most that a chunk takes, in bytes. Removing values never makes it larger.
 pub(super) fn bytes_max(table: &Table) -> usize {
     let rows = table.times.len();
     let column = |column: &Column| {
@@ -47,7 +47,7 @@ pub(super) fn bytes_max(table: &Table) -> usize {
     12 + numbers::bytes_max(rows, 64) + table.columns.iter().map(column).sum::<usize>()
 }
 
-/// Appends a sheet; says whether a column lists its rows.
+/// Appends a chunk; says whether a column lists its rows.
 pub(super) fn encode(table: &Table, into: &mut Vec<u8>) -> bool {
     let rows = table.times.len();
     assert!(rows <= ROWS_MAX, "a slot is divided before it has this many rows");
@@ -146,8 +146,8 @@ fn take_len(from: &mut &[u8]) -> Result<usize, Bad> {
     take_varint(from).and_then(|len| usize::try_from(len).ok()).ok_or(BAD_COLUMNS)
 }
 
-fn parts(mut sheet: &[u8]) -> Result<Parts<'_>, Bad> {
-    let from = &mut sheet;
+fn parts(mut chunk: &[u8]) -> Result<Parts<'_>, Bad> {
+    let from = &mut chunk;
     let rows = take_len(from)?;
     if rows > ROWS_MAX {
         return Err(BAD_ROWS);
@@ -173,8 +173,8 @@ fn parts(mut sheet: &[u8]) -> Result<Parts<'_>, Bad> {
 }
 
 /// The points of each of some fields; columns of other fields are not decoded.
-pub(super) fn points(sheet: &[u8], fields: &[u16]) -> Result<Vec<Option<Points>>, Bad> {
-    let mut parts = parts(sheet)?;
+pub(super) fn points(chunk: &[u8], fields: &[u16]) -> Result<Vec<Option<Points>>, Bad> {
+    let mut parts = parts(chunk)?;
     let wanted: HashSet<u16> = fields.iter().copied().collect();
     parts.columns.retain(|(found, ..)| wanted.contains(found));
     if parts.columns.is_empty() {
@@ -183,9 +183,9 @@ pub(super) fn points(sheet: &[u8], fields: &[u16]) -> Result<Vec<Option<Points>>
     Ok(table(&parts)?.points(fields))
 }
 
-/// Decodes a whole sheet.
-pub(super) fn decode(sheet: &[u8]) -> Result<Table, Bad> {
-    table(&parts(sheet)?)
+/// Decodes a whole chunk.
+pub(super) fn decode(chunk: &[u8]) -> Result<Table, Bad> {
+    table(&parts(chunk)?)
 }
 
 fn table(parts: &Parts<'_>) -> Result<Table, Bad> {
