@@ -51,7 +51,7 @@ const HOLD_MAX: Duration = Duration::from_secs(32);
 const CALM_AGAIN: Duration = Duration::from_secs(5);
 
 /// Lowered for this long, it is worth a warning.
-const TELL_AFTER: Duration = Duration::from_secs(60);
+const REPORT_AFTER: Duration = Duration::from_secs(60);
 
 /// The properties of an I/O on which its time depends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -108,7 +108,7 @@ pub enum Advice {
     /// Assume no burst credits: they are spent.
     ForgetCredits,
     /// Log a warning: for a minute the volume has given only this part of its contract.
-    Tell(f64),
+    Report(f64),
 }
 
 /// The estimate of one volume.
@@ -139,7 +139,7 @@ struct Episode {
     /// The part of the contract spent in the first slow interval, and its average over the slow intervals since.
     first: f64,
     available: f64,
-    told: bool,
+    reported: bool,
 }
 
 /// How long a kind of I/O takes without throttling.
@@ -244,7 +244,7 @@ impl Estimate {
         if self.factor < 1.0 && now >= self.hold_until {
             return Some(self.raise(passed));
         }
-        self.tell(now)
+        self.report(now)
     }
 
     /// Whether the last interval was slow; `None` if it had too few I/Os to tell.
@@ -288,7 +288,7 @@ impl Estimate {
             since: now,
             first: spent,
             available: spent,
-            told: false,
+            reported: false,
         });
         if self.factor * rho < episode.first / 2.0 || self.factor <= FACTOR_MIN {
             let seen = std::mem::take(&mut self.seen);
@@ -323,13 +323,13 @@ impl Estimate {
         Advice::Use(self.factor)
     }
 
-    fn tell(&mut self, now: Instant) -> Option<Advice> {
+    fn report(&mut self, now: Instant) -> Option<Advice> {
         let episode = self.episode.as_mut()?;
-        if episode.told || now.since(episode.since) < TELL_AFTER {
+        if episode.reported || now.since(episode.since) < REPORT_AFTER {
             return None;
         }
-        episode.told = true;
-        Some(Advice::Tell(episode.available))
+        episode.reported = true;
+        Some(Advice::Report(episode.available))
     }
 }
 

@@ -107,15 +107,15 @@ impl Heats {
         }
     }
 
-    /// Forgets cold blocks, and passes all others to `tell`.
-    pub fn sweep(&mut self, now: Second, mut tell: impl FnMut(Block, f32)) {
+    /// Forgets cold blocks, and passes all others to `visit`.
+    pub fn sweep(&mut self, now: Second, mut visit: impl FnMut(Block, f32)) {
         self.0.retain(|&block, heat| {
             let degree = heat.at(now);
             // A block first read in this second has no average yet, so it is not cold.
             if degree < COLD && heat.second != now {
                 return false;
             }
-            tell(block, degree);
+            visit(block, degree);
             true
         });
     }

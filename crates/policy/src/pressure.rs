@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_backlog_raises_the_class_of_the_work_that_is_late() {
-        let mut told =
+        let mut report =
             String::from("memtables level0 owed waiting: flush level-0 level-1 level-4\n");
         for (memtables, level0, owed_gib, waiting) in [
             (0, 0, 0, false),
@@ -133,7 +133,7 @@ mod tests {
             let class = |origin| Io::new(origin, Step::Data).class_under(pressure).name();
             let compaction = |level| class(Origin::Compaction { level });
             writeln!(
-                told,
+                report,
                 "{memtables} {level0} {owed_gib} {waiting}: {} {} {} {}",
                 class(Origin::Flush),
                 compaction(0),
@@ -154,7 +154,7 @@ mod tests {
             1 2 0 true: foreground foreground background idle
             1 0 60 true: urgent foreground foreground foreground
         "#]]
-        .assert_eq(&told);
+        .assert_eq(&report);
     }
 
     #[test]

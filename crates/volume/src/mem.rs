@@ -413,7 +413,7 @@ mod tests {
 
     /// Once the answer was "no room", which makes a caller try again with more room.
     #[test]
-    fn a_name_that_is_taken_is_told_where_there_is_no_room_either() {
+    fn a_taken_name_is_reported_where_there_is_no_room_either() {
         let mem = Mem::with_capacity("small", 100);
         let reserved = Intent { len: Some(60), ..Intent::DATA };
         block_on(mem.create(&name("a"), &reserved)).unwrap();

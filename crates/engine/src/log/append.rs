@@ -164,12 +164,12 @@ impl Inner {
 
     /// The longest value.
     pub(super) fn value_max(&self) -> u64 {
-        (self.file_bytes_told / 4).min(format::VALUE_MAX as u64)
+        (self.file_bytes_set / 4).min(format::VALUE_MAX as u64)
     }
 
     /// The largest batch for one partition.
     pub(super) fn batch_max(&self) -> u64 {
-        self.file_bytes_told / 2
+        self.file_bytes_set / 2
     }
 
     /// Waits for as long as puts are delayed, holding no lock.

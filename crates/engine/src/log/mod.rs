@@ -301,7 +301,7 @@ struct Inner {
     /// The options, with `file_bytes` as adapted to the volumes.
     options: Options,
     /// The `file_bytes` that was set.
-    file_bytes_told: u64,
+    file_bytes_set: u64,
     clock: Clock,
     state: Mutex<State>,
     disks: Vec<Disk>,

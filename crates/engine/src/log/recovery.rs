@@ -142,7 +142,7 @@ impl Store {
                 own: Mutex::new(own),
             });
         }
-        let file_bytes_told = options.file_bytes;
+        let file_bytes_set = options.file_bytes;
         let mut spaces = Vec::new();
         for (at, disk) in disks.iter().enumerate() {
             let space = disk.volume.space().await?;
@@ -151,9 +151,9 @@ impl Store {
             options.file_bytes = options.file_bytes_for(capacity, partitions);
             spaces.push((space, partitions));
         }
-        if options.file_bytes < file_bytes_told {
-            let (told, used) = (Size(file_bytes_told), Size(options.file_bytes));
-            tracing::info!(store = %options.name, "files are sealed at {used}, not {told}: there is no more room");
+        if options.file_bytes < file_bytes_set {
+            let (set, used) = (Size(file_bytes_set), Size(options.file_bytes));
+            tracing::info!(store = %options.name, "files are sealed at {used}, not {set}: there is no more room");
         }
         let mut states = Vec::new();
         for (disk, (space, partitions)) in disks.iter().zip(spaces) {
@@ -171,7 +171,7 @@ impl Store {
             id,
             names,
             options,
-            file_bytes_told,
+            file_bytes_set,
             clock,
             state: Mutex::new(State::new(states)),
             disks,

@@ -257,11 +257,11 @@ impl Series for Memory {
 
     fn databases(&self) -> Vec<Database> {
         let state = self.state.read();
-        let told = |(name, contents): (&String, &Contents)| Database {
+        let database = |(name, contents): (&String, &Contents)| Database {
             name: name.clone(),
             keep: contents.keep,
         };
-        state.databases.iter().map(told).collect()
+        state.databases.iter().map(database).collect()
     }
 
     fn measurements(&self, selector: &Selector) -> Result<Vec<String>> {

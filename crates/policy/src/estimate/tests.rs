@@ -26,7 +26,7 @@ struct Stage {
     /// How many of a hundred I/Os answered at once take ten times as long anyway.
     tail: u64,
     credits: Option<f64>,
-    told: Vec<f64>,
+    reported: Vec<f64>,
     /// Intervals that were slow.
     slow: u32,
 }
@@ -40,7 +40,7 @@ impl Stage {
             gives: 1.0,
             tail: 0,
             credits: None,
-            told: Vec::new(),
+            reported: Vec::new(),
             slow: 0,
         }
     }
@@ -66,7 +66,7 @@ impl Stage {
         self.now = self.now + INTERVAL;
         match self.estimate.look(self.now, self.seen.clone(), RHO, self.credits) {
             Some(Advice::ForgetCredits) => self.credits = Some(0.0),
-            Some(Advice::Tell(part)) => self.told.push(part),
+            Some(Advice::Report(part)) => self.reported.push(part),
             Some(Advice::Use(factor)) => assert_eq!(factor, self.estimate.factor()),
             None => {}
         }
@@ -79,7 +79,7 @@ fn a_volume_that_answers_at_once_is_left_alone() {
     let mut stage = Stage::new(&contract());
     stage.tail = 20;
     assert!(stage.run(600).into_iter().all(|factor| factor == 1.0), "whatever its tail");
-    assert_eq!((stage.estimate.available(), stage.told.len()), (None, 0));
+    assert_eq!((stage.estimate.available(), stage.reported.len()), (None, 0));
 }
 
 #[test]
@@ -96,8 +96,8 @@ fn another_client_is_made_room_for_and_its_room_taken_back() {
         assert!((0.85 * fits..=1.03 * fits).contains(factor), "{factor} of {fits}");
     }
     assert!(stage.slow < 600 / 20, "{} of 600 intervals were slow", stage.slow);
-    assert_eq!(stage.told.len(), 1);
-    assert!((stage.told[0] - 0.7).abs() < 0.05, "{:?}", stage.told);
+    assert_eq!(stage.reported.len(), 1);
+    assert!((stage.reported[0] - 0.7).abs() < 0.05, "{:?}", stage.reported);
 
     stage.gives = 1.0;
     let back = stage.run(75);
@@ -120,12 +120,12 @@ fn a_moment_is_no_reason() {
 }
 
 #[test]
-fn a_contract_that_is_not_what_was_bought_is_found_and_told() {
+fn a_contract_that_is_not_what_was_bought_is_found_and_reported() {
     let mut stage = Stage::new(&contract());
     stage.gives = 0.2;
     stage.run(120);
     assert!((stage.estimate.available().unwrap() - 0.2).abs() < 0.02);
-    assert_eq!(stage.told.len(), 1);
+    assert_eq!(stage.reported.len(), 1);
     let mut right = contract();
     right.limits[0].rate_per_sec = 200;
     stage.estimate.set_contract(&right, stage.now);

@@ -89,7 +89,7 @@ pub struct Groups {
     /// For records that a merge copies and whose death is unknown: they have files of their own.
     survived: Ranges,
     /// What to say about a record whose guess is not certain.
-    telling: Telling,
+    verdict: Verdict,
     planned: Written,
     put: Followed,
     copied: Followed,
@@ -97,7 +97,7 @@ pub struct Groups {
 
 /// The value of guesses.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum Telling {
+enum Verdict {
     /// None: all records seem to live equally long, and for how long is unknown.
     #[default]
     Nothing,
@@ -124,7 +124,7 @@ impl Groups {
             known: Ranges::new(),
             guessed: Ranges::new(),
             survived: Ranges::new(),
-            telling: Telling::default(),
+            verdict: Verdict::default(),
             planned: Written::default(),
             put: Followed::default(),
             copied: Followed::default(),
@@ -142,7 +142,7 @@ impl Groups {
         };
         let bin = bin(lifetime);
         self.put.follow(key, now, bin);
-        self.guessed.place_down(bin, self.max, self.telling, now)
+        self.guessed.place_down(bin, self.max, self.verdict, now)
     }
 
     /// The place of a record that a merge copies. It was put at `since`, and dies at `dies` if that is known.
@@ -159,7 +159,7 @@ impl Groups {
         }
         let bin = bin(now.since(since));
         self.copied.follow(key, now, bin);
-        self.survived.place_down(bin, self.max, self.telling, now)
+        self.survived.place_down(bin, self.max, self.verdict, now)
     }
 
     /// The record of a key died without being replaced.
@@ -215,21 +215,21 @@ impl Groups {
             guesses.live_on(followed, put);
             guesses.plan(left, self.overhead, CHANCE, kept);
         }
-        self.telling = self.tell();
+        self.verdict = self.judge();
     }
 
-    fn tell(&self) -> Telling {
+    fn judge(&self) -> Verdict {
         let lives: Vec<Lives> =
             self.guessed.lives.iter().chain(&self.survived.lives).copied().collect();
         if Lives::differ(&lives) {
-            return Telling::Apart;
+            return Verdict::Apart;
         }
         let deaths: f64 = lives.iter().map(|lives| lives.weight).sum();
         if self.known.len() == 0 || deaths == 0.0 {
-            return Telling::Nothing;
+            return Verdict::Nothing;
         }
         let lived: f64 = lives.iter().map(|lives| lives.weight * lives.mean as f64).sum();
-        Telling::Alike((lived / deaths) as u64)
+        Verdict::Alike((lived / deaths) as u64)
     }
 }
 
@@ -412,14 +412,14 @@ impl Ranges {
     }
 
     /// The group of a bin, counted down from `max`, and the death that its lifetimes suggest.
-    fn place_down(&self, bin: usize, max: u8, telling: Telling, now: Written) -> Placed {
+    fn place_down(&self, bin: usize, max: u8, verdict: Verdict, now: Written) -> Placed {
         let range = self.range(bin);
         let death = self.lives.get(range).map_or(Death::Unknown, |lives| match lives.steady {
             Some(most) => Death::At(now.plus(most)),
-            None => match telling {
-                Telling::Nothing => Death::Unknown,
-                Telling::Alike(mean) => Death::After(mean),
-                Telling::Apart => Death::After(lives.mean),
+            None => match verdict {
+                Verdict::Nothing => Death::Unknown,
+                Verdict::Alike(mean) => Death::After(mean),
+                Verdict::Apart => Death::After(lives.mean),
             },
         });
         Placed { group: Group(max - 1 - range as u8), death }

@@ -62,7 +62,7 @@ fn replay(cases: &str) -> String {
             ["next", "at", percent] => {
                 let used = CAPACITY / 100 * number(percent);
                 let fill = Fill { capacity: CAPACITY, used, written };
-                out += &format!("  {}\n", told(merges.next(&fill)));
+                out += &format!("  {}\n", described(merges.next(&fill)));
             }
             ["merged", id] => merges.merged(FileId(number(id))),
             ["failed", id] => merges.failed(FileId(number(id))),
@@ -72,7 +72,7 @@ fn replay(cases: &str) -> String {
     out
 }
 
-fn told(pick: Option<Pick>) -> String {
+fn described(pick: Option<Pick>) -> String {
     let Some(Pick { file: FileId(file), why, live, space_pressure_percent }) = pick else {
         return "nothing".into();
     };

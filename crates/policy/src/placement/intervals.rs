@@ -142,26 +142,26 @@ impl<T: Default> Nodes<T> {
         root
     }
 
-    /// Passes the tables under `root` that overlap `first` to `last` to `tell`, by ascending first keys, until it
+    /// Passes the tables under `root` that overlap `first` to `last` to `visit`, by ascending first keys, until it
     /// returns false.
     pub(super) fn overlapping(
         &self,
         root: Slot,
         first: &[u8],
         last: &[u8],
-        tell: &mut impl FnMut(Slot) -> bool,
+        visit: &mut impl FnMut(Slot) -> bool,
     ) -> bool {
         if root == NIL || self.node(self.node(root).furthest).last() < first {
             return true;
         }
         let node = self.node(root);
-        if !self.overlapping(node.left, first, last, tell) {
+        if !self.overlapping(node.left, first, last, visit) {
             return false;
         }
         if node.first() > last {
             return true;
         }
-        (node.last() < first || tell(root)) && self.overlapping(node.right, first, last, tell)
+        (node.last() < first || visit(root)) && self.overlapping(node.right, first, last, visit)
     }
 
     fn node(&self, slot: Slot) -> &Node<T> {

@@ -239,19 +239,19 @@ impl Tables {
         self.levels(family)?.range(..level).next_back().map(|(&level, _)| level)
     }
 
-    /// Passes the tables of a level that overlap `keys` to `tell`, by ascending first keys, at most [`OVERLAPS_MAX`] of
-    /// them.
+    /// Passes the tables of a level that overlap `keys` to `visit`, by ascending first keys, at most [`OVERLAPS_MAX`]
+    /// of them.
     pub fn overlapping<'a>(
         &'a self,
         family: &Family,
         level: u8,
         keys: Keys<'_>,
-        mut tell: impl FnMut(Table<'a>),
+        mut visit: impl FnMut(Table<'a>),
     ) {
         let root = self.levels(family).and_then(|levels| levels.get(&level));
         let mut left = OVERLAPS_MAX;
         self.nodes.overlapping(root.copied().unwrap_or(NIL), keys.first, keys.last, &mut |slot| {
-            tell(self.table(slot));
+            visit(self.table(slot));
             left -= 1;
             left > 0
         });

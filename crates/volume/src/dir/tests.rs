@@ -392,16 +392,16 @@ fn a_killed_process_leaves_exact_lengths() {
     for round in 0..4 {
         let temp = on_device();
         let mut other = Other::start("a_killed_process_leaves_exact_lengths", temp.path());
-        let mut told = 0;
+        let mut written = 0;
         for _ in 0..20 + round * 7 {
-            told = other.hear("written to").unwrap().parse().unwrap();
+            written = other.hear("written to").unwrap().parse().unwrap();
         }
         other.kill();
         let dir = open(temp.path());
         for text in OBJECTS {
             let object = block_on(dir.open(&name(text))).unwrap();
             let len = usize::try_from(object.len()).unwrap();
-            assert!(len >= told, "{text}: {len} bytes of {told}");
+            assert!(len >= written, "{text}: {len} bytes of {written}");
             assert!(read(&*object) == stream(0..len), "{text}: {len} bytes");
         }
     }

@@ -1,7 +1,7 @@
 //! The store on a spinning disk, in virtual time: how much of the disk's bandwidth users get, and what takes the rest.
 //!
 //! Everyday rounds are short. `LOG_DISK="put=never live=0.6 fills=24" cargo test -p plimsoll-engine --release --
-//! --nocapture on_a_disk_as_told` plays a given round and prints its account.
+//! --nocapture on_a_disk_as_given` plays a given round and prints its account.
 
 use std::cell::{Cell, RefCell};
 
@@ -27,7 +27,7 @@ struct Shape {
     value: usize,
     clients: u32,
     load: Load,
-    told: bool,
+    lives: bool,
     fills: f64,
     seed: u64,
 }
@@ -57,7 +57,7 @@ impl Shape {
             value: 64 << 10,
             clients: 8,
             load: Load::Cyclic,
-            told: true,
+            lives: true,
             fills: 4.0,
             seed: 1,
         }
@@ -77,7 +77,7 @@ impl Shape {
             "clients" => self.clients = number as u32,
             "fills" => self.fills = number,
             "seed" => self.seed = number as u64,
-            "told" => self.told = number != 0.0,
+            "lives" => self.lives = number != 0.0,
             "rule" => options.rule = Rule::named(text).unwrap(),
             "put" => {
                 options.durability = match text {
@@ -188,7 +188,7 @@ fn play(shape: &Shape) -> Played {
     let client = async || {
         while source.borrow().put < total {
             let (key, again) = source.borrow_mut().next();
-            let lives = again.filter(|_| shape.told).map(|again| again * shape.record());
+            let lives = again.filter(|_| shape.lives).map(|again| again * shape.record());
             let key = key.to_be_bytes();
             while let Err(error) = store.put(&key, value.clone(), lives).await {
                 assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
@@ -318,12 +318,12 @@ fn those_who_wait_for_a_disk_share_its_turns() {
 
 #[test]
 fn files_die_whole_on_a_disk_that_is_nearly_full() {
-    for told in [true, false] {
+    for lives in [true, false] {
         let mut shape = Shape::new(0.85);
         (shape.capacity, shape.options.file_bytes) = (512 * MIB, 4 * MIB);
-        (shape.value, shape.told, shape.fills) = (128 << 10, told, 4.0);
+        (shape.value, shape.lives, shape.fills) = (128 << 10, lives, 4.0);
         let played = play(&shape);
-        assert!(played.amplification <= 1.05, "told: {told}; {}", played.account());
+        assert!(played.amplification <= 1.05, "lives: {lives}; {}", played.account());
         assert_eq!(played.refused, 0);
     }
 }
@@ -337,19 +337,19 @@ fn where_series_differ_a_disk_copies_less_than_by_greed() {
     let ours = play(&shape);
     (shape.options.rule, shape.options.target) = (Rule::Greedy, 0.93);
     let greedy = play(&shape);
-    let told = || format!("{}\n{}", ours.account(), greedy.account());
-    assert!(ours.amplification <= 0.85 * greedy.amplification, "{}", told());
-    assert!((ours.peak - greedy.peak).abs() < 0.02, "{}", told());
+    let accounts = || format!("{}\n{}", ours.account(), greedy.account());
+    assert!(ours.amplification <= 0.85 * greedy.amplification, "{}", accounts());
+    assert!((ours.peak - greedy.peak).abs() < 0.02, "{}", accounts());
 }
 
 #[test]
-fn on_a_disk_as_told() {
-    let Ok(told) = std::env::var("LOG_DISK") else { return };
-    for told in told.split(',') {
+fn on_a_disk_as_given() {
+    let Ok(given) = std::env::var("LOG_DISK") else { return };
+    for given in given.split(',') {
         let mut shape = Shape::new(0.5);
-        for (name, text) in told.split_whitespace().filter_map(|part| part.split_once('=')) {
+        for (name, text) in given.split_whitespace().filter_map(|part| part.split_once('=')) {
             shape.set(name, text);
         }
-        println!("{told}\n{}", play(&shape).account());
+        println!("{given}\n{}", play(&shape).account());
     }
 }

@@ -261,7 +261,7 @@ impl<'a> Asking<'a> {
         for sources in sources.chunks(STEP) {
             self.step(|catalogue| {
                 for &(source, measurement) in sources {
-                    self.tell(catalogue, source, measurement, after, limit, &mut found);
+                    self.push_series(catalogue, source, measurement, after, limit, &mut found);
                 }
             });
             if found.len() >= limit {
@@ -272,7 +272,7 @@ impl<'a> Asking<'a> {
     }
 
     /// Adds the description of each selected series of a source.
-    fn tell(
+    fn push_series(
         &self,
         catalogue: &Catalogue,
         source: u32,

@@ -1,6 +1,6 @@
 //! The time that the program did not run: databases age by it, too.
 //!
-//! While the program runs, a monotonic clock measures time; the downtime only the wall clock can tell. That may be
+//! While the program runs, a monotonic clock measures time; only the wall clock measures the downtime. That may be
 //! wrong, above all soon after a machine starts, so it is trusted once it has run steadily for [`BELIEVED_AFTER`] of
 //! measured time. Until then the stored time goes on from the end of the last run, so that another restart loses
 //! nothing.
@@ -34,7 +34,7 @@ impl Away {
     }
 
     /// How long the program was down: given once, when the wall clock is trusted.
-    pub(super) fn told(&mut self, wall: Duration, now: Instant) -> Option<Duration> {
+    pub(super) fn take_downtime(&mut self, wall: Duration, now: Instant) -> Option<Duration> {
         let (seen, since) = self.seen?;
         let (wall, took) = (nanos(wall), now.since(since));
         let set_by = wall.saturating_sub(seen.saturating_add(nanos(took)));
@@ -84,26 +84,26 @@ mod tests {
     fn a_clock_is_believed_once_it_went_steadily() {
         let mut away = Away::since(nanos(DAY), DAY * 8, at(0));
         let wall = |seconds| DAY * 8 + Duration::from_secs(seconds);
-        assert_eq!(away.told(wall(60), at(60)), None);
+        assert_eq!(away.take_downtime(wall(60), at(60)), None);
         // The program ends before the clock is trusted: nothing is lost.
         assert_eq!(Away::decode(&away.encode(wall(60))), Some(nanos(DAY + at(60).since(at(0)))));
         // A clock that loses a second in an hour is steady.
-        assert_eq!(away.told(wall(3600), at(3601)), Some(DAY * 7));
-        assert_eq!(away.told(wall(9999), at(9999)), None, "once");
+        assert_eq!(away.take_downtime(wall(3600), at(3601)), Some(DAY * 7));
+        assert_eq!(away.take_downtime(wall(9999), at(9999)), None, "once");
         assert_eq!(Away::decode(&away.encode(DAY)), Some(nanos(DAY)));
     }
 
     #[test]
     fn a_clock_that_is_set_begins_anew() {
         let mut away = Away::since(nanos(DAY * 9), DAY, at(0));
-        assert_eq!(away.told(DAY, at(1)), None);
-        // The network tells the time.
-        assert_eq!(away.told(DAY * 10, at(60)), None);
-        assert_eq!(away.told(DAY * 10 + Duration::from_secs(3599), at(3659)), None);
-        let told = away.told(DAY * 10 + Duration::from_secs(3600), at(3660)).unwrap();
-        assert!(told > DAY - Duration::from_secs(61) && told <= DAY, "{told:?}");
+        assert_eq!(away.take_downtime(DAY, at(1)), None);
+        // The network sets the clock.
+        assert_eq!(away.take_downtime(DAY * 10, at(60)), None);
+        assert_eq!(away.take_downtime(DAY * 10 + Duration::from_secs(3599), at(3659)), None);
+        let downtime = away.take_downtime(DAY * 10 + Duration::from_secs(3600), at(3660)).unwrap();
+        assert!(downtime > DAY - Duration::from_secs(61) && downtime <= DAY, "{downtime:?}");
         // A clock that stays behind changes nothing.
         let mut away = Away::since(nanos(DAY * 9), DAY, at(0));
-        assert_eq!(away.told(DAY + BELIEVED_AFTER, at(3600)), Some(Duration::ZERO));
+        assert_eq!(away.take_downtime(DAY + BELIEVED_AFTER, at(3600)), Some(Duration::ZERO));
     }
 }

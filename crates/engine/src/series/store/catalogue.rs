@@ -84,7 +84,7 @@ impl Grown {
 
 /// The outcome of reading a source from a log or a page.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Told {
+pub(super) enum Restored {
     /// The source is known now.
     Known,
     /// A newer source has its tags: all of this one's points were deleted, and later records say so.
@@ -320,7 +320,7 @@ impl Catalogue {
     fn add_shape(&mut self, measurement: u32, columns: Arc<[(u16, Kind)]>, fields: &[u16]) -> u32 {
         let set = self.sets.acquire(fields);
         self.shape_bytes += SHAPE_COST + columns.len() * size_of::<(u16, Kind)>();
-        let new = Shape { measurement, columns, set, told: NONE, rows: 0 };
+        let new = Shape { measurement, columns, set, logged_in: NONE, rows: 0 };
         let shape = match self.free_shapes.pop() {
             Some(shape) => {
                 self.shapes[shape as usize] = new;
@@ -493,18 +493,23 @@ impl Catalogue {
     }
 
     /// Takes over a source from a log or a page.
-    pub(super) fn tell_source(&mut self, source: u32, measurement: u32, tags: &[u8]) -> Told {
+    pub(super) fn restore_source(
+        &mut self,
+        source: u32,
+        measurement: u32,
+        tags: &[u8],
+    ) -> Restored {
         if self.has_source(source) {
-            return Told::Known;
+            return Restored::Known;
         }
         match self.find_source(measurement, tags) {
-            Some(newer) if newer > source => return Told::Replaced,
+            Some(newer) if newer > source => return Restored::Replaced,
             Some(older) => self.forget_source(older),
             None => {}
         }
         match self.define_source(source, measurement, Strings(tags)) {
-            Some(()) => Told::Known,
-            None => Told::Nonsense,
+            Some(()) => Restored::Known,
+            None => Restored::Nonsense,
         }
     }
 
@@ -791,8 +796,8 @@ impl Catalogue {
         let id = self.by_name.get(&(facts.id, measurement.into()));
         let mut fields: Vec<(String, Kind)> = id.map_or_else(Vec::new, |id| {
             let of = &self.measurements[id];
-            let told = of.fields.iter().filter(|(name, _)| !name.is_empty());
-            told.map(|(name, kind)| (name.to_string(), *kind)).collect()
+            let named = of.fields.iter().filter(|(name, _)| !name.is_empty());
+            named.map(|(name, kind)| (name.to_string(), *kind)).collect()
         });
         fields.sort();
         Ok(fields)

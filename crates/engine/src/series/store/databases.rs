@@ -57,20 +57,21 @@ impl Inner {
             return Ok(false);
         };
         let id = facts.id;
-        let told =
-            match self.queue_delete(&Asking::dropped(self, &Selector::all(name), id), Span::ALL) {
-                Ok((told, cuts)) => self.commit(told.ticket, true).await.map(|()| (told, cuts)),
-                Err(error) => Err(error),
-            };
-        let (told, cuts) = match told {
-            Ok(told) => told,
+        let queued = match self
+            .queue_delete(&Asking::dropped(self, &Selector::all(name), id), Span::ALL)
+        {
+            Ok((logged, cuts)) => self.commit(logged.ticket, true).await.map(|()| (logged, cuts)),
+            Err(error) => Err(error),
+        };
+        let (logged, cuts) = match queued {
+            Ok(queued) => queued,
             Err(error) => {
                 self.state().catalogue.databases.insert(name.to_string(), facts);
                 return Err(error);
             }
         };
         upkeep.is_meta_owed = true;
-        let done = self.carry_out(&mut upkeep, cuts, told.segment).await;
+        let done = self.carry_out(&mut upkeep, cuts, logged.segment).await;
         self.state().catalogue.forget_database(id);
         self.tidy();
         done?;

@@ -27,10 +27,10 @@ pub(super) struct Logged {
 impl Inner {
     pub(super) async fn delete(&self, selector: &Selector, span: Span) -> Result<u64> {
         let mut upkeep = self.upkeep.lock().await;
-        let (told, cuts) = self.queue_delete(&Asking::new(self, selector), span)?;
+        let (logged, cuts) = self.queue_delete(&Asking::new(self, selector), span)?;
         let durable = self.options.durability == crate::log::Durability::Always;
-        self.commit(told.ticket, durable).await?;
-        let cuts = self.carry_out(&mut upkeep, cuts, told.segment).await?;
+        self.commit(logged.ticket, durable).await?;
+        let cuts = self.carry_out(&mut upkeep, cuts, logged.segment).await?;
         if span == Span::ALL {
             self.forget(&cuts);
         }
@@ -76,13 +76,13 @@ impl Inner {
         let cuts = Cuts { span, fields };
         let records = cuts.encode();
         let mut state = self.state();
-        let mut told = Logged { ticket: state.queue.ticket, segment: state.queue.segment };
+        let mut logged = Logged { ticket: state.queue.ticket, segment: state.queue.segment };
         for record in records {
-            told.ticket = state.queue.push(&[&[wal::DELETE], &record]);
+            logged.ticket = state.queue.push(&[&[wal::DELETE], &record]);
         }
         let sources = cuts.fields.keys().copied().collect();
-        state.stage_take(told.ticket, sources, self.clock.now());
-        Ok((told, cuts))
+        state.stage_take(logged.ticket, sources, self.clock.now());
+        Ok((logged, cuts))
     }
 
     /// Rewrites blocks without the deleted points, and writes taken rows without them. A rewritten block keeps its key,

@@ -28,7 +28,7 @@ impl Inner {
         let wall = self.clock.wall();
         let (does_keep, was_away) = {
             let mut state = self.state();
-            let away = state.away.told(wall, now);
+            let away = state.away.take_downtime(wall, now);
             let passed = passed.saturating_add(away.unwrap_or_default());
             let databases = &mut state.catalogue.databases;
             databases.values_mut().for_each(|facts| facts.age(passed, wall));

@@ -52,7 +52,7 @@ impl Inner {
         which: Which,
         cuts: Option<&Cuts>,
     ) -> Result<bool> {
-        let (taken, shapes, databases, ticket, is_untold) = {
+        let (taken, shapes, databases, ticket, is_catalogue_owed) = {
             let mut state = self.state();
             if state.taken.is_empty() {
                 match which {
@@ -73,12 +73,12 @@ impl Inner {
                 })
                 .collect();
             let shapes = state.catalogue.shapes.clone();
-            (taken, shapes, databases, state.queue.standing(), state.queue.is_untold)
+            (taken, shapes, databases, state.queue.standing(), state.queue.is_catalogue_owed)
         };
-        if self.commit(ticket, true).await.is_err() || is_untold {
+        if self.commit(ticket, true).await.is_err() || is_catalogue_owed {
             self.write_catalogue().await?;
             self.log.sync().await.map_err(|error| failed(&error))?;
-            self.state().queue.is_untold = false;
+            self.state().queue.is_catalogue_owed = false;
         }
         let mut parts = Parts::new();
         let mut counts = HashMap::new();

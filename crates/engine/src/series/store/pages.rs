@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::catalogue::{Catalogue, DatabaseFacts, Told};
+use super::catalogue::{Catalogue, DatabaseFacts, Restored};
 use super::sources::PAGE;
 use super::wal::{put_text, take_bytes, take_text, take_u32};
 use crate::series::Kind;
@@ -175,10 +175,10 @@ pub(super) fn load_page(catalogue: &mut Catalogue, page: u32, bytes: &[u8]) -> O
         if !catalogue.measurements.contains_key(&measurement) {
             continue;
         }
-        match catalogue.tell_source(source, measurement, tags) {
-            Told::Known => {}
-            Told::Replaced => continue,
-            Told::Nonsense => return None,
+        match catalogue.restore_source(source, measurement, tags) {
+            Restored::Known => {}
+            Restored::Replaced => continue,
+            Restored::Nonsense => return None,
         }
         // A source may be in two records, of which one was written later.
         fields.extend_from_slice(catalogue.fields_of(source));

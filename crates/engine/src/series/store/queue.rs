@@ -20,7 +20,7 @@ pub(super) struct Queue {
     /// Ranges of failed tickets, and why they failed.
     pub(super) failures: Vec<(u64, u64, Error)>,
     /// A segment failed since the catalogue was stored: its definitions may be nowhere else.
-    pub(super) is_untold: bool,
+    pub(super) is_catalogue_owed: bool,
     /// How often a sync failed: answered rows of those segments are durable only once they are in blocks.
     pub(super) failed_segments: u64,
     /// How many of those failures no longer matter: all rows of their segments are in blocks.
@@ -51,7 +51,7 @@ impl Queue {
             chunks,
             ticket: 0,
             failures: Vec::new(),
-            is_untold: false,
+            is_catalogue_owed: false,
             failed_segments: 0,
             replaced_segments: 0,
         }
@@ -105,7 +105,7 @@ impl Queue {
     /// Fails everything after `done`: a start may find its records or not. The log goes on in another segment.
     pub(super) fn fail(&mut self, done: u64, error: &Error) {
         self.chunks.clear();
-        self.is_untold = true;
+        self.is_catalogue_owed = true;
         self.failures.push((done, self.ticket, error.clone()));
         if self.failures.len() > FAILURES {
             // A task that still waits for one of the oldest only learns that its record may have failed.

@@ -145,7 +145,7 @@ impl Walk {
             let mut columns = match gathered {
                 Ok(columns) => columns,
                 Err(Gone::Failed(error)) => return Err(error),
-                Err(Gone::Regrouped) => unreachable!("it was told before"),
+                Err(Gone::Regrouped) => unreachable!("it was handled above"),
             };
             for points in &mut columns {
                 if self.scan.descending {

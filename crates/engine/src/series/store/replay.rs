@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use policy::time::Instant;
 
-use super::catalogue::{Grown, Told};
+use super::catalogue::{Grown, Restored};
 use super::rows;
 use super::shapes::Order;
 use super::state::State;
@@ -61,14 +61,14 @@ impl State {
             let (source, measurement) = (take_u32(from)?, take_u32(from)?);
             let tags = take_bytes(from)?;
             if self.catalogue.measurements.contains_key(&measurement) {
-                match self.catalogue.tell_source(source, measurement, tags) {
-                    Told::Known => {
+                match self.catalogue.restore_source(source, measurement, tags) {
+                    Restored::Known => {
                         numbers.replaced.remove(&source);
                     }
-                    Told::Replaced => {
+                    Restored::Replaced => {
                         numbers.replaced.insert(source);
                     }
-                    Told::Nonsense => return None,
+                    Restored::Nonsense => return None,
                 }
             }
         }

@@ -10,7 +10,8 @@ pub(super) struct Shape {
     pub(super) measurement: u32,
     pub(super) columns: Arc<[(u16, Kind)]>,
     pub(super) set: u32,
-    pub(super) told: u32,
+    /// The latest segment of the log that defines it.
+    pub(super) logged_in: u32,
     /// How many rows of it are in no block yet.
     pub(super) rows: usize,
 }

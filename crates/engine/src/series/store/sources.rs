@@ -19,10 +19,10 @@ pub(super) struct Source {
     /// Its buffer.
     pub(super) buffer: u32,
     /// The latest segment of the log that defines it.
-    pub(super) told: u32,
+    pub(super) logged_in: u32,
 }
 
-const NOBODY: Source = Source { start: NONE, tags: 0, set: 0, buffer: NONE, told: NONE };
+const NOBODY: Source = Source { start: NONE, tags: 0, set: 0, buffer: NONE, logged_in: NONE };
 
 #[derive(Debug)]
 struct Page {

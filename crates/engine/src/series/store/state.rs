@@ -365,7 +365,7 @@ impl State {
                     .expect("a row has a value for each field");
             }
         }
-        self.tell(taking, source, shape, measurement, row);
+        self.log_definitions(taking, source, shape, measurement, row);
         taking.newest = taking.newest.max(row.time);
         self.catalogue.shapes[shape as usize].rows += 1;
         let (start, end) = (start as u32, taking.rows.len() as u32);
@@ -374,7 +374,7 @@ impl State {
     }
 
     /// Defines source and shape in this segment of the log, unless it has their definitions.
-    fn tell(
+    fn log_definitions(
         &mut self,
         taking: &mut Taking,
         source: u32,
@@ -385,8 +385,8 @@ impl State {
         let catalogue = &mut self.catalogue;
         let segment = self.queue.segment;
         let facts = &mut catalogue.shapes[shape as usize];
-        if facts.told != segment {
-            facts.told = segment;
+        if facts.logged_in != segment {
+            facts.logged_in = segment;
             let of = &catalogue.measurements[&measurement];
             taking.shape_count += 1;
             let into = &mut taking.shapes;
@@ -402,8 +402,8 @@ impl State {
             }
         }
         let facts = &mut catalogue.sources[source];
-        if facts.told != segment {
-            facts.told = segment;
+        if facts.logged_in != segment {
+            facts.logged_in = segment;
             taking.source_count += 1;
             let into = &mut taking.sources;
             put_varint(into, u64::from(source));

@@ -39,7 +39,7 @@ pub(super) struct Stopped(Mutex<BTreeMap<&'static str, String>>);
 
 impl Stopped {
     /// The reason of one failing task, if there is one.
-    pub(super) fn told(&self) -> Option<String> {
+    pub(super) fn reason(&self) -> Option<String> {
         self.0.lock().values().next().cloned()
     }
 
@@ -99,7 +99,7 @@ impl Store {
     #[must_use]
     pub fn health(&self) -> StoreHealth {
         let mut health = self.0.log.health();
-        health.upkeep_stopped = self.0.stopped.told();
+        health.upkeep_stopped = self.0.stopped.reason();
         if let Some(why) = &*self.0.refusing.lock() {
             health.writes_refused = Some(format!("the write-ahead log: {why}"));
         }

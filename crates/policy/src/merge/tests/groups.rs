@@ -71,7 +71,7 @@ fn overwrite(hot_share: f64) -> (Groups, Group, Group) {
 }
 
 #[test]
-fn what_replaces_the_short_lived_is_told_from_the_rest() {
+fn what_replaces_the_short_lived_is_kept_apart_from_the_rest() {
     let (groups, young, old) = overwrite(0.9);
     assert!(groups.count() > 1 && young != old, "{} groups", groups.count());
 }
@@ -85,7 +85,7 @@ fn chance_makes_no_groups() {
 /// The mean was once that of dead records only. While a store was young it grew with the store, and early files were
 /// spared as short-lived. On keys written at random that copied 3 % more than greed.
 #[test]
-fn guesses_that_tell_nothing_are_not_told() {
+fn guesses_of_no_value_give_no_death() {
     for seed in 0..8 {
         let mut groups = groups();
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);

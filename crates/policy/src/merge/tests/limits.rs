@@ -16,9 +16,9 @@ fn fill(used: u64) -> Fill {
 #[test]
 fn puts_wait_from_low_to_high_and_never_use_the_reserve() {
     let limits = PutLimits::new(100 * MIB);
-    let mut told = String::new();
+    let mut report = String::new();
     for used in [0, 850, 855, 860, 880, 899, 900, 950] {
-        told += &format!("{used} MiB: {:?}\n", limits.admit(MIB, &fill(used * MIB)));
+        report += &format!("{used} MiB: {:?}\n", limits.admit(MIB, &fill(used * MIB)));
     }
     expect![[r#"
         0 MiB: Now
@@ -30,7 +30,7 @@ fn puts_wait_from_low_to_high_and_never_use_the_reserve() {
         900 MiB: Refused { retry_after: 1s }
         950 MiB: Refused { retry_after: 1s }
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&report);
     let slowly = PutLimits { exponent: 2.0, ..limits };
     assert!(slowly.delay(&fill(880 * MIB)) < limits.delay(&fill(880 * MIB)));
 }
@@ -62,13 +62,13 @@ fn the_paper_planes_up_to_a_sixth() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_with_the_way_out() {
-    let mut told = String::new();
+fn the_error_for_what_does_not_fit_names_the_way_out() {
+    let mut report = String::new();
     for (live, open, file_bytes) in [(0.3, 64, GIB), (0.7, 64, GIB), (0.995, 1, GIB), (1.1, 1, GIB)]
     {
         match (Room { live, open, file_bytes, ..PAPER }).check() {
-            Ok(()) => told += "it fits\n",
-            Err(error) => told += &format!("{error}\n"),
+            Ok(()) => report += "it fits\n",
+            Err(error) => report += &format!("{error}\n"),
         }
     }
     expect![[r#"
@@ -77,7 +77,7 @@ fn what_does_not_fit_is_told_with_the_way_out() {
         100 % of 100 GiB alive, 1 files of 1 GiB open at once and one to merge into need 101.5 GiB: seal files at 256 MiB or less, keep less, or take a larger volume
         110 % of 100 GiB alive, 1 files of 1 GiB open at once and one to merge into need 112.0 GiB: keep less, or take a larger volume
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&report);
 }
 
 /// A 7200 rpm disk: 5.2 ms for a jump, 150 MB/s.

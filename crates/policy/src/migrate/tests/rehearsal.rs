@@ -230,7 +230,7 @@ fn rehearse_once(policy: Policy, load: Load, routing: Routing, seed: u64) -> Out
 
 #[test]
 fn volumes_become_level_for_few_copies() {
-    let (mut told, mut outcomes) = (String::new(), Vec::new());
+    let (mut report, mut outcomes) = (String::new(), Vec::new());
     for load in [Load::Uniform, Load::Zipf, Load::Shift] {
         for routing in [Routing::Least, Routing::Even] {
             let [off, iops, tango, level] = Policy::ALL.map(|policy| {
@@ -238,7 +238,7 @@ fn volumes_become_level_for_few_copies() {
                 let Outcome { used, last, copies, late, mib } = outcome;
                 let name = policy.name();
                 writeln!(
-                    told,
+                    report,
                     "{load:?} {routing:?} {name}: {used:.3} used, {last:.3} at last, \
                      {copies:.0} copies of {mib:.0} MiB, {late:.0} late",
                 )
@@ -249,7 +249,7 @@ fn volumes_become_level_for_few_copies() {
         }
     }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/migrate/rehearsal.txt");
-    expect_file![path].assert_eq(&told);
+    expect_file![path].assert_eq(&report);
     for (load, routing, [off, iops, tango, level]) in outcomes {
         let what = format!("{load:?} {routing:?}");
         assert!(level.used > off.used && tango.used > off.used, "{what}");

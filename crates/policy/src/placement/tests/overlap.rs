@@ -123,7 +123,7 @@ fn insert(tables: &mut Tables, object: u64, plain: &Plain) {
 }
 
 /// Reports the same event to both.
-fn tell(tables: &mut Tables, naive: &mut Naive, event: &Event) {
+fn apply(tables: &mut Tables, naive: &mut Naive, event: &Event) {
     match event {
         Event::Insert(object, plain) => {
             insert(tables, *object, plain);
@@ -165,7 +165,7 @@ proptest! {
     ) {
         let (mut tables, mut naive) = (Tables::default(), Naive::default());
         for event in &events {
-            tell(&mut tables, &mut naive, event);
+            apply(&mut tables, &mut naive, event);
         }
         prop_assert_eq!(tables.len(), naive.0.len());
         for (table, (object, plain)) in tables.iter().zip(&naive.0) {
@@ -197,7 +197,7 @@ proptest! {
     ) {
         let (mut tables, mut naive) = (Tables::default(), Naive::default());
         for event in &events {
-            tell(&mut tables, &mut naive, event);
+            apply(&mut tables, &mut naive, event);
         }
         let volumes: Vec<_> = (0..).zip(&weights)
             .map(|(id, &weight)| Candidate { weight, ..Candidate::new(VolumeId(id), GIB, GIB) })
@@ -222,7 +222,7 @@ proptest! {
             let lightest = tied.map(|(_, &weight)| weight).fold(f64::INFINITY, f64::min);
             prop_assert!(weights[chosen] <= (lightest * 1.05).max(lightest + 0.01));
             new.on = on;
-            tell(&mut tables, &mut naive, &Event::Insert(object, new));
+            apply(&mut tables, &mut naive, &Event::Insert(object, new));
         }
     }
 

@@ -42,7 +42,7 @@ use crate::time::{Instant, NANOS_PER_SEC};
 /// The paper's groups of classes: high, medium, low.
 const GROUPS: usize = 3;
 
-/// How many idle seconds a scheme is told of, one by one; a longer silence changes nothing more.
+/// How many idle seconds are reported to a scheme one by one; a longer silence changes nothing more.
 const QUIET_MAX: u64 = 100;
 
 const fn group(class: Class) -> usize {

@@ -106,16 +106,16 @@ fn background(policy: Policy, foreground: &[usize]) -> Vec<u64> {
     stage.burst(Class::Background, 10_000, 0);
     let went = |stage: &Stage| stage.scheduler.figures(Class::Background).granted;
     let mut before = 0;
-    let mut told = Vec::new();
+    let mut given = Vec::new();
     for (second, &users) in (0..).zip(foreground) {
         for step in 0..100 {
             let at = second * 1000 + step * 10;
             stage.burst(Class::Foreground, users / 100, at);
         }
-        told.push(went(&stage) - before);
+        given.push(went(&stage) - before);
         before = went(&stage);
     }
-    told
+    given
 }
 
 #[test]

@@ -333,8 +333,8 @@ fn idle_work_leaves_what_users_are_expected_to_want() {
             poll_all(&mut tags, now);
         }
         let then = |ms| tags.demand.clone().expected(millis(ms)).ops;
-        let told = [then(400), then(500), then(5000)];
-        (tags.threshold(Class::Idle.index(), millis(400)).ops, told)
+        let expected = [then(400), then(500), then(5000)];
+        (tags.threshold(Class::Idle.index(), millis(400)).ops, expected)
     };
     assert_eq!(leaves(6), (875, [562, 281, 0]));
     // 1200 in each tenth, four times: 15 parts of 16.

@@ -51,20 +51,20 @@ fn terms_change_while_requests_wait() {
 fn run(file: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/sched").join(file);
     let case = std::fs::read_to_string(&path).expect("the case is there");
-    let mut told = String::new();
+    let mut report = String::new();
     let mut policy = Policy::Strict;
     let mut stage = None;
     for line in case.lines().filter(|line| !line.starts_with("  ")) {
-        writeln!(told, "{line}").expect("text grows");
+        writeln!(report, "{line}").expect("text grows");
         if !(line.is_empty() || line.starts_with('#')) {
             let words: Vec<_> = line.split_whitespace().collect();
             match words[..] {
                 ["scheduler", name] => policy = Policy::named(name).expect("a scheduler"),
-                _ => Stage::act(&mut stage, policy, &words, &mut told),
+                _ => Stage::act(&mut stage, policy, &words, &mut report),
             }
         }
     }
-    expect_file![path].assert_eq(&told);
+    expect_file![path].assert_eq(&report);
 }
 
 struct Stage {
@@ -73,7 +73,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn act(stage: &mut Option<Self>, policy: Policy, words: &[&str], told: &mut String) {
+    fn act(stage: &mut Option<Self>, policy: Policy, words: &[&str], report: &mut String) {
         if let ["contract", limits @ ..] = words {
             let limits = limits.iter().map(|limit| parse_limit(limit)).collect();
             let contract = Contract { limits, ..Contract::unlimited() };
@@ -102,7 +102,7 @@ impl Stage {
                 };
                 let ticket = Ticket(ticket.parse().expect("a number"));
                 if let Err(full) = stage.scheduler.submit(ticket, request, stage.now) {
-                    writeln!(told, "  refused: {full}").expect("text grows");
+                    writeln!(report, "  refused: {full}").expect("text grows");
                 }
             }
             ["cancel", ticket] => {
@@ -119,19 +119,19 @@ impl Stage {
             match event {
                 Event::Granted(Grant { ticket, cost, .. }) => {
                     writeln!(
-                        told,
+                        report,
                         "  {} goes for {} ops, {} KiB",
                         ticket.0,
                         cost.ops,
                         cost.bytes / KIB
                     )
                 }
-                Event::Expired { ticket } => writeln!(told, "  {} expired", ticket.0),
+                Event::Expired { ticket } => writeln!(report, "  {} expired", ticket.0),
             }
             .expect("text grows");
         }
         if let Some(at) = stage.scheduler.next_wakeup() {
-            writeln!(told, "  next at {:?}", at.since(T0)).expect("text grows");
+            writeln!(report, "  next at {:?}", at.since(T0)).expect("text grows");
         }
     }
 }

@@ -604,7 +604,7 @@ fn a_request_is_charged_in_the_moment_it_is_issued() {
 }
 
 #[test]
-fn the_wait_of_a_read_is_told_by_those_ahead_of_it() {
+fn the_expected_wait_of_a_read_counts_those_ahead_of_it() {
     let stage = Stage::new(&contract(100));
     let expected = || stage.gate.expected_wait();
     // The budget holds eight operations at least; none is left now.

@@ -241,7 +241,7 @@ impl Turnstile {
 
     /// Updates the estimate with the answers so far, and follows its advice.
     fn look(self: &Arc<Self>) {
-        let mut tell = None;
+        let mut report = None;
         self.change(|state, now| {
             let Some(estimate) = &mut state.estimate else { return };
             // Another thread may have been first.
@@ -266,10 +266,10 @@ impl Turnstile {
                     state.scheduler.set_share(share, &state.contract, now);
                 }
                 Some(Advice::ForgetCredits) => state.scheduler.forget_saved(),
-                Some(Advice::Tell(part)) => tell = Some((part, state.contract.name.clone())),
+                Some(Advice::Report(part)) => report = Some((part, state.contract.name.clone())),
             }
         });
-        if let Some((part, contract)) = tell {
+        if let Some((part, contract)) = report {
             tracing::warn!(
                 volume = self.label,
                 "it has given only {:.0} % of its contract ({contract}) for a minute: another client \

@@ -133,7 +133,7 @@ fn a_sync_that_fails_again_and_again_is_reported_until_one_succeeds() {
 }
 
 #[test]
-fn who_waits_for_a_sync_that_fails_is_told() {
+fn a_writer_that_waits_for_a_failing_sync_gets_its_error() {
     let world = World::new();
     let plan = FaultPlan::new(1);
     let store = open_with(&world, &plan);
