@@ -1,7 +1,7 @@
 //! Creating and dropping databases.
 
-use super::ask::Asking;
 use super::catalogue::DatabaseFacts;
+use super::query::Query;
 use super::upkeep::Upkeep;
 use super::{Inner, in_doubt};
 use crate::series::{Database, Error, Result, Selector, Span};
@@ -58,7 +58,7 @@ impl Inner {
         };
         let id = facts.id;
         let queued = match self
-            .queue_delete(&Asking::dropped(self, &Selector::all(name), id), Span::ALL)
+            .queue_delete(&Query::dropped(self, &Selector::all(name), id), Span::ALL)
         {
             Ok((logged, cuts)) => self.commit(logged.ticket, true).await.map(|()| (logged, cuts)),
             Err(error) => Err(error),

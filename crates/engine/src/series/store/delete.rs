@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use parking_lot::MutexGuard;
 
 use super::Inner;
-use super::ask::Asking;
 use super::cuts::Cuts;
 use super::flush::Which;
 use super::key::{GROUP_BITS, Owner};
+use super::query::Query;
 use super::upkeep::Upkeep;
 use super::wal;
 use super::writing::Writing;
@@ -27,7 +27,7 @@ pub(super) struct Logged {
 impl Inner {
     pub(super) async fn delete(&self, selector: &Selector, span: Span) -> Result<u64> {
         let mut upkeep = self.upkeep.lock().await;
-        let (logged, cuts) = self.queue_delete(&Asking::new(self, selector), span)?;
+        let (logged, cuts) = self.queue_delete(&Query::new(self, selector), span)?;
         let durable = self.options.durability == crate::log::Durability::Always;
         self.commit(logged.ticket, durable).await?;
         let cuts = self.carry_out(&mut upkeep, cuts, logged.segment).await?;
@@ -71,8 +71,8 @@ impl Inner {
 
     /// Queues a delete for the log, and takes the buffered rows it applies to: later ones stay. A series created during
     /// the search has no points that the call is about.
-    pub(super) fn queue_delete(&self, asking: &Asking<'_>, span: Span) -> Result<(Logged, Cuts)> {
-        let fields = asking.fields()?.into_iter().collect();
+    pub(super) fn queue_delete(&self, query: &Query<'_>, span: Span) -> Result<(Logged, Cuts)> {
+        let fields = query.fields()?.into_iter().collect();
         let cuts = Cuts { span, fields };
         let records = cuts.encode();
         let mut state = self.state();

@@ -20,7 +20,6 @@
 //! [`Store::tend`] writes blocks, regroups, expires and merges; the owner of the store has to run it. Without it,
 //! writes go on, and write blocks themselves when buffers are full.
 
-mod ask;
 mod away;
 mod catalogue;
 mod checkpoint;
@@ -37,6 +36,7 @@ mod open;
 mod overwritten;
 mod owed;
 mod pages;
+mod query;
 mod queue;
 mod read;
 mod regroup;
@@ -65,11 +65,11 @@ use futures_util::lock::Mutex as AsyncMutex;
 use parking_lot::{Mutex, MutexGuard};
 use volume::{Clock, ErrorKind, Volume};
 
-use self::ask::Asking;
 use self::commit::Writer;
 pub use self::inspect::{Damage, Inspected, inspect, stores_on};
 pub use self::open::Report;
 use self::overwritten::Dropped;
+use self::query::Query;
 use self::sizes::Sizes;
 use self::state::State;
 use self::tend::Stopped;
@@ -340,7 +340,7 @@ impl Series for Store {
         after: Option<SeriesId>,
         limit: usize,
     ) -> Result<Vec<Info>> {
-        Asking::new(&self.0, selector).find(after, limit)
+        Query::new(&self.0, selector).find(after, limit)
     }
 
     fn read(&self, series: SeriesId, scan: Scan) -> Box<dyn Cursor> {
@@ -373,15 +373,15 @@ impl Series for Store {
     }
 
     fn measurements(&self, selector: &Selector) -> Result<Vec<String>> {
-        Asking::new(&self.0, selector).measurement_names()
+        Query::new(&self.0, selector).measurement_names()
     }
 
     fn tag_keys(&self, selector: &Selector) -> Result<Vec<String>> {
-        Asking::new(&self.0, selector).tag_keys()
+        Query::new(&self.0, selector).tag_keys()
     }
 
     fn tag_values(&self, selector: &Selector, key: &str) -> Result<Vec<String>> {
-        Asking::new(&self.0, selector).tag_values(key)
+        Query::new(&self.0, selector).tag_values(key)
     }
 
     fn fields(&self, database: &str, measurement: &str) -> Result<Vec<(String, Kind)>> {
@@ -389,7 +389,7 @@ impl Series for Store {
     }
 
     fn cardinality(&self, selector: &Selector) -> Result<u64> {
-        Asking::new(&self.0, selector).cardinality()
+        Query::new(&self.0, selector).cardinality()
     }
 
     fn room(&self) -> Room {

@@ -20,7 +20,7 @@ use crate::series::{Info, Predicate, Result, Selector, SeriesId, Test};
 const STEP: usize = 512;
 
 /// The context of one query.
-pub(super) struct Asking<'a> {
+pub(super) struct Query<'a> {
     inner: &'a Inner,
     selector: &'a Selector,
     /// The id of the database, if it is no longer found by name.
@@ -29,7 +29,7 @@ pub(super) struct Asking<'a> {
 
 /// The sources of a measurement, collected on first use.
 struct All<'a> {
-    asking: &'a Asking<'a>,
+    query: &'a Query<'a>,
     measurement: u32,
     sources: OnceCell<Vec<u32>>,
 }
@@ -42,11 +42,11 @@ impl All<'_> {
                 step(all);
             }
         };
-        self.sources.get_or_init(|| self.asking.posting(all))
+        self.sources.get_or_init(|| self.query.posting(all))
     }
 }
 
-impl<'a> Asking<'a> {
+impl<'a> Query<'a> {
     pub(super) fn new(inner: &'a Inner, selector: &'a Selector) -> Self {
         Self { inner, selector, database: None }
     }
@@ -120,7 +120,7 @@ impl<'a> Asking<'a> {
     }
 
     fn sources(&self, measurement: u32) -> Vec<u32> {
-        let all = All { asking: self, measurement, sources: OnceCell::new() };
+        let all = All { query: self, measurement, sources: OnceCell::new() };
         self.holding(&self.selector.tags, &all)
     }
 
