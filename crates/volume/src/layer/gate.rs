@@ -17,8 +17,8 @@
 //! beyond its future. For waiting requests the gate sets an alarm on the [`Clock`], with itself as the waker. The alarm
 //! polls the scheduler under the lock, and wakes the granted requests after releasing it.
 
+mod admission;
 mod answers;
-mod turnstile;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -33,8 +33,8 @@ use policy::latency::Times;
 use policy::purpose::{Class, Pressure};
 use policy::sched::{Figures, Policy, QUEUE_MAX};
 
+use self::admission::{AdmissionQueue, Asked, Errand, Passed, Passing};
 use self::answers::Answers;
-use self::turnstile::{Asked, Errand, Passed, Passing, Turnstile};
 use crate::task::block_on;
 use crate::{
     Clock, Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume,
@@ -48,7 +48,7 @@ const PIECES_IN_FLIGHT: usize = 8;
 /// A volume that keeps within its contract. See the [module](self).
 pub struct Gate<V> {
     inner: V,
-    turnstile: Arc<Turnstile>,
+    admission: Arc<AdmissionQueue>,
     /// The unsynced bytes of each log, as long as it has its name.
     logs: Mutex<HashMap<Name, Arc<Mutex<usize>>>>,
 }
@@ -104,8 +104,8 @@ impl<V: Volume> Gate<V> {
         clock: Clock,
     ) -> Self {
         let scheduler = policy.build(contract, share, QUEUE_MAX, clock.now());
-        let turnstile = Arc::new(Turnstile::new(label, contract, share, scheduler, clock));
-        Self { inner, turnstile, logs: Mutex::default() }
+        let admission = Arc::new(AdmissionQueue::new(label, contract, share, scheduler, clock));
+        Self { inner, admission, logs: Mutex::default() }
     }
 
     /// The volume behind the gate.
@@ -115,39 +115,39 @@ impl<V: Volume> Gate<V> {
 
     /// Uses new terms from now on, also for waiting requests. No token is lost or given.
     pub fn set_contract(&self, contract: &Contract) {
-        self.turnstile.set_contract(contract);
+        self.admission.set_contract(contract);
     }
 
     /// Uses another share of the terms from now on. Saved tokens stay, up to what the new share can save up.
     pub fn set_share(&self, share: Share) {
-        self.turnstile.set_share(share);
+        self.admission.set_share(share);
     }
 
     /// Classes flushes and compactions by `pressure` from now on, waiting ones too.
     pub fn set_pressure(&self, pressure: Pressure) {
-        self.turnstile.set_pressure(pressure);
+        self.admission.set_pressure(pressure);
     }
 
     /// Whether to use less than the share while the volume gives less, as [`policy::estimate`] finds out. Off at first.
     pub fn set_adapt(&self, adapt: bool) {
-        self.turnstile.set_adapt(adapt);
+        self.admission.set_adapt(adapt);
     }
 
     /// Fails all waiting requests and every later one with `Fenced`. I/O already at the device ends as it does.
     pub fn close(&self) {
-        self.turnstile.close();
+        self.admission.close();
     }
 
     /// The figures so far.
     #[must_use]
     pub fn meter(&self) -> Meter {
-        self.turnstile.meter()
+        self.admission.meter()
     }
 
     fn object(&self, name: &Name, inner: Arc<dyn Object>) -> Arc<dyn Object> {
         let unsynced =
             name.is_log().then(|| Arc::clone(self.logs.lock().entry(name.clone()).or_default()));
-        Arc::new(GatedObject { inner, turnstile: Arc::clone(&self.turnstile), unsynced })
+        Arc::new(GatedObject { inner, admission: Arc::clone(&self.admission), unsynced })
     }
 }
 
@@ -156,7 +156,7 @@ impl<V: Volume> Volume for Gate<V> {
     fn create(&self, name: &Name, intent: &Intent) -> Pending<'_, Arc<dyn Object>> {
         let (name, intent) = (name.clone(), intent.clone());
         Box::pin(async move {
-            self.turnstile.check_open()?;
+            self.admission.check_open()?;
             Ok(self.object(&name, self.inner.create(&name, &intent).await?))
         })
     }
@@ -164,7 +164,7 @@ impl<V: Volume> Volume for Gate<V> {
     fn open(&self, name: &Name) -> Pending<'_, Arc<dyn Object>> {
         let name = name.clone();
         Box::pin(async move {
-            self.turnstile.check_open()?;
+            self.admission.check_open()?;
             Ok(self.object(&name, self.inner.open(&name).await?))
         })
     }
@@ -172,7 +172,7 @@ impl<V: Volume> Volume for Gate<V> {
     fn remove(&self, name: &Name) -> Pending<'_, ()> {
         let name = name.clone();
         Box::pin(async move {
-            self.turnstile.check_open()?;
+            self.admission.check_open()?;
             self.inner.remove(&name).await?;
             self.logs.lock().remove(&name);
             Ok(())
@@ -181,26 +181,26 @@ impl<V: Volume> Volume for Gate<V> {
 
     fn list(&self) -> Pending<'_, Vec<Listed>> {
         Box::pin(async move {
-            self.turnstile.check_open()?;
+            self.admission.check_open()?;
             self.inner.list().await
         })
     }
 
     fn space(&self) -> Pending<'_, Space> {
         Box::pin(async move {
-            self.turnstile.check_open()?;
+            self.admission.check_open()?;
             self.inner.space().await
         })
     }
 
     fn expected_wait(&self) -> Duration {
-        self.turnstile.expected_wait()
+        self.admission.expected_wait()
     }
 }
 
 struct GatedObject {
     inner: Arc<dyn Object>,
-    turnstile: Arc<Turnstile>,
+    admission: Arc<AdmissionQueue>,
     /// Of a log: the bytes written since its last sync, shared by all its handles. The gate calls the layer below under
     /// this lock, so that the layer finds as many unsynced bytes as this says; it awaits the call without the lock.
     unsynced: Option<Arc<Mutex<usize>>>,
@@ -209,7 +209,7 @@ struct GatedObject {
 #[deny(clippy::missing_trait_methods)]
 impl Object for GatedObject {
     fn read_at(&self, offset: u64, into: IoBufMut, io: Io) -> Pending<'_, IoBufMut> {
-        let piece_len = self.turnstile.piece_len();
+        let piece_len = self.admission.piece_len();
         if into.len() <= piece_len {
             Box::pin(self.read_piece(offset, into, io))
         } else {
@@ -221,7 +221,7 @@ impl Object for GatedObject {
         if let Some(unsynced) = &self.unsynced {
             return Box::pin(self.append(unsynced, offset, data, io));
         }
-        let piece_len = self.turnstile.piece_len();
+        let piece_len = self.admission.piece_len();
         if data.len() <= piece_len {
             Box::pin(self.write_piece(offset, data, io))
         } else {
@@ -230,12 +230,12 @@ impl Object for GatedObject {
     }
 
     fn blocking_read_at(&self, offset: u64, into: &mut [u8], io: Io) -> Result<usize> {
-        if into.len() > self.turnstile.piece_len() {
+        if into.len() > self.admission.piece_len() {
             return blocking::read_at(self, offset, into, io);
         }
-        let passed = block_on(self.turnstile.pass(Errand::read(io), into.len()))?;
+        let passed = block_on(self.admission.pass(Errand::read(io), into.len()))?;
         let read = self.inner.blocking_read_at(offset, into, io);
-        self.turnstile.answered(passed);
+        self.admission.answered(passed);
         read
     }
 
@@ -243,7 +243,7 @@ impl Object for GatedObject {
         let Some(unsynced) = &self.unsynced else {
             return blocking::write_at(self, offset, data, io);
         };
-        for piece in pieces(data.len(), self.turnstile.unsynced_max()) {
+        for piece in pieces(data.len(), self.admission.unsynced_max()) {
             let start = offset + piece.start as u64;
             let _counted = block_on(self.count(unsynced, piece.len(), io))?;
             self.inner.blocking_write_at(start, &data[piece], io)?;
@@ -261,14 +261,14 @@ impl Object for GatedObject {
 
     fn set_len(&self, len: u64) -> Pending<'_, ()> {
         Box::pin(async move {
-            self.turnstile.check_open()?;
+            self.admission.check_open()?;
             self.inner.set_len(len).await
         })
     }
 
     fn sync(&self, io: Io) -> Pending<'_, ()> {
         Box::pin(async move {
-            self.turnstile.check_open()?;
+            self.admission.check_open()?;
             match &self.unsynced {
                 None => self.inner.sync(io).await,
                 Some(unsynced) => self.sync_log(unsynced, io).await,
@@ -279,16 +279,16 @@ impl Object for GatedObject {
 
 impl GatedObject {
     async fn read_piece(&self, offset: u64, into: IoBufMut, io: Io) -> Result<IoBufMut> {
-        let passed = self.turnstile.pass(Errand::read(io), into.len()).await?;
+        let passed = self.admission.pass(Errand::read(io), into.len()).await?;
         let read = self.inner.read_at(offset, into, io).await;
-        self.turnstile.answered(passed);
+        self.admission.answered(passed);
         read
     }
 
     async fn write_piece(&self, offset: u64, data: IoBuf, io: Io) -> Result<()> {
-        let passed = self.turnstile.pass(Errand::write(io), data.len()).await?;
+        let passed = self.admission.pass(Errand::write(io), data.len()).await?;
         let written = self.inner.write_at(offset, data, io).await;
-        self.turnstile.answered(passed);
+        self.admission.answered(passed);
         written
     }
 
@@ -344,7 +344,7 @@ impl GatedObject {
         data: IoBuf,
         io: Io,
     ) -> Result<()> {
-        for piece in pieces(data.len(), self.turnstile.unsynced_max()) {
+        for piece in pieces(data.len(), self.admission.unsynced_max()) {
             let start = offset + piece.start as u64;
             let write = {
                 let _counted = self.count(unsynced, piece.len(), io).await?;
@@ -364,10 +364,10 @@ impl GatedObject {
         io: Io,
     ) -> Result<MutexGuard<'a, usize>> {
         loop {
-            self.turnstile.check_open()?;
+            self.admission.check_open()?;
             {
                 let mut counted = unsynced.lock();
-                if *counted == 0 || *counted + len <= self.turnstile.unsynced_max() {
+                if *counted == 0 || *counted + len <= self.admission.unsynced_max() {
                     *counted += len;
                     return Ok(counted);
                 }
@@ -390,7 +390,7 @@ impl GatedObject {
                 Attempt::Made(sync, passed) => {
                     let synced = sync.await;
                     if let Some(passed) = passed {
-                        self.turnstile.answered(passed);
+                        self.admission.answered(passed);
                     }
                     return synced;
                 }
@@ -414,11 +414,11 @@ impl GatedObject {
         let (passed, turned) = if owed == 0 || Some(owed) == covered {
             (before, None)
         } else {
-            match self.turnstile.ask(owed, before)? {
+            match self.admission.ask(owed, before)? {
                 (Asked::Passed(passed), turned) => (Some(passed), Some(turned)),
                 (Asked::Waits(passing), turned) => {
                     drop(unsynced);
-                    self.turnstile.follow_up(turned);
+                    self.admission.follow_up(turned);
                     return Ok(Attempt::Waits(owed, passing));
                 }
             }
@@ -427,11 +427,11 @@ impl GatedObject {
         let sync = self.inner.sync(io);
         drop(unsynced);
         if let Some(turned) = turned {
-            self.turnstile.follow_up(turned);
+            self.admission.follow_up(turned);
         }
         // Another sync covered all of it.
         if let (0, Some(unused)) = (owed, passed) {
-            self.turnstile.refund(unused);
+            self.admission.refund(unused);
             return Ok(Attempt::Made(sync, None));
         }
         Ok(Attempt::Made(sync, passed))

@@ -20,11 +20,11 @@ use super::{Answers, Meter};
 use crate::buf::PAGE;
 use crate::{Clock, Error, ErrorKind, Io, Result};
 
-/// The read of [`Turnstile::expected_wait`]: one operation, of a block as stores read them.
+/// The read of [`AdmissionQueue::expected_wait`]: one operation, of a block as stores read them.
 const USUAL_READ: Cost = Cost { ops: 1, bytes: 4096 };
 
 /// Grants requests one by one, each charged for its bytes.
-pub(super) struct Turnstile {
+pub(super) struct AdmissionQueue {
     label: String,
     clock: Clock,
     closed: AtomicBool,
@@ -141,7 +141,7 @@ impl Errand {
     }
 }
 
-impl Turnstile {
+impl AdmissionQueue {
     pub(super) fn new(
         label: &str,
         contract: &Contract,
@@ -150,7 +150,7 @@ impl Turnstile {
         clock: Clock,
     ) -> Self {
         let user_goes_at = Arc::new(AtomicU64::new(0));
-        let turnstile = Self {
+        let queue = Self {
             label: label.into(),
             clock,
             closed: AtomicBool::new(false),
@@ -173,8 +173,8 @@ impl Turnstile {
                 alarm_at: Instant::FAR,
             }),
         };
-        turnstile.measure(&turnstile.state.lock());
-        turnstile
+        queue.measure(&queue.state.lock());
+        queue
     }
 
     /// The largest I/O to issue, in bytes: one operation, or less if the budget never holds the bytes of one. Whole
@@ -204,17 +204,17 @@ impl Turnstile {
     /// `Busy` when the deadline passed, or the queue is full and the request may be refused; `Fenced`
     /// when the gate is closed.
     pub(super) fn pass(self: &Arc<Self>, errand: Errand, len: usize) -> Passing<'_> {
-        Passing { turnstile: self, errand, len, waits: None }
+        Passing { admission: self, errand, len, waits: None }
     }
 
     /// Asks to sync `len` bytes of a log, and charges them if granted. With `before`, returns that charge in the same
     /// step and keeps its place: the request goes before all later ones of its class.
     ///
-    /// The caller may hold a lock. It must call [`Turnstile::follow_up`] without it, which wakes other granted
+    /// The caller may hold a lock. It must call [`AdmissionQueue::follow_up`] without it, which wakes other granted
     /// requests.
     ///
     /// # Errors
-    /// As for [`Turnstile::pass`]. `before` is refunded in this case, too.
+    /// As for [`AdmissionQueue::pass`]. `before` is refunded in this case, too.
     pub(super) fn ask(
         self: &Arc<Self>,
         len: usize,
@@ -414,7 +414,7 @@ impl Turnstile {
 }
 
 /// The alarm: tokens were earned, or a deadline passed.
-impl Wake for Turnstile {
+impl Wake for AdmissionQueue {
     fn wake(self: Arc<Self>) {
         self.change(|state, now| {
             // An alarm for a later time may be set; this one is not it.
@@ -539,9 +539,9 @@ impl Waiter {
     }
 }
 
-/// A request in the admission queue; see [`Turnstile::pass`].
+/// A request in the admission queue; see [`AdmissionQueue::pass`].
 pub(super) struct Passing<'a> {
-    turnstile: &'a Arc<Turnstile>,
+    admission: &'a Arc<AdmissionQueue>,
     errand: Errand,
     len: usize,
     /// The ticket of its waiter, while there is one.
@@ -556,20 +556,20 @@ impl Passing<'_> {
         before: Option<Passed>,
         waker: &Waker,
     ) -> Result<(Option<Result<Passed>>, Turned)> {
-        let turnstile = self.turnstile;
-        let mut state = turnstile.state.lock();
-        if let Err(closed) = turnstile.check_open() {
+        let admission = self.admission;
+        let mut state = admission.state.lock();
+        if let Err(closed) = admission.check_open() {
             // The gate is closed: no waiter is left to wake.
             if let Some(before) = before {
                 state.scheduler.refund(before.class, before.grant.cost);
             }
             return Err(closed);
         }
-        let now = turnstile.clock.now();
+        let now = admission.clock.now();
         let errand = self.errand.under(state.pressure);
         let ticket = match before {
             None => {
-                state.submit(errand, self.len, now).map_err(|full| turnstile.full_error(full))?
+                state.submit(errand, self.len, now).map_err(|full| admission.full_error(full))?
             }
             Some(before) => {
                 let cost = state.contract.cost(self.len as u64);
@@ -593,7 +593,7 @@ impl Passing<'_> {
 
     /// Asks again: the answer, or registers another waker.
     fn fetch(&mut self, ticket: Ticket, cx: &Context<'_>) -> Poll<Result<Passed>> {
-        let mut state = self.turnstile.state.lock();
+        let mut state = self.admission.state.lock();
         match state.waiters.get_mut(&ticket) {
             Some(Waiter::Waits { waker, .. }) if !waker.will_wake(cx.waker()) => {
                 let unused = std::mem::replace(waker, cx.waker().clone());
@@ -607,7 +607,7 @@ impl Passing<'_> {
                 self.waits = None;
                 drop(state);
                 // The device's time starts now, however long ago the grant was: waking up is not part of it.
-                Poll::Ready(self.outcome(answer, self.turnstile.clock.now()))
+                Poll::Ready(self.outcome(answer, self.admission.clock.now()))
             }
             None => unreachable!("a waiter stays until it is fetched or given up"),
         }
@@ -619,8 +619,8 @@ impl Passing<'_> {
                 let kind = Kind::of(self.errand.is_write, self.len);
                 Ok(Passed { class, kind, at: now, grant })
             }
-            Answer::Expired => Err(self.turnstile.expired_error(self.errand.class)),
-            Answer::Closed => Err(self.turnstile.closed_error()),
+            Answer::Expired => Err(self.admission.expired_error(self.errand.class)),
+            Answer::Closed => Err(self.admission.closed_error()),
         }
     }
 }
@@ -632,7 +632,7 @@ impl Future for Passing<'_> {
         match self.waits {
             None => {
                 let (answer, turned) = self.submit(None, cx.waker())?;
-                self.turnstile.follow_up(turned);
+                self.admission.follow_up(turned);
                 answer.map_or(Poll::Pending, Poll::Ready)
             }
             Some(ticket) => self.fetch(ticket, cx),
@@ -645,7 +645,7 @@ impl Drop for Passing<'_> {
     fn drop(&mut self) {
         let Some(ticket) = self.waits else { return };
         let mut waiter = None;
-        self.turnstile.change(|state, _| {
+        self.admission.change(|state, _| {
             waiter = state.waiters.remove(&ticket);
             match waiter {
                 Some(Waiter::Waits { ticket, .. }) => {
