@@ -33,7 +33,7 @@ use policy::latency::Times;
 use policy::purpose::{Class, Pressure};
 use policy::sched::{Figures, Policy, QUEUE_MAX};
 
-use self::admission::{AdmissionQueue, Asked, Errand, Passed, Passing};
+use self::admission::{AdmissionQueue, Asked, Passed, Passing, RequestContext};
 use self::answers::Answers;
 use crate::task::block_on;
 use crate::{
@@ -233,7 +233,7 @@ impl Object for GatedObject {
         if into.len() > self.admission.piece_len() {
             return blocking::read_at(self, offset, into, io);
         }
-        let passed = block_on(self.admission.pass(Errand::read(io), into.len()))?;
+        let passed = block_on(self.admission.pass(RequestContext::read(io), into.len()))?;
         let read = self.inner.blocking_read_at(offset, into, io);
         self.admission.answered(passed);
         read
@@ -279,14 +279,14 @@ impl Object for GatedObject {
 
 impl GatedObject {
     async fn read_piece(&self, offset: u64, into: IoBufMut, io: Io) -> Result<IoBufMut> {
-        let passed = self.admission.pass(Errand::read(io), into.len()).await?;
+        let passed = self.admission.pass(RequestContext::read(io), into.len()).await?;
         let read = self.inner.read_at(offset, into, io).await;
         self.admission.answered(passed);
         read
     }
 
     async fn write_piece(&self, offset: u64, data: IoBuf, io: Io) -> Result<()> {
-        let passed = self.admission.pass(Errand::write(io), data.len()).await?;
+        let passed = self.admission.pass(RequestContext::write(io), data.len()).await?;
         let written = self.inner.write_at(offset, data, io).await;
         self.admission.answered(passed);
         written

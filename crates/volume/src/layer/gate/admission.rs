@@ -65,7 +65,7 @@ enum Waiter {
     Waits {
         waker: Waker,
         ticket: Ticket,
-        errand: Errand,
+        context: RequestContext,
         len: usize,
     },
     /// The answer is there, but not yet fetched.
@@ -81,7 +81,7 @@ enum Answer {
 
 /// What the scheduler needs to know of a request besides its size.
 #[derive(Clone, Copy)]
-pub(super) struct Errand {
+pub(super) struct RequestContext {
     class: Class,
     /// The purpose; none for a sync of a log, whose bytes may have several.
     io: Option<Io>,
@@ -109,7 +109,7 @@ pub(super) enum Asked<'a> {
     Waits(Passing<'a>),
 }
 
-impl Errand {
+impl RequestContext {
     /// The sync of a log. It has no deadline and is never refused.
     pub(super) const COMMIT: Self = Self {
         class: Class::Commit,
@@ -203,8 +203,8 @@ impl AdmissionQueue {
     /// # Errors
     /// `Busy` when the deadline passed, or the queue is full and the request may be refused; `Fenced`
     /// when the gate is closed.
-    pub(super) fn pass(self: &Arc<Self>, errand: Errand, len: usize) -> Passing<'_> {
-        Passing { admission: self, errand, len, waits: None }
+    pub(super) fn pass(self: &Arc<Self>, context: RequestContext, len: usize) -> Passing<'_> {
+        Passing { admission: self, context, len, waits: None }
     }
 
     /// Asks to sync `len` bytes of a log, and charges them if granted. With `before`, returns that charge in the same
@@ -220,7 +220,7 @@ impl AdmissionQueue {
         len: usize,
         before: Option<Passed>,
     ) -> Result<(Asked<'_>, Turned)> {
-        let mut passing = self.pass(Errand::COMMIT, len);
+        let mut passing = self.pass(RequestContext::COMMIT, len);
         let (answer, turned) = passing.submit(before, Waker::noop())?;
         let asked = match answer {
             // A commit has no deadline, so it does not expire. No other request's grant is lost here.
@@ -444,11 +444,11 @@ impl State {
 
     fn submit(
         &mut self,
-        errand: Errand,
+        context: RequestContext,
         len: usize,
         now: Instant,
     ) -> std::result::Result<Ticket, Full> {
-        let Errand { class, deadline, refusable, of_user, .. } = errand;
+        let RequestContext { class, deadline, refusable, of_user, .. } = context;
         let cost = self.contract.cost(len as u64);
         let ticket = Ticket(self.last_ticket.0 + 1);
         let request = Request { class, cost, deadline, refusable, of_user };
@@ -462,21 +462,21 @@ impl State {
         let pressure = self.pressure;
         let mut moving = Vec::new();
         for (&first, waiter) in &mut self.waiters {
-            let Waiter::Waits { ticket, errand, len, .. } = waiter else { continue };
-            let under = errand.under(pressure);
-            if under.class != errand.class && self.scheduler.cancel(*ticket) {
-                self.moved_from[errand.class.index()] += 1;
+            let Waiter::Waits { ticket, context, len, .. } = waiter else { continue };
+            let under = context.under(pressure);
+            if under.class != context.class && self.scheduler.cancel(*ticket) {
+                self.moved_from[context.class.index()] += 1;
                 self.moved.remove(ticket);
                 moving.push((first, under, *len));
             }
         }
         for (first, under, len) in moving {
             // They were queued already: a full queue of the new class must not refuse them.
-            let under = Errand { refusable: false, ..under };
+            let under = RequestContext { refusable: false, ..under };
             let moved = self.submit(under, len, now).expect("only refusable requests are refused");
             self.moved.insert(moved, first);
-            if let Some(Waiter::Waits { ticket, errand, .. }) = self.waiters.get_mut(&first) {
-                (*ticket, *errand) = (moved, under);
+            if let Some(Waiter::Waits { ticket, context, .. }) = self.waiters.get_mut(&first) {
+                (*ticket, *context) = (moved, under);
             }
         }
     }
@@ -532,7 +532,7 @@ impl Waiter {
     /// The class of its queue.
     const fn class(&self) -> Class {
         match self {
-            Self::Waits { errand, .. } => errand.class,
+            Self::Waits { context, .. } => context.class,
             // Unreachable in practice: an answer is given once.
             Self::Answered(_) => Class::Idle,
         }
@@ -542,7 +542,7 @@ impl Waiter {
 /// A request in the admission queue; see [`AdmissionQueue::pass`].
 pub(super) struct Passing<'a> {
     admission: &'a Arc<AdmissionQueue>,
-    errand: Errand,
+    context: RequestContext,
     len: usize,
     /// The ticket of its waiter, while there is one.
     waits: Option<Ticket>,
@@ -566,10 +566,10 @@ impl Passing<'_> {
             return Err(closed);
         }
         let now = admission.clock.now();
-        let errand = self.errand.under(state.pressure);
+        let context = self.context.under(state.pressure);
         let ticket = match before {
             None => {
-                state.submit(errand, self.len, now).map_err(|full| admission.full_error(full))?
+                state.submit(context, self.len, now).map_err(|full| admission.full_error(full))?
             }
             Some(before) => {
                 let cost = state.contract.cost(self.len as u64);
@@ -580,12 +580,12 @@ impl Passing<'_> {
         let turned = state.turn(now, Some(ticket));
         if turned.own.is_none() {
             let (waker, len) = (waker.clone(), self.len);
-            state.waiters.insert(ticket, Waiter::Waits { waker, ticket, errand, len });
+            state.waiters.insert(ticket, Waiter::Waits { waker, ticket, context, len });
             self.waits = Some(ticket);
         }
         drop(state);
         let answer = turned.own.map(|own| {
-            let granted = own.map(|grant| Answer::Granted(errand.class, grant));
+            let granted = own.map(|grant| Answer::Granted(context.class, grant));
             self.outcome(granted.unwrap_or(Answer::Expired), now)
         });
         Ok((answer, turned))
@@ -616,10 +616,10 @@ impl Passing<'_> {
     fn outcome(&self, answer: Answer, now: Instant) -> Result<Passed> {
         match answer {
             Answer::Granted(class, grant) => {
-                let kind = Kind::of(self.errand.is_write, self.len);
+                let kind = Kind::of(self.context.is_write, self.len);
                 Ok(Passed { class, kind, at: now, grant })
             }
-            Answer::Expired => Err(self.admission.expired_error(self.errand.class)),
+            Answer::Expired => Err(self.admission.expired_error(self.context.class)),
             Answer::Closed => Err(self.admission.closed_error()),
         }
     }
