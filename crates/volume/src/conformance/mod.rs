@@ -116,7 +116,7 @@ impl Drop for NameOnPanic {
 }
 
 /// Runs a part of a case on the current volume; returns its output.
-fn ask<T, F>(harness: &mut dyn Harness, part: impl FnOnce(Arc<dyn Volume>) -> F) -> T
+fn run_part<T, F>(harness: &mut dyn Harness, part: impl FnOnce(Arc<dyn Volume>) -> F) -> T
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,

@@ -26,10 +26,10 @@ fn random(harness: &mut dyn Harness) {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut model = Model::new();
         for _ in 0..ROUNDS {
-            (rng, model) = ask(harness, |volume| round(volume, rng, model));
+            (rng, model) = run_part(harness, |volume| round(volume, rng, model));
             harness.reopen();
         }
-        ask(harness, |volume| async move {
+        run_part(harness, |volume| async move {
             for text in model.into_keys() {
                 volume.remove(&name(text)).await.unwrap_or_else(|e| panic!("remove {text}: {e}"));
             }
@@ -44,7 +44,7 @@ fn blocking(harness: &mut dyn Harness) {
     }
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(0);
     for text in BOTH {
-        let object = ask(harness, |volume| async move { create(&*volume, text).await });
+        let object = run_part(harness, |volume| async move { create(&*volume, text).await });
         let mut bytes = Vec::new();
         for _ in 0..OPERATIONS {
             let (offset, len) = range(&mut rng);
@@ -59,7 +59,7 @@ fn blocking(harness: &mut dyn Harness) {
             }
             assert_eq!(object.len(), bytes.len() as u64);
         }
-        let all = ask(harness, |_| async move { content(&*object).await });
+        let all = run_part(harness, |_| async move { content(&*object).await });
         assert!(all == bytes, "{text}");
     }
 }

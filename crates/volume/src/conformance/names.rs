@@ -19,7 +19,7 @@ pub(super) const CASES: &[(&str, Case)] = &[
 ];
 
 fn a_new_volume_is_empty(harness: &mut dyn Harness) {
-    ask(harness, |volume| async move {
+    run_part(harness, |volume| async move {
         assert_eq!(listed(&*volume).await, []);
         let space = volume.space().await.expect("a new volume tells its space");
         assert!(space.total > 0 && space.free <= space.total, "{space:?}");
@@ -27,7 +27,7 @@ fn a_new_volume_is_empty(harness: &mut dyn Harness) {
 }
 
 fn a_new_object_is_empty_and_listed(harness: &mut dyn Harness) {
-    ask(harness, |volume| async move {
+    run_part(harness, |volume| async move {
         let object = create(&*volume, "a").await;
         assert_eq!((object.len(), object.is_empty()), (0, true));
         assert_eq!(content(&*object).await, []);
@@ -39,7 +39,7 @@ fn a_new_object_is_empty_and_listed(harness: &mut dyn Harness) {
 }
 
 fn names_are_used_once(harness: &mut dyn Harness) {
-    ask(harness, |volume| async move {
+    run_part(harness, |volume| async move {
         let first = create(&*volume, "a").await;
         write(&*first, 0, b"first").await;
         let again = volume.create(&name("a"), &Intent::DATA).await;
@@ -49,7 +49,7 @@ fn names_are_used_once(harness: &mut dyn Harness) {
 }
 
 fn what_is_not_there_is_not_found(harness: &mut dyn Harness) {
-    ask(harness, |volume| async move {
+    run_part(harness, |volume| async move {
         create(&*volume, "a").await;
         assert_eq!(kind(volume.open(&name("b")).await), Some(ErrorKind::NotFound));
         assert_eq!(kind(volume.remove(&name("b")).await), Some(ErrorKind::NotFound));
@@ -58,7 +58,7 @@ fn what_is_not_there_is_not_found(harness: &mut dyn Harness) {
 
 fn slashes_in_names_mean_nothing(harness: &mut dyn Harness) {
     const NAMES: [&str; 5] = ["a", "a-b", "a/b", "a/b/c", "a_b"];
-    ask(harness, |volume| async move {
+    run_part(harness, |volume| async move {
         for text in NAMES {
             write(&*create(&*volume, text).await, 0, text.as_bytes()).await;
         }
@@ -72,7 +72,7 @@ fn slashes_in_names_mean_nothing(harness: &mut dyn Harness) {
 }
 
 fn long_names_work(harness: &mut dyn Harness) {
-    ask(harness, |volume| async move {
+    run_part(harness, |volume| async move {
         let long = format!("{}/{}", "d".repeat(99), "f".repeat(100));
         assert_eq!(long.len(), Name::LEN_MAX);
         create(&*volume, &long).await;
@@ -81,7 +81,7 @@ fn long_names_work(harness: &mut dyn Harness) {
 }
 
 fn a_removed_object_leaves_its_name(harness: &mut dyn Harness) {
-    ask(harness, |volume| async move {
+    run_part(harness, |volume| async move {
         let old = create(&*volume, "a").await;
         write(&*old, 0, b"old").await;
         drop(old);
@@ -95,7 +95,7 @@ fn a_removed_object_leaves_its_name(harness: &mut dyn Harness) {
 
 fn an_open_object_outlives_its_name(harness: &mut dyn Harness) {
     for text in BOTH {
-        ask(harness, |volume| async move {
+        run_part(harness, |volume| async move {
             let old = create(&*volume, text).await;
             let bytes = pattern(5001, 2);
             write(&*old, 0, &bytes).await;
@@ -111,7 +111,7 @@ fn an_open_object_outlives_its_name(harness: &mut dyn Harness) {
 
 fn handles_share_one_object(harness: &mut dyn Harness) {
     for text in BOTH {
-        ask(harness, |volume| async move {
+        run_part(harness, |volume| async move {
             let created = create(&*volume, text).await;
             let opened = open(&*volume, text).await;
             write(&*created, 0, &pattern(4097, 3)).await;
@@ -126,7 +126,7 @@ fn handles_share_one_object(harness: &mut dyn Harness) {
 }
 
 fn many_objects_at_once(harness: &mut dyn Harness) {
-    ask(harness, |volume| async move {
+    run_part(harness, |volume| async move {
         let volume = &volume;
         join_all((0..24).map(|i| async move {
             let object = create(&**volume, &format!("part-{i}")).await;
@@ -145,7 +145,7 @@ fn many_objects_at_once(harness: &mut dyn Harness) {
 }
 
 fn reopening_keeps_names(harness: &mut dyn Harness) {
-    ask(harness, |volume| async move {
+    run_part(harness, |volume| async move {
         for text in ["kept", "kept/too.log", "removed"] {
             let object = create(&*volume, text).await;
             write(&*object, 0, text.as_bytes()).await;
@@ -154,7 +154,7 @@ fn reopening_keeps_names(harness: &mut dyn Harness) {
         volume.remove(&name("removed")).await.expect("an object can be removed");
     });
     if harness.reopen() {
-        ask(harness, |volume| async move {
+        run_part(harness, |volume| async move {
             let kept = [("kept".into(), 4), ("kept/too.log".into(), 12)];
             assert_eq!(listed(&*volume).await, kept);
         });

@@ -23,7 +23,7 @@ const LENS: [usize; 12] = [1, 2, 511, 512, 513, 4095, 4096, 4097, 8191, 8192, 12
 
 fn lengths_are_exact(harness: &mut dyn Harness) {
     for text in BOTH {
-        ask(harness, |volume| async move {
+        run_part(harness, |volume| async move {
             for len in LENS {
                 let object = create(&*volume, text).await;
                 write(&*object, 0, &pattern(len, len)).await;
@@ -40,7 +40,7 @@ fn lengths_are_exact(harness: &mut dyn Harness) {
 
 fn reads_over_the_end_give_what_there_is(harness: &mut dyn Harness) {
     for text in BOTH {
-        ask(harness, |volume| async move {
+        run_part(harness, |volume| async move {
             let object = create(&*volume, text).await;
             let bytes = pattern(5000, 1);
             write(&*object, 0, &bytes).await;
@@ -64,7 +64,7 @@ fn reads_over_the_end_give_what_there_is(harness: &mut dyn Harness) {
 
 fn gaps_read_as_zeros(harness: &mut dyn Harness) {
     for text in BOTH {
-        ask(harness, |volume| async move {
+        run_part(harness, |volume| async move {
             let object = create(&*volume, text).await;
             write(&*object, 3, b"abc").await;
             write(&*object, 20_001, b"def").await;
@@ -78,7 +78,7 @@ fn gaps_read_as_zeros(harness: &mut dyn Harness) {
 
 fn a_write_of_nothing_changes_nothing(harness: &mut dyn Harness) {
     for text in BOTH {
-        ask(harness, |volume| async move {
+        run_part(harness, |volume| async move {
             let object = create(&*volume, text).await;
             write(&*object, 9, &[]).await;
             assert_eq!(object.len(), 0);
@@ -88,7 +88,7 @@ fn a_write_of_nothing_changes_nothing(harness: &mut dyn Harness) {
 
 fn later_writes_win(harness: &mut dyn Harness) {
     for text in BOTH {
-        ask(harness, |volume| async move {
+        run_part(harness, |volume| async move {
             let object = create(&*volume, text).await;
             let mut expected = pattern(20_000, 1);
             write(&*object, 0, &expected).await;
@@ -108,7 +108,7 @@ fn later_writes_win(harness: &mut dyn Harness) {
 
 fn neighbours_in_a_page_keep_their_bytes(harness: &mut dyn Harness) {
     for text in BOTH {
-        ask(harness, |volume| async move {
+        run_part(harness, |volume| async move {
             let object = create(&*volume, text).await;
             let bytes = pattern(100 * 101, 1);
             let object = &*object;
@@ -123,7 +123,7 @@ fn neighbours_in_a_page_keep_their_bytes(harness: &mut dyn Harness) {
 
 fn cut_bytes_do_not_come_back(harness: &mut dyn Harness) {
     for text in BOTH {
-        ask(harness, |volume| async move {
+        run_part(harness, |volume| async move {
             let object = create(&*volume, text).await;
             let mut expected = pattern(10_000, 1);
             write(&*object, 0, &expected).await;
@@ -145,7 +145,7 @@ fn cut_bytes_do_not_come_back(harness: &mut dyn Harness) {
 
 fn large_writes_arrive_whole(harness: &mut dyn Harness) {
     for text in BOTH {
-        ask(harness, |volume| async move {
+        run_part(harness, |volume| async move {
             let object = create(&*volume, text).await;
             let bytes = pattern((1 << 20) + 4097, 7);
             write(&*object, 0, &bytes).await;
@@ -161,7 +161,7 @@ fn large_writes_arrive_whole(harness: &mut dyn Harness) {
 
 fn appends_add_up(harness: &mut dyn Harness) {
     for text in BOTH {
-        ask(harness, |volume| async move {
+        run_part(harness, |volume| async move {
             let object = create(&*volume, text).await;
             let bytes = pattern(60_000, 5);
             let mut at = 0;
@@ -184,7 +184,7 @@ fn appends_add_up(harness: &mut dyn Harness) {
 
 fn slices_of_one_buffer(harness: &mut dyn Harness) {
     for text in BOTH {
-        ask(harness, |volume| async move {
+        run_part(harness, |volume| async move {
             let object = create(&*volume, text).await;
             let buf = IoBuf::from(&pattern(30_000, 3)[..]);
             // Memory at any alignment, to any alignment of the object.
@@ -200,7 +200,7 @@ fn slices_of_one_buffer(harness: &mut dyn Harness) {
 
 fn reopening_keeps_bytes_and_lengths(harness: &mut dyn Harness) {
     let text = |i: usize| format!("{}/{}", i, BOTH[i % 2]);
-    ask(harness, move |volume| async move {
+    run_part(harness, move |volume| async move {
         for (i, len) in LENS.into_iter().enumerate() {
             let object = create(&*volume, &text(i)).await;
             write(&*object, 0, &pattern(len, i)).await;
@@ -208,7 +208,7 @@ fn reopening_keeps_bytes_and_lengths(harness: &mut dyn Harness) {
         }
     });
     if harness.reopen() {
-        ask(harness, move |volume| async move {
+        run_part(harness, move |volume| async move {
             for (i, len) in LENS.into_iter().enumerate() {
                 let object = open(&*volume, &text(i)).await;
                 assert_eq!(object.len(), len as u64);
@@ -219,7 +219,7 @@ fn reopening_keeps_bytes_and_lengths(harness: &mut dyn Harness) {
         });
     }
     if harness.reopen() {
-        ask(harness, move |volume| async move {
+        run_part(harness, move |volume| async move {
             for (i, len) in LENS.into_iter().enumerate() {
                 let bytes = [&pattern(len, i)[..], b"more"].concat();
                 assert_eq!(content(&*open(&*volume, &text(i)).await).await, bytes);

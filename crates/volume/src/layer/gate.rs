@@ -33,7 +33,7 @@ use policy::latency::Times;
 use policy::purpose::{Class, Pressure};
 use policy::sched::{Figures, Policy, QUEUE_MAX};
 
-use self::admission::{AdmissionQueue, Asked, Passed, Passing, RequestContext};
+use self::admission::{AdmissionQueue, Passed, Passing, RequestContext, Tried};
 use self::answers::Answers;
 use crate::task::block_on;
 use crate::{
@@ -411,14 +411,14 @@ impl GatedObject {
         let (covered, before) = paid.unzip();
         let owed = *unsynced;
         // Tasks may be woken only without the lock.
-        let (passed, turned) = if owed == 0 || Some(owed) == covered {
+        let (passed, polled) = if owed == 0 || Some(owed) == covered {
             (before, None)
         } else {
-            match self.admission.ask(owed, before)? {
-                (Asked::Passed(passed), turned) => (Some(passed), Some(turned)),
-                (Asked::Waits(passing), turned) => {
+            match self.admission.try_pass(owed, before)? {
+                (Tried::Passed(passed), polled) => (Some(passed), Some(polled)),
+                (Tried::Waits(passing), polled) => {
                     drop(unsynced);
-                    self.admission.follow_up(turned);
+                    self.admission.follow_up(polled);
                     return Ok(Attempt::Waits(owed, passing));
                 }
             }
@@ -426,8 +426,8 @@ impl GatedObject {
         *unsynced = 0;
         let sync = self.inner.sync(io);
         drop(unsynced);
-        if let Some(turned) = turned {
-            self.admission.follow_up(turned);
+        if let Some(polled) = polled {
+            self.admission.follow_up(polled);
         }
         // Another sync covered all of it.
         if let (0, Some(unused)) = (owed, passed) {

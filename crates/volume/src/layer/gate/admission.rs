@@ -101,8 +101,8 @@ pub(super) struct Passed {
     grant: Grant,
 }
 
-/// The result of asking without waiting.
-pub(super) enum Asked<'a> {
+/// The result of trying to pass without waiting.
+pub(super) enum Tried<'a> {
     /// Granted now.
     Passed(Passed),
     /// It waits.
@@ -207,27 +207,27 @@ impl AdmissionQueue {
         Passing { admission: self, context, len, waits: None }
     }
 
-    /// Asks to sync `len` bytes of a log, and charges them if granted. With `before`, returns that charge in the same
-    /// step and keeps its place: the request goes before all later ones of its class.
+    /// Tries to pass a sync of `len` bytes of a log, and charges them if granted. With `before`, returns that charge in
+    /// the same step and keeps its place: the request goes before all later ones of its class.
     ///
     /// The caller may hold a lock. It must call [`AdmissionQueue::follow_up`] without it, which wakes other granted
     /// requests.
     ///
     /// # Errors
     /// As for [`AdmissionQueue::pass`]. `before` is refunded in this case, too.
-    pub(super) fn ask(
+    pub(super) fn try_pass(
         self: &Arc<Self>,
         len: usize,
         before: Option<Passed>,
-    ) -> Result<(Asked<'_>, Turned)> {
+    ) -> Result<(Tried<'_>, Polled)> {
         let mut passing = self.pass(RequestContext::COMMIT, len);
-        let (answer, turned) = passing.submit(before, Waker::noop())?;
-        let asked = match answer {
+        let (answer, polled) = passing.submit(before, Waker::noop())?;
+        let tried = match answer {
             // A commit has no deadline, so it does not expire. No other request's grant is lost here.
-            Some(answer) => Asked::Passed(answer?),
-            None => Asked::Waits(passing),
+            Some(answer) => Tried::Passed(answer?),
+            None => Tried::Waits(passing),
         };
-        Ok((asked, turned))
+        Ok((tried, polled))
     }
 
     /// Records that the device answered a granted request.
@@ -382,17 +382,17 @@ impl AdmissionQueue {
         let mut state = self.state.lock();
         let now = self.clock.now();
         change(&mut state, now);
-        let turned = state.turn(now, None);
+        let polled = state.poll(now, None);
         drop(state);
-        self.follow_up(turned);
+        self.follow_up(polled);
     }
 
-    /// Sets the alarm and wakes the requests of `turned`. Called without the lock: wakers may run anything.
-    pub(super) fn follow_up(self: &Arc<Self>, turned: Turned) {
-        if let Some(at) = turned.alarm_at {
+    /// Sets the alarm and wakes the requests of `polled`. Called without the lock: wakers may run anything.
+    pub(super) fn follow_up(self: &Arc<Self>, polled: Polled) {
+        if let Some(at) = polled.alarm_at {
             self.clock.wake_at(at, Arc::clone(self).into());
         }
-        turned.wakers.into_iter().for_each(Waker::wake);
+        polled.wakers.into_iter().for_each(Waker::wake);
     }
 
     fn closed_error(&self) -> Error {
@@ -427,7 +427,7 @@ impl Wake for AdmissionQueue {
 
 /// The result of polling the scheduler.
 #[must_use = "those who may go are to be woken"]
-pub(super) struct Turned {
+pub(super) struct Polled {
     /// The requests whose answer arrived.
     wakers: Vec<Waker>,
     /// The answer to the caller's own ticket, which has no waiter yet: its grant, or `None` for a deadline that passed.
@@ -482,29 +482,29 @@ impl State {
     }
 
     /// Fetches all answers. `own` is a ticket without a waiter: in the common case, a grant at once, it never gets one.
-    fn turn(&mut self, now: Instant, own: Option<Ticket>) -> Turned {
-        let mut turned = Turned { wakers: Vec::new(), own: None, alarm_at: None };
+    fn poll(&mut self, now: Instant, own: Option<Ticket>) -> Polled {
+        let mut polled = Polled { wakers: Vec::new(), own: None, alarm_at: None };
         while let Some(event) = self.scheduler.poll(now) {
             let (ticket, answer) = match event {
                 Event::Granted(grant) => (grant.ticket, Some(grant)),
                 Event::Expired { ticket } => (ticket, None),
             };
             if Some(ticket) == own {
-                turned.own = Some(answer);
+                polled.own = Some(answer);
                 continue;
             }
             let first = self.moved.remove(&ticket).unwrap_or(ticket);
             if let Some(waiter) = self.waiters.get_mut(&first) {
                 let class = waiter.class();
                 let answer = answer.map_or(Answer::Expired, |grant| Answer::Granted(class, grant));
-                turned.wakers.extend(waiter.answer(answer));
+                polled.wakers.extend(waiter.answer(answer));
             }
         }
         let goes_at = self.scheduler.expected(USUAL_READ, now).map_or(0, Instant::as_nanos);
         self.user_goes_at.store(goes_at, Ordering::Relaxed);
-        turned.alarm_at = self.scheduler.next_wakeup().filter(|&at| at < self.alarm_at);
-        self.alarm_at = turned.alarm_at.unwrap_or(self.alarm_at);
-        turned
+        polled.alarm_at = self.scheduler.next_wakeup().filter(|&at| at < self.alarm_at);
+        self.alarm_at = polled.alarm_at.unwrap_or(self.alarm_at);
+        polled
     }
 
     /// Gives `answer` to every waiting request.
@@ -549,13 +549,13 @@ pub(super) struct Passing<'a> {
 }
 
 impl Passing<'_> {
-    /// Asks for the first time, in the place of `before` if given. Returns the answer if it is there, as it is in the
+    /// Submits the request, in the place of `before` if given. Returns the answer if it is there, as it is in the
     /// common case.
     fn submit(
         &mut self,
         before: Option<Passed>,
         waker: &Waker,
-    ) -> Result<(Option<Result<Passed>>, Turned)> {
+    ) -> Result<(Option<Result<Passed>>, Polled)> {
         let admission = self.admission;
         let mut state = admission.state.lock();
         if let Err(closed) = admission.check_open() {
@@ -577,21 +577,21 @@ impl Passing<'_> {
                 before.grant.ticket
             }
         };
-        let turned = state.turn(now, Some(ticket));
-        if turned.own.is_none() {
+        let polled = state.poll(now, Some(ticket));
+        if polled.own.is_none() {
             let (waker, len) = (waker.clone(), self.len);
             state.waiters.insert(ticket, Waiter::Waits { waker, ticket, context, len });
             self.waits = Some(ticket);
         }
         drop(state);
-        let answer = turned.own.map(|own| {
+        let answer = polled.own.map(|own| {
             let granted = own.map(|grant| Answer::Granted(context.class, grant));
             self.outcome(granted.unwrap_or(Answer::Expired), now)
         });
-        Ok((answer, turned))
+        Ok((answer, polled))
     }
 
-    /// Asks again: the answer, or registers another waker.
+    /// Fetches the answer, or registers another waker.
     fn fetch(&mut self, ticket: Ticket, cx: &Context<'_>) -> Poll<Result<Passed>> {
         let mut state = self.admission.state.lock();
         match state.waiters.get_mut(&ticket) {
@@ -631,8 +631,8 @@ impl Future for Passing<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.waits {
             None => {
-                let (answer, turned) = self.submit(None, cx.waker())?;
-                self.admission.follow_up(turned);
+                let (answer, polled) = self.submit(None, cx.waker())?;
+                self.admission.follow_up(polled);
                 answer.map_or(Poll::Pending, Poll::Ready)
             }
             Some(ticket) => self.fetch(ticket, cx),

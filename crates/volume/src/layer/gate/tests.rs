@@ -50,7 +50,7 @@ fn page() -> IoBufMut {
 
 /// A request that reached the device, and its time.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Asked {
+struct Issued {
     at: Duration,
     what: &'static str,
     offset: u64,
@@ -63,7 +63,7 @@ struct Device {
     mem: Mem,
     clock: Clock,
     latency: Duration,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    issued: Arc<Mutex<Vec<Issued>>>,
     /// Writes at this offset fail.
     broken_at: Option<u64>,
 }
@@ -74,18 +74,18 @@ impl Device {
             mem: Mem::new("device"),
             clock: clock.clone(),
             latency: Duration::ZERO,
-            asked: Arc::default(),
+            issued: Arc::default(),
             broken_at: None,
         }
     }
 
     fn note(&self, what: &'static str, offset: u64, len: usize) {
         let at = self.clock.now().since(Instant::ZERO);
-        self.asked.lock().push(Asked { at, what, offset, len: len as u64 });
+        self.issued.lock().push(Issued { at, what, offset, len: len as u64 });
     }
 
-    fn take(&self) -> Vec<Asked> {
-        std::mem::take(&mut *self.asked.lock())
+    fn take(&self) -> Vec<Issued> {
+        std::mem::take(&mut *self.issued.lock())
     }
 }
 
@@ -427,8 +427,8 @@ fn all_handles_of_a_log_owe_together() {
 fn a_log_never_has_more_unsynced_than_can_be_paid_at_once() {
     let stage = Stage::with(&contract(100), "wal.log", |_| {});
     stage.run(stage.object.write_at(0, data(5 << 20), WRITE)).unwrap();
-    let asked: Vec<_> = stage.device.take().iter().map(|a| (a.what, a.len >> 20)).collect();
-    assert_eq!(asked, [("write", 2), ("sync", 0), ("write", 2), ("sync", 0), ("write", 1)]);
+    let issued: Vec<_> = stage.device.take().iter().map(|a| (a.what, a.len >> 20)).collect();
+    assert_eq!(issued, [("write", 2), ("sync", 0), ("write", 2), ("sync", 0), ("write", 1)]);
     stage.run(stage.object.sync(WRITE)).unwrap();
     assert_eq!(stage.spent(), Cost { ops: 20, bytes: 5 << 20 });
 }
@@ -600,7 +600,7 @@ fn a_request_is_charged_in_the_moment_it_is_issued() {
     let stage = Stage::new(&contract(100));
     let read = pin!(stage.object.read_at(0, page(), READ));
     stage.run(read).unwrap();
-    assert_eq!(stage.device.take(), [Asked { at: 10 * MS, what: "read", offset: 0, len: 4096 }]);
+    assert_eq!(stage.device.take(), [Issued { at: 10 * MS, what: "read", offset: 0, len: 4096 }]);
 }
 
 #[test]

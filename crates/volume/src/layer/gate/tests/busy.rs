@@ -52,8 +52,8 @@ fn a_sync_keeps_its_place_when_its_log_grew_meanwhile() {
     for policy in [Policy::Strict, Policy::Tags, Policy::TagsP99] {
         let stage = stage(&contract(100), policy);
         let longest = longest_sync(&stage, 100, crowd(&stage, WRITE));
-        let asked = stage.device.take();
-        assert_eq!(asked.iter().filter(|asked| asked.what == "sync").count(), 9, "{policy:?}");
+        let issued = stage.device.take();
+        assert_eq!(issued.iter().filter(|issued| issued.what == "sync").count(), 9, "{policy:?}");
         // It waits for the ten others once.
         assert!(longest <= 11 * 10 * MS, "{policy:?}: {longest:?}");
     }

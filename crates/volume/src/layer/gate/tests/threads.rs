@@ -10,7 +10,7 @@ use crate::task::block_on;
 /// Fast enough for a short test, slow enough that requests always wait for each other.
 const IOPS: u64 = 50_000;
 
-fn with_threads(work: impl Fn(u64, &Gate<Device>, &dyn Object) + Sync) -> (Cost, Vec<Asked>) {
+fn with_threads(work: impl Fn(u64, &Gate<Device>, &dyn Object) + Sync) -> (Cost, Vec<Issued>) {
     let clock = Clock::real();
     let device = Device::new(&clock);
     let gate = Gate::new(device.clone(), "vol", &contract(IOPS), Share::default(), clock);
@@ -25,25 +25,25 @@ fn with_threads(work: impl Fn(u64, &Gate<Device>, &dyn Object) + Sync) -> (Cost,
     (gate.meter().spent(), device.take())
 }
 
-fn total(asked: &[Asked]) -> Cost {
-    Cost { ops: asked.len() as u64, bytes: asked.iter().map(|a| a.len).sum() }
+fn total(issued: &[Issued]) -> Cost {
+    Cost { ops: issued.len() as u64, bytes: issued.iter().map(|a| a.len).sum() }
 }
 
 #[test]
 fn everyone_is_woken() {
-    let (spent, asked) = with_threads(|thread, _, object| {
+    let (spent, issued) = with_threads(|thread, _, object| {
         let io = [READ, WRITE, DEEP, COPY][thread as usize % 4];
         for _ in 0..500 {
             block_on(object.read_at(0, page(), io)).unwrap();
         }
     });
-    assert_eq!(asked.len(), 8 * 500);
-    assert_eq!(spent, total(&asked));
+    assert_eq!(issued.len(), 8 * 500);
+    assert_eq!(spent, total(&issued));
 }
 
 #[test]
 fn giving_up_in_a_storm_loses_no_token_and_no_waker() {
-    let (spent, asked) = with_threads(|thread, gate, object| {
+    let (spent, issued) = with_threads(|thread, gate, object| {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(thread);
         for round in 0..300 {
             let io = [READ, WRITE, DEEP][random.random_range(0..3)];
@@ -58,8 +58,8 @@ fn giving_up_in_a_storm_loses_no_token_and_no_waker() {
             block_on(object.read_at(0, page(), io)).unwrap();
         }
     });
-    assert!(asked.len() >= 8 * 300);
-    assert_eq!(spent, total(&asked));
+    assert!(issued.len() >= 8 * 300);
+    assert_eq!(spent, total(&issued));
 }
 
 #[test]
