@@ -69,7 +69,7 @@ pub struct State {
 
 /// One thing to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Step {
+pub enum Action {
     /// Drop the block: single reads in its room are worth more.
     Drop(Block),
     /// Read the block, after dropping another one to make room.
@@ -99,17 +99,17 @@ fn is_hotter(one: f32, other: f32, sigmas: f32) -> bool {
     one - other > sigmas * ((one + other) / 3.0).sqrt()
 }
 
-/// The steps to take now, in this order; at most `fetches_max` blocks are read.
+/// The actions to take now, in this order; at most `fetches_max` blocks are read.
 #[must_use]
-pub fn plan(state: State, fetches_max: usize) -> Vec<Step> {
+pub fn plan(state: State, fetches_max: usize) -> Vec<Action> {
     let State { displaced, mut free, most, mut held, mut candidates } = state;
-    let mut steps = Vec::new();
+    let mut actions = Vec::new();
     held.sort_unstable_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
     let worth_less = held.partition_point(|&(_, heat)| heat < displaced);
     let worth_less = worth_less.min(held.len().div_ceil(MOVES_PART));
     // Blocks beyond the memory go too, whatever they are worth: the memory may have shrunk.
     let go = worth_less.max(held.len().saturating_sub(most));
-    steps.extend(held.drain(..go).map(|(block, _)| Step::Drop(block)));
+    actions.extend(held.drain(..go).map(|(block, _)| Action::Drop(block)));
     let mut coldest = held.iter().copied().peekable();
     let mut victim = |heat| {
         let victim = coldest.next_if(|&(_, coldest)| is_hotter(heat, coldest, SIGMAS_SWAP));
@@ -137,9 +137,9 @@ pub fn plan(state: State, fetches_max: usize) -> Vec<Step> {
             let Some(victim) = victim(heat) else { break };
             Some(victim)
         };
-        steps.push(Step::Fetch { block, instead_of });
+        actions.push(Action::Fetch { block, instead_of });
     }
-    steps
+    actions
 }
 
 #[cfg(test)]
@@ -156,8 +156,8 @@ mod tests {
         heats.iter().map(|&(index, heat)| (block(index), heat)).collect()
     }
 
-    const fn fetch(index: u32) -> Step {
-        Step::Fetch { block: block(index), instead_of: None }
+    const fn fetch(index: u32) -> Action {
+        Action::Fetch { block: block(index), instead_of: None }
     }
 
     #[test]
@@ -177,10 +177,10 @@ mod tests {
             candidates: blocks(&[(3, 20.0), (4, 10.0)]),
             ..State::default()
         };
-        assert_eq!(plan(state.clone(), 9), [Step::Drop(block(1)), fetch(3)], "10 may be chance");
+        assert_eq!(plan(state.clone(), 9), [Action::Drop(block(1)), fetch(3)], "10 may be chance");
         // With free room nothing is displaced.
         let state = State { free: 2, ..state };
-        assert_eq!(plan(state, 9), [Step::Drop(block(1)), fetch(3), fetch(4)]);
+        assert_eq!(plan(state, 9), [Action::Drop(block(1)), fetch(3), fetch(4)]);
     }
 
     #[test]
@@ -200,14 +200,14 @@ mod tests {
             candidates: blocks(&[(3, 16.0), (4, 15.5), (5, 4.0)]),
             ..State::default()
         };
-        let instead = Step::Fetch { block: block(3), instead_of: Some(block(1)) };
+        let instead = Action::Fetch { block: block(3), instead_of: Some(block(1)) };
         assert_eq!(plan(state, 9), [instead], "one that is hardly hotter is no better");
     }
 
     #[test]
     fn less_memory_drops_the_coldest() {
         let state = State { most: 1, held: blocks(&[(1, 9.0), (2, 5.0)]), ..State::default() };
-        assert_eq!(plan(state, 9), [Step::Drop(block(2))]);
+        assert_eq!(plan(state, 9), [Action::Drop(block(2))]);
     }
 
     #[test]
@@ -241,16 +241,16 @@ mod tests {
             };
             let mut now: Vec<_> = held.iter().map(|&(block, _)| block).collect();
             let mut fetched = 0;
-            for step in plan(state, fetches_max) {
-                let gone = match step {
-                    Step::Drop(gone) => Some(gone),
-                    Step::Fetch { instead_of, .. } => instead_of,
+            for action in plan(state, fetches_max) {
+                let gone = match action {
+                    Action::Drop(gone) => Some(gone),
+                    Action::Fetch { instead_of, .. } => instead_of,
                 };
                 if let Some(gone) = gone {
                     let at = now.iter().position(|&block| block == gone);
                     now.swap_remove(at.expect("only what is held goes, and once"));
                 }
-                if let Step::Fetch { block, .. } = step {
+                if let Action::Fetch { block, .. } = action {
                     prop_assert!(!now.contains(&block));
                     let heat = candidates.iter().find(|(other, _)| *other == block);
                     prop_assert!(heat.expect("a candidate").1 > WARM);

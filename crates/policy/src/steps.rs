@@ -17,9 +17,9 @@ pub struct Table {
     pub last: Vec<u8>,
 }
 
-/// Tables to be merged into a level.
+/// A step: tables to be merged into a level.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Step {
+pub struct Compaction {
     /// The tables, as level and index in it.
     pub tables: Vec<(usize, usize)>,
     /// The level they are merged into.
@@ -34,17 +34,17 @@ pub struct Step {
 ///
 /// # Errors
 /// If no step fits: the bytes of the smallest step, or `None` if there is no step at all.
-pub fn next(levels: &[Vec<Table>], base: usize, room: u64) -> Result<Step, Option<u64>> {
+pub fn next(levels: &[Vec<Table>], base: usize, room: u64) -> Result<Compaction, Option<u64>> {
     let Some((level0, bases)) = levels.first().zip(levels.get(base)) else { return Err(None) };
     let oldest = merges_of_first(level0, base, bases);
     // Any such merge may rewrite the whole next level. That is worth it only if at least half of the bytes written come
     // from the first level.
-    let fitting = oldest.iter().rev().find(|merge| merge.step.bytes <= room);
-    let worth = |merge: &&Merge| 2 * merge.new_bytes >= merge.step.bytes;
+    let fitting = oldest.iter().rev().find(|merge| merge.compaction.bytes <= room);
+    let worth = |merge: &&Merge| 2 * merge.new_bytes >= merge.compaction.bytes;
     if let Some(merge) = fitting.filter(worth) {
-        return Ok(merge.step.clone());
+        return Ok(merge.compaction.clone());
     }
-    let mut least = oldest.first().map(|merge| merge.step.bytes);
+    let mut least = oldest.first().map(|merge| merge.compaction.bytes);
     for from in base..levels.len().saturating_sub(1) {
         let Some(step) = least_down(levels, from) else { continue };
         if step.bytes <= room {
@@ -52,12 +52,12 @@ pub fn next(levels: &[Vec<Table>], base: usize, room: u64) -> Result<Step, Optio
         }
         least = least.min(Some(step.bytes)).or(Some(step.bytes));
     }
-    fitting.map(|merge| merge.step.clone()).ok_or(least)
+    fitting.map(|merge| merge.compaction.clone()).ok_or(least)
 }
 
 /// A merge of tables of the first level.
 struct Merge {
-    step: Step,
+    compaction: Compaction,
     /// Its bytes from the first level.
     new_bytes: u64,
 }
@@ -77,13 +77,13 @@ fn merges_of_first(level0: &[Table], base: usize, bases: &[Table]) -> Vec<Merge>
         let bytes = new_bytes + sum(&bases[below.clone()]);
         let tables = (oldest..level0.len()).map(|n| (0, n));
         let tables = tables.chain(below.map(|n| (base, n))).collect();
-        merges.push(Merge { step: Step { tables, into: base, bytes }, new_bytes });
+        merges.push(Merge { compaction: Compaction { tables, into: base, bytes }, new_bytes });
     }
     merges
 }
 
 /// The merge of one table of level `from` into the next that writes least.
-fn least_down(levels: &[Vec<Table>], from: usize) -> Option<Step> {
+fn least_down(levels: &[Vec<Table>], from: usize) -> Option<Compaction> {
     let below = levels.get(from + 1)?;
     let costs = levels[from].iter().enumerate().map(|(n, table)| {
         let overlap = overlapping(below, &table.first, &table.last);
@@ -91,7 +91,7 @@ fn least_down(levels: &[Vec<Table>], from: usize) -> Option<Step> {
     });
     let (bytes, n, overlap) = costs.min_by_key(|&(bytes, n, _)| (bytes, n))?;
     let tables = std::iter::once((from, n)).chain(overlap.map(|n| (from + 1, n))).collect();
-    Some(Step { tables, into: from + 1, bytes })
+    Some(Compaction { tables, into: from + 1, bytes })
 }
 
 /// The `tables`, ordered by their keys, with keys from `first` to `last`.
@@ -139,7 +139,7 @@ mod tests {
             [vec![table(4, 0, 4), table(4, 5, 9)], vec![], vec![]],
         );
         let step = next(&levels, 2, 17).unwrap();
-        assert_eq!(step, Step { tables: vec![(0, 1), (2, 0)], into: 2, bytes: 9 });
+        assert_eq!(step, Compaction { tables: vec![(0, 1), (2, 0)], into: 2, bytes: 9 });
     }
 
     #[test]
@@ -153,10 +153,10 @@ mod tests {
             ],
         );
         let step = next(&levels, 2, 10).unwrap();
-        assert_eq!(step, Step { tables: vec![(2, 0), (3, 0)], into: 3, bytes: 7 });
+        assert_eq!(step, Compaction { tables: vec![(2, 0), (3, 0)], into: 3, bytes: 7 });
         // Without a level below, it is rewritten even so.
         let step = next(&levels[..3], 2, 10).unwrap();
-        assert_eq!(step, Step { tables: vec![(0, 1), (2, 0), (2, 1)], into: 2, bytes: 10 });
+        assert_eq!(step, Compaction { tables: vec![(0, 1), (2, 0), (2, 1)], into: 2, bytes: 10 });
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
         let mut levels = levels;
         levels[4][0] = table(1, 0, 4);
         let step = next(&levels, 2, 9).unwrap();
-        assert_eq!(step, Step { tables: vec![(3, 0), (4, 0)], into: 4, bytes: 4 });
+        assert_eq!(step, Compaction { tables: vec![(3, 0), (4, 0)], into: 4, bytes: 4 });
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 
 use policy::heat::Block;
 use policy::placement::VolumeId;
-use policy::prefetch::{Mode, State, Step as Planned, Switch, WARM, plan};
+use policy::prefetch::{Action, Mode, State, Switch, WARM, plan};
 use policy::purpose::{Io, Origin, Step};
 use volume::buf::PAGE;
 use volume::{ErrorKind, IoBuf, IoBufMut, Object};
@@ -101,8 +101,8 @@ impl Prefetcher {
         self.planned.clear();
         for step in plan(state, FETCHES_MAX) {
             match step {
-                Planned::Drop(block) => prefetched.drop_block(block),
-                Planned::Fetch { block, instead_of } => {
+                Action::Drop(block) => prefetched.drop_block(block),
+                Action::Fetch { block, instead_of } => {
                     let volume = fetches[&block];
                     self.planned.push_back(Fetch { block, instead_of, volume });
                 }

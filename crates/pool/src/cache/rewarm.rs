@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use policy::heat::Block;
 use policy::inherit::{Fences, Made, blocks, inherit};
 use policy::intent::Family;
-use policy::prefetch::{Step as Planned, WARM, plan};
+use policy::prefetch::{Action, WARM, plan};
 use volume::IoBuf;
 
 use super::CachedObject;
@@ -74,8 +74,8 @@ impl CachedObject {
         let coming = prefetched.on_their_way();
         for step in plan(inner.state(prefetched, &heats, coming, candidates), FETCHES_MAX) {
             match step {
-                Planned::Drop(block) => prefetched.drop_block(block),
-                Planned::Fetch { block, instead_of } => {
+                Action::Drop(block) => prefetched.drop_block(block),
+                Action::Fetch { block, instead_of } => {
                     instead_of.into_iter().for_each(|victim| prefetched.drop_block(victim));
                     self.keep(block, bytes);
                 }
