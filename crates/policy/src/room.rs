@@ -133,14 +133,14 @@ pub fn writable(free: &[u64], copies: usize) -> u64 {
 /// All tables of the first level may overlap each other and all tables of the target level. Under fast writes both grow
 /// beyond their usual size: the merge claims the next level's tables, so they are not merged further down meanwhile.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Merge {
+pub struct Level0Merge {
     /// The first level.
     pub level0: u64,
     /// The level that the first is merged into.
     pub base: u64,
 }
 
-impl Merge {
+impl Level0Merge {
     /// The most it writes before any input is removed.
     #[must_use]
     pub const fn bytes(self) -> u64 {
@@ -163,7 +163,7 @@ pub struct Room {
     /// Bytes in memtables, which flushes will write.
     pub unflushed: u64,
     /// The next merge.
-    pub merge: Merge,
+    pub merge: Level0Merge,
 }
 
 impl Room {
@@ -305,7 +305,7 @@ mod tests {
         let wanted =
             Wanted { memtable: 8 * MIB, memtables: 4, table: 8 * MIB, level_base: 32 * MIB };
         let sizes = sizes(410_000_000, wanted).unwrap();
-        let merge = Merge { level0: 49_000_000, base: 63_000_000 };
+        let merge = Level0Merge { level0: 49_000_000, base: 63_000_000 };
         let room = |writable| Room { writable, unflushed: 0, merge };
         assert!(sizes.reserve < 45_000_000, "{sizes:?}");
         assert_eq!(room(sizes.reserve + 60_000_000).for_users(&sizes), 0);
@@ -314,14 +314,16 @@ mod tests {
             assert_eq!(room.lacks(), 0, "{room:?}");
         }
         assert!(room(160_000_000).for_users(&sizes) > 0);
-        let usual =
-            Room { merge: Merge { level0: 4 * sizes.memtable, base: sizes.level_base }, ..room(0) };
+        let usual = Room {
+            merge: Level0Merge { level0: 4 * sizes.memtable, base: sizes.level_base },
+            ..room(0)
+        };
         assert_eq!(Room { writable: sizes.reserve + 1, ..usual }.for_users(&sizes), 1);
     }
 
     #[test]
     fn a_merge_waits_for_the_flush_of_what_is_in_memory() {
-        let merge = Merge { level0: 5 * MIB, base: 10 * MIB };
+        let merge = Level0Merge { level0: 5 * MIB, base: 10 * MIB };
         let room = Room { writable: 20 * MIB, unflushed: 3 * MIB, merge };
         assert_eq!((room.for_compactions(), room.lacks()), (15 * MIB, 0));
         assert_eq!(Room { unflushed: 4 * MIB, ..room }.lacks(), MIB);
@@ -329,9 +331,9 @@ mod tests {
 
     #[test]
     fn families_merge_one_after_the_other() {
-        let a = Merge { level0: 1, base: 20 };
-        let b = Merge { level0: 3, base: 10 };
-        assert_eq!(a.and(b), Merge { level0: 4, base: 20 });
+        let a = Level0Merge { level0: 1, base: 20 };
+        let b = Level0Merge { level0: 3, base: 10 };
+        assert_eq!(a.and(b), Level0Merge { level0: 4, base: 20 });
         assert_eq!(a.and(b).bytes(), 24);
     }
 

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use policy::room::Merge;
+use policy::room::Level0Merge;
 use rocks::Shim;
 use rust_rocksdb::{
     BoundColumnFamily, DBWithThreadMode, MultiThreaded, Options as RocksOptions, properties,
@@ -146,7 +146,7 @@ impl Working for Inner {
         self.unflushed()
     }
 
-    fn merge(&self) -> Merge {
+    fn merge(&self) -> Level0Merge {
         self.merge()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use policy::room::Merge;
+use policy::room::Level0Merge;
 use policy::steps::Table;
 use policy::units::MIB;
 use rust_rocksdb::{BoundColumnFamily, ColumnFamilyMetaDataOptions, DBCompactionStyle, properties};
@@ -21,19 +21,19 @@ pub(super) struct Leveled {
 impl Inner {
     /// The bytes that the next merges of the first level rewrite, over all families. Takes RocksDB's mutex twice for
     /// each, briefly: copies nothing of the tables.
-    pub(super) fn merge(&self) -> Merge {
+    pub(super) fn merge(&self) -> Level0Merge {
         let families = self.leveled().into_iter();
         let merges = families
             .filter_map(|family| Some(self.merge_of(&self.rocks().cf_handle(&family.name)?)));
-        merges.fold(Merge::default(), Merge::and)
+        merges.fold(Level0Merge::default(), Level0Merge::and)
     }
 
     /// The bytes that the next merge of the first level of `family` rewrites, to half a MiB in each level.
-    pub(super) fn merge_of(&self, family: &Arc<BoundColumnFamily<'_>>) -> Merge {
+    pub(super) fn merge_of(&self, family: &Arc<BoundColumnFamily<'_>>) -> Level0Merge {
         let stats = self.rocks().property_value_cf(family, properties::LEVELSTATS);
         let stats = stats.ok().flatten().unwrap_or_default();
         let base = self.base_level(family);
-        Merge {
+        Level0Merge {
             level0: level_bytes(&stats, 0),
             base: if base == 0 { 0 } else { level_bytes(&stats, base) },
         }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use policy::room::{self, Merge, Sizes, Valve};
+use policy::room::{self, Level0Merge, Sizes, Valve};
 use policy::time::Instant;
 use policy::units::{Bytes, MIB};
 use pool::spread::Spread;
@@ -45,7 +45,7 @@ pub(super) trait Working {
     fn unflushed(&self) -> u64;
 
     /// What the next merge of the first level rewrites.
-    fn merge(&self) -> Merge;
+    fn merge(&self) -> Level0Merge;
 }
 
 /// The room of one store, which its writers share.
@@ -199,7 +199,7 @@ impl Room {
     }
 
     /// Looks at the free room.
-    pub(super) fn look(&self, unflushed: u64, merge: Merge) {
+    pub(super) fn look(&self, unflushed: u64, merge: Level0Merge) {
         let mut looks = self.looks.lock();
         looks.for_users = self.measure(unflushed, merge);
         let for_users = looks.for_users;
@@ -236,12 +236,12 @@ impl Room {
         ))
     }
 
-    fn measure(&self, unflushed: u64, merge: Merge) -> u64 {
+    fn measure(&self, unflushed: u64, merge: Level0Merge) -> u64 {
         self.there(unflushed, merge).for_users(&self.sizes)
     }
 
     /// The room now.
-    pub(super) fn there(&self, unflushed: u64, merge: Merge) -> room::Room {
+    pub(super) fn there(&self, unflushed: u64, merge: Level0Merge) -> room::Room {
         let there = block_on(self.pool.room());
         room::Room { writable: there.writable, unflushed, merge }
     }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use policy::room::{Merge, Room};
+use policy::room::{Level0Merge, Room};
 use policy::steps;
 use policy::units::Bytes;
 use rust_rocksdb::{CompactionOptions, Error, properties};
@@ -151,7 +151,7 @@ impl Inner {
             Some((family, merge))
         });
         let largest = families.max_by_key(|(_, merge)| merge.bytes());
-        let (family, merge) = largest.map_or((None, Merge::default()), |(f, m)| (Some(f), m));
+        let (family, merge) = largest.map_or((None, Level0Merge::default()), |(f, m)| (Some(f), m));
         (family, self.room().there(self.unflushed(), merge))
     }
 
