@@ -223,7 +223,7 @@ impl Valve {
 
     /// Whether a user's write of `bytes` is accepted with room `for_users`. A refusal of a very large write does not
     /// close the valve for writes of ordinary size.
-    pub const fn takes(&mut self, bytes: u64, for_users: u64, sizes: &Sizes) -> bool {
+    pub const fn admit(&mut self, bytes: u64, for_users: u64, sizes: &Sizes) -> bool {
         self.see(for_users, sizes);
         !self.refuses && Self::cost(bytes) <= for_users
     }
@@ -341,11 +341,11 @@ mod tests {
     fn what_is_refused_once_stays_refused_until_there_is_clearly_more_room() {
         let sizes = sizes(300 * MIB, USUAL).unwrap();
         let mut valve = Valve::default();
-        assert!(valve.takes(1000, sizes.table, &sizes));
-        assert!(!valve.takes(1000, sizes.table - 1, &sizes));
-        assert!(!valve.takes(1000, sizes.table + sizes.memtable, &sizes));
+        assert!(valve.admit(1000, sizes.table, &sizes));
+        assert!(!valve.admit(1000, sizes.table - 1, &sizes));
+        assert!(!valve.admit(1000, sizes.table + sizes.memtable, &sizes));
         assert!(valve.refuses());
-        assert!(valve.takes(1000, sizes.table + 2 * sizes.memtable, &sizes));
+        assert!(valve.admit(1000, sizes.table + 2 * sizes.memtable, &sizes));
     }
 
     #[test]
@@ -353,7 +353,7 @@ mod tests {
         let sizes = sizes(300 * MIB, USUAL).unwrap();
         let mut valve = Valve::default();
         let room = 20 * MIB;
-        assert!(!valve.takes(11 * MIB, room, &sizes));
-        assert!(valve.takes(10 * MIB, room, &sizes) && !valve.refuses());
+        assert!(!valve.admit(11 * MIB, room, &sizes));
+        assert!(valve.admit(10 * MIB, room, &sizes) && !valve.refuses());
     }
 }

@@ -465,7 +465,7 @@ impl Inner {
         // A hint would hide the damage from the next reader.
         let mut hint_len = 0;
         let is_whole = lost_header.is_none() && scanned.damage.is_empty();
-        if is_whole && self.has_room_for_hint(member, scanned.entries.len()).await? {
+        if is_whole && self.find_room_for_hint(member, scanned.entries.len()).await? {
             match self.write_hint(member, &handle, &hint, &scanned.entries).await {
                 Ok(len) => {
                     hint_len = len;

@@ -135,7 +135,7 @@ impl Inner {
                     records: next.records,
                     death,
                 };
-                let hint_len = match self.has_room_for_hint(member, next.entries.len()).await? {
+                let hint_len = match self.find_room_for_hint(member, next.entries.len()).await? {
                     true => self.write_hint(member, &next.file, &hint, &next.entries).await,
                     false => Ok(0),
                 };
@@ -165,7 +165,7 @@ impl Inner {
 
     /// Hints leave free the file that a merge writes: hints of small records are large, and those of all waiting files
     /// could use up the reserve of merges. Opening reads a file without a hint.
-    pub(super) async fn has_room_for_hint(&self, member: usize, bytes: usize) -> Result<bool> {
+    pub(super) async fn find_room_for_hint(&self, member: usize, bytes: usize) -> Result<bool> {
         self.look_at_space(member).await?;
         let state = self.state();
         let free = state.members[member].fill(state.sequence).free();

@@ -272,7 +272,7 @@ impl Looks {
     /// Whether a write is admitted; if it may still wait, a refusal does not close the valve yet.
     fn takes(&mut self, bytes: u64, waits: bool, sizes: &Sizes) -> bool {
         let mut valve = self.valve;
-        let takes = valve.takes(bytes, self.for_users, sizes);
+        let takes = valve.admit(bytes, self.for_users, sizes);
         if takes || !waits {
             self.valve = valve;
         }

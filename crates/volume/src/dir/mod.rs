@@ -120,7 +120,7 @@ impl Dir {
             .map_err(|errno| failed("open the directory of objects", errno))?;
         // Names and removals that an earlier process left are durable from here on.
         fs::fsync(&objects).map_err(|errno| failed("sync the directory of objects", errno))?;
-        let direct = options.direct && probe::takes_direct(&root, &path)?;
+        let direct = options.direct && probe::probe_direct(&root, &path)?;
         if !direct {
             match probe::try_out(&root, false) {
                 // The objects of a full volume can still be read and removed.

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     /// Settles; says whether it synced the directory.
-    fn takes_sync(names: &Names, born: u64) -> bool {
+    fn settle(names: &Names, born: u64) -> bool {
         let mut synced = false;
         let settled = names.settle(born, || {
             synced = true;
@@ -109,8 +109,8 @@ mod tests {
     fn one_directory_sync_covers_all_names_before_it() {
         let names = Names::default();
         let (a, b) = (names.created(), names.created());
-        assert!(takes_sync(&names, a));
-        assert!(!takes_sync(&names, b));
+        assert!(settle(&names, a));
+        assert!(!settle(&names, b));
     }
 
     #[test]
@@ -125,29 +125,29 @@ mod tests {
             }),
             Ok(())
         );
-        assert!(takes_sync(&names, late));
+        assert!(settle(&names, late));
     }
 
     #[test]
     fn the_next_sync_of_any_object_makes_a_removal_durable() {
         let names = Names::default();
         let old = names.created();
-        assert!(takes_sync(&names, old));
+        assert!(settle(&names, old));
         names.removed();
-        assert!(takes_sync(&names, old));
-        assert!(!takes_sync(&names, old));
+        assert!(settle(&names, old));
+        assert!(!settle(&names, old));
     }
 
     #[test]
     fn a_name_whose_directory_sync_failed_is_lost_and_others_are_not() {
         let names = Names::default();
         let old = names.created();
-        assert!(takes_sync(&names, old));
+        assert!(settle(&names, old));
         let lost = names.created();
         assert_eq!(names.settle(lost, || Err(Errno::IO)), Err(Errno::IO));
         let later = names.created();
-        assert!(takes_sync(&names, later));
+        assert!(settle(&names, later));
         assert_eq!(names.settle(lost, || Ok(())), Err(Errno::IO), "a later success hides nothing");
-        assert!(!takes_sync(&names, old));
+        assert!(!settle(&names, old));
     }
 }

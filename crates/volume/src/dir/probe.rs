@@ -14,7 +14,7 @@ use crate::{IoBufMut, Result};
 const PROBE: &str = "plimsoll.probe";
 
 /// Whether the file system takes direct I/O, found by trying it.
-pub(super) fn takes_direct(root: &OwnedFd, path: &Path) -> Result<bool> {
+pub(super) fn probe_direct(root: &OwnedFd, path: &Path) -> Result<bool> {
     let failed = |errno| sys::error(path, "ask what file system it is", errno);
     // These accept the flag and ignore it: they consist of page cache.
     const TMPFS: u64 = 0x0102_1994;
