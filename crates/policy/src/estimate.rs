@@ -55,18 +55,18 @@ const REPORT_AFTER: Duration = Duration::from_secs(60);
 
 /// The properties of an I/O on which its time depends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
-    /// A read of at most [`Kind::SMALL_MAX`].
+pub enum IoKind {
+    /// A read of at most [`IoKind::SMALL_MAX`].
     SmallRead,
     /// A read of more.
     LargeRead,
-    /// A write of at most [`Kind::SMALL_MAX`].
+    /// A write of at most [`IoKind::SMALL_MAX`].
     SmallWrite,
     /// A write of more.
     LargeWrite,
 }
 
-impl Kind {
+impl IoKind {
     /// Number of kinds.
     pub const COUNT: usize = 4;
 
@@ -94,8 +94,8 @@ impl Kind {
 /// All I/O of a volume so far.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// How long the I/Os took, indexed by [`Kind::index`].
-    pub answers: [Times; Kind::COUNT],
+    /// How long the I/Os took, indexed by [`IoKind::index`].
+    pub answers: [Times; IoKind::COUNT],
     /// Their cost.
     pub spent: Cost,
 }
@@ -115,7 +115,7 @@ pub enum Advice {
 #[derive(Clone, Debug)]
 pub struct Estimate {
     contract: Contract,
-    bases: [Base; Kind::COUNT],
+    bases: [Base; IoKind::COUNT],
     seen: Seen,
     looked_at: Instant,
     factor: f64,
@@ -333,7 +333,7 @@ impl Estimate {
     }
 }
 
-fn bases(contract: &Contract) -> [Base; Kind::COUNT] {
+fn bases(contract: &Contract) -> [Base; IoKind::COUNT] {
     // A large I/O may be forwarded whole, at the paid bandwidth, once on its way.
     let moving = contract.paid_bytes_per_sec().map_or(Duration::from_millis(1), |rate| {
         Duration::from_secs_f64(contract.op_bytes_max as f64 / rate as f64)

@@ -54,7 +54,7 @@ impl Switch {
 
 /// The blocks to choose from, and the memory for them.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub struct PrefetchState {
     /// Reads a second that the room of one block would save if it held single reads.
     pub displaced: f32,
     /// Free room in blocks, for which nothing has to go.
@@ -101,8 +101,8 @@ fn is_hotter(one: f32, other: f32, sigmas: f32) -> bool {
 
 /// The actions to take now, in this order; at most `fetches_max` blocks are read.
 #[must_use]
-pub fn plan(state: State, fetches_max: usize) -> Vec<Action> {
-    let State { displaced, mut free, most, mut held, mut candidates } = state;
+pub fn plan(state: PrefetchState, fetches_max: usize) -> Vec<Action> {
+    let PrefetchState { displaced, mut free, most, mut held, mut candidates } = state;
     let mut actions = Vec::new();
     held.sort_unstable_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
     let worth_less = held.partition_point(|&(_, heat)| heat < displaced);
@@ -163,42 +163,52 @@ mod tests {
     #[test]
     fn the_hottest_come_first_and_lukewarm_ones_never() {
         let candidates = blocks(&[(1, 1.5), (2, 9.0), (3, 1.01), (4, 1.02)]);
-        let state = State { most: 9, free: 9, candidates, ..State::default() };
+        let state = PrefetchState { most: 9, free: 9, candidates, ..PrefetchState::default() };
         assert_eq!(plan(state.clone(), 9), [fetch(2), fetch(1), fetch(4)]);
         assert_eq!(plan(state, 1), [fetch(2)]);
     }
 
     #[test]
     fn a_block_is_worth_what_the_reads_it_displaces_are() {
-        let state = State {
+        let state = PrefetchState {
             displaced: 9.0,
             most: 16,
             held: blocks(&[(1, 4.0), (2, 7.5)]),
             candidates: blocks(&[(3, 20.0), (4, 10.0)]),
-            ..State::default()
+            ..PrefetchState::default()
         };
         assert_eq!(plan(state.clone(), 9), [Action::Drop(block(1)), fetch(3)], "10 may be chance");
         // With free room nothing is displaced.
-        let state = State { free: 2, ..state };
+        let state = PrefetchState { free: 2, ..state };
         assert_eq!(plan(state, 9), [Action::Drop(block(1)), fetch(3), fetch(4)]);
     }
 
     #[test]
     fn room_changes_hands_by_and_by() {
         let twenty = |heat: f32| (0..20).map(|n| (block(n), heat)).collect::<Vec<_>>();
-        let state = State { displaced: 1.0, most: 20, candidates: twenty(9.0), ..State::default() };
+        let state = PrefetchState {
+            displaced: 1.0,
+            most: 20,
+            candidates: twenty(9.0),
+            ..PrefetchState::default()
+        };
         assert_eq!(plan(state, 99).len(), 3);
-        let state = State { displaced: 90.0, most: 20, held: twenty(9.0), ..State::default() };
+        let state = PrefetchState {
+            displaced: 90.0,
+            most: 20,
+            held: twenty(9.0),
+            ..PrefetchState::default()
+        };
         assert_eq!(plan(state, 99).len(), 3);
     }
 
     #[test]
     fn when_all_memory_is_blocks_a_hotter_one_takes_the_place_of_the_coldest() {
-        let state = State {
+        let state = PrefetchState {
             most: 2,
             held: blocks(&[(1, 2.0), (2, 15.0)]),
             candidates: blocks(&[(3, 16.0), (4, 15.5), (5, 4.0)]),
-            ..State::default()
+            ..PrefetchState::default()
         };
         let instead = Action::Fetch { block: block(3), instead_of: Some(block(1)) };
         assert_eq!(plan(state, 9), [instead], "one that is hardly hotter is no better");
@@ -206,7 +216,11 @@ mod tests {
 
     #[test]
     fn less_memory_drops_the_coldest() {
-        let state = State { most: 1, held: blocks(&[(1, 9.0), (2, 5.0)]), ..State::default() };
+        let state = PrefetchState {
+            most: 1,
+            held: blocks(&[(1, 9.0), (2, 5.0)]),
+            ..PrefetchState::default()
+        };
         assert_eq!(plan(state, 9), [Action::Drop(block(2))]);
     }
 
@@ -232,7 +246,7 @@ mod tests {
                 (from..).zip(heats).map(|(index, &heat)| (block(index), heat)).collect()
             };
             let (held, candidates) = (numbered(0, &held), numbered(100, &candidates));
-            let state = State {
+            let state = PrefetchState {
                 displaced,
                 free,
                 most,

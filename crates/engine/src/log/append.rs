@@ -430,7 +430,7 @@ impl Inner {
     }
 
     /// Updates the space that a file takes; gives its growth.
-    pub(super) fn grow(&self, state: &mut super::State, member: usize, open: &Open) -> u64 {
+    pub(super) fn grow(&self, state: &mut super::LogState, member: usize, open: &Open) -> u64 {
         let facts = state.file_mut(open.file.id);
         let grown = open.padded().saturating_sub(facts.len);
         facts.len += grown;
@@ -466,7 +466,7 @@ impl Inner {
     }
 }
 
-impl super::State {
+impl super::LogState {
     /// The writer of a stream.
     pub(super) fn writer(&mut self, stream: Stream) -> Arc<Writer> {
         let writer = self.writers.entry(stream);

@@ -13,7 +13,7 @@ use volume::{Error, ErrorKind, IoBuf, Result};
 
 use super::file::Role;
 use super::format::Slot;
-use super::state::State;
+use super::state::LogState;
 use super::{Inner, Lease, WRITE};
 
 /// A lease covers the bytes of this many files on each volume, and as many file ids.
@@ -41,7 +41,7 @@ impl Inner {
 
     /// Durably leases more sequences and file ids, once for all concurrent callers.
     pub(super) async fn renew_lease(&self) -> Result<()> {
-        let ends = |state: &State| (state.sequence_end, state.file_end);
+        let ends = |state: &LogState| (state.sequence_end, state.file_end);
         let known = ends(&self.state());
         let lease = self.lease.lock().await;
         if ends(&self.state()) != known {
@@ -61,7 +61,7 @@ impl Inner {
         self.write_lease(lease, On::Any, |state| Some((state.sequence, state.next_file))).await
     }
 
-    fn more(&self, state: &State) -> Option<(u64, u64)> {
+    fn more(&self, state: &LogState) -> Option<(u64, u64)> {
         let sequence = state.sequence.checked_add(self.lease_bytes())?;
         let file = state.next_file.checked_add(self.lease_files());
         Some((sequence, file.filter(|&end| end < FILES)?))
@@ -79,7 +79,7 @@ impl Inner {
         &self,
         mut lease: MutexGuard<'_, Lease>,
         on: On,
-        ends: impl Fn(&State) -> Option<(u64, u64)>,
+        ends: impl Fn(&LogState) -> Option<(u64, u64)>,
     ) -> Result<()> {
         let (sequence_end, file_end) = ends(&self.state()).ok_or_else(|| {
             let message = "the log store has used up its sequences or files: copy it to a new one";

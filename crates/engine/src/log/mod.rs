@@ -72,7 +72,7 @@ use self::notify::Notify;
 pub use self::recovery::{Damage, Report};
 pub use self::scrub::Scrubbed;
 use self::sealing::Sealing;
-use self::state::State;
+use self::state::LogState;
 
 /// No file is made smaller than this to fit a volume: to begin one costs a disk two seeks.
 const FILE_MIN: u64 = 4 * MIB;
@@ -303,7 +303,7 @@ struct Inner {
     /// The `file_bytes` that was set.
     file_bytes_set: u64,
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<LogState>,
     disks: Vec<Disk>,
     notify: Notify,
     closing: AtomicBool,
@@ -606,7 +606,7 @@ impl Iter {
 
 impl Inner {
     /// The state in memory. A task never holds the lock across an await.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LogState> {
         self.state.lock()
     }
 

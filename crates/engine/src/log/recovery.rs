@@ -28,7 +28,7 @@ use super::format::{
     self, Bad, Entries, HEADER_LEN, HintHeader, Kind, Layout, Seal, Slot, StoreId,
 };
 use super::index::Place;
-use super::state::{Facts, MemberState, State};
+use super::state::{Facts, LogState, MemberState};
 use super::{Disk, FileId, Inner, Lease, Member, Options, Store, partitions_of, scan};
 
 const OPEN: Io = Io::new(Origin::Open, Step::Data);
@@ -173,7 +173,7 @@ impl Store {
             options,
             file_bytes_set,
             clock,
-            state: Mutex::new(State::new(states)),
+            state: Mutex::new(LogState::new(states)),
             disks,
             notify: super::Notify::default(),
             closing: false.into(),

@@ -185,7 +185,7 @@ impl MemberState {
 }
 
 /// See the [module](self).
-pub(super) struct State {
+pub(super) struct LogState {
     pub(super) index: Index,
     pub(super) files: BTreeMap<FileId, Facts>,
     pub(super) members: Vec<MemberState>,
@@ -204,7 +204,7 @@ pub(super) struct State {
     tombstones: VecDeque<(u64, Box<[u8]>)>,
 }
 
-impl State {
+impl LogState {
     pub(super) fn new(members: Vec<MemberState>) -> Self {
         Self {
             index: Index::default(),

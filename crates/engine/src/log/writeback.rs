@@ -24,7 +24,7 @@ use volume::{ErrorKind, Result};
 
 use super::format::Layout;
 use super::merge::{LOOK, PAUSE};
-use super::state::{Phase, State};
+use super::state::{LogState, Phase};
 use super::writer::Writer;
 use super::{FileId, Inner, WRITE};
 
@@ -87,7 +87,7 @@ impl Drop for Claim<'_> {
     }
 }
 
-impl State {
+impl LogState {
     /// Whether a crash could lose a record that counts, has at most this sequence and is of this partition, or of any;
     /// file `but` does not matter.
     fn doubt(&self, upto: u64, layout: Option<Layout>, but: FileId) -> Doubt {

@@ -46,7 +46,7 @@ impl Stage {
     }
 
     fn answer(&mut self, count: u64, time: Duration) {
-        (0..count).for_each(|_| self.seen.answers[Kind::SmallRead.index()].record(time));
+        (0..count).for_each(|_| self.seen.answers[IoKind::SmallRead.index()].record(time));
     }
 
     /// The factor after each interval of `seconds`.

@@ -14,7 +14,7 @@ pub(super) struct View<'a> {
     pub(super) pool: &'a Snapshot<'a>,
     pub(super) terms: Terms,
     /// In the order of the snapshot.
-    pub(super) volumes: Vec<Load>,
+    pub(super) volumes: Vec<VolumeLoad>,
     positions: HashMap<VolumeId, usize>,
     copied: &'a HashMap<u64, Instant>,
     /// Tables with a planned or running copy, or a planned drop.
@@ -24,7 +24,7 @@ pub(super) struct View<'a> {
 }
 
 /// A volume.
-pub(super) struct Load {
+pub(super) struct VolumeLoad {
     /// Operations a second: its weight times its line.
     pub(super) ops: f64,
     /// How many of the last [`super::DECISIONS`] found it hot.
@@ -41,7 +41,7 @@ impl<'a> View<'a> {
         copied: &'a HashMap<u64, Instant>,
     ) -> Self {
         let seconds = terms.every.as_secs_f64();
-        let load = |volume: &Volume| Load {
+        let load = |volume: &Volume| VolumeLoad {
             ops: volume.weight * volume.line,
             hot: 0,
             free: volume.free,

@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 
 use policy::heat::Block;
 use policy::placement::VolumeId;
-use policy::prefetch::{Action, Mode, State, Switch, WARM, plan};
+use policy::prefetch::{Action, Mode, PrefetchState, Switch, WARM, plan};
 use policy::purpose::{Io, Origin, Step};
 use volume::buf::PAGE;
 use volume::{ErrorKind, IoBuf, IoBufMut, Object};
@@ -146,11 +146,11 @@ impl Inner {
         heats: &BTreeMap<Block, f32>,
         coming: usize,
         candidates: Vec<(Block, f32)>,
-    ) -> State {
+    ) -> PrefetchState {
         let here = prefetched.here().into_iter();
         let reads = self.bytes_of_reads() + SLACK * self.shards.len() as u64;
         let most = (self.bytes_for_blocks() / BLOCK_BYTES) as usize;
-        State {
+        PrefetchState {
             displaced: prefetched.displaced(),
             free: (self.bytes_for_reads().saturating_sub(reads) / BLOCK_BYTES) as usize,
             most: most.saturating_sub(coming),

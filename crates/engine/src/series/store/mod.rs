@@ -71,7 +71,7 @@ pub use self::open::Report;
 use self::overwritten::Dropped;
 use self::query::Query;
 use self::sizes::Sizes;
-use self::state::State;
+use self::state::SeriesState;
 use self::tend::Stopped;
 pub use self::tend::Task;
 use self::upkeep::Upkeep;
@@ -174,7 +174,7 @@ struct Inner {
     options: Options,
     clock: Clock,
     members: Vec<(String, Arc<dyn Volume>)>,
-    state: Mutex<State>,
+    state: Mutex<SeriesState>,
     writer: AsyncMutex<Writer>,
     /// Held by the task that writes blocks.
     upkeep: AsyncMutex<Upkeep>,
@@ -259,7 +259,7 @@ impl Store {
 
 impl Inner {
     /// The state in memory. A task never holds the lock across an await.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SeriesState> {
         self.state.lock()
     }
 

@@ -18,7 +18,7 @@ use super::overwritten::Dropped;
 use super::pages::{self, Meta};
 use super::replay::Numbers;
 use super::sizes::Sizes;
-use super::state::{Limits, State};
+use super::state::{Limits, SeriesState};
 use super::tend::Stopped;
 use super::upkeep::Upkeep;
 use super::wal::{self, Records};
@@ -116,7 +116,7 @@ impl Store {
             series: options.series_max,
             value_bytes: sizes.text(),
         };
-        let mut state = State::new(log.id(), segment, limits);
+        let mut state = SeriesState::new(log.id(), segment, limits);
         state.round = u64::from(segment) << 32;
         let floor = meta.floor;
         load(&log, &mut state, meta, clock.now()).await?;
@@ -223,7 +223,7 @@ impl Inner {
     }
 }
 
-async fn load(log: &log::Store, state: &mut State, meta: Meta, now: Instant) -> Result<()> {
+async fn load(log: &log::Store, state: &mut SeriesState, meta: Meta, now: Instant) -> Result<()> {
     let catalogue = &mut state.catalogue;
     (catalogue.databases, catalogue.next_database) = (meta.databases, meta.next_database);
     catalogue.next_measurement = meta.next_measurement;

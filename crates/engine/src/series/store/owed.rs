@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::Inner;
 use super::cuts::{Cuts, Owed};
 use super::rows;
-use super::state::{State, Taken};
+use super::state::{SeriesState, Taken};
 use super::upkeep::Upkeep;
 use crate::series::batch::take_value;
 use crate::series::{Error, Kind, Result};
@@ -71,7 +71,7 @@ impl Inner {
     }
 }
 
-impl State {
+impl SeriesState {
     /// Queues a delete for later.
     fn owe(&mut self, cuts: Arc<Cuts>, segment: u32) {
         self.cut_taken(&cuts);

@@ -7,7 +7,7 @@ use policy::time::Instant;
 use super::catalogue::{Grown, Restored};
 use super::rows;
 use super::shapes::Order;
-use super::state::State;
+use super::state::SeriesState;
 use super::wal::{take_bytes, take_text, take_u32};
 use crate::series::Kind;
 use crate::series::batch::{take_value, take_varint};
@@ -24,7 +24,7 @@ pub(super) struct Numbers {
     replaced: BTreeSet<u32>,
 }
 
-impl State {
+impl SeriesState {
     /// Replays a batch of the log. `None` if it is inconsistent.
     pub(super) fn replay(
         &mut self,

@@ -28,7 +28,7 @@ use crate::series::{
 /// The smallest limit of a buffer: blocks of a few rows cost more than they save.
 const SOURCE_BYTES_MIN: usize = 256;
 
-pub(super) struct State {
+pub(super) struct SeriesState {
     pub(super) catalogue: Catalogue,
     /// Sessions of clients, with their stored batches.
     pub(super) sessions: Sessions,
@@ -118,7 +118,7 @@ pub(super) struct Taken {
     pub(super) rows: Vec<u8>,
 }
 
-impl State {
+impl SeriesState {
     pub(super) fn new(store: StoreId, segment: u32, limits: Limits) -> Self {
         Self {
             catalogue: Catalogue::default(),
@@ -152,7 +152,7 @@ impl State {
     }
 
     /// Accepts a batch; gives the answer, and the ticket to wait for. The batch counts when the log has it:
-    /// [`State::settle`]. `takes` says for each volume whether its log has room for the batch.
+    /// [`SeriesState::settle`]. `takes` says for each volume whether its log has room for the batch.
     pub(super) fn accept(
         &mut self,
         batch: &Batch,

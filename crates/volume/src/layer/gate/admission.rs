@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use policy::budget::Share;
 use policy::contract::{Contract, Cost};
-use policy::estimate::{Advice, Estimate, INTERVAL, Kind, Seen};
+use policy::estimate::{Advice, Estimate, INTERVAL, IoKind, Seen};
 use policy::purpose::{Class, Origin, Pressure};
 use policy::sched::{Event, Full, Grant, Request, Scheduler, Ticket};
 use policy::time::Instant;
@@ -95,7 +95,7 @@ pub(super) struct RequestContext {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passed {
     pub(super) class: Class,
-    pub(super) kind: Kind,
+    pub(super) kind: IoKind,
     /// When it was granted.
     pub(super) at: Instant,
     grant: Grant,
@@ -616,7 +616,7 @@ impl Passing<'_> {
     fn outcome(&self, answer: Answer, now: Instant) -> Result<Passed> {
         match answer {
             Answer::Granted(class, grant) => {
-                let kind = Kind::of(self.context.is_write, self.len);
+                let kind = IoKind::of(self.context.is_write, self.len);
                 Ok(Passed { class, kind, at: now, grant })
             }
             Answer::Expired => Err(self.admission.expired_error(self.context.class)),

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use policy::estimate::Kind;
+use policy::estimate::IoKind;
 use policy::latency::Times;
 use policy::purpose::Class;
 
@@ -11,7 +11,7 @@ use policy::purpose::Class;
 #[derive(Default)]
 pub(super) struct Answers {
     classes: [Counted; Class::ALL.len()],
-    kinds: [Counted; Kind::COUNT],
+    kinds: [Counted; IoKind::COUNT],
 }
 
 struct Counted {
@@ -20,7 +20,7 @@ struct Counted {
 }
 
 impl Answers {
-    pub(super) fn record(&self, class: Class, kind: Kind, time: Duration) {
+    pub(super) fn record(&self, class: Class, kind: IoKind, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let index = Times::index(time);
         let counted = &self.classes[class.index()];
@@ -34,7 +34,7 @@ impl Answers {
     }
 
     /// By kind, without the sums.
-    pub(super) fn of_kinds(&self) -> [Times; Kind::COUNT] {
+    pub(super) fn of_kinds(&self) -> [Times; IoKind::COUNT] {
         std::array::from_fn(|index| self.kinds[index].times())
     }
 }
