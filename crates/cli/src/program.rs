@@ -87,10 +87,14 @@ impl Program {
     }
 
     /// Lets a reload change the passwords and tokens of these listeners.
-    pub(crate) fn with_doors(&self, redis: &serve::resp::Service, points: Option<&http::Service>) {
+    pub(crate) fn with_endpoints(
+        &self,
+        redis: &serve::resp::Service,
+        points: Option<&http::Service>,
+    ) {
         let points = points.map(|service| Arc::clone(&service.tokens));
         let access = Access { redis: Arc::clone(&redis.access), points };
-        assert!(self.access.set(access).is_ok(), "the doors are opened once");
+        assert!(self.access.set(access).is_ok(), "the endpoints are opened once");
     }
 
     /// Adds a store of time series, and the certificates for its clients.

@@ -116,7 +116,7 @@ impl Settings {
         let series = series.map(|section| Series::read(&section, &volume_names, &pools));
         let has_series = root.get("series").is_some();
         if http.is_some() && !has_series {
-            root.note(root.missing("series", "the store that [http] is the door to"));
+            root.note(root.missing("series", "the store that [http] serves"));
         }
         let mqtt = root.optional_section("mqtt", mqtt::KEYS);
         if mqtt.is_some() && !has_series {
@@ -185,14 +185,14 @@ impl Settings {
         let mut keys = only_in(&ours, &theirs);
         keys.extend(only_in(&theirs, &ours));
         // Secrets are masked in entries, so compare them here.
-        if self.kv.door.password != other.kv.door.password {
+        if self.kv.endpoint.password != other.kv.endpoint.password {
             keys.push("kv.password".into());
         }
-        if self.kv.door.users != other.kv.door.users {
+        if self.kv.endpoint.users != other.kv.endpoint.users {
             keys.push("kv.users".into());
         }
         if let (Some((_, ours)), Some((_, theirs))) = (&self.series, &other.series)
-            && ours.door.tokens != theirs.door.tokens
+            && ours.endpoint.tokens != theirs.endpoint.tokens
         {
             keys.push("http.tokens".into());
         }

@@ -233,26 +233,26 @@ fn counted(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn door(connections_max: usize, per_address_max: Option<usize>) -> Arc<Admission> {
+    fn endpoint(connections_max: usize, per_address_max: Option<usize>) -> Arc<Admission> {
         Admission::new(Limits { connections_max, per_address_max })
     }
 
-    fn come(door: &Arc<Admission>, from: &str) -> Option<(Admitted, CancellationToken)> {
+    fn come(endpoint: &Arc<Admission>, from: &str) -> Option<(Admitted, CancellationToken)> {
         let cut = CancellationToken::new();
         let from = from.parse().expect("an address");
-        Some((door.admit(Some(from), cut.clone(), Instant::now())?, cut))
+        Some((endpoint.admit(Some(from), cut.clone(), Instant::now())?, cut))
     }
 
     const HERE: &str = "127.0.0.1";
 
     #[test]
     fn the_stranger_that_came_first_gives_way() {
-        let door = door(3, None);
-        let (known, known_cut) = come(&door, HERE).expect("room");
+        let endpoint = endpoint(3, None);
+        let (known, known_cut) = come(&endpoint, HERE).expect("room");
         known.guest.is_known();
-        let (_first, first_cut) = come(&door, HERE).expect("room");
-        let (_second, second_cut) = come(&door, HERE).expect("room");
-        let (new, _) = come(&door, HERE).expect("a stranger gives way");
+        let (_first, first_cut) = come(&endpoint, HERE).expect("room");
+        let (_second, second_cut) = come(&endpoint, HERE).expect("room");
+        let (new, _) = come(&endpoint, HERE).expect("a stranger gives way");
         assert!(new.shed);
         assert!(first_cut.is_cancelled());
         assert!(!known_cut.is_cancelled() && !second_cut.is_cancelled());
@@ -261,13 +261,13 @@ mod tests {
     /// Once, a client that had sent a command was never closed, however long it was silent.
     #[test]
     fn without_strangers_the_one_that_was_idle_longest_gives_way() {
-        let door = door(3, None);
+        let endpoint = endpoint(3, None);
         let began = Instant::now();
         let after = |secs| began + Duration::from_secs(secs);
         let come = |secs| {
             let cut = CancellationToken::new();
             let from = HERE.parse().expect("an address");
-            Some((door.admit(Some(from), cut.clone(), after(secs))?, cut))
+            Some((endpoint.admit(Some(from), cut.clone(), after(secs))?, cut))
         };
         let [(first, first_cut), (second, second_cut), (third, third_cut)] =
             [0, 0, 0].map(|secs| come(secs).expect("room"));
@@ -292,68 +292,68 @@ mod tests {
 
     #[test]
     fn who_is_known_and_in_use_gives_way_to_nobody() {
-        let door = door(2, None);
-        let guests: Vec<_> = (0..2).map(|_| come(&door, HERE).expect("room")).collect();
+        let endpoint = endpoint(2, None);
+        let guests: Vec<_> = (0..2).map(|_| come(&endpoint, HERE).expect("room")).collect();
         guests.iter().for_each(|(admitted, _)| admitted.guest.is_known());
-        assert!(come(&door, HERE).is_none());
+        assert!(come(&endpoint, HERE).is_none());
         assert!(guests.iter().all(|(_, cut)| !cut.is_cancelled()));
         drop(guests);
-        assert!(!come(&door, HERE).expect("room again").0.shed);
+        assert!(!come(&endpoint, HERE).expect("room again").0.shed);
     }
 
     #[test]
     fn who_was_refused_is_a_stranger_again() {
-        let door = door(1, None);
-        let (one, cut) = come(&door, HERE).expect("room");
+        let endpoint = endpoint(1, None);
+        let (one, cut) = come(&endpoint, HERE).expect("room");
         one.guest.is_known();
         one.guest.is_stranger();
-        assert!(come(&door, HERE).expect("a stranger gives way").0.shed);
+        assert!(come(&endpoint, HERE).expect("a stranger gives way").0.shed);
         assert!(cut.is_cancelled());
     }
 
     #[test]
     fn a_place_is_free_once_however_it_was_left() {
-        let door = door(2, None);
-        let (first, _) = come(&door, HERE).expect("room");
-        let (second, _) = come(&door, HERE).expect("room");
-        let (third, _) = come(&door, HERE).expect("the first gives way");
+        let endpoint = endpoint(2, None);
+        let (first, _) = come(&endpoint, HERE).expect("room");
+        let (second, _) = come(&endpoint, HERE).expect("room");
+        let (third, _) = come(&endpoint, HERE).expect("the first gives way");
         // Too late: it was told to close already.
         first.guest.is_known();
         drop(first);
         second.guest.is_known();
         third.guest.is_known();
-        assert!(come(&door, HERE).is_none(), "there are two");
+        assert!(come(&endpoint, HERE).is_none(), "there are two");
         drop((second, third));
-        assert!(door.state.lock().open.is_empty());
-        assert!(door.state.lock().by_address.is_empty());
+        assert!(endpoint.state.lock().open.is_empty());
+        assert!(endpoint.state.lock().by_address.is_empty());
     }
 
     #[test]
-    fn one_address_takes_half_of_a_door_and_loopback_all() {
-        let door = door(4, None);
-        let far: Vec<_> = (0..2).map(|_| come(&door, "10.0.0.1").expect("room")).collect();
+    fn one_address_takes_half_of_a_endpoint_and_loopback_all() {
+        let endpoint = endpoint(4, None);
+        let far: Vec<_> = (0..2).map(|_| come(&endpoint, "10.0.0.1").expect("room")).collect();
         far.iter().for_each(|(admitted, _)| admitted.guest.is_known());
-        assert!(come(&door, "10.0.0.1").is_none());
-        let here: Vec<_> = (0..2).map(|_| come(&door, HERE).expect("room")).collect();
+        assert!(come(&endpoint, "10.0.0.1").is_none());
+        let here: Vec<_> = (0..2).map(|_| come(&endpoint, HERE).expect("room")).collect();
         // The address has its half and no stranger of its own; strangers of others do not count.
-        assert!(come(&door, "10.0.0.1").is_none());
+        assert!(come(&endpoint, "10.0.0.1").is_none());
         assert!(here.iter().all(|(_, cut)| !cut.is_cancelled()));
         drop(far);
-        let more: Vec<_> = (0..2).map(|_| come(&door, HERE).expect("room")).collect();
+        let more: Vec<_> = (0..2).map(|_| come(&endpoint, HERE).expect("room")).collect();
         assert!(more.iter().all(|(admitted, _)| !admitted.shed));
     }
 
     #[test]
     fn a_network_of_ipv6_counts_as_one_address() {
-        let door = door(100, Some(2));
-        let one = come(&door, "2001:db8::1").expect("room").0;
-        let two = come(&door, "2001:db8::2").expect("room").0;
+        let endpoint = endpoint(100, Some(2));
+        let one = come(&endpoint, "2001:db8::1").expect("room").0;
+        let two = come(&endpoint, "2001:db8::2").expect("room").0;
         [&one, &two].into_iter().for_each(|admitted| admitted.guest.is_known());
-        assert!(come(&door, "2001:db8::3").is_none());
-        assert!(come(&door, "2001:db8:0:1::1").is_some());
-        let mapped = come(&door, "::ffff:10.0.0.1").expect("room").0;
-        let plain = come(&door, "10.0.0.1").expect("room").0;
+        assert!(come(&endpoint, "2001:db8::3").is_none());
+        assert!(come(&endpoint, "2001:db8:0:1::1").is_some());
+        let mapped = come(&endpoint, "::ffff:10.0.0.1").expect("room").0;
+        let plain = come(&endpoint, "10.0.0.1").expect("room").0;
         [&mapped, &plain].into_iter().for_each(|admitted| admitted.guest.is_known());
-        assert!(come(&door, "10.0.0.1").is_none());
+        assert!(come(&endpoint, "10.0.0.1").is_none());
     }
 }

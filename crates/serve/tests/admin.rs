@@ -264,7 +264,7 @@ fn ask(mut stream: impl Read + Write, request: &str, header: &str) -> (String, S
 }
 
 /// Runs the listener on a TCP port while `talk` sends requests.
-fn with_door(admin: Admin, talk: impl FnOnce(&dyn Fn(&str, &str) -> (String, String))) {
+fn with_endpoint(admin: Admin, talk: impl FnOnce(&dyn Fn(&str, &str) -> (String, String))) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
     let address = listener.local_addr().expect("a bound address");
@@ -277,12 +277,12 @@ fn with_door(admin: Admin, talk: impl FnOnce(&dyn Fn(&str, &str) -> (String, Str
 
 #[test]
 fn health_says_what_each_store_does_and_what_is_wrong() {
-    with_door(admin(true), |ask| {
+    with_endpoint(admin(true), |ask| {
         let (status, body) = ask("GET /health", "");
         assert_eq!(status, "HTTP/1.1 200 OK");
         expect![[r#"{"healthy":true,"problems":[],"stores":{"kv":{"takes_writes":true,"serves_reads":true,"copies_short":0,"damaged":0,"upkeep":true},"series":{"takes_writes":true,"serves_reads":true,"copies_short":0,"damaged":0,"upkeep":true}},"volumes":{"a":{"answers":true,"problem":null},"b":{"answers":true,"problem":null}}}"#]].assert_eq(&body);
     });
-    with_door(admin(false), |ask| {
+    with_endpoint(admin(false), |ask| {
         let (status, body) = ask("GET /health", "");
         assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
         expect![[r#"{"healthy":false,"problems":["volume b is away","kv: writes are refused: no room: delete something","kv: background work has stopped: the mover panicked: start again","series: 3 objects have fewer copies than promised","series: damage found and not repaired: 1; the log names the places, and so does `plimsoll check --scrub`"],"stores":{"kv":{"takes_writes":false,"serves_reads":true,"copies_short":0,"damaged":0,"upkeep":false},"series":{"takes_writes":true,"serves_reads":true,"copies_short":3,"damaged":1,"upkeep":true}},"volumes":{"a":{"answers":true,"problem":null},"b":{"answers":false,"problem":"volume b is away"}}}"#]].assert_eq(&body);
@@ -292,8 +292,8 @@ fn health_says_what_each_store_does_and_what_is_wrong() {
 #[test]
 fn load_balancers_ask_what_they_need() {
     let (good, bad) = ("HTTP/1.1 200 OK", "HTTP/1.1 503 Service Unavailable");
-    with_door(admin(true), |ask| assert_eq!(ask("GET /health/ready", "").0, good));
-    with_door(admin(false), |ask| {
+    with_endpoint(admin(true), |ask| assert_eq!(ask("GET /health/ready", "").0, good));
+    with_endpoint(admin(false), |ask| {
         for (request, wanted) in [
             ("/health/live", good),
             ("/health/ready", bad),
@@ -313,13 +313,13 @@ fn load_balancers_ask_what_they_need() {
 
 #[test]
 fn reload_says_what_changed_or_what_is_wrong() {
-    with_door(admin(true), |ask| {
+    with_endpoint(admin(true), |ask| {
         let (status, body) = ask("POST /reload", "");
         assert_eq!(status, "HTTP/1.1 200 OK");
         assert_eq!(body, "volume a: contract is now gp3 with 6000 IOPS\n");
         assert_eq!(ask("GET /reload", "").0, "HTTP/1.1 405 Method Not Allowed");
     });
-    with_door(admin(false), |ask| {
+    with_endpoint(admin(false), |ask| {
         let (status, body) = ask("POST /reload", "");
         assert_eq!(status, "HTTP/1.1 422 Unprocessable Entity");
         assert_eq!(body, "plimsoll.toml:3: volume.a.contract: found nonsense\n");
@@ -328,7 +328,7 @@ fn reload_says_what_changed_or_what_is_wrong() {
 
 #[test]
 fn a_web_page_may_not_reload() {
-    with_door(admin(true), |ask| {
+    with_endpoint(admin(true), |ask| {
         let (status, _) = ask("POST /reload", "Origin: http://example.org\r\n");
         assert_eq!(status, "HTTP/1.1 403 Forbidden");
     });
@@ -341,7 +341,7 @@ fn with_body(body: &str) -> String {
 
 #[test]
 fn volumes_come_go_and_are_listed() {
-    with_door(admin(true), |ask| {
+    with_endpoint(admin(true), |ask| {
         let list = |expected: &str| {
             let short =
                 "\"copies\":1,\"short_objects\":0,\"short_bytes\":0,\"unreadable_objects\":0";
@@ -381,7 +381,7 @@ const OK: &str = "HTTP/1.1 200 OK";
 
 #[test]
 fn what_cannot_be_done_to_a_volume_says_why() {
-    with_door(admin(true), |ask| {
+    with_endpoint(admin(true), |ask| {
         for (name, status, kind) in [
             ("g", "404 Not Found", "not found"),
             ("away", "503 Service Unavailable", "unavailable"),
@@ -423,7 +423,7 @@ fn a_page_under_another_name_is_answered_nothing() {
 
 #[test]
 fn a_web_page_may_not_touch_volumes() {
-    with_door(admin(true), |ask| {
+    with_endpoint(admin(true), |ask| {
         let new = r#"{"name":"f","settings":{"path":"f"}}"#;
         let origin = "Origin: http://example.org\r\n";
         let (status, _) = ask("POST /volumes", &format!("{origin}{}\n{new}", with_body(new)));
@@ -439,7 +439,7 @@ fn a_web_page_may_not_touch_volumes() {
 
 #[test]
 fn figures_are_read_back_as_they_were() {
-    with_door(admin(true), |ask| {
+    with_endpoint(admin(true), |ask| {
         let (status, body) = ask("GET /figures", "");
         assert_eq!(status, OK);
         let read: Snapshot = serde_json::from_str(&body).expect("a snapshot");
@@ -456,7 +456,7 @@ fn figures_are_read_back_as_they_were() {
         assert_eq!((&*of.name, of.fill, of.hunger), ("a", 0.75, -0.25));
         assert_eq!((of.put_delay_s, of.write_amplification), (0.5, 1.25));
         assert_eq!((of.died_whole, of.merged, of.delayed), (6, 2, 4));
-        assert_eq!(read.resp.expect("there is a door").commands, 0);
+        assert_eq!(read.resp.expect("there is an endpoint").commands, 0);
     });
 }
 
@@ -474,7 +474,7 @@ fn a_unix_socket_serves_as_well() {
 
 #[test]
 fn metrics_are_open_metrics() {
-    with_door(admin(true), |ask| {
+    with_endpoint(admin(true), |ask| {
         let (status, body) = ask("GET /metrics", "");
         assert_eq!(status, "HTTP/1.1 200 OK");
         expect![[r##"

@@ -37,12 +37,12 @@ pub(crate) struct Where {
 
 impl Where {
     /// The selected listener.
-    pub(crate) fn door(&self) -> anyhow::Result<Door> {
+    pub(crate) fn endpoint(&self) -> anyhow::Result<Endpoint> {
         match (&self.admin, &self.file) {
-            (Some(address), _) => Door::at(address),
-            (None, None) => Ok(Door { listen: Admin::default().listen }),
+            (Some(address), _) => Endpoint::at(address),
+            (None, None) => Ok(Endpoint { listen: Admin::default().listen }),
             (None, Some(file)) => match Settings::load(file)?.admin {
-                Some(admin) => Ok(Door { listen: admin.listen }),
+                Some(admin) => Ok(Endpoint { listen: admin.listen }),
                 None => bail!("{}: it has no section [admin]: add one", file.display()),
             },
         }
@@ -51,11 +51,11 @@ impl Where {
 
 /// The admin listener of a running server.
 #[derive(Clone, Debug)]
-pub(crate) struct Door {
+pub(crate) struct Endpoint {
     listen: AdminListen,
 }
 
-impl Door {
+impl Endpoint {
     fn at(address: &str) -> anyhow::Result<Self> {
         let listen = match address.strip_prefix("unix:") {
             Some(path) => AdminListen::Unix(path.into()),
@@ -131,7 +131,7 @@ impl Door {
     }
 }
 
-impl std::fmt::Display for Door {
+impl std::fmt::Display for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.listen.fmt(f)
     }
@@ -173,18 +173,18 @@ mod tests {
 
     #[test]
     fn an_address_that_is_none_says_what_is() {
-        let error = Door::at("nonsense").expect_err("no port").to_string();
+        let error = Endpoint::at("nonsense").expect_err("no port").to_string();
         assert!(error.contains("127.0.0.1:9180") && error.contains("unix:"), "{error}");
-        assert_eq!(Door::at("unix:/run/admin").expect("a path").to_string(), "unix:/run/admin");
+        assert_eq!(Endpoint::at("unix:/run/admin").expect("a path").to_string(), "unix:/run/admin");
     }
 
     #[test]
     fn where_nobody_serves_the_error_says_how_to_name_another() {
         let place = tempfile::tempdir().expect("room for a directory");
         let path = format!("unix:{}", place.path().join("admin").display());
-        let door = Door::at(&path).expect("a path");
+        let endpoint = Endpoint::at(&path).expect("a path");
         let error =
-            format!("{:#}", door.get::<u64>("/figures").expect_err("nothing listens there"));
+            format!("{:#}", endpoint.get::<u64>("/figures").expect_err("nothing listens there"));
         assert!(error.contains(&path) && error.contains("--admin"), "{error}");
     }
 }

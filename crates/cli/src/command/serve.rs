@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let serving = Serving::start(settings, args.file.clone())?;
     // Before the line is printed: a reader of it may send a signal at once.
     let signals = serving.signals()?;
-    println!("ready: {}", serving.open_doors());
+    println!("ready: {}", serving.open_endpoints());
     serving.until(signals)?;
     tracing::info!("stopped; everything is durable");
     Ok(ExitCode::SUCCESS)
@@ -63,7 +63,7 @@ pub(crate) struct Serving {
     http: Option<std::net::SocketAddr>,
     /// The listeners close when this is dropped.
     stop: watch::Sender<()>,
-    doors: Vec<tokio::task::JoinHandle<io::Result<()>>>,
+    endpoints: Vec<tokio::task::JoinHandle<io::Result<()>>>,
 }
 
 impl Serving {
@@ -75,16 +75,19 @@ impl Serving {
             .block_on(TcpListener::bind(settings.kv.listen))
             .with_context(|| format!("listen on {} (kv.listen)", settings.kv.listen))?;
         let redis = listener.local_addr()?;
-        settings.kv.door.port = redis.port();
+        settings.kv.endpoint.port = redis.port();
         let admin_listener = match &settings.admin {
             Some(admin) => Some(runtime.block_on(bind_admin(&admin.listen))?),
             None => None,
         };
         let admin = admin_listener.as_ref().map(|(_, listen)| listen.clone());
         let http_listener = match &settings.series {
-            Some((_, door)) => {
-                let bound = runtime.block_on(TcpListener::bind(door.listen));
-                Some(bound.with_context(|| format!("listen on {} (http.listen)", door.listen))?)
+            Some((_, endpoint)) => {
+                let bound = runtime.block_on(TcpListener::bind(endpoint.listen));
+                Some(
+                    bound
+                        .with_context(|| format!("listen on {} (http.listen)", endpoint.listen))?,
+                )
             }
             None => None,
         };
@@ -93,35 +96,36 @@ impl Serving {
             Some(files) => Some(Arc::new(Tls::new(certificates(files).context("kv.tls")?))),
             None => None,
         };
-        let http_tls = match settings.series.as_ref().and_then(|(_, door)| door.tls.as_ref()) {
-            Some(files) => Some(Arc::new(Tls::new(certificates(files).context("http.tls")?))),
-            None => None,
-        };
+        let http_tls =
+            match settings.series.as_ref().and_then(|(_, endpoint)| endpoint.tls.as_ref()) {
+                Some(files) => Some(Arc::new(Tls::new(certificates(files).context("http.tls")?))),
+                None => None,
+            };
         let clock = Clock::real();
         let store = wiring::store(&settings, &clock).open()?;
-        let door = settings.kv.door.clone();
+        let endpoint = settings.kv.endpoint.clone();
         let points = match &settings.series {
             Some((series, _)) => Some(wiring::series_store(&settings, series, &clock)?),
             None => None,
         };
         let points_store = points.as_ref().map(|points| points.engine().clone());
-        let http_door = settings.series.as_ref().map(|(_, http)| http.door.clone());
+        let http_endpoint = settings.series.as_ref().map(|(_, http)| http.endpoint.clone());
         let admin_names =
             settings.admin.as_ref().map(|admin| admin.hosts.clone()).unwrap_or_default();
         let broker = settings.mqtt.as_ref().map(|mqtt| mqtt.subscriber.clone());
         let program = Program::new(store, clock, file, settings, tls.clone());
         let program = Arc::new(program.with_points(points, http_tls.clone()));
         let keyspace = Arc::new(program.keyspace()?);
-        let service = Arc::new(Service::new(door, keyspace, Arc::clone(&program) as _));
+        let service = Arc::new(Service::new(endpoint, keyspace, Arc::clone(&program) as _));
         let (stop, stopped) = watch::channel(());
-        let mut doors = Vec::new();
+        let mut endpoints = Vec::new();
         let stopping = |mut stopped: watch::Receiver<()>| async move {
             // Ends when the sender is dropped; it never sends.
             while stopped.changed().await.is_ok() {}
         };
         let server = Server::new(Arc::clone(&service), tls);
         let until = stopping(stopped.clone());
-        doors.push(runtime.spawn(async move {
+        endpoints.push(runtime.spawn(async move {
             server.run(listener, until).await;
             Ok(())
         }));
@@ -129,49 +133,51 @@ impl Serving {
             let wall = Box::new(program.wall());
             let subscriber = Subscriber::new(broker, Arc::new(store.clone()), wall);
             let (stats, until) = (Arc::clone(subscriber.stats()), stopping(stopped.clone()));
-            doors.push(runtime.spawn(async move {
+            endpoints.push(runtime.spawn(async move {
                 subscriber.run(until).await;
                 Ok(())
             }));
             stats
         });
         let mut http_service = None;
-        if let (Some(store), Some(door), Some(listener)) = (points_store, http_door, http_listener)
+        if let (Some(store), Some(endpoint), Some(listener)) =
+            (points_store, http_endpoint, http_listener)
         {
-            let terms = door.terms;
-            let service = http::Service::new(door, Arc::new(store), Box::new(program.wall()));
+            let terms = endpoint.terms;
+            let service = http::Service::new(endpoint, Arc::new(store), Box::new(program.wall()));
             let service = Arc::new(service);
             let counts = Arc::clone(&service.stats.connections);
             http_service = Some(Arc::clone(&service));
             let router = http::router(service);
             let listener = http::server::prompt(listener);
             let until = stopping(stopped.clone());
-            doors.push(runtime.spawn(async move {
+            endpoints.push(runtime.spawn(async move {
                 http::server::run(listener, router, http_tls, terms, counts, until).await;
                 Ok(())
             }));
         }
-        program.with_doors(&service, http_service.as_deref());
+        program.with_endpoints(&service, http_service.as_deref());
         if let Some((listener, _)) = admin_listener {
             let control = Arc::clone(&program) as _;
             let figures = Arc::clone(&program) as _;
-            let door = Admin { control, figures, resp: Some(service), http: http_service, mqtt };
+            let endpoint =
+                Admin { control, figures, resp: Some(service), http: http_service, mqtt };
             let until = stopping(stopped);
-            doors.push(match listener {
+            endpoints.push(match listener {
                 AdminListener::Tcp(listener) => {
                     let hosts = Hosts::of(listener.local_addr()?.ip(), &admin_names);
                     runtime.spawn(async move {
-                        admin::run(listener, door, hosts, until).await;
+                        admin::run(listener, endpoint, hosts, until).await;
                         Ok(())
                     })
                 }
                 AdminListener::Unix(listener) => runtime.spawn(async move {
-                    admin::run(listener, door, Hosts::any(), until).await;
+                    admin::run(listener, endpoint, Hosts::any(), until).await;
                     Ok(())
                 }),
             });
         }
-        Ok(Self { runtime, program, redis, admin, http, stop, doors })
+        Ok(Self { runtime, program, redis, admin, http, stop, endpoints })
     }
 
     /// The running program.
@@ -185,17 +191,17 @@ impl Serving {
     }
 
     /// The open listeners, in words.
-    fn open_doors(&self) -> String {
+    fn open_endpoints(&self) -> String {
         let how = if self.program.speaks_tls() { " (TLS)" } else { "" };
-        let mut doors = format!("redis on {}{how}", self.redis);
+        let mut endpoints = format!("redis on {}{how}", self.redis);
         if let Some(http) = &self.http {
             let how = if self.program.points_speak_tls() { " (TLS)" } else { "" };
-            doors.push_str(&format!(", series on {http}{how}"));
+            endpoints.push_str(&format!(", series on {http}{how}"));
         }
         if let Some(admin) = &self.admin {
-            doors.push_str(&format!(", admin on {admin}"));
+            endpoints.push_str(&format!(", admin on {admin}"));
         }
-        doors
+        endpoints
     }
 
     /// From now on signals do not end the process; one that arrives early is kept for the next wait.
@@ -218,10 +224,10 @@ impl Serving {
 
     /// Answers all requests that have arrived, closes the listeners, and makes everything durable.
     pub(crate) fn stop(self) -> anyhow::Result<()> {
-        let Self { runtime, program, stop, doors, admin, .. } = self;
+        let Self { runtime, program, stop, endpoints, admin, .. } = self;
         drop(stop);
-        for door in doors {
-            runtime.block_on(door).context("a door ended badly")??;
+        for endpoint in endpoints {
+            runtime.block_on(endpoint).context("an endpoint ended badly")??;
         }
         if let Some(AdminListen::Unix(path)) = admin {
             // Best effort: the next start replaces a socket left behind.
@@ -270,7 +276,7 @@ fn reload(program: &dyn Control) {
 fn runtime(settings: &Settings) -> io::Result<Runtime> {
     // More threads than requests use, so that an administrator never waits behind requests.
     const THREADS_MORE: usize = 8;
-    let threads = settings.kv.door.threads + THREADS_MORE;
+    let threads = settings.kv.endpoint.threads + THREADS_MORE;
     // One worker serves while another is blocked, for example by a new log of the store.
     const WORKERS_MIN: usize = 2;
     let workers = std::thread::available_parallelism().map_or(WORKERS_MIN, usize::from);

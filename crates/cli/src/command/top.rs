@@ -19,7 +19,7 @@ use volume::task::block_on;
 
 use self::draw::Screen;
 use self::view::{Sort, View};
-use super::admin::{Door, Where};
+use super::admin::{Endpoint, Where};
 
 /// Shows a program that serves: each volume against its line, and what waits
 ///
@@ -48,15 +48,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let door = args.at.door()?;
-    let first = door.get("/figures")?;
+    let endpoint = args.at.endpoint()?;
+    let first = endpoint.get("/figures")?;
     if args.once || !std::io::stdout().is_terminal() {
         block_on(Clock::real().sleep(args.every));
-        let mut view = View::between(Some(&first), &door.get("/figures")?);
+        let mut view = View::between(Some(&first), &endpoint.get("/figures")?);
         view.sort(args.sort, false);
         print!("{}", plain::lines(&view));
     } else {
-        Top::new(door, first, args).show()?;
+        Top::new(endpoint, first, args).show()?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -72,7 +72,7 @@ fn interval(text: &str) -> anyhow::Result<Duration> {
 
 /// The live view.
 struct Top {
-    door: Door,
+    endpoint: Endpoint,
     every: Duration,
     /// The previous answer, and the last one.
     before: Option<Snapshot>,
@@ -85,9 +85,9 @@ struct Top {
 }
 
 impl Top {
-    fn new(door: Door, first: Snapshot, args: &Args) -> Self {
+    fn new(endpoint: Endpoint, first: Snapshot, args: &Args) -> Self {
         Self {
-            door,
+            endpoint,
             every: args.every,
             before: None,
             now: first,
@@ -129,7 +129,7 @@ impl Top {
 
     /// Fetches a new answer; keeps the last one on errors.
     fn look(&mut self) {
-        match self.door.get("/figures") {
+        match self.endpoint.get("/figures") {
             Ok(now) => {
                 self.before = Some(std::mem::replace(&mut self.now, now));
                 self.lost = None;
@@ -158,7 +158,7 @@ impl Top {
             Some(why) => Some(why.clone()),
             None => self.paused.then(|| "paused".to_owned()),
         };
-        Screen { view, at: self.door.to_string(), sort: self.sort, state }
+        Screen { view, at: self.endpoint.to_string(), sort: self.sort, state }
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
     fn top() -> Top {
         let at = Where { file: None, admin: Some("unix:/nowhere/at/all".into()) };
         let args = Args { at, every: Duration::from_secs(1), sort: Sort::Name, once: false };
-        Top::new(args.at.door().expect("a path"), Snapshot::default(), &args)
+        Top::new(args.at.endpoint().expect("a path"), Snapshot::default(), &args)
     }
 
     #[test]

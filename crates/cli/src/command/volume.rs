@@ -13,7 +13,7 @@ use serve::admin::volumes::{Changed, Drain, List, New, Volume};
 use volume::Clock;
 use volume::task::block_on;
 
-use super::admin::{Door, Where};
+use super::admin::{Endpoint, Where};
 use crate::settings::Edit;
 
 /// The polling interval of a drain.
@@ -121,7 +121,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
 }
 
 fn list(args: &ListArgs) -> anyhow::Result<()> {
-    let list: List = args.at.door()?.get("/volumes")?;
+    let list: List = args.at.endpoint()?.get("/volumes")?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&list)?);
     } else {
@@ -132,7 +132,7 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
 
 fn add(args: &AddArgs) -> anyhow::Result<()> {
     let new = New { name: args.name.clone(), settings: section(args)? };
-    let changed: Changed = args.at.door()?.post("/volumes", Some(&new))?;
+    let changed: Changed = args.at.endpoint()?.post("/volumes", Some(&new))?;
     tell(&changed);
     if changed.settings.is_empty() {
         return Ok(());
@@ -147,14 +147,16 @@ fn add(args: &AddArgs) -> anyhow::Result<()> {
 }
 
 fn drain(args: &DrainArgs) -> anyhow::Result<()> {
-    let door = args.at.door()?;
+    let endpoint = args.at.endpoint()?;
     let name = &args.name;
     if args.stop {
-        let volume: Volume = door.post(&format!("/volumes/{}/keep", part(name)?), None::<&()>)?;
+        let volume: Volume =
+            endpoint.post(&format!("/volumes/{}/keep", part(name)?), None::<&()>)?;
         println!("volume {name}: {}, with {} objects", volume.state.word(), volume.objects);
         return Ok(());
     }
-    let mut volume: Volume = door.post(&format!("/volumes/{}/drain", part(name)?), None::<&()>)?;
+    let mut volume: Volume =
+        endpoint.post(&format!("/volumes/{}/drain", part(name)?), None::<&()>)?;
     let style =
         ProgressStyle::with_template("drain {prefix} {bar:40} {pos} of {len} objects, {eta} left")?;
     let bar = ProgressBar::new(0).with_style(style).with_prefix(name.clone());
@@ -177,14 +179,14 @@ fn drain(args: &DrainArgs) -> anyhow::Result<()> {
             bail!("volume {name} is {}, and not emptied any more", volume.state.word());
         }
         block_on(clock.sleep(LOOK_EVERY));
-        volume = find(&door, name)?;
+        volume = find(&endpoint, name)?;
     }
 }
 
 fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     let name = &args.name;
     let path = format!("/volumes/{}{}", part(name)?, if args.lost { "/lost" } else { "" });
-    let changed: Changed = args.at.door()?.delete(&path)?;
+    let changed: Changed = args.at.endpoint()?.delete(&path)?;
     tell(&changed);
     keep(args.write, &args.at, &changed, |edit, pool| {
         edit.remove_volume(pool, name);
@@ -192,8 +194,8 @@ fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     })
 }
 
-fn find(door: &Door, name: &str) -> anyhow::Result<Volume> {
-    let list: List = door.get("/volumes")?;
+fn find(endpoint: &Endpoint, name: &str) -> anyhow::Result<Volume> {
+    let list: List = endpoint.get("/volumes")?;
     let found = list.volumes.into_iter().find(|volume| volume.name == name);
     found.with_context(|| format!("volume {name} is not of pool {} any more", list.pool))
 }

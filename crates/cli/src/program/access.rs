@@ -18,7 +18,7 @@ impl Access {
     /// may be public, so only a restart removes the check.
     pub(super) fn change(&self, current: &mut Settings, new: &Settings) -> Vec<String> {
         let mut told = Vec::new();
-        let (ours, theirs) = (&mut current.kv.door, &new.kv.door);
+        let (ours, theirs) = (&mut current.kv.endpoint, &new.kv.endpoint);
         let stays_shut = ours.password.is_none() || theirs.password.is_some();
         if stays_shut && (&ours.password, &ours.users) != (&theirs.password, &theirs.users) {
             self.redis.replace(theirs.password.clone(), theirs.users.clone());
@@ -28,7 +28,7 @@ impl Access {
         if let (Some(tokens), Some((_, ours)), Some((_, theirs))) =
             (&self.points, &mut current.series, &new.series)
         {
-            let (ours, theirs) = (&mut ours.door.tokens, &theirs.door.tokens);
+            let (ours, theirs) = (&mut ours.endpoint.tokens, &theirs.endpoint.tokens);
             let stays_shut = ours.is_empty() || !theirs.is_empty();
             if stays_shut && ours != theirs {
                 tokens.replace(theirs.clone());

@@ -39,7 +39,7 @@ pub(crate) struct Http {
     /// The address for clients. Default 127.0.0.1:8086.
     pub(crate) listen: SocketAddr,
     /// Its settings, including tokens. The names it answers to follow from its address.
-    pub(crate) door: http::Settings,
+    pub(crate) endpoint: http::Settings,
     /// Additional names it answers to.
     pub(crate) hosts: Vec<String>,
     /// Certificates, if clients use TLS. Default: none.
@@ -49,7 +49,7 @@ pub(crate) struct Http {
 impl Default for Http {
     fn default() -> Self {
         let listen = SocketAddr::from(([127, 0, 0, 1], 8086));
-        Self { listen, door: http::Settings::default(), hosts: Vec::new(), tls: None }
+        Self { listen, endpoint: http::Settings::default(), hosts: Vec::new(), tls: None }
     }
 }
 
@@ -86,9 +86,9 @@ impl Http {
                 field.parsed("a duration above zero, such as \"30s\"", positive)
             })
         };
-        let of = &usual.door;
+        let of = &usual.endpoint;
         let body_bytes_max = size("body_max", of.body_bytes_max);
-        let door = http::Settings {
+        let endpoint = http::Settings {
             tokens,
             hosts: Hosts::of(address.ip(), &hosts),
             create: section.read_or("create", of.create, Field::flag),
@@ -106,32 +106,32 @@ impl Http {
             },
         };
         if let (Some(field), true) =
-            (section.get("bodies_memory"), door.bodies_bytes_max < body_bytes_max)
+            (section.get("bodies_memory"), endpoint.bodies_bytes_max < body_bytes_max)
         {
             section.note(field.mistake("at least body_max"));
         }
-        Self { listen: address, door, hosts, tls }
+        Self { listen: address, endpoint, hosts, tls }
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
         let entry = |key, value: &dyn std::fmt::Display| Entry::new("http", key, value);
         let size = |bytes: usize| units::show_size(bytes as u64);
-        let (door, terms) = (&self.door, &self.door.terms);
+        let (endpoint, terms) = (&self.endpoint, &self.endpoint.terms);
         let mut entries = vec![entry("listen", &format_args!("\"{}\"", self.listen))];
         if !self.hosts.is_empty() {
             entries.push(entry("hosts", &toml::Value::from(self.hosts.clone())));
         }
-        if !door.tokens.is_empty() {
-            let shown: Vec<_> = (1..).zip(&door.tokens).map(show_token).collect();
+        if !endpoint.tokens.is_empty() {
+            let shown: Vec<_> = (1..).zip(&endpoint.tokens).map(show_token).collect();
             entries.push(entry("tokens", &format_args!("[{}]", shown.join(", "))));
         }
         entries.extend([
-            entry("create", &door.create),
-            entry("body_max", &size(door.body_bytes_max)),
-            entry("line_max", &size(door.line_bytes_max)),
-            entry("bodies_memory", &size(door.bodies_bytes_max)),
-            entry("answer_values_max", &door.answer_values_max),
-            entry("queries_max", &door.queries_max),
+            entry("create", &endpoint.create),
+            entry("body_max", &size(endpoint.body_bytes_max)),
+            entry("line_max", &size(endpoint.line_bytes_max)),
+            entry("bodies_memory", &size(endpoint.bodies_bytes_max)),
+            entry("answer_values_max", &endpoint.answer_values_max),
+            entry("queries_max", &endpoint.queries_max),
             entry("connections_max", &terms.connections_max),
             entry("read_timeout", &units::show_duration(terms.read_timeout)),
             entry("write_timeout", &units::show_duration(terms.write_timeout)),

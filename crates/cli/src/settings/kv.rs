@@ -66,7 +66,7 @@ pub(crate) struct Kv {
     /// The address for clients. Default 127.0.0.1:6380.
     pub(crate) listen: SocketAddr,
     /// Limits and settings of the listener, including its password.
-    pub(crate) door: resp::Settings,
+    pub(crate) endpoint: resp::Settings,
     /// Certificates, if clients use TLS. Default: none.
     pub(crate) tls: Option<TlsFiles>,
 }
@@ -81,44 +81,45 @@ impl Kv {
         let pool = section.need("pool", &accepted, |field| Ok(field.known(names)?.to_owned()));
         let options = store::read(section);
         let tls = tls(section);
-        let (listen, door) = door(section, tls.as_ref());
+        let (listen, endpoint) = endpoint(section, tls.as_ref());
         let of = pools.iter().find(|other| Some(&other.name) == pool.as_ref());
         let meta = section.read_or("meta", Vec::new(), |field| {
             let known: Vec<_> =
                 of.iter().flat_map(|pool| &pool.volumes).map(String::as_str).collect();
             field.list("a list of volumes of the pool", |name| Ok(name.known(&known)?.to_owned()))
         });
-        Some(Self { pool: pool?, meta, options, listen, door, tls })
+        Some(Self { pool: pool?, meta, options, listen, endpoint, tls })
     }
 
     pub(super) fn entries(&self) -> Vec<Entry> {
         let entry = |key, value: &dyn std::fmt::Display| Entry::new("kv", key, value);
         let size = units::show_size;
-        let door = &self.door;
+        let endpoint = &self.endpoint;
         let mut entries = vec![
             entry("pool", &format_args!("{:?}", self.pool)),
             entry("listen", &format_args!("\"{}\"", self.listen)),
-            entry("threads", &door.threads),
-            entry("clients_max", &door.clients_max),
-            entry("clients_memory", &size(door.clients_bytes_max)),
-            entry("bulk_max", &size(door.bulk_bytes_max as u64)),
-            entry("request_max", &size(door.request_bytes_max as u64)),
-            entry("stop_grace", &units::show_duration(door.stop_grace)),
-            entry("idle_timeout", &units::show_duration(door.idle_timeout.unwrap_or_default())),
-            entry("auth_timeout", &units::show_duration(door.auth_timeout)),
+            entry("threads", &endpoint.threads),
+            entry("clients_max", &endpoint.clients_max),
+            entry("clients_memory", &size(endpoint.clients_bytes_max)),
+            entry("bulk_max", &size(endpoint.bulk_bytes_max as u64)),
+            entry("request_max", &size(endpoint.request_bytes_max as u64)),
+            entry("stop_grace", &units::show_duration(endpoint.stop_grace)),
+            entry("idle_timeout", &units::show_duration(endpoint.idle_timeout.unwrap_or_default())),
+            entry("auth_timeout", &units::show_duration(endpoint.auth_timeout)),
         ];
         entries.splice(1..1, store::entries(&self.options));
         if !self.meta.is_empty() {
             entries.insert(1, entry("meta", &toml::Value::from(self.meta.clone())));
         }
         entries.extend(
-            door.password.iter().map(|secret| entry("password", &format_args!("\"{secret}\""))),
+            endpoint.password.iter().map(|secret| entry("password", &format_args!("\"{secret}\""))),
         );
-        if !door.users.is_empty() {
-            let shown: Vec<_> = door.users.iter().map(show_user).collect();
+        if !endpoint.users.is_empty() {
+            let shown: Vec<_> = endpoint.users.iter().map(show_user).collect();
             entries.push(entry("users", &format_args!("[{}]", shown.join(", "))));
         }
-        entries.extend(door.clients_per_address.map(|most| entry("clients_per_address", &most)));
+        entries
+            .extend(endpoint.clients_per_address.map(|most| entry("clients_per_address", &most)));
         entries.extend(self.tls.iter().map(|files| entry("tls", &show_tls(files))));
         entries
     }
@@ -141,7 +142,7 @@ pub(super) fn show_tls(files: &TlsFiles) -> String {
     format!("{{ {} }}", files.join(", "))
 }
 
-fn door(section: &Section<'_>, tls: Option<&TlsFiles>) -> (SocketAddr, resp::Settings) {
+fn endpoint(section: &Section<'_>, tls: Option<&TlsFiles>) -> (SocketAddr, resp::Settings) {
     let usual = resp::Settings::default();
     let loopback = SocketAddr::from(([127, 0, 0, 1], usual.port));
     let address =
@@ -174,7 +175,7 @@ fn door(section: &Section<'_>, tls: Option<&TlsFiles>) -> (SocketAddr, resp::Set
     });
     let bulk_bytes_max = size("bulk_max", usual.bulk_bytes_max);
     let request_bytes_max = size("request_max", usual.request_bytes_max.max(bulk_bytes_max));
-    let door = resp::Settings {
+    let endpoint = resp::Settings {
         password: password.map(resp::Secret::new),
         users,
         clients_max: number("clients_max", usual.clients_max, 1..=1_000_000),
@@ -189,7 +190,7 @@ fn door(section: &Section<'_>, tls: Option<&TlsFiles>) -> (SocketAddr, resp::Set
         port: address.port(),
         tls: tls.is_some(),
     };
-    if let (Some(field), true) = (section.get("bulk_max"), door.bulk_bytes_max > BULK_MAX) {
+    if let (Some(field), true) = (section.get("bulk_max"), endpoint.bulk_bytes_max > BULK_MAX) {
         let most = units::show_size(BULK_MAX as u64);
         section
             .note(field.mistake(format!("at most {most}: the store keeps a value in one piece")));
@@ -197,7 +198,7 @@ fn door(section: &Section<'_>, tls: Option<&TlsFiles>) -> (SocketAddr, resp::Set
     if let (Some(field), true) = (section.get("request_max"), request_bytes_max < bulk_bytes_max) {
         section.note(field.mistake("at least bulk_max"));
     }
-    (address, door)
+    (address, endpoint)
 }
 
 /// Named clients with restricted rights.

@@ -394,7 +394,7 @@ fn the_effective_settings_are_a_file_that_says_the_same() {
     assert_eq!(settings, again);
     assert_eq!(settings.volumes[1].contract.paid_iops(), Some(6000));
     assert_eq!(settings.volumes[2].contract.paid_iops(), Some(200));
-    assert_eq!(settings.kv.door.port, 7000);
+    assert_eq!(settings.kv.endpoint.port, 7000);
     let kv = &settings.kv.options;
     assert_eq!((kv.memory, kv.table_size, kv.cache()), (GIB, Some(8 * MIB), None));
     assert_eq!(kv.compression_last, Compression::None, "one kind is meant for all levels");
@@ -411,7 +411,7 @@ fn relative_paths_start_where_the_file_is() {
 fn a_password_opens_other_addresses_and_is_never_shown() {
     let text = with("", "listen = \"0.0.0.0:6380\"\npassword = \"hunter2\"\n");
     let settings = parse(&text).expect("a good file");
-    assert!(settings.kv.door.password.as_ref().is_some_and(|secret| secret.is(b"hunter2")));
+    assert!(settings.kv.endpoint.password.as_ref().is_some_and(|secret| secret.is(b"hunter2")));
     assert!(!format!("{settings} {settings:?}").contains("hunter2"));
     for wrong in ["password = 12345\n", "password = \"12345\n", "password = 123 45\n"] {
         let mistake = parse(&with("", wrong)).expect_err("a mistake").to_string();
@@ -426,7 +426,7 @@ fn certificates_of_clients_open_other_addresses_too() {
     let settings = Settings::parse(Path::new("/etc/p.toml"), &text).expect("a good file");
     let files = settings.kv.tls.expect("they were given");
     assert_eq!(files.client_ca.as_deref(), Some(Path::new("/etc/a.pem")));
-    assert!(settings.kv.door.tls);
+    assert!(settings.kv.endpoint.tls);
 }
 
 #[test]
@@ -455,14 +455,14 @@ fn an_instance_with_room_changes_nothing() {
 }
 
 #[test]
-fn series_have_a_store_and_a_door_of_their_own() {
+fn series_have_a_store_and_a_endpoint_of_their_own() {
     let more = "[volume.c]\npath = \"/mnt/c\"\ncontract = \"gp3\"\n\n[series]\nvolumes = [\"c\"]\n\n\
                 [http]\nlisten = \"0.0.0.0:8086\"\ntokens = [\"hush\"]\nqueries_max = 3\n";
     let settings = parse(&format!("{GOOD}{more}")).expect("a good file");
     let shown = settings.to_string();
     assert!(!shown.contains("hush") && shown.contains("tokens = [\"***\"]"), "{shown}");
     let (series, http) = settings.series.clone().expect("there is one");
-    assert_eq!((series.volumes, http.door.queries_max), (vec!["c".to_owned()], 3));
+    assert_eq!((series.volumes, http.endpoint.queries_max), (vec!["c".to_owned()], 3));
     let again = parse(&shown).expect("what is shown is a file");
     assert_eq!(again.to_string(), shown);
     assert_eq!(settings.differences(&again), ["http.tokens"]);
@@ -480,12 +480,12 @@ fn clients_may_do_less_and_secrets_are_never_shown() {
                 tokens = [\"hush2\", { token = \"hush3\", may = \"write\", databases = [\"a\"] }]\n\n\
                 [admin]\nhosts = [\"db.example\"]\n";
     let settings = parse(&format!("{}{more}", with("", users))).expect("a good file");
-    let board = &settings.kv.door.users[0];
+    let board = &settings.kv.endpoint.users[0];
     assert_eq!((&*board.name, board.may), ("board", serve::May::Read));
     assert!(board.password.is(b"hush1"));
-    assert_eq!(settings.kv.door.clients_per_address, Some(7));
+    assert_eq!(settings.kv.endpoint.clients_per_address, Some(7));
     let (_, http) = settings.series.clone().expect("there is one");
-    let [all, some] = &http.door.tokens[..] else { panic!("two tokens") };
+    let [all, some] = &http.endpoint.tokens[..] else { panic!("two tokens") };
     assert_eq!(*all, serve::http::Token::full("hush2"));
     assert_eq!(
         (some.grant.may, &some.grant.databases),
@@ -518,7 +518,7 @@ fn clients_may_do_less_and_secrets_are_never_shown() {
 }
 
 #[test]
-fn a_broker_is_subscribed_to_beside_the_door() {
+fn a_broker_is_subscribed_to_beside_the_endpoint() {
     let store = format!(
         "{GOOD}[volume.c]\npath = \"/mnt/c\"\ncontract = \"gp3\"\n\n[series]\nvolumes = [\"c\"]\n\n[mqtt]\n"
     );

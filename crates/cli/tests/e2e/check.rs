@@ -45,10 +45,10 @@ fn it_reads_the_store_of_time_series() {
     assert_eq!(names(&found), wanted);
 
     let server = place.serve();
-    let door = server.http.expect("a door of time series");
+    let endpoint = server.http.expect("an endpoint of time series");
     for time in 1..=5 {
         let line = format!("tide,port=hull height=3.5 {time}");
-        let answer = crate::points::ask(door, "POST /write?db=sea", "", &line);
+        let answer = crate::points::ask(endpoint, "POST /write?db=sea", "", &line);
         assert_eq!(answer.status, 204, "{}", answer.body);
     }
     server.kill();

@@ -95,9 +95,9 @@ fn both_listeners_say_that_a_series_store_is_full_until_it_takes_writes_again() 
     let series = crate::check::SERIES.replace("[series]\n", "[series]\nmemory = \"4MiB\"\n");
     place.write(&format!("{series}{}", crate::place::settings("unlimited", "")));
     let server = place.serve();
-    let door = server.http.expect("a door of time series");
+    let endpoint = server.http.expect("an endpoint of time series");
     let asked = || {
-        let answer = points::ask(door, "GET /health", "", "");
+        let answer = points::ask(endpoint, "GET /health", "", "");
         let said: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
         (answer.status, said["status"].as_str().unwrap_or_default().to_owned(), answer.body)
     };
@@ -112,7 +112,7 @@ fn both_listeners_say_that_a_series_store_is_full_until_it_takes_writes_again() 
             let text = noise(&mut random, 2000);
             writeln!(lines, "m text=\"{text}\" {time}").expect("a string takes any text");
         }
-        points::ask(door, "POST /write?db=sea", "", &lines)
+        points::ask(endpoint, "POST /write?db=sea", "", &lines)
     };
     // 503: the buffers are full and being written.
     let mut answers = std::iter::repeat_with(&mut write).take(20_000);
@@ -128,7 +128,7 @@ fn both_listeners_say_that_a_series_store_is_full_until_it_takes_writes_again() 
     assert!(body.contains("writes are refused: "), "{body}");
     assert_eq!(server.admin("GET /health/ready?store=kv").0, "HTTP/1.1 200 OK");
 
-    let dropped = points::ask(door, "POST /query?q=DROP+DATABASE+sea", "", "");
+    let dropped = points::ask(endpoint, "POST /query?q=DROP+DATABASE+sea", "", "");
     assert_eq!(dropped.status, 200, "{}", dropped.body);
     until(|| health(&server).0);
     assert_eq!((asked().0, &*asked().1), (200, "pass"));

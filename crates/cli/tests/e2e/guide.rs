@@ -40,8 +40,8 @@ fn curl(server: &Server, words: &[String]) {
     let body = words.iter().position(|word| word == "--data-binary").map(|at| &words[at + 1]);
     let method = if body.is_some() { "POST" } else { "GET" };
     let body = body.map_or("", String::as_str);
-    let door = server.http.expect("a door of time series");
-    let answer = crate::points::ask(door, &format!("{method} {path}"), "", body);
+    let endpoint = server.http.expect("an endpoint of time series");
+    let answer = crate::points::ask(endpoint, &format!("{method} {path}"), "", body);
     assert!((200..300).contains(&answer.status), "{url}: {} {}", answer.status, answer.body);
 }
 

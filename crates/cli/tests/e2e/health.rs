@@ -102,16 +102,16 @@ fn a_damaged_block_of_time_series_shows_once_it_was_read() {
     std::fs::create_dir(&volume).expect("room for a directory");
     place.write(&format!("{}{}", crate::check::SERIES, settings("unlimited", "")));
     let server = place.serve();
-    let door = server.http.expect("a door of time series");
+    let endpoint = server.http.expect("an endpoint of time series");
     let lines: Vec<_> = (1..=5000_u64)
         .map(|time| format!("tide height={} {time}", time.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
         .collect();
-    let answer = points::ask(door, "POST /write?db=sea", "", &lines.join("\n"));
+    let answer = points::ask(endpoint, "POST /write?db=sea", "", &lines.join("\n"));
     assert_eq!(answer.status, 204, "{}", answer.body);
     // A clean stop writes blocks.
     server.stop();
     let server = place.serve();
-    let door = server.http.expect("a door of time series");
+    let endpoint = server.http.expect("an endpoint of time series");
     assert!(health(&server).0);
     let objects = volume.join("objects");
     let blocks = || {
@@ -139,7 +139,7 @@ fn a_damaged_block_of_time_series_shows_once_it_was_read() {
         bytes[middle] ^= 1;
         std::fs::write(&path, bytes).expect("room for an object");
     }
-    let query = || points::ask(door, "GET /query?db=sea&q=SELECT+height+FROM+tide", "", "");
+    let query = || points::ask(endpoint, "GET /query?db=sea&q=SELECT+height+FROM+tide", "", "");
     let answer = query();
     assert!(answer.body.contains("corrupt"), "{}", &answer.body[..answer.body.len().min(300)]);
     let (healthy, found) = health(&server);

@@ -155,14 +155,14 @@ impl Server {
                 break line;
             }
         };
-        let named = |door: &str| {
-            let (_, after) = ready.split_once(door)?;
+        let named = |endpoint: &str| {
+            let (_, after) = ready.split_once(endpoint)?;
             Some(after[..after.find([',', '\n']).unwrap_or(after.len())].to_owned())
         };
-        let door = |door| named(door).expect("the door is named");
-        let redis = door("redis on ").parse().expect("an address");
-        let http = named("series on ").map(|door| door.parse().expect("an address"));
-        Ok(Self { child, out, redis, http, admin: door("admin on ") })
+        let endpoint = |endpoint| named(endpoint).expect("the endpoint is named");
+        let redis = endpoint("redis on ").parse().expect("an address");
+        let http = named("series on ").map(|endpoint| endpoint.parse().expect("an address"));
+        Ok(Self { child, out, redis, http, admin: endpoint("admin on ") })
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -213,9 +213,9 @@ impl Server {
 
     fn exchange(mut stream: impl Read + Write, request: &str) -> (String, String) {
         write!(stream, "{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            .expect("the door reads");
+            .expect("the endpoint reads");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("the door answers");
+        stream.read_to_string(&mut answer).expect("the endpoint answers");
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
         (head.lines().next().unwrap_or_default().into(), body.into())
     }
@@ -228,7 +228,7 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("the door is open");
+        let stream = TcpStream::connect(address).expect("the endpoint is open");
         stream.set_read_timeout(Some(NEVER)).expect("a socket");
         Self { stream: BufReader::new(stream) }
     }

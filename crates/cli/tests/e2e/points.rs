@@ -46,22 +46,22 @@ pub(crate) struct Answer {
 }
 
 /// One request on its own connection.
-pub(crate) fn ask(door: SocketAddr, request: &str, headers: &str, body: &str) -> Answer {
-    let mut stream = TcpStream::connect(door).expect("the door is open");
+pub(crate) fn ask(endpoint: SocketAddr, request: &str, headers: &str, body: &str) -> Answer {
+    let mut stream = TcpStream::connect(endpoint).expect("the endpoint is open");
     let length = body.len();
     write!(stream, "{request} HTTP/1.0\r\n{headers}Content-Length: {length}\r\n\r\n{body}")
-        .expect("the door reads");
+        .expect("the endpoint reads");
     let mut text = String::new();
-    stream.read_to_string(&mut text).expect("the door answers");
+    stream.read_to_string(&mut text).expect("the endpoint answers");
     let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     Answer { status: status.expect("a status"), head: head.into(), body: body.into() }
 }
 
 /// The rows of a query's only series, times first.
-fn query(door: SocketAddr, statement: &str) -> Vec<Vec<i64>> {
+fn query(endpoint: SocketAddr, statement: &str) -> Vec<Vec<i64>> {
     let statement = statement.replace(' ', "+");
-    let answer = ask(door, &format!("GET /query?db=db&epoch=ns&q={statement}"), "", "");
+    let answer = ask(endpoint, &format!("GET /query?db=db&epoch=ns&q={statement}"), "", "");
     assert_eq!(answer.status, 200, "{statement}: {}", answer.body);
     let json: Value = serde_json::from_str(&answer.body).expect("JSON");
     let result = &json["results"][0];
@@ -132,8 +132,8 @@ impl Writer {
     }
 
     /// Writes until the connection ends; notifies `tell` after each acknowledged batch.
-    fn run(&mut self, door: SocketAddr, tell: &Sender<()>) {
-        let Ok(stream) = TcpStream::connect(door) else { return };
+    fn run(&mut self, endpoint: SocketAddr, tell: &Sender<()>) {
+        let Ok(stream) = TcpStream::connect(endpoint) else { return };
         let mut stream = BufReader::new(stream);
         loop {
             let batch = self.batches;
@@ -143,7 +143,7 @@ impl Writer {
                 Some(204) => (),
                 // The buffers are full: nothing was stored. The answer has a body, so reconnect.
                 Some(503) => {
-                    let Ok(again) = TcpStream::connect(door) else { return };
+                    let Ok(again) = TcpStream::connect(endpoint) else { return };
                     stream = BufReader::new(again);
                     continue;
                 }
@@ -154,7 +154,7 @@ impl Writer {
             if batch.is_multiple_of(DELETE_ONE_IN) && batch > KEPT {
                 let below = batch - KEPT;
                 self.deleting = Some(below);
-                let Ok(mut other) = TcpStream::connect(door) else { return };
+                let Ok(mut other) = TcpStream::connect(endpoint) else { return };
                 let mut answer = String::new();
                 let statement = self.delete(below);
                 let asked = write!(other, "POST /query?db=db&q={statement} HTTP/1.0\r\n\r\n");
@@ -174,9 +174,9 @@ impl Writer {
     }
 
     /// Compares the stored rows with the allowed ones, and repeats batches as a client would.
-    fn verify(&mut self, door: SocketAddr) {
+    fn verify(&mut self, endpoint: SocketAddr) {
         let w = self.number;
-        let stamps = query(door, &format!("SELECT n FROM stamp WHERE w='{w}'"));
+        let stamps = query(endpoint, &format!("SELECT n FROM stamp WHERE w='{w}'"));
         let mut seen = BTreeMap::<i64, u64>::new();
         stamps.iter().for_each(|row| *seen.entry(row[1]).or_default() += 1);
         let doubled: Vec<_> = seen.iter().filter(|&(_, &count)| count > 1).collect();
@@ -190,10 +190,10 @@ impl Writer {
             seen.keys()
         );
         // A batch is stored whole or not at all.
-        let newest = query(door, &format!("SELECT n FROM newest WHERE w='{w}'"));
+        let newest = query(endpoint, &format!("SELECT n FROM newest WHERE w='{w}'"));
         let wanted: Vec<_> = stored.checked_sub(1).map(|n| vec![0, n as i64]).into_iter().collect();
         assert_eq!(newest, wanted, "writer {w}");
-        let rows = query(door, &format!("SELECT v FROM rows WHERE w='{w}'"));
+        let rows = query(endpoint, &format!("SELECT v FROM rows WHERE w='{w}'"));
         let first = rows.first().map_or(stored * ROWS, |row| row[0] as u64);
         let floors = [self.floor, self.deleting.unwrap_or(self.floor)].map(|floor| floor * ROWS);
         let wanted = |from: u64| {
@@ -210,18 +210,19 @@ impl Writer {
         // Repeats the last acknowledged batches, and those without an answer.
         for batch in stored.saturating_sub(2)..most {
             let (headers, lines) = (self.headers(batch), self.lines(batch));
-            let answer = ask(door, "POST /write?db=db", &headers, &lines);
+            let answer = ask(endpoint, "POST /write?db=db", &headers, &lines);
             assert_eq!(answer.status, 204, "{}", answer.body);
             let repeated = answer.head.contains("x-plimsoll-repeated: true");
             assert_eq!(repeated, batch < stored, "writer {w}, batch {batch} of {stored}");
         }
         if let Some(below) = self.deleting.take() {
-            let answer = ask(door, &format!("POST /query?db=db&q={}", self.delete(below)), "", "");
+            let answer =
+                ask(endpoint, &format!("POST /query?db=db&q={}", self.delete(below)), "", "");
             assert_eq!(answer.status, 200);
             self.floor = below;
         }
         (self.batches, self.sent) = (most, false);
-        let newest = query(door, &format!("SELECT n FROM newest WHERE w='{w}'"));
+        let newest = query(endpoint, &format!("SELECT n FROM newest WHERE w='{w}'"));
         let wanted: Vec<_> = most.checked_sub(1).map(|n| vec![0, n as i64]).into_iter().collect();
         assert_eq!(newest, wanted, "writer {w}: an older batch came again");
     }
@@ -238,12 +239,12 @@ fn points_that_were_answered_are_there_once_when_the_process_dies() {
         let durability = ["always", "everysec", "none"][round as usize % 3];
         place.write(&series(durability));
         let server = place.serve();
-        let door = server.http.expect("the door is named");
+        let endpoint = server.http.expect("the endpoint is named");
         if round == 0 {
-            assert_eq!(ask(door, "POST /query?q=CREATE+DATABASE+db", "", "").status, 200);
+            assert_eq!(ask(endpoint, "POST /query?q=CREATE+DATABASE+db", "", "").status, 200);
         }
         for writer in &mut writers {
-            writer.verify(door);
+            writer.verify(endpoint);
         }
         let batches = random.random_range(10..200);
         let end = if round % TERM_ONE_IN == 1 { Server::stop } else { Server::kill };
@@ -251,7 +252,7 @@ fn points_that_were_answered_are_there_once_when_the_process_dies() {
         std::thread::scope(|scope| {
             for writer in &mut writers {
                 let tell = tell.clone();
-                scope.spawn(move || writer.run(door, &tell));
+                scope.spawn(move || writer.run(endpoint, &tell));
             }
             drop(tell);
             told.iter().take(batches).for_each(drop);
@@ -262,7 +263,7 @@ fn points_that_were_answered_are_there_once_when_the_process_dies() {
     }
     let server = place.serve();
     for writer in &mut writers {
-        writer.verify(server.http.expect("the door is named"));
+        writer.verify(server.http.expect("the endpoint is named"));
         assert!(writer.batches > 0);
     }
     server.stop();

@@ -94,7 +94,7 @@ fn a_real_volume_whose_directory_is_missing_is_not_made_up() {
 }
 
 #[test]
-fn health_and_metrics_show_the_volumes_and_the_door() {
+fn health_and_metrics_show_the_volumes_and_the_endpoint() {
     let place = Place::new();
     let server = place.serve();
     assert_eq!(server.client().ask("set k v"), "+OK");
@@ -431,10 +431,10 @@ fn a_reload_takes_up_passwords_users_and_tokens() {
     let user = "users = [{ name = \"app\", password = \"hush\", may = \"read\" }]\n";
     write(&format!("password = \"old\"\n{user}"), "\"one\", \"two\"");
     let server = place.serve();
-    let door = server.http.expect("a door of time series");
+    let endpoint = server.http.expect("an endpoint of time series");
     let points = |token: &str| {
         let header = format!("Authorization: Token {token}\r\n");
-        crate::points::ask(door, "POST /write?db=sea", &header, "tide height=1 1").status
+        crate::points::ask(endpoint, "POST /write?db=sea", &header, "tide height=1 1").status
     };
     let (mut owner, mut app) = (server.client(), server.client());
     assert_eq!(owner.ask("auth old"), "+OK");

@@ -21,11 +21,11 @@ fn place() -> Place {
 }
 
 /// The status and body of a request on its own connection.
-fn ask(door: SocketAddr, request: &str, headers: &str, body: &[u8]) -> (u16, String) {
-    let mut stream = TcpStream::connect(door).expect("the door is open");
+fn ask(endpoint: SocketAddr, request: &str, headers: &str, body: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(endpoint).expect("the endpoint is open");
     let length = body.len();
     let head = format!("{request} HTTP/1.0\r\n{headers}Content-Length: {length}\r\n\r\n");
-    stream.write_all(head.as_bytes()).expect("the door reads");
+    stream.write_all(head.as_bytes()).expect("the endpoint reads");
     // It may answer before it has read everything.
     let _ = stream.write_all(body);
     let mut answer = Vec::new();
@@ -53,8 +53,8 @@ fn a_writer_that_makes_up_tags_is_stopped() {
     let batches = std::env::var("PLIMSOLL_TAGS").ok().and_then(|text| text.parse().ok());
     let place = place();
     let server = place.serve();
-    let door = server.http.expect("the door is named");
-    let write = |text: &str| ask(door, "POST /write?db=db", "", text.as_bytes());
+    let endpoint = server.http.expect("the endpoint is named");
+    let write = |text: &str| ask(endpoint, "POST /write?db=db", "", text.as_bytes());
     let lines = |batch: u64| -> String {
         (0..1000).map(|n| format!("m,id={} v=1\n", batch * 1000 + n)).collect()
     };
@@ -86,7 +86,7 @@ fn a_writer_that_makes_up_tags_is_stopped() {
 fn bombs_and_endless_lines_take_no_memory() {
     let place = place();
     let server = place.serve();
-    let door = server.http.expect("the door is named");
+    let endpoint = server.http.expect("the endpoint is named");
     // 64 MiB of zeros as 64 KiB of gzip, sent whole and inside a stream.
     let bomb = {
         let mut gzip = std::process::Command::new("sh");
@@ -99,22 +99,22 @@ fn bombs_and_endless_lines_take_no_memory() {
         for _ in 0..3 {
             scope.spawn(|| {
                 let (status, told) =
-                    ask(door, "POST /write?db=db", "Content-Encoding: gzip\r\n", &bomb);
+                    ask(endpoint, "POST /write?db=db", "Content-Encoding: gzip\r\n", &bomb);
                 assert!(status == 413 || status == 503, "{status} {told}");
                 // One line without an end, and one with too many fields.
                 let long = [&b"m v=\""[..], &vec![b'x'; 1_000_000]].concat();
-                let (status, told) = ask(door, "POST /write?db=db", "", &long);
+                let (status, told) = ask(endpoint, "POST /write?db=db", "", &long);
                 assert!(status == 400 || status == 503, "{status} {told}");
                 let fields: String = (0..80_000).map(|n| format!("f{n}=1,")).collect();
                 let (status, told) =
-                    ask(door, "POST /write?db=db", "", format!("m {fields}v=1 1").as_bytes());
+                    ask(endpoint, "POST /write?db=db", "", format!("m {fields}v=1 1").as_bytes());
                 assert!(status == 400 || status == 503, "{status} {told}");
             });
         }
     });
     let grown = (resident(&server) - before) / MIB;
     assert!(grown < 48.0, "{grown} MiB more");
-    assert_eq!(ask(door, "POST /write?db=db", "", b"m v=1 1").0, 204);
+    assert_eq!(ask(endpoint, "POST /write?db=db", "", b"m v=1 1").0, 204);
     server.stop();
 }
 
@@ -122,13 +122,13 @@ fn bombs_and_endless_lines_take_no_memory() {
 fn who_does_not_take_the_answer_is_let_go() {
     let place = place();
     let server = place.serve();
-    let door = server.http.expect("the door is named");
+    let endpoint = server.http.expect("the endpoint is named");
     for part in 0..20 {
         let lines: String = (0..5000)
             .map(|n| format!("m s=\"{}\" {}\n", "x".repeat(100), part * 5000 + n))
             .collect();
         // On a busy machine the server may not keep up with this little memory, and answers 503.
-        until(|| match ask(door, "POST /write?db=db", "", lines.as_bytes()) {
+        until(|| match ask(endpoint, "POST /write?db=db", "", lines.as_bytes()) {
             (204, _) => true,
             (503, _) => false,
             other => panic!("{other:?}"),
@@ -139,9 +139,9 @@ fn who_does_not_take_the_answer_is_let_go() {
     let memory = resident(&server);
     let readers: Vec<_> = (0..4)
         .map(|_| {
-            let mut stream = TcpStream::connect(door).expect("the door is open");
+            let mut stream = TcpStream::connect(endpoint).expect("the endpoint is open");
             let query = "GET /query?db=db&q=SELECT+s+FROM+m HTTP/1.0\r\n\r\n";
-            stream.write_all(query.as_bytes()).expect("the door reads");
+            stream.write_all(query.as_bytes()).expect("the endpoint reads");
             stream
         })
         .collect();
@@ -154,7 +154,7 @@ fn who_does_not_take_the_answer_is_let_go() {
         let _ = reader.read_to_end(&mut answer);
         assert!(!answer.ends_with(b"]}\n"), "all of it fitted somewhere");
     }
-    assert_eq!(ask(door, "GET /ping", "", b"").0, 204);
+    assert_eq!(ask(endpoint, "GET /ping", "", b"").0, 204);
     server.stop();
 }
 
@@ -162,8 +162,8 @@ fn who_does_not_take_the_answer_is_let_go() {
 fn too_many_connections_are_turned_away_and_others_go_on() {
     let place = place();
     let server = place.serve();
-    let door = server.http.expect("the door is named");
-    let open = || TcpStream::connect(door).expect("the system accepts");
+    let endpoint = server.http.expect("the endpoint is named");
+    let open = || TcpStream::connect(endpoint).expect("the system accepts");
     let ping = |stream: &mut TcpStream| {
         let mut answer = Vec::new();
         let asked = stream.write_all(b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n");

@@ -33,9 +33,9 @@ pub(super) fn text(admin: &Admin, health: Health) -> String {
         cache: figures.cache(),
         copies: figures.copies(),
         log: figures.log(),
-        resp: admin.resp.as_deref().map(|door| Resp::of(&door.stats)),
+        resp: admin.resp.as_deref().map(|endpoint| Resp::of(&endpoint.stats)),
         series: figures.series(),
-        http: admin.http.as_deref().map(|door| Http::of(&door.stats)),
+        http: admin.http.as_deref().map(|endpoint| Http::of(&endpoint.stats)),
         mqtt: admin.mqtt.as_deref().map(Mqtt::of),
     };
     let mut registry = Registry::with_prefix("plimsoll");

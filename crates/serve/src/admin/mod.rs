@@ -125,20 +125,20 @@ const STOP_GRACE: Duration = Duration::from_secs(60);
 
 /// The state shared by handlers.
 #[derive(Clone)]
-struct Door {
+struct Endpoint {
     admin: Admin,
     asker: Arc<Asker>,
 }
 
-impl FromRef<Door> for Admin {
-    fn from_ref(door: &Door) -> Self {
-        door.admin.clone()
+impl FromRef<Endpoint> for Admin {
+    fn from_ref(endpoint: &Endpoint) -> Self {
+        endpoint.admin.clone()
     }
 }
 
-impl FromRef<Door> for Arc<Asker> {
-    fn from_ref(door: &Door) -> Self {
-        Arc::clone(&door.asker)
+impl FromRef<Endpoint> for Arc<Asker> {
+    fn from_ref(endpoint: &Endpoint) -> Self {
+        Arc::clone(&endpoint.asker)
     }
 }
 
@@ -157,7 +157,7 @@ fn router(admin: Admin, hosts: Hosts) -> Router {
         .route("/volumes/{name}/keep", post(keep_volume))
         .route("/volumes/{name}/lost", delete(remove_lost_volume))
         .layer(middleware::from_fn_with_state(hosts, refuse_pages))
-        .with_state(Door { admin, asker })
+        .with_state(Endpoint { admin, asker })
 }
 
 async fn refuse_pages(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
@@ -221,5 +221,5 @@ async fn reload(State(admin): State<Admin>) -> Response {
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    spawn_blocking(work).await.expect("the work of the admin door does not panic")
+    spawn_blocking(work).await.expect("the work of the admin endpoint does not panic")
 }

@@ -184,7 +184,7 @@ impl Snapshot {
             cache_reads: reads.collect(),
             copies: figures.copies().map(Copies::from),
             log: figures.log().map(Log::from),
-            resp: admin.resp.as_ref().map(|door| Resp::of(&door.stats)),
+            resp: admin.resp.as_ref().map(|endpoint| Resp::of(&endpoint.stats)),
         }
     }
 }

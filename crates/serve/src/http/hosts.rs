@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loopback_door_answers_to_names_of_loopback_alone() {
+    fn a_loopback_endpoint_answers_to_names_of_loopback_alone() {
         let hosts = Hosts::of([127, 0, 0, 1].into(), &["Db.Example".into()]);
         for good in [
             "localhost",

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!           ┌─ write: body (inflated, bounded) -> line (bytes to rows) ─────────┐
-//! server ─ door                                                           engine::series
+//! server ─ endpoint                                                           engine::series
 //! accept,   └─ query: influxql (text to statements) -> execute -> answer ───────┘
 //! TLS             own: parameters to statements
 //! ```
@@ -20,7 +20,7 @@ mod access;
 mod answer;
 mod arrow;
 mod body;
-mod door;
+mod endpoint;
 mod execute;
 mod hosts;
 pub mod influxql;
@@ -38,7 +38,7 @@ pub(crate) mod time;
 mod write;
 
 pub use access::{Grant, Token, Tokens};
-pub use door::router;
+pub use endpoint::router;
 pub use hosts::{Hosts, WrongHost};
 pub use service::{Service, Settings, Wall};
 pub use stats::{Stats, Times};

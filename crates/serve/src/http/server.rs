@@ -371,9 +371,9 @@ mod tests {
     /// Once, a query whose rows took longer than a minute was cut off for a new connection.
     #[tokio::test]
     async fn an_answer_under_way_gives_way_to_no_new_connection() {
-        let door = Admission::new(Limits { connections_max: 1, per_address_max: None });
+        let endpoint = Admission::new(Limits { connections_max: 1, per_address_max: None });
         let cut = CancellationToken::new();
-        let admitted = door.admit(None, cut.clone(), Instant::now()).expect("room");
+        let admitted = endpoint.admit(None, cut.clone(), Instant::now()).expect("room");
         let guest = Arc::new(admitted.guest);
         let (pieces, receiver) = mpsc::channel::<Bytes>(1);
         let receiver = Arc::new(Mutex::new(Some(receiver)));
@@ -400,7 +400,7 @@ mod tests {
 
         // The rest is made later.
         let late = || Instant::now() + Duration::from_secs(61);
-        let none = door.admit(None, CancellationToken::new(), late());
+        let none = endpoint.admit(None, CancellationToken::new(), late());
         assert!(none.is_none() && !cut.is_cancelled(), "the answer is under way");
         pieces.send(Bytes::from_static(b"two")).await.expect("it is answered");
         drop(pieces);
@@ -408,7 +408,7 @@ mod tests {
         client.read_to_string(&mut rest).await.expect("the server answers");
         assert!(rest.contains("two") && rest.ends_with("0\r\n\r\n"), "{rest}");
         served.await.expect("no panic").expect("it ended well");
-        let next = door.admit(None, CancellationToken::new(), late()).expect("it is idle");
+        let next = endpoint.admit(None, CancellationToken::new(), late()).expect("it is idle");
         assert!(next.shed && cut.is_cancelled());
     }
 }

@@ -323,7 +323,7 @@ mod tests {
 
     /// The only connection of a listener, and the only thread for its requests.
     struct Stage {
-        door: Arc<Admission>,
+        endpoint: Arc<Admission>,
         service: Arc<Service>,
         threads: Arc<Semaphore>,
         cut: CancellationToken,
@@ -339,16 +339,16 @@ mod tests {
             let service = Service::new(Settings::default(), Arc::new(keyspace), Arc::new(()));
             let service = Arc::new(service);
             let threads = Arc::new(Semaphore::new(1));
-            let door = Admission::new(Limits { connections_max: 1, per_address_max: None });
+            let endpoint = Admission::new(Limits { connections_max: 1, per_address_max: None });
             let cut = CancellationToken::new();
-            let guest = door.admit(None, cut.clone(), Instant::now()).expect("room").guest;
+            let guest = endpoint.admit(None, cut.clone(), Instant::now()).expect("room").guest;
             let peer = Arc::new(Peer::new(1, None, Duration::ZERO, Some(guest), cut.clone()));
             let (client, stream) = duplex(4096);
             let stop = CancellationToken::new();
             let (of, on) = (Arc::clone(&service), Arc::clone(&threads));
             let connection = Connection::new(stream, of, peer, on, stop);
             let served = tokio::spawn(connection.serve());
-            let mut stage = Self { door, service, threads, cut, client, served };
+            let mut stage = Self { endpoint, service, threads, cut, client, served };
             stage.client.write_all(b"PING\r\n").await.expect("it is read");
             assert_eq!(stage.line().await, "+PONG");
             stage
@@ -374,7 +374,7 @@ mod tests {
         /// Whether a new connection is admitted 61 seconds from now.
         fn lets_in_another(&self) -> bool {
             let late = Instant::now() + Duration::from_secs(61);
-            self.door.admit(None, CancellationToken::new(), late).is_some()
+            self.endpoint.admit(None, CancellationToken::new(), late).is_some()
         }
     }
 

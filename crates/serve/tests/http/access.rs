@@ -6,15 +6,15 @@ use serve::May;
 use serve::http::{Grant, Hosts, Settings, Token};
 use serve::resp::Secret;
 
-use crate::door::{Answer, Door};
+use crate::endpoint::{Answer, Endpoint};
 
 /// Once, a page with DNS rebinding could read everything.
 #[test]
 fn a_page_under_another_name_is_answered_nothing() {
     let hosts = Hosts::of(IpAddr::from([127, 0, 0, 1]), &["db.example".into()]);
-    let door = Door::new(Settings { hosts, ..Settings::default() });
-    door.write("db=db", "m f=1 1");
-    let ask = |host: &str| door.send("GET /query?db=db&q=SHOW+DATABASES", host, b"");
+    let endpoint = Endpoint::new(Settings { hosts, ..Settings::default() });
+    endpoint.write("db=db", "m f=1 1");
+    let ask = |host: &str| endpoint.send("GET /query?db=db&q=SHOW+DATABASES", host, b"");
     let refused = ask("Host: evil.example:8086\r\n");
     assert_eq!(refused.status, 421);
     let json = refused.json();
@@ -23,8 +23,11 @@ fn a_page_under_another_name_is_answered_nothing() {
     for good in ["", "Host: localhost:8086\r\n", "Host: [::1]\r\n", "Host: DB.example\r\n"] {
         assert_eq!(ask(good).status, 200, "{good}");
     }
-    assert_eq!(door.send("POST /write?db=db", "Host: evil.example\r\n", b"m f=2 2").status, 421);
-    assert_eq!(door.send("GET /ping", "Host: evil.example\r\n", b"").status, 421);
+    assert_eq!(
+        endpoint.send("POST /write?db=db", "Host: evil.example\r\n", b"m f=2 2").status,
+        421
+    );
+    assert_eq!(endpoint.send("GET /ping", "Host: evil.example\r\n", b"").status, 421);
 }
 
 /// Once, every token had all rights, including dropping a database.
@@ -40,9 +43,9 @@ fn a_token_is_good_for_what_it_was_given_for() {
         token("write", May::Write, None),
         token("a", May::All, Some(&["a"])),
     ];
-    let door = Door::new(Settings { tokens, ..Settings::default() });
+    let endpoint = Endpoint::new(Settings { tokens, ..Settings::default() });
     let as_ = |token: &str, request: &str, body: &str| {
-        door.send(request, &format!("Authorization: Token {token}\r\n"), body.as_bytes())
+        endpoint.send(request, &format!("Authorization: Token {token}\r\n"), body.as_bytes())
     };
     let ask = |token: &str, statement: &str| {
         let statement: String = form_urlencoded::byte_serialize(statement.as_bytes()).collect();

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use serve::http::server::Terms;
 use serve::http::{Settings, Token};
 
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 
 /// Whether the server closed the connection without an answer.
 fn is_closed(stream: &mut TcpStream) -> bool {
@@ -37,12 +37,12 @@ const SERVED: &str = "HTTP/1.1 204 No Content";
 fn silent_connections_give_way_to_those_who_ask() {
     const MOST: usize = 50;
     let terms = Terms { connections_max: MOST, ..Terms::default() };
-    let door = Door::new(Settings { terms, ..Settings::default() });
-    let mut silent: Vec<_> = (0..MOST).map(|_| door.connect()).collect();
+    let endpoint = Endpoint::new(Settings { terms, ..Settings::default() });
+    let mut silent: Vec<_> = (0..MOST).map(|_| endpoint.connect()).collect();
     for stream in &mut silent {
         stream.write_all(b"GET /ping HTTP/1.1\r\n").expect("it is read");
     }
-    let mut known: Vec<_> = (0..10).map(|_| door.connect()).collect();
+    let mut known: Vec<_> = (0..10).map(|_| endpoint.connect()).collect();
     for stream in &mut known {
         assert_eq!(ping(stream), SERVED);
     }
@@ -55,10 +55,10 @@ fn silent_connections_give_way_to_those_who_ask() {
 #[test]
 fn who_is_known_keeps_its_connection() {
     let terms = Terms { connections_max: 2, ..Terms::default() };
-    let door = Door::new(Settings { terms, ..Settings::default() });
-    let mut known = [door.connect(), door.connect()];
+    let endpoint = Endpoint::new(Settings { terms, ..Settings::default() });
+    let mut known = [endpoint.connect(), endpoint.connect()];
     known.iter_mut().for_each(|stream| assert_eq!(ping(stream), SERVED));
-    assert!(is_closed(&mut door.connect()), "there is no room");
+    assert!(is_closed(&mut endpoint.connect()), "there is no room");
     known.iter_mut().for_each(|stream| assert_eq!(ping(stream), SERVED));
 }
 
@@ -66,12 +66,12 @@ fn who_is_known_keeps_its_connection() {
 fn who_shows_no_token_gives_way_whatever_it_asked() {
     let terms = Terms { connections_max: 1, ..Terms::default() };
     let tokens = vec![Token::full("one")];
-    let door = Door::new(Settings { terms, tokens, ..Settings::default() });
-    let mut stranger = door.connect();
+    let endpoint = Endpoint::new(Settings { terms, tokens, ..Settings::default() });
+    let mut stranger = endpoint.connect();
     let request = b"POST /write?db=db HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
     stranger.write_all(request).expect("it is read");
     assert_eq!(status(&mut stranger), "HTTP/1.1 401 Unauthorized");
-    assert_eq!(ping(&mut door.connect()), SERVED);
+    assert_eq!(ping(&mut endpoint.connect()), SERVED);
     let mut rest = Vec::new();
     // The body of the answer, then the end.
     let _ = stranger.read_to_end(&mut rest);

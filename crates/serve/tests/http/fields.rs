@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use serve::http::Settings;
 
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 
 /// The points written to both servers.
 const LINES: &str = "m,h=a,r=eu f=1.5,i=1i,b=true,s=\"red\" 1
@@ -19,8 +19,8 @@ m,h=b f=-1,i=-1i,b=false 5
 
 #[test]
 fn statements_are_answered_as_influxdb_does() {
-    let door = Door::new(Settings::default());
-    assert_eq!(door.write("db=db&precision=s", LINES).status, 204);
+    let endpoint = Endpoint::new(Settings::default());
+    assert_eq!(endpoint.write("db=db&precision=s", LINES).status, 204);
     let cases = include_str!("../../testdata/fields.txt");
     let mut lines = cases.lines().filter(|line| !line.starts_with('#')).peekable();
     let mut count = 0;
@@ -29,10 +29,10 @@ fn statements_are_answered_as_influxdb_does() {
         let ours = lines.next_if(|line| line.starts_with('!'));
         let wanted = ours.map_or(theirs, |ours| ours[1..].trim());
         match wanted.strip_prefix("error: ") {
-            Some(error) => assert!(door.refused(statement).contains(error), "{statement}"),
+            Some(error) => assert!(endpoint.refused(statement).contains(error), "{statement}"),
             None => {
                 let wanted: Value = serde_json::from_str(wanted).expect(statement);
-                assert_eq!(plain(&door.query(statement)), plain(&wanted), "{statement}");
+                assert_eq!(plain(&endpoint.query(statement)), plain(&wanted), "{statement}");
             }
         }
         count += 1;
@@ -56,22 +56,22 @@ fn plain(value: &Value) -> Value {
 
 #[test]
 fn fields_choose_nothing_to_show_or_to_delete() {
-    let door = Door::new(Settings::default());
-    assert_eq!(door.write("db=db&precision=s", LINES).status, 204);
+    let endpoint = Endpoint::new(Settings::default());
+    assert_eq!(endpoint.write("db=db&precision=s", LINES).status, 204);
     for statement in [
         "DELETE FROM m WHERE f > 2",
         "DROP SERIES FROM m WHERE h = 'a' AND f > 2",
         "SHOW TAG VALUES FROM m WITH KEY = h WHERE f > 2",
         "SHOW SERIES FROM m WHERE f > 2",
     ] {
-        let told = door.refused(statement);
+        let told = endpoint.refused(statement);
         assert!(
             told.contains("\"f\" is a field: WHERE understands fields in SELECT only"),
             "{told}"
         );
     }
-    assert_eq!(door.query("SELECT count(f) FROM m")[0]["values"], json!([[0, 5]]));
-    let few = Door::new(Settings { answer_values_max: 10, ..Settings::default() });
+    assert_eq!(endpoint.query("SELECT count(f) FROM m")[0]["values"], json!([[0, 5]]));
+    let few = Endpoint::new(Settings { answer_values_max: 10, ..Settings::default() });
     few.write("db=db", &(0..40).map(|n| format!("m v={n}i,w=1 {n}\n")).collect::<String>());
     assert!(few.refused("SELECT v FROM m WHERE w = 1").contains("more than 10 values"));
     // Fields that are only tested do not count as values of the answer.
@@ -80,8 +80,8 @@ fn fields_choose_nothing_to_show_or_to_delete() {
 }
 
 /// Three hosts whose rows have some of their fields; more rows than a cursor returns at a time.
-fn filled() -> Door {
-    let door = Door::new(Settings::default());
+fn filled() -> Endpoint {
+    let endpoint = Endpoint::new(Settings::default());
     let mut lines = String::new();
     let mut state = 7_u64;
     let mut random = |below: u64| {
@@ -102,8 +102,8 @@ fn filled() -> Door {
             lines.push_str(&format!("m,h={host} {} {time}\n", fields.join(",")));
         }
     }
-    assert_eq!(door.write("db=db", &lines).status, 204);
-    door
+    assert_eq!(endpoint.write("db=db", &lines).status, 204);
+    endpoint
 }
 
 /// Whether a row passes.
@@ -138,8 +138,8 @@ fn rows(answer: &Value) -> Vec<Value> {
 
 #[test]
 fn rows_are_those_that_pass_when_all_are_looked_at() {
-    let door = filled();
-    let all = rows(&door.query("SELECT * FROM m"));
+    let endpoint = filled();
+    let all = rows(&endpoint.query("SELECT * FROM m"));
     assert_eq!(all.len(), 3600);
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) };
     let what = (0..6_usize, 0..100_u32, -1..20_i64, 0..1200_i64);
@@ -152,15 +152,15 @@ fn rows_are_those_that_pass_when_all_are_looked_at() {
             .cloned()
             .collect();
         let asked = format!("FROM m WHERE ({text}) AND time >= {from}");
-        prop_assert_eq!(rows(&door.query(&format!("SELECT * {asked}"))), &passing[..], "{}", asked);
-        let last = rows(&door.query(&format!("SELECT * {asked} ORDER BY time DESC LIMIT 5 OFFSET 2")));
+        prop_assert_eq!(rows(&endpoint.query(&format!("SELECT * {asked}"))), &passing[..], "{}", asked);
+        let last = rows(&endpoint.query(&format!("SELECT * {asked} ORDER BY time DESC LIMIT 5 OFFSET 2")));
         let times = |rows: &[Value]| rows.iter().map(|row| row[0].clone()).collect::<Vec<_>>();
         let mut wanted = passing.clone();
         wanted.reverse();
         let wanted: Vec<_> = wanted.into_iter().skip(2).take(5).collect();
         prop_assert_eq!(times(&last), times(&wanted), "{}", asked);
         // Aggregates of an untested and a tested field; groups without passing rows are absent.
-        let sums = door.query(&format!("SELECT count(n), max(f) {asked} GROUP BY h"));
+        let sums = endpoint.query(&format!("SELECT count(n), max(f) {asked} GROUP BY h"));
         for group in sums.as_array().into_iter().flatten() {
             let of: Vec<_> = passing.iter().filter(|row| row[2] == group["tags"]["h"]).collect();
             let max = of.iter().filter_map(|row| row[1].as_f64()).reduce(f64::max);

@@ -11,7 +11,7 @@ use engine::series::{
 };
 use serve::http::{Settings, Token};
 
-use crate::door::{Door, NOW, read};
+use crate::endpoint::{Endpoint, NOW, read};
 
 /// A store in memory that reports this health.
 struct Ailing {
@@ -104,23 +104,23 @@ fn a_stranger_learns_that_something_is_wrong_and_no_more() {
         (&reads, 1.0, "reads fail", "reads fail: volume a: read"),
         (&well, 0.0, "writes are refused", "the buffers are full"),
     ] {
-        let door = |tokens| {
+        let endpoint = |tokens| {
             let (health, memory) = (health.clone(), Memory::default());
             let store = Arc::new(Ailing { memory, health, free });
-            Door::over(Settings { tokens, ..Settings::default() }, store, Box::new(|| NOW))
+            Endpoint::over(Settings { tokens, ..Settings::default() }, store, Box::new(|| NOW))
         };
-        let told = |door: &Door, headers: &str| {
-            let answer = door.send("GET /health", headers, b"");
+        let told = |endpoint: &Endpoint, headers: &str| {
+            let answer = endpoint.send("GET /health", headers, b"");
             assert_eq!(answer.status, 503, "for every client");
             let json = answer.json();
             assert_eq!(json["status"], "fail");
             json["message"].as_str().expect("a text").to_owned()
         };
-        let asks = door(vec![Token::full("one")]);
+        let asks = endpoint(vec![Token::full("one")]);
         assert_eq!(told(&asks, ""), brief);
         assert_eq!(told(&asks, wrong), brief);
         assert!(told(&asks, good).starts_with(details), "{}", told(&asks, good));
-        let open = door(Vec::new());
+        let open = endpoint(Vec::new());
         assert!(told(&open, "").starts_with(details), "{}", told(&open, ""));
     }
 }
@@ -129,9 +129,9 @@ fn a_stranger_learns_that_something_is_wrong_and_no_more() {
 #[test]
 fn a_write_that_is_refused_for_full_buffers_is_answered_after_its_body() {
     let store = Ailing { memory: Memory::default(), health: StoreHealth::default(), free: 0.0 };
-    let door = Door::over(Settings::default(), Arc::new(store), Box::new(|| NOW));
+    let endpoint = Endpoint::over(Settings::default(), Arc::new(store), Box::new(|| NOW));
     let body = "m f=1\n".repeat(4 << 20);
-    let mut stream = door.connect();
+    let mut stream = endpoint.connect();
     let head = format!("POST /write?db=d HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).expect("the server reads");
     stream.write_all(body.as_bytes()).expect("the server reads all of it");

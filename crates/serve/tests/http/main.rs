@@ -3,7 +3,7 @@
 mod access;
 mod clocks;
 mod crowd;
-mod door;
+mod endpoint;
 mod entry_influxql;
 mod entry_line;
 mod fields;

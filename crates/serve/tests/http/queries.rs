@@ -3,11 +3,11 @@
 use serde_json::json;
 use serve::http::Settings;
 
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 
 /// Two hosts in two regions for ten seconds; some rows lack a value.
-fn filled() -> Door {
-    let door = Door::new(Settings::default());
+fn filled() -> Endpoint {
+    let endpoint = Endpoint::new(Settings::default());
     let mut lines = String::new();
     for second in 0..10 {
         for (n, host, region) in [(1, "a", "eu"), (2, "b", "us")] {
@@ -21,16 +21,16 @@ fn filled() -> Door {
         }
     }
     lines.push_str("disk,host=a free=0.5 3\n");
-    assert_eq!(door.write("db=db&precision=s", &lines).status, 204);
-    door
+    assert_eq!(endpoint.write("db=db&precision=s", &lines).status, 204);
+    endpoint
 }
 
 const S: i64 = 1_000_000_000;
 
 #[test]
 fn points_are_selected_by_tags_and_time() {
-    let door = filled();
-    let series = door.query(
+    let endpoint = filled();
+    let series = endpoint.query(
         "SELECT usage, note, host FROM cpu WHERE region = 'eu' AND time >= 4s AND time < 6s",
     );
     assert_eq!(
@@ -41,7 +41,7 @@ fn points_are_selected_by_tags_and_time() {
             "values": [[4 * S, 4, null, "a"], [5 * S, 5, "n5", "a"]],
         }])
     );
-    let values = |statement: &str| door.query(statement)[0]["values"].clone();
+    let values = |statement: &str| endpoint.query(statement)[0]["values"].clone();
     assert_eq!(
         values("SELECT usage FROM cpu ORDER BY time DESC LIMIT 3"),
         json!([[9 * S, 9], [9 * S, 18], [8 * S, 8]])
@@ -55,8 +55,8 @@ fn points_are_selected_by_tags_and_time() {
         values("SELECT /u/ FROM cpu WHERE host != 'a' AND region !~ /e/ AND time = 2000000000"),
         json!([[2 * S, 4]])
     );
-    assert_eq!(door.query("SELECT usage FROM cpu WHERE host = 'c'"), json!(null));
-    assert_eq!(door.query("SELECT usage FROM nothing"), json!(null));
+    assert_eq!(endpoint.query("SELECT usage FROM cpu WHERE host = 'c'"), json!(null));
+    assert_eq!(endpoint.query("SELECT usage FROM nothing"), json!(null));
     assert_eq!(
         values("SELECT usage FROM cpu WHERE (host = 'a' OR host = 'b') AND time = 1s"),
         json!([[S, 1], [S, 2]])
@@ -65,8 +65,8 @@ fn points_are_selected_by_tags_and_time() {
 
 #[test]
 fn points_are_summed_up() {
-    let door = filled();
-    let values = |statement: &str| door.query(statement)[0]["values"].clone();
+    let endpoint = filled();
+    let values = |statement: &str| endpoint.query(statement)[0]["values"].clone();
     assert_eq!(
         values(
             "SELECT count(usage), sum(usage), mean(usage), min(usage), max(usage), first(usage), \
@@ -95,32 +95,32 @@ fn points_are_summed_up() {
         assert_eq!(found, json!([[8 * S, 17], [10 * S, last]]), "{fill}");
     }
     assert_eq!(values(&format!("SELECT sum(usage) {of} fill(none)")), json!([[8 * S, 17]]));
-    let all = door.query("SELECT mean(*) FROM cpu WHERE host = 'a'");
+    let all = endpoint.query("SELECT mean(*) FROM cpu WHERE host = 'a'");
     assert_eq!(all[0]["columns"], json!(["time", "mean_usage"]));
     // Without a span, windows go from the first point to now: far too many.
-    assert!(door.refused("SELECT mean(usage) FROM cpu GROUP BY time(1s)").contains("windows"));
+    assert!(endpoint.refused("SELECT mean(usage) FROM cpu GROUP BY time(1s)").contains("windows"));
 }
 
 #[test]
 fn series_are_put_together_by_tags() {
-    let door = filled();
-    let series = door.query("SELECT max(usage) FROM cpu, disk GROUP BY host");
+    let endpoint = filled();
+    let series = endpoint.query("SELECT max(usage) FROM cpu, disk GROUP BY host");
     let tags: Vec<_> =
         series.as_array().expect("series").iter().map(|s| s["tags"].clone()).collect();
     assert_eq!(tags, [json!({"host": "a"}), json!({"host": "b"})]);
-    let series = door.query("SELECT usage FROM cpu GROUP BY * LIMIT 1 SLIMIT 1 SOFFSET 1");
+    let series = endpoint.query("SELECT usage FROM cpu GROUP BY * LIMIT 1 SLIMIT 1 SOFFSET 1");
     assert_eq!(series.as_array().map(Vec::len), Some(1));
     assert_eq!(series[0]["tags"], json!({"host": "b", "region": "us"}));
     assert_eq!(series[0]["values"], json!([[0, 0]]));
-    let series = door.query("SELECT * FROM /^(cpu|disk)$/ GROUP BY /hos/ LIMIT 1");
+    let series = endpoint.query("SELECT * FROM /^(cpu|disk)$/ GROUP BY /hos/ LIMIT 1");
     assert_eq!(series.as_array().map(Vec::len), Some(3));
     assert_eq!(series[0]["columns"], json!(["time", "note", "region", "usage"]));
 }
 
 #[test]
 fn what_there_is_is_shown() {
-    let door = filled();
-    let values = |statement: &str| door.query(statement)[0]["values"].clone();
+    let endpoint = filled();
+    let values = |statement: &str| endpoint.query(statement)[0]["values"].clone();
     assert_eq!(values("SHOW DATABASES"), json!([["db"]]));
     assert_eq!(values("SHOW MEASUREMENTS"), json!([["cpu"], ["disk"]]));
     assert_eq!(values("SHOW MEASUREMENTS WITH MEASUREMENT =~ /di/"), json!([["disk"]]));
@@ -147,22 +147,22 @@ fn what_there_is_is_shown() {
 
 #[test]
 fn points_and_series_are_deleted() {
-    let door = filled();
-    door.query("DELETE FROM cpu WHERE host = 'a' AND time < 9s");
-    assert_eq!(door.query("SELECT count(usage) FROM cpu")[0]["values"], json!([[0, 11]]));
-    door.query("DROP SERIES FROM cpu WHERE host = 'b'");
-    assert_eq!(door.query("SELECT usage FROM cpu")[0]["values"], json!([[9 * S, 9]]));
-    door.query("DROP MEASUREMENT cpu");
-    assert_eq!(door.query("SELECT usage FROM cpu"), json!(null));
-    door.query("DROP DATABASE db");
-    assert_eq!(door.query("SHOW DATABASES")[0]["values"], json!([]));
-    door.query("CREATE DATABASE \"another one\"");
-    assert_eq!(door.query("SHOW DATABASES")[0]["values"], json!([["another one"]]));
+    let endpoint = filled();
+    endpoint.query("DELETE FROM cpu WHERE host = 'a' AND time < 9s");
+    assert_eq!(endpoint.query("SELECT count(usage) FROM cpu")[0]["values"], json!([[0, 11]]));
+    endpoint.query("DROP SERIES FROM cpu WHERE host = 'b'");
+    assert_eq!(endpoint.query("SELECT usage FROM cpu")[0]["values"], json!([[9 * S, 9]]));
+    endpoint.query("DROP MEASUREMENT cpu");
+    assert_eq!(endpoint.query("SELECT usage FROM cpu"), json!(null));
+    endpoint.query("DROP DATABASE db");
+    assert_eq!(endpoint.query("SHOW DATABASES")[0]["values"], json!([]));
+    endpoint.query("CREATE DATABASE \"another one\"");
+    assert_eq!(endpoint.query("SHOW DATABASES")[0]["values"], json!([["another one"]]));
 }
 
 #[test]
 fn what_cannot_be_done_is_said() {
-    let door = filled();
+    let endpoint = filled();
     for (statement, wanted) in [
         ("SELECT", "error parsing query: found EOF"),
         ("DELETE FROM cpu WHERE usage > 5", "is a field"),
@@ -175,19 +175,19 @@ fn what_cannot_be_done_is_said() {
         ("SELECT percentile(usage, 101) FROM cpu", "0 to 100"),
         ("SELECT v FROM nobody..m", "not found"),
     ] {
-        let told = door.refused(statement);
+        let told = endpoint.refused(statement);
         assert!(told.contains(wanted), "{statement}: {told}");
     }
-    let few = Door::new(Settings { answer_values_max: 10, ..Settings::default() });
+    let few = Endpoint::new(Settings { answer_values_max: 10, ..Settings::default() });
     few.write("db=db", &(0..20).map(|n| format!("m v=1 {n}\n")).collect::<String>());
     assert!(few.refused("SELECT v FROM m").contains("more than 10 values"));
 }
 
 #[test]
 fn several_statements_have_several_results() {
-    let door = filled();
-    let answer =
-        door.get("/query?db=db&q=SELECT+last(usage)+FROM+cpu;SELECT+x(v)+FROM+cpu;SHOW+DATABASES");
+    let endpoint = filled();
+    let answer = endpoint
+        .get("/query?db=db&q=SELECT+last(usage)+FROM+cpu;SELECT+x(v)+FROM+cpu;SHOW+DATABASES");
     let results = answer.json()["results"].clone();
     assert_eq!(results[0]["series"][0]["values"], json!([["1970-01-01T00:00:09Z", 9]]));
     assert!(results[1]["error"].is_string());
@@ -199,10 +199,10 @@ fn several_statements_have_several_results() {
 
 #[test]
 fn answers_come_in_the_shape_that_is_asked_for() {
-    let door = filled();
+    let endpoint = filled();
     let ask = |more: &str, headers: &str| {
         let path = format!("GET /query?db=db&q=SELECT+usage+FROM+cpu+WHERE+host='a'+LIMIT+5{more}");
-        door.send(&path, headers, b"")
+        endpoint.send(&path, headers, b"")
     };
     let chunked = ask("&chunked=true&chunk_size=2&epoch=s", "");
     let rows = chunked.body.lines().map(|line| {
@@ -226,9 +226,9 @@ fn answers_come_in_the_shape_that_is_asked_for() {
 
 #[test]
 fn the_same_is_asked_for_by_parameters() {
-    let door = filled();
+    let endpoint = filled();
     let series = |path: &str| {
-        let answer = door.get(path);
+        let answer = endpoint.get(path);
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
         let result = answer.json()["results"][0].clone();
         assert_eq!(result["error"], json!(null), "{path}");
@@ -275,7 +275,7 @@ fn the_same_is_asked_for_by_parameters() {
         ),
         ("/api/points?db=db&measurement=cpu&function=mean&every=soon", "expected a duration"),
     ] {
-        let answer = door.get(path);
+        let answer = endpoint.get(path);
         assert_eq!(answer.status, 400, "{path}: {}", answer.body);
         assert!(answer.body.contains(wanted), "{path}: {}", answer.body);
     }

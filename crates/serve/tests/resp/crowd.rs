@@ -5,7 +5,7 @@ use std::io::Read;
 use serve::May;
 use serve::resp::{Secret, Settings, User};
 
-use crate::door::{Client, Door};
+use crate::endpoint::{Client, Endpoint};
 
 /// Whether the server closed the connection without an answer.
 fn is_closed(client: &mut Client) -> bool {
@@ -16,41 +16,41 @@ fn is_closed(client: &mut Client) -> bool {
 #[test]
 fn silent_connections_give_way_to_those_who_ask() {
     const MOST: usize = 100;
-    let door = Door::open(Settings { clients_max: MOST as u64, ..Settings::default() });
-    let mut silent: Vec<_> = (0..MOST).map(|_| door.connect()).collect();
+    let endpoint = Endpoint::open(Settings { clients_max: MOST as u64, ..Settings::default() });
+    let mut silent: Vec<_> = (0..MOST).map(|_| endpoint.connect()).collect();
     // Half a request does not count as a request.
     silent.iter_mut().for_each(|client| client.send("*1\r\n$4\r\nPI"));
-    let mut known: Vec<_> = (0..10).map(|_| door.connect()).collect();
+    let mut known: Vec<_> = (0..10).map(|_| endpoint.connect()).collect();
     for client in &mut known {
         assert_eq!(client.ask("ping"), "+PONG");
     }
     assert!(silent[..10].iter_mut().all(is_closed), "those that came first");
     silent[10].send("NG\r\n");
     assert_eq!(silent[10].line(), "+PONG", "the others are served");
-    assert_eq!((door.service.stats.shed.get(), door.service.stats.rejected.get()), (10, 0));
+    assert_eq!((endpoint.service.stats.shed.get(), endpoint.service.stats.rejected.get()), (10, 0));
 }
 
 #[test]
 fn who_did_not_say_who_it_is_gives_way_whatever_it_asked() {
     let password = Some(Secret::new("line"));
-    let door = Door::open(Settings { password, clients_max: 2, ..Settings::default() });
-    let mut known = door.connect();
+    let endpoint = Endpoint::open(Settings { password, clients_max: 2, ..Settings::default() });
+    let mut known = endpoint.connect();
     assert_eq!(known.ask("auth line"), "+OK");
-    let mut stranger = door.connect();
+    let mut stranger = endpoint.connect();
     assert_eq!(stranger.ask("ping"), "-NOAUTH Authentication required.");
-    let mut new = door.connect();
+    let mut new = endpoint.connect();
     assert_eq!(new.ask("auth line"), "+OK");
     assert!(is_closed(&mut stranger));
-    assert_eq!(door.connect().line(), "-ERR max number of clients reached");
+    assert_eq!(endpoint.connect().line(), "-ERR max number of clients reached");
     assert_eq!((known.ask("ping"), new.ask("ping")), ("+PONG".into(), "+PONG".into()));
 }
 
 #[test]
 fn one_address_has_so_many_connections() {
-    let door = Door::open(Settings { clients_per_address: Some(2), ..Settings::default() });
-    let (mut one, mut two) = (door.connect(), door.connect());
+    let endpoint = Endpoint::open(Settings { clients_per_address: Some(2), ..Settings::default() });
+    let (mut one, mut two) = (endpoint.connect(), endpoint.connect());
     assert_eq!((one.ask("ping"), two.ask("ping")), ("+PONG".into(), "+PONG".into()));
-    assert_eq!(door.connect().line(), "-ERR max number of clients reached");
+    assert_eq!(endpoint.connect().line(), "-ERR max number of clients reached");
 }
 
 #[test]
@@ -65,12 +65,12 @@ fn users_do_what_they_may() {
         users: vec![user("board", May::Read), user("sensor", May::Write)],
         ..Settings::default()
     };
-    let door = Door::open(settings);
-    let mut owner = door.connect();
+    let endpoint = Endpoint::open(settings);
+    let mut owner = endpoint.connect();
     assert_eq!(owner.ask("auth line"), "+OK");
     assert_eq!(owner.ask("set k v"), "+OK");
 
-    let mut board = door.connect();
+    let mut board = endpoint.connect();
     let wrong = "-WRONGPASS invalid username-password pair or user is disabled.";
     assert_eq!(board.ask("auth board line"), wrong);
     assert_eq!(board.ask("auth board sensor-secret"), wrong);
@@ -87,7 +87,7 @@ fn users_do_what_they_may() {
     assert_eq!(board.ask("del k"), refused("del"));
     assert!(board.ask("exec").starts_with("-EXECABORT"));
 
-    let mut sensor = door.connect();
+    let mut sensor = endpoint.connect();
     assert_eq!(sensor.ask("hello 2 auth sensor sensor-secret"), "*14");
     while sensor.line() != "modules" {}
     assert_eq!(sensor.line(), "*0");

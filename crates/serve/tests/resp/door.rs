@@ -13,14 +13,14 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 /// A server on a free port, with its own threads, until it is stopped or dropped.
-pub(crate) struct Door {
+pub(crate) struct Endpoint {
     pub(crate) address: SocketAddr,
     pub(crate) service: Arc<Service>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Door {
+impl Endpoint {
     pub(crate) fn open(settings: Settings) -> Self {
         Self::to(Arc::new(Memory::default()), settings)
     }
@@ -68,7 +68,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for Endpoint {
     fn drop(&mut self) {
         self.wait_until_stopped();
     }

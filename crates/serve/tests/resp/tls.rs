@@ -17,7 +17,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::door::{Client, Door};
+use crate::endpoint::{Client, Endpoint};
 use crate::set;
 
 /// An authority, and the files with its certificates.
@@ -67,16 +67,16 @@ impl Authority {
     }
 }
 
-fn door(files: &TlsFiles, settings: Settings) -> (Door, Arc<Tls>) {
+fn endpoint(files: &TlsFiles, settings: Settings) -> (Endpoint, Arc<Tls>) {
     let tls = Arc::new(Tls::new(files.read().expect("good files")));
     let store = Arc::new(Memory::default());
-    (Door::with_tls(store, settings, Some(Arc::clone(&tls))), tls)
+    (Endpoint::with_tls(store, settings, Some(Arc::clone(&tls))), tls)
 }
 
 type TlsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
 
 /// A client that trusts `authority`, with a certificate if one is given.
-fn connect(door: &Door, authority: &Authority, shown: Option<&(String, String)>) -> TlsClient {
+fn connect(endpoint: &Endpoint, authority: &Authority, shown: Option<&(String, String)>) -> TlsClient {
     let certificate = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("PEM");
     let mut roots = RootCertStore::empty();
     roots.add(certificate(&authority.issuer.pem())).expect("a certificate");
@@ -93,7 +93,7 @@ fn connect(door: &Door, authority: &Authority, shown: Option<&(String, String)>)
     };
     let name = ServerName::try_from("localhost").expect("a name");
     let connection = ClientConnection::new(Arc::new(config), name).expect("a configuration");
-    let stream = TcpStream::connect(door.address).expect("a listener");
+    let stream = TcpStream::connect(endpoint.address).expect("a listener");
     Client(BufReader::new(StreamOwned::new(connection, stream)))
 }
 
@@ -108,8 +108,8 @@ fn agree(client: &mut TlsClient) -> bool {
 #[test]
 fn a_client_is_served_and_told_where_the_replies_end() {
     let authority = Authority::new("line");
-    let (door, _) = door(&authority.server(), Settings::default());
-    let mut client = connect(&door, &authority, None);
+    let (endpoint, _) = endpoint(&authority.server(), Settings::default());
+    let mut client = connect(&endpoint, &authority, None);
     let value = vec![b'x'; 1 << 20];
     client.send([set("k", &value), b"get k\r\nquit\r\n".to_vec()].concat());
     assert_eq!([client.line(), client.line()], ["+OK", "$1048576"]);
@@ -124,34 +124,34 @@ fn a_client_is_served_and_told_where_the_replies_end() {
 #[test]
 fn a_stop_says_goodbye() {
     let authority = Authority::new("line");
-    let (mut door, _) = door(&authority.server(), Settings::default());
-    let mut client = connect(&door, &authority, None);
+    let (mut endpoint, _) = endpoint(&authority.server(), Settings::default());
+    let mut client = connect(&endpoint, &authority, None);
     assert_eq!(client.ask("set k v"), "+OK");
-    door.wait_until_stopped();
+    endpoint.wait_until_stopped();
     assert_eq!(client.line(), "");
 }
 
 #[test]
 fn a_client_without_tls_is_told_so() {
     let authority = Authority::new("line");
-    let (door, _) = door(&authority.server(), Settings::default());
-    let mut plain = door.connect();
+    let (endpoint, _) = endpoint(&authority.server(), Settings::default());
+    let mut plain = endpoint.connect();
     plain.send(set("k", &vec![b'x'; 100_000]));
     assert_eq!(plain.line(), "-ERR this port speaks TLS only, as redis-cli --tls does");
     assert_eq!(plain.line(), "");
-    let mut noise = door.connect();
+    let mut noise = endpoint.connect();
     noise.send(b"\x16\x03\x01\x00\x05hello");
     // The server sends a TLS alert, then closes.
     noise.0.read_to_end(&mut Vec::new()).expect("a clean end");
-    assert_eq!(connect(&door, &authority, None).ask("exists k"), ":0");
+    assert_eq!(connect(&endpoint, &authority, None).ask("exists k"), ":0");
 }
 
 #[test]
 fn who_does_not_shake_hands_is_cut_off_in_time() {
     let authority = Authority::new("line");
     let settings = Settings { auth_timeout: Duration::from_millis(50), ..Settings::default() };
-    let (door, _) = door(&authority.server(), settings);
-    let mut silent = door.connect();
+    let (endpoint, _) = endpoint(&authority.server(), settings);
+    let mut silent = endpoint.connect();
     assert_eq!(silent.line(), "");
 }
 
@@ -159,27 +159,27 @@ fn who_does_not_shake_hands_is_cut_off_in_time() {
 fn handshakes_count_as_connections() {
     let authority = Authority::new("line");
     let settings = Settings { clients_max: 1, ..Settings::default() };
-    let (door, _) = door(&authority.server(), settings);
-    let mut silent = door.connect();
-    let mut known = connect(&door, &authority, None);
+    let (endpoint, _) = endpoint(&authority.server(), settings);
+    let mut silent = endpoint.connect();
+    let mut known = connect(&endpoint, &authority, None);
     assert_eq!(known.ask("exists k"), ":0");
     assert_eq!(silent.line(), "", "it gave way");
-    assert_eq!(door.service.stats.shed.get(), 1);
-    let mut refused = door.connect();
+    assert_eq!(endpoint.service.stats.shed.get(), 1);
+    let mut refused = endpoint.connect();
     assert_eq!(refused.line(), "", "no plain answer on a port that speaks TLS");
-    assert_eq!(door.service.stats.rejected.get(), 1);
+    assert_eq!(endpoint.service.stats.rejected.get(), 1);
 }
 
 #[test]
 fn new_connections_get_new_certificates_and_old_ones_go_on() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
-    let (door, tls) = door(&old.server(), Settings::default());
-    let mut client = connect(&door, &old, None);
+    let (endpoint, tls) = endpoint(&old.server(), Settings::default());
+    let mut client = connect(&endpoint, &old, None);
     assert!(agree(&mut client));
-    assert!(!agree(&mut connect(&door, &new, None)));
+    assert!(!agree(&mut connect(&endpoint, &new, None)));
     tls.replace(new.server().read().expect("good files"));
-    assert!(agree(&mut connect(&door, &new, None)));
-    assert!(!agree(&mut connect(&door, &old, None)));
+    assert!(agree(&mut connect(&endpoint, &new, None)));
+    assert!(!agree(&mut connect(&endpoint, &old, None)));
     assert!(agree(&mut client));
 }
 
@@ -187,10 +187,10 @@ fn new_connections_get_new_certificates_and_old_ones_go_on() {
 fn where_clients_have_certificates_others_are_turned_away() {
     let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
     let files = TlsFiles { client_ca: Some(ours.path("ca.pem")), ..ours.server() };
-    let (door, _) = door(&files, Settings::default());
-    assert!(agree(&mut connect(&door, &ours, Some(&ours.certify("sailor")))));
-    assert!(!agree(&mut connect(&door, &ours, Some(&theirs.certify("sailor")))));
-    assert!(!agree(&mut connect(&door, &ours, None)));
+    let (endpoint, _) = endpoint(&files, Settings::default());
+    assert!(agree(&mut connect(&endpoint, &ours, Some(&ours.certify("sailor")))));
+    assert!(!agree(&mut connect(&endpoint, &ours, Some(&theirs.certify("sailor")))));
+    assert!(!agree(&mut connect(&endpoint, &ours, None)));
 }
 
 #[test]

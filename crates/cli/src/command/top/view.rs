@@ -115,7 +115,7 @@ impl View {
             uptime_s: now.uptime_s,
             seconds,
             commands: per_second(&|of| Some(of.resp.as_ref()?.commands)),
-            clients: now.resp.as_ref().map(|door| door.clients),
+            clients: now.resp.as_ref().map(|endpoint| endpoint.clients),
             hits: hits(before, now),
             memory: (now.memory_store_bytes, now.memory_store_max_bytes),
             copies: now.copies.clone(),

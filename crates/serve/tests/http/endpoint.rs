@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 pub(crate) const NOW: i64 = 1_700_000_000_123_456_789;
 
 /// A running server.
-pub(crate) struct Door {
+pub(crate) struct Endpoint {
     pub(crate) address: SocketAddr,
     /// Serves until it is dropped.
     _runtime: Runtime,
@@ -41,7 +41,7 @@ impl Answer {
     }
 }
 
-impl Door {
+impl Endpoint {
     pub(crate) fn new(settings: Settings) -> Self {
         Self::over(settings, Arc::new(Memory::default()), Box::new(|| NOW))
     }
