@@ -15,7 +15,6 @@
 //! Every name RocksDB uses is a name of the pool; no local file is touched. Every I/O passes the gate
 //! of its volume with its [`Origin`](policy::purpose::Origin).
 
-mod bell;
 mod db;
 mod error;
 mod extent;
@@ -24,6 +23,7 @@ mod file_system;
 mod info_log;
 mod logs;
 mod memory;
+mod notify;
 mod origin;
 mod path;
 mod readable;
@@ -35,8 +35,8 @@ mod tables;
 mod thread;
 mod writable;
 
-pub use bell::Bell;
 pub use db::{Db, Families, FamilyFacts, open};
 pub use error::{Error, Result, pool_error};
+pub use notify::Notify;
 pub use settings::Settings;
 pub use shim::Shim;

@@ -13,9 +13,9 @@ use rust_rocksdb::event_listener::{
 use rust_rocksdb::{Env, ErrorKind, Options};
 use volume::Clock;
 
-use crate::bell::Bell;
 use crate::error::pool_error;
 use crate::file_system::FileSystem;
+use crate::notify::Notify;
 use crate::origin::Job;
 use crate::path::Root;
 use crate::{Result, Settings, ffi, thread};
@@ -45,7 +45,7 @@ use crate::{Result, Settings, ffi, thread};
 pub struct Shim {
     env: Env,
     fs: Arc<FileSystem>,
-    bell: Arc<Bell>,
+    notify: Arc<Notify>,
     /// Why RocksDB refuses writes, if it does.
     stopped: Arc<Mutex<Option<String>>>,
 }
@@ -92,7 +92,7 @@ impl Shim {
         let fs = FileSystem::new(pool, clock, Root::new(name)?, settings, cache);
         let env = ffi::environment(Arc::clone(&fs));
         ffi::check_layout(&env)?;
-        Ok(Self { env, fs, bell: Arc::default(), stopped: Arc::default() })
+        Ok(Self { env, fs, notify: Arc::default(), stopped: Arc::default() })
     }
 
     /// Installs the shim in `options`. Call it last: it does not see a comparator that is set later, and
@@ -109,9 +109,9 @@ impl Shim {
     pub fn install(&self, options: &mut Options) {
         options.set_env(&self.env);
         ffi::install_table_range(options);
-        let (bell, fs) = (Arc::clone(&self.bell), Arc::clone(&self.fs));
+        let (notify, fs) = (Arc::clone(&self.notify), Arc::clone(&self.fs));
         let stopped = Arc::clone(&self.stopped);
-        options.add_event_listener(Listener { bell, fs, stopped });
+        options.add_event_listener(Listener { notify, fs, stopped });
         options.set_compaction_readahead_size(0);
         options.set_recycle_log_file_num(self.fs.settings().wal_recycled);
         options.set_skip_stats_update_on_db_open(true);
@@ -121,8 +121,8 @@ impl Shim {
     /// Notifies when a flush or a compaction ends, a memtable is full, or a write stall begins or ends,
     /// in any database that uses the shim.
     #[must_use]
-    pub fn bell(&self) -> &Arc<Bell> {
-        &self.bell
+    pub fn notify(&self) -> &Arc<Notify> {
+        &self.notify
     }
 
     /// Why RocksDB refuses writes now, if it does: an error of its background work that it has not
@@ -153,14 +153,14 @@ impl Shim {
 
 /// Records what RocksDB tells only listeners, and keeps writes going when a volume is away.
 struct Listener {
-    bell: Arc<Bell>,
+    notify: Arc<Notify>,
     fs: Arc<FileSystem>,
     stopped: Arc<Mutex<Option<String>>>,
 }
 
 impl EventListener for Listener {
     fn on_flush_completed(&self, _: &FlushJobInfo) {
-        self.bell.ring();
+        self.notify.notify();
     }
 
     /// A trivial move lists a table among the outputs as well as among the inputs.
@@ -170,15 +170,15 @@ impl EventListener for Listener {
         } else if let Ok(level) = u8::try_from(job.output_level()) {
             paths(job.output_files()).for_each(|path| self.fs.set_table_level(path, level));
         }
-        self.bell.ring();
+        self.notify.notify();
     }
 
     fn on_memtable_sealed(&self, _: &MemTableInfo) {
-        self.bell.ring();
+        self.notify.notify();
     }
 
     fn on_stall_conditions_changed(&self, _: &WriteStallInfo) {
-        self.bell.ring();
+        self.notify.notify();
     }
 
     fn on_compaction_begin(&self, job: &CompactionJobInfo) {
@@ -219,7 +219,7 @@ impl EventListener for Listener {
             tracing::info!("RocksDB has recovered and takes writes");
         }
         *self.stopped.lock() = now.as_ref().err().map(ToString::to_string);
-        self.bell.ring();
+        self.notify.notify();
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use policy::pressure::Gauge;
 use policy::purpose::Pressure;
-use rocks::Bell;
+use rocks::Notify;
 
 use super::Db;
 use super::scales::Scales;
@@ -21,19 +21,19 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The thread. Dropping this ends it.
 pub(super) struct Watch {
-    bell: Arc<Bell>,
+    notify: Arc<Notify>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watch {
     pub(super) fn start(db: &Arc<Db>, devices: Devices, scales: Scales) -> Self {
-        let bell = Arc::clone(db.shim().bell());
-        let (db, rings) = (Arc::downgrade(db), Arc::clone(&bell));
+        let notify = Arc::clone(db.shim().notify());
+        let (db, notified) = (Arc::downgrade(db), Arc::clone(&notify));
         let thread = std::thread::Builder::new()
             .name("pressure".into())
-            .spawn(move || watch(&db, &devices, scales, &rings))
+            .spawn(move || watch(&db, &devices, scales, &notified))
             .expect("the system has room for one more thread");
-        Self { bell, thread: Some(thread) }
+        Self { notify, thread: Some(thread) }
     }
 }
 
@@ -46,7 +46,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.bell.end();
+        self.notify.end();
         if let Some(thread) = self.thread.take() {
             // The thread fails only by a panic, which was reported.
             let _ = thread.join();
@@ -54,10 +54,10 @@ impl Drop for Watch {
     }
 }
 
-fn watch(db: &Weak<Db>, devices: &Devices, mut scales: Scales, bell: &Bell) {
+fn watch(db: &Weak<Db>, devices: &Devices, mut scales: Scales, notify: &Notify) {
     let mut gauge = Gauge::default();
     let mut told = (Pressure::default(), 0);
-    while bell.wait(LOOK_EVERY) {
+    while notify.wait(LOOK_EVERY) {
         scales.look();
         let Some(db) = db.upgrade() else { return };
         let pressure = gauge.see(db.pressure());

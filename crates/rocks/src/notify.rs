@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 /// A notification that one thread waits for.
 #[derive(Debug, Default)]
-pub struct Bell {
+pub struct Notify {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -20,8 +20,8 @@ struct State {
     over: bool,
 }
 
-impl Bell {
-    /// Waits for a notification, or for `longest`. An earlier notification counts. False after [`Bell::end`].
+impl Notify {
+    /// Waits for a notification, or for `longest`. An earlier notification counts. False after [`Notify::end`].
     pub fn wait(&self, longest: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.rung && !state.over {
@@ -37,7 +37,7 @@ impl Bell {
         self.changed.notify_all();
     }
 
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         self.state.lock().rung = true;
         self.changed.notify_all();
     }
@@ -49,11 +49,11 @@ mod tests {
 
     #[test]
     fn a_ring_is_kept_for_who_comes_later_and_the_end_for_ever() {
-        let bell = Bell::default();
-        bell.ring();
-        assert!(bell.wait(Duration::MAX));
-        bell.end();
-        assert!(!bell.wait(Duration::MAX));
-        assert!(!bell.wait(Duration::MAX));
+        let notify = Notify::default();
+        notify.notify();
+        assert!(notify.wait(Duration::MAX));
+        notify.end();
+        assert!(!notify.wait(Duration::MAX));
+        assert!(!notify.wait(Duration::MAX));
     }
 }
