@@ -14,8 +14,8 @@ use rocks::Shim;
 use rust_rocksdb::{Cache, ColumnFamilyDescriptor, Error, Options as RocksOptions, properties};
 use volume::{Clock, ErrorKind, Name};
 
+use super::cache_sizer::{CacheSizer, Loads};
 use super::inner::{Inner, RocksDb};
-use super::keeper::{Keeper, Loads};
 use super::room::{self, Room};
 use super::{CacheFigures, Family, Options};
 
@@ -32,7 +32,7 @@ const MEMTABLE_UNBOUNDED: usize = 64 << 30;
 /// Dropping it, or [`Db::close`], stops background work and makes its logs durable.
 pub struct Db {
     // Dropped first: it holds the database open.
-    _keeper: Option<Keeper>,
+    _cache_sizer: Option<CacheSizer>,
     inner: Arc<Inner>,
     /// RocksDB's own, or the one below it.
     block_cache: Option<Cache>,
@@ -100,10 +100,10 @@ pub(super) fn open_under(
     let rocks = rocks::Db::new(rocks, shim);
     let inner = Arc::new(Inner::new(rocks, built, room, clock.clone()));
     inner.look_at_room();
-    let keeper = file_cache.clone().zip(options.cache());
-    let keeper = keeper
-        .map(|(cache, budget)| Keeper::start(Arc::clone(&inner), cache, budget, clock, loads));
-    Ok(Db { _keeper: keeper, inner, block_cache, file_cache, options: options.clone() })
+    let cache_sizer = file_cache.clone().zip(options.cache());
+    let cache_sizer = cache_sizer
+        .map(|(cache, budget)| CacheSizer::start(Arc::clone(&inner), cache, budget, clock, loads));
+    Ok(Db { _cache_sizer: cache_sizer, inner, block_cache, file_cache, options: options.clone() })
 }
 
 /// Opens the database. Where the volumes have no room for the tables of a recovery, it keeps the rows of the log in

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use policy::purpose::Class;
 use pool::spread::{Spread, VolumeStat};
 
-use super::keeper::Loads;
+use super::cache_sizer::Loads;
 use crate::volumes::{Device, Devices};
 
 /// Reads the meters of the gates of a pool's volumes.

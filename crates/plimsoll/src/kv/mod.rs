@@ -10,12 +10,12 @@
 //!
 //! [`Store`] opens volumes, pool and store in a few lines; [`open`] takes a pool that is open already.
 
+mod cache_sizer;
 mod copies;
 mod db;
 mod error;
 mod family;
 mod inner;
-mod keeper;
 mod key_value;
 mod levels;
 mod load;

@@ -33,12 +33,12 @@ const FLOOR: u64 = 16;
 pub(super) type Loads = Box<dyn FnMut() -> Vec<(VolumeId, f64)> + Send>;
 
 /// The thread. Dropping this ends it, and cancels its prefetches.
-pub(super) struct Keeper {
+pub(super) struct CacheSizer {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
+impl CacheSizer {
     /// Starts to look after the `cache` of `store`, which shares `budget` bytes with RocksDB's indexes and filters.
     pub(super) fn start(
         store: Arc<Inner>,
@@ -80,7 +80,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for CacheSizer {
     fn drop(&mut self) {
         self.stop.set();
         if let Some(thread) = self.thread.take() {
