@@ -15,9 +15,9 @@ use volume::Clock;
 use volume::task::block_on;
 
 use super::db::open_under;
+use super::load_sampler::LoadSampler;
 use super::moving::Moving;
 use super::reclaim::Reclaim;
-use super::scales::Scales;
 use super::watch::Watch;
 use super::{Copies, Db, Family, Options, load};
 use crate::volumes::{Devices, Volume};
@@ -285,8 +285,8 @@ impl Builder {
         let db = open_under(pool.clone(), clock.clone(), &options, families, loads)
             .map_err(|source| Error::Store { name: options.name, source })?;
         let db = Arc::new(db);
-        let scales = Scales::new(devices.clone(), pool.clone(), clock.clone());
-        let watch = Watch::start(&db, devices.clone(), scales);
+        let sampler = LoadSampler::new(devices.clone(), pool.clone(), clock.clone());
+        let watch = Watch::start(&db, devices.clone(), sampler);
         let reclaim = Reclaim::start(Arc::clone(db.inner()), pool.clone(), devices.clone());
         let (policy, terms) = migrate;
         let moving = Moving::start(pool.clone(), devices.clone(), clock.clone(), policy, terms);

@@ -13,7 +13,7 @@ use policy::purpose::Pressure;
 use rocks::Notify;
 
 use super::Db;
-use super::scales::Scales;
+use super::load_sampler::LoadSampler;
 use crate::volumes::Devices;
 
 /// The longest time between two looks.
@@ -26,12 +26,12 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn start(db: &Arc<Db>, devices: Devices, scales: Scales) -> Self {
+    pub(super) fn start(db: &Arc<Db>, devices: Devices, sampler: LoadSampler) -> Self {
         let notify = Arc::clone(db.shim().notify());
         let (db, notified) = (Arc::downgrade(db), Arc::clone(&notify));
         let thread = std::thread::Builder::new()
             .name("pressure".into())
-            .spawn(move || watch(&db, &devices, scales, &notified))
+            .spawn(move || watch(&db, &devices, sampler, &notified))
             .expect("the system has room for one more thread");
         Self { notify, thread: Some(thread) }
     }
@@ -54,11 +54,11 @@ impl Drop for Watch {
     }
 }
 
-fn watch(db: &Weak<Db>, devices: &Devices, mut scales: Scales, notify: &Notify) {
+fn watch(db: &Weak<Db>, devices: &Devices, mut sampler: LoadSampler, notify: &Notify) {
     let mut gauge = Gauge::default();
     let mut told = (Pressure::default(), 0);
     while notify.wait(LOOK_EVERY) {
-        scales.look();
+        sampler.look();
         let Some(db) = db.upgrade() else { return };
         let pressure = gauge.see(db.pressure());
         db.inner().look_at_room();

@@ -13,14 +13,14 @@ use crate::volumes::Devices;
 /// A volume is saturated from this part of the bytes a second that its gate may use.
 const SATURATED: f64 = 0.95;
 
-pub(super) struct Scales {
+pub(super) struct LoadSampler {
     devices: Devices,
     pool: Spread,
     clock: Clock,
     weighed: Option<Second>,
 }
 
-impl Scales {
+impl LoadSampler {
     pub(super) const fn new(devices: Devices, pool: Spread, clock: Clock) -> Self {
         Self { devices, pool, clock, weighed: None }
     }
