@@ -22,12 +22,12 @@ mod load;
 mod load_sampler;
 mod moving;
 mod options;
+mod pressure_monitor;
 mod reclaim;
 mod room;
 mod steps;
 mod stop;
 mod store;
-mod watch;
 mod writes;
 
 pub use self::copies::{destroy, restore};

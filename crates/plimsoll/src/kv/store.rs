@@ -17,8 +17,8 @@ use volume::task::block_on;
 use super::db::open_under;
 use super::load_sampler::LoadSampler;
 use super::moving::Moving;
+use super::pressure_monitor::PressureMonitor;
 use super::reclaim::Reclaim;
-use super::watch::Watch;
 use super::{Copies, Db, Family, Options, load};
 use crate::volumes::{Devices, Volume};
 use crate::{Error, Result};
@@ -29,7 +29,7 @@ use crate::{Error, Result};
 pub struct Store {
     // Dropped in this order.
     moving: Moving,
-    watch: Watch,
+    monitor: PressureMonitor,
     reclaim: Reclaim,
     db: Arc<Db>,
     pool: Spread,
@@ -112,7 +112,7 @@ impl Store {
                 redundancy.unreadable
             )
         });
-        let stopped = [("pressure", self.watch.is_alive()), ("reclaim", self.reclaim.is_alive())];
+        let stopped = [("pressure", self.monitor.is_alive()), ("reclaim", self.reclaim.is_alive())];
         let stopped = stopped.into_iter().find(|(_, alive)| !alive);
         StoreHealth {
             writes_refused: self.db.shim().stopped().or_else(|| self.db.room().refusal()),
@@ -179,8 +179,8 @@ impl Store {
     /// `InUse`: another handle of the store exists. `Pool`: the last changes could not be made durable; writes keep the
     /// durability they had.
     pub fn close(self) -> Result<()> {
-        let Self { moving, watch, reclaim, db, pool, devices, clock: _ } = self;
-        drop((moving, watch, reclaim));
+        let Self { moving, monitor, reclaim, db, pool, devices, clock: _ } = self;
+        drop((moving, monitor, reclaim));
         Arc::into_inner(db).ok_or(Error::InUse)?.close();
         block_on(pool.close()).map_err(Error::Pool)?;
         devices.close();
@@ -286,10 +286,10 @@ impl Builder {
             .map_err(|source| Error::Store { name: options.name, source })?;
         let db = Arc::new(db);
         let sampler = LoadSampler::new(devices.clone(), pool.clone(), clock.clone());
-        let watch = Watch::start(&db, devices.clone(), sampler);
+        let monitor = PressureMonitor::start(&db, devices.clone(), sampler);
         let reclaim = Reclaim::start(Arc::clone(db.inner()), pool.clone(), devices.clone());
         let (policy, terms) = migrate;
         let moving = Moving::start(pool.clone(), devices.clone(), clock.clone(), policy, terms);
-        Ok(Store { moving, watch, reclaim, db, pool, devices, clock })
+        Ok(Store { moving, monitor, reclaim, db, pool, devices, clock })
     }
 }

@@ -20,12 +20,12 @@ use crate::volumes::Devices;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The thread. Dropping this ends it.
-pub(super) struct Watch {
+pub(super) struct PressureMonitor {
     notify: Arc<Notify>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watch {
+impl PressureMonitor {
     pub(super) fn start(db: &Arc<Db>, devices: Devices, sampler: LoadSampler) -> Self {
         let notify = Arc::clone(db.shim().notify());
         let (db, notified) = (Arc::downgrade(db), Arc::clone(&notify));
@@ -37,14 +37,14 @@ impl Watch {
     }
 }
 
-impl Watch {
+impl PressureMonitor {
     /// Whether the thread still runs: only a panic ends it early.
     pub(super) fn is_alive(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 }
 
-impl Drop for Watch {
+impl Drop for PressureMonitor {
     fn drop(&mut self) {
         self.notify.end();
         if let Some(thread) = self.thread.take() {
