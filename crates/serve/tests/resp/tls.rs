@@ -76,7 +76,11 @@ fn endpoint(files: &TlsFiles, settings: Settings) -> (Endpoint, Arc<Tls>) {
 type TlsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
 
 /// A client that trusts `authority`, with a certificate if one is given.
-fn connect(endpoint: &Endpoint, authority: &Authority, shown: Option<&(String, String)>) -> TlsClient {
+fn connect(
+    endpoint: &Endpoint,
+    authority: &Authority,
+    shown: Option<&(String, String)>,
+) -> TlsClient {
     let certificate = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("PEM");
     let mut roots = RootCertStore::empty();
     roots.add(certificate(&authority.issuer.pem())).expect("a certificate");
