@@ -285,7 +285,7 @@ fn health_says_what_each_store_does_and_what_is_wrong() {
     with_endpoint(admin(false), |ask| {
         let (status, body) = ask("GET /health", "");
         assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
-        expect![[r#"{"healthy":false,"problems":["volume b is away","kv: writes are refused: no room: delete something","kv: background work has stopped: the mover panicked: start again","series: 3 objects have fewer copies than promised","series: damage found and not repaired: 1; the log names the places, and so does `plimsoll check --scrub`"],"stores":{"kv":{"takes_writes":false,"serves_reads":true,"copies_short":0,"damaged":0,"upkeep":false},"series":{"takes_writes":true,"serves_reads":true,"copies_short":3,"damaged":1,"upkeep":true}},"volumes":{"a":{"answers":true,"problem":null},"b":{"answers":false,"problem":"volume b is away"}}}"#]].assert_eq(&body);
+        expect![[r#"{"healthy":false,"problems":["volume b is away","kv: writes are refused: no room: delete something","kv: background work has stopped: the mover panicked: start again","series: 3 objects have fewer copies than the pool's `copies` asks for","series: damage found and not repaired: 1; the log and `plimsoll check --scrub` name the places"],"stores":{"kv":{"takes_writes":false,"serves_reads":true,"copies_short":0,"damaged":0,"upkeep":false},"series":{"takes_writes":true,"serves_reads":true,"copies_short":3,"damaged":1,"upkeep":true}},"volumes":{"a":{"answers":true,"problem":null},"b":{"answers":false,"problem":"volume b is away"}}}"#]].assert_eq(&body);
     });
 }
 
@@ -481,26 +481,26 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_uptime_seconds Time since the program started
             # TYPE plimsoll_uptime_seconds gauge
             plimsoll_uptime_seconds 1.5
-            # HELP plimsoll_healthy Whether nothing is wrong
+            # HELP plimsoll_healthy Whether no volume and no store has a problem
             # TYPE plimsoll_healthy gauge
             plimsoll_healthy 1
-            # HELP plimsoll_store_takes_writes Whether it takes users' writes
+            # HELP plimsoll_store_takes_writes Whether the store accepts users' writes
             # TYPE plimsoll_store_takes_writes gauge
             plimsoll_store_takes_writes{store="kv"} 1
             plimsoll_store_takes_writes{store="series"} 1
-            # HELP plimsoll_store_serves_reads Whether it serves all reads
+            # HELP plimsoll_store_serves_reads Whether the store serves all reads
             # TYPE plimsoll_store_serves_reads gauge
             plimsoll_store_serves_reads{store="kv"} 1
             plimsoll_store_serves_reads{store="series"} 1
-            # HELP plimsoll_store_copies_short Objects with fewer copies than promised
+            # HELP plimsoll_store_copies_short Objects with fewer copies than the pool's setting asks for
             # TYPE plimsoll_store_copies_short gauge
             plimsoll_store_copies_short{store="kv"} 0
             plimsoll_store_copies_short{store="series"} 0
-            # HELP plimsoll_store_damaged Places where damage was found and not repaired
+            # HELP plimsoll_store_damaged Damaged places that are not repaired
             # TYPE plimsoll_store_damaged gauge
             plimsoll_store_damaged{store="kv"} 0
             plimsoll_store_damaged{store="series"} 0
-            # HELP plimsoll_store_upkeep Whether all of its background tasks run
+            # HELP plimsoll_store_upkeep Whether all background tasks of the store run
             # TYPE plimsoll_store_upkeep gauge
             plimsoll_store_upkeep{store="kv"} 1
             plimsoll_store_upkeep{store="series"} 1
@@ -514,7 +514,7 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_store_memory_bytes Caches and buffers of the store
             # TYPE plimsoll_store_memory_bytes gauge
             plimsoll_store_memory_bytes 100
-            # HELP plimsoll_store_memory_max_bytes What they may hold
+            # HELP plimsoll_store_memory_max_bytes Limit of the store's caches and buffers
             # TYPE plimsoll_store_memory_max_bytes gauge
             plimsoll_store_memory_max_bytes 200
             # HELP plimsoll_volume_paid_iops The line: paid operations a second
@@ -523,25 +523,25 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_volume_paid_bytes_per_second Paid bytes a second
             # TYPE plimsoll_volume_paid_bytes_per_second gauge
             plimsoll_volume_paid_bytes_per_second{volume="a"} 131072000
-            # HELP plimsoll_volume_rho Share of the paid rates that is used
+            # HELP plimsoll_volume_rho Share of the paid rates that may be used
             # TYPE plimsoll_volume_rho gauge
             plimsoll_volume_rho{volume="a"} 0.98
             plimsoll_volume_rho{volume="b\"\\"} 0.0
-            # HELP plimsoll_volume_used_ratio What was used in the last second, 1 is the line
+            # HELP plimsoll_volume_used_ratio Load of the last second; 1 is the line
             # TYPE plimsoll_volume_used_ratio gauge
             plimsoll_volume_used_ratio{volume="a"} 0.75
             plimsoll_volume_used_ratio{volume="b\"\\"} 0.0
-            # HELP plimsoll_volume_available Part of the contract the provider seems to give, while less than all
+            # HELP plimsoll_volume_available Estimated share of the contract that the provider gives, while it is below 1
             # TYPE plimsoll_volume_available gauge
             plimsoll_volume_available{volume="a"} 0.75
-            # HELP plimsoll_volume_credits Burst credits left, as a part
+            # HELP plimsoll_volume_credits Burst credits left, 0 to 1
             # TYPE plimsoll_volume_credits gauge
             plimsoll_volume_credits{volume="a"} 0.5
-            # HELP plimsoll_volume_ops Operations let through, in tokens
+            # HELP plimsoll_volume_ops Operations that the gate admitted, in tokens
             # TYPE plimsoll_volume_ops counter
             plimsoll_volume_ops_total{volume="a"} 17
             plimsoll_volume_ops_total{volume="b\"\\"} 0
-            # HELP plimsoll_volume_bytes Bytes let through
+            # HELP plimsoll_volume_bytes Bytes that the gate admitted
             # TYPE plimsoll_volume_bytes counter
             plimsoll_volume_bytes_total{volume="a"} 70000
             plimsoll_volume_bytes_total{volume="b\"\\"} 0
@@ -551,23 +551,23 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_volume_throttled Operations the simulated provider throttled
             # TYPE plimsoll_volume_throttled counter
             plimsoll_volume_throttled_total{volume="b\"\\"} 3
-            # HELP plimsoll_volume_spare Whether it has operations to spare for prefetching
+            # HELP plimsoll_volume_spare Whether the volume has operations to spare for prefetching
             # TYPE plimsoll_volume_spare gauge
             plimsoll_volume_spare{volume="a"} 1
-            # HELP plimsoll_volume_weight What it carries by the heat of its tables, 1 is as much as is paid for
+            # HELP plimsoll_volume_weight Load by users' reads, logs and flushes, from the heat of the volume's tables; 1 is the line
             # TYPE plimsoll_volume_weight gauge
             plimsoll_volume_weight{volume="a"} 0.5
             # HELP plimsoll_volume_size_bytes Size
             # TYPE plimsoll_volume_size_bytes gauge
             plimsoll_volume_size_bytes{volume="a"} 1000
-            # HELP plimsoll_volume_free_bytes Room left
+            # HELP plimsoll_volume_free_bytes Free space
             # TYPE plimsoll_volume_free_bytes gauge
             plimsoll_volume_free_bytes{volume="a"} 400
             # HELP plimsoll_gate_granted_tokens Tokens granted
             # TYPE plimsoll_gate_granted_tokens counter
             plimsoll_gate_granted_tokens_total{volume="a",class="commit"} 5
             plimsoll_gate_granted_tokens_total{volume="a",class="foreground"} 12
-            # HELP plimsoll_gate_denied Requests turned away
+            # HELP plimsoll_gate_denied Requests refused
             # TYPE plimsoll_gate_denied counter
             plimsoll_gate_denied_total{volume="a",class="commit"} 0
             plimsoll_gate_denied_total{volume="a",class="foreground"} 0
@@ -618,22 +618,22 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_cache_rewarmed Blocks of new tables kept as written
             # TYPE plimsoll_cache_rewarmed counter
             plimsoll_cache_rewarmed_total 5
-            # HELP plimsoll_cache_rewarmed_useful Those of them that answered a read
+            # HELP plimsoll_cache_rewarmed_useful Blocks of new tables kept as written that answered a read
             # TYPE plimsoll_cache_rewarmed_useful counter
             plimsoll_cache_rewarmed_useful_total 4
             # HELP plimsoll_cache_useful Blocks that answered a read
             # TYPE plimsoll_cache_useful counter
             plimsoll_cache_useful_total 2
-            # HELP plimsoll_cache_wasted Those that went and never did
+            # HELP plimsoll_cache_wasted Blocks evicted before they answered a read
             # TYPE plimsoll_cache_wasted counter
             plimsoll_cache_wasted_total 1
-            # HELP plimsoll_cache_bytes Bytes held
+            # HELP plimsoll_cache_bytes Bytes in the cache
             # TYPE plimsoll_cache_bytes gauge
             plimsoll_cache_bytes 560000
-            # HELP plimsoll_cache_max_bytes Bytes it may hold
+            # HELP plimsoll_cache_max_bytes Limit of the cache
             # TYPE plimsoll_cache_max_bytes gauge
             plimsoll_cache_max_bytes 600000
-            # HELP plimsoll_copies_made Copies of tables made, by what for
+            # HELP plimsoll_copies_made Copies of tables made, by purpose
             # TYPE plimsoll_copies_made counter
             plimsoll_copies_made_total{why="repair"} 1
             plimsoll_copies_made_total{why="heat"} 5
@@ -646,73 +646,73 @@ fn metrics_are_open_metrics() {
             plimsoll_copy_seconds_count 6
             plimsoll_copy_seconds_bucket{le="1.0"} 6
             plimsoll_copy_seconds_bucket{le="+Inf"} 6
-            # HELP plimsoll_copies_born New tables that began with a copy more
+            # HELP plimsoll_copies_born New tables that were created with an extra copy
             # TYPE plimsoll_copies_born counter
             plimsoll_copies_born_total 2
             # HELP plimsoll_pool_streamed_tables Tables streamed because no memory was left to hold them whole
             # TYPE plimsoll_pool_streamed_tables counter
             plimsoll_pool_streamed_tables_total 9
-            # HELP plimsoll_copies_dropped Copies dropped, by why
+            # HELP plimsoll_copies_dropped Copies dropped, by reason
             # TYPE plimsoll_copies_dropped counter
             plimsoll_copies_dropped_total{why="cold"} 3
-            # HELP plimsoll_copies_failed Copies that came to nothing
+            # HELP plimsoll_copies_failed Copies that failed, by reason
             # TYPE plimsoll_copies_failed counter
             plimsoll_copies_failed_total{why="gone"} 1
-            # HELP plimsoll_copies_planned Copies planned and not begun
+            # HELP plimsoll_copies_planned Copies planned but not begun
             # TYPE plimsoll_copies_planned gauge
             plimsoll_copies_planned 4
             # HELP plimsoll_copies_in_flight Copies being made
             # TYPE plimsoll_copies_in_flight gauge
             plimsoll_copies_in_flight 1
-            # HELP plimsoll_copies_skipped What was not planned, by why
+            # HELP plimsoll_copies_skipped Copies not planned, by reason
             # TYPE plimsoll_copies_skipped counter
             plimsoll_copies_skipped_total{why="even"} 7
-            # HELP plimsoll_copies_promised Copies that everything shall have
+            # HELP plimsoll_copies_promised Copies of each object that the pool's setting asks for
             # TYPE plimsoll_copies_promised gauge
             plimsoll_copies_promised 2
-            # HELP plimsoll_copies_short_objects Objects with fewer of them
+            # HELP plimsoll_copies_short_objects Objects with fewer copies than the setting asks for
             # TYPE plimsoll_copies_short_objects gauge
             plimsoll_copies_short_objects 14
-            # HELP plimsoll_copies_short_bytes Bytes of these objects
+            # HELP plimsoll_copies_short_bytes Bytes of the objects with too few copies
             # TYPE plimsoll_copies_short_bytes gauge
             plimsoll_copies_short_bytes 917504
-            # HELP plimsoll_unreadable_objects Objects with no copy to read
+            # HELP plimsoll_unreadable_objects Objects without a readable copy
             # TYPE plimsoll_unreadable_objects gauge
             plimsoll_unreadable_objects 1
             # HELP plimsoll_log_keys Keys of the log store
             # TYPE plimsoll_log_keys gauge
             plimsoll_log_keys 9
-            # HELP plimsoll_log_index_bytes Memory of its index
+            # HELP plimsoll_log_index_bytes Memory of the log store's index
             # TYPE plimsoll_log_index_bytes gauge
             plimsoll_log_index_bytes 400
-            # HELP plimsoll_log_fill Part of what it may use that is taken
+            # HELP plimsoll_log_fill Used share of the space that the log store may use
             # TYPE plimsoll_log_fill gauge
             plimsoll_log_fill{volume="a"} 0.75
-            # HELP plimsoll_log_hunger How far that is above the target on the way to full, not above 0 is no hurry
+            # HELP plimsoll_log_hunger Space pressure: how far the fill is above its target on the way to full; none up to 0
             # TYPE plimsoll_log_hunger gauge
             plimsoll_log_hunger{volume="a"} -0.25
-            # HELP plimsoll_log_release_threshold Part of a file that has to be dead for a merge
+            # HELP plimsoll_log_release_threshold Dead share that a file must have to be merged
             # TYPE plimsoll_log_release_threshold gauge
             plimsoll_log_release_threshold{volume="a"} 1.0
-            # HELP plimsoll_log_dead_fraction_eaten Part that was dead of the files merged lately
+            # HELP plimsoll_log_dead_fraction_eaten Dead share of the files merged lately
             # TYPE plimsoll_log_dead_fraction_eaten gauge
             plimsoll_log_dead_fraction_eaten{volume="a"} 0.5
             # HELP plimsoll_log_write_amplification Bytes written for each byte put
             # TYPE plimsoll_log_write_amplification gauge
             plimsoll_log_write_amplification{volume="a"} 1.25
-            # HELP plimsoll_log_put_delay_seconds What a put waits now because the volume is nearly full
+            # HELP plimsoll_log_put_delay_seconds How long a put waits now because the volume is nearly full
             # TYPE plimsoll_log_put_delay_seconds gauge
             plimsoll_log_put_delay_seconds{volume="a"} 0.5
             # HELP plimsoll_log_files Files
             # TYPE plimsoll_log_files gauge
             plimsoll_log_files{volume="a"} 3
-            # HELP plimsoll_log_live_bytes Bytes of records that count
+            # HELP plimsoll_log_live_bytes Bytes of live records
             # TYPE plimsoll_log_live_bytes gauge
             plimsoll_log_live_bytes{volume="a"} 3000
             # HELP plimsoll_log_put_bytes Bytes of records put
             # TYPE plimsoll_log_put_bytes counter
             plimsoll_log_put_bytes_total{volume="a"} 8000
-            # HELP plimsoll_log_copied_bytes Bytes merges copied
+            # HELP plimsoll_log_copied_bytes Bytes copied by merges
             # TYPE plimsoll_log_copied_bytes counter
             plimsoll_log_copied_bytes_total{volume="a"} 2000
             # HELP plimsoll_log_files_died_whole Files removed unread: all of their records were dead
@@ -721,7 +721,7 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_log_files_merged Files merged
             # TYPE plimsoll_log_files_merged counter
             plimsoll_log_files_merged_total{volume="a"} 2
-            # HELP plimsoll_log_records_damaged Damaged records that merges and reads came upon
+            # HELP plimsoll_log_records_damaged Damaged records that merges and reads found
             # TYPE plimsoll_log_records_damaged counter
             plimsoll_log_records_damaged_total{volume="a"} 1
             # HELP plimsoll_log_puts_delayed Puts that waited because the volume was nearly full
@@ -751,10 +751,10 @@ fn metrics_are_open_metrics() {
             # HELP plimsoll_resp_sent_bytes Bytes written to clients
             # TYPE plimsoll_resp_sent_bytes counter
             plimsoll_resp_sent_bytes_total 0
-            # HELP plimsoll_resp_hits Keys read that were there
+            # HELP plimsoll_resp_hits Keys that reads found
             # TYPE plimsoll_resp_hits counter
             plimsoll_resp_hits_total 0
-            # HELP plimsoll_resp_misses Keys read that were not there
+            # HELP plimsoll_resp_misses Keys that reads did not find
             # TYPE plimsoll_resp_misses counter
             plimsoll_resp_misses_total 0
             # HELP plimsoll_resp_errors Error replies

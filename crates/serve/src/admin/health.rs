@@ -67,13 +67,15 @@ impl Health {
             }
             if store.copies_short > 0 {
                 let objects = store.copies_short;
-                problems.push(format!("{name}: {objects} objects have fewer copies than promised"));
+                problems.push(format!(
+                    "{name}: {objects} objects have fewer copies than the pool's `copies` asks for"
+                ));
             }
             if store.damaged > 0 {
                 let damaged = store.damaged;
                 problems.push(format!(
-                    "{name}: damage found and not repaired: {damaged}; the log names the places, and \
-                     so does `plimsoll check --scrub`"
+                    "{name}: damage found and not repaired: {damaged}; the log and `plimsoll check --scrub` \
+                     name the places"
                 ));
             }
         }
@@ -164,7 +166,7 @@ impl Asker {
         });
         let unknown = match asked.await {
             Ok(Ok(health)) => return health,
-            Ok(Err(panic)) => format!("the stores cannot be asked: {panic}"),
+            Ok(Err(panic)) => format!("the health check failed: {panic}"),
             Err(_) => format!("the stores do not answer within {:?}", self.answer_max),
         };
         Health { unknown: Some(unknown), ..Health::default() }
@@ -201,7 +203,7 @@ pub(super) async fn ready(
         && !health.stores.contains_key(store)
     {
         let known: Vec<_> = health.stores.keys().map(String::as_str).collect();
-        let what = format!("store {store}: there is none; there are {}\n", known.join(", "));
+        let what = format!("no store is called {store}; the stores are {}\n", known.join(", "));
         return (StatusCode::NOT_FOUND, what).into_response();
     }
     let ready = health.is_ready(&wanted);

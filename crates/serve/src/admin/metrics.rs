@@ -101,7 +101,11 @@ impl Collector for Scrape {
         self.health.encode(&mut page)?;
         page.gauge("memory_resident_bytes", "Memory of the process", self.memory.resident)?;
         page.gauge("store_memory_bytes", "Caches and buffers of the store", self.memory.store)?;
-        page.gauge("store_memory_max_bytes", "What they may hold", self.memory.store_max)?;
+        page.gauge(
+            "store_memory_max_bytes",
+            "Limit of the store's caches and buffers",
+            self.memory.store_max,
+        )?;
         self.volumes(&mut page)?;
         self.classes(&mut page)?;
         self.cache.as_ref().map_or(Ok(()), |cache| cache.encode(&mut page))?;
@@ -116,34 +120,38 @@ impl Collector for Scrape {
 
 impl Health {
     fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
-        page.gauge("healthy", "Whether nothing is wrong", u64::from(self.is_healthy()))?;
+        page.gauge(
+            "healthy",
+            "Whether no volume and no store has a problem",
+            u64::from(self.is_healthy()),
+        )?;
         let stores = |figure: fn(&StoreHealth) -> u64| {
             let label = |name| vec![("store", name)];
             self.stores.iter().map(move |(name, store)| (label(name.as_str()), figure(store)))
         };
         page.gauges(
             "store_takes_writes",
-            "Whether it takes users' writes",
+            "Whether the store accepts users' writes",
             stores(|store| store.writes_refused.is_none().into()),
         )?;
         page.gauges(
             "store_serves_reads",
-            "Whether it serves all reads",
+            "Whether the store serves all reads",
             stores(|store| store.reads_refused.is_none().into()),
         )?;
         page.gauges(
             "store_copies_short",
-            "Objects with fewer copies than promised",
+            "Objects with fewer copies than the pool's setting asks for",
             stores(|store| store.copies_short),
         )?;
         page.gauges(
             "store_damaged",
-            "Places where damage was found and not repaired",
+            "Damaged places that are not repaired",
             stores(|store| store.damaged),
         )?;
         page.gauges(
             "store_upkeep",
-            "Whether all of its background tasks run",
+            "Whether all background tasks of the store run",
             stores(|store| store.upkeep_stopped.is_none().into()),
         )?;
         let volumes = self.volumes.iter();
@@ -209,7 +217,7 @@ impl Http {
         let requests = self.requests.iter();
         page.counters(
             "http_requests",
-            "Requests answered, by what they want and what became of them",
+            "Requests answered, by kind and outcome",
             requests
                 .map(|&(wanted, outcome, n)| (vec![("wanted", wanted), ("outcome", outcome)], n)),
         )?;
@@ -219,14 +227,18 @@ impl Http {
             "How long requests took",
             times.map(|(wanted, times)| (vec![("wanted", *wanted)], Histogram(times))),
         )?;
-        page.counter("http_received_bytes", "Bytes of bodies, as they came", self.received)?;
+        page.counter("http_received_bytes", "Bytes of request bodies, as received", self.received)?;
         page.counter("http_sent_bytes", "Bytes of answers to queries", self.sent)?;
-        page.counter("http_statements", "Statements asked", self.statements)?;
+        page.counter("http_statements", "Statements received", self.statements)?;
         page.counter("http_rows", "Rows stored", self.rows)?;
-        page.counter("http_points", "Points in them", self.points)?;
+        page.counter("http_points", "Points in the stored rows", self.points)?;
         page.counter("http_dropped_rows", "Lines and rows refused", self.dropped)?;
-        page.counter("http_repeated_batches", "Batches that had been stored", self.repeated)?;
-        page.counter("http_busy", "Writes that were told to come again", self.busy)
+        page.counter(
+            "http_repeated_batches",
+            "Batches sent again after they were stored",
+            self.repeated,
+        )?;
+        page.counter("http_busy", "Writes refused for now, to be sent again", self.busy)
     }
 }
 
@@ -254,10 +266,10 @@ impl Mqtt {
     }
 
     fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
-        page.gauge("mqtt_connected", "Whether the broker is there", self.connected)?;
+        page.gauge("mqtt_connected", "Whether the broker is connected", self.connected)?;
         page.counter("mqtt_connections", "Connections to the broker", self.connects)?;
         page.counter("mqtt_messages", "Messages taken", self.messages)?;
-        page.counter("mqtt_received_bytes", "Bytes of their payloads", self.received)?;
+        page.counter("mqtt_received_bytes", "Bytes of the messages' payloads", self.received)?;
         page.counter("mqtt_rows", "Rows stored", self.rows)?;
         page.counter("mqtt_dropped_rows", "Rows and messages refused", self.dropped)
     }
@@ -268,17 +280,17 @@ impl Series {
         page.gauge("series_known", "Series known", self.series)?;
         page.gauge("series_sources", "Sources known: measurements with tags", self.sources)?;
         page.gauge("series_active_sources", "Sources with rows in a buffer", self.active)?;
-        page.gauge("series_catalogue_bytes", "Memory of what is known", self.catalogue_bytes)?;
-        page.gauge("series_buffer_bytes", "Memory of buffers", self.buffer_bytes)?;
-        page.gauge("series_room_ratio", "Part of the buffers that is free", self.room)?;
+        page.gauge(
+            "series_catalogue_bytes",
+            "Memory of the catalogue of series",
+            self.catalogue_bytes,
+        )?;
+        page.gauge("series_buffer_bytes", "Memory of the buffers of points", self.buffer_bytes)?;
+        page.gauge("series_room_ratio", "Free share of the buffers, 0 to 1", self.room)?;
         page.counter("series_points", "Points accepted", self.points)?;
         page.counter("series_blocks", "Blocks written", self.blocks)?;
         page.counter("series_block_bytes", "Bytes of blocks written", self.block_bytes)?;
-        page.counter(
-            "series_regrouped",
-            "Slots of which blocks were put together",
-            self.regrouped,
-        )?;
+        page.counter("series_regrouped", "Slots whose blocks were made into one", self.regrouped)?;
         page.counter("series_expired", "Blocks expired", self.expired)
     }
 }
@@ -305,20 +317,28 @@ impl Scrape {
                 figure(volume).map(|value| (vec![("volume", volume.name.as_str())], value))
             })
         };
-        page.gauges("volume_rho", "Share of the paid rates that is used", parts(|v| Some(v.rho)))?;
+        page.gauges(
+            "volume_rho",
+            "Share of the paid rates that may be used",
+            parts(|v| Some(v.rho)),
+        )?;
         page.gauges(
             "volume_used_ratio",
-            "What was used in the last second, 1 is the line",
+            "Load of the last second; 1 is the line",
             parts(|v| Some(v.used)),
         )?;
         page.gauges(
             "volume_available",
-            "Part of the contract the provider seems to give, while less than all",
+            "Estimated share of the contract that the provider gives, while it is below 1",
             parts(|v| v.available),
         )?;
-        page.gauges("volume_credits", "Burst credits left, as a part", parts(|v| v.credits))?;
-        page.counters("volume_ops", "Operations let through, in tokens", each(|v| Some(v.ops)))?;
-        page.counters("volume_bytes", "Bytes let through", each(|v| Some(v.bytes)))?;
+        page.gauges("volume_credits", "Burst credits left, 0 to 1", parts(|v| v.credits))?;
+        page.counters(
+            "volume_ops",
+            "Operations that the gate admitted, in tokens",
+            each(|v| Some(v.ops)),
+        )?;
+        page.counters("volume_bytes", "Bytes that the gate admitted", each(|v| Some(v.bytes)))?;
         page.counters(
             "volume_provider_ops",
             "Operations the simulated provider counted",
@@ -331,16 +351,16 @@ impl Scrape {
         )?;
         page.gauges(
             "volume_spare",
-            "Whether it has operations to spare for prefetching",
+            "Whether the volume has operations to spare for prefetching",
             each(|v| v.spare.map(u64::from)),
         )?;
         page.gauges(
             "volume_weight",
-            "What it carries by the heat of its tables, 1 is as much as is paid for",
+            "Load by users' reads, logs and flushes, from the heat of the volume's tables; 1 is the line",
             parts(|v| v.weight),
         )?;
         page.gauges("volume_size_bytes", "Size", each(|v| v.space.map(|s| s.total)))?;
-        page.gauges("volume_free_bytes", "Room left", each(|v| v.space.map(|s| s.free)))
+        page.gauges("volume_free_bytes", "Free space", each(|v| v.space.map(|s| s.free)))
     }
 
     fn classes(&self, page: &mut Page<'_>) -> fmt::Result {
@@ -353,7 +373,7 @@ impl Scrape {
         };
         let figure = |of: fn(&Class) -> u64| each().map(move |(labels, class)| (labels, of(class)));
         page.counters("gate_granted_tokens", "Tokens granted", figure(|c| c.granted))?;
-        page.counters("gate_denied", "Requests turned away", figure(|c| c.denied))?;
+        page.counters("gate_denied", "Requests refused", figure(|c| c.denied))?;
         page.gauges("gate_queued", "Requests waiting now", figure(|c| c.queued))?;
         page.family(
             "gate_wait_seconds",
@@ -379,13 +399,13 @@ impl Cache {
         page.counter("cache_rewarmed", "Blocks of new tables kept as written", self.rewarmed)?;
         page.counter(
             "cache_rewarmed_useful",
-            "Those of them that answered a read",
+            "Blocks of new tables kept as written that answered a read",
             self.rewarmed_useful,
         )?;
         page.counter("cache_useful", "Blocks that answered a read", self.useful)?;
-        page.counter("cache_wasted", "Those that went and never did", self.wasted)?;
-        page.gauge("cache_bytes", "Bytes held", self.bytes)?;
-        page.gauge("cache_max_bytes", "Bytes it may hold", self.bytes_max)
+        page.counter("cache_wasted", "Blocks evicted before they answered a read", self.wasted)?;
+        page.gauge("cache_bytes", "Bytes in the cache", self.bytes)?;
+        page.gauge("cache_max_bytes", "Limit of the cache", self.bytes_max)
     }
 }
 
@@ -394,25 +414,37 @@ impl Copies {
         fn by_why(counts: &[(&'static str, u64)]) -> impl Iterator<Item = (Labels<'static>, u64)> {
             counts.iter().map(|&(why, count)| (vec![("why", why)], count))
         }
-        page.counters("copies_made", "Copies of tables made, by what for", by_why(&self.made))?;
+        page.counters("copies_made", "Copies of tables made, by purpose", by_why(&self.made))?;
         page.counter("copies_bytes", "Bytes of copies made", self.bytes)?;
         let times = std::iter::once((Labels::new(), Histogram(&self.times)));
         page.family("copy_seconds", "How long a copy took", times)?;
-        page.counter("copies_born", "New tables that began with a copy more", self.born)?;
+        page.counter("copies_born", "New tables that were created with an extra copy", self.born)?;
         page.counter(
             "pool_streamed_tables",
             "Tables streamed because no memory was left to hold them whole",
             self.streamed,
         )?;
-        page.counters("copies_dropped", "Copies dropped, by why", by_why(&self.dropped))?;
-        page.counters("copies_failed", "Copies that came to nothing", by_why(&self.failed))?;
-        page.gauge("copies_planned", "Copies planned and not begun", self.planned)?;
+        page.counters("copies_dropped", "Copies dropped, by reason", by_why(&self.dropped))?;
+        page.counters("copies_failed", "Copies that failed, by reason", by_why(&self.failed))?;
+        page.gauge("copies_planned", "Copies planned but not begun", self.planned)?;
         page.gauge("copies_in_flight", "Copies being made", self.in_flight)?;
-        page.counters("copies_skipped", "What was not planned, by why", by_why(&self.skipped))?;
-        page.gauge("copies_promised", "Copies that everything shall have", self.promised)?;
-        page.gauge("copies_short_objects", "Objects with fewer of them", self.short_objects)?;
-        page.gauge("copies_short_bytes", "Bytes of these objects", self.short_bytes)?;
-        page.gauge("unreadable_objects", "Objects with no copy to read", self.unreadable_objects)
+        page.counters("copies_skipped", "Copies not planned, by reason", by_why(&self.skipped))?;
+        page.gauge(
+            "copies_promised",
+            "Copies of each object that the pool's setting asks for",
+            self.promised,
+        )?;
+        page.gauge(
+            "copies_short_objects",
+            "Objects with fewer copies than the setting asks for",
+            self.short_objects,
+        )?;
+        page.gauge(
+            "copies_short_bytes",
+            "Bytes of the objects with too few copies",
+            self.short_bytes,
+        )?;
+        page.gauge("unreadable_objects", "Objects without a readable copy", self.unreadable_objects)
     }
 }
 
@@ -425,21 +457,25 @@ impl Log {
 
     fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
         page.gauge("log_keys", "Keys of the log store", self.keys)?;
-        page.gauge("log_index_bytes", "Memory of its index", self.index_bytes)?;
-        page.gauges("log_fill", "Part of what it may use that is taken", self.each(|v| v.fill))?;
+        page.gauge("log_index_bytes", "Memory of the log store's index", self.index_bytes)?;
+        page.gauges(
+            "log_fill",
+            "Used share of the space that the log store may use",
+            self.each(|v| v.fill),
+        )?;
         page.gauges(
             "log_hunger",
-            "How far that is above the target on the way to full, not above 0 is no hurry",
+            "Space pressure: how far the fill is above its target on the way to full; none up to 0",
             self.each(|v| v.hunger),
         )?;
         page.gauges(
             "log_release_threshold",
-            "Part of a file that has to be dead for a merge",
+            "Dead share that a file must have to be merged",
             self.each(|v| v.release_threshold),
         )?;
         page.gauges(
             "log_dead_fraction_eaten",
-            "Part that was dead of the files merged lately",
+            "Dead share of the files merged lately",
             self.each(|v| v.dead_fraction_eaten),
         )?;
         page.gauges(
@@ -449,13 +485,13 @@ impl Log {
         )?;
         page.gauges(
             "log_put_delay_seconds",
-            "What a put waits now because the volume is nearly full",
+            "How long a put waits now because the volume is nearly full",
             self.each(|v| v.put_delay.as_secs_f64()),
         )?;
         page.gauges("log_files", "Files", self.each(|v| v.files))?;
-        page.gauges("log_live_bytes", "Bytes of records that count", self.each(|v| v.live_bytes))?;
+        page.gauges("log_live_bytes", "Bytes of live records", self.each(|v| v.live_bytes))?;
         page.counters("log_put_bytes", "Bytes of records put", self.each(|v| v.put_bytes))?;
-        page.counters("log_copied_bytes", "Bytes merges copied", self.each(|v| v.copied_bytes))?;
+        page.counters("log_copied_bytes", "Bytes copied by merges", self.each(|v| v.copied_bytes))?;
         page.counters(
             "log_files_died_whole",
             "Files removed unread: all of their records were dead",
@@ -464,7 +500,7 @@ impl Log {
         page.counters("log_files_merged", "Files merged", self.each(|v| v.merged))?;
         page.counters(
             "log_records_damaged",
-            "Damaged records that merges and reads came upon",
+            "Damaged records that merges and reads found",
             self.each(|v| v.damaged),
         )?;
         page.counters(
@@ -493,8 +529,8 @@ impl Resp {
         )?;
         page.counter("resp_received_bytes", "Bytes read from clients", self.bytes_in)?;
         page.counter("resp_sent_bytes", "Bytes written to clients", self.bytes_out)?;
-        page.counter("resp_hits", "Keys read that were there", self.hits)?;
-        page.counter("resp_misses", "Keys read that were not there", self.misses)?;
+        page.counter("resp_hits", "Keys that reads found", self.hits)?;
+        page.counter("resp_misses", "Keys that reads did not find", self.misses)?;
         page.counter("resp_errors", "Error replies", self.errors)?;
         let calls = self.calls.iter().map(|&(name, calls)| (vec![("command", name)], calls));
         page.counters("resp_commands", "Commands executed", calls)

@@ -72,7 +72,7 @@ pub struct Grant {
 pub(super) enum Forbidden {
     #[error("forbidden: this token may not {0}")]
     Kind(&'static str),
-    #[error("forbidden: this token does not reach the database {0:?}")]
+    #[error("forbidden: this token has no right to the database {0:?}")]
     Database(String),
 }
 

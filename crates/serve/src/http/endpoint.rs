@@ -89,6 +89,6 @@ async fn health(State(service): State<Arc<Service>>, request: Request) -> Respon
 
 async fn nothing(request: Request) -> Response {
     let path = request.uri().path().chars().take(100).collect::<String>();
-    let told = format!("{path:?}: there is nothing here: /write, /api/v2/write and /query are");
+    let told = format!("nothing is at {path:?}; use /write, /api/v2/write or /query");
     Refusal::new(StatusCode::NOT_FOUND, told).respond(Dialect::Two)
 }

@@ -25,12 +25,12 @@ struct Known {
 pub enum WrongHost {
     /// It names another host.
     #[error(
-        "{0:?} is not a name of this server: ask for localhost, an address of loopback, or a name that the \
-         settings list under hosts"
+        "{0:?} is not a name of this server: use localhost, a loopback address, or a name that the settings \
+         list under hosts"
     )]
     Other(String),
     /// HTTP/1.1 requires exactly one `Host`.
-    #[error("a request of HTTP/1.1 names one Host")]
+    #[error("a request of HTTP/1.1 needs exactly one Host header")]
     Unclear,
 }
 

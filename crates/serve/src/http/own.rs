@@ -78,7 +78,9 @@ async fn run(
         let statements = influxql::parse(&text, (service.wall)());
         let statements = statements.map_err(|error| Refusal::bad(error.to_string()))?;
         let [Statement::Select(_) | Statement::Show(_)] = statements[..] else {
-            return Err(Refusal::bad("a parameter holds a statement of its own"));
+            return Err(Refusal::bad(
+                "a parameter contains another statement: send one statement a request",
+            ));
         };
         let format = query::format(&head.headers, &params)?;
         let database = params.get("db").map(str::to_owned);

@@ -62,10 +62,11 @@ async fn form(service: &Service, headers: &HeaderMap, body: Body) -> Result<Vec<
     let read = to_bytes(body, FORM_BYTES_MAX);
     let limit = service.settings.terms.read_timeout;
     let bytes = tokio::time::timeout(limit, read).await.map_err(|_| {
-        Refusal::new(StatusCode::REQUEST_TIMEOUT, "the statement did not come in time")
+        Refusal::new(StatusCode::REQUEST_TIMEOUT, "the statement did not arrive in time")
     })?;
     let bytes = bytes.map_err(|_| {
-        let told = format!("the statement is longer than {TEXT_BYTES_MAX} bytes, or broke off");
+        let told =
+            format!("the statement is longer than {TEXT_BYTES_MAX} bytes, or the connection broke");
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, told)
     })?;
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -78,7 +79,7 @@ pub(super) fn format(headers: &HeaderMap, params: &Params) -> Result<Format, Ref
     let epoch = match params.get("epoch") {
         None => None,
         Some(name) => Some(Precision::named(name).ok_or_else(|| {
-            Refusal::bad(format!("invalid epoch {name:?}: ns, u, ms, s, m or h is"))
+            Refusal::bad(format!("invalid epoch {name:?}: give ns, u, ms, s, m or h"))
         })?),
     };
     let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
@@ -92,7 +93,7 @@ pub(super) fn format(headers: &HeaderMap, params: &Params) -> Result<Format, Ref
         Some("arrow") => return Ok(Format::Arrow),
         None | Some("json") => {}
         Some(other) => {
-            return Err(Refusal::bad(format!("invalid format {other:?}: json, csv or arrow is")));
+            return Err(Refusal::bad(format!("invalid format {other:?}: give json, csv or arrow")));
         }
     }
     let size = params.get("chunk_size").and_then(|size| size.parse().ok());
@@ -113,14 +114,18 @@ pub(super) async fn answer(
     let turn = Arc::clone(&service.queries).acquire_owned();
     let turn = match tokio::time::timeout(TURN, turn).await {
         Ok(Ok(turn)) => turn,
-        _ => return Err(Refusal::busy("busy: other queries take their time", TURN)),
+        _ => {
+            return Err(Refusal::busy("busy: too many queries are running, try again later", TURN));
+        }
     };
     Stats::add(&service.stats.queries, statements.len());
     let began = Instant::now();
     // An Arrow stream begins with its schema, so errors must come before it.
     let tables = if format == Format::Arrow {
         let [statement] = &statements[..] else {
-            return Err(Refusal::bad("a stream of Arrow is the answer to one statement"));
+            return Err(Refusal::bad(
+                "a stream of Arrow answers one statement: send one a request",
+            ));
         };
         let tables = execute(&asking.context(), statement).await?;
         Some(arrow::Pieces::new(tables).map_err(Refusal::bad)?)

@@ -118,7 +118,7 @@ impl From<Stranger> for Refusal {
             ),
             Stranger::Page => Self::new(
                 StatusCode::FORBIDDEN,
-                "requests from web pages are refused where no token is asked for",
+                "requests from web pages are refused unless the settings have http.tokens",
             ),
         }
     }
@@ -135,20 +135,22 @@ impl From<Trouble> for Refusal {
         match trouble {
             Trouble::TooLong(max) => Self::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
-                format!("the body is longer than {max} bytes, inflated: send smaller batches"),
+                format!(
+                    "the inflated body is longer than {max} bytes (http.body_max): send smaller batches"
+                ),
             ),
             Trouble::Busy => Self::busy(
-                "busy: other writes hold all the memory there is for them",
+                "busy: other writes fill the memory for bodies (http.bodies_memory), try again later",
                 Duration::from_secs(1),
             ),
             Trouble::Slow(limit) => Self::new(
                 StatusCode::REQUEST_TIMEOUT,
-                format!("nothing more of the body came for {} s", limit.as_secs()),
+                format!("no more of the body arrived for {} s", limit.as_secs()),
             ),
-            Trouble::Broken(why) => Self::bad(format!("the body broke off: {why}")),
+            Trouble::Broken(why) => Self::bad(format!("the body cannot be read: {why}")),
             Trouble::Encoding(other) => Self::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                format!("content-encoding {other} is not understood: gzip is"),
+                format!("content-encoding {other} is not supported: use gzip, or none"),
             ),
         }
     }

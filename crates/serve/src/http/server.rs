@@ -303,7 +303,7 @@ impl<S> Patient<S> {
             .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + after)));
         match until.as_mut().poll(context) {
             Poll::Ready(()) => {
-                let error = "the client does not take its answer";
+                let error = "the client does not read its answer";
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, error)))
             }
             Poll::Pending => Poll::Pending,

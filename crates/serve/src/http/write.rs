@@ -127,7 +127,7 @@ async fn write(
     let precision = match params.get("precision") {
         None => usual,
         Some(text) => Precision::named(text).ok_or_else(|| {
-            Refusal::bad(format!("invalid precision {text:?}: ns, us, ms, s, m or h is"))
+            Refusal::bad(format!("invalid precision {text:?}: give ns, us, ms, s, m or h"))
         })?,
     };
     let session = session(&head.headers)?;
@@ -176,13 +176,14 @@ fn session(headers: &HeaderMap) -> Result<Option<Session>, Refusal> {
     let (client, sequence) = match (text(SESSION), text(SEQUENCE)) {
         (None, None) => return Ok(None),
         (Some(client), Some(sequence)) => (client, sequence),
-        _ => return Err(Refusal::bad(format!("{SESSION} and {SEQUENCE} go together"))),
+        _ => return Err(Refusal::bad(format!("send {SESSION} and {SEQUENCE} together"))),
     };
     if !(1..=64).contains(&client.len()) {
-        return Err(Refusal::bad(format!("{SESSION}: a name of 1 to 64 bytes is")));
+        return Err(Refusal::bad(format!("{SESSION}: give a name of 1 to 64 bytes")));
     }
     let sequence = sequence.parse();
-    let sequence = sequence.map_err(|_| Refusal::bad(format!("{SEQUENCE}: a whole number is")))?;
+    let sequence =
+        sequence.map_err(|_| Refusal::bad(format!("{SEQUENCE}: give a whole number")))?;
     Ok(Some(Session { client: client.to_owned(), sequence }))
 }
 

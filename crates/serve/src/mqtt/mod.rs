@@ -116,7 +116,11 @@ impl Subscriber {
                 if served && !matches!(ended, Ended::Store(_)) {
                     wait = shortest;
                 }
-                tracing::warn!(broker, "mqtt: {ended}; again in {} ms", wait.as_millis());
+                tracing::warn!(
+                    broker,
+                    "mqtt: {ended}; connecting again in {} ms",
+                    wait.as_millis()
+                );
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(longest);
             }

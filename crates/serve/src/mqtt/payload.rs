@@ -67,7 +67,7 @@ impl<'a> Stamps<'a> {
 }
 
 /// The time of a retained message is unknown.
-const RETAINED: &str = "a retained message has to carry its time";
+const RETAINED: &str = "a retained message must contain its time";
 
 impl Payload {
     /// Adds a message's rows to a batch. `stamps` assigns times to rows without one; without it each row must have a
@@ -92,7 +92,7 @@ impl Payload {
                 Ok(any) => {
                     json.row(batch, message, &any, precision, stamps).err().into_iter().collect()
                 }
-                Err(error) => vec![format!("it is not JSON: {error}")],
+                Err(error) => vec![format!("the payload is not JSON: {error}")],
             },
         }
     }
@@ -143,7 +143,7 @@ impl Json {
         stamps: &mut Option<Stamps<'_>>,
     ) -> Result<(), String> {
         let Any::Object(object) = any else {
-            return Err("it is neither an object nor a list of them".into());
+            return Err("the payload is neither an object nor a list of objects".into());
         };
         let time = self.time(object, precision, stamps)?;
         batch.begin(&self.measurement);
@@ -159,7 +159,9 @@ impl Json {
                 }
                 Some(_) => {
                     batch.give_up();
-                    return Err(format!("{key:?} is to be a tag, and has parts"));
+                    return Err(format!(
+                        "{key:?} is a tag in the settings, but its value is an object or a list"
+                    ));
                 }
             }
         }
@@ -313,7 +315,7 @@ mod tests {
             ("7", "neither an object"),
             ("[[]]", "neither an object"),
             ("{}", "no field"),
-            (r#"{"id": {}, "v": 1}"#, "has parts"),
+            (r#"{"id": {}, "v": 1}"#, "an object or a list"),
             (r#"{"time": true, "v": 1}"#, "no time"),
             (r#"{"time": 1e300, "v": 1}"#, "no time"),
             (r#"{"time": "soon", "v": 1}"#, "no time"),

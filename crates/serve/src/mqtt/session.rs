@@ -46,11 +46,13 @@ pub(super) enum Ended {
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Line(error) => write!(f, "the broker is away: {error}"),
+            Self::Line(error) => write!(f, "the connection to the broker failed: {error}"),
             Self::Silent(limit) => write!(f, "the broker was silent for {} s", limit.as_secs()),
             Self::Refused(why) => write!(f, "the broker refused: {why}"),
-            Self::Nonsense(why) => write!(f, "the broker sent what cannot be taken: {why}"),
-            Self::Store(error) => write!(f, "messages stay with the broker: {error}"),
+            Self::Nonsense(why) => write!(f, "the broker sent something unexpected: {why}"),
+            Self::Store(error) => {
+                write!(f, "the store takes no points, so messages stay with the broker: {error}")
+            }
         }
     }
 }
@@ -100,7 +102,11 @@ impl<'a> Session<'a> {
         match timeout(limit, self.receive(&mut line)).await.map_err(|_| Ended::Silent(limit))?? {
             Packet::ConnAck(answer) if answer.code == ConnectReturnCode::Success => {}
             Packet::ConnAck(answer) => return Err(Ended::Refused(format!("{:?}", answer.code))),
-            other => return Err(Ended::Nonsense(format!("{other:?} before it let us in"))),
+            other => {
+                return Err(Ended::Nonsense(format!(
+                    "{other:?} before it accepted the connection"
+                )));
+            }
         }
         self.send(&mut line, &[self.wish()]).await?;
         self.subscriber.stats.connects.fetch_add(1, Relaxed);
@@ -196,7 +202,7 @@ impl<'a> Session<'a> {
                 return Ok(packet);
             }
             if self.oversized.is_some() {
-                return Err(Ended::Nonsense("a message before it let us in".into()));
+                return Err(Ended::Nonsense("a message before it accepted the connection".into()));
             }
             if line.read_buf(&mut self.received).await? == 0 {
                 return Err(Ended::Line(io::ErrorKind::UnexpectedEof.into()));
@@ -293,7 +299,7 @@ impl<'a> Session<'a> {
         }
         let mut dropped = problems.len();
         if let Some((topic, problem)) = problems.first() {
-            tracing::warn!("mqtt: {topic}: {problem} ({dropped} like this)");
+            tracing::warn!("mqtt: {topic}: {problem} ({dropped} dropped)");
         }
         if !batch.is_empty() {
             let stored = self.stored(batch);
@@ -307,7 +313,7 @@ impl<'a> Session<'a> {
             stats.rows.fetch_add(written.rows as u64, Relaxed);
             dropped += written.refused;
             if let Some(rejected) = written.rejected.first() {
-                tracing::warn!("mqtt: {} ({} like this)", rejected.reason, written.refused);
+                tracing::warn!("mqtt: {} ({} dropped)", rejected.reason, written.refused);
             }
         }
         stats.dropped.fetch_add(dropped as u64, Relaxed);
@@ -329,7 +335,7 @@ impl<'a> Session<'a> {
                 Err(Error::Unavailable(_)) => tokio::time::sleep(AWAY).await,
                 // No retry could succeed.
                 Err(Error::Invalid(why)) => {
-                    tracing::warn!("mqtt: {why}");
+                    tracing::warn!("mqtt: a batch is dropped: {why}");
                     return Ok(Written { refused: batch.len(), ..Written::default() });
                 }
                 Err(error) => return Err(Ended::Store(error)),

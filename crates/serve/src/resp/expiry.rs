@@ -29,7 +29,7 @@ pub(super) async fn remove_expired(keyspace: Arc<Keyspace>) {
         if let Some(error) = &failure
             && !failing
         {
-            tracing::warn!("expired keys are not removed, and tried again: {error}");
+            tracing::warn!("removing expired keys failed and is tried again: {error}");
         }
         failing = failure.is_some();
     }

@@ -71,7 +71,7 @@ fn a_token_is_good_for_what_it_was_given_for() {
     // The request is refused before its first statement runs.
     assert_eq!(ask("read", "SHOW DATABASES; DROP DATABASE b").status, 403);
 
-    let beyond = "forbidden: this token does not reach the database \"b\"";
+    let beyond = "forbidden: this token has no right to the database \"b\"";
     for statement in [
         "SELECT f FROM b..m",
         "SHOW MEASUREMENTS ON b",

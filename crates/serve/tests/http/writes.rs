@@ -70,7 +70,7 @@ fn good_lines_are_stored_and_bad_ones_told() {
     assert_eq!(
         answer.json()["error"],
         "partial write: unable to parse 'm v=': missing field value (line 2, byte 4)\n\
-         unable to parse 'm v=x 4': invalid field format: a number, 1i, 1u, true, false or \"text\" is \
+         unable to parse 'm v=x 4': invalid field format: give a number, 1i, 1u, true, false or \"text\" \
          (line 4, byte 4) dropped=2"
     );
     assert!(answer.header("x-influxdb-error").is_some_and(|error| error.contains("dropped=2")));

@@ -90,7 +90,7 @@ pub(super) fn find(context: &Context<'_>, selector: &Selector) -> Result<Vec<Inf
         found.extend(more);
         if found.len() > SERIES_MAX {
             return Err(Refusal::bad(format!(
-                "more than {SERIES_MAX} series: ask for fewer by their tags"
+                "more than {SERIES_MAX} series match: choose fewer by their tags"
             )));
         }
         if done {

@@ -67,7 +67,7 @@ impl Filter {
             Condition::All(parts) => Self::All(all(parts)?),
             Condition::Any(parts) => Self::Any(all(parts)?),
             Condition::Time(..) => {
-                return Err(Refusal::bad("time is understood in SELECT and DELETE only"));
+                return Err(Refusal::bad("only SELECT and DELETE support time in WHERE"));
             }
             Condition::Test(reference, test) if is_field(reference, fields) => {
                 Self::Field(reference.name.clone(), test.clone())
@@ -84,7 +84,7 @@ impl Filter {
                     Test::Unlike(pattern) => StoreTest::MatchesNot(pattern.compiled().clone()),
                     Test::Compare(..) => {
                         return Err(Refusal::bad(format!(
-                            "{reference} is a tag, or not there: = 'text', != 'text', =~ and !~ are understood"
+                            "{reference} is a tag or unknown: compare it by = 'text', != 'text', =~ or !~"
                         )));
                     }
                 };

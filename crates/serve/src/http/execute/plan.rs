@@ -175,7 +175,7 @@ impl Plan {
                 }
             }
             Expression::All(_) | Expression::Like(_) | Expression::Duration(_) => {
-                return Err(Refusal::bad(format!("{what} is not understood here")));
+                return Err(Refusal::bad(format!("{what} is not supported here")));
             }
         })
     }
@@ -201,8 +201,7 @@ fn function(name: &str, rest: &[Expression]) -> Result<Function, Refusal> {
         }
         _ => {
             return Err(Refusal::bad(format!(
-                "undefined function {name}(): count, mean, sum, min, max, first, last, stddev and \
-                 percentile are understood"
+                "undefined function {name}(): use count, mean, sum, min, max, first, last, stddev or percentile"
             )));
         }
     };

@@ -102,7 +102,9 @@ impl Condition {
                     GreaterOrEqual => (Some(at), Some(i64::MAX)),
                     Less => (Some(i64::MIN), at.checked_sub(1)),
                     LessOrEqual => (Some(i64::MIN), Some(at)),
-                    Unequal => return Err("time != is not understood: a span has two ends".into()),
+                    Unequal => {
+                        return Err("time != is not supported: select a span with > and <".into());
+                    }
                 };
                 let none = Span { from: i64::MAX, to: i64::MIN };
                 let new = from.zip(to).map_or(none, |(from, to)| Span { from, to });
@@ -119,7 +121,8 @@ impl Condition {
                 })
             }
             Self::Any(parts) if parts.iter().any(Self::has_time) => {
-                Err("time inside of OR is not understood: join it to the rest with AND".into())
+                Err("time inside of OR is not supported: join it to the other conditions with AND"
+                    .into())
             }
             other => Ok(Some(other)),
         }
@@ -248,7 +251,9 @@ impl Parser<'_> {
             Side::Literal(value) => {
                 Ok(Condition::Test(reference, Test::Compare(comparison, value)))
             }
-            Side::Nanos(_) => Err(self.error("found a duration, which only time compares with")),
+            Side::Nanos(_) => {
+                Err(self.error("found a duration, which can be compared only with time"))
+            }
             Side::Reference(_) => {
                 Err(self.error("found two names, expected a value: 'text', 1, 1.5 or true"))
             }
@@ -270,7 +275,7 @@ impl Parser<'_> {
                 _ => None,
             };
             let Some(nanos) = nanos else {
-                return Err(self.error("found arithmetic, which is understood only with time"));
+                return Err(self.error("found arithmetic, which is supported only with time"));
             };
             self.advance()?;
             let more = match self.token {

@@ -91,7 +91,7 @@ impl<'a> Lexer<'a> {
                 }
                 None => {
                     let found = first.escape_debug();
-                    return Err(self.error(start, format!("found {found}, which begins nothing")));
+                    return Err(self.error(start, format!("found an unexpected {found}")));
                 }
             },
         };
@@ -173,7 +173,7 @@ impl<'a> Lexer<'a> {
                 None => break,
             }
         }
-        Err(self.error(start, format!("found {quote} without the other one")))
+        Err(self.error(start, format!("found {quote} without its closing quote")))
     }
 
     fn number(&mut self, start: usize) -> Result<Token, ParseError> {

@@ -52,7 +52,7 @@ impl<'a> Parser<'a> {
                 parts.push(String::new());
             } else {
                 if self.token == Token::Sign("(") {
-                    return Err(self.error("found (: queries in queries are not understood"));
+                    return Err(self.error("found (: subqueries are not supported"));
                 }
                 parts.push(self.name("the name of a measurement, or a /pattern/")?);
             }
@@ -64,7 +64,7 @@ impl<'a> Parser<'a> {
         let policy = parts.next().filter(|policy| !policy.is_empty());
         let database = parts.next();
         if parts.next().is_some() {
-            return Err(self.error("found too many points in the name of a measurement"));
+            return Err(self.error("found too many dots in the name of a measurement"));
         }
         Ok(Source { database, policy, measurement: named })
     }
@@ -174,7 +174,7 @@ impl<'a> Parser<'a> {
         work: impl FnOnce(&mut Self) -> Result<T, ParseError>,
     ) -> Result<T, ParseError> {
         if self.depth == DEPTH_MAX {
-            return Err(self.error(&format!("found more than {DEPTH_MAX} levels")));
+            return Err(self.error(&format!("found more than {DEPTH_MAX} nested levels")));
         }
         self.depth += 1;
         let done = work(self);
@@ -185,9 +185,7 @@ impl<'a> Parser<'a> {
     /// Counts one more operator: each nests the expression one level deeper.
     pub(super) fn deeper(&mut self) -> Result<(), ParseError> {
         if self.signs == SIGNS_MAX {
-            return Err(
-                self.error(&format!("found more than {SIGNS_MAX} signs between expressions"))
-            );
+            return Err(self.error(&format!("found more than {SIGNS_MAX} operators")));
         }
         self.signs += 1;
         Ok(())

@@ -145,7 +145,7 @@ impl Select {
             columns.push(parser.column()?);
         }
         if parser.sees("INTO") {
-            return Err(parser.error("found INTO: answers are not stored"));
+            return Err(parser.error("found INTO, which is not supported: answers are not stored"));
         }
         parser.require("FROM")?;
         let from = parser.sources()?;
@@ -262,7 +262,7 @@ impl Parser<'_> {
         }
         let windows = group.iter().filter(|by| matches!(by, Dimension::Time(_))).count();
         if windows > 1 {
-            return Err(self.error("found two times in GROUP BY, expected one at most"));
+            return Err(self.error("found time() twice in GROUP BY, expected it once at most"));
         }
         Ok(group)
     }
@@ -285,7 +285,7 @@ impl Parser<'_> {
             return Err(self.expected("a duration such as 1m"));
         };
         if every == 0 {
-            return Err(self.error("found a window of no time"));
+            return Err(self.error("found a window of length 0"));
         }
         self.advance()?;
         let offset = if self.takes_sign(",")? { self.window_offset()? } else { 0 };
@@ -337,7 +337,7 @@ impl Parser<'_> {
         }
         self.require("BY")?;
         if !self.takes("time")? && self.token != Token::Name("time".into()) {
-            return Err(self.expected("time, the only order there is"));
+            return Err(self.expected("time, the only order that is supported"));
         }
         if self.token == Token::Name("time".into()) {
             self.advance()?;
@@ -357,7 +357,7 @@ impl Parser<'_> {
         self.require_sign("(")?;
         match &self.token {
             Token::Text(zone) if matches!(zone.as_str(), "UTC" | "Etc/UTC" | "GMT") => {}
-            _ => return Err(self.expected("'UTC', the only time zone that is understood")),
+            _ => return Err(self.expected("'UTC', the only time zone that is supported")),
         }
         self.advance()?;
         self.require_sign(")")

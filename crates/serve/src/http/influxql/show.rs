@@ -231,7 +231,7 @@ impl Parser<'_> {
     fn page(&mut self) -> Result<Page, ParseError> {
         if self.takes("ORDER")? {
             self.require("BY")?;
-            return Err(self.expected("nothing: lists are in the order of their names"));
+            return Err(self.expected("no ORDER BY: lists are always sorted by name"));
         }
         let limit = if self.takes("LIMIT")? { Some(self.count()?) } else { None };
         let offset = if self.takes("OFFSET")? { Some(self.count()?) } else { None };

@@ -163,12 +163,12 @@ fn errors_say_where_and_what() {
         ("SELECT v FROM m WHERE a =~ 'b'", "expected a /pattern/"),
         ("SELECT v FROM m WHERE a =~ /(/", "found a regular expression /(/"),
         ("SELECT v FROM m WHERE a =~ /b", "without its closing slash"),
-        ("SELECT v FROM m WHERE a = 'b", "found ' without the other one"),
+        ("SELECT v FROM m WHERE a = 'b", "found ' without its closing quote"),
         ("SELECT v FROM m WHERE a = '\\x'", "bad escape at line 1, char 28"),
-        ("SELECT v FROM (SELECT v FROM m)", "queries in queries"),
+        ("SELECT v FROM (SELECT v FROM m)", "subqueries"),
         ("SELECT v INTO w FROM m", "found INTO"),
-        ("SELECT v FROM m GROUP BY time(0s)", "a window of no time"),
-        ("SELECT v FROM m GROUP BY time(1s), time(2s)", "two times"),
+        ("SELECT v FROM m GROUP BY time(0s)", "a window of length 0"),
+        ("SELECT v FROM m GROUP BY time(1s), time(2s)", "time() twice"),
         ("SELECT v FROM m ORDER BY v", "expected time"),
         ("SELECT v FROM m tz('Europe/Berlin')", "expected 'UTC'"),
         ("SELECT v FROM m LIMIT -1", "found -, expected a number"),
@@ -179,8 +179,8 @@ fn errors_say_where_and_what() {
         ("SHOW USERS", "found USERS, expected DATABASES"),
         ("DROP SERIES", "expected FROM or WHERE"),
         ("SELECT v FROM m /* ", "a comment without its end"),
-        ("SELECT v FROM m WHERE a = §", "which begins nothing"),
-        ("SELECT v FROM a.b.c.d", "too many points"),
+        ("SELECT v FROM m WHERE a = §", "an unexpected"),
+        ("SELECT v FROM a.b.c.d", "too many dots"),
     ] {
         let error = parse(text, NOW).expect_err(text).to_string();
         assert!(error.contains(wanted), "{text}: {error}");

@@ -32,7 +32,7 @@ pub enum Problem {
     #[error("missing tag value")]
     MissingTagValue,
     /// A comma or an equals sign in a tag's value.
-    #[error("invalid tag format: a comma, blank or equals sign in it needs a backslash")]
+    #[error("invalid tag format: put a backslash before a comma, blank or equals sign in a tag")]
     InvalidTag,
     /// A tag occurs twice.
     #[error("duplicate tags: {0}")]
@@ -47,7 +47,7 @@ pub enum Problem {
     #[error("missing field value")]
     MissingFieldValue,
     /// A value of no known kind.
-    #[error("invalid field format: a number, 1i, 1u, true, false or \"text\" is")]
+    #[error("invalid field format: give a number, 1i, 1u, true, false or \"text\"")]
     InvalidValue,
     /// An invalid number, or one that does not fit in 64 bits.
     #[error("invalid number")]
@@ -56,7 +56,7 @@ pub enum Problem {
     #[error("unbalanced quotes")]
     UnbalancedQuotes,
     /// Something stands between a closing quote and the next field.
-    #[error("invalid field format: a comma or a blank follows a string")]
+    #[error("invalid field format: put a comma or a blank after a string")]
     AfterString,
     /// A timestamp that is not a whole number.
     #[error("bad timestamp")]
@@ -65,10 +65,10 @@ pub enum Problem {
     #[error("time outside range -9223372036854775806 to 9223372036854775806")]
     TimeOutOfRange,
     /// Something follows the timestamp.
-    #[error("bad timestamp: something follows it")]
+    #[error("bad timestamp: end the line after it")]
     AfterTimestamp,
     /// A tag or a field has the timestamp's name.
-    #[error("input field or tag \"time\" is invalid: it is the name of the timestamp")]
+    #[error("input field or tag \"time\" is invalid: it is reserved as the name of the timestamp")]
     NamedTime,
     /// Text that is not UTF-8.
     #[error("invalid UTF-8")]

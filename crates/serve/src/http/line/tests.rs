@@ -206,7 +206,7 @@ fn errors_say_where_and_what() {
         ("cpu v=-1u", 6, "invalid number"),
         ("cpu v=9223372036854775808i", 6, "invalid number"),
         ("cpu v=\"a", 6, "unbalanced quotes"),
-        ("cpu v=\"a\"b", 9, "a comma or a blank follows a string"),
+        ("cpu v=\"a\"b", 9, "a comma or a blank after a string"),
         ("cpu v=1 now", 8, "bad timestamp"),
         ("cpu v=1 1.5", 9, "bad timestamp"),
         ("cpu v=1 -", 9, "bad timestamp"),

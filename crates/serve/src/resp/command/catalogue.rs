@@ -50,7 +50,7 @@ const SUBCOMMANDS: &[(&str, &str)] = &[
     ("count", "Return the number of commands"),
     ("docs", "Document commands: [name...]"),
     ("getkeys", "Return the keys of a command: command [arg...]"),
-    ("help", "Show these lines"),
+    ("help", "Print this help"),
     ("info", "Return details of commands: [name...]"),
     ("list", "Return the names of commands: [FILTERBY PATTERN pattern]"),
 ];

@@ -13,7 +13,7 @@ use crate::resp::reply::Reply;
 /// The subcommands of `CLIENT`.
 pub(super) static CLIENT: &[Command] = &[
     row("getname", 2, "2.6.9", "Get the current connection name", get_name),
-    row("help", 2, "5.0.0", "Show these lines", |_| help("CLIENT", CLIENT)),
+    row("help", 2, "5.0.0", "Print this help", |_| help("CLIENT", CLIENT)),
     row("id", 2, "5.0.0", "Return the number of the current connection", |call| {
         Reply::count(call.client.peer.id)
     }),

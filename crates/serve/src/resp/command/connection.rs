@@ -56,7 +56,7 @@ pub(super) static ROWS: &[Command] = &[
         &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"],
         reset,
     )
-    .about("connection", "6.2.0", "Make the connection as it was when it was new"),
+    .about("connection", "6.2.0", "Reset the connection to its initial state"),
     Command::call("select", 2, &["loading", "stale", "fast"], select).about(
         "connection",
         "1.0.0",

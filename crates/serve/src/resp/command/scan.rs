@@ -166,8 +166,7 @@ fn place(data: &Data<'_, '_>, cursor: &[u8]) -> Result<Option<Bytes>, Failure> {
     match data.service.cursors.place(number) {
         Some(place) => Ok(Some(place)),
         None => Err(Reply::error(
-            "invalid cursor: the walk was begun before a restart, or too many others since; begin \
-             again at 0",
+            "invalid cursor: the server has restarted since, or too many other scans have begun; begin again at 0",
         )
         .into()),
     }

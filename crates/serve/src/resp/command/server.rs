@@ -49,12 +49,12 @@ fn info(call: &mut Call<'_>) -> Reply {
 /// The subcommands of `CONFIG`.
 static CONFIG: &[Command] = &[
     config_row("get", -3, "2.0.0", "Get the values of parameters: pattern...", config_get),
-    config_row("help", 2, "5.0.0", "Show these lines", |_| help("CONFIG", CONFIG)),
-    config_row("resetstat", 2, "2.0.0", "Let INFO count from now on", |call| {
+    config_row("help", 2, "5.0.0", "Print this help", |_| help("CONFIG", CONFIG)),
+    config_row("resetstat", 2, "2.0.0", "Reset the statistics that INFO reports", |call| {
         call.service.stats.begin_anew(call.service.keyspace.expired());
         Reply::OK
     }),
-    config_row("set", -4, "2.0.0", "Refused: settings are in the settings file", config_set),
+    config_row("set", -4, "2.0.0", "Refused: change the settings file instead", config_set),
 ];
 
 const fn config_row(

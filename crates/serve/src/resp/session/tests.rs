@@ -98,8 +98,8 @@ fn commands_answer_as_redis_does() {
         (
             "config help\n",
             "*9 $63 CONFIG <subcommand> [<arg> [value] [opt] ...]. Subcommands are: $3 GET $44     Get the \
-             values of parameters: pattern... $4 HELP $20     Show these lines $9 RESETSTAT $30     Let \
-             INFO count from now on $3 SET $46     Refused: settings are in the settings file",
+             values of parameters: pattern... $4 HELP $19     Print this help $9 RESETSTAT $42     Reset \
+             the statistics that INFO reports $3 SET $45     Refused: change the settings file instead",
         ),
         ("time\n", "*2 $4 1000 $1 0"),
         (
@@ -191,7 +191,7 @@ fn every_kind_of_value_answers_as_in_redis() {
         (
             "set a 1\nhset b f 1\nzadd c 1 m\nscan 0 count 2\nscan 1 count 2\nscan 0 type hash\nscan 0 match [ac]\nkeys *\nscan 7\n",
             "+OK :1 :1 *2 $1 1 *2 $1 a $1 b *2 $1 0 *1 $1 c *2 $1 0 *1 $1 b *2 $1 0 *2 $1 a $1 c *3 $1 a $1 b $1 c \
-          -ERR invalid cursor: the walk was begun before a restart, or too many others since; begin again at 0",
+          -ERR invalid cursor: the server has restarted since, or too many other scans have begun; begin again at 0",
         ),
         (
             "hset h a 1\nhscan h 0 novalues match a\nhscan h 0 noscores\nzadd z 1 m\nzscan z 0 count 5 noscores\n\
