@@ -90,7 +90,7 @@ def test_renewed_certificates_are_taken_up(server, directory):
     certify(directory, "server", *SERVER)
     assert shown() == before
     status, told = server.reload()
-    assert (status, told) == (200, "kv.tls: new connections get the certificates as they are now\n")
+    assert (status, told) == (200, "kv.tls: new connections get the certificates read now\n")
     after = shown()
     assert after != before
     (directory / "server.key").write_text((directory / "client.key").read_text())

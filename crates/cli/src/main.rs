@@ -14,14 +14,14 @@ use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 /// Loads storage volumes exactly to their line: every I/O per second that was paid for, and never
-/// over it.
+/// more.
 #[derive(Parser)]
 #[command(name = "plimsoll", version, after_help = "Start with: plimsoll demo")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 
-    /// What is logged to standard error: a level, or directives such as `info,volume=debug`
+    /// The filter of the log on standard error: a level, or directives such as `info,volume=debug`
     #[arg(long, global = true, value_name = "FILTER")]
     log: Option<String>,
 }
@@ -66,7 +66,7 @@ fn start_log(filter: Option<&str>, usual: &str) -> anyhow::Result<()> {
     let filter = filter.or(from_environment.as_deref()).unwrap_or(usual);
     let filter = EnvFilter::builder()
         .parse(filter)
-        .map_err(|error| anyhow::anyhow!("{filter:?} is no filter for the log: {error}"))?;
+        .map_err(|error| anyhow::anyhow!("{filter:?} is not a filter for the log: {error}"))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

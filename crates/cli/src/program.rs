@@ -163,9 +163,9 @@ impl Program {
                 device.set_at_most(&most);
             }
             if most != *had && most != volume.contract {
-                told.push(format!("volume {name}: its gate goes by {}", settings::terms(&most)));
+                told.push(format!("volume {name}: its gate uses {}", settings::terms(&most)));
             } else if most != *had && volume.contract == old.contract {
-                told.push(format!("volume {name}: its gate goes by its contract"));
+                told.push(format!("volume {name}: its gate uses its contract"));
             }
         }
         told
@@ -321,7 +321,7 @@ impl Control for Program {
         if let (Some(tls), Some(files)) = (&self.tls, &new.kv.tls) {
             tls.replace(certificates(files).map_err(|error| invalid(format!("kv.tls: {error}")))?);
             current.kv.tls = Some(files.clone());
-            told.push("kv.tls: new connections get the certificates as they are now".into());
+            told.push("kv.tls: new connections get the certificates read now".into());
         }
         if let (Some(tls), Some((_, http)), Some((_, current))) =
             (&self.points_tls, &new.series, &mut current.series)
@@ -331,7 +331,7 @@ impl Control for Program {
                 certificates(files).map_err(|error| invalid(format!("http.tls: {error}")))?,
             );
             current.tls = Some(files.clone());
-            told.push("http.tls: new connections get the certificates as they are now".into());
+            told.push("http.tls: new connections get the certificates read now".into());
         }
         if let Some(access) = self.access.get() {
             told.extend(access.change(&mut current, &new));

@@ -120,7 +120,7 @@ impl Settings {
         }
         let mqtt = root.optional_section("mqtt", mqtt::KEYS);
         if mqtt.is_some() && !has_series {
-            root.note(root.missing("series", "the store that [mqtt] brings points to"));
+            root.note(root.missing("series", "the store that [mqtt] writes points to"));
         }
         let mqtt = mqtt.map(|section| Mqtt::read(&section));
         let admin = root.optional_section("admin", admin::KEYS);

@@ -26,11 +26,11 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// Which server to ask.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Where {
-    /// Its settings file, for the address of its admin listener
+    /// The server's settings file, which names its admin listener
     #[arg(short = 'c', long = "config", value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
 
-    /// The admin listener itself: an address, or unix:<path> [default: 127.0.0.1:9180]
+    /// The server's admin listener: an address and port, or unix:<path> [default: 127.0.0.1:9180]
     #[arg(long, value_name = "ADDRESS", conflicts_with = "file")]
     pub(crate) admin: Option<String>,
 }
@@ -43,7 +43,7 @@ impl Where {
             (None, None) => Ok(Endpoint { listen: Admin::default().listen }),
             (None, Some(file)) => match Settings::load(file)?.admin {
                 Some(admin) => Ok(Endpoint { listen: admin.listen }),
-                None => bail!("{}: it has no section [admin]: add one", file.display()),
+                None => bail!("{}: the settings have no section [admin]: add one", file.display()),
             },
         }
     }
@@ -99,15 +99,17 @@ impl Endpoint {
         request.push_str(body.unwrap_or_default());
         let answer = self.exchange(&request).with_context(|| {
             format!(
-                "nobody serves at the admin listener {} (-c or --admin name another)",
+                "no server answers at the admin listener {}: start it, or name another with -c or --admin",
                 self.listen
             )
         })?;
-        let (status, body) = parse(&answer)
-            .with_context(|| format!("{}: that is no admin listener of plimsoll", self.listen))?;
+        let (status, body) = parse(&answer).with_context(|| {
+            format!("{}: this is not an admin listener of plimsoll", self.listen)
+        })?;
         if (200..300).contains(&status) {
-            return serde_json::from_str(body)
-                .with_context(|| format!("{}: another version of plimsoll", self.listen));
+            return serde_json::from_str(body).with_context(|| {
+                format!("{}: the server is another version of plimsoll", self.listen)
+            });
         }
         match serde_json::from_str::<Refused>(body) {
             Ok(refused) => bail!("{}", refused.error),
@@ -153,9 +155,9 @@ fn talk(mut stream: impl Read + Write, request: &str) -> std::io::Result<String>
 
 /// The status and the body of an answer.
 fn parse(answer: &str) -> anyhow::Result<(u16, &str)> {
-    let (head, body) = answer.split_once("\r\n\r\n").context("its answer has no end")?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("its answer is cut short")?;
     let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
-    Ok((status.context("its answer is no HTTP")?, body))
+    Ok((status.context("its answer is not HTTP")?, body))
 }
 
 #[cfg(test)]

@@ -22,15 +22,15 @@ use crate::wiring;
 
 /// Checks a settings file, its volumes and what is on them: the pool's manifest, the store of time series
 ///
-/// With PATH, it is what lies on the volumes in these directories that is checked, without settings: a pool, a store
-/// of time series, a log store. It finds out which.
+/// With PATH, checks what lies on the volumes in these directories, without settings: it finds out whether that is
+/// a pool, a store of time series or a log store.
 ///
-/// Of a pool, what its manifest says is compared with what the volumes hold, and with --scrub every copy of every table
-/// and log with its checksum. Of a store of time series, the write-ahead log is read and the blocks' hints are checked, and with --scrub
-/// every block. What is bad is named by volume, object and offset.
+/// Of a pool, it compares the manifest with the objects on the volumes, and with --scrub every copy of every table and
+/// log with its checksum. Of a store of time series, it reads the write-ahead log and the blocks' hints, and with
+/// --scrub every block. It names each problem by volume, object and offset.
 ///
 /// Changes nothing, except that --scrub opens the pool as serving would, and --repair makes it open
-/// again. Exits with status 0 if all is well, 1 if anything is not, 2 if that could not be found out:
+/// again. Exits with status 0 if all is well, 1 if it found a problem, 2 if it could not check:
 /// volumes that a server has open cannot be checked.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     #[arg(value_name = "PATH", conflicts_with_all = ["file", "repair"])]
     paths: Vec<PathBuf>,
 
-    /// Only the store whose objects' names begin with this
+    /// Check only the store of this name, with which its objects' names begin
     #[arg(long, value_name = "NAME", requires = "paths")]
     name: Option<String>,
 
@@ -55,9 +55,9 @@ pub(crate) struct Args {
     #[arg(long)]
     scrub: bool,
 
-    /// With --scrub: drop damaged copies where another is good, and make the copies that are missing.
-    /// Go on with the newest manifest that can be read, even if a newer one was lost: the last resort.
-    /// What only lost volumes held stays lost; what the manifest does not know is left alone and named
+    /// Open the pool with the newest manifest that can be read, even if a newer one was lost: the last resort.
+    /// What only lost volumes held stays lost; objects that the manifest does not know are named and left alone.
+    /// With --scrub, also drop damaged copies where another is good, and make the missing copies
     #[arg(long)]
     repair: bool,
 
@@ -130,7 +130,7 @@ struct VolumeFound {
 fn check(args: &Args, file: &Path) -> anyhow::Result<Document> {
     let say = |line: String| args.say(line);
     let settings = Settings::load(file)?;
-    say(format!("settings: {} is right", file.display()));
+    say(format!("settings: {} is valid", file.display()));
     if let Some(files) = &settings.kv.tls {
         certificates(files).context("kv.tls")?;
         say("kv.tls: certificate and key belong together".into());
@@ -161,7 +161,7 @@ fn check_pool(args: &Args, settings: &Settings, document: &mut Document) -> anyh
     if args.repair {
         let opened = devices.salvage_pool(wiring::opening(settings))?;
         block_on(opened.close())?;
-        say(format!("pool {pool}: opens again, with what is here"));
+        say(format!("pool {pool}: opens again, with the volumes that are here"));
     }
     match block_on(Spread::inspect(&devices.members())) {
         Ok(report) => {

@@ -33,7 +33,7 @@ use super::interrupt::{self, Interrupt};
 use super::serve::Serving;
 use crate::settings::{AdminListen, Settings};
 
-/// Shows the point: plain RocksDB and Plimsoll side by side, each on a volume that is loaded to its line
+/// Compares plain RocksDB and Plimsoll side by side, each on a volume that is loaded to its paid IOPS
 ///
 /// Both stores hold the same keys on simulated io2 volumes with the same paid IOPS, and get the same reads
 /// and writes at the same time. Each second prints the 99th percentile of reads and how much of the paid
@@ -47,7 +47,7 @@ use crate::settings::{AdminListen, Settings};
   plimsoll demo
   plimsoll demo --once --dir /tmp/plimsoll-data")]
 pub(crate) struct Args {
-    /// End by itself after the comparison instead of serving on
+    /// End after the comparison, instead of serving Plimsoll's store
     #[arg(long)]
     once: bool,
 
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 150_000, hide = true)]
     keys: u64,
 
-    /// Where the volumes are
+    /// The directory for the volumes and the settings file
     #[arg(long, value_name = "DIR", default_value = "plimsoll-data")]
     dir: PathBuf,
 }
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "  plimsoll bench contract    the same comparison under many loads, with plots (docs/guide/bench.md)"
     );
     println!(
-        "  docs/guide/settings.md     your own volumes, and `scheduler`: this was the default, tags"
+        "  docs/guide/settings.md     your own volumes, and other schedulers than the demo's, tags"
     );
     println!("  docs/guide/kv.md           the store as a library");
     if args.once {
@@ -108,12 +108,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// Makes the directory; refuses one whose settings file the demo did not write.
 fn check_dir(dir: &Path, file: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
+    std::fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
     match std::fs::read_to_string(file) {
         Ok(text) if !text.starts_with(MARK) => {
             let file = file.display();
             bail!(
-                "{file} was not written by this demo: name another --dir, or `plimsoll serve -c {file}`"
+                "{file} was not written by this demo: name another --dir, or run `plimsoll serve -c {file}`"
             )
         }
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -181,10 +181,10 @@ fn compare(
     let sized = Sizing::to_machine(flat_out);
     println!("{}", sized.told(flat_out));
     println!(
-        "Second by second: p99 of reads, I/Os of the {} that are paid for (line), and",
+        "Each second shows the p99 of reads, the used share of {} paid IOPS (line), and",
         sized.iops
     );
-    println!("I/Os that the provider held back (over). Seconds up to 0 do not count.\n");
+    println!("the I/Os that the provider held back (over). Seconds up to 0 are the warm-up.\n");
     plain.enforce(&side::contract(sized.iops)?);
     std::fs::write(file, settings(sized.iops))
         .with_context(|| format!("write {}", file.display()))?;

@@ -34,7 +34,7 @@ impl Interrupt {
                 if ask.swap(true, Ordering::Relaxed) {
                     std::process::exit(STATUS.into());
                 }
-                eprintln!("stopping, and cleaning up; once more ends it at once");
+                eprintln!("stopping and cleaning up; a second signal ends the program at once");
             }
         });
         Ok(Self { asked, _runtime: runtime })

@@ -26,15 +26,15 @@ const SIZE: u64 = GIB;
 
 /// Measures a volume and prints its contract
 ///
-/// PATH is a directory on the volume. The probe fills a file there and reads and writes it with all it
-/// gives: latency below the line and above it, paid IOPS, bandwidth, the largest I/O that counts as one,
-/// what can be saved up and how fast, credits that end within the time, whether reads and writes share a
-/// limit. The contract comes as TOML, for `contract = "FILE"` under a volume of the settings; what was not
-/// seen is not in it as a limit, and a comment says why. Nothing is left on the volume; what a killed probe
-/// left, the next removes.
+/// PATH is a directory on the volume. The probe fills a file there, and reads and writes it as fast as the
+/// volume allows. It finds latency below and above the paid rate, paid IOPS, bandwidth, the largest I/O that
+/// counts as one, how much can be saved up and how fast, credits that end within the time, and whether reads
+/// and writes share a limit. It prints the contract as TOML, for `contract = "FILE"` under a volume of the
+/// settings; limits that it did not see are not in it, and a comment says why. It leaves nothing on the
+/// volume, and removes the file of a probe that was killed.
 ///
-/// While it runs, whatever else uses the volume is slow, and the figures are too low: so it refuses to run
-/// on one in use.
+/// While it runs, other users of the volume are slow, and the figures are too low: so it refuses to run on a
+/// volume in use.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll probe /mnt/ebs-a
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", default_value = "90s", value_parser = time)]
     time: Duration,
 
-    /// How large the file is, at least 16MiB [default: 1GiB, or half of what is free]
+    /// How large the file is, at least 16MiB [default: 1GiB, or half of the free space]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     size: Option<u64>,
 
@@ -76,14 +76,19 @@ pub(crate) struct Args {
 
 fn time(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    let too_short = || format!("at least {} s: a shorter probe says nothing", TIME_MIN.as_secs());
+    let too_short =
+        || format!("give at least {} s: a shorter probe finds nothing", TIME_MIN.as_secs());
     (time >= TIME_MIN).then_some(time).ok_or_else(too_short)
 }
 
 fn size(text: &str) -> Result<u64, String> {
     let ByteSize(bytes) = text.parse()?;
-    let too_small =
-        || format!("at least {}: in less every read meets the same places", Bytes(BYTES_MIN));
+    let too_small = || {
+        format!(
+            "give at least {}: in a smaller file all reads meet the same places",
+            Bytes(BYTES_MIN)
+        )
+    };
     (bytes >= BYTES_MIN).then_some(bytes).ok_or_else(too_small)
 }
 
@@ -93,7 +98,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match args.measure(&place, &interrupt) {
         Ok(found) => args.give(&found, &place),
         Err(error) if error.is::<Interrupted>() => {
-            eprintln!("plimsoll: interrupted: nothing was found, and nothing is left");
+            eprintln!("plimsoll: interrupted: no contract was found, and no file is left behind");
             Ok(ExitCode::from(interrupt::STATUS))
         }
         Err(error) => Err(error),

@@ -27,7 +27,7 @@ impl Scratch {
     pub(crate) fn new(parent: &Path, purpose: &str) -> anyhow::Result<Self> {
         remove_orphans(parent, purpose);
         let path = parent.join(format!("{}{}", prefix(purpose), std::process::id()));
-        let made = || format!("make the directory {}", path.display());
+        let made = || format!("create the directory {}", path.display());
         fs::create_dir(&path).with_context(made)?;
         let mut lock = File::create(path.join(LOCK)).with_context(made)?;
         lock.lock().with_context(made)?;
@@ -44,7 +44,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            tracing::error!("{} is left behind: {error}", self.path.display());
+            tracing::error!("{} could not be removed: {error}", self.path.display());
         }
     }
 }
@@ -58,7 +58,10 @@ fn remove_orphans(parent: &Path, purpose: &str) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_string_lossy().starts_with(&prefix(purpose));
         if is_ours && is_orphan(&entry.path()) {
-            tracing::info!("{}: left by a run that was killed, removed", entry.path().display());
+            tracing::info!(
+                "{}: removed, a run that was killed had left it",
+                entry.path().display()
+            );
             let _ = fs::remove_dir_all(entry.path());
         }
     }

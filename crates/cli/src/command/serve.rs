@@ -22,13 +22,13 @@ use crate::program::{Program, certificates};
 use crate::settings::{AdminListen, Settings};
 use crate::wiring;
 
-/// Serves what the settings file says, until SIGTERM or SIGINT
+/// Serves the stores of the settings file until SIGTERM or SIGINT
 ///
-/// Prints the effective settings, then a line that starts with `ready`. SIGTERM and SIGINT stop it:
-/// requests that have arrived are answered, then everything is made durable. SIGHUP, or `POST /reload`
-/// at the admin listener, reads the settings and the certificates again: contracts and the shares of them
-/// that are used change at once, so do passwords, users and tokens, new connections get the new
-/// certificates, anything else that differs is named and waits for a restart.
+/// Prints the effective settings, then a line that starts with `ready`. On SIGTERM and SIGINT it answers
+/// the requests that have arrived, makes everything durable, and ends. On SIGHUP, or `POST /reload` at the
+/// admin listener, it reads the settings and the certificates again. Contracts, the used shares of them,
+/// passwords, users and tokens change at once; new connections get the new certificates. It names all other
+/// changes, which wait for a restart.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll serve -c plimsoll.toml
@@ -227,7 +227,7 @@ impl Serving {
         let Self { runtime, program, stop, endpoints, admin, .. } = self;
         drop(stop);
         for endpoint in endpoints {
-            runtime.block_on(endpoint).context("an endpoint ended badly")??;
+            runtime.block_on(endpoint).context("a listener failed")??;
         }
         if let Some(AdminListen::Unix(path)) = admin {
             // Best effort: the next start replaces a socket left behind.
@@ -235,7 +235,7 @@ impl Serving {
         }
         // Waits for running tasks, such as a reload, which may still hold the program.
         drop(runtime);
-        let program = Arc::into_inner(program).context("something still uses the store")?;
+        let program = Arc::into_inner(program).context("a task still uses the store")?;
         program.close()
     }
 }

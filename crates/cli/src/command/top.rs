@@ -21,10 +21,10 @@ use self::draw::Screen;
 use self::view::{Sort, View};
 use super::admin::{Endpoint, Where};
 
-/// Shows a program that serves: each volume against its line, and what waits
+/// Shows a running server: the load of each volume against its paid IOPS, and the waiting requests
 ///
-/// Keys: q ends it, p holds the picture still, s sorts by something else, S the other way round. Where
-/// standard output is no terminal it prints one picture in lines, as with --once.
+/// Keys: q quits, p pauses, s changes the sort order, S reverses it. Where standard output is no terminal, it
+/// prints one picture as text, as with --once.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll top
@@ -34,15 +34,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     at: Where,
 
-    /// How long to look for each picture
+    /// The time between two pictures, from 100ms to 1h
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     every: Duration,
 
-    /// What volumes are sorted by
+    /// The sort order of volumes
     #[arg(long, value_enum, default_value_t)]
     sort: Sort,
 
-    /// Print one picture in lines, and end
+    /// Print one picture as text, and end
     #[arg(long)]
     once: bool,
 }
@@ -62,10 +62,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn interval(text: &str) -> anyhow::Result<Duration> {
-    let time = humantime::parse_duration(text).context("a time such as 1s or 500ms")?;
+    let time = humantime::parse_duration(text).context("give a time such as 1s or 500ms")?;
     // The gate averages its figures over a second: a shorter interval shows noise.
     if !(Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&time) {
-        bail!("a time from 100ms to 1h");
+        bail!("give a time from 100ms to 1h");
     }
     Ok(time)
 }
@@ -99,7 +99,7 @@ impl Top {
     }
 
     fn show(mut self) -> anyhow::Result<()> {
-        let mut terminal = ratatui::try_init().context("the terminal")?;
+        let mut terminal = ratatui::try_init().context("open the terminal")?;
         let shown = self.until_quit(&mut terminal);
         ratatui::restore();
         shown

@@ -28,8 +28,11 @@ pub(crate) enum Command {
     Remove(RemoveArgs),
 }
 
-/// Lists the volumes of the pool: their state, room, and what lies on them
+/// Lists the volumes of the pool: their state, free space, and objects
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll volume list
+  plimsoll volume list -c plimsoll.toml --json")]
 pub(crate) struct ListArgs {
     #[command(flatten)]
     at: Where,
@@ -41,15 +44,15 @@ pub(crate) struct ListArgs {
 
 /// Takes a blank volume into the pool
 ///
-/// New tables go there from now on. The settings file has to say so for the next start: --write changes
-/// it, else the lines are printed.
+/// New tables go there from now on. The settings file must name the volume before the next start: --write
+/// changes the file; without it, the command prints the lines to add.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   plimsoll volume add s6 --path /mnt/ebs-6 --contract gp3 -c plimsoll.toml --write
   plimsoll volume add s6 --path /mnt/ebs-6 --contract gp3 --set iops=6000
   plimsoll volume add s6                 # its section is in the settings file already")]
 pub(crate) struct AddArgs {
-    /// What people, metrics and settings call it
+    /// The name of the new volume, in settings and metrics
     name: String,
 
     #[command(flatten)]
@@ -63,7 +66,7 @@ pub(crate) struct AddArgs {
     #[arg(long, requires = "path")]
     contract: Option<String>,
 
-    /// Another key of its section, such as iops=6000 or simulate=true; as often as needed
+    /// Another key of the volume's section, such as iops=6000 or simulate=true; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "path")]
     set: Vec<String>,
 
@@ -72,11 +75,14 @@ pub(crate) struct AddArgs {
     write: bool,
 }
 
-/// Brings everything that lies on a volume to the others
+/// Moves all objects of a volume to the other volumes
 ///
-/// The volume takes nothing new from the moment on. It goes on in the server when this is interrupted,
-/// and after a restart; ask again to see how far it is.
+/// The volume takes no new objects from now on. The server goes on when this command is interrupted, and after a
+/// restart; run the command again to see the progress.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll volume drain s6
+  plimsoll volume drain s6 --stop")]
 pub(crate) struct DrainArgs {
     /// The name of the volume
     name: String,
@@ -84,16 +90,20 @@ pub(crate) struct DrainArgs {
     #[command(flatten)]
     at: Where,
 
-    /// Stop it: the volume takes new tables again, what left it stays where it is
+    /// Stop the drain: the volume takes new tables again, and moved objects stay where they are
     #[arg(long)]
     stop: bool,
 }
 
-/// Takes a volume out of the pool that was drained, or lost
+/// Takes a drained or lost volume out of the pool
 ///
-/// One that does not answer any more needs no drain: what it held and is elsewhere, too, is copied from there
-/// in the background. If it has what lies nowhere else, this is named, and nothing is done without --lost.
+/// A volume that does not answer any more needs no drain: the pool makes new copies of its objects from their other
+/// copies, in the background. If it holds the only copy of objects, the command names them, and does nothing without
+/// --lost.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  plimsoll volume remove s6 -c plimsoll.toml --write
+  plimsoll volume remove s6 --lost             # the device is gone for good")]
 pub(crate) struct RemoveArgs {
     /// The name of the volume
     name: String,
@@ -101,7 +111,7 @@ pub(crate) struct RemoveArgs {
     #[command(flatten)]
     at: Where,
 
-    /// Give up what lies on it and nowhere else: it is lost for good, and does not answer
+    /// Give up the objects whose only copy is on this volume, which does not answer: they are lost for good
     #[arg(long)]
     lost: bool,
 
@@ -167,7 +177,7 @@ fn drain(args: &DrainArgs) -> anyhow::Result<()> {
             bar.set_position(*moved);
             if let Some(why) = stopped {
                 bar.abandon();
-                bail!("volume {name}: {why}; ask again to go on");
+                bail!("volume {name}: {why}; run the command again to continue");
             }
             if *done {
                 bar.finish_and_clear();
@@ -176,7 +186,7 @@ fn drain(args: &DrainArgs) -> anyhow::Result<()> {
             }
         } else {
             bar.abandon();
-            bail!("volume {name} is {}, and not emptied any more", volume.state.word());
+            bail!("volume {name} is {}: its drain was stopped", volume.state.word());
         }
         block_on(clock.sleep(LOOK_EVERY));
         volume = find(&endpoint, name)?;
@@ -197,7 +207,7 @@ fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
 fn find(endpoint: &Endpoint, name: &str) -> anyhow::Result<Volume> {
     let list: List = endpoint.get("/volumes")?;
     let found = list.volumes.into_iter().find(|volume| volume.name == name);
-    found.with_context(|| format!("volume {name} is not of pool {} any more", list.pool))
+    found.with_context(|| format!("volume {name} is not in pool {} any more", list.pool))
 }
 
 fn tell(changed: &Changed) {
@@ -212,7 +222,7 @@ fn keep(
     change: impl FnOnce(&mut Edit, &str) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let by_hand =
-        || format!("the settings file has to say, before the next start:\n\n{}", changed.settings);
+        || format!("before the next start, write into the settings file:\n\n{}", changed.settings);
     let Some(file) = at.file.as_deref().filter(|_| write) else {
         println!("{}", by_hand().trim_end());
         return Ok(());
@@ -225,9 +235,13 @@ fn keep(
         Ok(edit.write()?)
     })();
     written.map_err(|error: anyhow::Error| {
-        error.context(format!("it is done, but {} was not changed; {}", file.display(), by_hand()))
+        error.context(format!(
+            "the pool is changed, but the file {} is not; {}",
+            file.display(),
+            by_hand()
+        ))
     })?;
-    println!("{} says so, too", file.display());
+    println!("{} is changed, too", file.display());
     Ok(())
 }
 
@@ -317,7 +331,7 @@ fn table(list: &List) -> String {
             0 => format!("{copies} copies of everything\n"),
             _ => {
                 let bytes = Bytes(short_bytes);
-                format!("{copies} copies of everything, but of {short} objects ({bytes}) for now\n")
+                format!("{copies} copies of everything, except {short} objects ({bytes}) that have fewer for now\n")
             }
         });
     }
@@ -430,7 +444,7 @@ mod tests {
             s1      active        gp3, 3000 IOPS, 125 MiB/s  45 GiB  60 GiB      120  15 GiB        100
             s2      draining 25%  gp3, 3000 IOPS, 125 MiB/s  45 GiB  60 GiB      120  15 GiB        100
             s3      away          -                               -       -      120  15 GiB        100
-            2 copies of everything, but of 20 objects (3 GiB) for now
+            2 copies of everything, except 20 objects (3 GiB) that have fewer for now
             100 objects cannot be read
             volume s3: no such directory
         "#]].assert_eq(&table(&list));

@@ -23,7 +23,7 @@ impl Access {
         if stays_shut && (&ours.password, &ours.users) != (&theirs.password, &theirs.users) {
             self.redis.replace(theirs.password.clone(), theirs.users.clone());
             (ours.password, ours.users) = (theirs.password.clone(), theirs.users.clone());
-            told.push("kv.password, kv.users: asked of each request from now on".into());
+            told.push("kv.password, kv.users: checked for each request from now on".into());
         }
         if let (Some(tokens), Some((_, ours)), Some((_, theirs))) =
             (&self.points, &mut current.series, &new.series)
@@ -33,7 +33,7 @@ impl Access {
             if stays_shut && ours != theirs {
                 tokens.replace(theirs.clone());
                 ours.clone_from(theirs);
-                told.push("http.tokens: asked of each request from now on".into());
+                told.push("http.tokens: checked for each request from now on".into());
             }
         }
         told

@@ -43,7 +43,7 @@ impl Drains {
         let drains = Self { clock: clock.clone(), running: Mutex::default() };
         let volumes = pool.volumes().into_iter();
         for volume in volumes.filter(|volume| volume.state == VolumeState::Draining) {
-            tracing::info!("volume {}: goes on to be emptied", volume.label);
+            tracing::info!("volume {}: its drain continues", volume.label);
             drains.start(pool, volume.id);
         }
         drains
@@ -114,14 +114,14 @@ async fn empty(pool: &Spread, volume: VolumeId, clock: &Clock, progress: &Mutex<
                 Some((name, why)) => {
                     let more = left.objects.len() - 1;
                     let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-                    format!("{name} cannot leave: {why}{more}")
+                    format!("{name} cannot be moved: {why}{more}")
                 }
             },
             Err(error) => error.to_string(),
         };
         idle = if progress.lock().moved > moved { 0 } else { idle + 1 };
         if idle == TRIES {
-            tracing::warn!("volume {volume} is not emptied: {why}");
+            tracing::warn!("volume {volume}: its drain has stopped: {why}");
             progress.lock().stopped = Some(why);
             return;
         }

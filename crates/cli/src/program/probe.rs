@@ -78,7 +78,7 @@ impl Probe {
         });
         *state = match started {
             Ok(_) => State::Asked,
-            Err(error) => State::Answered(Err(format!("it cannot be asked: {error}"))),
+            Err(error) => State::Answered(Err(format!("its check cannot be started: {error}"))),
         };
     }
 

@@ -38,7 +38,8 @@ impl Program {
                 VolumeState::Away => State::Away,
             };
             if state == State::Away {
-                problem = Some("it is away: bring it back and start again, or remove it".into());
+                problem =
+                    Some("it is away: bring it back and restart the server, or remove it".into());
             }
             let held = held.get(&stat.id).cloned().unwrap_or_default();
             let bought = settings.volumes.iter().find(|volume| volume.name == stat.label);
@@ -72,7 +73,8 @@ impl Program {
         let (name, file) = (&new.name, self.file.display());
         let pool = self.settings.lock().kv_pool().name.clone();
         if self.store.pool().volume_id(name).is_some() {
-            let told = format!("volume {name}: pool {pool} has one of that name: choose another");
+            let told =
+                format!("volume {name}: pool {pool} has one of that name: choose another name");
             return Err(Error::Conflict(told));
         }
         let mut edit = Edit::read(&self.file).map_err(invalid)?;
@@ -80,14 +82,13 @@ impl Program {
             (true, true) => {}
             (true, false) => {
                 return Err(Error::Invalid(format!(
-                    "volume {name}: {file} has no section [volume.{name}]: write one, or say --path \
-                     and --contract"
+                    "volume {name}: {file} has no section [volume.{name}]: write one, or give --path and --contract"
                 )));
             }
             (false, true) => {
                 return Err(Error::Conflict(format!(
-                    "volume {name}: {file} has a section [volume.{name}] already: `plimsoll volume \
-                     add {name}` without more takes it from there"
+                    "volume {name}: {file} has a section [volume.{name}] already: `plimsoll volume add \
+                     {name}` without options uses it"
                 )));
             }
             (false, false) => edit.add_volume(name, &new.settings).map_err(invalid)?,
@@ -141,8 +142,8 @@ impl Program {
         let pool = self.settings.lock().kv_pool().name.clone();
         if lost {
             return Err(Error::Conflict(format!(
-                "volume {name} is here, nothing of it is lost: `plimsoll volume drain {name}` empties it, \
-                 then remove it without --lost"
+                "volume {name} is here, so nothing on it is lost: empty it by `plimsoll volume drain \
+                 {name}`, then remove it without --lost"
             )));
         }
         let emptied = self.drains.progress(id).is_some_and(|drain| drain.done);
@@ -169,13 +170,13 @@ impl Program {
             match self.store.pool().only_on(id).is_empty() || lost {
                 true => store_error(&error),
                 false => Error::Conflict(format!(
-                    "{error}\nBring it back; or give them up: `plimsoll volume remove {name} --lost`"
+                    "{error}\nBring the volume back; or give the objects up: `plimsoll volume remove {name} --lost`"
                 )),
             }
         })?;
         let pool = self.settings.lock().kv_pool().name.clone();
         let mut told = vec![format!(
-            "volume {name}: is the pool's no more ({pool}); {} objects were only there and are lost",
+            "volume {name}: left pool {pool}; {} objects were only on it and are lost",
             gone.len()
         )];
         told.extend(gone.iter().map(|name| format!("lost: {name}")));
@@ -188,7 +189,7 @@ impl Program {
         next.remove_volume(name);
         let pool = next.kv_pool().name.clone();
         let settings = format!(
-            "[pool.{pool}]\nvolumes = {}\n\n# and no section [volume.{name}]\n",
+            "[pool.{pool}]\nvolumes = {}\n\n# and remove the section [volume.{name}]\n",
             toml::Value::from(next.kv_pool().volumes.clone())
         );
         told.extend(self.go_by(next));
@@ -201,7 +202,9 @@ impl Program {
         pool.volume_id(name).ok_or_else(|| {
             let known: Vec<_> = pool.volumes().into_iter().map(|volume| volume.label).collect();
             let known = known.join(", ");
-            Error::NotFound(format!("volume {name}: there is none; the pool's are {known}"))
+            Error::NotFound(format!(
+                "volume {name}: the pool has none of that name; it has {known}"
+            ))
         })
     }
 
@@ -226,7 +229,7 @@ impl Program {
             }
             let Some(device) = self.store.devices().get(name) else { continue };
             device.set_at_most(&part);
-            told.push(format!("volume {name}: its gate goes by {}", settings::terms(&part)));
+            told.push(format!("volume {name}: its gate uses {}", settings::terms(&part)));
         }
         told
     }
@@ -264,8 +267,8 @@ fn of_kind(kind: ErrorKind, told: String) -> Error {
 /// Volumes named in `kv.meta` can be removed only after a restart.
 fn keeps_logs(name: &str) -> String {
     format!(
-        "volume {name} is for logs and manifests (kv.meta): name others there and start again, then \
-         drain it"
+        "volume {name} is for logs and manifests (kv.meta): name other volumes there and restart the server, \
+         then drain it"
     )
 }
 

@@ -63,7 +63,7 @@ impl Mqtt {
             _ => {
                 for key in ["measurement", "topic_tag", "tags", "time"] {
                     if let Some(field) = section.get(key) {
-                        section.note(field.mistake("nothing without payload = \"json\""));
+                        section.note(field.mistake("nothing, unless payload = \"json\""));
                     }
                 }
                 Payload::Lines
@@ -72,7 +72,7 @@ impl Mqtt {
         let precision = section.read_or("precision", "ns", |field| field.word(&PRECISIONS));
         let password = section.read("password", self::text);
         if section.get("password").is_some() && section.get("user").is_none() {
-            section.note(section.missing("user", "the password's user"));
+            section.note(section.missing("user", "the user with this password"));
         }
         let user = section.read("user", self::text);
         let login = user.map(|user| (user, Secret::new(password.unwrap_or_default())));

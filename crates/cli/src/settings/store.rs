@@ -75,7 +75,7 @@ pub(super) fn read(section: &Section<'_>) -> Options {
     };
     for key in ["cache", "cache_policy", "prefetch", "rewarm"] {
         if let (Some(field), false) = (section.get(key), options.cache_data) {
-            let what = format!("no {key} where cache_data = false: there is no cache");
+            let what = format!("no {key}, unless cache_data = true");
             section.note(field.mistake(what));
         }
     }

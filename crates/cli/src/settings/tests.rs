@@ -538,7 +538,7 @@ fn a_broker_is_subscribed_to_beside_the_endpoint() {
         ("broker = \"hall:1883\"\ntopics = [\"#\"]\n", "mqtt.database: found nothing"),
         (
             "broker = \"hall:1883\"\ntopics = [\"#\"]\ndatabase = \"d\"\ntags = [\"a\"]\n",
-            "nothing without payload = \"json\"",
+            "nothing, unless payload = \"json\"",
         ),
         (
             "broker = \"hall:1883\"\ntopics = [\"#\"]\ndatabase = \"d\"\npassword = \"hush\"\n",

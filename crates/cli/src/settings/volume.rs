@@ -217,7 +217,7 @@ fn accepted(error: SpecError) -> String {
         SpecError::NotGiven { contract, min, max, .. } => {
             format!("{min} to {max}: {contract} includes none")
         }
-        error => format!("a contract that makes sense ({error})"),
+        error => format!("a valid contract ({error})"),
     }
 }
 
@@ -238,9 +238,8 @@ fn spec(field: &Field<'_>) -> Result<(Spec, String), Mistake> {
         let path = field.path()?;
         let text = std::fs::read_to_string(&path)
             .map_err(|error| field.mistaken(format!("{name:?}, but {error}"), CONTRACT))?;
-        let spec = Spec::parse(&text).map_err(|error| {
-            field.mistaken(format!("{name:?} with a mistake"), error.to_string())
-        })?;
+        let spec = Spec::parse(&text)
+            .map_err(|error| field.mistaken(format!("a mistake in {name:?}"), error.to_string()))?;
         return Ok((spec, asked));
     }
     match catalogue::find(name) {

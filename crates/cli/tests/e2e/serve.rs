@@ -199,13 +199,13 @@ fn the_limits_of_the_instance_change_while_serving() {
     place.write(&with("[instance]\niops = 3000\nmib_per_s = 1000\n"));
     let (_, told) = server.admin("POST /reload");
     assert!(told.starts_with("instance: 3000 IOPS, 1000 MiB/s for all volumes\n"), "{told}");
-    assert!(told.contains("volume c: its gate goes by gp3, 1000 IOPS, 125 MiB/s\n"), "{told}");
+    assert!(told.contains("volume c: its gate uses gp3, 1000 IOPS, 125 MiB/s\n"), "{told}");
     assert!(!told.contains("restart") && !told.contains("contract is now"), "{told}");
     ends_with(1000);
     place.write(&with(""));
     let (_, told) = server.admin("POST /reload");
     assert!(told.starts_with("instance: no limits for all volumes\n"), "{told}");
-    assert!(told.contains("volume a: its gate goes by its contract\n"), "{told}");
+    assert!(told.contains("volume a: its gate uses its contract\n"), "{told}");
     ends_with(3000);
     let (_, told) = server.admin("POST /reload");
     assert_eq!(told, "nothing has changed\n");
@@ -335,7 +335,11 @@ fn a_pool_that_lost_most_of_its_manifests_opens_after_a_repair() {
     assert!(ended.err.contains("plimsoll check --repair"), "{}", ended.err);
 
     let ended = place.run(&[&check[..], &["--repair"]].concat());
-    assert!(ended.out.contains("pool main: opens again, with what is here"), "{}", ended.out);
+    assert!(
+        ended.out.contains("pool main: opens again, with the volumes that are here"),
+        "{}",
+        ended.out
+    );
     // The logs were on the remaining volume.
     let server = place.serve();
     assert_eq!(server.client().ask("get ship"), "plimsoll");
@@ -444,8 +448,8 @@ fn a_reload_takes_up_passwords_users_and_tokens() {
     write("password = \"new\"\n", "\"two\", \"three\"");
     let (status, told) = server.admin("POST /reload");
     assert_eq!(status, "HTTP/1.1 200 OK", "{told}");
-    assert!(told.contains("kv.password, kv.users: asked of each request"), "{told}");
-    assert!(told.contains("http.tokens: asked of each request"), "{told}");
+    assert!(told.contains("kv.password, kv.users: checked for each request"), "{told}");
+    assert!(told.contains("http.tokens: checked for each request"), "{told}");
     assert!(!told.contains("restart"), "{told}");
     assert_eq!([points("one"), points("two"), points("three")], [401, 204, 204]);
     for client in [&mut owner, &mut app] {

@@ -51,7 +51,7 @@ fn a_server_is_found_by_its_settings_and_over_a_unix_socket() {
     let top = ["top", "-c", "plimsoll.toml", "--once", "--every", "100ms"];
     let ended = place.run(&top);
     assert_eq!(ended.status.code(), Some(1));
-    assert!(ended.err.contains("nobody serves at the admin listener unix:"), "{}", ended.err);
+    assert!(ended.err.contains("no server answers at the admin listener unix:"), "{}", ended.err);
     let server = place.serve();
     let ended = place.run(&top);
     assert!(ended.status.success(), "{}", ended.err);

@@ -70,11 +70,15 @@ impl Found {
         ));
         say(format!("log store {store}: {} read back", Bytes(self.read_bytes)));
         for torn in &self.torn {
-            say(format!("{torn}: a crash cut it; nothing promised is missing"));
+            say(format!("{torn}: a crash cut it short; no synced record is missing"));
         }
         for FlawFound { file, offset, key, problem, lost } in &self.flaws {
-            let key = key.as_ref().map_or("no key known".into(), |key| format!("key {key}"));
-            let end = if *lost { "lost" } else { "harmless: it is dead, or whole elsewhere" };
+            let key = key.as_ref().map_or("key unknown".into(), |key| format!("key {key}"));
+            let end = if *lost {
+                "lost"
+            } else {
+                "harmless: the record is dead, or another copy is whole"
+            };
             say(format!("{file}: byte {offset}, {key}: {problem}: {end}"));
         }
     }

@@ -26,7 +26,7 @@ pub(super) fn check(
     if name.is_none() && !of_pool.is_empty() {
         if scrub {
             bail!(
-                "{}: these volumes are a pool's, whose tables are read with its settings only: \
+                "{}: these volumes belong to a pool, and its tables can be read only with its settings: run \
                  `plimsoll check -c FILE --scrub`",
                 shown(paths)
             );
@@ -79,7 +79,7 @@ fn open(paths: &[PathBuf]) -> anyhow::Result<Members> {
         // Opening a directory would make it a volume.
         if !path.join("objects").is_dir() {
             bail!(
-                "{}: there is no volume in this directory: give what `path` of a [volume.NAME] says",
+                "{}: there is no volume in this directory: give the `path` of a [volume.NAME]",
                 path.display()
             );
         }

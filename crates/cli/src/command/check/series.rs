@@ -61,7 +61,7 @@ pub(super) fn check(
     let devices = Devices::open(&recipes, &Clock::real()).context("series.volumes")?;
     let found = volumes(&devices, say)?;
     if !devices.away().is_empty() {
-        say("series: not checked: the store needs all of series.volumes".into());
+        say("series: not checked: bring back all of series.volumes, the store needs them".into());
         return Ok((found, None));
     }
     let member = |device: &Arc<Device>| (device.name().to_owned(), device.volume());
@@ -112,12 +112,13 @@ impl Found {
             wal.segments,
         ));
         for torn in &wal.torn {
-            say(format!("{torn}: a crash cut it; nothing promised is missing"));
+            say(format!("{torn}: a crash cut it short; no synced record is missing"));
         }
         for Gap { segment, offset, resumes } in &wal.gaps {
             say(format!(
-                "{segment}: byte {offset} to {resumes}: no record, and whole ones behind it: damaged, or \
-                 not synced when the machine died. The store opens without what follows"
+                "{segment}: byte {offset} to {resumes}: no readable record, but whole records follow: these \
+                 bytes are damaged, or were not synced when the machine died. The store opens without the \
+                 records that follow"
             ));
         }
     }

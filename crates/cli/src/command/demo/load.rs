@@ -210,9 +210,9 @@ impl Load<'_> {
         if request.write {
             return side.put(vec![(key, value(request.key, random))]);
         }
-        let found = side.get(key)?.with_context(|| format!("{}: a key is gone", side.name))?;
+        let found = side.get(key)?.with_context(|| format!("{}: a key is missing", side.name))?;
         if !found.starts_with(&request.key.to_le_bytes()) {
-            bail!("{}: a key has the value of another one", side.name);
+            bail!("{}: a key has the value of another key", side.name);
         }
         Ok(())
     }

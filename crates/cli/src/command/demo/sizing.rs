@@ -46,7 +46,7 @@ impl Sizing {
     pub(super) fn told(&self, flat_out: f64) -> String {
         let Self { iops, reads_per_sec, writes_per_sec } = self;
         let warning = if self.part(flat_out) > PART {
-            ". That is much of what this machine can do now, so latencies will partly be its own"
+            ". That is much of what this machine can do now, so a part of the latencies will be its own"
         } else {
             ""
         };

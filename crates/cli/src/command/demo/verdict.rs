@@ -140,16 +140,17 @@ impl Machine {
     fn told(self, plain: Short, ours: Short) -> String {
         let Self { late_ms, busy_percent, demo_percent } = self;
         let what = format!(
-            "Processors were {busy_percent:.0} % busy ({demo_percent:.0} % with this demo), and 1 in 100 bare \
+            "Processors were {busy_percent:.0} % busy ({demo_percent:.0} % by this demo), and 1 in 100 bare \
              sleeps was more than {} late",
             ms(late_ms),
         );
         if busy_percent > BUSY_PERCENT && plain.used.min(ours.used) < AT_LINE {
             format!(
-                "{what}: the processors were the limit, not the volumes. Run it again when less else runs."
+                "{what}: the processors were the limit, not the volumes. Run the demo again when the machine \
+                 is less busy."
             )
         } else if late_ms > ours.p99_ms * LATE_PART {
-            format!("{what}: much of Plimsoll's p99 is the machine's.")
+            format!("{what}: the machine causes much of Plimsoll's p99.")
         } else {
             format!("{what}.")
         }
@@ -208,10 +209,13 @@ mod tests {
         let calm = Machine { late_ms: 0.31, busy_percent: 99.0, demo_percent: 25.0 };
         assert_eq!(
             calm.told(PLAIN, OURS),
-            "Processors were 99 % busy (25 % with this demo), and 1 in 100 bare sleeps was more than 0.3 ms late."
+            "Processors were 99 % busy (25 % by this demo), and 1 in 100 bare sleeps was more than 0.3 ms late."
         );
         let late = Machine { late_ms: 1.5, ..calm }.told(PLAIN, OURS);
-        assert!(late.ends_with("1.5 ms late: much of Plimsoll's p99 is the machine's."), "{late}");
+        assert!(
+            late.ends_with("1.5 ms late: the machine causes much of Plimsoll's p99."),
+            "{late}"
+        );
         let below = Short { used: 0.6, ..OURS };
         let limit = calm.told(PLAIN, below);
         assert!(limit.contains("the processors were the limit"), "{limit}");

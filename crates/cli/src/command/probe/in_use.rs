@@ -18,14 +18,14 @@ const QUIET: u64 = 5;
 /// Fails if something else uses the volume that `path` is on.
 pub(super) fn refuse(path: &Path, clock: &Clock) -> anyhow::Result<()> {
     let place = path.display();
-    const WAY_OUT: &str = "stop that first, or say --in-use";
+    const WAY_OUT: &str = "stop that first, or give --in-use";
     if let Some(holder) = holder(path) {
         bail!("{place} is in use: process {holder} has it open as a volume: {WAY_OUT}");
     }
     if path.join("objects/pool.header").exists() {
         bail!(
-            "{place} is a volume of a pool: a probe beside the pool's data is harmless while no server \
-             runs on it: say --in-use"
+            "{place} is a volume of a pool: while no server runs on it, the probe does the pool's data no \
+             harm: give --in-use"
         );
     }
     let Some(device) = Counters::of(path) else { return Ok(()) };

@@ -121,15 +121,16 @@ fn figures(rate: &Rate, unit: f64, words: &str) -> String {
     let mut text = format!("{value:.0}{words} [{low:.0} to {high:.0}]");
     if let Some(depth) = rate.depth {
         let highest = rate.burst.map_or(rate.per_sec.value, |burst| burst.per_sec);
-        write!(text, ", {:.2} s of it saved up", depth.value / highest).expect("a string takes it");
+        write!(text, ", {:.2} s of it can be saved up", depth.value / highest)
+            .expect("a string takes it");
     }
     if let Some(burst) = rate.burst {
         let (rate, secs) = (burst.per_sec / unit, burst.lasted_secs);
-        write!(text, ", {rate:.0}{words} for {secs:.0} s before").expect("a string takes it");
+        write!(text, ", after {rate:.0}{words} for {secs:.0} s").expect("a string takes it");
     }
     match rate.bound {
         Bound::Volume => {}
-        Bound::OtherLimit => text.push_str(", where the other limit ends it"),
+        Bound::OtherLimit => text.push_str(", where the other limit caps it"),
         Bound::Machine => text.push_str(", limited by this machine"),
         Bound::Requests => text.push_str(", no limit found"),
     }

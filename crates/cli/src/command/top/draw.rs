@@ -50,7 +50,7 @@ impl Widget for Screen {
         lines.extend(rows[..shown].iter().map(|row| columns.row(row)));
         if shown < rows.len() {
             let more = rows.len() - shown;
-            lines.push(Line::styled(format!("and {more} more: the window is too low"), DIM));
+            lines.push(Line::styled(format!("and {more} more: make the window taller"), DIM));
         }
         lines.resize(height.saturating_sub(1).max(lines.len()), Line::default());
         let sort = self.sort.name();
@@ -294,7 +294,7 @@ mod tests {
             "copies: 2 being made, 12 planned; 14 objects (800 MiB) have fewer than 2                            "
             "volume                                        used         IOPS weight  free  comm  user  back queue"
             "s1     █████████████████████████████████████▎  98%    2940/3000   1.04   75%   0.1   2.4    30    38"
-            "and 2 more: the window is too low                                                                   "
+            "and 2 more: make the window taller                                                                  "
             "q quit  p pause  s sort: name  S reverse                                                            "
         "#]],
         );

@@ -65,13 +65,13 @@ pub(super) enum Sort {
     /// Their names
     #[default]
     Name,
-    /// How near they are to their lines, nearest first
+    /// The used share of their paid IOPS, highest first
     Used,
     /// How long users wait, longest first
     Wait,
-    /// What they carry by the heat of their tables, heaviest first
+    /// Their load by the heat of their tables, heaviest first
     Weight,
-    /// The room left, least first
+    /// Their free space, least first
     Free,
 }
 
