@@ -64,7 +64,7 @@ fn a_writer_that_makes_up_tags_is_stopped() {
         let (status, told) = write(&lines(batch));
         assert_eq!(status, 400);
         assert!(
-            told.contains("the limit of 2000 series is reached: delete some, or raise it")
+            told.contains("the limit of 2000 series is reached: delete some, or raise series_max")
                 && told.contains("dropped=1000")
                 && told.len() < 4000,
             "{told}"

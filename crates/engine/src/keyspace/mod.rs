@@ -58,7 +58,7 @@ pub enum Error {
     WrongKind,
     /// The store holds something else: give the keyspace a store of its own.
     #[error(
-        "the store holds data of another program, or of another version: give this one a store of its own"
+        "the store holds data of another program or version: give this program a store of its own"
     )]
     NotAKeyspace,
     /// The values read exceed the bytes that [`Keyspace::begin_within`] allows: read less at a time.

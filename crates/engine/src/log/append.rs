@@ -78,7 +78,7 @@ impl Inner {
             let mut freed = false;
             for member in 0..self.disks.len() {
                 freed |= self.make_room(member).await.unwrap_or_else(|error| {
-                    tracing::debug!(volume = %self.disks[member].label, %error, "no room is made");
+                    tracing::debug!(volume = %self.disks[member].label, %error, "making room failed");
                     false
                 });
             }
@@ -189,7 +189,7 @@ impl Inner {
                 && edits.iter().any(|edit| is_new(&state.index, edit))
             {
                 let message = format!(
-                    "the index of {} keys takes its {} bytes: delete some, or raise {}",
+                    "the index of {} keys has reached its limit of {} bytes: delete keys, or raise {}",
                     state.index.len(),
                     self.options.index_bytes_max,
                     self.options.index_setting

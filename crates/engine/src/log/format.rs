@@ -92,14 +92,14 @@ impl Bad {
     pub const fn what(self) -> &'static str {
         match self {
             Self::Short => "it ends too early",
-            Self::Magic => "it does not begin as it should",
+            Self::Magic => "it does not begin with the expected bytes",
             Self::Version => "it is of a later version of the program",
             Self::Empty => "there are zeros where something was",
             Self::Foreign => "it belongs to another store or file",
-            Self::Header => "the checksum of its header does not fit",
-            Self::Head => "the checksum of a record's head and key does not fit",
-            Self::Value => "the checksum of a value does not fit",
-            Self::Hint => "the checksum of the hint does not fit",
+            Self::Header => "the checksum of its header does not match",
+            Self::Head => "the checksum of a record's head and key does not match",
+            Self::Value => "the checksum of a value does not match",
+            Self::Hint => "the checksum of the hint does not match",
         }
     }
 }

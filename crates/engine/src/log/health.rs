@@ -38,7 +38,8 @@ impl Inner {
     /// The message for a full volume, with the way out.
     pub(super) fn full(labels: &str) -> String {
         format!(
-            "volume {labels}: full but for what deletes and merges need: delete something, or give it more room"
+            "volume {labels}: the remaining room is reserved for deletes and merges: delete something, or \
+             give it more room"
         )
     }
 }

@@ -106,7 +106,7 @@ impl Inner {
                 }
                 Err(error) => {
                     if !was_behind {
-                        tracing::warn!(%error, "the other volumes have it");
+                        tracing::warn!(%error, "the lease could not be written to one volume; the others have it");
                     }
                     failure = Some(error);
                 }

@@ -126,7 +126,7 @@ impl Inner {
                 Ok(false) => self.wait(seen, LOOK).await,
                 Err(error) => {
                     let volume = &self.disks[member].label;
-                    tracing::warn!(%volume, %error, "the log store tries again");
+                    tracing::warn!(%volume, %error, "background work of the log store failed, and is tried again");
                     // The failed attempt may have notified this task itself.
                     self.pass(PAUSE).await;
                 }
@@ -219,7 +219,7 @@ impl Inner {
             }
             Ok(false) => Ok(false),
             Err(error) => {
-                tracing::debug!(volume = %disk.label, %error, "no room is kept back");
+                tracing::debug!(volume = %disk.label, %error, "reserving room failed");
                 Ok(false)
             }
         }

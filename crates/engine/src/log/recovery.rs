@@ -153,7 +153,7 @@ impl Store {
         }
         if options.file_bytes < file_bytes_set {
             let (set, used) = (Size(file_bytes_set), Size(options.file_bytes));
-            tracing::info!(store = %options.name, "files are sealed at {used}, not {set}: there is no more room");
+            tracing::info!(store = %options.name, "files are sealed at {used}, not {set}, because the volumes are small");
         }
         let mut states = Vec::new();
         for (disk, (space, partitions)) in disks.iter().zip(spaces) {
@@ -163,7 +163,7 @@ impl Store {
                 if known.is_none() {
                     return Err(error);
                 }
-                tracing::warn!(%error, "the log store may come to a halt when it is full");
+                tracing::warn!(%error, "the log store may take no more writes when it is full");
             }
             states.push(member_state(&options, disk, space, partitions));
         }
@@ -471,7 +471,10 @@ impl Inner {
                     hint_len = len;
                     self.state().members[member].own += len;
                 }
-                Err(error) => tracing::warn!(file = %handle.what, %error, "no hint"),
+                Err(error) => {
+                    tracing::warn!(file = %handle.what, %error,
+                        "the file's hint could not be written: the next start reads the file")
+                }
             }
         }
         Ok(Some(FoundFile {

@@ -141,7 +141,8 @@ impl Inner {
                 };
                 let mut state = self.state();
                 let len = hint_len.unwrap_or_else(|error| {
-                    tracing::warn!(file = %next.file.what, %error, "no hint: it will be read");
+                    tracing::warn!(file = %next.file.what, %error,
+                        "the file's hint could not be written: the next start reads the file");
                     0
                 });
                 state.file_mut(id).hint_len = len;
@@ -149,7 +150,8 @@ impl Inner {
                 state.seal(id);
             }
             Err(error) if error.kind() == ErrorKind::Poisoned => {
-                tracing::warn!(file = %next.file.what, %error, "its records are copied elsewhere");
+                tracing::warn!(file = %next.file.what, %error,
+                    "a sync failed: the file's records are copied elsewhere");
                 let mut state = self.state();
                 state.file_mut(id).phase = Phase::Doubtful;
                 state.members[member].doubtful.push(id);
@@ -278,8 +280,9 @@ impl Inner {
     pub(super) fn unsafe_error(&self, file: FileId) -> Error {
         let state = self.state();
         let what = state.files.get(&file).map_or("a file", |facts| &facts.handle.what);
-        let message =
-            format!("{what}: a sync failed: probe the volume, so that it is copied elsewhere");
+        let message = format!(
+            "{what}: a sync failed: probe the volume, so that its records are copied elsewhere"
+        );
         Error::new(ErrorKind::Poisoned, message)
     }
 

@@ -317,8 +317,8 @@ pub(crate) fn no_database(name: &str) -> Error {
 /// The error of every store for a batch that comes too late.
 pub(crate) fn behind(sequence: u64, newest: u64) -> Error {
     Error::Invalid(format!(
-        "sequence {sequence} is {SESSION_WINDOW} or more behind {newest}: \
-         whether it was stored is not known any more"
+        "sequence {sequence} is {SESSION_WINDOW} or more behind {newest}: the store no longer knows whether \
+         it stored it"
     ))
 }
 

@@ -200,16 +200,17 @@ pub enum Reason {
     #[error("measurement \"{0}\" has 65535 fields, and takes no more")]
     TooManyFields(String),
     /// The store has the most series that the settings allow.
-    #[error("the limit of {0} series is reached: delete some, or raise it")]
+    #[error("the limit of {0} series is reached: delete some, or raise series_max")]
     TooManySeries(u64),
     /// Buffered rows have more combinations of fields than a database may have.
     #[error(
-        "rows with {0} combinations of fields wait to be written: send a source's fields together, or later"
+        "rows with {0} combinations of fields wait to be written: send a source's fields together, or try \
+         again later"
     )]
     TooManyShapes(usize),
     /// A text is longer than the store's files allow.
     #[error(
-        "field \"{field}\" has a string of more than {max} bytes, the most this store's files take"
+        "field \"{field}\" has a string of more than {max} bytes, the limit of this store's files"
     )]
     TooLong {
         /// The field.

@@ -115,7 +115,9 @@ impl Machine {
                     Err(error) if error.kind() == ErrorKind::OutOfSpace && refused < 1000 => {
                         let said = error.to_string();
                         assert!(
-                            said.contains("v0: full but for what deletes and merges need"),
+                            said.contains(
+                                "v0: the remaining room is reserved for deletes and merges"
+                            ),
                             "{said}"
                         );
                         refused += 1;

@@ -47,10 +47,10 @@ pub(super) enum Bad {
 impl fmt::Display for Bad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Magic => f.write_str("it is no block"),
+            Self::Magic => f.write_str("it is not a block"),
             Self::Version(found) => write!(f, "it has version {found}: use a newer program"),
             Self::Checksum => f.write_str("its checksum is wrong"),
-            Self::Sense(what) => write!(f, "its {what} make no sense"),
+            Self::Sense(what) => write!(f, "its {what} are invalid"),
         }
     }
 }

@@ -138,7 +138,8 @@ impl Inner {
 
     /// Fails all records after the last written one. The writer leaves the segment; the next sync covers it.
     fn fail(&self, writer: &mut Writer, error: &Error) {
-        tracing::warn!(store = %self.options.name, %error, "the log of points failed: going on in another segment");
+        tracing::warn!(store = %self.options.name, %error,
+            "the write-ahead log failed: the store goes on in another segment");
         *self.refusing.lock() = Some(error.to_string());
         let mut state = self.state();
         state.withdraw(writer.written);
@@ -194,7 +195,8 @@ impl Inner {
             match self.log.volume(position).remove(&self.segment_name(segment)).await {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     let volume = &self.members[position].0;
-                    tracing::warn!(%volume, %error, "a segment of the log of points stays until the next opening");
+                    tracing::warn!(%volume, %error,
+                        "a segment of the write-ahead log stays until the next opening");
                 }
                 _ => {
                     let size = self.writer.lock().await.sizes.remove(&segment);

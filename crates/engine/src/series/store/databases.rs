@@ -30,7 +30,9 @@ impl Inner {
                 Some(facts) if facts.keep == keep => return Ok(()),
                 Some(facts) => facts.keep = keep,
                 None if count >= DATABASES_MAX || bytes + 600 > max => {
-                    return Err(Error::Invalid(format!("there are {count} databases: drop some")));
+                    return Err(Error::Invalid(format!(
+                        "there are {count} databases, and no room for another: drop some"
+                    )));
                 }
                 None => {
                     catalogue.next_database += 1;

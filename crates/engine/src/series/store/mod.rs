@@ -225,7 +225,8 @@ impl Store {
         let flushed = match self.0.flush_all().await {
             // The rows stay in the log; the next opening finds room for them, or keeps them there.
             Err(error @ Error::OutOfSpace(_)) => {
-                tracing::warn!(store = %self.0.options.name, %error, "points stay in the write-ahead log");
+                tracing::warn!(store = %self.0.options.name, %error,
+                    "no room for blocks: points stay in the write-ahead log");
                 self.sync().await
             }
             flushed => flushed,
@@ -280,7 +281,7 @@ impl Inner {
         let (bytes, max) = (batch.record_bytes_max(), bound.min(wal::RECORD_MAX));
         if bytes > max {
             return Err(Error::Invalid(format!(
-                "a batch of {bytes} bytes, and at most {max} are taken: send smaller ones"
+                "the batch has {bytes} bytes, and at most {max} are accepted: send smaller batches"
             )));
         }
         // From three quarters of the bound on, writers make room; at the bound they wait for it.
@@ -297,7 +298,7 @@ impl Inner {
                 break;
             }
             if tries == 8 {
-                let why = format!("buffers hold {memory} bytes, of {bound}");
+                let why = format!("the buffers hold {memory} of {bound} bytes");
                 return Err(Error::Busy { why, after: Duration::from_secs(1) });
             }
             tries += 1;
@@ -412,7 +413,7 @@ impl Series for Store {
 fn in_doubt(error: Error) -> Error {
     match error {
         Error::OutOfSpace(_) | Error::Busy { .. } => {
-            Error::Unavailable(format!("{error}; it may or may not have been done"))
+            Error::Unavailable(format!("{error}; the change may or may not have been made"))
         }
         other => other,
     }

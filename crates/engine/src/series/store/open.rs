@@ -146,7 +146,7 @@ impl Store {
         match inner.commit(ticket, true).await {
             // Not even the reserve has room. New rounds follow those of all blocks.
             Err(Error::OutOfSpace(why)) => {
-                tracing::warn!(store = %inner.options.name, %why, "opened on a full volume");
+                tracing::warn!(store = %inner.options.name, %why, "the store is open, but its volumes are full");
                 let round = inner.newest_round();
                 let mut state = inner.state();
                 state.round = state.round.max(round + 1);
@@ -194,7 +194,7 @@ impl Inner {
                 _ => None,
             };
             if done.is_none() {
-                report.damage.push(format!("{what}: the record before {}", records.end()));
+                report.damage.push(format!("{what}: the record before byte {}", records.end()));
             }
             if self.state().memory > self.options.buffer_bytes as usize / 2 {
                 match self.make_room(&mut upkeep).await {
@@ -258,7 +258,7 @@ async fn get(log: &log::Store, key: &[u8]) -> Result<Option<volume::IoBuf>> {
 
 fn damaged(what: &str) -> Error {
     Error::Corrupt(format!(
-        "the catalogue's {what} make no sense: open it with the program that wrote it, or restore it"
+        "the catalogue's {what} are invalid: open the store with the program that wrote it, or restore it"
     ))
 }
 

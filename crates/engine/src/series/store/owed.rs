@@ -47,7 +47,8 @@ impl Inner {
         let cuts = Arc::new(cuts);
         match self.apply(upkeep, &cuts).await {
             Err(error @ (Error::OutOfSpace(_) | Error::Unavailable(_))) => {
-                tracing::warn!(store = %self.options.name, %error, "what is deleted is hidden, and takes room until there is some");
+                tracing::warn!(store = %self.options.name, %error,
+                    "deleted points are hidden, but take room until their blocks can be rewritten");
                 self.state().owe(Arc::clone(&cuts), segment);
             }
             done => done?,

@@ -270,7 +270,7 @@ async fn load(
         if found == kind {
             Ok(points)
         } else {
-            Err(damaged(&format_args!("it has {found}s where {kind}s are")))
+            Err(damaged(&format_args!("it has {found}s where {kind}s are expected")))
         }
     });
     let mut columns: Vec<Points> = columns.collect::<std::result::Result<_, _>>()?;

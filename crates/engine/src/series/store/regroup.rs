@@ -30,7 +30,9 @@ impl Inner {
                 }
                 Ok(None) => {}
                 // They stay as they are, and reads report the damage.
-                Err(Error::Corrupt(error)) => tracing::warn!(%error, "blocks are not regrouped"),
+                Err(Error::Corrupt(error)) => {
+                    tracing::warn!(%error, "blocks stay as they are, because one is damaged")
+                }
                 Err(error) => {
                     slots.insert(slot);
                     return Err(error);

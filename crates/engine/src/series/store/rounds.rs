@@ -54,7 +54,8 @@ impl Inner {
             upkeep.owed_at = Some(now);
             match self.pay(upkeep).await {
                 Err(error) => {
-                    tracing::warn!(store = %self.options.name, %error, "what is deleted still takes room, and is tried again");
+                    tracing::warn!(store = %self.options.name, %error,
+                        "deleted points still take room: removing them is tried again");
                 }
                 Ok(()) => {
                     upkeep.owed_at = None;

@@ -60,7 +60,7 @@ impl Sessions {
             return Ok(());
         }
         let why = format!(
-            "{SESSIONS_MAX} sessions wrote within {} minutes: write without one, or in one of them",
+            "{SESSIONS_MAX} sessions wrote within {} minutes: write without a session, or in one of these",
             SESSION_IDLE.as_secs() / 60
         );
         Err(Error::Busy { why, after: LATER })

@@ -101,7 +101,7 @@ impl Store {
         let mut health = self.0.log.health();
         health.upkeep_stopped = self.0.stopped.reason();
         if let Some(why) = &*self.0.refusing.lock() {
-            health.writes_refused = Some(format!("the write-ahead log: {why}"));
+            health.writes_refused = Some(format!("the write-ahead log fails: {why}"));
         }
         if self.0.is_closing() {
             health.writes_refused = Some(format!("store {} is closed", self.0.options.name));
@@ -152,7 +152,7 @@ impl Inner {
                 Ok(()) => self.stopped.clear(SYNC),
                 Err(error) => {
                     let why = format!(
-                        "syncing points fails: {error}; what was answered since may be lost with the machine"
+                        "syncing points fails: {error}; points acknowledged since may be lost if the machine stops"
                     );
                     tracing::warn!(store = %self.options.name, "{why}");
                     self.stopped.set(SYNC, why);
