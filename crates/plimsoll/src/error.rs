@@ -21,7 +21,7 @@ pub enum Error {
         source: volume::Error,
     },
     /// No volume is available, a line for each: mount them.
-    #[error("no volume is there:\n  {}", .0.join("\n  "))]
+    #[error("none of the volumes is here:\n  {}", .0.join("\n  "))]
     AllAway(Vec<String>),
     /// A volume is unavailable, and the store needs all of its volumes: mount it.
     #[error("{0}: the store needs all of its volumes")]
@@ -47,6 +47,6 @@ pub enum Error {
     #[error(transparent)]
     Series(#[from] engine::series::Error),
     /// Another handle of the store still exists: drop it, then close again.
-    #[error("something still uses the store")]
+    #[error("another handle still uses the store: drop it, then close again")]
     InUse,
 }

@@ -142,7 +142,7 @@ impl Drop for Store {
         if !self.threads.is_empty()
             && let Err(error) = self.end()
         {
-            tracing::error!(%error, "a store of time series was not closed in order");
+            tracing::error!(%error, "closing a store of time series failed");
         }
     }
 }

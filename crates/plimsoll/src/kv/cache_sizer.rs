@@ -107,8 +107,8 @@ impl Room {
         }
         if !std::mem::replace(&mut self.said, true) {
             tracing::warn!(
-                "indexes and filters take {} of the {} that cache has: blocks get {} all the same. \
-                 Raise memory or cache, or lower bloom_bits",
+                "indexes and filters take {} of the {} that the cache has, and blocks get {} anyway: raise \
+                 memory or cache, or lower bloom_bits",
                 Bytes(metadata),
                 Bytes(self.budget),
                 Bytes(floor),

@@ -123,7 +123,7 @@ fn open_families(
     };
     match open(whole, &|_| ()) {
         Err(error) if rocks::pool_error(&error) == Some(ErrorKind::OutOfSpace) => {
-            tracing::warn!(%error, "no room for the tables of a recovery: its log stays");
+            tracing::warn!(%error, "no room for the tables of a recovered log: the log stays");
         }
         done => return Ok(done?),
     }

@@ -125,7 +125,8 @@ impl Db {
             self.write_opt(&self.batch(changes)?, &options).map_err(write_error)?;
             for (range, last) in tables {
                 if let Err(error) = self.delete_file_in_range(&range.from[..], &last[..]) {
-                    tracing::warn!(%error, "tables of a deleted range go with compactions");
+                    tracing::warn!(%error,
+                        "tables of a deleted range could not be removed at once: compactions remove them");
                 }
             }
             Ok(())

@@ -114,7 +114,7 @@ pub(super) fn sizes(pool: &Spread, options: &Options, is_there: bool) -> volume:
             memtable = %Bytes(sizes.memtable),
             table = %Bytes(sizes.table),
             reserve = %Bytes(sizes.reserve),
-            "the volumes are small: memtables and tables are smaller than asked for"
+            "the volumes are small: memtables and tables are smaller than the settings say"
         );
     }
     Ok(sizes)

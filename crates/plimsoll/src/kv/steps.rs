@@ -200,7 +200,7 @@ impl Inner {
             let set = self.rocks().set_options_cf(&handle, &[("disable_auto_compactions", off)]);
             if let Err(error) = set {
                 // The option is in force. Only writing RocksDB's OPTIONS file failed, which an opening does not read.
-                tracing::debug!(%error, family = family.name, "RocksDB did not note an option");
+                tracing::debug!(%error, family = family.name, "RocksDB did not save an option");
             }
         }
     }
