@@ -506,7 +506,7 @@ impl Journal {
         Error::new(
             kind,
             format!(
-                "the pool can be read but not changed, no volume takes its manifest ({}): mend one \
+                "the pool can be read but not changed, because no volume takes its manifest ({}): repair one \
                  of them or make room, then try again",
                 causes.join("; ")
             ),

@@ -247,7 +247,7 @@ async fn read_manifest(volumes: &[Belonging], trust: Trust) -> Result<(Replay, u
         for &generation in generations.iter().rev() {
             match replay_generation(volumes, generation, None).await {
                 Ok(replay) => return Ok((replay, newest)),
-                Err(e) => tracing::warn!("manifest {generation} is of no use: {e}"),
+                Err(e) => tracing::warn!("manifest generation {generation} cannot be used: {e}"),
             }
         }
         return Err(corrupt("no manifest can be read: restore one from a backup".into()));
@@ -288,7 +288,7 @@ async fn replay_generation(
     let copies: Vec<_> = copies
         .into_iter()
         .filter_map(|copy| {
-            copy.inspect_err(|e| tracing::warn!("a copy of the manifest is not read: {e}")).ok()
+            copy.inspect_err(|e| tracing::warn!("a copy of the manifest cannot be read: {e}")).ok()
         })
         .collect();
     let bytes: Vec<&[u8]> = copies.iter().map(|copy| &copy[..]).collect();
@@ -341,7 +341,7 @@ fn without_joining(begin: &Begin, volumes: Vec<Belonging>) -> Vec<Belonging> {
         volumes.into_iter().partition(|volume| known(volume) || volume.header.epoch > 0);
     for volume in joining {
         let label = &volume.label;
-        tracing::warn!("volume {label} was never quite added to the pool: add it again");
+        tracing::warn!("adding volume {label} to the pool was interrupted: add it again");
     }
     volumes
 }

@@ -404,7 +404,10 @@ impl State {
 
     fn must_be_free(&self, name: &Name) -> Result<()> {
         if self.names.contains_key(name) {
-            return Err(Error::new(ErrorKind::AlreadyExists, format!("{name}: there is one")));
+            return Err(Error::new(
+                ErrorKind::AlreadyExists,
+                format!("{name}: an object of this name exists already"),
+            ));
         }
         Ok(())
     }

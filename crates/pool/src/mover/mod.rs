@@ -260,7 +260,7 @@ impl Mover {
         self.under_way.push(Box::pin(async move {
             for suspect in suspects {
                 if let Err(e) = pool.distrust_object(suspect, IO).await {
-                    tracing::warn!("a copy that is bad stays for now: {e}");
+                    tracing::warn!("a bad copy could not be dropped yet: {e}");
                 }
             }
             let repaired = match redundancy.target {
@@ -299,9 +299,11 @@ impl Mover {
             let bytes = Bytes(short_bytes);
             let why = match takers < target {
                 true => {
-                    format!("only {takers} volumes take any: add one, or bring back what is away")
+                    format!(
+                        "only {takers} volumes take copies: add a volume, or bring back those that are away"
+                    )
                 }
-                false => "the others are made in the background".into(),
+                false => "the missing copies are made in the background".into(),
             };
             tracing::warn!("{short} objects ({bytes}) have fewer than {target} copies; {why}");
         }

@@ -95,7 +95,7 @@ impl Spread {
         match self.mend(report).await {
             Ok(0) => {}
             Ok(dropped) => tracing::warn!("{dropped} copies that lost bytes are dropped"),
-            Err(e) => tracing::warn!("copies that lost bytes stay for now: {e}"),
+            Err(e) => tracing::warn!("copies that lost bytes could not be dropped: {e}"),
         }
     }
 }

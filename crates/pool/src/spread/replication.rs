@@ -128,8 +128,8 @@ impl Spread {
         let here = self.0.here_without(&draining).len();
         if here < copies {
             tracing::warn!(
-                "the pool keeps {copies} copies of everything on as many volumes, and only {here} take \
-                 any: what is written has fewer until there are more"
+                "the pool keeps {copies} copies of each object on as many volumes, but only {here} take any: \
+                 new objects have fewer copies until there are more volumes"
             );
         }
     }

@@ -413,9 +413,10 @@ impl Inner {
         let given = self.journal.look(|state| state.volume_ids());
         let here = self.members.all().last().map_or(0, |slot| slot.id.0 + 1);
         match given.max(here) {
-            u16::MAX => {
-                Err(Error::new(ErrorKind::Invalid, "the pool has had too many volumes already"))
-            }
+            u16::MAX => Err(Error::new(
+                ErrorKind::Invalid,
+                "the pool has used up its numbers of volumes: copy it to a new pool",
+            )),
             next => Ok(VolumeId(next)),
         }
     }
@@ -459,7 +460,7 @@ impl Inner {
             device.remove(&Leaf::Header.name()).await
         };
         if let Err(e) = marks.await {
-            tracing::warn!("a volume that left the pool still bears its mark: {e}");
+            tracing::warn!("a volume that left the pool still has the pool's header: {e}");
         }
     }
 
@@ -526,8 +527,8 @@ impl Inner {
                 format!("volume {label} holds {n} objects ({}): empty it first", some.join(", "))
             }
             (n, None) => format!(
-                "volume {label} is away and holds the only copy of {n} objects ({}): bring it back, \
-                 or remove them, they are lost",
+                "volume {label} is away and holds the only copy of {n} objects ({}): bring it back, or \
+                 remove these objects, which are lost",
                 some.join(", ")
             ),
         };
