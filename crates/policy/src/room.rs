@@ -67,8 +67,8 @@ impl fmt::Display for TooSmall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the volumes have room for {}: deletes, flushes and compactions need {} of their own, \
-             which may be a fifth at most; give it volumes of at least {}",
+            "the volumes have room for {}: deletes, flushes and compactions need {} of their own, which may \
+             be a fifth at most; give the store volumes of at least {}",
             Bytes(self.total),
             Bytes(self.reserve),
             Bytes(self.reserve * RESERVE_SHARE),

@@ -16,7 +16,7 @@ pub enum Error {
     #[error(transparent)]
     Pool(#[from] volume::Error),
     /// The RocksDB that was linked is not the one this crate was compiled for: build again.
-    #[error("the linked RocksDB lays out its {0} in another way than its headers say")]
+    #[error("the linked RocksDB lays out its {0} in another way than its headers say: build again")]
     Layout(&'static str),
 }
 

@@ -214,7 +214,7 @@ fn run(call: impl FnOnce()) {
 fn bug(panic: &(dyn Any + Send)) -> Status {
     let said = panic.downcast_ref::<&str>().copied();
     let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Status::new(Code::IoError, format!("a bug: {}", said.unwrap_or("a panic without a word")))
+    Status::new(Code::IoError, format!("a bug: {}", said.unwrap_or("a panic without a message")))
 }
 
 /// Turns a result of the pool into the answer to a call.

@@ -138,7 +138,9 @@ impl TableWriter {
         }
         match &mut self.state {
             State::Streamed(stream) => Ok(stream),
-            _ => Err(Error::new(ErrorKind::Invalid, format!("{}: is complete", self.name))),
+            _ => {
+                Err(Error::new(ErrorKind::Invalid, format!("{}: the table is complete", self.name)))
+            }
         }
     }
 

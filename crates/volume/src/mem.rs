@@ -134,7 +134,11 @@ impl Mem {
     ) -> Result<Arc<Bytes>> {
         let mut objects = self.objects.lock();
         if objects.contains_key(name) {
-            return Err(self.error(ErrorKind::AlreadyExists, name, "there is such an object"));
+            return Err(self.error(
+                ErrorKind::AlreadyExists,
+                name,
+                "an object of this name exists already",
+            ));
         }
         if !take(&self.room) {
             let what = "volume full: no room to set aside";
@@ -258,7 +262,7 @@ impl Bytes {
     pub(crate) fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         let mut bytes = self.bytes.write();
         let end = offset.checked_add(data.len() as u64).ok_or_else(|| {
-            let message = format!("{}: a write ends behind 2^64 bytes", self.what);
+            let message = format!("{}: a write ends beyond 2^64 bytes", self.what);
             Error::new(ErrorKind::Invalid, message)
         })?;
         if !data.is_empty() {

@@ -131,7 +131,7 @@ impl Dir {
         if options.direct && !direct {
             tracing::warn!(
                 volume = %path.display(),
-                "the file system refuses O_DIRECT: the page cache serves reads the contract counts"
+                "the file system refuses O_DIRECT: the page cache serves reads that the contract counts"
             );
         }
         let stat = fs::fstat(&objects)
@@ -237,7 +237,7 @@ impl Shared {
             && let Err(errno) = self.probe()
         {
             let message = format!(
-                "volume {}: create {name}: a sync failed here, and so does trying the volume out",
+                "volume {}: create {name}: a sync failed earlier, and the volume still fails",
                 self.path.display()
             );
             return Err(Error::with_source(ErrorKind::Poisoned, message, errno.into()));

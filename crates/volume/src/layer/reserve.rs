@@ -144,7 +144,7 @@ impl Reserve {
         let after = self.0.inner.space().await?;
         if before.free.saturating_sub(after.free) < len / 2 {
             if self.0.refusals.fetch_add(1, Ordering::Relaxed) + 1 == REFUSALS_MAX {
-                tracing::info!(object = %name, "the file system sets no room aside");
+                tracing::info!(object = %name, "the file system cannot reserve room");
             }
             self.0.inner.remove(&name).await?;
             return Ok(false);
@@ -192,7 +192,7 @@ impl Shared {
             }
             _ => {
                 self.pieces.lock().retain(|other| !other.is(&piece));
-                tracing::debug!(object = %name, "the volume is full: room kept back is used");
+                tracing::debug!(object = %name, "the volume is full: reserved room is used");
                 Ok(true)
             }
         }

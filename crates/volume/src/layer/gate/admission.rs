@@ -272,8 +272,8 @@ impl AdmissionQueue {
         if let Some((part, contract)) = report {
             tracing::warn!(
                 volume = self.label,
-                "it has given only {:.0} % of its contract ({contract}) for a minute: another client \
-                 uses it, or less was bought; less is used of it meanwhile",
+                "the volume has given only {:.0} % of its contract ({contract}) for a minute: another client \
+                 uses it, or less was bought; the gate uses less of it meanwhile",
                 part * 100.0
             );
         }
