@@ -136,7 +136,7 @@ impl From<Trouble> for Refusal {
             Trouble::TooLong(max) => Self::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 format!(
-                    "the inflated body is longer than {max} bytes (http.body_max): send smaller batches"
+                    "the body is longer than {max} bytes, inflated (http.body_max): send smaller batches"
                 ),
             ),
             Trouble::Busy => Self::busy(
