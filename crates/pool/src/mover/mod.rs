@@ -308,7 +308,7 @@ impl Mover {
             tracing::warn!("{short} objects ({bytes}) have fewer than {target} copies; {why}");
         }
         if short == 0 && before.short > 0 {
-            tracing::info!("everything has {target} copies again");
+            tracing::info!("every object has {target} copies again");
         }
     }
 

@@ -46,7 +46,10 @@ impl Spread {
         let copies = copies.into_iter().filter_map(|number| inode.replica(number)).collect();
         inode.set_doubt(0);
         if let Err(e) = handle.make_alike(copies, away, 0).await {
-            tracing::warn!("copies of {} may differ, and stay so for now: {e}", inode.name);
+            tracing::warn!(
+                "copies of {} may differ, and cannot be made alike now: {e}",
+                inode.name
+            );
         }
     }
 
@@ -142,7 +145,7 @@ impl Handle {
                         break;
                     }
                     Err(Unlike::Other(e)) => {
-                        tracing::debug!("{}: a copy cannot be made as another is: {e}", inode.name);
+                        tracing::debug!("{}: a copy cannot be made like another: {e}", inode.name);
                         fails.push(other.number);
                     }
                 }
@@ -159,7 +162,7 @@ impl Handle {
             // Opening the other copies set the length to theirs.
             inode.set_len(self.len_of(lead).await?);
             whole.push(lead.number);
-            let told = "it cannot be made what another is";
+            let told = "it cannot be made like another copy";
             if failed.is_empty() || self.pool().0.lose(inode, &failed, &whole, told) {
                 inode.clear_doubt(from);
             }

@@ -263,7 +263,7 @@ impl Spread {
             self.0.tell_damage(inode, replica, &why);
             if good > 0 {
                 let labels = replica.labels();
-                tracing::warn!("{}: drops its bad copy on volume {labels}: {why}", inode.name);
+                tracing::warn!("{}: its bad copy on volume {labels} is dropped: {why}", inode.name);
                 dropped += u64::from(self.drop_bad(inode.id, replica.volume(0)).await?);
             }
         }

@@ -174,7 +174,7 @@ impl Spread {
         }
         if found != expected {
             let what = format!(
-                "{} (object {}): no copy is what was written: restore it",
+                "{} (object {}): no copy has the bytes that were written: restore it",
                 inode.name, inode.id
             );
             return Err(Error::new(ErrorKind::Corrupt, what));

@@ -158,7 +158,7 @@ impl Handle {
 
     fn must_not_be_sealed(&self) -> Result<()> {
         if self.inode.is_sealed() {
-            let what = format!("{}: was written whole and never changes", self.inode.name);
+            let what = format!("{}: the object is sealed and never changes", self.inode.name);
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         Ok(())
@@ -298,7 +298,7 @@ impl Handle {
     async fn write(&self, offset: u64, data: IoBuf, io: Io) -> Result<()> {
         self.must_not_be_sealed()?;
         let Some(end) = offset.checked_add(data.len() as u64) else {
-            let what = format!("{}: a write ends behind 2^64 bytes", self.inode.name);
+            let what = format!("{}: a write ends beyond 2^64 bytes", self.inode.name);
             return Err(Error::new(ErrorKind::Invalid, what));
         };
         if data.is_empty() {

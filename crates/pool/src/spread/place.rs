@@ -144,7 +144,7 @@ impl Inner {
     fn must_be_free(&self, table: &Table, name: &Name) -> Result<()> {
         let stored = || self.journal.look(|state| state.id(name).is_some());
         if table.uncommitted.contains_key(name) || stored() {
-            let what = format!("{name}: there is one");
+            let what = format!("{name}: an object of this name exists already");
             return Err(Error::new(ErrorKind::AlreadyExists, what));
         }
         Ok(())
@@ -208,7 +208,7 @@ impl Inner {
                     Err((_, e)) if e.kind() == ErrorKind::AlreadyExists => {}
                     Err((volume, e)) => {
                         let label = self.members.label(volume);
-                        tracing::warn!("a copy of {name} does not go to volume {label}: {e}");
+                        tracing::warn!("a copy of {name} cannot be created on volume {label}: {e}");
                         failed.push((volume, e));
                     }
                 }
@@ -237,7 +237,9 @@ impl Inner {
                 (_, e) if e.kind() == ErrorKind::AlreadyExists => {}
                 (volume, e) if is_about_the_volume(&e) => {
                     let label = self.members.label(volume);
-                    tracing::warn!("{name} goes elsewhere than to volume {label}: {e}");
+                    tracing::warn!(
+                        "{name} cannot be created on volume {label}, and goes to another: {e}"
+                    );
                     failed.push((volume, e));
                 }
                 (volume, e) => {
@@ -314,7 +316,7 @@ impl Inner {
                 }
                 Err((volume, e)) => {
                     let label = self.members.label(volume);
-                    tracing::warn!("a copy of {name} does not go to volume {label}: {e}");
+                    tracing::warn!("a copy of {name} cannot be created on volume {label}: {e}");
                     failed.push((volume, e));
                 }
             }

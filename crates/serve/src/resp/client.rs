@@ -121,8 +121,7 @@ impl Queue {
         if self.bytes > max {
             self.discard();
             return Reply::error(format_args!(
-                "the commands of a transaction are too long together: {max} bytes at most \
-                 (request_max)"
+                "the commands of a transaction have more than {max} bytes together (request_max)"
             ));
         }
         if !self.broken {

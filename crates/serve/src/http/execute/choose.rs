@@ -71,9 +71,9 @@ pub(super) fn predicate(
     let mut tested = BTreeSet::new();
     filter.fields(&mut tested);
     match tested.first() {
-        Some(field) => Err(Refusal::bad(format!(
-            "{field:?} is a field: WHERE understands fields in SELECT only"
-        ))),
+        Some(field) => {
+            Err(Refusal::bad(format!("{field:?} is a field: only SELECT supports fields in WHERE")))
+        }
         None => Ok(filter.tags()),
     }
 }

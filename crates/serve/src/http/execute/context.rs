@@ -35,7 +35,7 @@ impl Context<'_> {
         }
         let max = self.values_max;
         Err(Refusal::bad(format!(
-            "the answer has more than {max} values: ask for a shorter time, longer windows, or with LIMIT"
+            "the answer has more than {max} values: ask for a shorter time or longer windows, or add LIMIT"
         )))
     }
 }

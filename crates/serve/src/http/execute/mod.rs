@@ -39,9 +39,7 @@ pub(super) async fn execute(
         Statement::Show(show) => beside_others(|| show::show(context, show)),
         change => {
             if !context.may_change {
-                return Err(Refusal::bad(
-                    "statements that change what is stored are taken by POST only",
-                ));
+                return Err(Refusal::bad("statements that change data are accepted by POST only"));
             }
             change::change(context, change).await
         }

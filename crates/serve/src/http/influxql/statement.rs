@@ -76,7 +76,7 @@ pub fn parse(text: &str, now: i64) -> Result<Vec<Statement>, ParseError> {
             break;
         }
         if statements.len() == STATEMENTS_MAX {
-            return Err(parser.error(&format!("at most {STATEMENTS_MAX} statements")));
+            return Err(parser.error(&format!("found more than {STATEMENTS_MAX} statements")));
         }
         statements.push(parser.statement()?);
         if parser.token != Token::End && parser.token != Token::Sign(";") {
@@ -179,7 +179,7 @@ impl Parser<'_> {
         let from = if self.takes("FROM")? { self.sources()? } else { Vec::new() };
         let filter = self.filter()?;
         if from.is_empty() && filter.is_none() {
-            return Err(self.expected(&format!("FROM or WHERE: {what} needs to know what")));
+            return Err(self.expected(&format!("FROM or WHERE, to choose what {what} removes")));
         }
         Ok((from, filter))
     }
