@@ -214,8 +214,9 @@ impl Spread {
         let takes = |slot: &MemberSlot| slot.id != volume && !draining.contains(&slot.id);
         if drains && !pool.members.present().iter().any(|(slot, _)| takes(slot)) {
             let label = pool.members.label(volume);
-            let what =
-                format!("volume {label} cannot be emptied: there is no other to take it all");
+            let what = format!(
+                "volume {label} cannot be emptied: there is no other volume to take its objects"
+            );
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         pool.journal.ready().await?;
