@@ -45,6 +45,16 @@ impl Profile {
             Self::Paper => "paper",
         }
     }
+
+    /// The runs of each case, each with its own seed, unless the user asks for others.
+    #[must_use]
+    pub const fn runs(self) -> u64 {
+        match self {
+            Self::Smoke => 1,
+            Self::Short => 3,
+            Self::Paper => 5,
+        }
+    }
 }
 
 /// What to run.

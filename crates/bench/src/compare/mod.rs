@@ -1,18 +1,32 @@
-//! Schemes side by side: what every comparing bench shares of cells, groups of runs, and their reports.
+//! The harness of benches that compare schemes: rows, their cases, the loop that measures them, and the report.
 //!
 //! ```text
-//! Row ── Case ── Cell ─┬─ Side: one scheme ─┬─ a run in the closed loop
-//!                      │                    ├─ … one for each seed
-//!                      │                    └─ perhaps one in the open loop
-//!                      └─ Late: the machine's part, for each group of runs
+//! Plan: rows ── Row: id, question, claims ── Case ── Cell ─┬─ Side: one scheme ─┬─ an outcome in the closed loop
+//!                                                          │                    ├─ … one for each seed
+//!                                                          │                    └─ perhaps one in the open loop
+//!                                                          └─ Late: the machine's part, for each group of runs
 //! ```
-//! Each bench defines its runs (`M`) and its cases. A cell that several rows need is measured once. A figure of a cell
-//! is the median of its runs; a ratio of two schemes is the median of the ratios of runs with the same seed.
+//! A bench brings its cases, an [`Outcome`] with its figures, a function that measures a case, and its rows. A cell that
+//! several rows need is measured once. A figure of a cell is the median of its runs; a ratio of two schemes is the
+//! median of the ratios of runs with the same seed.
 
 mod cell;
-mod cells;
+mod figure;
+mod group;
 mod late;
+mod outcome;
+mod plan;
+mod plots;
+mod row;
+mod store;
+mod writer;
 
-pub use cell::{Cell, Figure, Side};
-pub use cells::{Case, Cells, at_once, each_once, groups, wanted};
+pub use cell::{Cell, Side};
+pub use figure::{Figure, Values};
+pub use group::{at_once, each_once, groups, together};
 pub use late::Late;
+pub use outcome::{Case, Outcome};
+pub use plan::Plan;
+pub use row::Row;
+pub use store::{StoreOutcome, sound};
+pub use writer::ReportWriter;

@@ -12,6 +12,7 @@
 //! A workload ([`ycsb`](crate::ycsb), [`mixgraph`](crate::mixgraph)) brings the left side.
 
 mod counter;
+mod driven;
 mod latency;
 mod meter;
 mod operation;
@@ -23,6 +24,7 @@ mod record;
 mod run;
 mod worker;
 
+pub use driven::Driven;
 pub use latency::{Dot, Latencies, Second, by_second};
 pub use meter::{Sample, Tally};
 pub use operation::{Mix, Operation};
@@ -35,5 +37,5 @@ pub(crate) use meter::Meter;
 pub(crate) use pace::{AtOnce, Even, Pace, Schedule, Shared, SharedPace};
 pub(crate) use plan::Drive;
 pub(crate) use record::{Records, belongs, scramble, value};
-pub(crate) use run::{Drove, bar, millis};
+pub(crate) use run::{bar, millis};
 pub(crate) use worker::Choose;

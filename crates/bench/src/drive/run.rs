@@ -11,18 +11,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::meter::Done;
 use super::plan::Drive;
-use super::worker::{Enough, Found, Worker};
-use super::{Choose, Meter, Pace, Sample};
-
-/// The result of a drive.
-pub(crate) struct Drove {
-    pub(crate) found: Found,
-    pub(crate) samples: Vec<Sample>,
-    /// From the start to the end of the last thread.
-    pub(crate) elapsed: Duration,
-    /// The growth of each count meanwhile.
-    pub(crate) counted: Vec<u64>,
-}
+use super::worker::{Enough, Worker};
+use super::{Choose, Driven, Meter, Pace};
 
 impl Drive<'_> {
     /// Runs threads until each has done its share of the operations or the time is over. `chooser` makes the chooser of
@@ -36,30 +26,30 @@ impl Drive<'_> {
         pace: impl Fn(usize) -> P,
         bar: &ProgressBar,
         position: impl Fn(Instant, u64) -> u64 + Sync,
-    ) -> anyhow::Result<Drove> {
+    ) -> anyhow::Result<Driven> {
         let (clock, counts) = (self.clock, self.counts);
         let done: Vec<_> = (0..self.threads).map(|_| Done::default()).collect();
         let meter =
             Meter { clock, counts, threads: &done, origin: self.origin, every: self.sample_every };
         let before: Vec<_> = counts.iter().map(|count| (count.read)()).collect();
         let (ended, running) = channel::<()>();
-        let (found, samples) = std::thread::scope(|scope| {
+        let (driven, samples) = std::thread::scope(|scope| {
             // The end of a channel moves to its thread.
             let watching = scope.spawn(|| {
                 let running = running;
                 meter.watch(&running, bar, &position)
             });
-            let found = self.work(&done, chooser, pace);
+            let driven = self.work(&done, chooser, pace);
             drop(ended);
-            (found, watching.join().expect("the meter does not panic"))
+            (driven, watching.join().expect("the meter does not panic"))
         });
         let elapsed = clock.now().since(self.start);
         bar.finish_and_clear();
-        let found = found?;
+        let driven = driven?;
         // A count can fall when a token is returned, so the difference saturates.
         let counted = counts.iter().zip(before);
         let counted = counted.map(|(count, before)| (count.read)().saturating_sub(before));
-        Ok(Drove { found, samples, elapsed, counted: counted.collect() })
+        Ok(Driven { samples, elapsed, counted: counted.collect(), ..driven })
     }
 
     /// Runs every thread, and merges what they found.
@@ -68,7 +58,7 @@ impl Drive<'_> {
         done: &[Done],
         chooser: impl Fn() -> Box<dyn Choose + 'c>,
         pace: impl Fn(usize) -> P,
-    ) -> anyhow::Result<Found> {
+    ) -> anyhow::Result<Driven> {
         let threads = done.len();
         let mut seeds = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         let failed = AtomicBool::new(false);
@@ -91,7 +81,7 @@ impl Drive<'_> {
                     worked
                 }));
             }
-            let mut all = Found::default();
+            let mut all = Driven::default();
             for worker in workers {
                 all.add(worker.join().expect("a worker does not panic")?);
             }

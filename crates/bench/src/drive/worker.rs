@@ -11,11 +11,11 @@ use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::task::block_on;
 
-use super::Operation;
-use super::latency::{Dot, Latencies};
+use super::latency::Dot;
 use super::meter::Done;
 use super::pace::{Pace, Turn};
 use super::plan::Drive;
+use super::{Driven, Operation};
 
 /// The longest sleep between two checks of the stop flag.
 const NAP: Duration = Duration::from_millis(100);
@@ -43,36 +43,6 @@ pub(super) struct Enough {
     pub(super) at: Instant,
 }
 
-/// What threads found.
-#[derive(Debug, Default)]
-pub(crate) struct Found {
-    /// From the start of each operation.
-    pub(crate) latencies: Latencies,
-    /// From the intended start of each operation.
-    pub(crate) open: Latencies,
-    /// Each operation, if dots are on; from its intended start if it has one.
-    pub(crate) dots: Vec<Dot>,
-    /// Answers that differed from what was stored.
-    pub(crate) wrong: u64,
-    /// One wrong answer, in words.
-    pub(crate) example: Option<String>,
-}
-
-impl Found {
-    pub(super) fn add(&mut self, other: Self) {
-        self.latencies.add(&other.latencies);
-        self.open.add(&other.open);
-        self.dots.extend(other.dots);
-        self.wrong += other.wrong;
-        self.example = self.example.take().or(other.example);
-    }
-
-    fn wrong(&mut self, what: impl FnOnce() -> String) {
-        self.wrong += 1;
-        self.example.get_or_insert_with(what);
-    }
-}
-
 /// A prepared operation.
 enum Task {
     Read(Bytes),
@@ -86,8 +56,8 @@ impl Worker<'_> {
     ///
     /// # Errors
     /// The store's.
-    pub(super) fn work(mut self, enough: Enough, mut pace: impl Pace) -> anyhow::Result<Found> {
-        let mut found = Found::default();
+    pub(super) fn work(mut self, enough: Enough, mut pace: impl Pace) -> anyhow::Result<Driven> {
+        let mut found = Driven::default();
         for _ in 0..enough.operations {
             let operation = Operation::of(self.drive.mix, self.random.random_range(0..100));
             let turn = pace.turn(operation, self.drive.clock.now());
@@ -192,7 +162,7 @@ impl Worker<'_> {
     }
 
     /// Every requested record must exist, and every value must belong to its key.
-    fn verify(&self, task: &Task, answer: &[(Bytes, Bytes)], found: &mut Found) {
+    fn verify(&self, task: &Task, answer: &[(Bytes, Bytes)], found: &mut Driven) {
         let asked = match task {
             Task::Put { .. } => return,
             Task::Read(key) | Task::Scan { key, .. } | Task::ReadModifyWrite { key, .. } => key,

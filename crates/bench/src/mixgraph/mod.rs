@@ -33,13 +33,12 @@ use volume::Clock;
 pub use self::power::Power;
 pub use self::ranges::{Ranges, TwoTerms};
 pub use crate::drive::{
-    Dot, Latencies, Lengths, Operation, Pareto, Rate, Sample, Second, Tally, Wave, by_second,
+    Driven, Latencies, Lengths, Operation, Pareto, Rate, Sample, Tally, Wave, by_second,
 };
 pub use crate::ycsb::Distribution;
 
 use crate::drive::{
-    AtOnce, Choose, Counter, Drive, Drove, Records, Schedule, Shared, SharedPace, belongs,
-    scramble, value,
+    AtOnce, Choose, Counter, Drive, Records, Schedule, Shared, SharedPace, belongs, scramble, value,
 };
 use crate::ycsb::Chooser;
 
@@ -84,35 +83,6 @@ pub enum Load {
     Closed(Rate),
     /// At the rate, independent of the latency of earlier operations.
     Open(Rate),
-}
-
-/// The result of a run.
-#[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// The duration of the run.
-    pub elapsed: Duration,
-    /// Latencies from the start of each operation.
-    pub latencies: Latencies,
-    /// Latencies from the intended starts; empty in a closed loop.
-    pub open: Latencies,
-    /// Every operation, unordered.
-    pub dots: Vec<Dot>,
-    /// The rates over time.
-    pub samples: Vec<Sample>,
-    /// The growth of each count.
-    pub counted: Vec<u64>,
-    /// Answers that differed from what was stored.
-    pub wrong: u64,
-    /// One wrong answer, in words.
-    pub example: Option<String>,
-}
-
-impl Outcome {
-    /// The number of operations done.
-    #[must_use]
-    pub fn operations(&self) -> u64 {
-        self.latencies.all().len()
-    }
 }
 
 /// Keys in the order of their numbers.
@@ -229,7 +199,7 @@ impl<'b> Bench<'b> {
         settings: &Settings,
         counts: &[Tally<'_>],
         start: Instant,
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<Driven> {
         let drive = Drive {
             store: self.store,
             clock: self.clock,
@@ -267,7 +237,7 @@ impl<'b> Bench<'b> {
             .filter(|operation| operation.only_writes())
             .map(|operation| operation.share(&settings.mix))
             .sum();
-        let Drove { found, samples, elapsed, counted } = match settings.load {
+        match settings.load {
             Load::AtOnce => drive.run(choosers, |_| AtOnce, &bar, position),
             Load::Closed(rate) => {
                 let shared = Shared::new(rate, start, f64::from(writes) / 100.0);
@@ -277,17 +247,7 @@ impl<'b> Bench<'b> {
                 let schedule = Schedule::new(rate, start);
                 drive.run(choosers, |_| &schedule, &bar, position)
             }
-        }?;
-        Ok(Outcome {
-            elapsed,
-            latencies: found.latencies,
-            open: found.open,
-            dots: found.dots,
-            samples,
-            counted,
-            wrong: found.wrong,
-            example: found.example,
-        })
+        }
     }
 }
 

@@ -25,7 +25,7 @@ fn loaded(values: Lengths) -> Memory {
     store
 }
 
-fn run(store: &dyn KeyValue, settings: &Settings) -> Outcome {
+fn run(store: &dyn KeyValue, settings: &Settings) -> Driven {
     let (clock, stop) = (Clock::real(), AtomicBool::new(false));
     let bench = Bench::new(store, &clock, RECORDS, Duration::from_secs(1), &stop);
     bench.run(settings, &[], clock.now()).expect("memory does not fail")

@@ -41,6 +41,19 @@ pub struct Plot {
     pub marks: Vec<(f64, String)>,
 }
 
+impl Plot {
+    /// Curves over axes that are divided evenly.
+    #[must_use]
+    pub fn new(
+        title: impl Into<String>,
+        [x, y]: [&str; 2],
+        curves: impl IntoIterator<Item = Curve>,
+    ) -> Self {
+        let curves = curves.into_iter().collect();
+        Self { title: title.into(), x: x.into(), y: y.into(), curves, ..Self::default() }
+    }
+}
+
 /// How an axis is divided.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Axis {
@@ -105,6 +118,18 @@ pub struct Curve {
     pub stroke: Stroke,
     /// Its points, from left to right. A NaN is a gap.
     pub points: Vec<(f64, f64)>,
+}
+
+impl Curve {
+    /// A curve through `points`.
+    #[must_use]
+    pub fn new(
+        name: impl Into<String>,
+        stroke: Stroke,
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Self {
+        Self { name: name.into(), stroke, points: points.into_iter().collect() }
+    }
 }
 
 /// How a curve is drawn.

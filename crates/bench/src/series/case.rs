@@ -9,7 +9,6 @@ use policy::contract::{Contract, Latency};
 use policy::merge::{Device, Rule, Triggers};
 
 use super::Load;
-use crate::compare;
 
 /// The paper's file system for each node (PSTA 8(3), 2017), in bytes; the disk is five times as large.
 const PAPER_CAPACITY: f64 = 100e9;
@@ -65,23 +64,6 @@ pub struct Scheme {
     pub at_peak_of: Option<Rule>,
     /// [`Rule::Static`] merges a file with this share dead; `None` uses Bitcask's defaults.
     pub dead_percent: Option<u8>,
-}
-
-/// A shape under several rules.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Case {
-    /// The name in reports.
-    pub name: String,
-    /// What is run.
-    pub shape: Shape,
-    /// The rules. A scheme compared at equal peaks comes after its reference.
-    pub schemes: Vec<Scheme>,
-}
-
-impl compare::Case for Case {
-    fn name(&self) -> &str {
-        &self.name
-    }
 }
 
 impl Scheme {

@@ -7,9 +7,10 @@ use parking_lot::Mutex;
 use policy::merge::Rule;
 
 use super::run::run;
-use super::{Case, Cell, Home, Measured, Scheme, Shape, Side};
-use crate::compare::at_once;
+use super::{Cell, Home, Run, Scheme, Shape, check};
+use crate::compare::{self, Side, at_once};
 use crate::machine;
+use crate::report::Report;
 
 /// The tolerance for equal peaks of two rules, as a share of the disk: 1 % more space can save 5 % of the copies.
 const NEAR: f64 = 0.002;
@@ -17,6 +18,29 @@ const NEAR: f64 = 0.002;
 const FULL: f64 = 0.98;
 /// The number of targets to try.
 const TRIES: usize = 6;
+
+/// A shape under several rules.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// The name in reports.
+    pub name: String,
+    /// What is run.
+    pub shape: Shape,
+    /// The rules. A scheme compared at equal peaks comes after its reference.
+    pub schemes: Vec<Scheme>,
+}
+
+impl compare::Case for Case {
+    type Outcome = Run;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn sound(report: &mut Report, cells: &[&Cell]) {
+        check::sound(report, cells);
+    }
+}
 
 /// Measures cases.
 pub struct Bencher<'b> {
@@ -37,8 +61,7 @@ impl Bencher<'_> {
     /// # Errors
     /// A store failed for another reason than lack of space.
     pub fn measure(&self, case: &Case) -> anyhow::Result<Cell> {
-        let mut sides: Vec<_> =
-            case.schemes.iter().map(|scheme| Side::of(&scheme.name())).collect();
+        let mut cell = Cell::of(&case.name, case.schemes.iter().map(Scheme::name));
         // A scheme compared at the peak of another runs after it.
         for dependent in [false, true] {
             let now = |(_, scheme): &(usize, &Scheme)| scheme.at_peak_of.is_some() == dependent;
@@ -51,7 +74,7 @@ impl Bencher<'_> {
                 match scheme.at_peak_of {
                     None => self.run(&case.shape, scheme, case.shape.target, seed_of),
                     Some(other) => {
-                        let other = peak_of(&case.schemes, &sides, other, seed);
+                        let other = peak_of(&case.schemes, &cell.sides, other, seed);
                         other.map_or(Ok(None), |peak| {
                             self.at_peak(&case.shape, scheme, peak, seed_of)
                         })
@@ -59,10 +82,10 @@ impl Bencher<'_> {
                 }
             })?;
             for ((at, ..), measured) in jobs.into_iter().zip(results) {
-                sides[at].runs.extend(measured);
+                cell.sides[at].runs.extend(measured);
             }
         }
-        Ok(Cell { case: case.name.clone(), sides, late: Vec::new() })
+        Ok(cell)
     }
 
     fn run(
@@ -71,7 +94,7 @@ impl Bencher<'_> {
         scheme: &Scheme,
         target: f64,
         seed: u64,
-    ) -> anyhow::Result<Option<Measured>> {
+    ) -> anyhow::Result<Option<Run>> {
         if self.stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
@@ -86,12 +109,12 @@ impl Bencher<'_> {
         scheme: &Scheme,
         peak: f64,
         seed: u64,
-    ) -> anyhow::Result<Option<Measured>> {
+    ) -> anyhow::Result<Option<Run>> {
         if peak > FULL {
             return Ok(None);
         }
         let mut target = peak;
-        let mut nearest: Option<Measured> = None;
+        let mut nearest: Option<Run> = None;
         for _ in 0..TRIES {
             let Some(measured) = self.run(shape, scheme, target, seed)? else { break };
             let off = measured.peak() - peak;
@@ -133,7 +156,7 @@ impl Bencher<'_> {
 }
 
 /// The peak fill of a rule in the run of a seed.
-fn peak_of(schemes: &[Scheme], sides: &[Side], rule: Rule, seed: u64) -> Option<f64> {
+fn peak_of(schemes: &[Scheme], sides: &[Side<Run>], rule: Rule, seed: u64) -> Option<f64> {
     let is_it = |scheme: &Scheme| scheme.rule == rule && scheme.at_peak_of.is_none();
     let at = schemes.iter().position(is_it)?;
     let run = sides[at].runs.get(usize::try_from(seed).ok()?)?;
@@ -178,8 +201,8 @@ mod tests {
             vec![Scheme::greedy_at_peak_of(Rule::Fisherman), Scheme::new(Rule::Fisherman, 1)];
         let case = Case { name: "random".into(), shape, schemes };
         let cell = bencher.measure(&case).expect("memory does not fail");
-        let peak = |scheme: usize| cell.sides[scheme].median(Measured::peak);
+        let peak = |scheme: usize| cell.sides[scheme].median(Run::peak);
         assert!((peak(0) - peak(1)).abs() < 0.03, "{} beside {}", peak(0), peak(1));
-        assert!(cell.sides[0].median(Measured::write_amplification) > 1.0);
+        assert!(cell.sides[0].median(Run::WRITE_AMPLIFICATION.of) > 1.0);
     }
 }

@@ -1,7 +1,7 @@
 //! The measurements of `bench series`: the log store on disks, under every merge rule.
 //!
 //! ```text
-//! Case: a Shape (disks, files, load) ── Scheme: a rule ── run: clients put, disks are tended ── Measured
+//! Case: a Shape (disks, files, load) ── Scheme: a rule ── run: clients put, disks are tended ── Run
 //!                                                         virtual time on simulated disks, or a directory
 //! ```
 //! The rows are B37 to B42 of docs/guide/bench.md and several more; the set-up is the paper's (PSTA 8(3), 2017), scaled
@@ -11,25 +11,22 @@
 
 mod case;
 mod cell;
+mod check;
+mod fixture;
 mod load;
-mod measured;
+mod outcome;
 mod plots;
 mod rows;
 mod run;
 mod scale;
-mod sheet;
-mod stand;
 
-pub use case::{Case, Scheme, Shape};
-pub use cell::{Bencher, takes};
+pub use case::{Scheme, Shape};
+pub use cell::{Bencher, Case, takes};
+pub use fixture::Home;
 pub use load::{Load, Next, Writes};
-pub use measured::{Measured, Sample};
+pub use outcome::{Run, Sample};
 pub use rows::{Row, SMOKE, all};
 pub use scale::Scale;
-pub use sheet::Sheet;
-pub use stand::Home;
 
 /// A case, measured under every rule.
-pub type Cell = crate::compare::Cell<Measured>;
-/// One rule in it.
-pub type Side = crate::compare::Side<Measured>;
+pub type Cell = crate::compare::Cell<Run>;

@@ -1,25 +1,16 @@
 //! The rows: B37 to B42 of docs/guide/bench.md, and further rows of the log store.
 
-use std::sync::Arc;
-
 use policy::merge::Rule;
 use policy::units::{KIB, MIB};
 
-use super::{Case, Cell, Load, Measured, Scale, Scheme, Shape, Sheet};
+use super::check::{check, check_speed, ratio};
+use super::plots::over_time;
+use super::{Case, Cell, Load, Run, Scale, Scheme, Shape};
+use crate::compare::{self, Figure, Outcome, ReportWriter, Side};
+use crate::report::Axis;
 
-type Tell = Box<dyn Fn(&mut Sheet<'_>, &[Arc<Cell>])>;
-
-/// A row.
-pub struct Row {
-    /// Its name: `B38`.
-    pub id: &'static str,
-    /// The question, for readers.
-    pub about: &'static str,
-    /// The cases to measure.
-    pub cases: Vec<Case>,
-    /// Writes tables, checks and plots, once every case is measured.
-    pub tell: Tell,
-}
+/// A row of this bench.
+pub type Row = compare::Row<Case>;
 
 /// The rows of profile `smoke` by default.
 pub const SMOKE: [&str; 4] = ["B37", "B38", "B41", "fill"];
@@ -153,26 +144,26 @@ impl Rows {
             }
         }
         let target = 100.0 * base.target;
-        let tell = move |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let lines: Vec<&Cell> = cells.iter().map(|cell| &**cell).collect();
+        let about = "does a store plane where condition (4) says: no copy, and the fill held?";
+        Row::new("B37", about, cases).tell(move |writer, cells| {
             let title = "B37: write amplification (planing: 1)";
-            sheet.grid(title, &lines, Measured::write_amplification);
-            sheet.grid("B37: peak fill, %", &lines, Measured::peak_percent);
-            sheet.grid("B37: dead in files that were merged, %", &lines, Measured::eaten_percent);
+            writer.grid(title, cells, Run::WRITE_AMPLIFICATION);
+            writer.grid("B37: peak fill, %", cells, Run::PEAK);
+            writer.grid("B37: dead in files that were merged, %", cells, Run::EATEN);
             let holds = || cells.iter().zip(&planes).filter(|(_, planes)| **planes);
-            let worst = |figure: fn(&Measured) -> f64| {
-                let of = holds().map(|(cell, _)| cell.sides[0].median(figure));
+            let worst = |figure: Figure<Run>| {
+                let of = holds().map(|(cell, _)| cell.sides[0].median(figure.of));
                 of.fold(f64::NAN, f64::max)
             };
             let count = holds().count();
-            let what =
-                format!("largest write amplification of the {count} cases in which (4) holds");
-            sheet.check("B37", &what, &[worst(Measured::write_amplification)], [1.0, 1.005]);
-            let what = format!("highest fill of the {count} cases in which (4) holds, %");
-            sheet.check("B37", &what, &[worst(Measured::peak_percent)], [0.0, target + 1.0]);
-        };
-        let about = "does a store plane where condition (4) says: no copy, and the fill held?";
-        Row { id: "B37", about, cases, tell: Box::new(tell) }
+            for (what, unit, figure, band) in [
+                ("largest write amplification", "", Run::WRITE_AMPLIFICATION, [1.0, 1.005]),
+                ("highest fill", ", %", Run::PEAK, [0.0, target + 1.0]),
+            ] {
+                let what = format!("{what} of the {count} cases in which (4) holds{unit}");
+                check(writer.report, "B37", &what, &[worst(figure)], band);
+            }
+        })
     }
 
     fn b38(&self) -> Row {
@@ -183,23 +174,21 @@ impl Rows {
             schemes.insert(1, set);
         }
         let name = "cyclic, V = 0.2, n = 4, R = C/64".into();
-        let case = Case { name, shape, schemes };
-        let tell = move |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let cell = &*cells[0];
-            sheet.table("B38", cell);
+        let about = "how much faster does a store write that does not merge at fixed triggers?";
+        Row::new("B38", about, [Case { name, shape, schemes }]).tell(move |writer, cells| {
+            let cell = cells[0];
+            tables(writer, "B38", cells);
             for rule in [FISHERMAN, OURS] {
                 if cell.find(rule).is_some() && cell.find(STATIC).is_some() {
-                    let values = cell.ratios(rule, STATIC, Measured::mib_per_s);
+                    let values = cell.ratios(rule, STATIC, Run::mib_per_s);
                     let what = format!("throughput, {rule} / {STATIC} (paper: 5 on its disk)");
-                    sheet.check_speed("B38", &what, &values, [1.5, ANY], &[cell]);
+                    check_speed(writer.report, "B38", &what, &values, [1.5, ANY], cells);
                 }
                 let pair = [rule, &set.name()];
-                sheet.ratio("B38", "throughput", cell, pair, Measured::mib_per_s, None);
+                ratio(writer, "B38", "throughput", cell, pair, Run::SPEED, None);
             }
-            sheet.over_time("B38", cell);
-        };
-        let about = "how much faster does a store write that does not merge at fixed triggers?";
-        Row { id: "B38", about, cases: vec![case], tell: Box::new(tell) }
+            over_time(writer.report, "B38", cell);
+        })
     }
 
     fn b39(&self) -> Row {
@@ -213,61 +202,55 @@ impl Rows {
                 schemes: self.schemes(&[Rule::Fisherman, Rule::DeathTime]),
             }
         };
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+        let about = "is there always room when puts outrun merges?";
+        Row::new("B39", about, [case(true), case(false)]).tell(|writer, cells| {
+            tables(writer, "B39", cells);
             for (cell, delayed) in cells.iter().zip([true, false]) {
-                sheet.table("B39", cell);
                 for side in &cell.sides {
-                    let refused: Vec<_> = side.runs.iter().map(|run| run.refused as f64).collect();
-                    let stuck = side.runs.iter().filter(|run| run.is_stuck).count();
-                    let what =
-                        format!("{}: puts refused for lack of room, {}", cell.case, side.scheme);
+                    let of = |what: &str| format!("{}: {what}, {}", cell.case, side.scheme);
+                    let refused = side.each(|run| run.refused as f64);
+                    let stuck = side.runs.iter().filter(|run| run.is_stuck).count() as f64;
+                    let what = of("puts refused for lack of room");
                     if delayed {
-                        sheet.check("B39", &what, &refused, [0.0, 0.0]);
+                        check(writer.report, "B39", &what, &refused, [0.0, 0.0]);
                     } else {
-                        sheet.report.compared("B39", &what, "puts", &[(&side.scheme, refused)]);
+                        writer.compare("B39", &what, "puts", &[(&side.scheme, refused)]);
                     }
-                    let what =
-                        format!("{}: runs that came to a dead end, {}", cell.case, side.scheme);
+                    let what = of("runs that came to a dead end");
                     if side.runs.is_empty() {
                         continue;
                     }
                     if delayed {
-                        sheet.check("B39", &what, &[stuck as f64], [0.0, 0.0]);
+                        check(writer.report, "B39", &what, &[stuck], [0.0, 0.0]);
                     } else {
-                        sheet.report.row("B39", &what, &side.scheme, stuck as f64, "runs");
+                        writer.report.row("B39", &what, &side.scheme, stuck, "runs");
                     }
                 }
             }
-        };
-        let about = "is there always room when puts outrun merges?";
-        Row { id: "B39", about, cases: vec![case(true), case(false)], tell: Box::new(tell) }
+        })
     }
 
     fn b40(&self) -> Row {
         let disks = self.scale.some(&[1u16, 2, 3, 4, 5]);
-        let case = |disks: u16| Case {
+        let case = |disks: &u16| Case {
             name: format!("{disks} disks, a partition and 64 clients for each"),
-            shape: Shape { disks, live: 0.3, ..self.paper(512) },
+            shape: Shape { disks: *disks, live: 0.3, ..self.paper(512) },
             schemes: self.schemes(&[Rule::DeathTime]),
         };
-        let cases = disks.iter().map(|disks| case(*disks)).collect();
-        let tell = move |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let first = cells[0].sides[0].median(Measured::mib_per_s);
-            let mut worst = f64::INFINITY;
-            for (cell, disks) in cells.iter().zip(&disks).skip(1) {
-                let each = |run: &Measured| run.mib_per_s() / f64::from(*disks);
-                worst = worst.min(cell.sides[0].median(each) / first);
-            }
-            let all: Vec<&Cell> = cells.iter().map(|cell| &**cell).collect();
-            sheet.grid("B40: MiB/s of all disks", &all, Measured::mib_per_s);
-            let what = "throughput for each disk beside that of one, where it is least";
-            sheet.check_speed("B40", what, &[worst], [0.9, ANY], &all);
-            let points = disks.iter().map(|disks| f64::from(*disks)).zip(all).collect::<Vec<_>>();
-            let axes = ["disks", "MiB/s put"];
-            sheet.curves("B40: throughput against disks", axes, &points, Measured::mib_per_s);
-        };
+        let cases: Vec<_> = disks.iter().map(case).collect();
         let about = "do five disks write five times as much as one?";
-        Row { id: "B40", about, cases, tell: Box::new(tell) }
+        Row::new("B40", about, cases).tell(move |writer, cells| {
+            let speed = |cell: &Cell| cell.sides[0].median(Run::mib_per_s);
+            let disks = disks.iter().map(|disks| f64::from(*disks));
+            let points: Vec<_> = disks.zip(cells.iter().copied()).collect();
+            let each = points.iter().map(|(disks, cell)| speed(cell) / disks / speed(cells[0]));
+            let worst = each.skip(1).fold(f64::INFINITY, f64::min);
+            writer.grid("B40: MiB/s of all disks", cells, Run::SPEED);
+            let what = "throughput for each disk beside that of one, where it is least";
+            check_speed(writer.report, "B40", what, &[worst], [0.9, ANY], cells);
+            let axes = ["disks", "MiB/s put"];
+            writer.curves("B40: throughput against disks", axes, &points, Run::SPEED);
+        })
     }
 
     fn b41(&self) -> Row {
@@ -282,30 +265,25 @@ impl Rows {
         };
         let schemes = self.schemes(&[Rule::Fisherman, Rule::DeathTime]);
         let case = Case { name: "random, V = 0.5, four idle readers".into(), shape, schemes };
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let cell = &*cells[0];
-            sheet.table("B41", cell);
-            for side in &cell.sides {
-                let scheme = &side.scheme;
-                let peak = |run: &Measured| {
+        let about = "do readers that idle keep room of files that were removed?";
+        Row::new("B41", about, [case]).tell(|writer, cells| {
+            tables(writer, "B41", cells);
+            for side @ Side { scheme, .. } in &cells[0].sides {
+                let peaks = side.each(|run| {
                     let dying = run.samples.iter().map(|sample| sample.dying as f64 / MIB as f64);
                     dying.fold(0.0, f64::max)
-                };
-                let peaks = side.runs.iter().map(peak).collect();
+                });
                 let what = "unlinked and open, at most at any time";
-                sheet.report.compared("B41", what, "MiB", &[(scheme, peaks)]);
+                writer.compare("B41", what, "MiB", &[(scheme, peaks)]);
                 for (whose, at) in [("the store", 0), ("what is below it", 1)] {
-                    let bytes: Vec<_> =
-                        side.runs.iter().map(|run| run.unlinked[at] as f64).collect();
+                    let bytes = side.each(|run| run.unlinked[at] as f64);
                     let what = format!(
                         "{scheme}: bytes unlinked and open 1 s after the last put, as {whose} counts"
                     );
-                    sheet.check("B41", &what, &bytes, [0.0, 0.0]);
+                    check(writer.report, "B41", &what, &bytes, [0.0, 0.0]);
                 }
             }
-        };
-        let about = "do readers that idle keep room of files that were removed?";
-        Row { id: "B41", about, cases: vec![case], tell: Box::new(tell) }
+        })
     }
 
     /// Random keys under every rule.
@@ -316,87 +294,73 @@ impl Rows {
     }
 
     fn b42(&self) -> Row {
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let cell = &*cells[0];
-            sheet.table("B42", cell);
-            let wa = Measured::write_amplification;
-            let reads: fn(&Measured) -> f64 =
-                |run| run.counts.read_bytes as f64 / run.counts.put_bytes as f64;
-            let what = "write amplification at equal U_m";
-            let pair = [FISHERMAN, PRODUCT];
-            sheet.ratio("B42", what, cell, pair, wa, Some([0.0, 0.7]));
-            sheet.ratio(
-                "B42",
-                "bytes read by merges at equal U_m",
-                cell,
-                pair,
-                reads,
-                Some([0.0, 0.7]),
-            );
-            at_peaks(sheet, "B42", cell, None);
-        };
+        const READ: Figure<Run> = Figure::new("bytes read by merges", "x", |run| {
+            run.counts.read_bytes as f64 / run.counts.put_bytes as f64
+        });
         let about = "what do the rules copy of keys that are written at random?";
-        Row { id: "B42", about, cases: vec![self.random()], tell: Box::new(tell) }
+        Row::new("B42", about, [self.random()]).tell(|writer, cells| {
+            tables(writer, "B42", cells);
+            for figure in [Run::WRITE_AMPLIFICATION, READ] {
+                let what = format!("{} at equal U_m", figure.name);
+                let (pair, band) = ([FISHERMAN, PRODUCT], Some([0.0, 0.7]));
+                ratio(writer, "B42", &what, cells[0], pair, figure, band);
+            }
+            at_peaks(writer, "B42", cells[0], None);
+        })
     }
 
     fn death(&self) -> Row {
+        let rules = [Rule::Greedy, Rule::Fisherman, Rule::DeathTime];
         let cyclic = Case {
             name: "cyclic, V = 0.85, n = 4, R = C/400".into(),
             shape: Shape { fills: [3.0, 2.0], ..self.copied(Load::Cyclic, 0.85) },
-            schemes: self.schemes_at_peaks(&[Rule::Greedy, Rule::Fisherman, Rule::DeathTime], 1),
+            schemes: self.schemes_at_peaks(&rules, 1),
         };
         // Every key is written once in 4.3 fillings.
         let series = Load::Series { range: 16 };
         let series = Case {
             name: format!("{}, V = 0.7, n = 4, R = C/400", series.name()),
             shape: Shape { fills: [9.0, 5.0], ..self.copied(series, 0.7) },
-            schemes: self.schemes_at_peaks(&[Rule::Greedy, Rule::Fisherman, Rule::DeathTime], 8),
-        };
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let wa = Measured::write_amplification;
-            for cell in &cells[..2] {
-                sheet.table("death", cell);
-            }
-            if cells[0].find(OURS).is_some() {
-                let what = format!("{}: write amplification of {OURS}", cells[0].case);
-                sheet.check("death", &what, &cells[0].of(OURS, wa), [1.0, 1.05]);
-            }
-            at_peaks(sheet, "death", &cells[0], None);
-            at_peaks(sheet, "death", &cells[1], Some(0.85));
-            at_peaks(sheet, "death", &cells[2], Some(CHANCE));
+            schemes: self.schemes_at_peaks(&rules, 8),
         };
         let about = "what is copied if records that die together lie together?";
-        Row { id: "death", about, cases: vec![cyclic, series, self.random()], tell: Box::new(tell) }
+        Row::new("death", about, [cyclic, series, self.random()]).tell(|writer, cells| {
+            tables(writer, "death", &cells[..2]);
+            if let Some(ours) = cells[0].find(OURS) {
+                let what = format!("{}: write amplification of {OURS}", cells[0].case);
+                let values = ours.each(Run::WRITE_AMPLIFICATION.of);
+                check(writer.report, "death", &what, &values, [1.0, 1.05]);
+            }
+            for (cell, most) in cells.iter().zip([None, Some(0.85), Some(CHANCE)]) {
+                at_peaks(writer, "death", cell, most);
+            }
+        })
     }
 
     fn flat(&self) -> Row {
-        let shape =
-            Shape { live: 0.6, fills: [1.0, self.scale.flat_fills + 0.05], ..self.paper(512) };
+        let fills = self.scale.flat_fills;
+        let shape = Shape { live: 0.6, fills: [1.0, fills + 0.05], ..self.paper(512) };
         let case = Case {
             name: "cyclic, V = 0.6, n = 1, R = C/32".into(),
             shape,
             schemes: self.schemes(&[Rule::Fisherman, Rule::DeathTime]),
         };
-        let fills = self.scale.flat_fills;
-        let tell = move |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let cell = &*cells[0];
-            sheet.table("flat", cell);
-            for side in &cell.sides {
-                let of =
-                    |figure: fn(&Measured) -> f64| side.runs.iter().map(figure).collect::<Vec<_>>();
+        let about = "is throughput flat from an empty disk on, for as long as it goes?";
+        Row::new("flat", about, [case]).tell(move |writer, cells| {
+            tables(writer, "flat", cells);
+            for side in &cells[0].sides {
                 let what = format!(
                     "slowest scaled minute / the first, over {fills} fillings after the first, {}",
                     side.scheme
                 );
-                let values = of(Measured::flatness);
-                sheet.check_speed("flat", &what, &values, [0.85, ANY], &[cell]);
+                let values = side.each(Run::flatness);
+                check_speed(writer.report, "flat", &what, &values, [0.85, ANY], cells);
                 let what = format!("fillings after the first, {}", side.scheme);
-                sheet.check("flat", &what, &of(Measured::fills_after_first), [fills, ANY]);
+                let values = side.each(Run::fills_after_first);
+                check(writer.report, "flat", &what, &values, [fills, ANY]);
             }
-            sheet.over_time("flat", cell);
-        };
-        let about = "is throughput flat from an empty disk on, for as long as it goes?";
-        Row { id: "flat", about, cases: vec![case], tell: Box::new(tell) }
+            over_time(writer.report, "flat", cells[0]);
+        })
     }
 
     /// Throughput over a varied parameter, with a table.
@@ -404,23 +368,17 @@ impl Rows {
         id: &'static str,
         about: &'static str,
         what: &'static str,
-        cases: Vec<(f64, Case)>,
-        log: bool,
+        cases: impl Iterator<Item = (f64, Case)>,
+        axis: Axis,
     ) -> Row {
-        let (at, cases): (Vec<f64>, Vec<Case>) = cases.into_iter().unzip();
-        let tell = move |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let all: Vec<&Cell> = cells.iter().map(|cell| &**cell).collect();
-            sheet.grid(&format!("{id}: MiB/s"), &all, Measured::mib_per_s);
-            let wa = Measured::write_amplification;
-            sheet.grid(&format!("{id}: write amplification"), &all, wa);
-            let points: Vec<_> = at.iter().copied().zip(all).collect();
+        let (at, cases): (Vec<f64>, Vec<Case>) = cases.unzip();
+        Row::new(id, about, cases).tell(move |writer, cells| {
+            writer.grid(&format!("{id}: MiB/s"), cells, Run::SPEED);
+            writer.grid(&format!("{id}: write amplification"), cells, Run::WRITE_AMPLIFICATION);
+            let points: Vec<_> = at.iter().copied().zip(cells.iter().copied()).collect();
             let title = format!("{id}: throughput against {what}");
-            sheet.curves(&title, [what, "MiB/s put"], &points, Measured::mib_per_s);
-            if log {
-                sheet.log_x();
-            }
-        };
-        Row { id, about, cases, tell: Box::new(tell) }
+            writer.curves(&title, [what, "MiB/s put"], &points, Run::SPEED).x_axis = axis;
+        })
     }
 
     fn fill(&self) -> Row {
@@ -430,10 +388,9 @@ impl Rows {
             let shape = Shape { live, file_bytes, fills: [1.25, 0.5], ..self.paper(1024) };
             (live, Case { name, shape, schemes: self.schemes(&Rule::ALL) })
         };
-        let lives = self.scale.some(&[0.1, 0.3, 0.5, 0.6, 0.7, 0.8]);
+        let cases = self.scale.some(&[0.1, 0.3, 0.5, 0.6, 0.7, 0.8]).into_iter().map(case);
         let about = "what is left of the bandwidth the fuller the disk is?";
-        let cases = lives.into_iter().map(case).collect();
-        Self::against("fill", about, "V, the part that lives", cases, false)
+        Self::against("fill", about, "V, the part that lives", cases, Axis::Linear)
     }
 
     fn size(&self) -> Row {
@@ -444,9 +401,8 @@ impl Rows {
             ((value >> 10) as f64, Case { name, shape, schemes })
         };
         let sizes = self.scale.some(&[1usize << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10]);
-        let about = "what do objects of other sizes cost?";
-        let cases = sizes.into_iter().map(case).collect();
-        Self::against("size", about, "KiB of an object", cases, true)
+        let (about, cases) = ("what do objects of other sizes cost?", sizes.into_iter().map(case));
+        Self::against("size", about, "KiB of an object", cases, Axis::Log)
     }
 
     fn partitions(&self) -> Row {
@@ -457,10 +413,9 @@ impl Rows {
             let schemes = self.schemes(&[Rule::Fisherman, Rule::DeathTime]);
             (f64::from(partitions), Case { name, shape, schemes })
         };
-        let counts = self.scale.some(&[1u16, 2, 4, 8, 16, 32]);
+        let cases = self.scale.some(&[1u16, 2, 4, 8, 16, 32]).into_iter().map(case);
         let about = "what do more partitions on a disk cost?";
-        let cases = counts.into_iter().map(case).collect();
-        Self::against("partitions", about, "partitions on one disk", cases, true)
+        Self::against("partitions", about, "partitions on one disk", cases, Axis::Log)
     }
 
     fn sweep(&self) -> Row {
@@ -478,24 +433,26 @@ impl Rows {
                 }
             }
         }
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let all: Vec<&Cell> = cells.iter().map(|cell| &**cell).collect();
-            sheet.grid("sweep: MiB/s", &all, Measured::mib_per_s);
-            sheet.grid("sweep: write amplification", &all, Measured::write_amplification);
-            sheet.grid("sweep: peak fill, %", &all, Measured::peak_percent);
-        };
-        let about = "V x R x B: what fits together?";
-        Row { id: "sweep", about, cases, tell: Box::new(tell) }
+        Row::new("sweep", "V x R x B: what fits together?", cases).tell(|writer, cells| {
+            writer.grid("sweep: MiB/s", cells, Run::SPEED);
+            writer.grid("sweep: write amplification", cells, Run::WRITE_AMPLIFICATION);
+            writer.grid("sweep: peak fill, %", cells, Run::PEAK);
+        })
     }
 }
 
+/// A table of each cell: a line for each rule.
+fn tables(writer: &mut ReportWriter<'_>, id: &str, cells: &[&Cell]) {
+    writer.report.tables.extend(cells.iter().map(|cell| cell.table(id, Run::FIGURES)));
+}
+
 /// Every rule beside the greedy one at the same peak fill.
-fn at_peaks(sheet: &mut Sheet<'_>, id: &str, cell: &Cell, most: Option<f64>) {
+fn at_peaks(writer: &mut ReportWriter<'_>, id: &str, cell: &Cell, most: Option<f64>) {
     for rule in Rule::ALL {
         let greedy = Scheme::greedy_at_peak_of(rule).name();
         let band = most.filter(|_| rule == Rule::DeathTime).map(|most| [0.0, most]);
         let pair = [rule.name(), greedy.as_str()];
-        let wa = Measured::write_amplification;
-        sheet.ratio(id, "write amplification at equal peak fill", cell, pair, wa, band);
+        let what = "write amplification at equal peak fill";
+        ratio(writer, id, what, cell, pair, Run::WRITE_AMPLIFICATION, band);
     }
 }

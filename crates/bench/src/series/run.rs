@@ -14,9 +14,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::task::block_on;
 use volume::{Clock, ErrorKind};
 
+use super::fixture::Fixture;
 use super::load::Writes;
-use super::measured::{self, Measured, Sample};
-use super::stand::Stand;
+use super::outcome::{self, Run, Sample};
 use super::{Home, Scheme, Shape};
 use crate::machine;
 
@@ -45,12 +45,12 @@ pub(super) fn run(
     target: f64,
     seed: u64,
     stop: &AtomicBool,
-) -> anyhow::Result<Option<Measured>> {
-    let Some(stand) = Stand::open(home, shape, scheme, target, seed)? else { return Ok(None) };
+) -> anyhow::Result<Option<Run>> {
+    let Some(fixture) = Fixture::open(home, shape, scheme, target, seed)? else { return Ok(None) };
     let processor = processor_time(home);
-    let live = Live::new(&stand, shape, seed, stop);
+    let live = Live::new(&fixture, shape, seed, stop);
     match home {
-        Home::Simulated => stand.clock.run(live.all()),
+        Home::Simulated => fixture.clock.run(live.all()),
         Home::Directory(_) => live.all_in_threads(),
     }
     let mut measured = live.into_measured()?;
@@ -68,7 +68,7 @@ fn processor_time(home: &Home) -> Duration {
 
 /// A run in progress.
 struct Live<'r> {
-    stand: &'r Stand,
+    fixture: &'r Fixture,
     shape: &'r Shape,
     stop: &'r AtomicBool,
     seed: u64,
@@ -99,7 +99,7 @@ struct Live<'r> {
 /// The results so far.
 #[derive(Default)]
 struct Seen {
-    measured: Measured,
+    measured: Run,
     /// The counts at the end of the lead.
     before: Option<Look>,
 }
@@ -114,20 +114,20 @@ struct Look {
 }
 
 impl<'r> Live<'r> {
-    fn new(stand: &'r Stand, shape: &'r Shape, seed: u64, stop: &'r AtomicBool) -> Self {
+    fn new(fixture: &'r Fixture, shape: &'r Shape, seed: u64, stop: &'r AtomicBool) -> Self {
         let record = shape.record();
         let keys = ((shape.live * shape.total() as f64) as u64 / record).max(1);
-        let measured = Measured {
-            line: stand.line.map(|line| line * f64::from(shape.disks)),
+        let measured = Run {
+            line: fixture.line.map(|line| line * f64::from(shape.disks)),
             capacity: shape.total(),
-            ..Measured::default()
+            ..Run::default()
         };
-        let start = stand.clock.now();
+        let start = fixture.clock.now();
         let pace = shape.pace.zip(measured.line);
         let between = pace.map_or(0.0, |(part, line)| record as f64 / (part * line));
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         Self {
-            stand,
+            fixture,
             shape,
             stop,
             seed,
@@ -152,7 +152,7 @@ impl<'r> Live<'r> {
     }
 
     fn clock(&self) -> &Clock {
-        &self.stand.clock
+        &self.fixture.clock
     }
 
     /// Runs all tasks on this thread.
@@ -162,7 +162,7 @@ impl<'r> Live<'r> {
         let readers: FuturesUnordered<_> =
             (0..self.shape.idle_readers).map(|_| self.hardly_read()).collect();
         let tenders: FuturesUnordered<_> =
-            (0..self.stand.store.volumes()).map(|disk| self.stand.store.tend(disk)).collect();
+            (0..self.fixture.store.volumes()).map(|disk| self.fixture.store.tend(disk)).collect();
         let work = async {
             clients.collect::<()>().await;
             self.end().await;
@@ -175,8 +175,8 @@ impl<'r> Live<'r> {
     fn all_in_threads(&self) {
         std::thread::scope(|scope| {
             let count = self.shape.clients * usize::from(self.shape.disks);
-            for disk in 0..self.stand.store.volumes() {
-                scope.spawn(move || block_on(self.stand.store.tend(disk)));
+            for disk in 0..self.fixture.store.volumes() {
+                scope.spawn(move || block_on(self.fixture.store.tend(disk)));
             }
             scope.spawn(|| block_on(self.watch()));
             for _ in 0..self.shape.idle_readers {
@@ -201,7 +201,7 @@ impl<'r> Live<'r> {
             let value = self.value(next.key);
             self.clock().sleep_until(self.next_due()).await;
             while !self.is_over() {
-                match self.stand.store.put(&key(next.key), value.clone(), lives).await {
+                match self.fixture.store.put(&key(next.key), value.clone(), lives).await {
                     Ok(()) => {
                         let answered = value.len() as u64
                             + self.answered.fetch_add(value.len() as u64, Relaxed);
@@ -250,15 +250,15 @@ impl<'r> Live<'r> {
     fn look(&self) -> Look {
         Look {
             at: self.clock().now(),
-            counts: measured::sum(&self.stand.store.figures()),
+            counts: outcome::sum(&self.fixture.store.figures()),
             answered: self.answered.load(Relaxed),
-            moved: self.stand.moved(),
+            moved: self.fixture.moved(),
         }
     }
 
     /// A reader that iterates over all keys but pauses long between them (B41).
     async fn hardly_read(&self) {
-        let mut iter = self.stand.store.iter(&[]);
+        let mut iter = self.fixture.store.iter(&[]);
         while !self.is_closing.load(Relaxed) {
             match iter.next().await {
                 Ok(Some((key, value))) => {
@@ -269,7 +269,7 @@ impl<'r> Live<'r> {
                     drop(value);
                 }
                 Ok(None) => {
-                    iter = self.stand.store.iter(&[]);
+                    iter = self.fixture.store.iter(&[]);
                     // The store may still be empty.
                     self.clock().sleep(self.tick()).await;
                 }
@@ -288,14 +288,14 @@ impl<'r> Live<'r> {
 
     /// The interval between two samples.
     fn tick(&self) -> Duration {
-        self.shape.minute() / Measured::TICKS
+        self.shape.minute() / Run::TICKS
     }
 
     /// Samples until the store is closed.
     async fn watch(&self) {
         while !self.is_over() {
-            let figures = self.stand.store.figures();
-            let counts = measured::sum(&figures);
+            let figures = self.fixture.store.figures();
+            let counts = outcome::sum(&figures);
             let volumes = || figures.volumes.iter();
             let sample = Sample {
                 at: self.clock().now().since(self.start),
@@ -322,7 +322,7 @@ impl<'r> Live<'r> {
             let mut seen = self.seen.lock();
             let before =
                 seen.before.unwrap_or(Look { at: self.start, answered: 0, moved: 0, ..after });
-            let counts = measured::since(&after.counts, &before.counts);
+            let counts = outcome::since(&after.counts, &before.counts);
             let run = &mut seen.measured;
             run.elapsed = after.at.since(before.at);
             run.whole = after.at.since(self.start);
@@ -333,17 +333,17 @@ impl<'r> Live<'r> {
         // Clients finish their current operation; idle readers stay idle.
         self.is_over.store(true, Relaxed);
         self.clock().sleep(SETTLE).await;
-        let figures = self.stand.store.figures();
+        let figures = self.fixture.store.figures();
         let dying = figures.volumes.iter().map(|volume| volume.dying_bytes).sum();
         {
             let measured = &mut self.seen.lock().measured;
-            measured.unlinked = [dying, self.stand.unlinked()];
+            measured.unlinked = [dying, self.fixture.unlinked()];
             // The store may seal files earlier than configured, if it lacks space for larger ones.
             measured.file_bytes = figures.file_bytes;
         }
         self.read_back().await;
         self.is_closing.store(true, Relaxed);
-        if let Err(error) = self.stand.store.close().await {
+        if let Err(error) = self.fixture.store.close().await {
             self.error.lock().get_or_insert(error);
         }
     }
@@ -353,7 +353,7 @@ impl<'r> Live<'r> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ 0x7ead);
         for _ in 0..VERIFIED {
             let id = random.random_range(0..self.keys);
-            match self.stand.store.get(&key(id)).await {
+            match self.fixture.store.get(&key(id)).await {
                 // With random keys, some keys were never written.
                 Ok(None) => {}
                 Ok(Some(value)) => self.verify(Some(id), &value),
@@ -380,7 +380,7 @@ impl<'r> Live<'r> {
         value.into()
     }
 
-    fn into_measured(self) -> anyhow::Result<Measured> {
+    fn into_measured(self) -> anyhow::Result<Run> {
         if let Some(error) = self.error.into_inner() {
             return Err(anyhow::Error::new(error).context("a log store under load"));
         }
@@ -406,7 +406,7 @@ mod tests {
     use super::super::load::Load;
     use super::*;
 
-    fn played(shape: &Shape, rule: Rule) -> Measured {
+    fn played(shape: &Shape, rule: Rule) -> Run {
         let scheme = Scheme::new(rule, 1);
         let run = run(&Home::Simulated, shape, &scheme, 0.8, 1, &AtomicBool::new(false));
         run.expect("memory does not fail").expect("it is feasible")

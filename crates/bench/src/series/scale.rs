@@ -12,8 +12,6 @@ use crate::Profile;
 /// How much each profile measures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// Runs of each rule, each with its own seed.
-    pub runs: u64,
     /// The factor and the divisor for the sizes of profile short.
     times: u64,
     parts: u64,
@@ -30,26 +28,13 @@ impl Scale {
     #[must_use]
     pub const fn of(profile: Profile) -> Self {
         let small = 2 * KIB as usize;
+        let short = Self { times: 1, parts: 1, small, ends_only: false, flat_fills: 20.0 };
         match profile {
-            Profile::Smoke => Self {
-                runs: 1,
-                times: 1,
-                parts: 8,
-                small: small / 2,
-                ends_only: true,
-                flat_fills: 2.0,
-            },
-            Profile::Short => {
-                Self { runs: 3, times: 1, parts: 1, small, ends_only: false, flat_fills: 20.0 }
+            Profile::Smoke => {
+                Self { parts: 8, small: small / 2, ends_only: true, flat_fills: 2.0, ..short }
             }
-            Profile::Paper => Self {
-                runs: 5,
-                times: 8,
-                parts: 1,
-                small: 8 * small,
-                ends_only: false,
-                flat_fills: 20.0,
-            },
+            Profile::Short => short,
+            Profile::Paper => Self { times: 8, small: 8 * small, ..short },
         }
     }
 

@@ -1,280 +1,223 @@
-//! A load on a store: its operations, their records, and its duration.
+//! One run of one scheme: the latencies of its operations, the counters of each volume.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use engine::kv::KeyValue;
-use indicatif::ProgressBar;
-use policy::time::Instant;
-use volume::Clock;
+use policy::latency::Times;
 
-use super::hot::Moving;
-use super::{HotRange, Outcome};
-use crate::drive::{
-    AtOnce, Choose, Counter, Drive, Drove, Lengths, Mix, Operation, Records, Tally, bar,
-};
-use crate::ycsb::{Chooser, Distribution, SCAN_MAX, Shape, Workload};
+use super::balance;
+use crate::compare::StoreOutcome;
+use crate::drive::{Driven, Sample};
 
-/// The settings of a run on a store that holds records.
+/// The counters of every volume.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Counted {
+    /// Tokens of reads that users wait for.
+    Users,
+    /// All other tokens: logs, flushes, compactions, and copies.
+    Others,
+    /// The part of the others for copies of tables, with this volume as source or target.
+    Copies,
+    /// Requests that the simulated provider made wait.
+    Overdrafts,
+}
+
+impl Counted {
+    /// Every counter of one volume, in the order of [`Driven::counted`], volume by volume.
+    pub const ALL: [Self; 4] = [Self::Users, Self::Others, Self::Copies, Self::Overdrafts];
+
+    const fn of(self, volume: usize) -> usize {
+        volume * Self::ALL.len() + self as usize
+    }
+}
+
+/// The paid rates.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// Operations and their shares in percent.
-    pub mix: Vec<(Operation, u32)>,
-    /// The choice of records.
-    pub keys: Keys,
-    /// Threads that each have one operation under way: the next begins when the last has ended.
-    pub threads: usize,
-    /// The time before the measurement: volumes spend saved credits, and migration finds its balance. Operations go on
-    /// without a break.
-    pub lead: Duration,
-    /// The measured time after it.
-    pub time: Duration,
-    /// The seed of choices and values.
-    pub seed: u64,
+pub struct Paid {
+    /// Operations a second of every volume.
+    pub iops: Vec<u64>,
+    /// The share of the paid rates that budgets use.
+    pub rho: f64,
 }
 
-/// The popularity of records.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Keys {
-    /// As in YCSB: scattered over the key space.
-    Ycsb(Distribution),
-    /// A part of the key space that moves.
-    Hot(HotRange),
+/// Copies of tables in a run.
+#[derive(Clone, Debug, Default)]
+pub struct Copies {
+    /// The number of copies.
+    pub made: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The duration of each.
+    pub times: Times,
 }
 
-/// A mix of `percent` reads, at most 100; all others are updates.
-#[must_use]
-pub fn read_share(percent: u32) -> Vec<(Operation, u32)> {
-    [(Operation::Read, percent), (Operation::Update, 100 - percent)]
-        .into_iter()
-        .filter(|(_, share)| *share > 0)
-        .collect()
+/// The result of one run of one scheme.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Operations, latencies, and the counters of each volume.
+    pub driven: Driven,
+    /// The paid rates of its volumes.
+    pub paid: Paid,
+    /// Copies made by its migration.
+    pub copies: Copies,
 }
 
-/// A store with records.
-pub struct Bench<'b> {
-    store: &'b dyn KeyValue,
-    clock: &'b Clock,
-    stop: &'b AtomicBool,
-    shape: Shape,
-    counter: Counter,
-    origin: Instant,
-    /// Records in the order of their keys, computed on first use.
-    order: OnceLock<Arc<[u32]>>,
-}
-
-/// The interval between samples of the counts.
-const SAMPLE_EVERY: Duration = Duration::from_secs(1);
-
-impl<'b> Bench<'b> {
-    /// On a store that holds the first `records` of `shape`. A run ends once `stop` is set.
+impl Run {
+    /// A counter's total for one volume in the whole run.
     #[must_use]
-    pub fn new(
-        store: &'b dyn KeyValue,
-        clock: &'b Clock,
-        shape: Shape,
-        records: u64,
-        stop: &'b AtomicBool,
-    ) -> Self {
-        let (counter, origin) = (Counter::new(records), clock.now());
-        Self { store, clock, stop, shape, counter, origin, order: OnceLock::new() }
+    pub fn count(&self, volume: usize, counted: Counted) -> u64 {
+        self.driven.counted.get(counted.of(volume)).copied().unwrap_or(0)
     }
 
-    /// Inserts `records` more, in the order of a hash. Progress is shown on stderr if that is a terminal.
-    ///
-    /// # Errors
-    /// The store's.
-    pub fn load(&self, records: u64, threads: usize, seed: u64) -> anyhow::Result<()> {
-        let settings = Settings {
-            mix: Workload::Load.mix().to_vec(),
-            keys: Keys::Ycsb(Distribution::Uniform),
-            threads,
-            lead: Duration::ZERO,
-            time: Duration::MAX,
-            seed,
+    /// A counter's total for all volumes.
+    #[must_use]
+    pub fn sum(&self, counted: Counted) -> u64 {
+        (0..self.volumes()).map(|volume| self.count(volume, counted)).sum()
+    }
+
+    /// The number of volumes.
+    #[must_use]
+    pub const fn volumes(&self) -> usize {
+        self.paid.iops.len()
+    }
+
+    /// Operations per second of a volume, without copies.
+    #[must_use]
+    pub fn iops(&self, volume: usize) -> f64 {
+        let [users, others, copies] = [Counted::Users, Counted::Others, Counted::Copies]
+            .map(|counted| self.count(volume, counted) as f64);
+        (users + others - copies).max(0.0) / self.driven.elapsed.as_secs_f64()
+    }
+
+    /// Operations per second of a volume in one sample, without copies.
+    #[must_use]
+    pub fn iops_at(&self, sample: &Sample, volume: usize) -> f64 {
+        let rate = |counted: Counted| sample.rates.get(counted.of(volume)).copied().unwrap_or(0.0);
+        (rate(Counted::Users) + rate(Counted::Others) - rate(Counted::Copies)).max(0.0)
+    }
+
+    /// Paid operations a second of a volume.
+    #[must_use]
+    pub fn line(&self, volume: usize) -> f64 {
+        self.paid.iops[volume] as f64
+    }
+
+    /// Paid operations per second of all volumes.
+    #[must_use]
+    pub fn line_of_all(&self) -> f64 {
+        self.paid.iops.iter().map(|iops| *iops as f64).sum()
+    }
+
+    /// The used share of the paid rate of all volumes, without copies.
+    #[must_use]
+    pub fn used(&self) -> f64 {
+        (0..self.volumes()).map(|volume| self.iops(volume)).sum::<f64>() / self.line_of_all()
+    }
+
+    /// The same between two times since the first sample. NaN if no sample lies between.
+    #[must_use]
+    pub fn used_between(&self, from: Duration, to: Duration) -> f64 {
+        let Some(first) = self.driven.samples.first() else { return f64::NAN };
+        let within = |sample: &&Sample| (from..to).contains(&sample.at.saturating_sub(first.at));
+        let samples: Vec<_> = self.driven.samples.iter().filter(within).collect();
+        let iops = |sample: &&Sample| {
+            (0..self.volumes()).map(|volume| self.iops_at(sample, volume)).sum::<f64>()
         };
-        let drive = self.drive(&settings, &[], self.clock.now(), records);
-        let bar = bar("Load", records);
-        drive.run(|| self.chooser(&settings, self.origin), |_| AtOnce, &bar, |_, done| done)?;
-        Ok(())
+        samples.iter().map(iops).sum::<f64>() / samples.len() as f64 / self.line_of_all()
     }
 
-    /// Runs `settings` from `start` on; `counts` are sampled meanwhile. The outcome covers the measured time only:
-    /// operations that ended in it, and the growth of the counts. A hot range begins its first period with it.
-    ///
-    /// # Errors
-    /// The store's.
-    pub fn run(
-        &self,
-        settings: &Settings,
-        counts: &[Tally<'_>],
-        start: Instant,
-    ) -> anyhow::Result<Outcome> {
-        let from = start + settings.lead;
-        let chooser = || self.chooser(settings, from);
-        // The first chooser builds shared state, which must not take time of the run.
-        drop(chooser());
-        // No operation starts before `start`.
-        volume::task::block_on(self.clock.sleep_until(start));
-        let drive = self.drive(settings, counts, start, u64::MAX);
-        let (ended, running) = channel::<()>();
-        let (drove, (counted, elapsed)) = std::thread::scope(|scope| {
-            // The end of a channel moves to its thread.
-            let counting = scope.spawn(|| {
-                let running = running;
-                self.count(counts, from, settings.time, &running)
-            });
-            let drove = drive.run(chooser, |_| AtOnce, &ProgressBar::hidden(), |_, _| 0);
-            drop(ended);
-            (drove, counting.join().expect("a counter does not panic"))
-        });
-        let Drove { found, mut samples, .. } = drove?;
-        let window = from.since(self.origin)..(from + settings.time).since(self.origin);
-        // A run shorter than a sample keeps the samples it has.
-        if samples.iter().any(|sample| window.contains(&sample.at)) {
-            samples.retain(|sample| window.contains(&sample.at));
-        }
-        Ok(Outcome {
-            elapsed,
-            latencies: found.latencies,
-            samples,
-            counted,
-            wrong: found.wrong,
-            example: found.example,
-            ..Outcome::default()
-        })
+    /// Tokens of copies, as a share of the paid rate.
+    #[must_use]
+    pub fn used_by_copies(&self) -> f64 {
+        let seconds = self.driven.elapsed.as_secs_f64();
+        self.sum(Counted::Copies) as f64 / seconds / self.line_of_all()
     }
 
-    /// The growth of `counts` in `time` from `from` on, and the duration: shorter if the other end of `running` goes
-    /// before.
-    fn count(
-        &self,
-        counts: &[Tally<'_>],
-        from: Instant,
-        time: Duration,
-        running: &Receiver<()>,
-    ) -> (Vec<u64>, Duration) {
-        let at = |at: Instant| {
-            let _ended = running.recv_timeout(at.since(self.clock.now()));
-            let read: Vec<_> = counts.iter().map(|count| (count.read)()).collect();
-            (read, self.clock.now())
+    /// The mean load of every volume in the run, without copies; 1 is the paid rate.
+    #[must_use]
+    pub fn loads(&self) -> Vec<f64> {
+        (0..self.volumes()).map(|volume| self.iops(volume) / self.line(volume)).collect()
+    }
+
+    /// See [`balance::spread`].
+    #[must_use]
+    pub fn spread(&self) -> f64 {
+        balance::spread(&self.loads()).unwrap_or(f64::NAN)
+    }
+
+    /// [`balance::spread`] of the reads of users alone.
+    #[must_use]
+    pub fn spread_of_reads(&self) -> f64 {
+        let reads = |volume| self.count(volume, Counted::Users) as f64 / self.line(volume);
+        balance::spread(&(0..self.volumes()).map(reads).collect::<Vec<_>>()).unwrap_or(f64::NAN)
+    }
+
+    /// See [`balance::deviation`]; a sample is a second.
+    #[must_use]
+    pub fn deviation(&self) -> f64 {
+        let load = |sample: &Sample| {
+            let of = |volume| self.iops_at(sample, volume) / self.line(volume);
+            (0..self.volumes()).map(of).collect::<Vec<_>>()
         };
-        let (before, begun) = at(from);
-        let (after, ended) = at(from + time);
-        // A count can fall when a token is returned, so the difference saturates.
-        let rose =
-            after.into_iter().zip(before).map(|(after, before)| after.saturating_sub(before));
-        (rose.collect(), ended.since(begun))
+        let samples: Vec<_> = self.driven.samples.iter().map(load).collect();
+        balance::deviation(&samples).unwrap_or(f64::NAN)
     }
 
-    fn drive<'d>(
-        &'d self,
-        settings: &'d Settings,
-        counts: &'d [Tally<'d>],
-        start: Instant,
-        operations: u64,
-    ) -> Drive<'d> {
-        let mix: &Mix = &settings.mix;
-        let from = start + settings.lead;
-        let until = from + settings.time;
-        Drive {
-            store: self.store,
-            clock: self.clock,
-            name: "spread",
-            mix,
-            records: &self.shape,
-            scans: Lengths::UpTo(SCAN_MAX),
-            counter: &self.counter,
-            threads: settings.threads,
-            operations,
-            start,
-            until,
-            told: from..until,
-            seed: settings.seed,
-            dots: false,
-            stop: self.stop,
-            counts,
-            sample_every: SAMPLE_EVERY,
-            origin: self.origin,
-        }
+    /// Operations of volumes, without copies, for each operation of users.
+    #[must_use]
+    pub fn ios_per_operation(&self) -> f64 {
+        self.used() * self.line_of_all() / self.qps()
     }
 
-    fn chooser(&self, settings: &Settings, epoch: Instant) -> Box<dyn Choose> {
-        let records = self.counter.records().max(1);
-        match settings.keys {
-            // Leaves room for inserted records, as YCSB does.
-            Keys::Ycsb(distribution) => {
-                let inserts = match Operation::Insert.share(&settings.mix) {
-                    0 => 0,
-                    _ => records / 20,
-                };
-                Box::new(Chooser::new(distribution, records, inserts))
-            }
-            Keys::Hot(range) => {
-                let order = Arc::clone(self.order.get_or_init(|| in_order(&self.shape, records)));
-                let (clock, seed) = (self.clock.clone(), settings.seed);
-                Box::new(Moving { range, order, clock, start: epoch, seed })
-            }
-        }
+    /// The maximum of such operations per second that its volumes allow: see [`balance::roof`].
+    #[must_use]
+    pub fn roof(&self) -> f64 {
+        balance::roof(self.line_of_all(), self.paid.rho, self.ios_per_operation())
     }
-}
-
-/// The first `records` in the order of their keys.
-fn in_order(shape: &Shape, records: u64) -> Arc<[u32]> {
-    let records = u32::try_from(records).expect("fewer records than fit a machine's memory");
-    let mut order: Vec<u32> = (0..records).collect();
-    order.sort_by_cached_key(|&record| shape.key(record.into()));
-    order.into()
 }
 
 #[cfg(test)]
 mod tests {
-    use engine::kv::Memory;
-
     use super::*;
-    use crate::ycsb::VALUE_BYTES_MIN;
 
-    const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: VALUE_BYTES_MIN };
-
-    #[test]
-    fn a_read_share_is_a_whole_mix() {
-        assert_eq!(read_share(100), [(Operation::Read, 100)]);
-        assert_eq!(read_share(70), [(Operation::Read, 70), (Operation::Update, 30)]);
-        assert_eq!(read_share(0), [(Operation::Update, 100)]);
+    /// Two volumes of 100 for ten seconds: 900 and 800 reads, 50 others each, of which 20 copies.
+    fn run() -> Run {
+        let driven = Driven {
+            elapsed: Duration::from_secs(10),
+            counted: vec![900, 50, 20, 0, 800, 50, 20, 1],
+            samples: vec![Sample {
+                at: Duration::from_millis(500),
+                operations: 170.0,
+                rates: vec![90.0, 5.0, 2.0, 0.0, 80.0, 5.0, 2.0, 0.0],
+            }],
+            ..Driven::default()
+        };
+        let paid = Paid { iops: vec![100, 100], rho: 0.98 };
+        Run { driven, paid, copies: Copies::default() }
     }
 
     #[test]
-    fn the_order_is_that_of_keys_and_has_every_record() {
-        let order = in_order(&SHAPE, 1000);
-        let keys: Vec<_> = order.iter().map(|&record| SHAPE.key(record.into())).collect();
-        assert!(keys.is_sorted());
-        let mut numbers = order.to_vec();
-        numbers.sort_unstable();
-        assert!(numbers.iter().copied().eq(0..1000));
+    fn copies_are_counted_apart() {
+        let run = run();
+        assert_eq!([run.iops(0), run.iops(1)], [93.0, 83.0]);
+        assert_eq!(run.used(), 0.88);
+        assert_eq!(run.used_by_copies(), 0.02);
+        assert_eq!(run.sum(Counted::Overdrafts), 1);
+        assert_eq!(run.spread(), (0.93 - 0.83) / 0.93);
+        assert_eq!(run.spread_of_reads(), 1.0 / 9.0);
+        assert!((run.deviation() - 0.05).abs() < 1e-12, "{}", run.deviation());
     }
 
     #[test]
-    fn what_was_loaded_is_found_by_every_kind_of_keys() {
-        let (store, clock, stop) = (Memory::default(), Clock::real(), AtomicBool::new(false));
-        let bench = Bench::new(&store, &clock, SHAPE, 0, &stop);
-        bench.load(500, 2, 1).expect("memory does not fail");
-        let hot = HotRange { records_permille: 50, choices: 0.8, every: Duration::from_secs(1) };
-        for keys in [Keys::Ycsb(Distribution::Zipfian), Keys::Hot(hot)] {
-            let settings = Settings {
-                mix: read_share(90),
-                keys,
-                threads: 2,
-                lead: Duration::from_millis(5),
-                time: Duration::from_millis(20),
-                seed: 1,
-            };
-            let counts = [Tally::new(|| clock.now().as_nanos())];
-            let outcome = bench.run(&settings, &counts, clock.now()).expect("memory does not fail");
-            assert!(outcome.operations() > 0);
-            assert!(outcome.counted[0] > 0 && !outcome.elapsed.is_zero());
-            assert_eq!(outcome.wrong, 0, "{:?}", outcome.example);
-        }
+    fn a_part_of_the_time_has_the_samples_that_lie_in_it() {
+        let mut run = run();
+        let early = &run.driven.samples[0];
+        let late =
+            Sample { at: early.at + Duration::from_secs(1), rates: vec![0.0; 8], ..early.clone() };
+        run.driven.samples.push(late);
+        let [zero, one, two] = [0, 1, 2].map(Duration::from_secs);
+        assert_eq!(run.used_between(zero, one), (93.0 + 83.0) / 200.0);
+        assert_eq!(run.used_between(one, two), 0.0);
+        assert_eq!(run.used_between(zero, two), (93.0 + 83.0) / 400.0);
+        assert!(run.used_between(two, two).is_nan());
     }
 }

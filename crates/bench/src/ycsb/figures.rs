@@ -20,17 +20,17 @@ const POINTS_PER_NINE: i32 = 20;
 /// Adds the results of `phases` under `scheme`: JSON rows, also per second; tables and plots for readers; and one
 /// check, that every answer was what had been stored.
 pub fn add_to(report: &mut Report, phases: &[Phase], volumes: &[Volume<'_>], scheme: &str) {
-    let mut sheet = Sheet { report, scheme };
+    let mut writer = Writer { report, scheme };
     for phase in phases {
-        sheet.throughput(phase, volumes);
-        sheet.latencies(phase);
+        writer.throughput(phase, volumes);
+        writer.latencies(phase);
     }
     for phase in phases {
-        sheet.seconds(phase, volumes);
+        writer.seconds(phase, volumes);
     }
-    let wrong: u64 = phases.iter().map(|phase| phase.wrong).sum();
+    let wrong: u64 = phases.iter().map(|phase| phase.driven.wrong).sum();
     report.check(ID, "answers that were not what was stored", wrong as f64, [0.0, 0.0]);
-    let examples = phases.iter().filter_map(|phase| Some((phase, phase.example.as_ref()?)));
+    let examples = phases.iter().filter_map(|phase| Some((phase, phase.driven.example.as_ref()?)));
     report.notes.extend(
         examples.map(|(phase, example)| format!("workload {}: {example}", phase.workload.name())),
     );
@@ -45,20 +45,20 @@ pub fn add_to(report: &mut Report, phases: &[Phase], volumes: &[Volume<'_>], sch
 }
 
 /// Writes rows.
-struct Sheet<'r> {
+struct Writer<'r> {
     report: &'r mut Report,
     scheme: &'r str,
 }
 
-impl Sheet<'_> {
+impl Writer<'_> {
     fn row(&mut self, case: &str, value: f64, unit: &str) {
         self.report.row(ID, case, self.scheme, value, unit);
     }
 
     fn throughput(&mut self, phase: &Phase, volumes: &[Volume<'_>]) {
         let name = phase.workload.name();
-        self.row(name, per_sec(phase.operations, phase.elapsed), "op/s");
-        self.row(&format!("{name}, took"), phase.elapsed.as_secs_f64(), "s");
+        self.row(name, per_sec(phase.driven.operations(), phase.driven.elapsed), "op/s");
+        self.row(&format!("{name}, took"), phase.driven.elapsed.as_secs_f64(), "s");
         for (volume, used) in volumes.iter().zip(usage(phase)) {
             let case = format!("{name}, volume {}", volume.name);
             self.row(&case, used.mean, "IOPS");
@@ -80,7 +80,7 @@ impl Sheet<'_> {
 
     fn seconds(&mut self, phase: &Phase, volumes: &[Volume<'_>]) {
         let name = phase.workload.name();
-        for sample in &phase.samples {
+        for sample in &phase.driven.samples {
             let at = format!("{name}, at {:.1} s", sample.at.as_secs_f64());
             self.row(&at, sample.operations, "op/s over time");
             for (volume, iops) in volumes.iter().zip(&sample.rates) {
@@ -97,9 +97,9 @@ struct Usage {
 }
 
 fn usage(phase: &Phase) -> impl Iterator<Item = Usage> {
-    phase.ops.iter().enumerate().map(|(volume, ops)| Usage {
-        mean: per_sec(*ops, phase.elapsed),
-        most: phase.samples.iter().map(|sample| sample.rates[volume]).fold(0.0, f64::max),
+    phase.driven.counted.iter().enumerate().map(|(volume, ops)| Usage {
+        mean: per_sec(*ops, phase.driven.elapsed),
+        most: phase.driven.samples.iter().map(|sample| sample.rates[volume]).fold(0.0, f64::max),
     })
 }
 
@@ -120,8 +120,8 @@ fn us(nanos: u64) -> f64 {
 /// operation.
 fn cases(phase: &Phase) -> impl Iterator<Item = (String, &Histogram<u64>)> {
     let name = phase.workload.name();
-    let service = phase.latencies.each().map(|(operation, nanos)| (operation, "", nanos));
-    let open = phase.open.each().map(|(operation, nanos)| (operation, "/open", nanos));
+    let service = phase.driven.latencies.each().map(|(operation, nanos)| (operation, "", nanos));
+    let open = phase.driven.open.each().map(|(operation, nanos)| (operation, "/open", nanos));
     service
         .chain(open)
         .map(move |(operation, from, nanos)| (format!("{name}, {}{from}", operation.name()), nanos))
@@ -138,9 +138,9 @@ fn workloads(phases: &[Phase], volumes: &[Volume<'_>]) -> Table {
     let line = |phase: &Phase| {
         let iops = usage(phase).map(|used| used.mean).sum();
         let figures = [
-            Some(phase.operations as f64),
-            Some(phase.elapsed.as_secs_f64()),
-            Some(per_sec(phase.operations, phase.elapsed)),
+            Some(phase.driven.operations() as f64),
+            Some(phase.driven.elapsed.as_secs_f64()),
+            Some(per_sec(phase.driven.operations(), phase.driven.elapsed)),
             Some(iops),
             paid.map(|paid| share(iops, paid)),
         ];
@@ -195,7 +195,7 @@ fn throughput_plot(phases: &[Phase]) -> Plot {
     let curve = |phase: &Phase| Curve {
         name: phase.workload.name().into(),
         stroke: Stroke::Line,
-        points: phase.samples.iter().map(|s| (s.at.as_secs_f64(), s.operations)).collect(),
+        points: phase.driven.samples.iter().map(|s| (s.at.as_secs_f64(), s.operations)).collect(),
     };
     Plot {
         title: "Throughput over time".into(),
@@ -228,7 +228,7 @@ fn line_plot(phases: &[Phase], volumes: &[Volume<'_>], line: Option<u64>) -> Plo
     let title = match line {
         None => "I/Os of each volume over time".into(),
         Some(paid) => {
-            let end = phases.iter().map(|phase| phase.start + phase.elapsed).max();
+            let end = phases.iter().map(|phase| phase.start + phase.driven.elapsed).max();
             let end = end.unwrap_or_default().as_secs_f64();
             let points = vec![(0.0, paid as f64), (end, paid as f64)];
             curves.push(Curve { name: "the line".into(), stroke: Stroke::Dashes, points });
@@ -247,7 +247,7 @@ fn line_plot(phases: &[Phase], volumes: &[Volume<'_>], line: Option<u64>) -> Plo
 
 /// The rates of a volume in a phase, followed by a gap: no samples are taken between phases.
 fn points(phase: &Phase, volume: usize) -> impl Iterator<Item = (f64, f64)> {
-    let samples = phase.samples.iter();
+    let samples = phase.driven.samples.iter();
     let points = samples.map(move |sample| (sample.at.as_secs_f64(), sample.rates[volume]));
     points.chain([(f64::NAN, f64::NAN)])
 }
@@ -258,8 +258,8 @@ fn latency_plots(phases: &[Phase]) -> impl Iterator<Item = Plot> {
         let curves: Vec<_> = phases
             .iter()
             .flat_map(|phase| {
-                let service = phase.latencies.of(operation).map(|nanos| (phase, "", nanos));
-                let open = phase.open.of(operation).map(|nanos| (phase, "/open", nanos));
+                let service = phase.driven.latencies.of(operation).map(|nanos| (phase, "", nanos));
+                let open = phase.driven.open.of(operation).map(|nanos| (phase, "/open", nanos));
                 service.into_iter().chain(open)
             })
             .map(|(phase, from, nanos)| Curve {

@@ -28,14 +28,14 @@ use engine::kv::KeyValue;
 use policy::time::Instant;
 use volume::Clock;
 
-pub use crate::drive::{Latencies, Operation, Sample, Tally, VALUE_BYTES_MIN};
+pub use crate::drive::{Driven, Latencies, Operation, Sample, Tally, VALUE_BYTES_MIN};
 pub use choose::Distribution;
 pub use figures::add_to;
 pub use record::{KEY_BYTES_MIN, Shape};
 pub use workload::{SCAN_MAX, Workload};
 
 pub(crate) use self::choose::Chooser;
-use crate::drive::{AtOnce, Choose, Counter, Drive, Drove, Even, Lengths, bar, millis};
+use crate::drive::{AtOnce, Choose, Counter, Drive, Even, Lengths, bar, millis};
 
 /// A volume and its paid rate.
 pub struct Volume<'v> {
@@ -77,22 +77,8 @@ pub struct Phase {
     pub workload: Workload,
     /// When it started, since the bench began.
     pub start: Duration,
-    /// The duration.
-    pub elapsed: Duration,
-    /// The number of operations done.
-    pub operations: u64,
-    /// Latencies from the start of each operation.
-    pub latencies: Latencies,
-    /// Latencies from the intended starts; empty without a rate.
-    pub open: Latencies,
-    /// The rates over time.
-    pub samples: Vec<Sample>,
-    /// Operations of each volume, as its contract counts them.
-    pub ops: Vec<u64>,
-    /// Answers that differed from what was stored.
-    pub wrong: u64,
-    /// One wrong answer, in words.
-    pub example: Option<String>,
+    /// What its threads did; the counts are operations of each volume, as its contract counts them.
+    pub driven: Driven,
 }
 
 /// A store, and the runs on it.
@@ -184,25 +170,14 @@ impl<'b> Bench<'b> {
         };
         let chooser = self.chooser(workload, operations);
         let choosers = || Box::new(chooser.clone()) as Box<dyn Choose>;
-        let Drove { found, samples, elapsed, counted } = match target_per_sec {
+        let driven = match target_per_sec {
             None => drive.run(choosers, |_| AtOnce, &bar, position),
             Some(rate) => {
                 let even = |thread| Even::new(start, rate, thread, settings.threads);
                 drive.run(choosers, even, &bar, position)
             }
         }?;
-        Ok(Phase {
-            workload,
-            start: start.since(self.origin),
-            elapsed,
-            operations: found.latencies.all().len(),
-            latencies: found.latencies,
-            open: found.open,
-            samples,
-            ops: counted,
-            wrong: found.wrong,
-            example: found.example,
-        })
+        Ok(Phase { workload, start: start.since(self.origin), driven })
     }
 
     fn chooser(&self, workload: Workload, operations: u64) -> Chooser {

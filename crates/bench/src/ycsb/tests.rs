@@ -43,20 +43,25 @@ fn every_workload_does_its_mix_and_finds_what_was_stored() {
     let store = Memory::default();
     let phases = run(&store, &SETTINGS, &Workload::ALL);
     assert_eq!(phases[0].workload, Workload::Load);
-    assert_eq!(phases[0].latencies.count(Operation::Insert), 1000);
+    assert_eq!(phases[0].driven.latencies.count(Operation::Insert), 1000);
     let mut records = 1000;
     for phase in &phases[1..] {
         let name = phase.workload.name();
-        assert_eq!((phase.operations, phase.wrong), (2000, 0), "{name}: {:?}", phase.example);
+        assert_eq!(
+            (phase.driven.operations(), phase.driven.wrong),
+            (2000, 0),
+            "{name}: {:?}",
+            phase.driven.example
+        );
         for operation in Operation::ALL {
             let expected = u64::from(operation.share(phase.workload.mix())) * 20;
-            let count = phase.latencies.count(operation);
+            let count = phase.driven.latencies.count(operation);
             // Six deviations of a binomial count are at most 134.
             assert!(count.abs_diff(expected) < 135, "{name}: {} {count} times", operation.name());
             assert_eq!(count == 0, expected == 0, "{name}: {}", operation.name());
         }
-        records += phase.latencies.count(Operation::Insert);
-        assert!(!phase.samples.is_empty());
+        records += phase.driven.latencies.count(Operation::Insert);
+        assert!(!phase.driven.samples.is_empty());
     }
     assert_eq!(entries(&store).len() as u64, records);
 }
@@ -126,10 +131,10 @@ impl KeyValue for Liar {
 fn every_lie_is_counted() {
     let settings = Settings { threads: 1, ..SETTINGS };
     let phases = run(&Liar::default(), &settings, &[Workload::C, Workload::E]);
-    assert_eq!(phases[1].wrong, 20, "of 2000 reads");
-    assert!(phases[1].example.as_ref().is_some_and(|example| example.contains("no record")));
-    let scans = phases[2].latencies.count(Operation::Scan);
-    assert_eq!(phases[2].wrong, scans / 100, "of {scans} scans");
+    assert_eq!(phases[1].driven.wrong, 20, "of 2000 reads");
+    assert!(phases[1].driven.example.as_ref().is_some_and(|example| example.contains("no record")));
+    let scans = phases[2].driven.latencies.count(Operation::Scan);
+    assert_eq!(phases[2].driven.wrong, scans / 100, "of {scans} scans");
     let mut report = Report::new("kv", &Options::default());
     add_to(&mut report, &phases, &[], "liar");
     assert!(!report.holds());
@@ -188,7 +193,7 @@ fn whoever_asks_it_to_stop_gets_what_there_is() {
         stop.store(true, Ordering::Relaxed);
         running.join().expect("it does not panic").expect("memory does not fail")
     });
-    assert!(phase.operations >= 100 && phase.wrong == 0);
+    assert!(phase.driven.operations() >= 100 && phase.driven.wrong == 0);
 }
 
 #[test]
@@ -196,10 +201,16 @@ fn a_rate_counts_latencies_from_when_operations_should_have_started() {
     let store = Memory::default();
     let settings = Settings { operations: Some(50), target_per_sec: Some(10_000), ..SETTINGS };
     let phases = run(&store, &settings, &[Workload::C]);
-    let count = phases[1].open.count(Operation::Read);
-    assert_eq!((count, phases[0].open.count(Operation::Insert)), (50, 0));
-    assert!(phases[1].elapsed >= Duration::from_micros(4900), "{:?}", phases[1].elapsed);
-    for ((_, service), (_, open)) in phases[1].latencies.each().zip(phases[1].open.each()) {
+    let count = phases[1].driven.open.count(Operation::Read);
+    assert_eq!((count, phases[0].driven.open.count(Operation::Insert)), (50, 0));
+    assert!(
+        phases[1].driven.elapsed >= Duration::from_micros(4900),
+        "{:?}",
+        phases[1].driven.elapsed
+    );
+    for ((_, service), (_, open)) in
+        phases[1].driven.latencies.each().zip(phases[1].driven.open.each())
+    {
         assert!(open.mean() >= service.mean());
     }
 }

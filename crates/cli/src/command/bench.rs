@@ -1,6 +1,7 @@
 //! `plimsoll bench`: measures, and reports as a table, JSON or a page. One file for each bench.
 
 mod contract;
+mod fixture;
 mod ingest;
 mod kv;
 mod path;
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bench::Profile;
+use bench::compare::{Case, Cell, Plan};
 use bench::report::Report;
 
 use super::interrupt::{self, Interrupt};
@@ -78,10 +80,15 @@ impl Common {
         bench::Options { profile, seed: self.seed, rows: rows.to_vec() }
     }
 
-    /// Reports the rows; after an interrupt, prints only the measured ones.
-    fn end(&self, report: &mut Report, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
+    /// Reports the rows; after an interrupt, prints only the measured ones: a file would look like a complete report.
+    fn end(
+        &self,
+        report: &mut Report,
+        interrupt: &Interrupt,
+        missing: &str,
+    ) -> anyhow::Result<ExitCode> {
         if interrupt.is_asked() {
-            report.notes.push("interrupted: some rows were not measured".into());
+            report.notes.push(format!("interrupted: {missing}"));
             report.print();
             return Ok(ExitCode::from(interrupt::STATUS));
         }
@@ -101,18 +108,62 @@ impl Common {
     }
 }
 
-/// The rows of a bench, and their duration.
+/// The rows of a bench that compares schemes, and its runs.
 #[derive(clap::Args)]
-struct Measured {
+struct Compared {
+    #[command(flatten)]
+    common: Common,
+
     /// The rows to measure, by their ids in docs/guide/bench.md, as B18,B24 [default: all; of smoke a few]
     #[arg(long, value_delimiter = ',', value_name = "IDS")]
     rows: Vec<String>,
 
-    /// How long all runs of a case take together [default: 1s smoke, 1m short, 15m paper]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    time: Option<Duration>,
-
     /// Runs of each case, with a seed each [default: 1 smoke, 3 short, 5 paper]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
+}
+
+impl Compared {
+    fn options(&self) -> bench::Options {
+        self.common.options(&self.rows)
+    }
+
+    /// Measures the rows of a plan, and ends the report.
+    fn run<C: Case>(
+        &self,
+        plan: &Plan<C>,
+        mut report: Report,
+        interrupt: &Interrupt,
+        measure: impl Fn(&C) -> anyhow::Result<Cell<C::Outcome>>,
+    ) -> anyhow::Result<ExitCode> {
+        plan.run(&mut report, interrupt.asked(), measure)?;
+        self.common.end(&mut report, interrupt, SOME_ROWS)
+    }
+}
+
+/// The duration of a bench in real time.
+#[derive(clap::Args)]
+struct Timed {
+    /// How long all runs of a case take together [default: 1s smoke, 1m short, 15m paper]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    time: Option<Duration>,
+}
+
+impl Timed {
+    fn time(&self, profile: Profile) -> Duration {
+        self.time.unwrap_or(match profile {
+            Profile::Smoke => Duration::from_secs(1),
+            Profile::Short => Duration::from_secs(60),
+            Profile::Paper => Duration::from_secs(900),
+        })
+    }
+}
+
+/// What an interrupted bench lacks.
+const SOME_ROWS: &str = "some rows were not measured";
+
+/// Prints the approximate duration of a bench, and its work.
+fn announce(bench: &str, takes: Duration, work: &str) {
+    let takes = Duration::from_secs(takes.as_secs().max(1));
+    println!("bench {bench} takes about {}: {work}", humantime::format_duration(takes));
 }

@@ -296,7 +296,7 @@ impl Args {
         report: &mut Report,
     ) -> anyhow::Result<Vec<Phase>> {
         let mut phases = vec![bench.load()?];
-        if phases[0].operations == 0 {
+        if phases[0].driven.operations() == 0 {
             report.notes.push("the records were loaded by an earlier run".into());
             phases.clear();
         } else {

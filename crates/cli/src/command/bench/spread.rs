@@ -1,27 +1,26 @@
 //! `plimsoll bench spread`.
 
-mod cell;
+mod case;
+mod fixture;
 mod rows;
 mod scale;
 mod schemes;
-mod stand;
 mod watched;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use bench::Profile;
-use bench::compare::{Cells, each_once, wanted};
+use bench::compare::{Plan, each_once};
 use bench::report::Report;
-use bench::spread::Sheet;
 use policy::units::Bytes;
 use volume::Clock;
 
-use self::cell::{Bencher, Case};
+use self::case::Bencher;
 use self::scale::{SHAPE, Scale, VOLUME_DIVISOR};
 use self::schemes::{HISTORY, Scheme};
-use super::{Common, Measured};
+use super::fixture::load_takes;
+use super::{Compared, Timed, announce};
 use crate::command::interrupt::Interrupt;
 
 /// Placements side by side: how much of six volumes one store gets
@@ -36,31 +35,28 @@ use crate::command::interrupt::Interrupt;
   plimsoll bench spread --json spread.json --html spread.html   # every row: about an hour")]
 pub(super) struct Args {
     #[command(flatten)]
-    common: Common,
+    compared: Compared,
 
     #[command(flatten)]
-    measured: Measured,
+    timed: Timed,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let options = args.common.options(&args.measured.rows);
-    let mut scale = Scale::of(options.profile);
-    scale.time = args.measured.time.unwrap_or(scale.time);
-    scale.runs = args.measured.runs.unwrap_or(scale.runs);
-    let usual = |id: &str| options.profile != Profile::Smoke || rows::SMOKE.contains(&id);
-    let rows = wanted(rows::all(&scale), |row| row.id, &args.measured.rows, usual)?;
-    let cases = each_once(rows.iter().flat_map(|row| &row.cases));
-    let schemes = each_once(cases.iter().flat_map(|case| &case.schemes));
-    let loads = scale.load_takes() * u32::try_from(schemes.len()).unwrap_or(u32::MAX);
-    let takes = cases.iter().map(|case| case.takes(&scale)).sum::<anyhow::Result<Duration>>()?;
-    println!(
-        "bench spread takes about {}: {} records to load for each of {} schemes, then {} rows of {} cases",
-        humantime::format_duration(Duration::from_secs((takes + loads).as_secs().max(1))),
+    let options = args.compared.options();
+    let (profile, runs) = (options.profile, args.compared.runs);
+    let scale = Scale::of(profile, runs, args.timed.time(profile));
+    let plan = Plan::new(rows::all(&scale), &options, &rows::SMOKE)?;
+    let schemes = each_once(plan.cases.iter().flat_map(|case| &case.schemes));
+    let loads = load_takes(scale.records) * u32::try_from(schemes.len()).unwrap_or(u32::MAX);
+    let takes =
+        plan.cases.iter().map(|case| case.takes(&scale)).sum::<anyhow::Result<Duration>>()?;
+    let work = format!(
+        "{} records to load for each of {} schemes, then {}",
         scale.records,
         schemes.len(),
-        rows.len(),
-        cases.len(),
+        plan.size()
     );
+    announce("spread", takes + loads, &work);
 
     let interrupt = Interrupt::listen().context("listen to signals")?;
     let mut bencher = Bencher::new(scale, Clock::real(), interrupt.asked(), options.seed);
@@ -75,23 +71,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             report.notes.push(line);
         }
     }
-    let mut cells = Cells::new(cases.len());
-    let mut sheet = Sheet::new(&mut report);
-    for row in &rows {
-        let measure = |case: &Case| bencher.measure(case);
-        let measured = cells.measure(row.id, &row.cases, interrupt.asked(), measure)?;
-        let Some(measured) = measured else { break };
-        measured.iter().for_each(|cell| sheet.cell(row.id, cell));
-        (row.tell)(&mut sheet, &measured);
-    }
-    cells.end();
-    sheet.sound(cells.all());
-    args.common.end(&mut report, &interrupt)
+    args.compared.run(&plan, report, &interrupt, |case| bencher.measure(case))
 }
 
 /// Adds the notes that a reader of the report needs.
 fn describe(report: &mut Report, scale: &Scale, schemes: &[&Scheme]) -> anyhow::Result<()> {
-    let contract = stand::contract()?;
+    let contract = fixture::contract()?;
     report.notes.push(format!(
         "{} records of {} + {} bytes, {} without overhead; tables {}, memtable {}, first level {}, no \
          compression, 10 bits of filter; only indexes and filters are cached",
@@ -99,9 +84,9 @@ fn describe(report: &mut Report, scale: &Scale, schemes: &[&Scheme]) -> anyhow::
         SHAPE.key_bytes,
         SHAPE.value_bytes,
         Bytes(scale.data()),
-        Bytes(scale.table),
-        Bytes(scale.memtable),
-        Bytes(scale.level_base),
+        Bytes(scale.sizes.table),
+        Bytes(scale.sizes.memtable),
+        Bytes(scale.sizes.level_base),
     ));
     report.notes.push(format!(
         "volumes are simulated on memory: gp3, IOPS and bytes a second divided by {VOLUME_DIVISOR}: {} paid \

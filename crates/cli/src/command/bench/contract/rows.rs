@@ -3,9 +3,8 @@
 //! Bands are as first specified, or stricter; a figure better than its band holds too. Loads are the papers' (Calcspar,
 //! ATC 2023): a sine with amplitude A around D, here one period a run.
 
-use std::sync::Arc;
-
-use bench::contract::{Better, Cell, Measured, Sheet, median};
+use bench::compare::{self, Figure, ReportWriter, Values};
+use bench::contract::{Cell, Run};
 use bench::drive::Mix;
 use bench::mixgraph::{Distribution, Keys, Operation, Power, TwoTerms, Wave};
 use policy::purpose::Class;
@@ -14,19 +13,15 @@ use super::baselines::{
     AHEAD, AUTO_TUNED, DYNAMIC, LRU, OURS, OURS_P99, PASSIVE, PLAIN, S3_FIFO, SIEVE, STABILIZER,
     STATIC, Scheme, TAGS, TAGS_P99, WINDOWS, WINDOWS_RELEASED,
 };
-use super::cell::Case;
+use super::case::Case;
+use super::fixture::Setup;
 use super::scale::Scale;
-use super::stand::Setup;
 
-type Tell = Box<dyn Fn(&mut Sheet<'_>, &[Arc<Cell>])>;
+/// A row of this bench.
+pub(super) type Row = compare::Row<Case>;
 
-/// A row.
-pub(super) struct Row {
-    pub(super) id: &'static str,
-    pub(super) cases: Vec<Case>,
-    /// Writes checks, once every case is measured.
-    pub(super) tell: Tell,
-}
+/// No upper bound.
+const ANY: f64 = f64::INFINITY;
 
 /// Operations per second of the papers' volume.
 const PAID: u64 = 1000;
@@ -103,82 +98,68 @@ impl Plan {
         case.name = "mixgraph, read only, no cache".into();
         case.setup.cache = None;
         case.wave = Some(sine(500.0, 1000.0));
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let cell = &cells[0];
-            let device = |run: &Measured| run.device_us(Class::Foreground, 0.99);
-            let ratios = cell.ratios(PLAIN.name, TAGS.name, device);
-            let what = "device p99 of reads, no gate / our gate";
-            sheet.check(
-                "B03",
-                what,
-                &ratios,
-                [10.0, f64::INFINITY],
-                limit(cell, PLAIN, device, 10.0),
-            );
-            let of = [STABILIZER, TAGS]
-                .map(|gate| (gate.name, cell.ratios(PLAIN.name, gate.name, device)));
-            sheet.ratios("B03", "device p99, no gate / gate", "x", &of);
-        };
-        Row { id: "B03", cases: vec![case], tell: Box::new(tell) }
+        let about =
+            "How much lower is the device's own p99 for reads with our gate than without a gate?";
+        Row::new("B03", about, [case])
+            .check("device p99 of reads, no gate / our gate", [10.0, ANY], |cell| {
+                cell.ratio([PLAIN.name, TAGS.name], Run::DEVICE_P99)
+            })
+            .compare("device p99, no gate / gate", "x", |cell| {
+                let ratios = |gate| cell.ratios(PLAIN.name, gate, Run::DEVICE_P99.of);
+                [STABILIZER, TAGS].map(|gate| (gate.name, ratios(gate.name))).into()
+            })
     }
 
     fn b04(&self) -> Row {
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let ratios = cells[0].ratios(OURS.name, PLAIN.name, Measured::qps);
-            let what = "operations a second, ours / plain";
-            sheet.check("B04", what, &ratios, [1.05, f64::INFINITY], Better::NO_LATENCY);
-        };
-        Row { id: "B04", cases: vec![self.nominal_case()], tell: Box::new(tell) }
+        let about =
+            "How many more operations a second does our scheme complete than plain RocksDB?";
+        Row::new("B04", about, [self.nominal_case()]).check(
+            "operations a second, ours / plain",
+            [1.05, ANY],
+            |cell| cell.ratio([OURS.name, PLAIN.name], Run::QPS),
+        )
     }
 
     fn b05(&self) -> Row {
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let cell = &cells[0];
-            let ratios = cell.ratios(OURS.name, PLAIN.name, Measured::mean_us);
-            let limit_us = 0.5 * median(&cell.of(PLAIN.name, Measured::mean_us));
-            let exact = Better { limit_us, error_us: cell.late_mean_us() };
-            sheet.check("B05", "mean latency, ours / plain", &ratios, [0.0, 0.5], exact);
-        };
-        Row { id: "B05", cases: vec![self.nominal_case()], tell: Box::new(tell) }
+        let about = "How much lower is the mean latency of our scheme than plain's?";
+        Row::new("B05", about, [self.nominal_case()]).check(
+            "mean latency, ours / plain",
+            [0.0, 0.5],
+            |cell| cell.ratio([OURS.name, PLAIN.name], Run::MEAN),
+        )
     }
 
     fn b06(&self) -> Row {
         const EXPECTED: [(usize, f64); 4] = [(1, 2.3), (5, 11.6), (10, 24.0), (20, 55.0)];
-        let case = |threads: usize| {
+        let cases = EXPECTED.map(|(threads, _)| {
             let name = format!("mixgraph, read only, {threads} threads");
             Case { name, threads, ..self.base(&[PLAIN, OURS, OURS_P99]) }
-        };
-        let cases = EXPECTED.map(|(threads, _)| case(threads)).into();
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+        });
+        let about = "How does the gain in p99 depend on the number of threads?";
+        Row::new("B06", about, cases).tell(|writer, cells| {
             for (cell, (threads, expected)) in cells.iter().zip(EXPECTED) {
                 let what = format!("{threads} threads (paper: {expected})");
-                both_at_least(sheet, "B06", &what, cell, 0.5 * expected);
+                both_at_least(writer, "B06", &what, cell, 0.5 * expected);
             }
-        };
-        Row { id: "B06", cases, tell: Box::new(tell) }
+        })
     }
 
     fn b07(&self) -> Row {
         const EXPECTED: [(u64, f64); 4] = [(1000, 24.0), (5000, 5.1), (10_000, 2.3), (15_000, 2.0)];
-        let schemes = [PLAIN, OURS, OURS_P99];
-        let case = |paid: u64| {
-            if paid == PAID {
-                // The rate of B06.
-                let name = "mixgraph, read only, 10 threads".into();
-                return Case { name, ..self.base(&schemes) };
-            }
-            let name = format!("mixgraph, read only, {paid} IOPS");
-            let case = Case { name, wave: Some(Self::nominal(paid)), ..self.base(&schemes) };
-            Self::paid(case, paid)
-        };
-        let cases = EXPECTED.map(|(paid, _)| case(paid)).into();
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+        let cases = EXPECTED.map(|(paid, _)| {
+            // The first has the rate of B06.
+            let what = if paid == PAID { "10 threads".into() } else { format!("{paid} IOPS") };
+            let name = format!("mixgraph, read only, {what}");
+            let wave = Some(Self::nominal(paid));
+            Self::paid(Case { name, wave, ..self.base(&[PLAIN, OURS, OURS_P99]) }, paid)
+        });
+        let about = "How does the gain in p99 depend on the IOPS that are paid for?";
+        Row::new("B07", about, cases).tell(|writer, cells| {
             for (cell, (paid, expected)) in cells.iter().zip(EXPECTED) {
                 let what = format!("{paid} IOPS (paper: {expected})");
-                both_at_least(sheet, "B07", &what, cell, 0.5 * expected);
+                both_at_least(writer, "B07", &what, cell, 0.5 * expected);
             }
-        };
-        Row { id: "B07", cases, tell: Box::new(tell) }
+        })
     }
 
     /// The congestion test, rates and volume divided by five.
@@ -196,47 +177,47 @@ impl Plan {
     }
 
     fn b08(&self) -> Row {
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            relative(sheet, "B08", "p99 relative to NA", &cells[0], p99);
-            relative(sheet, "B08", "p99 of reads relative to NA", &cells[0], |run| {
-                run.read_us(0.99)
-            });
-            sheet.report.notes.push(
-                "B08, B09: the paper has p99 SA 1.28, DA 0.84, TWA 0.54 and means 1.21, 0.62, 0.70 of NA; \
-                 where each scheme's tokens went stands in its plots and rows by class"
-                    .into(),
-            );
-        };
-        Row { id: "B08", cases: vec![self.congestion()], tell: Box::new(tell) }
+        let about =
+            "How do the schedulers compare in p99 under congestion, 5 % reads and 95 % updates?";
+        Row::new("B08", about, [self.congestion()])
+            .compare("p99 relative to NA", "x", |cell| relative(cell, Run::P99))
+            .compare("p99 of reads relative to NA", "x", |cell| relative(cell, Run::READ_P99))
+            .tell(|writer, _| {
+                writer.report.notes.push(
+                    "B08, B09: the paper has p99 SA 1.28, DA 0.84, TWA 0.54 and means 1.21, 0.62, 0.70 of NA; \
+                     where each scheme's tokens went stands in its plots and rows by class"
+                        .into(),
+                );
+            })
     }
 
     fn b09(&self) -> Row {
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            relative(sheet, "B09", "mean relative to NA", &cells[0], Measured::mean_us);
-            relative(sheet, "B09", "operations a second relative to NA", &cells[0], Measured::qps);
-        };
-        Row { id: "B09", cases: vec![self.congestion()], tell: Box::new(tell) }
+        let about = "How do they compare in mean latency and throughput under the same load?";
+        Row::new("B09", about, [self.congestion()])
+            .compare("mean relative to NA", "x", |cell| relative(cell, Run::MEAN))
+            .compare("operations a second relative to NA", "x", |cell| relative(cell, Run::QPS))
     }
 
     fn b10(&self) -> Row {
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let cell = &cells[0];
-            let reads = |run: &Measured| run.read_us(0.99);
-            for ours in [TAGS.name, TAGS_P99.name] {
-                let ratios = cell.ratios(ours, WINDOWS.name, p99);
-                let exact = limit(cell, WINDOWS, p99, 1.0);
-                sheet.check("B10", &format!("p99, {ours} / TWA"), &ratios, [0.0, 1.0], exact);
-                let ratios = cell.ratios(ours, WINDOWS.name, reads);
-                let exact = limit(cell, WINDOWS, reads, 1.0);
-                let what = format!("p99 of reads, {ours} / TWA");
-                sheet.check("B10", &what, &ratios, [0.0, 1.0], exact);
-                let ratios = cell.ratios(WINDOWS.name, ours, Measured::qps);
-                let what = format!("operations a second, TWA / {ours}");
-                sheet.check("B10", &what, &ratios, [0.0, 1.0], Better::NO_LATENCY);
-            }
-            relative(sheet, "B10", "p99.9 relative to NA", cell, |run| run.quantile_us(0.999));
-        };
-        Row { id: "B10", cases: vec![self.congestion()], tell: Box::new(tell) }
+        let about =
+            "Does our gate beat the time windows in p99 and throughput under the same load?";
+        Row::new("B10", about, [self.congestion()])
+            .tell(|writer, cells| {
+                for ours in [TAGS.name, TAGS_P99.name] {
+                    let [to, of] = [[ours, WINDOWS.name], [WINDOWS.name, ours]];
+                    for (what, values) in [
+                        (format!("p99, {ours} / TWA"), cells[0].ratio(to, Run::P99)),
+                        (format!("p99 of reads, {ours} / TWA"), cells[0].ratio(to, Run::READ_P99)),
+                        (
+                            format!("operations a second, TWA / {ours}"),
+                            cells[0].ratio(of, Run::QPS),
+                        ),
+                    ] {
+                        writer.check("B10", &what, values, [0.0, 1.0]);
+                    }
+                }
+            })
+            .compare("p99.9 relative to NA", "x", |cell| relative(cell, Run::P999))
     }
 
     fn b11(&self) -> Row {
@@ -254,18 +235,15 @@ impl Plan {
                 cases.push(Case { keys, open_too: false, ..case });
             }
         }
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            for cell in cells {
-                let hits = |scheme: Scheme| cell.of(scheme.name, Measured::hit_percent);
-                let parts = hits(PASSIVE).into_iter().zip(hits(AHEAD));
-                let off = hits(OURS).into_iter().zip(parts);
-                let off: Vec<_> = off.map(|(ours, (one, other))| ours - one.max(other)).collect();
-                let what = format!("{}: both, points above the better of its parts", cell.case);
-                let band = [-1.0, f64::INFINITY];
-                sheet.check("B11", &what, &off, band, Better::NO_LATENCY);
-            }
-        };
-        Row { id: "B11", cases, tell: Box::new(tell) }
+        let about =
+            "Do the cache and the read-ahead together hit more often than the better of the two?";
+        let what = "{case}: both, points above the better of its parts";
+        Row::new("B11", about, cases).check(what, [-1.0, ANY], |cell| {
+            let hits = |scheme: Scheme| cell.side(scheme.name).each(Run::HITS.of);
+            let parts = hits(PASSIVE).into_iter().zip(hits(AHEAD));
+            let off = hits(OURS).into_iter().zip(parts);
+            off.map(|(ours, (one, other))| ours - one.max(other)).collect::<Vec<_>>()
+        })
     }
 
     fn b12(&self) -> Row {
@@ -278,7 +256,7 @@ impl Plan {
             (10.0, 1.96),
             (20.0, 1.89),
         ];
-        let case = |percent: f64| {
+        let cases = EXPECTED.map(|(percent, _)| {
             if percent == 2.0 {
                 return self.nominal_case();
             }
@@ -286,68 +264,54 @@ impl Plan {
             case.name = format!("mixgraph, read only, {percent} % cache");
             case.setup.cache = Some(self.scale.share(percent));
             case
-        };
-        let cases = EXPECTED.map(|(percent, _)| case(percent)).into();
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+        });
+        let about = "How does the gain in mean latency depend on the size of the cache?";
+        Row::new("B12", about, cases).tell(|writer, cells| {
             for (cell, (percent, expected)) in cells.iter().zip(EXPECTED) {
                 let what = format!("{percent} % cache: mean, plain / ours (paper: {expected})");
-                let ratios = cell.ratios(PLAIN.name, OURS.name, Measured::mean_us);
-                let band = [0.7 * expected, f64::INFINITY];
-                let plain = median(&cell.of(PLAIN.name, Measured::mean_us));
-                let exact = Better { limit_us: plain / band[0], error_us: cell.late_mean_us() };
-                sheet.check("B12", &what, &ratios, band, exact);
+                let ratio = cell.ratio([PLAIN.name, OURS.name], Run::MEAN);
+                writer.check("B12", &what, ratio, [0.7 * expected, ANY]);
             }
-        };
-        Row { id: "B12", cases, tell: Box::new(tell) }
+        })
     }
 
     fn b13(&self) -> Row {
         const OFFERED: [f64; 6] = [0.5, 1.0, 1.5, 2.0, 2.5, 3.0];
         /// The p99 that marks the knee, in microseconds.
         const KNEE_US: f64 = 5000.0;
-        let case = |times: f64| {
+        const SCHEMES: [Scheme; 3] = [PLAIN, OURS, OURS_P99];
+        let cases = OFFERED.map(|times| {
             let rate = times * PAID as f64;
             let name = format!("mixgraph, read only, {times} x paid offered");
-            let schemes = [PLAIN, OURS, OURS_P99];
-            Case { name, wave: Some(sine(rate / 2.0, rate)), ..self.base(&schemes) }
-        };
-        let cases = OFFERED.map(case).into();
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+            Case { name, wave: Some(sine(rate / 2.0, rate)), ..self.base(&SCHEMES) }
+        });
+        let about = "How much more load does our scheme take than plain before p99 passes 5 ms?";
+        Row::new("B13", about, cases).tell(|writer, cells| {
             let knee = |scheme: Scheme| {
-                let over = |cell: &Arc<Cell>| median(&cell.of(scheme.name, p99)) > KNEE_US;
+                let over = |cell: &Cell| cell.side(scheme.name).median(Run::P99.of) > KNEE_US;
                 OFFERED.iter().zip(cells).find(|(_, cell)| over(cell)).map(|(times, _)| *times)
             };
-            let of = [PLAIN, OURS, OURS_P99].map(|scheme| {
-                let knee = knee(scheme).unwrap_or(f64::NAN);
-                (scheme.name, vec![knee])
-            });
-            sheet.ratios(
-                "B13",
-                "offered where p99 passes 5 ms (none: it never did)",
-                "x paid",
-                &of,
-            );
+            let of = SCHEMES.map(|scheme| (scheme.name, vec![knee(scheme).unwrap_or(f64::NAN)]));
+            let what = "offered where p99 passes 5 ms (none: it never did)";
+            writer.compare("B13", what, "x paid", &of);
             // Without a knee, count the largest offered load.
             let last = OFFERED[OFFERED.len() - 1];
             for ours in [OURS, OURS_P99] {
                 let ratio = knee(PLAIN).map(|plain| knee(ours).unwrap_or(last) / plain);
                 let what = format!("offered load where p99 passes 5 ms, {} / plain", ours.name);
                 let error_us = cells.iter().map(|cell| cell.late_us(0.99)).fold(0.0, f64::max);
-                let exact = Better { limit_us: KNEE_US, error_us };
-                let ratio = [ratio.unwrap_or(f64::NAN)];
-                sheet.check("B13", &what, &ratio, [2.0, f64::INFINITY], exact);
+                let ratio = vec![ratio.unwrap_or(f64::NAN)];
+                writer.check("B13", &what, Values::within(ratio, KNEE_US, error_us), [2.0, ANY]);
             }
             for cell in cells {
                 let what = format!("{}: operations a second, ours / plain", cell.case);
-                let ratios = cell.ratios(OURS.name, PLAIN.name, Measured::qps);
-                sheet.ratios("B13", &what, "x", &[("ratio", ratios)]);
-                let of = [PLAIN, OURS, OURS_P99].map(|scheme| {
-                    (scheme.name, cell.of(scheme.name, |run| run.quantile_us(0.999) / 1e3))
-                });
-                sheet.ratios("B13", &format!("{}: p99.9", cell.case), "ms", &of);
+                let ratios = cell.ratios(OURS.name, PLAIN.name, Run::QPS.of);
+                writer.compare("B13", &what, "x", &[("ratio", ratios)]);
+                let ms = |run: &Run| (Run::P999.of)(run) / 1e3;
+                let of = SCHEMES.map(|scheme| (scheme.name, cell.side(scheme.name).each(ms)));
+                writer.compare("B13", &format!("{}: p99.9", cell.case), "ms", &of);
             }
-        };
-        Row { id: "B13", cases, tell: Box::new(tell) }
+        })
     }
 
     fn writes(&self) -> Case {
@@ -363,34 +327,34 @@ impl Plan {
     }
 
     fn b14(&self) -> Row {
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let ratios = cells[0].ratios(OURS.name, PLAIN.name, Measured::qps);
-            let what = "writes a second, ours / plain";
-            sheet.check("B14", what, &ratios, [0.97, f64::INFINITY], Better::NO_LATENCY);
-        };
-        Row { id: "B14", cases: vec![self.writes()], tell: Box::new(tell) }
+        let about = "Does our scheme keep the write rate of plain RocksDB?";
+        Row::new("B14", about, [self.writes()]).check(
+            "writes a second, ours / plain",
+            [0.97, ANY],
+            |cell| cell.ratio([OURS.name, PLAIN.name], Run::QPS),
+        )
     }
 
     fn b15(&self) -> Row {
-        let case = |name: &str, mix: Vec<(Operation, u32)>, wave| Case {
+        let case = |name: &str, mix: &Mix, wave| Case {
             name: name.into(),
-            mix,
+            mix: mix.to_vec(),
             keys: Keys::Ycsb(Distribution::Uniform),
             wave: Some(wave),
             ..self.base(&[PLAIN, OURS, OURS_P99])
         };
-        let half = vec![(Operation::Read, 50), (Operation::Update, 50)];
-        let cases = vec![
-            case("uniform, read only", READ.to_vec(), sine(500.0, 1200.0)),
+        let half: &Mix = &[(Operation::Read, 50), (Operation::Update, 50)];
+        let cases = [
+            case("uniform, read only", READ, sine(500.0, 1200.0)),
             // Between the paper's rates for 60/40 and 40/60.
             case("uniform, 50/50", half, sine(1075.0, 2500.0)),
         ];
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+        let about = "How much lower is p99 under mixes of reads and updates?";
+        Row::new("B15", about, cases).tell(|writer, cells| {
             for cell in cells {
-                both_at_least(sheet, "B15", &cell.case, cell, 10.0);
+                both_at_least(writer, "B15", &cell.case, cell, 10.0);
             }
-        };
-        Row { id: "B15", cases, tell: Box::new(tell) }
+        })
     }
 
     fn b15a(&self) -> Row {
@@ -417,10 +381,9 @@ impl Plan {
                 ..self.base(&[PLAIN, OURS])
             }
         });
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            cells.iter().for_each(|cell| reported(sheet, "B15a", "p99, plain / ours", cell, p99));
-        };
-        Row { id: "B15a", cases: cases.into(), tell: Box::new(tell) }
+        let about = "How much lower is p99 under each of YCSB's workloads A to F?";
+        Row::new("B15a", about, cases)
+            .compare("{case}: p99, plain / ours", "x", |cell| gain(cell, Run::P99))
     }
 
     fn b15b(&self) -> Row {
@@ -431,18 +394,14 @@ impl Plan {
             case.setup = Setup { contract, paid: IOPS, ..case.setup };
             Case { wave: Some(Self::nominal(IOPS)), open_too: false, ..case }
         });
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            for cell in cells {
-                reported(sheet, "B15b", "p99, plain / ours", cell, p99);
-                let what = "operations a second, plain / ours";
-                reported(sheet, "B15b", what, cell, Measured::qps);
-            }
-        };
-        Row { id: "B15b", cases: cases.into(), tell: Box::new(tell) }
+        let about = "How does the gain depend on the volume type (gp2, gp3, io1, io2)?";
+        Row::new("B15b", about, cases)
+            .compare("{case}: p99, plain / ours", "x", |cell| gain(cell, Run::P99))
+            .compare("{case}: operations a second, plain / ours", "x", |cell| gain(cell, Run::QPS))
     }
 
     fn b15c(&self) -> Row {
-        let case = |times: f64| {
+        let cases = [0.5, 0.75, 1.0, 1.5, 2.0].map(|times| {
             if times == 1.0 {
                 return self.nominal_case();
             }
@@ -450,15 +409,11 @@ impl Plan {
             let paid = (times * PAID as f64) as u64;
             let name = format!("mixgraph, read only, {times} x the cost");
             Self::paid(Case { name, open_too: false, ..self.base(&[PLAIN, OURS]) }, paid)
-        };
-        let cases = [0.5, 0.75, 1.0, 1.5, 2.0].map(case).into();
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            for cell in cells {
-                reported(sheet, "B15c", "mean, plain / ours", cell, Measured::mean_us);
-                reported(sheet, "B15c", "p99, plain / ours", cell, p99);
-            }
-        };
-        Row { id: "B15c", cases, tell: Box::new(tell) }
+        });
+        let about = "How does the gain depend on the money spent on the volume?";
+        Row::new("B15c", about, cases)
+            .compare("{case}: mean, plain / ours", "x", |cell| gain(cell, Run::MEAN))
+            .compare("{case}: p99, plain / ours", "x", |cell| gain(cell, Run::P99))
     }
 
     fn b16(&self) -> Row {
@@ -473,21 +428,22 @@ impl Plan {
             open_too: false,
             ..case
         };
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let cell = &cells[0];
-            let wait = |run: &Measured| run.wait_us(Class::Commit, 0.99) / 1e3;
-            let exact = Better { limit_us: 2000.0, error_us: cell.late_us(0.99) };
-            let values = cell.of(OURS.name, wait);
-            sheet.check("B16", "commit: gate wait p99 in ms, ours", &values, [0.0, 2.0], exact);
-            let schemes = [STABILIZER, OURS];
-            let of = schemes.map(|scheme| (scheme.name, cell.of(scheme.name, wait)));
-            let what = "commit: gate wait p99 without class C (stabilizer) and with it";
-            sheet.ratios("B16", what, "ms", &of);
-            let device = |run: &Measured| run.device_us(Class::Commit, 0.99) / 1e3;
-            let of = schemes.map(|scheme| (scheme.name, cell.of(scheme.name, device)));
-            sheet.ratios("B16", "commit: device p99", "ms", &of);
+        let wait = |run: &Run| run.wait_us(Class::Commit, 0.99) / 1e3;
+        let device = |run: &Run| run.device_us(Class::Commit, 0.99) / 1e3;
+        let both = |cell: &Cell, ms: fn(&Run) -> f64| {
+            [STABILIZER, OURS].map(|scheme| (scheme.name, cell.side(scheme.name).each(ms))).into()
         };
-        Row { id: "B16", cases: vec![case], tell: Box::new(tell) }
+        let about = "Do commits stay fast at the gate during a storm of reads?";
+        Row::new("B16", about, [case])
+            .check("commit: gate wait p99 in ms, ours", [0.0, 2.0], move |cell| {
+                Values::within(cell.side(OURS.name).each(wait), 2000.0, cell.late_us(0.99))
+            })
+            .compare(
+                "commit: gate wait p99 without class C (stabilizer) and with it",
+                "ms",
+                move |cell| both(cell, wait),
+            )
+            .compare("commit: device p99", "ms", move |cell| both(cell, device))
     }
 
     /// (a): the device's latency while compactions run.
@@ -495,37 +451,31 @@ impl Plan {
         // io1 is slow enough for the timer to resolve a fifth of its latency.
         let base = |schemes: &[Scheme]| {
             let case = self.base(schemes);
-            Case { setup: Setup { contract: "io1", ..case.setup }, ..case }
+            Case { setup: Setup { contract: "io1", ..case.setup }, open_too: false, ..case }
         };
         let quiet = Case {
             name: "quiet, a third of what is paid for".into(),
             wave: Some(Wave::Flat { d: PAID as f64 / 3.0 }),
             open_only: true,
-            open_too: false,
             ..base(&[OURS])
         };
         let busy = Case {
             name: "20/80, compactions running".into(),
             mix: vec![(Operation::Read, 20), (Operation::Update, 80)],
             wave: Some(sine(2400.0, 6000.0)),
-            open_too: false,
             ..base(&[PLAIN, OURS])
         };
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let device = |run: &Measured| run.device_us(Class::Foreground, 0.99);
-            let base = median(&cells[0].of(OURS.name, device));
-            let ratios: Vec<_> =
-                cells[1].of(OURS.name, device).into_iter().map(|us| us / base).collect();
-            let exact = Better { limit_us: 1.2 * base, error_us: cells[1].late_us(0.99) };
+        let about = "How much slower does the device itself answer reads while compactions run?";
+        Row::new("(a)", about, [quiet, busy]).tell(|writer, cells| {
+            let quiet = cells[0].side(OURS.name).median(Run::DEVICE_P99.of);
+            let times = |run: &Run| (Run::DEVICE_P99.of)(run) / quiet;
+            let of =
+                [PLAIN, OURS].map(|scheme| (scheme.name, cells[1].side(scheme.name).each(times)));
+            let ours = Values::within(of[1].1.clone(), 1.2 * quiet, cells[1].late_us(0.99));
             let what = "device p99 of reads, compactions running / quiet";
-            sheet.check("(a)", what, &ratios, [0.0, 1.2], exact);
-            let of = [PLAIN, OURS].map(|scheme| {
-                let us = cells[1].of(scheme.name, device);
-                (scheme.name, us.into_iter().map(|us| us / base).collect())
-            });
-            sheet.ratios("(a)", what, "x", &of);
-        };
-        Row { id: "(a)", cases: vec![quiet, busy], tell: Box::new(tell) }
+            writer.check("(a)", what, ours, [0.0, 1.2]);
+            writer.compare("(a)", what, "x", &of);
+        })
     }
 
     /// (b): the wait of reads at the gate below the paid rate.
@@ -540,29 +490,26 @@ impl Plan {
             open_too: false,
             ..case
         };
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let cell = &cells[0];
-            let wait = cell.of(OURS.name, |run| run.wait_us(Class::Foreground, 0.99) / 1e3);
-            let used = median(&cell.of(OURS.name, Measured::used_percent));
+        let about = "How long do reads wait at the gate below the line?";
+        Row::new("(b)", about, [case]).tell(|writer, cells| {
+            let ours = cells[0].side(OURS.name);
+            let wait = ours.each(|run| run.wait_us(Class::Foreground, 0.99) / 1e3);
+            let used = ours.median(Run::USED.of);
             let what =
                 format!("gate wait p99 of reads in ms, {used:.1} % of what is paid for asked");
-            let exact = Better { limit_us: 1000.0, error_us: cell.late_us(0.99) };
-            sheet.check("(b)", &what, &wait, [0.0, 1.0], exact);
-        };
-        Row { id: "(b)", cases: vec![case], tell: Box::new(tell) }
+            let wait = Values::within(wait, 1000.0, cells[0].late_us(0.99));
+            writer.check("(b)", &what, wait, [0.0, 1.0]);
+        })
     }
 
     /// (c): the cost of a Get.
     fn c(&self) -> Row {
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let of = |figure: fn(&Measured) -> f64| {
-                [PLAIN, OURS].map(|scheme| (scheme.name, cells[0].of(scheme.name, figure)))
-            };
-            sheet.ratios("(c)", "Get, p99", "us", &of(|run| run.read_us(0.99)));
-            sheet.ratios("(c)", "Get", "I/Os", &of(Measured::ios_per_read));
-            sheet.ratios("(c)", "Get", "% hits", &of(Measured::hit_percent));
-        };
-        Row { id: "(c)", cases: vec![self.nominal_case()], tell: Box::new(tell) }
+        let both = |cell: &Cell, figure| cell.values([PLAIN.name, OURS.name], figure);
+        let about = "What does one Get cost in latency, I/Os and cache hits?";
+        Row::new("(c)", about, [self.nominal_case()])
+            .compare("Get, p99", "us", move |cell| both(cell, Run::READ_P99))
+            .compare("Get", "I/Os", move |cell| both(cell, Run::IOS_PER_READ))
+            .compare("Get", "% hits", move |cell| both(cell, Run::HITS))
     }
 
     /// The used share of the paid rate when demand exceeds it.
@@ -572,61 +519,32 @@ impl Plan {
         reads.setup.cache = None;
         let reads =
             Case { keys: Keys::Ycsb(Distribution::Uniform), wave: None, open_too: false, ..reads };
-        let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-            let used = cells[0].of(OURS.name, Measured::used_percent);
+        let about = "How much of the paid rate does our scheme use when the load asks for more?";
+        Row::new("tokens", about, [reads, self.writes()]).tell(|writer, cells| {
+            let [reads, writes] =
+                [cells[0], cells[1]].map(|cell| cell.side(OURS.name).each(Run::USED.of));
             let what = "reads ask for more than is paid for: % of it used";
-            sheet.check("tokens", what, &used, [97.0, f64::INFINITY], Better::NO_LATENCY);
-            let used = cells[1].of(OURS.name, Measured::used_percent);
+            writer.check("tokens", what, reads, [97.0, ANY]);
             let what = "writes ask for more than is paid for";
-            sheet.ratios("tokens", what, "% of it used", &[(OURS.name, used)]);
-        };
-        Row { id: "tokens", cases: vec![reads, self.writes()], tell: Box::new(tell) }
+            writer.compare("tokens", what, "% of it used", &[(OURS.name, writes)]);
+        })
     }
-}
-
-fn p99(run: &Measured) -> f64 {
-    run.quantile_us(0.99)
-}
-
-/// The limit on our figure for a ratio of at least `least` to `scheme`.
-fn limit(cell: &Cell, scheme: Scheme, figure: impl Fn(&Measured) -> f64, least: f64) -> Better {
-    let limit_us = median(&cell.of(scheme.name, figure)) / least;
-    Better { limit_us, error_us: cell.late_us(0.99) }
 }
 
 /// Checks that plain's p99 is at least `least` times that of either scheme of ours.
-fn both_at_least(sheet: &mut Sheet<'_>, id: &str, what: &str, cell: &Cell, least: f64) {
+fn both_at_least(writer: &mut ReportWriter<'_>, id: &str, what: &str, cell: &Cell, least: f64) {
     for ours in [OURS.name, OURS_P99.name] {
-        let ratios = cell.ratios(PLAIN.name, ours, p99);
-        let exact = limit(cell, PLAIN, p99, least);
-        let what = format!("{what}: p99, plain / {ours}");
-        sheet.check(id, &what, &ratios, [least, f64::INFINITY], exact);
+        let ratio = cell.ratio([PLAIN.name, ours], Run::P99);
+        writer.check(id, &format!("{what}: p99, plain / {ours}"), ratio, [least, ANY]);
     }
 }
 
-/// The ratio of plain and ours, without a band.
-fn reported(
-    sheet: &mut Sheet<'_>,
-    id: &str,
-    what: &str,
-    cell: &Cell,
-    figure: fn(&Measured) -> f64,
-) {
-    let ratios = cell.ratios(PLAIN.name, OURS.name, figure);
-    sheet.ratios(id, &format!("{}: {what}", cell.case), "x", &[("ratio", ratios)]);
+/// The ratio of plain and ours.
+fn gain(cell: &Cell, figure: Figure<Run>) -> Vec<(&str, Vec<f64>)> {
+    vec![("ratio", cell.ratios(PLAIN.name, OURS.name, figure.of))]
 }
 
 /// Every scheme's figure relative to the stabilizer's.
-fn relative(
-    sheet: &mut Sheet<'_>,
-    id: &str,
-    what: &str,
-    cell: &Cell,
-    figure: fn(&Measured) -> f64,
-) {
-    let of = cell.sides.iter().map(|side| {
-        let scheme = side.scheme.as_str();
-        (scheme, cell.ratios(scheme, STABILIZER.name, figure))
-    });
-    sheet.ratios(id, what, "x", &of.collect::<Vec<_>>());
+fn relative(cell: &Cell, figure: Figure<Run>) -> Vec<(&str, Vec<f64>)> {
+    cell.against(STABILIZER.name, cell.names(), figure)
 }

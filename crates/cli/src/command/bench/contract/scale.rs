@@ -8,6 +8,8 @@ use std::time::Duration;
 use bench::Profile;
 use policy::units::MIB;
 
+use super::super::fixture::Sizes;
+
 /// How much each profile measures.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
@@ -22,9 +24,7 @@ pub(super) struct Scale {
     pub(super) lead: Duration,
     /// Reads before the lead, without the contract, that fill the caches.
     pub(super) warm_reads: u64,
-    pub(super) memtable: u64,
-    pub(super) table: u64,
-    pub(super) level_base: u64,
+    pub(super) sizes: Sizes,
 }
 
 /// Records in the papers' tests.
@@ -33,39 +33,16 @@ pub(super) const KEY_BYTES: u64 = 16;
 pub(super) const VALUE_BYTES: u64 = 256;
 
 impl Scale {
-    pub(super) const fn of(profile: Profile) -> Self {
-        match profile {
-            Profile::Smoke => Self {
-                divisor: 2500,
-                runs: 1,
-                time: Duration::from_millis(1000),
-                lead: Duration::from_millis(200),
-                warm_reads: 2000,
-                memtable: MIB,
-                table: MIB,
-                level_base: MIB,
-            },
-            Profile::Short => Self {
-                divisor: 50,
-                runs: 3,
-                time: Duration::from_secs(60),
-                lead: Duration::from_secs(2),
-                warm_reads: 20_000,
-                memtable: MIB,
-                table: MIB,
-                level_base: 8 * MIB,
-            },
-            Profile::Paper => Self {
-                divisor: 20,
-                runs: 5,
-                time: Duration::from_secs(900),
-                lead: Duration::from_secs(10),
-                warm_reads: 100_000,
-                memtable: 2 * MIB,
-                table: 2 * MIB,
-                level_base: 16 * MIB,
-            },
-        }
+    /// The scale of a profile, with `runs` if the user asked for a number.
+    pub(super) fn of(profile: Profile, runs: Option<u64>, time: Duration) -> Self {
+        let sizes = |table, level_base| Sizes { memtable: table, table, level_base };
+        let (divisor, lead_ms, warm_reads, sizes) = match profile {
+            Profile::Smoke => (2500, 200, 2000, sizes(MIB, MIB)),
+            Profile::Short => (50, 2000, 20_000, sizes(MIB, 8 * MIB)),
+            Profile::Paper => (20, 10_000, 100_000, sizes(2 * MIB, 16 * MIB)),
+        };
+        let (runs, lead) = (runs.unwrap_or(profile.runs()), Duration::from_millis(lead_ms));
+        Self { divisor, runs, time, lead, warm_reads, sizes }
     }
 
     pub(super) const fn records(&self) -> u64 {

@@ -2,29 +2,25 @@
 //!
 //! Bands are as first specified, or stricter; a figure better than its band holds too. Loads are the paper's (TANGO).
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use bench::compare::{self, Figure, StoreOutcome};
 use bench::drive::Operation;
-use bench::spread::{Cell, HotRange, Keys, Measured, Sheet, Side, read_share};
+use bench::spread::{Cell, HotRange, Keys, Run, copy_times, gaps_closed, read_share};
 use bench::ycsb::{Distribution, Workload};
 
-use super::cell::Case;
+use super::case::Case;
 use super::scale::Scale;
 use super::schemes::{
     BASELINES, COPIED, GROWN, IOPS, OURS, PLACED, ROUND_ROBIN, SINGLE, Scheme, TANGO, THREE,
     THREE_OURS,
 };
 
-type Tell = Box<dyn Fn(&mut Sheet<'_>, &[Arc<Cell>])>;
+/// A row of this bench.
+pub(super) type Row = compare::Row<Case>;
 
-/// A row.
-pub(super) struct Row {
-    pub(super) id: &'static str,
-    pub(super) cases: Vec<Case>,
-    /// Writes checks and plots, once every case is measured.
-    pub(super) tell: Tell,
-}
+/// No upper bound.
+const ANY: f64 = f64::INFINITY;
 
 /// The rows of profile `smoke` by default.
 pub(super) const SMOKE: [&str; 2] = ["B18", "B21"];
@@ -76,40 +72,28 @@ fn letter(workload: Workload) -> Case {
 }
 
 /// A figure of every scheme of a cell.
-fn figures(cell: &Cell, figure: fn(&Measured) -> f64) -> Vec<(&str, Vec<f64>)> {
-    let of = |side: &'_ Side| side.runs.iter().map(figure).collect();
-    cell.sides.iter().map(|side| (side.scheme.as_str(), of(side))).collect()
+fn figures(cell: &Cell, figure: Figure<Run>) -> Vec<(&str, Vec<f64>)> {
+    cell.values(cell.names(), figure)
 }
 
 /// The baseline of a cell with the most operations.
 fn best_other(cell: &Cell) -> &'static str {
     let baselines = BASELINES.map(|scheme| scheme.name);
-    cell.best(&baselines, Measured::qps).expect("there are baselines")
-}
-
-/// The used share of the paid rate in percent, without copies.
-fn used_percent(run: &Measured) -> f64 {
-    100.0 * run.used()
-}
-
-fn spread_percent(run: &Measured) -> f64 {
-    100.0 * run.spread()
+    cell.best(&baselines, Run::qps).expect("there are baselines")
 }
 
 fn b17() -> Row {
-    let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-        let cell = &cells[0];
-        let six = BASELINES.iter().chain(&[OURS]).map(|scheme| scheme.name);
-        let ratios = six.map(|name| (name, cell.ratios(name, SINGLE.name, Measured::qps)));
-        let what = "six volumes / one of the same price, operations";
-        sheet.figures("B17", what, "x", &ratios.collect::<Vec<_>>());
-        let ratios = cell.ratios(OURS.name, SINGLE.name, Measured::qps);
-        sheet.check("B17", what, &ratios, [5.5, f64::INFINITY]);
-        let used = cell.of(SINGLE.name, used_percent);
-        let what = "the single volume's own use of its line";
-        sheet.figures("B17", what, "%", &[(SINGLE.name, used)]);
-    };
-    Row { id: "B17", cases: vec![mixed(100)], tell: Box::new(tell) }
+    const WHAT: &str = "six volumes / one of the same price, operations";
+    let about = "How much more do six volumes read than one large volume of the same price?";
+    Row::new("B17", about, [mixed(100)])
+        .compare(WHAT, "x", |cell| {
+            let six = BASELINES.iter().chain(&[OURS]).map(|scheme| scheme.name);
+            cell.against(SINGLE.name, six, Run::QPS)
+        })
+        .check(WHAT, [5.5, ANY], |cell| cell.ratios(OURS.name, SINGLE.name, Run::qps))
+        .compare("the single volume's own use of its line", "%", |cell| {
+            cell.values([SINGLE.name], Run::USED)
+        })
 }
 
 /// Threads of the random writes.
@@ -125,67 +109,63 @@ fn b17w() -> Row {
         // The number of threads is fixed, so that latencies compare.
         threads: Some(WRITERS),
     };
-    let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-        let cell = &cells[0];
-        for (what, figure) in [
-            ("operations, three volumes / one (paper: 2; limit 3)", Measured::qps as fn(&_) -> _),
-            ("mean latency, three volumes / one (paper: 0.5)", Measured::mean_us),
-        ] {
-            let of = [THREE, THREE_OURS]
-                .map(|scheme| (scheme.name, cell.ratios(scheme.name, SINGLE.name, figure)));
-            sheet.figures("B17w", what, "x", &of);
-        }
-        sheet.bars("B17w: random writes", "operations a second", &[cell], Measured::qps);
-        sheet.bars("B17w: mean latency of random writes", "us", &[cell], Measured::mean_us);
-    };
-    Row { id: "B17w", cases: vec![case], tell: Box::new(tell) }
+    let ratios =
+        |cell: &Cell, figure| cell.against(SINGLE.name, [THREE.name, THREE_OURS.name], figure);
+    Row::new("B17w", "How much more do three volumes write than one?", [case])
+        .compare("operations, three volumes / one (paper: 2; limit 3)", "x", move |cell| {
+            ratios(cell, Run::QPS)
+        })
+        .compare("mean latency, three volumes / one (paper: 0.5)", "x", move |cell| {
+            ratios(cell, Run::MEAN)
+        })
+        .tell(|writer, cells| {
+            writer.bars("B17w: random writes", "operations a second", cells, Run::QPS);
+            writer.bars("B17w: mean latency of random writes", "us", cells, Run::MEAN);
+        })
 }
 
 fn b18() -> Row {
-    let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-        let cell = &cells[0];
-        let used = figures(cell, used_percent);
-        sheet.figures("B18", "of what is paid for, all volumes", "%", &used);
-        for Scheme { name, .. } in BASELINES {
-            let ratios = cell.ratios(OURS.name, name, Measured::qps);
-            let what = format!("operations, ours / {name}");
-            sheet.figures("B18", &what, "x", &[("ratio", ratios)]);
-            let closed = cell.gaps_closed(OURS.name, name);
-            let what = format!("part of the gap from {name} to the line that ours closes");
-            sheet.check("B18", &what, &closed, [0.7, f64::INFINITY]);
-        }
-        sheet.bars("B18: random reads", "operations a second", &[cell], Measured::qps);
-    };
-    Row { id: "B18", cases: vec![mixed(100)], tell: Box::new(tell) }
+    let about =
+        "How much of the gap between other placements and the line does ours close for reads?";
+    Row::new("B18", about, [mixed(100)])
+        .compare("of what is paid for, all volumes", "%", |cell| figures(cell, Run::USED))
+        .tell(|writer, cells| {
+            for Scheme { name, .. } in BASELINES {
+                let ratios = cells[0].ratios(OURS.name, name, Run::qps);
+                let what = format!("operations, ours / {name}");
+                writer.compare("B18", &what, "x", &[("ratio", ratios)]);
+                let closed = gaps_closed(cells[0], OURS.name, name);
+                let what = format!("part of the gap from {name} to the line that ours closes");
+                writer.check("B18", &what, closed, [0.7, ANY]);
+            }
+            writer.bars("B18: random reads", "operations a second", cells, Run::QPS);
+        })
 }
 
 fn b19() -> Row {
     let letters = [Workload::A, Workload::B, Workload::C, Workload::D, Workload::E, Workload::F];
-    let tell = move |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+    let about = "Is our placement at least as fast as the best other under YCSB A to F?";
+    Row::new("B19", about, letters.map(letter)).tell(move |writer, cells| {
         for (letter, cell) in letters.into_iter().zip(cells) {
             let (letter, other) = (letter.name(), best_other(cell));
-            let ratios = cell.ratios(OURS.name, other, Measured::qps);
+            let ratios = cell.ratios(OURS.name, other, Run::qps);
             let what = format!("{letter}: operations, ours / the best other ({other})");
-            sheet.check("B19", &what, &ratios, [0.98, f64::INFINITY]);
-            let closed = cell.gaps_closed(OURS.name, other);
+            writer.check("B19", &what, ratios, [0.98, ANY]);
+            let closed = gaps_closed(cell, OURS.name, other);
             let what =
                 format!("{letter}: part of the gap from {other} to the line that ours closes");
-            sheet.figures("B19", &what, "", &[(OURS.name, closed)]);
+            writer.compare("B19", &what, "", &[(OURS.name, closed)]);
         }
-        let cells: Vec<&Cell> = cells.iter().map(|cell| &**cell).collect();
         let title = "B19: YCSB A to F (C is 100 % reads)";
-        sheet.bars(title, "operations a second", &cells, Measured::qps);
-    };
-    Row { id: "B19", cases: letters.map(letter).into(), tell: Box::new(tell) }
+        writer.bars(title, "operations a second", cells, Run::QPS);
+    })
 }
 
 fn b20() -> Row {
-    let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-        let used = cells[0].of(OURS.name, Measured::used);
-        let what = "100 % reads: share of six volumes' paid operations that is used";
-        sheet.check("B20", what, &used, [0.96, f64::INFINITY]);
-    };
-    Row { id: "B20", cases: vec![mixed(100)], tell: Box::new(tell) }
+    let about = "What part of the paid operations of six volumes does a read load use?";
+    let what = "100 % reads: share of six volumes' paid operations that is used";
+    Row::new("B20", about, [mixed(100)])
+        .check(what, [0.96, ANY], |cell| cell.side(OURS.name).each(Run::used))
 }
 
 /// The time after a volume joins, and the number of parts whose last one counts as its end.
@@ -203,45 +183,39 @@ fn b20g(scale: &Scale) -> Row {
         threads: Some(scale.threads),
         ..mixed(100)
     };
-    let tell = move |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+    let about = "How soon does the load use a sixth volume that joins while it runs?";
+    Row::new("B20g", about, [case]).tell(move |writer, cells| {
         let part = time / GROWN_FOR;
         for nth in 0..GROWN_FOR {
             let [from, to] = [part * nth, part * (nth + 1)];
-            let used = cells[0].of(GROWN.name, |run| run.used_between(from, to));
+            let used = cells[0].side(GROWN.name).each(|run| run.used_between(from, to));
             let what = format!(
                 "share of six volumes' paid operations that is used, {} to {} s after the sixth joined",
                 from.as_secs(),
                 to.as_secs()
             );
             match nth + 1 < GROWN_FOR {
-                true => sheet.figures("B20g", &what, "", &[(GROWN.name, used)]),
-                false => sheet.check("B20g", &what, &used, [0.95, f64::INFINITY]),
+                true => writer.compare("B20g", &what, "", &[(GROWN.name, used)]),
+                false => writer.check("B20g", &what, used, [0.95, ANY]),
             }
         }
-    };
-    Row { id: "B20g", cases: vec![case], tell: Box::new(tell) }
+    })
 }
 
 fn b21() -> Row {
-    let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-        for cell in cells {
-            let what = format!("{}: (max - min) / max of volumes' IOPS, %", cell.case);
-            sheet.figures("B21", &what, "", &figures(cell, spread_percent));
-            sheet.check("B21", &what, &cell.of(OURS.name, spread_percent), [0.0, 3.0]);
-        }
-    };
-    Row { id: "B21", cases: [90, 50].map(mixed).into(), tell: Box::new(tell) }
+    const WHAT: &str = "{case}: (max - min) / max of volumes' IOPS, %";
+    let about = "How far apart are the most and the least loaded volume?";
+    Row::new("B21", about, [90, 50].map(mixed))
+        .compare(WHAT, "", |cell| figures(cell, Run::SPREAD))
+        .check(WHAT, [0.0, 3.0], |cell| cell.side(OURS.name).each(Run::SPREAD.of))
 }
 
 fn b22() -> Row {
-    let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-        for cell in cells {
-            let what = format!("{}: standard deviation of volumes' IOPS / paid", cell.case);
-            sheet.figures("B22", &what, "", &figures(cell, Measured::deviation));
-            sheet.check("B22", &what, &cell.of(OURS.name, Measured::deviation), [0.0, 0.03]);
-        }
-    };
-    Row { id: "B22", cases: [90, 50].map(mixed).into(), tell: Box::new(tell) }
+    const WHAT: &str = "{case}: standard deviation of volumes' IOPS / paid";
+    let about = "How much does the load of volumes deviate over volumes and seconds?";
+    Row::new("B22", about, [90, 50].map(mixed))
+        .compare(WHAT, "", |cell| figures(cell, Run::DEVIATION))
+        .check(WHAT, [0.0, 0.03], |cell| cell.side(OURS.name).each(Run::DEVIATION.of))
 }
 
 /// How long a hot range stays (docs/guide/bench.md), and the number of moves in a run.
@@ -262,22 +236,21 @@ fn hot_range(scale: &Scale) -> Case {
 }
 
 fn b23(scale: &Scale) -> Row {
-    let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
-        let cell = &cells[0];
-        for (what, figure) in [
-            ("copies", (|run| run.copies.made as f64) as fn(&Measured) -> f64),
-            ("bytes copied", |run| run.copies.bytes as f64),
-        ] {
-            for scheme in [TANGO, OURS] {
-                let what = format!("{what}: IOPS policy / {}", scheme.name);
-                let ratios = cell.ratios(IOPS.name, scheme.name, figure);
-                sheet.check("B23", &what, &ratios, [1.4, f64::INFINITY]);
+    let about =
+        "How many fewer copies does our rule make than the IOPS rule when the hot range moves?";
+    Row::new("B23", about, [hot_range(scale)])
+        .tell(|writer, cells| {
+            for (what, figure) in [("copies", Run::COPIES), ("bytes copied", Run::COPIED)] {
+                for scheme in [TANGO.name, OURS.name] {
+                    let what = format!("{what}: IOPS policy / {scheme}");
+                    let ratios = cells[0].ratios(IOPS.name, scheme, figure.of);
+                    writer.check("B23", &what, ratios, [1.4, ANY]);
+                }
             }
-        }
-        let ratios = cell.ratios(OURS.name, IOPS.name, Measured::qps);
-        sheet.figures("B23", "operations, ours / IOPS policy", "x", &[("ratio", ratios)]);
-    };
-    Row { id: "B23", cases: vec![hot_range(scale)], tell: Box::new(tell) }
+        })
+        .compare("operations, ours / IOPS policy", "x", |cell| {
+            vec![("ratio", cell.ratios(OURS.name, IOPS.name, Run::qps))]
+        })
 }
 
 fn b24() -> Row {
@@ -286,50 +259,46 @@ fn b24() -> Row {
         schemes: vec![ROUND_ROBIN, PLACED, COPIED, OURS],
         ..mixed(percent)
     };
-    let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+    let about = "Are placement and copies together better than each alone?";
+    Row::new("B24", about, [100, 50].map(case)).tell(|writer, cells| {
         for cell in cells {
             for part in [PLACED.name, COPIED.name] {
-                let ratios = cell.ratios(OURS.name, part, Measured::qps);
+                let ratios = cell.ratios(OURS.name, part, Run::qps);
                 let what = format!("{}: operations, both / {part}", cell.case);
-                sheet.check("B24", &what, &ratios, [1.0, f64::INFINITY]);
+                writer.check("B24", &what, ratios, [1.0, ANY]);
             }
         }
-        let cells: Vec<&Cell> = cells.iter().map(|cell| &**cell).collect();
         let title = "B24: placement, copies, and both";
-        sheet.bars(title, "operations a second", &cells, Measured::qps);
-    };
-    Row { id: "B24", cases: [100, 50].map(case).into(), tell: Box::new(tell) }
+        writer.bars(title, "operations a second", cells, Run::QPS);
+    })
 }
 
 fn b24t(scale: &Scale) -> Row {
-    let tell = |sheet: &mut Sheet<'_>, cells: &[Arc<Cell>]| {
+    let cases: Vec<_> = READS.map(mixed).into_iter().chain([hot_range(scale)]).collect();
+    let about = "How long do copies take, and how does mean latency depend on the share of reads?";
+    Row::new("B24t", about, cases).tell(|writer, cells| {
         let (hot, cells) = cells.split_last().expect("the hot range is the last");
         for part in [0.25, 0.5, 0.75, 0.99] {
-            let ms = |run: &Measured| {
+            let ms = |run: &Run| {
                 run.copies.times.quantile(part).map_or(f64::NAN, |took| took.as_secs_f64() * 1e3)
             };
-            let of = [IOPS, TANGO, OURS].map(|scheme| (scheme.name, hot.of(scheme.name, ms)));
-            sheet.figures(
-                "B24t",
-                &format!("p{:.0} of the time of a copy", 100.0 * part),
-                "ms",
-                &of,
-            );
+            let of =
+                [IOPS, TANGO, OURS].map(|scheme| (scheme.name, hot.side(scheme.name).each(ms)));
+            let what = format!("p{:.0} of the time of a copy", 100.0 * part);
+            writer.compare("B24t", &what, "ms", &of);
         }
-        sheet.copy_times("B24t: how long copies took", hot);
+        writer.report.plots.push(copy_times("B24t: how long copies took", hot));
         for cell in cells {
             let other = best_other(cell);
-            let ratios = cell.ratios(OURS.name, other, Measured::mean_us);
+            let ratios = cell.ratios(OURS.name, other, Run::mean_us);
             let what = format!("{}: mean latency, ours / the best other ({other})", cell.case);
-            sheet.figures("B24t", &what, "x", &[("ratio", ratios)]);
+            writer.compare("B24t", &what, "x", &[("ratio", ratios)]);
         }
         let shares: Vec<(f64, &Cell)> =
-            READS.iter().zip(cells).map(|(share, cell)| (f64::from(*share), &**cell)).collect();
+            READS.iter().zip(cells).map(|(share, cell)| (f64::from(*share), *cell)).collect();
         let axes = ["percent of reads", "mean latency, us"];
-        sheet.curves("B24t: mean latency by read share", axes, &shares, Measured::mean_us);
-        let cells: Vec<&Cell> = shares.iter().map(|(_, cell)| *cell).collect();
-        sheet.bars("B24t: operations by read share", "operations a second", &cells, Measured::qps);
-    };
-    let cases = READS.map(mixed).into_iter().chain([hot_range(scale)]).collect();
-    Row { id: "B24t", cases, tell: Box::new(tell) }
+        writer.curves("B24t: mean latency by read share", axes, &shares, Run::MEAN);
+        let title = "B24t: operations by read share";
+        writer.bars(title, "operations a second", cells, Run::QPS);
+    })
 }

@@ -12,6 +12,8 @@ use bench::Profile;
 use bench::ycsb::Shape;
 use policy::units::{KIB, MIB};
 
+use super::super::fixture::Sizes;
+
 /// How much each profile measures.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
@@ -23,9 +25,7 @@ pub(super) struct Scale {
     /// The lead before each run: the same load, which does not count. Volumes spend saved credits, and migration finds
     /// its balance.
     pub(super) lead: Duration,
-    pub(super) memtable: u64,
-    pub(super) table: u64,
-    pub(super) level_base: u64,
+    pub(super) sizes: Sizes,
     /// Threads of a store on six volumes.
     pub(super) threads: usize,
 }
@@ -43,48 +43,20 @@ pub(super) const VOLUMES: usize = 6;
 pub(super) const VOLUMES_WRITTEN: usize = 3;
 
 impl Scale {
-    pub(super) const fn of(profile: Profile) -> Self {
-        match profile {
-            Profile::Smoke => Self {
-                records: 30_000,
-                runs: 1,
-                time: Duration::from_millis(1000),
-                lead: Duration::from_millis(200),
-                memtable: MIB,
-                table: 256 * KIB,
-                level_base: MIB,
-                threads: 32,
-            },
-            Profile::Short => Self {
-                records: 1_000_000,
-                runs: 3,
-                time: Duration::from_secs(60),
-                lead: Duration::from_secs(30),
-                memtable: MIB,
-                table: 512 * KIB,
-                level_base: 5 * MIB,
-                threads: 128,
-            },
-            Profile::Paper => Self {
-                records: 10_000_000,
-                runs: 5,
-                time: Duration::from_secs(900),
-                lead: Duration::from_secs(60),
-                memtable: 8 * MIB,
-                table: 512 * KIB,
-                level_base: 50 * MIB,
-                threads: 128,
-            },
-        }
+    /// The scale of a profile, with `runs` if the user asked for a number.
+    pub(super) fn of(profile: Profile, runs: Option<u64>, time: Duration) -> Self {
+        let sizes = |memtable, table, level_base| Sizes { memtable, table, level_base };
+        let (records, lead_ms, threads, sizes) = match profile {
+            Profile::Smoke => (30_000, 200, 32, sizes(MIB, 256 * KIB, MIB)),
+            Profile::Short => (1_000_000, 30_000, 128, sizes(MIB, 512 * KIB, 5 * MIB)),
+            Profile::Paper => (10_000_000, 60_000, 128, sizes(8 * MIB, 512 * KIB, 50 * MIB)),
+        };
+        let (runs, lead) = (runs.unwrap_or(profile.runs()), Duration::from_millis(lead_ms));
+        Self { records, runs, time, lead, sizes, threads }
     }
 
     /// Bytes of all keys and values.
     pub(super) const fn data(&self) -> u64 {
         self.records * (SHAPE.key_bytes + SHAPE.value_bytes) as u64
-    }
-
-    /// The duration of a load, estimated from the least rate of records.
-    pub(super) const fn load_takes(&self) -> Duration {
-        Duration::from_secs(self.records.div_ceil(50_000))
     }
 }

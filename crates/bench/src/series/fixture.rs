@@ -51,7 +51,7 @@ impl Drop for Made {
 }
 
 /// An open store.
-pub(super) struct Stand {
+pub(super) struct Fixture {
     pub(super) store: Store,
     pub(super) clock: Clock,
     /// The bandwidth of each disk in bytes per second; `None` in a directory.
@@ -61,7 +61,7 @@ pub(super) struct Stand {
     directory: Option<Made>,
 }
 
-impl Stand {
+impl Fixture {
     /// Opens an empty store; `None` if it would run out of space under any merging.
     pub(super) fn open(
         home: &Home,
@@ -70,7 +70,7 @@ impl Stand {
         target: f64,
         seed: u64,
     ) -> anyhow::Result<Option<Self>> {
-        let mut stand = Parts::default();
+        let mut fixture = Parts::default();
         let (clock, contract) = match home {
             Home::Simulated => (Clock::simulated(), shape.contract()?),
             Home::Directory(_) => (Clock::real(), Contract::unlimited()),
@@ -85,22 +85,22 @@ impl Stand {
                     let share = Share::default();
                     let gate = Gate::new(disk, &label, &contract, share, clock.clone());
                     let gate = Arc::new(gate);
-                    stand.members.push(Member::new(label, Arc::clone(&gate)));
-                    stand.simulated.push(gate);
-                    stand.mems.push(mem);
+                    fixture.members.push(Member::new(label, Arc::clone(&gate)));
+                    fixture.simulated.push(gate);
+                    fixture.mems.push(mem);
                 }
             }
             Home::Directory(path) => {
-                stand.directory = Some(Made::at(path)?);
+                fixture.directory = Some(Made::at(path)?);
                 let dir = Dir::open(path, DirOptions::default())?;
                 let share = Share::default();
                 let gate = Gate::new(dir, "directory", &contract, share, clock.clone());
-                stand.members.push(Member::new("directory", gate));
+                fixture.members.push(Member::new("directory", gate));
             }
         }
         let options = shape.options(scheme, target, Device::of(&contract));
         let id = Some(StoreId(u128::from(seed).to_le_bytes()));
-        let opening = Store::open(stand.members, options, clock.clone(), id);
+        let opening = Store::open(fixture.members, options, clock.clone(), id);
         let opened = match home {
             Home::Simulated => clock.run(opening),
             Home::Directory(_) => volume::task::block_on(opening),
@@ -111,7 +111,7 @@ impl Stand {
             Err(error) => return Err(error).context("opening a log store"),
         };
         let line = contract.disk.map(|disk| disk.transfer_per_sec as f64);
-        let Parts { mems, simulated, directory, .. } = stand;
+        let Parts { mems, simulated, directory, .. } = fixture;
         Ok(Some(Self { store, clock, line, mems, simulated, directory }))
     }
 

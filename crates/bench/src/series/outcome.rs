@@ -1,9 +1,12 @@
-//! One run of one rule: its puts, its cost, and its fill.
+//! One run of one rule: its puts, its cost, its fill, and its figures.
 
 use std::time::Duration;
 
 use engine::log::{Counts, Figures};
 use policy::units::{KIB, MIB};
+
+use crate::compare::{Figure, Outcome, Side};
+use crate::report::Report;
 
 /// The state of the store at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -26,7 +29,7 @@ pub struct Sample {
 
 /// The result of one run. Unless stated otherwise, figures exclude the lead.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
+pub struct Run {
     /// The duration.
     pub elapsed: Duration,
     /// The store's counts in it.
@@ -37,7 +40,7 @@ pub struct Measured {
     pub moved: u64,
     /// The disks' bandwidth in bytes per second; `None` in a directory.
     pub line: Option<f64>,
-    /// Samples since the store was opened, [`Measured::TICKS`] per scaled minute.
+    /// Samples since the store was opened, [`Run::TICKS`] per scaled minute.
     pub samples: Vec<Sample>,
     /// The index of the first sample after the lead.
     pub lead: usize,
@@ -61,9 +64,46 @@ pub struct Measured {
     pub whole: Duration,
 }
 
-impl Measured {
+impl Outcome for Run {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Self::SPEED,
+        Figure::new("of the line", "%", Self::of_line_percent),
+        Figure::new("written together", "KiB", Self::group_kib),
+        Self::WRITE_AMPLIFICATION,
+        Self::PEAK,
+        Figure::new("files that died whole", "%", Self::whole_percent),
+        Self::EATEN,
+        Figure::new("puts delayed", "", |run| run.counts.delayed as f64),
+        Figure::new("puts refused", "", |run| run.refused as f64),
+        Figure::new("processor", "s/s", Self::processors),
+    ];
+
+    // Rows with many cells have a grid instead.
+    const COLUMNS: &'static [Figure<Self>] = &[];
+
+    fn tell_more(report: &mut Report, id: &str, case: &str, side: &Side<Self>) {
+        if side.runs.is_empty() {
+            // Refused by its own check, or because its reference was.
+            let line = format!("{id}, {case}, {}: would run out of space, not run", side.scheme);
+            report.notes.push(line);
+        }
+    }
+}
+
+impl Run {
     /// Samples in a scaled minute.
     pub const TICKS: u32 = 8;
+
+    /// MiB of values a second.
+    pub const SPEED: Figure<Self> = Figure::new("", "MiB/s", Self::mib_per_s);
+    /// Bytes written for each byte put.
+    pub const WRITE_AMPLIFICATION: Figure<Self> =
+        Figure::new("write amplification", "x", |run| run.counts.write_amplification());
+    /// The peak fill.
+    pub const PEAK: Figure<Self> = Figure::new("peak fill", "%", |run| 100.0 * run.peak());
+    /// The mean dead share of merged files; NaN if none was merged.
+    pub const EATEN: Figure<Self> =
+        Figure::new("dead in files that were merged", "%", Self::eaten_percent);
 
     /// MiB of values a second.
     #[must_use]
@@ -72,22 +112,9 @@ impl Measured {
     }
 
     /// Bytes that the disks moved, in percent of their bandwidth.
-    #[must_use]
-    pub fn of_line_percent(&self) -> f64 {
+    pub(super) fn of_line_percent(&self) -> f64 {
         let line = self.line.unwrap_or(f64::NAN);
         100.0 * self.moved as f64 / self.elapsed.as_secs_f64() / line
-    }
-
-    /// Bytes written for each byte put.
-    #[must_use]
-    pub fn write_amplification(&self) -> f64 {
-        self.counts.write_amplification()
-    }
-
-    /// The peak fill, in percent.
-    #[must_use]
-    pub fn peak_percent(&self) -> f64 {
-        100.0 * self.peak()
     }
 
     pub(super) fn peak(&self) -> f64 {
@@ -96,22 +123,19 @@ impl Measured {
     }
 
     /// Files that died whole, in percent of all removed files.
-    #[must_use]
-    pub fn whole_percent(&self) -> f64 {
+    fn whole_percent(&self) -> f64 {
         let Counts { died_whole, merged, .. } = self.counts;
         100.0 * died_whole as f64 / (died_whole + merged) as f64
     }
 
     /// The mean dead share of merged files, in percent; NaN if none was merged.
-    #[must_use]
-    pub fn eaten_percent(&self) -> f64 {
+    fn eaten_percent(&self) -> f64 {
         let files = self.counts.merged as f64 * self.file_bytes as f64;
         100.0 * (1.0 - self.counts.copied_bytes as f64 / files)
     }
 
     /// The mean size of a group of records written together, in KiB.
-    #[must_use]
-    pub fn group_kib(&self) -> f64 {
+    fn group_kib(&self) -> f64 {
         self.counts.put_bytes as f64 / KIB as f64 / self.counts.groups as f64
     }
 
@@ -205,16 +229,16 @@ mod tests {
     use super::*;
 
     /// 100 MiB a second for four scaled minutes of one second each, then half of it; the disk is full at 400.
-    fn run() -> Measured {
-        let mut run = Measured { capacity: 400 * MIB, ..Measured::default() };
-        let tick = Duration::from_secs(1) / Measured::TICKS;
+    fn run() -> Run {
+        let mut run = Run { capacity: 400 * MIB, ..Run::default() };
+        let tick = Duration::from_secs(1) / Run::TICKS;
         let mut answered = 0;
-        for at in 0..=6 * Measured::TICKS {
+        for at in 0..=6 * Run::TICKS {
             let fill = (answered as f64 / run.capacity as f64).min(0.8);
             let merged = u64::from(fill >= 0.8);
             run.samples.push(Sample { at: tick * at, answered, fill, merged, ..Sample::default() });
-            let rate = if at < 4 * Measured::TICKS { 100 } else { 50 };
-            answered += rate * MIB / u64::from(Measured::TICKS);
+            let rate = if at < 4 * Run::TICKS { 100 } else { 50 };
+            answered += rate * MIB / u64::from(Run::TICKS);
         }
         run
     }
@@ -233,7 +257,7 @@ mod tests {
     #[test]
     fn a_store_that_answers_nothing_in_the_first_minute_is_not_flat() {
         let mut run = run();
-        for sample in &mut run.samples[..=Measured::TICKS as usize] {
+        for sample in &mut run.samples[..=Run::TICKS as usize] {
             sample.answered = 0;
         }
         assert_eq!(run.flatness(), 0.0);

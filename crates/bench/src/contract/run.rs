@@ -6,8 +6,7 @@ use policy::latency::Times;
 use policy::purpose::Class;
 use policy::sched::Waits;
 
-use crate::drive::{Operation, Second, by_second};
-use crate::mixgraph::Outcome;
+use crate::drive::{Driven, Operation, Second, by_second};
 
 /// What is counted per second besides operations.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -25,7 +24,7 @@ pub enum Counted {
 }
 
 impl Counted {
-    /// Every count, in the order of [`Outcome::counted`] and [`Sample::rates`](crate::drive::Sample::rates).
+    /// Every count, in the order of [`Driven::counted`] and [`Sample::rates`](crate::drive::Sample::rates).
     pub const ALL: [Self; 9] = [
         Self::Tokens(Class::Commit),
         Self::Tokens(Class::Foreground),
@@ -45,11 +44,11 @@ impl Counted {
     }
 }
 
-/// What one run of one scheme gave.
+/// The result of one run of one scheme.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct Run {
     /// Operations, latencies, seconds.
-    pub outcome: Outcome,
+    pub driven: Driven,
     /// The time the device took, without waits at the gate, by class.
     pub answers: [Times; Class::ALL.len()],
     /// How long requests waited at the gate, by class.
@@ -60,77 +59,33 @@ pub struct Measured {
     pub cache_bytes: u64,
 }
 
-impl Measured {
-    /// Operations a second.
-    #[must_use]
-    pub fn qps(&self) -> f64 {
-        self.outcome.operations() as f64 / self.outcome.elapsed.as_secs_f64()
+impl Run {
+    pub(super) fn read_p99_us(&self) -> f64 {
+        let reads = self.driven.latencies.of(Operation::Read);
+        reads.map_or(f64::NAN, |nanos| nanos.value_at_quantile(0.99) as f64 / 1e3)
     }
 
-    /// The mean latency in microseconds: from the intended start where there is one.
-    #[must_use]
-    pub fn mean_us(&self) -> f64 {
-        let dots = &self.outcome.dots;
-        dots.iter().map(|dot| f64::from(dot.us)).sum::<f64>() / dots.len() as f64
+    /// The figures of each whole second.
+    pub(super) fn seconds(&self) -> impl Iterator<Item = Second> {
+        let whole = self.driven.elapsed.as_secs();
+        let seconds = by_second(&self.driven.dots).into_iter();
+        seconds.filter(move |second| u64::from(second.number) < whole)
     }
 
-    /// The quantile `part` of latencies, in microseconds: from the intended start where there is one.
-    #[must_use]
-    pub fn quantile_us(&self, part: f64) -> f64 {
-        let open = self.outcome.open.all();
-        let all = if open.is_empty() { self.outcome.latencies.all() } else { open };
-        if all.is_empty() { f64::NAN } else { all.value_at_quantile(part) as f64 / 1e3 }
+    pub(super) fn worst_second_us(&self) -> f64 {
+        self.seconds().map(|second| second.p99).fold(f64::NAN, f64::max)
     }
 
-    /// The same of reads alone, from their start.
-    #[must_use]
-    pub fn read_us(&self, part: f64) -> f64 {
-        let reads = self.outcome.latencies.of(Operation::Read);
-        reads.map_or(f64::NAN, |nanos| nanos.value_at_quantile(part) as f64 / 1e3)
+    pub(super) fn count(&self, counted: Counted) -> u64 {
+        self.driven.counted.get(counted.index()).copied().unwrap_or(0)
     }
 
-    /// The figures of each second.
-    #[must_use]
-    pub fn seconds(&self) -> Vec<Second> {
-        by_second(&self.outcome.dots)
-    }
-
-    /// The worst p99 of a whole second, in microseconds.
-    #[must_use]
-    pub fn worst_second_us(&self) -> f64 {
-        let whole = self.outcome.elapsed.as_secs();
-        let seconds = self.seconds().into_iter();
-        let whole = seconds.filter(|second| u64::from(second.number) < whole);
-        whole.map(|second| second.p99).fold(f64::NAN, f64::max)
-    }
-
-    /// The total of the whole run.
-    #[must_use]
-    pub fn count(&self, counted: Counted) -> u64 {
-        self.outcome.counted.get(counted.index()).copied().unwrap_or(0)
-    }
-
-    /// Operations of the device for each operation that reads.
-    #[must_use]
-    pub fn ios_per_read(&self) -> f64 {
-        let reads = Operation::ALL
-            .iter()
-            .filter(|operation| !operation.only_writes())
-            .map(|operation| self.outcome.latencies.count(*operation))
-            .sum::<u64>();
-        self.count(Counted::Tokens(Class::Foreground)) as f64 / reads as f64
-    }
-
-    /// Hits of caches in percent of look-ups.
-    #[must_use]
-    pub fn hit_percent(&self) -> f64 {
+    pub(super) fn hit_percent(&self) -> f64 {
         100.0 * self.count(Counted::Hits) as f64 / self.count(Counted::Lookups) as f64
     }
 
-    /// Operations that the provider counted, in percent of the paid ones.
-    #[must_use]
-    pub fn used_percent(&self) -> f64 {
-        let paid = self.paid_iops as f64 * self.outcome.elapsed.as_secs_f64();
+    pub(super) fn used_percent(&self) -> f64 {
+        let paid = self.paid_iops as f64 * self.driven.elapsed.as_secs_f64();
         100.0 * self.count(Counted::Provider) as f64 / paid
     }
 
@@ -148,8 +103,7 @@ impl Measured {
 }
 
 /// The quantile `part` of waits, as the upper end of its power-of-two bucket. `None` without requests.
-#[must_use]
-pub fn wait_quantile(waits: &Waits, part: f64) -> Option<Duration> {
+fn wait_quantile(waits: &Waits, part: f64) -> Option<Duration> {
     let all: u64 = waits.counts.iter().sum();
     let rank = part * all as f64;
     let mut below = 0;

@@ -10,29 +10,24 @@ use std::time::Duration;
 use anyhow::Context;
 use bench::mixgraph::{self, Lengths};
 use indicatif::{ProgressBar, ProgressStyle};
-use plimsoll::kv::{CachePolicy, Compression, Durability, Family, Options, RocksDb, Store};
+use plimsoll::kv::{CachePolicy, Durability, Options, RocksDb, Store};
 use plimsoll::volumes::{Device, Volume};
 use policy::contract::spec::Bought;
 use policy::contract::{Contract, catalogue};
 use policy::placement::Single;
 use policy::units::{Bytes, GIB, MIB};
 use pool::spread::Opening;
+use rust_rocksdb::Options as RocksOptions;
 use rust_rocksdb::statistics::{StatsLevel, Ticker};
-use rust_rocksdb::{Options as RocksOptions, WaitForCompactOptions};
 use volume::Clock;
 use volume::mem::Mem;
 
+use super::super::fixture::{compact, family, levels, options};
 use super::baselines::{PLAIN, Scheme};
 use super::scale::{Scale, VALUE_BYTES};
 
 /// Values of all records.
 pub(super) const VALUES: Lengths = Lengths::Fixed(VALUE_BYTES as usize);
-
-/// RocksDB's background jobs: the papers had four flushes and four compactions on eight cores.
-const JOBS: u32 = 4;
-
-/// Buffers of tables under construction, beside caches.
-const MEMORY: u64 = 64 * MIB;
 
 /// The rate of a volume on which reads that fill caches cost next to nothing.
 const WARM_IOPS: u64 = 256_000;
@@ -96,12 +91,10 @@ impl Image {
                 .expect("the template is right"),
         );
         mixgraph::load(&**store.db(), records, VALUES, 2, seed, &bar, stop)?;
-        let mut wait = WaitForCompactOptions::default();
-        wait.set_flush(true);
-        store.wait_for_compact(&wait).context("compacting what was loaded")?;
+        compact(&store)?;
         bar.finish_and_clear();
         let metadata = metadata(&store);
-        let levels = levels(&store);
+        let levels = levels(store.db());
         store.close()?;
         Ok(Self { mem, records, metadata, levels, scale: *scale })
     }
@@ -112,26 +105,26 @@ impl Image {
         scheme: &Scheme,
         setup: &Setup,
         clock: &Clock,
-    ) -> anyhow::Result<Stand> {
+    ) -> anyhow::Result<Fixture> {
         let volume = Mem::from_image("v", self.mem.image());
         let volume = Volume::other("v", volume, contract("io2", WARM_IOPS)?)
             .simulated()
             .scheduler(scheme.gate);
         let store = open(volume, &self.scale, scheme, setup, self.metadata, clock)?;
         let tickers = store.family_options("default").context("the family every store has")?;
-        Ok(Stand { store, tickers, contract: setup.contract()?, cache: scheme.cache })
+        Ok(Fixture { store, tickers, contract: setup.contract()?, cache: scheme.cache })
     }
 }
 
 /// A store of one scheme.
-pub(super) struct Stand {
+pub(super) struct Fixture {
     pub(super) store: Store,
     tickers: RocksOptions,
     pub(super) contract: Contract,
     cache: CachePolicy,
 }
 
-impl Stand {
+impl Fixture {
     pub(super) fn device(&self) -> Arc<Device> {
         Arc::clone(&self.store.devices().here()[0])
     }
@@ -182,35 +175,23 @@ fn open(
     let below = scheme.cache != CachePolicy::RocksDb;
     let cache = setup.cache.map(|bytes| if below { bytes + metadata } else { bytes });
     let options = Options {
-        memory: MEMORY,
         durability: if setup.durable { Durability::Always } else { Durability::EverySec },
-        memtable: Some(scale.memtable),
-        table_size: Some(scale.table),
-        level_base: Some(scale.level_base),
         cache,
         cache_data: cache.is_some(),
         cache_policy: scheme.cache,
         prefetch: scheme.prefetch,
-        compression: Compression::None,
-        compression_last: Compression::None,
-        jobs: JOBS,
-        subcompactions: 1,
-        ..Options::default()
+        ..options(scale.sizes)
     };
     let limit = scheme.limiter.then(|| setup.contract().map(|contract| bandwidth(&contract)));
     let limit = limit.transpose()?;
-    let family = Family::main()
-        .tables(|tables| tables.set_cache_index_and_filter_blocks(false))
-        .rocks(move |rocks| {
-            // Static level sizes, as in the papers' RocksDB: compactions have the input levels by which Calcspar sorts
-            // them.
-            rocks.set_level_compaction_dynamic_level_bytes(false);
-            rocks.enable_statistics();
-            rocks.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
-            if let Some(bytes) = limit {
-                rocks.set_auto_tuned_ratelimiter(bytes, REFILL_US, FAIRNESS);
-            }
-        });
+    let family = family(move |rocks| {
+        rocks.enable_statistics();
+        rocks.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
+        if let Some(bytes) = limit {
+            rocks.set_auto_tuned_ratelimiter(bytes, REFILL_US, FAIRNESS);
+        }
+    });
+    let family = family.tables(|tables| tables.set_cache_index_and_filter_blocks(false));
     let store = Store::builder()
         .volume(volume)
         .opening(Opening::new(Single))
@@ -234,18 +215,6 @@ fn bandwidth(contract: &Contract) -> i64 {
 
 fn metadata(db: &RocksDb) -> u64 {
     db.property_int_value("rocksdb.estimate-table-readers-mem").ok().flatten().unwrap_or(0)
-}
-
-fn levels(db: &RocksDb) -> Vec<u64> {
-    let files = |level: u64| {
-        let name = format!("rocksdb.num-files-at-level{level}");
-        db.property_value(&name).ok().flatten().and_then(|count| count.parse().ok())
-    };
-    let mut levels: Vec<u64> = (0..7).map_while(files).collect();
-    while levels.last() == Some(&0) {
-        levels.pop();
-    }
-    levels
 }
 
 /// The time between opening and measuring, for estimates of the duration.

@@ -1,24 +1,23 @@
-//! Measures one case: its schemes at the same time, or in turn.
+//! A case, and the measurement of it: its schemes at the same time, or in turn.
 
 use std::f64::consts::TAU;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use bench::compare::{self, at_once, groups};
-use bench::contract::{Cell, Counted, Late, Measured, Side};
-use bench::mixgraph::{
-    Bench, Keys, Lengths, Load, Operation, Outcome, Rate, Settings, Tally, Wave,
-};
+use bench::compare::{self, Late, groups, sound, together};
+use bench::contract::{Cell, Counted, Run};
+use bench::mixgraph::{Bench, Keys, Lengths, Load, Operation, Rate, Settings, Tally, Wave};
+use bench::report::Report;
 use policy::purpose::Class;
 use policy::sched::Waits;
 use policy::time::Instant;
 use volume::Clock;
 use volume::layer::gate::Meter;
 
-use super::baselines::Scheme;
+use super::super::fixture::GAP;
+use super::baselines::{NEVER_OVERDRAW, Scheme};
+use super::fixture::{Fixture, Image, Setup, VALUES};
 use super::scale::Scale;
-use super::stand::{Image, Setup, Stand, VALUES};
 
 /// A load on a volume, for several schemes.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,8 +37,17 @@ pub(super) struct Case {
 }
 
 impl compare::Case for Case {
+    type Outcome = Run;
+
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn sound(report: &mut Report, cells: &[&Cell]) {
+        let schemes = NEVER_OVERDRAW.join(", ");
+        sound(report, cells, &NEVER_OVERDRAW, |requests| {
+            format!("overdrafts of {schemes}: of {requests} I/Os those its provider made wait")
+        });
     }
 }
 
@@ -50,9 +58,6 @@ const TOGETHER_IOPS_MAX: u64 = 9000;
 /// db_bench's noise on the rate, and its interval of constant rate.
 const NOISE: f64 = 0.3;
 const INTERVAL: Duration = Duration::from_millis(50);
-
-/// The gap between two phases of a run, so that all schemes begin a phase at the same time.
-const GAP: Duration = Duration::from_millis(20);
 
 impl Case {
     /// The stores that run together: see [`groups`].
@@ -114,25 +119,14 @@ pub(super) struct Bencher<'b> {
 impl Bencher<'_> {
     /// Measures a case: every scheme for each seed, on a fresh copy of the database.
     pub(super) fn measure(&self, case: &Case) -> anyhow::Result<Cell> {
-        let mut sides: Vec<_> = case.schemes.iter().map(|scheme| Side::of(scheme.name)).collect();
-        let mut late = Vec::new();
-        for group in case.groups(self.scale.runs) {
-            let (measured, machine) = self.group(case, &group, false)?;
-            for (&(scheme, _), run) in group.iter().zip(measured) {
-                sides[scheme].runs.push(run);
-            }
-            late.push(machine);
-        }
+        let mut cell = Cell::of(&case.name, case.schemes.iter().map(|scheme| scheme.name));
+        let closed = |group: &[_]| self.group(case, group, false);
+        cell.run(case.groups(self.scale.runs), closed, |side, run| side.runs.push(run))?;
         if case.open_too && case.wave.is_some() {
-            for group in case.groups(1) {
-                let (measured, machine) = self.group(case, &group, true)?;
-                for (&(scheme, _), run) in group.iter().zip(measured) {
-                    sides[scheme].open = Some(run);
-                }
-                late.push(machine);
-            }
+            let open = |group: &[_]| self.group(case, group, true);
+            cell.run(case.groups(1), open, |side, run| side.open = Some(run))?;
         }
-        Ok(Cell { case: case.name.clone(), sides, late })
+        Ok(cell)
     }
 
     /// Runs several schemes at the same time, each with the seed of its run.
@@ -141,16 +135,16 @@ impl Bencher<'_> {
         case: &Case,
         group: &[(usize, u64)],
         open: bool,
-    ) -> anyhow::Result<(Vec<Measured>, Late)> {
+    ) -> anyhow::Result<(Vec<Run>, Late)> {
         let seeds: Vec<_> = group.iter().map(|&(_, run)| self.seed.wrapping_add(run)).collect();
         let opened = group
             .iter()
             .map(|&(scheme, _)| self.image.open(&case.schemes[scheme], &case.setup, &self.clock));
-        let stands = opened.collect::<anyhow::Result<Vec<_>>>()?;
-        let benches: Vec<_> = stands
+        let fixtures = opened.collect::<anyhow::Result<Vec<_>>>()?;
+        let benches: Vec<_> = fixtures
             .iter()
-            .map(|stand| {
-                let (db, records) = (&**stand.store.db(), self.image.records);
+            .map(|fixture| {
+                let (db, records) = (&**fixture.store.db(), self.image.records);
                 Bench::new(db, &self.clock, records, Duration::from_secs(1), self.stop)
             })
             .collect();
@@ -163,63 +157,54 @@ impl Bencher<'_> {
             ..case.settings(seed ^ 0x5eed, Duration::from_secs(60), time, false)
         };
         let now = self.clock.now();
-        at_once(group.len(), |at| benches[at].run(&warm(seeds[at]), &[], now).map(drop))?;
-        stands.iter().for_each(Stand::enforce);
+        compare::at_once(group.len(), |at| benches[at].run(&warm(seeds[at]), &[], now).map(drop))?;
+        fixtures.iter().for_each(Fixture::enforce);
         let begin = self.clock.now() + GAP;
         let start = begin + self.scale.lead + GAP;
         let lead = |seed: u64| case.settings(seed ^ 0x1ead, self.scale.lead, time, open);
         let settings = |seed| case.settings(seed, time, time, open);
-        let (ended, running) = channel::<()>();
-        let (measured, late) = std::thread::scope(|scope| {
-            let late = scope.spawn(|| {
-                let running = running;
-                Late::watch(&self.clock, &running)
-            });
-            let measured = at_once(group.len(), |at| {
-                benches[at].run(&lead(seeds[at]), &[], begin)?;
-                one(&benches[at], &stands[at], &settings(seeds[at]), start)
-            });
-            drop(ended);
-            (measured, late.join().expect("it does not panic"))
+        let measured = together(&self.clock, group.len(), |at| {
+            benches[at].run(&lead(seeds[at]), &[], begin)?;
+            one(&benches[at], &fixtures[at], &settings(seeds[at]), start)
         });
         drop(benches);
         let measured = measured?;
-        stands.into_iter().try_for_each(Stand::close)?;
-        Ok((measured, late))
+        fixtures.into_iter().try_for_each(Fixture::close)?;
+        Ok(measured)
     }
 }
 
 /// Runs one scheme, and reads its gate's counters before and after.
 fn one(
     bench: &Bench<'_>,
-    stand: &Stand,
+    fixture: &Fixture,
     settings: &Settings,
     start: Instant,
-) -> anyhow::Result<Measured> {
-    let device = stand.device();
+) -> anyhow::Result<Run> {
+    let device = fixture.device();
     let gate = device.gate();
-    let counts = Counted::ALL.map(|counted| Tally::new(move || count(stand, counted)));
+    let counts = Counted::ALL.map(|counted| Tally::new(move || count(fixture, counted)));
     let before = gate.meter();
-    let outcome: Outcome = bench.run(settings, &counts, start)?;
+    let driven = bench.run(settings, &counts, start)?;
     let after = gate.meter();
-    Ok(Measured {
-        outcome,
+    Ok(Run {
+        driven,
         answers: std::array::from_fn(|at| after.answers[at].since(&before.answers[at])),
         waits: std::array::from_fn(|at| since(&after, &before, at)),
-        paid_iops: stand.contract.paid_iops().unwrap_or(0),
-        cache_bytes: stand.cache_bytes(),
+        paid_iops: fixture.contract.paid_iops().unwrap_or(0),
+        cache_bytes: fixture.cache_bytes(),
     })
 }
 
-fn count(stand: &Stand, counted: Counted) -> u64 {
-    let tokens = |class: Class| stand.device().gate().meter().classes[class.index()].spent.ops;
-    let provider = || stand.device().seen_by_provider().unwrap_or_default();
+fn count(fixture: &Fixture, counted: Counted) -> u64 {
+    let tokens = |class: Class| fixture.device().gate().meter().classes[class.index()].spent.ops;
+    let provider = || fixture.device().seen_by_provider().unwrap_or_default();
     match counted {
         Counted::Tokens(class) => tokens(class),
         Counted::Provider => provider().ops,
         Counted::Overdrafts => provider().throttled,
-        Counted::Hits => stand.lookups().0,
-        Counted::Lookups => stand.lookups().1,
+        Counted::Hits => fixture.lookups().0,
+        Counted::Lookups => fixture.lookups().1,
     }
 }
 

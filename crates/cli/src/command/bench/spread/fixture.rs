@@ -10,25 +10,18 @@ use std::time::Duration;
 use anyhow::Context;
 use bench::drive::Tally;
 use bench::spread::{Bench, Copies, Counted, Paid};
-use plimsoll::kv::{CachePolicy, Compression, Family, Options, Store};
+use plimsoll::kv::{CachePolicy, Options, Store};
 use plimsoll::volumes::{Device, Volume};
 use policy::budget::Share;
 use policy::contract::{Contract, Latency, catalogue};
 use policy::purpose::Class;
-use policy::units::MIB;
-use rust_rocksdb::WaitForCompactOptions;
 use volume::Clock;
 use volume::mem::Mem;
 
+use super::super::fixture::{compact, family, options};
 use super::scale::{SHAPE, Scale, VOLUME_DIVISOR};
 use super::schemes::{Placed, Scheme};
 use super::watched::{CopyOps, Watched};
-
-/// Memory of a store: buffers of tables under construction, no cache.
-const MEMORY: u64 = 64 * MIB;
-
-/// RocksDB's background jobs.
-const JOBS: u32 = 4;
 
 /// Loading threads.
 const LOADERS: usize = 4;
@@ -85,15 +78,13 @@ impl Image {
         // The load reads nothing, so no table is copied.
         let (store, _) = open(&image.mems, scheme, scale, clock)?;
         Bench::new(&**store.db(), clock, SHAPE, 0, stop).load(scale.records, LOADERS, seed)?;
-        let mut wait = WaitForCompactOptions::default();
-        wait.set_flush(true);
-        store.wait_for_compact(&wait).context("compacting what was loaded")?;
+        compact(&store)?;
         store.close()?;
         Ok(image)
     }
 
     /// Opens a fork of it on simulated volumes, without their contract yet.
-    pub(super) fn open(&self, scheme: &Scheme, clock: &Clock) -> anyhow::Result<Stand> {
+    pub(super) fn open(&self, scheme: &Scheme, clock: &Clock) -> anyhow::Result<Fixture> {
         let forks: Vec<_> = self.mems.iter().map(|mem| mem.fork(mem.label())).collect();
         let (store, mut copies) = open(&forks, scheme, &self.scale, clock)?;
         let contract = contract()?;
@@ -103,7 +94,7 @@ impl Image {
             copies.push(counted);
             volume
         });
-        Ok(Stand { store, contract, copies, joins })
+        Ok(Fixture { store, contract, copies, joins })
     }
 }
 
@@ -127,7 +118,7 @@ fn count(device: &Device, copies: &CopyOps, counted: Counted) -> u64 {
 }
 
 /// A store of one scheme.
-pub(super) struct Stand {
+pub(super) struct Fixture {
     pub(super) store: Store,
     contract: Contract,
     /// Copy operations of each volume, by its label.
@@ -136,7 +127,7 @@ pub(super) struct Stand {
     joins: Option<Volume>,
 }
 
-impl Stand {
+impl Fixture {
     /// Applies the contract from now on.
     pub(super) fn enforce(&self) {
         self.store.devices().here().iter().for_each(|device| device.set_contract(&self.contract));
@@ -180,19 +171,6 @@ impl Stand {
         Paid { iops, rho: Share::default().rho() }
     }
 
-    /// Tables of each level.
-    pub(super) fn levels(&self) -> Vec<u64> {
-        let files = |level: u64| {
-            let name = format!("rocksdb.num-files-at-level{level}");
-            self.store.property_value(&name).ok().flatten().and_then(|count| count.parse().ok())
-        };
-        let mut levels: Vec<u64> = (0..7).map_while(files).collect();
-        while levels.last() == Some(&0) {
-            levels.pop();
-        }
-        levels
-    }
-
     pub(super) fn close(self) -> anyhow::Result<()> {
         // Running compactions end sooner under a fast contract.
         let wide = wide()?;
@@ -216,24 +194,12 @@ fn open(
     clock: &Clock,
 ) -> anyhow::Result<(Store, Vec<(String, CopyOps)>)> {
     let options = Options {
-        memory: MEMORY,
-        memtable: Some(scale.memtable),
-        table_size: Some(scale.table),
-        level_base: Some(scale.level_base),
         // Only metadata in memory, as in the paper.
         cache_data: false,
         cache_policy: CachePolicy::RocksDb,
         prefetch: false,
-        compression: Compression::None,
-        compression_last: Compression::None,
-        jobs: JOBS,
-        subcompactions: 1,
-        ..Options::default()
+        ..options(scale.sizes)
     };
-    let family = Family::main().rocks(|rocks| {
-        // Static level sizes, as in the paper's RocksDB.
-        rocks.set_level_compaction_dynamic_level_bytes(false);
-    });
     let wide = wide()?;
     let (volumes, copies): (Vec<_>, Vec<_>) = mems.iter().map(|mem| watched(mem, &wide)).unzip();
     let store = Store::builder()
@@ -241,7 +207,7 @@ fn open(
         .opening(scheme.placed.opening())
         .migrate(scheme.migrate, scheme.terms())
         .options(options)
-        .family(family)
+        .family(family(|_| {}))
         .clock(clock.clone());
     let store = store.open();
     Ok((store.with_context(|| format!("a store of the scheme {}", scheme.name))?, copies))

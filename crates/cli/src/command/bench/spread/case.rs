@@ -1,19 +1,20 @@
-//! Measures one case: its schemes at the same time, or in turn.
+//! A case, and the measurement of it: its schemes at the same time, or in turn.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use bench::compare::{self, at_once, groups};
+use bench::compare::{self, Late, groups, sound, together};
 use bench::drive::Operation;
-use bench::spread::{Bench, Cell, Copies, Keys, Late, Measured, Settings, Side};
+use bench::report::Report;
+use bench::spread::{Bench, Cell, Copies, Keys, Run, Settings};
 use policy::time::Instant;
 use volume::Clock;
 use volume::task::block_on;
 
+use super::super::fixture::{GAP, levels};
+use super::fixture::{Fixture, Image, OPENING, contract};
 use super::scale::{SHAPE, Scale, VOLUMES};
 use super::schemes::Scheme;
-use super::stand::{Image, OPENING, Stand, contract};
 
 /// A load, for several schemes.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,16 +30,21 @@ pub(super) struct Case {
 }
 
 impl compare::Case for Case {
+    type Outcome = Run;
+
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn sound(report: &mut Report, cells: &[&Cell]) {
+        sound(report, cells, &[], |requests| {
+            format!("overdrafts: of {requests} I/Os those a provider made wait")
+        });
     }
 }
 
 /// The largest sum of paid operations per second of stores that run at the same time: two processors carry twice that.
 const TOGETHER_IOPS_MAX: u64 = 8000;
-
-/// The gap before a run, so that all schemes begin it at the same time.
-const GAP: Duration = Duration::from_millis(20);
 
 impl Case {
     /// The stores that run together: see [`groups`].
@@ -89,90 +95,74 @@ impl<'b> Bencher<'b> {
             return Ok(None);
         }
         let image = Image::load(scheme, &self.scale, self.seed, &self.clock, self.stop)?;
-        let stand = image.open(scheme, &self.clock)?;
-        let levels = stand.levels();
-        stand.close()?;
+        let fixture = image.open(scheme, &self.clock)?;
+        let levels = levels(fixture.store.db());
+        fixture.close()?;
         self.images.push(image);
         Ok(Some(levels))
     }
 
-    fn open(&self, scheme: &Scheme) -> anyhow::Result<Stand> {
+    fn open(&self, scheme: &Scheme) -> anyhow::Result<Fixture> {
         let image = self.images.iter().find(|image| image.serves(scheme));
         image.expect("callers load before they measure").open(scheme, &self.clock)
     }
 
     /// Measures a case: every scheme for each seed, on a fresh fork of its database.
     pub(super) fn measure(&self, case: &Case) -> anyhow::Result<Cell> {
-        let mut sides: Vec<_> = case.schemes.iter().map(|scheme| Side::of(scheme.name)).collect();
-        let mut late = Vec::new();
-        for group in case.groups(self.scale.runs)? {
-            let (measured, machine) = self.group(case, &group)?;
-            for (&(scheme, _), run) in group.iter().zip(measured) {
-                sides[scheme].runs.push(run);
-            }
-            late.push(machine);
-        }
-        Ok(Cell { case: case.name.clone(), sides, late })
+        let mut cell = Cell::of(&case.name, case.schemes.iter().map(|scheme| scheme.name));
+        let group = |group: &[_]| self.group(case, group);
+        cell.run(case.groups(self.scale.runs)?, group, |side, run| side.runs.push(run))?;
+        Ok(cell)
     }
 
     /// Runs several schemes at the same time, each with the seed of its run.
-    fn group(&self, case: &Case, group: &[(usize, u64)]) -> anyhow::Result<(Vec<Measured>, Late)> {
+    fn group(&self, case: &Case, group: &[(usize, u64)]) -> anyhow::Result<(Vec<Run>, Late)> {
         let seed = |at: usize| self.seed.wrapping_add(group[at].1);
         let scheme = |at: usize| &case.schemes[group[at].0];
         let opened = (0..group.len()).map(|at| self.open(scheme(at)));
-        let stands = opened.collect::<anyhow::Result<Vec<_>>>()?;
-        let benches: Vec<_> = stands
+        let fixtures = opened.collect::<anyhow::Result<Vec<_>>>()?;
+        let benches: Vec<_> = fixtures
             .iter()
-            .map(|stand| {
-                let db = &**stand.store.db();
+            .map(|fixture| {
+                let db = &**fixture.store.db();
                 Bench::new(db, &self.clock, SHAPE, self.scale.records, self.stop)
             })
             .collect();
-        stands.iter().for_each(Stand::enforce);
+        fixtures.iter().for_each(Fixture::enforce);
         let start = self.clock.now() + GAP;
-        let (ended, running) = channel::<()>();
-        let (measured, late) = std::thread::scope(|scope| {
-            let late = scope.spawn(|| {
-                let running = running;
-                Late::watch(&self.clock, &running)
-            });
-            let run = |at: usize| {
-                let settings = case.settings(scheme(at), &self.scale, seed(at));
-                one(&benches[at], &stands[at], &settings, start)
-            };
-            let measured = at_once(group.len(), run);
-            drop(ended);
-            (measured, late.join().expect("it does not panic"))
+        let measured = together(&self.clock, group.len(), |at| {
+            let settings = case.settings(scheme(at), &self.scale, seed(at));
+            one(&benches[at], &fixtures[at], &settings, start)
         });
         drop(benches);
         let measured = measured?;
-        stands.into_iter().try_for_each(Stand::close)?;
-        Ok((measured, late))
+        fixtures.into_iter().try_for_each(Fixture::close)?;
+        Ok(measured)
     }
 }
 
 /// Runs one scheme, and reads its copies' counters at the start of the measured time.
 fn one(
     bench: &Bench<'_>,
-    stand: &Stand,
+    fixture: &Fixture,
     settings: &Settings,
     start: Instant,
-) -> anyhow::Result<Measured> {
+) -> anyhow::Result<Run> {
     // Copies before the measured time do not count, and a joining volume joins at its start.
-    let clock = stand.store.clock();
-    let (before, outcome) = std::thread::scope(|scope| {
+    let clock = fixture.store.clock();
+    let (before, driven) = std::thread::scope(|scope| {
         let looking = scope.spawn(|| {
             block_on(clock.sleep_until(start + settings.lead));
-            stand.join().map(|()| stand.copies())
+            fixture.join().map(|()| fixture.copies())
         });
-        let outcome = bench.run(settings, &stand.counts(), start);
-        (looking.join().expect("it does not panic"), outcome)
+        let driven = bench.run(settings, &fixture.counts(), start);
+        (looking.join().expect("it does not panic"), driven)
     });
-    let (before, outcome, after) = (before?, outcome?, stand.copies());
+    let (before, driven, after) = (before?, driven?, fixture.copies());
     let copies = Copies {
         made: after.made.saturating_sub(before.made),
         bytes: after.bytes.saturating_sub(before.bytes),
         times: after.times.since(&before.times),
     };
-    Ok(Measured { outcome, paid: stand.paid(), copies })
+    Ok(Run { driven, paid: fixture.paid(), copies })
 }
