@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use volume::Clock;
 
 use crate::report::{Curve, Plot, Report, Stroke};
-use crate::stats::Median;
+use crate::stats::{Median, median};
 use crate::{Options, machine};
 
 /// The row in reports.
@@ -182,7 +182,6 @@ fn pair(case: &mut dyn Case, seed: u64, ours_first: bool) -> anyhow::Result<Pair
 
 fn tell(report: &mut Report, case: &str, pairs: &[Pair]) {
     let of = |figure: fn(&Pair) -> f64| -> Vec<f64> { pairs.iter().map(figure).collect() };
-    let median = |values: &[f64]| Median::of(values).map_or(f64::NAN, |median| median.median);
     for side in Side::ALL {
         let of = |figure: fn(&Sample) -> f64| -> Vec<f64> {
             pairs.iter().map(|pair| figure(pair.of(side))).collect()
@@ -208,17 +207,12 @@ fn tell(report: &mut Report, case: &str, pairs: &[Pair]) {
     report.check(ID, &check, median(&rates), [RATE_MIN, f64::INFINITY]);
     let check = format!("{case}: processor time an operation, ours / stock");
     report.check(ID, &check, median(&cpus), [0.0, CPU_MAX]);
-    let dots = |ratios: &[f64]| (1..).map(f64::from).zip(ratios.iter().copied()).collect();
-    report.plots.push(Plot {
-        title: format!("{case}, pair by pair"),
-        x: "pair".into(),
-        y: "ours / stock".into(),
-        curves: vec![
-            Curve { name: "rate".into(), stroke: Stroke::Dots, points: dots(&rates) },
-            Curve { name: "processor time".into(), stroke: Stroke::Dots, points: dots(&cpus) },
-        ],
-        ..Plot::default()
-    });
+    let dots = |name: &str, ratios: &[f64]| {
+        Curve::new(name, Stroke::Dots, (1..).map(f64::from).zip(ratios.iter().copied()))
+    };
+    let curves = [dots("rate", &rates), dots("processor time", &cpus)];
+    let title = format!("{case}, pair by pair");
+    report.plots.push(Plot::new(title, ["pair", "ours / stock"], curves));
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@
 
 pub mod process;
 pub mod rows;
-mod sheet;
+mod writer;
 
-pub use sheet::{Band, Sheet};
+pub use writer::{Band, ReportWriter};
 
 /// Our server in reports.
 pub const OURS: &str = "plimsoll";

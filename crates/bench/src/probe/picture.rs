@@ -91,45 +91,30 @@ impl Found {
         let holds = self.iops.depth.map_or(f64::INFINITY, |depth| depth.value);
         let longest = self.recovery.last().map_or(1.0, |recovered| recovered.idle_secs);
         let expected = (0..=100).map(|n| longest * f64::from(n) / 100.0);
-        let expected = expected.map(|idle| (idle, (rate * idle).min(holds))).collect();
-        Plot {
-            title: "Recovery: operations there at once after a pause".into(),
-            x: "pause after an overdraft, s".into(),
-            y: "operations".into(),
-            curves: vec![
-                Curve {
-                    name: "a bucket of that rate and depth".into(),
-                    stroke: Stroke::Dashes,
-                    points: expected,
-                },
-                Curve { name: "seen".into(), stroke: Stroke::Dots, points: seen },
-            ],
-            ..Plot::default()
-        }
+        let expected = expected.map(|idle| (idle, (rate * idle).min(holds)));
+        let title = "Recovery: operations there at once after a pause";
+        let curves = [
+            Curve::new("a bucket of that rate and depth", Stroke::Dashes, expected),
+            Curve::new("seen", Stroke::Dots, seen),
+        ];
+        Plot::new(title, ["pause after an overdraft, s", "operations"], curves)
     }
 
     fn sizes_plot(&self) -> Plot {
         let kib = |sized: &Sized| sized.bytes as f64 / 1024.0;
-        let points = self.sizes.iter().map(|sized| (kib(sized), sized.per_sec.value)).collect();
+        let points = self.sizes.iter().map(|sized| (kib(sized), sized.per_sec.value));
         let best = self.bandwidth.per_sec.value;
         let one = |sized: &&Sized| sized.bytes as f64 * self.iops.per_sec.value > best;
         let bandwidth = self.sizes.iter().filter(one);
-        let bandwidth = bandwidth.map(|sized| (kib(sized), best / sized.bytes as f64)).collect();
+        let bandwidth = bandwidth.map(|sized| (kib(sized), best / sized.bytes as f64));
+        let curves = [
+            Curve::new("by bandwidth alone", Stroke::Dashes, bandwidth),
+            Curve::new("seen", Stroke::Dots, points),
+        ];
         Plot {
-            title: "Sizes: how many a second of each".into(),
-            x: "KiB".into(),
-            y: "a second".into(),
             x_axis: Axis::Log,
             y_axis: Axis::Log,
-            curves: vec![
-                Curve {
-                    name: "by bandwidth alone".into(),
-                    stroke: Stroke::Dashes,
-                    points: bandwidth,
-                },
-                Curve { name: "seen".into(), stroke: Stroke::Dots, points },
-            ],
-            ..Plot::default()
+            ..Plot::new("Sizes: how many a second of each", ["KiB", "a second"], curves)
         }
     }
 
@@ -137,16 +122,14 @@ impl Found {
         let curve = |(name, measured): (String, &Measured)| {
             let shares = (0..=60).map(|n| 1.0 - 0.1_f64.powf(f64::from(n) / 20.0));
             let at = |share| (share, measured.percentiles.quantile(share).as_secs_f64() * 1e6);
-            Curve { name, stroke: Stroke::Line, points: shares.map(at).collect() }
+            Curve::new(name, Stroke::Line, shares.map(at))
         };
+        let curves = self.latencies().into_iter().map(curve);
+        let axes = ["percent of requests that took no longer", "us"];
         Plot {
-            title: "Latency of 4 KiB".into(),
-            x: "percent of requests that took no longer".into(),
-            y: "us".into(),
             x_axis: Axis::Nines,
             y_axis: Axis::Log,
-            curves: self.latencies().into_iter().map(curve).collect(),
-            ..Plot::default()
+            ..Plot::new("Latency of 4 KiB", axes, curves)
         }
     }
 
@@ -168,13 +151,13 @@ impl Found {
 }
 
 fn course(title: &str, y: &str, rate: &Rate, unit: f64) -> Plot {
-    let points: Vec<_> = rate.course.iter().map(|&(at, rate)| (at, rate / unit)).collect();
-    let ends = [0.0, rate.watched_secs];
-    let flat = |value: f64| ends.map(|at| (at, value / unit)).to_vec();
-    let dashes = |name: String, value| Curve { name, stroke: Stroke::Dashes, points: flat(value) };
-    let mut curves =
-        vec![dashes(format!("lasting: {:.0}", rate.per_sec.value / unit), rate.per_sec.value)];
-    curves.extend(rate.burst.map(|b| dashes(format!("burst: {:.0}", b.per_sec / unit), b.per_sec)));
-    curves.push(Curve { name: "came through".into(), stroke: Stroke::Dots, points });
-    Plot { title: title.into(), x: "s".into(), y: y.into(), curves, ..Plot::default() }
+    let points = rate.course.iter().map(|&(at, rate)| (at, rate / unit));
+    let dashes = |name: &str, value: f64| {
+        let flat = [0.0, rate.watched_secs].map(|at| (at, value / unit));
+        Curve::new(format!("{name}: {:.0}", value / unit), Stroke::Dashes, flat)
+    };
+    let mut curves = vec![dashes("lasting", rate.per_sec.value)];
+    curves.extend(rate.burst.map(|burst| dashes("burst", burst.per_sec)));
+    curves.push(Curve::new("came through", Stroke::Dots, points));
+    Plot::new(title, ["s", y], curves)
 }

@@ -60,18 +60,16 @@ pub(super) fn measure(report: &mut Report, secs: u64, bar: &ProgressBar) -> anyh
             let stroke =
                 if matches!(waiting, Waiting::Read) { Stroke::Line } else { Stroke::Dashes };
             let shares = (0..).map(share).take_while(known);
-            let points = shares.map(|share| (share, us(share))).collect();
-            curves.push(Curve { name: format!("{scheme}, {name}"), stroke, points });
+            let points = shares.map(|share| (share, us(share)));
+            curves.push(Curve::new(format!("{scheme}, {name}"), stroke, points));
         }
     }
+    let title = format!("Real time: how late an answer after {} us is", ANSWER.as_micros());
+    let axes = ["percent of answers that were no later", "late by, us"];
     report.plots.push(Plot {
-        title: format!("Real time: how late an answer after {} us is", ANSWER.as_micros()),
-        x: "percent of answers that were no later".into(),
-        y: "late by, us".into(),
         x_axis: Axis::Nines,
         y_axis: Axis::Log,
-        curves,
-        ..Plot::default()
+        ..Plot::new(title, axes, curves)
     });
     Ok(())
 }

@@ -30,17 +30,13 @@ pub(super) fn measure(report: &mut Report, seeds: &[u64], secs: u64) -> anyhow::
     }
     let what = "largest deviation of the mean latency from L ms, as a fraction";
     report.check("B02", what, largest, [0.0, 0.05]);
-    let expected = [(0.0, 0.0), (16.0, 16_000.0 / PAID as f64)].into();
-    report.plots.push(Plot {
-        title: format!("B02: closed loops over a contract of {PAID} IOPS"),
-        x: "closed loops".into(),
-        y: "mean latency, ms".into(),
-        curves: vec![
-            Curve { name: "expected".into(), stroke: Stroke::Dashes, points: expected },
-            Curve { name: "simulated".into(), stroke: Stroke::Dots, points },
-        ],
-        ..Plot::default()
-    });
+    let expected = [(0.0, 0.0), (16.0, 16_000.0 / PAID as f64)];
+    let curves = [
+        Curve::new("expected", Stroke::Dashes, expected),
+        Curve::new("simulated", Stroke::Dots, points),
+    ];
+    let title = format!("B02: closed loops over a contract of {PAID} IOPS");
+    report.plots.push(Plot::new(title, ["closed loops", "mean latency, ms"], curves));
     Ok(())
 }
 

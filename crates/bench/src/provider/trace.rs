@@ -103,20 +103,18 @@ fn deviation(fast: &[u64; 20], truth: &[u64; 20]) -> f64 {
 }
 
 fn plot(fast: &[u64; 20]) -> Plot {
-    let curve = |name: &str, stroke, values: &[u64], shift| Curve {
-        name: name.into(),
-        stroke,
-        points: values.iter().enumerate().map(|(x, y)| (x as f64 + shift, *y as f64)).collect(),
+    let curve = |name: &str, stroke, values: &[u64], shift| {
+        let points = values.iter().enumerate().map(|(x, y)| (x as f64 + shift, *y as f64));
+        Curve::new(name, stroke, points)
     };
-    Plot {
-        title: format!("B01: a recorded trace on a volume of {PAID} IOPS"),
-        x: "second".into(),
-        y: "requests".into(),
-        curves: vec![
+    let title = format!("B01: a recorded trace on a volume of {PAID} IOPS");
+    Plot::new(
+        title,
+        ["second", "requests"],
+        [
             curve("fast, simulated", Stroke::Bars, fast, 0.0),
             curve("fast, recorded", Stroke::Dots, &RECORDED, 0.5),
             curve("sent", Stroke::Dashes, &SENT, 0.5),
         ],
-        ..Plot::default()
-    }
+    )
 }

@@ -56,8 +56,8 @@ pub(super) struct Fixture {
     pub(super) clock: Clock,
     /// The bandwidth of each disk in bytes per second; `None` in a directory.
     pub(super) line: Option<f64>,
-    mems: Vec<Mem>,
-    simulated: Vec<Arc<Gate<Simulate<Mem>>>>,
+    /// The simulated disks, and the gates above them.
+    disks: Vec<(Mem, Arc<Gate<Simulate<Mem>>>)>,
     directory: Option<Made>,
 }
 
@@ -70,11 +70,12 @@ impl Fixture {
         target: f64,
         seed: u64,
     ) -> anyhow::Result<Option<Self>> {
-        let mut fixture = Parts::default();
         let (clock, contract) = match home {
             Home::Simulated => (Clock::simulated(), shape.contract()?),
             Home::Directory(_) => (Clock::real(), Contract::unlimited()),
         };
+        let (mut members, mut disks) = (Vec::new(), Vec::new());
+        let mut directory = None;
         match home {
             Home::Simulated => {
                 for number in 1..=shape.disks {
@@ -82,25 +83,23 @@ impl Fixture {
                     let mem = Mem::with_capacity(&label, shape.capacity);
                     let seed = seed.wrapping_mul(0x9e37_79b9).wrapping_add(number.into());
                     let disk = Simulate::new(mem.clone(), &contract, clock.clone(), seed);
-                    let share = Share::default();
-                    let gate = Gate::new(disk, &label, &contract, share, clock.clone());
+                    let gate = Gate::new(disk, &label, &contract, Share::default(), clock.clone());
                     let gate = Arc::new(gate);
-                    fixture.members.push(Member::new(label, Arc::clone(&gate)));
-                    fixture.simulated.push(gate);
-                    fixture.mems.push(mem);
+                    members.push(Member::new(label, Arc::clone(&gate)));
+                    disks.push((mem, gate));
                 }
             }
             Home::Directory(path) => {
-                fixture.directory = Some(Made::at(path)?);
+                directory = Some(Made::at(path)?);
                 let dir = Dir::open(path, DirOptions::default())?;
-                let share = Share::default();
-                let gate = Gate::new(dir, "directory", &contract, share, clock.clone());
-                fixture.members.push(Member::new("directory", gate));
+                let label = "directory";
+                let gate = Gate::new(dir, label, &contract, Share::default(), clock.clone());
+                members.push(Member::new(label, gate));
             }
         }
         let options = shape.options(scheme, target, Device::of(&contract));
         let id = Some(StoreId(u128::from(seed).to_le_bytes()));
-        let opening = Store::open(fixture.members, options, clock.clone(), id);
+        let opening = Store::open(members, options, clock.clone(), id);
         let opened = match home {
             Home::Simulated => clock.run(opening),
             Home::Directory(_) => volume::task::block_on(opening),
@@ -111,30 +110,21 @@ impl Fixture {
             Err(error) => return Err(error).context("opening a log store"),
         };
         let line = contract.disk.map(|disk| disk.transfer_per_sec as f64);
-        let Parts { mems, simulated, directory, .. } = fixture;
-        Ok(Some(Self { store, clock, line, mems, simulated, directory }))
+        Ok(Some(Self { store, clock, line, disks, directory }))
     }
 
     /// Bytes moved by the disks so far.
     pub(super) fn moved(&self) -> u64 {
-        self.simulated.iter().map(|gate| gate.inner().meter().total.bytes).sum()
+        self.disks.iter().map(|(_, gate)| gate.inner().meter().total.bytes).sum()
     }
 
     /// Bytes of unlinked files that are still open. Counted below the store, which counts them too.
     pub(super) fn unlinked(&self) -> u64 {
         match &self.directory {
             Some(made) => unlinked_below(&made.0),
-            None => self.mems.iter().map(unlinked_in).sum(),
+            None => self.disks.iter().map(|(mem, _)| unlinked_in(mem)).sum(),
         }
     }
-}
-
-#[derive(Default)]
-struct Parts {
-    members: Vec<Member>,
-    mems: Vec<Mem>,
-    simulated: Vec<Arc<Gate<Simulate<Mem>>>>,
-    directory: Option<Made>,
 }
 
 /// Bytes in memory beyond the named objects.

@@ -190,36 +190,31 @@ impl Run {
 
 /// The counts of all disks together.
 pub(super) fn sum(figures: &Figures) -> Counts {
-    figures.volumes.iter().map(|volume| volume.counts).fold(Counts::default(), |sum, counts| {
-        Counts {
-            put_bytes: sum.put_bytes + counts.put_bytes,
-            copied_bytes: sum.copied_bytes + counts.copied_bytes,
-            read_bytes: sum.read_bytes + counts.read_bytes,
-            died_whole: sum.died_whole + counts.died_whole,
-            merged: sum.merged + counts.merged,
-            failed: sum.failed + counts.failed,
-            groups: sum.groups + counts.groups,
-            delayed: sum.delayed + counts.delayed,
-            delay: sum.delay + counts.delay,
-            refused: sum.refused + counts.refused,
-            ..sum
-        }
+    let each = figures.volumes.iter().map(|volume| volume.counts);
+    each.fold(Counts::default(), |sum, counts| {
+        let delay = sum.delay + counts.delay;
+        Counts { delay, ..each_with(&sum, &counts, |sum, count| sum + count) }
     })
 }
 
 /// The difference of two counts.
 pub(super) fn since(after: &Counts, before: &Counts) -> Counts {
+    let delay = after.delay.saturating_sub(before.delay);
+    Counts { delay, ..each_with(after, before, |after, before| after - before) }
+}
+
+/// Each counter of one with that of the other.
+fn each_with(one: &Counts, other: &Counts, with: fn(u64, u64) -> u64) -> Counts {
     Counts {
-        put_bytes: after.put_bytes - before.put_bytes,
-        copied_bytes: after.copied_bytes - before.copied_bytes,
-        read_bytes: after.read_bytes - before.read_bytes,
-        died_whole: after.died_whole - before.died_whole,
-        merged: after.merged - before.merged,
-        failed: after.failed - before.failed,
-        groups: after.groups - before.groups,
-        delayed: after.delayed - before.delayed,
-        delay: after.delay.saturating_sub(before.delay),
-        refused: after.refused - before.refused,
+        put_bytes: with(one.put_bytes, other.put_bytes),
+        copied_bytes: with(one.copied_bytes, other.copied_bytes),
+        read_bytes: with(one.read_bytes, other.read_bytes),
+        died_whole: with(one.died_whole, other.died_whole),
+        merged: with(one.merged, other.merged),
+        failed: with(one.failed, other.failed),
+        groups: with(one.groups, other.groups),
+        delayed: with(one.delayed, other.delayed),
+        refused: with(one.refused, other.refused),
         ..Counts::default()
     }
 }

@@ -192,19 +192,18 @@ fn marks(phases: &[Phase]) -> Vec<(f64, String)> {
 }
 
 fn throughput_plot(phases: &[Phase]) -> Plot {
-    let curve = |phase: &Phase| Curve {
-        name: phase.workload.name().into(),
-        stroke: Stroke::Line,
-        points: phase.driven.samples.iter().map(|s| (s.at.as_secs_f64(), s.operations)).collect(),
+    let curve = |phase: &Phase| {
+        let points = phase.driven.samples.iter().map(|s| (s.at.as_secs_f64(), s.operations));
+        Curve::new(phase.workload.name(), Stroke::Line, points)
     };
     Plot {
-        title: "Throughput over time".into(),
-        x: "seconds".into(),
-        y: "operations a second".into(),
         y_axis: Axis::Log,
-        curves: phases.iter().map(curve).collect(),
         marks: marks(phases),
-        ..Plot::default()
+        ..Plot::new(
+            "Throughput over time",
+            ["seconds", "operations a second"],
+            phases.iter().map(curve),
+        )
     }
 }
 
@@ -219,30 +218,22 @@ fn line_plots(phases: &[Phase], volumes: &[Volume<'_>]) -> Vec<Plot> {
 fn line_plot(phases: &[Phase], volumes: &[Volume<'_>], line: Option<u64>) -> Plot {
     let ours = volumes.iter().enumerate().filter(|(_, volume)| volume.paid_iops == line);
     let mut curves: Vec<_> = ours
-        .map(|(at, volume)| Curve {
-            name: volume.name.clone(),
-            stroke: Stroke::Line,
-            points: phases.iter().flat_map(|phase| points(phase, at)).collect(),
+        .map(|(at, volume)| {
+            let points = phases.iter().flat_map(|phase| points(phase, at));
+            Curve::new(&volume.name, Stroke::Line, points)
         })
         .collect();
     let title = match line {
         None => "I/Os of each volume over time".into(),
         Some(paid) => {
             let end = phases.iter().map(|phase| phase.start + phase.driven.elapsed).max();
-            let end = end.unwrap_or_default().as_secs_f64();
-            let points = vec![(0.0, paid as f64), (end, paid as f64)];
-            curves.push(Curve { name: "the line".into(), stroke: Stroke::Dashes, points });
+            let ends = [0.0, end.unwrap_or_default().as_secs_f64()];
+            let points = ends.map(|at| (at, paid as f64));
+            curves.push(Curve::new("the line", Stroke::Dashes, points));
             format!("I/Os of each volume over time, against its line of {paid} IOPS")
         }
     };
-    Plot {
-        title,
-        x: "seconds".into(),
-        y: "IOPS".into(),
-        curves,
-        marks: marks(phases),
-        ..Plot::default()
-    }
+    Plot { marks: marks(phases), ..Plot::new(title, ["seconds", "IOPS"], curves) }
 }
 
 /// The rates of a volume in a phase, followed by a gap: no samples are taken between phases.
@@ -262,20 +253,18 @@ fn latency_plots(phases: &[Phase]) -> impl Iterator<Item = Plot> {
                 let open = phase.driven.open.of(operation).map(|nanos| (phase, "/open", nanos));
                 service.into_iter().chain(open)
             })
-            .map(|(phase, from, nanos)| Curve {
-                name: format!("{}{from}", phase.workload.name()),
-                stroke: if from.is_empty() { Stroke::Line } else { Stroke::Dashes },
-                points: latency_points(nanos),
+            .map(|(phase, from, nanos)| {
+                let stroke = if from.is_empty() { Stroke::Line } else { Stroke::Dashes };
+                let name = format!("{}{from}", phase.workload.name());
+                Curve::new(name, stroke, latency_points(nanos))
             })
             .collect();
+        let title = format!("Latency: {}", operation.name());
+        let axes = ["percent of operations that took no longer", "microseconds"];
         (!curves.is_empty()).then(|| Plot {
-            title: format!("Latency: {}", operation.name()),
-            x: "percent of operations that took no longer".into(),
-            y: "microseconds".into(),
             x_axis: Axis::Nines,
             y_axis: Axis::Log,
-            curves,
-            ..Plot::default()
+            ..Plot::new(title, axes, curves)
         })
     })
 }

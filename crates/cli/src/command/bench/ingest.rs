@@ -13,15 +13,15 @@ use std::process::ExitCode;
 use anyhow::Context;
 use bench::Profile;
 use bench::ingest::rows::{Load, Readings, devops, lorries};
-use bench::ingest::{Band, Sheet};
+use bench::ingest::{Band, ReportWriter};
 use bench::report::Report;
 use bench::stats::median;
 use volume::Clock;
 
 use self::ask::Ask;
 use self::server::{How, Kind, Server};
-use super::Common;
-use crate::command::interrupt::{self, Interrupt};
+use super::{Common, SOME_ROWS};
+use crate::command::interrupt::Interrupt;
 use crate::command::scratch::Scratch;
 
 /// Rows into `plimsoll serve`, beside InfluxDB and VictoriaMetrics: rate, bytes, processor, queries
@@ -84,16 +84,15 @@ struct Scale {
 
 impl Scale {
     const fn of(profile: Profile) -> Self {
+        let rounds = profile.runs();
         match profile {
-            Profile::Smoke => {
-                Self { rounds: 1, hosts: 100, steps: 300, queries: 10, sources: 20_000 }
-            }
+            Profile::Smoke => Self { rounds, hosts: 100, steps: 300, queries: 10, sources: 20_000 },
             // Twelve hours.
             Profile::Short => {
-                Self { rounds: 3, hosts: 100, steps: 4320, queries: 100, sources: 1_000_000 }
+                Self { rounds, hosts: 100, steps: 4320, queries: 100, sources: 1_000_000 }
             }
             Profile::Paper => {
-                Self { rounds: 5, hosts: 100, steps: 25_920, queries: 500, sources: 1_000_000 }
+                Self { rounds, hosts: 100, steps: 25_920, queries: 500, sources: 1_000_000 }
             }
         }
     }
@@ -161,20 +160,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         interrupt: &interrupt,
     };
     let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
-    let mut sheet = Sheet::new(&mut report, &names);
+    let mut writer = ReportWriter::new(&mut report, &names);
     for row in ROWS.iter().filter(|row| options.wants(row)) {
         if interrupt.is_asked() {
             break;
         }
         eprintln!("{row}");
-        bench.row(row, &mut sheet).with_context(|| format!("row {row}"))?;
+        bench.row(row, &mut writer).with_context(|| format!("row {row}"))?;
     }
-    if interrupt.is_asked() {
-        report.notes.push("interrupted: some rows were not measured".into());
-        report.print();
-        return Ok(ExitCode::from(interrupt::STATUS));
-    }
-    args.common.give(&report)
+    args.common.end(&mut report, &interrupt, SOME_ROWS)
 }
 
 fn describe(report: &mut Report, scratch: &Scratch, scale: &Scale) -> anyhow::Result<()> {
@@ -199,24 +193,24 @@ fn describe(report: &mut Report, scratch: &Scratch, scale: &Scale) -> anyhow::Re
 }
 
 impl Bench<'_> {
-    fn row(&self, row: &str, sheet: &mut Sheet<'_>) -> anyhow::Result<()> {
+    fn row(&self, row: &str, writer: &mut ReportWriter<'_>) -> anyhow::Result<()> {
         match row {
             "devops" => {
                 let load = self.devops(Readings::Integers);
                 let case = Case { id: row, load: &load, connections: 1, how: How::USUAL };
-                self.rates(sheet, "1 connection", &case, &self.kinds)?;
-                self.rates(sheet, "4 connections", &Case { connections: 4, ..case }, &self.kinds)
+                self.rates(writer, "1 connection", &case, &self.kinds)?;
+                self.rates(writer, "4 connections", &Case { connections: 4, ..case }, &self.kinds)
             }
             "iot" => {
                 let load = lorries(self.scale.hosts, self.scale.steps / 2, self.seed);
                 let case = Case { id: row, load: &load, connections: 4, how: How::USUAL };
-                self.rates(sheet, "4 connections", &case, &self.kinds)
+                self.rates(writer, "4 connections", &case, &self.kinds)
             }
             "always" => {
                 let load = self.devops(Readings::Integers);
                 let how = How { durability: "always", ..How::USUAL };
                 let case = Case { id: row, load: &load, connections: 4, how };
-                self.rates(sheet, "4 connections", &case, &self.kinds)
+                self.rates(writer, "4 connections", &case, &self.kinds)
             }
             "iops-200" => {
                 let contract = "contract = { iops = 200, mib_per_s = 50 }\nsimulate = true";
@@ -225,7 +219,7 @@ impl Bench<'_> {
                     let how = How { durability, contract, ..How::USUAL };
                     let case = Case { id: row, load: &load, connections: 4, how };
                     self.rates(
-                        sheet,
+                        writer,
                         &format!("4 connections, {durability}"),
                         &case,
                         &[Kind::Ours],
@@ -233,9 +227,9 @@ impl Bench<'_> {
                 }
                 Ok(())
             }
-            "disk" => self.disk(sheet),
-            "queries" => self.queries(sheet),
-            _ => known::row(self, sheet),
+            "disk" => self.disk(writer),
+            "queries" => self.queries(writer),
+            _ => known::row(self, writer),
         }
     }
 
@@ -246,7 +240,7 @@ impl Bench<'_> {
     /// Loads several servers in turn, each round in another order.
     fn rates(
         &self,
-        sheet: &mut Sheet<'_>,
+        writer: &mut ReportWriter<'_>,
         name: &str,
         case: &Case<'_>,
         kinds: &[Kind],
@@ -272,9 +266,9 @@ impl Bench<'_> {
         }
         // No band where ours is more durable than the others can be.
         let band = if how.durability == "always" { Band::None } else { Band::AtLeast };
-        sheet.figure(id, name, "rows/s", &rates, band);
-        sheet.figure(id, name, "processor seconds a million rows", &times, Band::None);
-        sheet.plot(&format!("{id}, {name}: rows/s"), "rows/s", &rates);
+        writer.figure(id, name, "rows/s", &rates, band);
+        writer.figure(id, name, "processor seconds a million rows", &times, Band::None);
+        writer.plot(&format!("{id}, {name}: rows/s"), "rows/s", &rates);
         Ok(())
     }
 
@@ -312,7 +306,7 @@ impl Bench<'_> {
         Ok(home.canonicalize()?)
     }
 
-    fn disk(&self, sheet: &mut Sheet<'_>) -> anyhow::Result<()> {
+    fn disk(&self, writer: &mut ReportWriter<'_>) -> anyhow::Result<()> {
         let how = How { settles: true, ..How::USUAL };
         let cases = [
             (Readings::Integers, "integers", Some(1.5)),
@@ -325,16 +319,16 @@ impl Bench<'_> {
             for (kind, (_, values)) in self.kinds.iter().zip(&mut values) {
                 values.push(self.load(*kind, &load, 4, how)?.bytes_per_point);
             }
-            sheet.figure("disk", case, "bytes a point", &values, Band::None);
+            writer.figure("disk", case, "bytes a point", &values, Band::None);
             if let Some(most) = most {
                 let what = format!("{case}: bytes a point on disk");
-                sheet.report.check("disk", &what, median(&values[0].1), [0.0, most]);
+                writer.report.check("disk", &what, median(&values[0].1), [0.0, most]);
             }
         }
         Ok(())
     }
 
-    fn queries(&self, sheet: &mut Sheet<'_>) -> anyhow::Result<()> {
+    fn queries(&self, writer: &mut ReportWriter<'_>) -> anyhow::Result<()> {
         let load = self.devops(Readings::Integers);
         let how = How { settles: true, ..How::USUAL };
         let mut servers = Vec::new();
@@ -363,7 +357,7 @@ impl Bench<'_> {
                 let path = |turn| what.path(server.kind, turn, hosts, load.end);
                 if ask::ask(&mut client, &path(0))?.is_none() {
                     let note = format!("{} cannot answer {}", server.kind.name(), what.name());
-                    sheet.report.notes.push(note);
+                    writer.report.notes.push(note);
                     continue;
                 }
                 for turn in 0..self.scale.queries {
@@ -383,7 +377,7 @@ impl Bench<'_> {
                 let ratio = median(&of(Kind::Ours)) / median(&of(Kind::Influx));
                 if ratio.is_finite() {
                     let told = format!("{}: ms, plimsoll / influxdb", what.name());
-                    sheet.report.check("queries", &told, ratio, [0.0, 1.0]);
+                    writer.report.check("queries", &told, ratio, [0.0, 1.0]);
                 }
             }
             // Rounds are queries here, so each server has one value: their median.
@@ -391,7 +385,7 @@ impl Bench<'_> {
                 let median = median(&values);
                 (name, if median.is_finite() { vec![median] } else { Vec::new() })
             });
-            sheet.figure(
+            writer.figure(
                 "queries",
                 what.name(),
                 "ms, median",

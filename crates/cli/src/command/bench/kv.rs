@@ -24,8 +24,8 @@ use volume::Clock;
 
 use self::mark::Mark;
 use self::place::{Place, Simulated};
-use super::Common;
-use crate::command::interrupt::{self, Interrupt};
+use super::{Common, announce};
+use crate::command::interrupt::Interrupt;
 use crate::settings::PLACEMENTS;
 
 /// YCSB's core workloads against the embedded store, each volume against its line
@@ -191,7 +191,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::listen().context("listen to signals")?;
     let clock = Clock::real();
     let (store, there) = place.open(&clock, settings.records, settings.shape)?;
-    println!("{}", args.plan(&settings, there));
+    let (takes, work) = args.plan(&settings, there);
+    announce("kv", takes, &work);
 
     let mut report = Report::new("kv", &options);
     describe(&mut report, &settings, &place);
@@ -215,16 +216,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         place.remove(store)
     };
     measured?;
-    let status = if interrupt.is_asked() {
-        // A file would look like a complete report, so only print.
-        report
-            .notes
-            .push("interrupted: the last workload, and those after it, are not whole".into());
-        report.print();
-        ExitCode::from(interrupt::STATUS)
-    } else {
-        args.common.give(&report)?
-    };
+    let missing = "the last workload, and those after it, are not whole";
+    let status = args.common.end(&mut report, &interrupt, missing)?;
     // The measurements are shown even if closing the store fails.
     closed.map(|()| status)
 }
@@ -271,7 +264,7 @@ impl Args {
     }
 
     /// The planned work, and its approximate duration.
-    fn plan(&self, settings: &Settings, there: u64) -> String {
+    fn plan(&self, settings: &Settings, there: u64) -> (Duration, String) {
         let missing = settings.records.saturating_sub(there);
         let load = Duration::from_secs(missing.div_ceil(LOADS_PER_SEC));
         let counted = settings.operations.map(|count| {
@@ -280,12 +273,12 @@ impl Args {
         });
         let each = counted.into_iter().chain(settings.time).min().unwrap_or_default();
         let all = load + each * u32::try_from(self.workloads.len()).unwrap_or(u32::MAX);
-        format!(
-            "bench kv takes about {}: {missing} records to load, then workloads {} for {} each",
-            humantime::format_duration(all.max(Duration::from_secs(1))),
+        let work = format!(
+            "{missing} records to load, then workloads {} for {} each",
             self.workloads.join(", "),
             humantime::format_duration(each),
-        )
+        );
+        (all, work)
     }
 
     fn measure(

@@ -28,6 +28,7 @@ use volume::layer::gate::Gate;
 use volume::task::block_on;
 
 use super::Common;
+use crate::command::scratch::Scratch;
 
 /// What our way to a device costs RocksDB, beside its own with direct I/O: fill and random reads
 ///
@@ -48,9 +49,6 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pairs: Option<u64>,
 }
-
-/// The bench's working directory in `--dir`, removed at the end.
-const WORK_DIR: &str = "plimsoll-bench-path";
 
 const VALUE_BYTES: usize = 256;
 
@@ -82,12 +80,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let options = args.common.options(&[]);
     let scale = Scale::of(options.profile);
     let pairs = args.pairs.unwrap_or(scale.pairs);
-    let dir = WorkDir::make(&args.dir)?;
+    let scratch = Scratch::new(&args.dir, "path")?;
+    let dir = scratch.path();
     let clock = Clock::real();
     let load = Load { keys: scale.keys, seed: options.seed };
     let loaded = Side::ALL.map(|side| {
         eprintln!("storing {} keys: {}", load.keys, side.name());
-        let database = Database::create(side, &dir.0.join(side.name()), &clock)?;
+        let database = Database::create(side, &dir.join(side.name()), &clock)?;
         load.store(&database)?;
         database.compact()?;
         anyhow::Ok(database)
@@ -95,7 +94,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let [ours, stock] = loaded;
     let loaded = Arc::new([ours?, stock?]);
     let mut cases: Vec<Box<dyn Case>> =
-        vec![Box::new(Fill { dir: dir.0.clone(), clock: clock.clone(), keys: scale.keys })];
+        vec![Box::new(Fill { dir: dir.into(), clock: clock.clone(), keys: scale.keys })];
     for readers in READERS {
         let (loaded, clock) = (Arc::clone(&loaded), clock.clone());
         cases.push(Box::new(Reads { loaded, clock, load, readers, secs: scale.read_secs }));
@@ -136,27 +135,6 @@ fn notes(dir: &Path, load: &Load, loaded: &[Database; 2]) -> anyhow::Result<Vec<
             SYNC_INTERVAL.as_secs()
         ),
     ])
-}
-
-/// The bench's directory, removed when this is dropped.
-struct WorkDir(PathBuf);
-
-impl WorkDir {
-    fn make(parent: &Path) -> anyhow::Result<Self> {
-        let path = parent.join(WORK_DIR);
-        // Removes the remains of an interrupted run.
-        remove(&path)?;
-        fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for WorkDir {
-    fn drop(&mut self) {
-        if let Err(error) = remove(&self.0) {
-            tracing::warn!("{error:#}: remove it yourself");
-        }
-    }
 }
 
 fn remove(path: &Path) -> anyhow::Result<()> {

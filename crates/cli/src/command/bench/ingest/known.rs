@@ -1,7 +1,7 @@
 //! Row `known`: the cost of known series, active or not.
 
 use bench::ingest::rows::{Readings, devops, hosts};
-use bench::ingest::{Band, OURS, Sheet, process};
+use bench::ingest::{Band, OURS, ReportWriter, process};
 
 use super::Bench;
 use super::load;
@@ -14,13 +14,13 @@ const SERIES: &str = "memory = \"256MiB\"\nseries_max = 30000000";
 /// The memory limit of the whole server, in MiB.
 const MEMORY_MIB_MAX: f64 = 2048.0;
 
-pub(super) fn row(bench: &Bench<'_>, sheet: &mut Sheet<'_>) -> anyhow::Result<()> {
+pub(super) fn row(bench: &Bench<'_>, writer: &mut ReportWriter<'_>) -> anyhow::Result<()> {
     const MIB: f64 = (1 << 20) as f64;
     let (sources, fields) = (bench.scale.sources, bench.fields);
     let series = sources * fields;
     let case = |what: &str| format!("{series} series of {sources} sources: {what}");
     let mut tell = |what: &str, value: f64, unit: &str| {
-        sheet.figure("known", &case(what), unit, &[(OURS, vec![value])], Band::None);
+        writer.figure("known", &case(what), unit, &[(OURS, vec![value])], Band::None);
     };
     let how = How { series: SERIES, ..How::USUAL };
     let home = bench.home(Kind::Ours)?;
@@ -87,7 +87,7 @@ pub(super) fn row(bench: &Bench<'_>, sheet: &mut Sheet<'_>) -> anyhow::Result<()
     server.stop()?;
     std::fs::remove_dir_all(&home)?;
 
-    let report = &mut *sheet.report;
+    let report = &mut *writer.report;
     let what = "memory of the server at most, MiB";
     report.check("known", what, most as f64 / MIB, [0.0, MEMORY_MIB_MAX]);
     let what = "rows/s of 100 hosts among them / before";

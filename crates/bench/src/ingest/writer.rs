@@ -16,14 +16,14 @@ pub enum Band {
 }
 
 /// Writes figures to a report.
-pub struct Sheet<'r> {
+pub struct ReportWriter<'r> {
     /// The report.
     pub report: &'r mut Report,
     /// Every server, in the order of columns.
     servers: Vec<String>,
 }
 
-impl<'r> Sheet<'r> {
+impl<'r> ReportWriter<'r> {
     /// On `report`, with a column for each of `servers`.
     pub fn new(report: &'r mut Report, servers: &[&str]) -> Self {
         Self { report, servers: servers.iter().map(ToString::to_string).collect() }
@@ -75,18 +75,11 @@ impl<'r> Sheet<'r> {
 
     /// A plot of a figure, round by round.
     pub fn plot(&mut self, title: &str, unit: &str, values: &[(&str, Vec<f64>)]) {
-        let curve = |(server, values): &(&str, Vec<f64>)| Curve {
-            name: (*server).into(),
-            stroke: Stroke::Dots,
-            points: (1..).map(f64::from).zip(values.iter().copied()).collect(),
-        };
-        self.report.plots.push(Plot {
-            title: title.into(),
-            x: "round".into(),
-            y: unit.into(),
-            curves: values.iter().map(curve).collect(),
-            ..Plot::default()
+        let curves = values.iter().map(|(server, values)| {
+            let rounds = (1..).map(f64::from).zip(values.iter().copied());
+            Curve::new(*server, Stroke::Dots, rounds)
         });
+        self.report.plots.push(Plot::new(title, ["round", unit], curves));
     }
 }
 
@@ -134,11 +127,11 @@ mod tests {
     #[test]
     fn a_figure_has_a_line_and_a_check_only_where_there_is_a_band() {
         let mut report = Report::new("ingest", &Options::default());
-        let mut sheet = Sheet::new(&mut report, &[OURS, "one", "other"]);
+        let mut writer = ReportWriter::new(&mut report, &[OURS, "one", "other"]);
         let values = sides(&[2.0], &[4.0], &[]);
-        sheet.figure("load", "a", "rows/s", &values, Band::AtLeast);
-        sheet.figure("load", "b", "rows/s", &values, Band::None);
-        sheet.figure("load", "c", "ms", &values, Band::AtMost);
+        writer.figure("load", "a", "rows/s", &values, Band::AtLeast);
+        writer.figure("load", "b", "rows/s", &values, Band::None);
+        writer.figure("load", "c", "ms", &values, Band::AtMost);
         assert_eq!(report.tables.len(), 2);
         let line = &report.tables[0].lines[0];
         assert_eq!(line.1, [Some(2.0), Some(4.0), None, Some(0.5)]);
