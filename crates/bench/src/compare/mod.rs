@@ -16,17 +16,14 @@ mod group;
 mod late;
 mod outcome;
 mod plan;
-mod plots;
 mod row;
-mod store;
 mod writer;
 
 pub use cell::{Cell, Side};
 pub use figure::{Figure, Values};
 pub use group::{at_once, each_once, groups, together};
 pub use late::Late;
-pub use outcome::{Case, Outcome};
+pub use outcome::{Case, Outcome, StoreOutcome, sound};
 pub use plan::Plan;
 pub use row::Row;
-pub use store::{StoreOutcome, sound};
 pub use writer::ReportWriter;

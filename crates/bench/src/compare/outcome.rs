@@ -1,6 +1,7 @@
 //! What a bench brings: its cases, and the figures of their outcomes.
 
 use super::{Cell, Figure, Side};
+use crate::drive::{Driven, Operation};
 use crate::report::{Plot, Report};
 
 /// A case to measure under every scheme. Equal cases are measured once.
@@ -34,4 +35,70 @@ pub trait Outcome: Sized + 'static {
     fn plots(_id: &str, _cell: &Cell<Self>) -> Vec<Plot> {
         Vec::new()
     }
+}
+
+/// The outcome of a load on a key-value store.
+pub trait StoreOutcome: Outcome {
+    /// What its threads did.
+    fn driven(&self) -> &Driven;
+
+    /// The requests that the simulated provider made wait, and all that it saw.
+    fn overdrawn(&self) -> [u64; 2];
+
+    /// The tokens of reads that users wait for.
+    fn read_tokens(&self) -> u64;
+
+    /// Operations a second.
+    fn qps(&self) -> f64 {
+        self.driven().operations() as f64 / self.driven().elapsed.as_secs_f64()
+    }
+
+    /// The mean latency of all operations in microseconds.
+    fn mean_us(&self) -> f64 {
+        let all = self.driven().latencies.all();
+        if all.is_empty() { f64::NAN } else { all.mean() / 1e3 }
+    }
+
+    /// The quantile `part` of latencies, in microseconds.
+    fn quantile_us(&self, part: f64) -> f64 {
+        let all = self.driven().latencies.all();
+        if all.is_empty() { f64::NAN } else { all.value_at_quantile(part) as f64 / 1e3 }
+    }
+
+    /// Operations of the device for each operation that reads.
+    fn ios_per_read(&self) -> f64 {
+        let reads: u64 = Operation::ALL
+            .iter()
+            .filter(|operation| !operation.only_writes())
+            .map(|operation| self.driven().latencies.count(*operation))
+            .sum();
+        self.read_tokens() as f64 / reads as f64
+    }
+}
+
+/// Checks that every answer was right, and that no request of the schemes in `keepers` (empty: of any) overdrew its
+/// provider; `what` names that check, from the number of requests.
+pub fn sound<O: StoreOutcome>(
+    report: &mut Report,
+    cells: &[&Cell<O>],
+    keepers: &[&str],
+    what: impl Fn(u64) -> String,
+) {
+    let (mut overdrafts, mut wrong, mut requests) = (0, 0, 0);
+    let mut example = None;
+    for side in cells.iter().flat_map(|cell| &cell.sides) {
+        for run in side.runs.iter().chain(&side.open) {
+            wrong += run.driven().wrong;
+            example = example.or_else(|| run.driven().example.clone());
+            if keepers.is_empty() || keepers.contains(&&*side.scheme) {
+                let [waited, all] = run.overdrawn();
+                overdrafts += waited;
+                requests += all;
+            }
+        }
+    }
+    let answers = "answers that were not what was stored, all schemes";
+    report.check("all", answers, wrong as f64, [0.0, 0.0]);
+    report.notes.extend(example.map(|example| format!("a wrong answer: {example}")));
+    report.check("all", &what(requests), overdrafts as f64, [0.0, 0.0]);
 }

@@ -1,6 +1,6 @@
 //! The loop of a bench: measures every case of the wanted rows once, and reports.
 
-use std::sync::Arc;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -68,9 +68,12 @@ impl<C: Case> Plan<C> {
     }
 }
 
+/// Cells of a row, in the order of its cases.
+type Measured<C> = Vec<Rc<Cell<<C as Case>::Outcome>>>;
+
 /// Cells by their cases.
 struct Cells<'s, C: Case> {
-    measured: Vec<(C, Arc<Cell<C::Outcome>>)>,
+    measured: Vec<(C, Rc<Cell<C::Outcome>>)>,
     bar: ProgressBar,
     stop: &'s AtomicBool,
 }
@@ -90,17 +93,17 @@ impl<'s, C: Case> Cells<'s, C> {
         id: &str,
         cases: &[C],
         measure: impl Fn(&C) -> anyhow::Result<Cell<C::Outcome>>,
-    ) -> anyhow::Result<Option<Vec<Arc<Cell<C::Outcome>>>>> {
+    ) -> anyhow::Result<Option<Measured<C>>> {
         let mut cells = Vec::with_capacity(cases.len());
         for case in cases {
             self.bar.set_message(format!("{id}, {}", case.name()));
             let known = self.measured.iter().find(|(known, _)| known == case);
             let cell = match known {
-                Some((_, cell)) => Arc::clone(cell),
+                Some((_, cell)) => Rc::clone(cell),
                 None if self.stop.load(Ordering::Relaxed) => return Ok(None),
                 None => {
-                    let cell = Arc::new(measure(case)?);
-                    self.measured.push((case.clone(), Arc::clone(&cell)));
+                    let cell = Rc::new(measure(case)?);
+                    self.measured.push((case.clone(), Rc::clone(&cell)));
                     cell
                 }
             };

@@ -20,7 +20,7 @@ use policy::time::Instant;
 use volume::buf::PAGE;
 
 use super::fit::{Curve, Fit, largest_operation};
-use super::stand::{Kind, Load, Ran, Stand};
+use super::fixture::{Fixture, Kind, Load, Ran};
 use super::{
     BYTES_MIN, Bound, Burst, Estimate, Found, Measured, Probe, Progress, Rate, Recovered, Sharing,
     Sized, TIME_MIN, Writes,
@@ -81,7 +81,7 @@ pub(super) fn run(
 ) -> anyhow::Result<Found> {
     ensure!(probe.time >= TIME_MIN, "a probe takes {} s at least", TIME_MIN.as_secs());
     ensure!(probe.bytes >= BYTES_MIN, "a probe needs {} MiB at least", BYTES_MIN >> 20);
-    let mut stand = Stand {
+    let mut fixture = Fixture {
         clock: &probe.clock,
         time: probe.runs,
         object: probe.object.clone(),
@@ -91,18 +91,18 @@ pub(super) fn run(
         progress,
     };
     progress.begins("filling a file");
-    let opened = stand.clock.now();
-    stand.fill(probe.bytes, BYTES_MIN, probe.fill_time())?;
-    let spent = Cell::new(operations(SIZES[0]) * (stand.bytes / SIZES[0]) as f64);
-    let began = stand.clock.now();
+    let opened = fixture.clock.now();
+    fixture.fill(probe.bytes, BYTES_MIN, probe.fill_time())?;
+    let spent = Cell::new(operations(SIZES[0]) * (fixture.bytes / SIZES[0]) as f64);
+    let began = fixture.clock.now();
     // The last load gets at least a third of the time.
     let unit = (probe.time * 2 / 3).min(UNIT_MAX);
-    let session = Session { stand, probe, unit, opened, spent, began, until: began + probe.time };
+    let session = Session { fixture, probe, unit, opened, spent, began, until: began + probe.time };
     session.measure()
 }
 
 struct Session<'a> {
-    stand: Stand<'a>,
+    fixture: Fixture<'a>,
     probe: &'a Probe,
     unit: Duration,
     /// When the volume was first loaded, and operations spent since.
@@ -114,8 +114,8 @@ struct Session<'a> {
 
 impl Session<'_> {
     fn measure(&self) -> anyhow::Result<Found> {
-        let progress = self.stand.progress;
-        let now = || self.stand.clock.now();
+        let progress = self.fixture.progress;
+        let now = || self.fixture.clock.now();
         progress.begins("how many requests at once");
         let (at_once, about) = self.at_once()?;
 
@@ -139,7 +139,7 @@ impl Session<'_> {
             self.recovery(at_once, spending.min(longest), rate, first.ended)?;
 
         progress.begins("bandwidth");
-        self.stand.idle(self.part(0.03))?;
+        self.fixture.idle(self.part(0.03))?;
         let mut bandwidth_bytes = USUAL;
         let mut wide = self.saturate(&[Kind::Read], USUAL, WIDE_AT_ONCE, self.whole_part(0.10))?;
         let mut wide_at = WIDE_AT_ONCE;
@@ -149,7 +149,7 @@ impl Session<'_> {
         let best = best(&sizes);
         if best.bytes != USUAL && best.bytes as f64 * best.per_sec.value > 1.1 * wide_rate(&wide) {
             progress.begins("bandwidth, in larger pieces");
-            self.stand.idle(self.part(0.03))?;
+            self.fixture.idle(self.part(0.03))?;
             bandwidth_bytes = best.bytes;
             wide_at = wide_at_once(best.per_sec.value);
             wide = self.saturate(&[Kind::Read], best.bytes, wide_at, self.part(0.08))?;
@@ -159,7 +159,7 @@ impl Session<'_> {
         let writes = if self.probe.writes { Some(self.writes(at_once, slow, rate)?) } else { None };
 
         progress.begins("all there is, to the end");
-        self.stand.idle(self.part(0.06))?;
+        self.fixture.idle(self.part(0.06))?;
         let (spent, earning) = (self.spent.get(), now().since(self.opened).as_secs_f64());
         let left = self.until.since(now()).max(self.part(0.2));
         let long = self.saturate(&[Kind::Read], SMALL, at_once, left)?;
@@ -196,7 +196,7 @@ impl Session<'_> {
             bandwidth.depth = None;
         }
         Ok(Found {
-            bytes: self.stand.bytes,
+            bytes: self.fixture.bytes,
             secs: now().since(self.began).as_secs_f64(),
             base,
             over,
@@ -234,7 +234,7 @@ impl Session<'_> {
         at_once: usize,
         time: Duration,
     ) -> anyhow::Result<Ran> {
-        let ran = self.stand.saturate(Load { kinds, bytes, at_once, time })?;
+        let ran = self.fixture.saturate(Load { kinds, bytes, at_once, time })?;
         let requests = ran.reads.latency.len() + ran.writes.latency.len();
         self.spent.set(self.spent.get() + operations(bytes) * requests as f64);
         Ok(ran)
@@ -276,7 +276,7 @@ impl Session<'_> {
         for halves in (0..4).rev() {
             let before = self.ios();
             let pause = longest / (1 << halves);
-            self.stand.idle(pause)?;
+            self.fixture.idle(pause)?;
             if let Some((before, after)) = before.zip(self.ios()) {
                 others = Some(others.unwrap_or(0.0) + (after - before) as f64);
                 idle_secs += pause.as_secs_f64();
@@ -320,12 +320,12 @@ impl Session<'_> {
 
     /// Latencies of requests far below the limit, after a pause that refills the buckets.
     fn pace(&self, kind: Kind, per_sec: f64) -> anyhow::Result<Histogram<u64>> {
-        self.stand.idle(self.part(0.01).max(Duration::from_millis(100)))?;
-        self.stand.pace(kind, per_sec, self.part(0.07))
+        self.fixture.idle(self.part(0.01).max(Duration::from_millis(100)))?;
+        self.fixture.pace(kind, per_sec, self.part(0.07))
     }
 
     fn writes(&self, at_once: usize, slow: f64, reads: f64) -> anyhow::Result<Writes> {
-        let progress = self.stand.progress;
+        let progress = self.fixture.progress;
         progress.begins("latency of writes below the line");
         let base = measured(&self.pace(Kind::Write, slow)?, 1);
         progress.begins("all the writes it takes");
@@ -475,7 +475,7 @@ fn measured(latency: &Histogram<u64>, at_once: usize) -> Measured {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stand::Side;
+    use super::super::fixture::Side;
     use super::*;
 
     #[test]

@@ -11,9 +11,9 @@
 
 mod contract;
 mod fit;
+mod fixture;
 mod measure;
 mod picture;
-mod stand;
 mod watch;
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use volume::{Clock, Object};
 
 pub use self::contract::Labels;
 pub use self::fit::Estimate;
-pub use self::stand::Time;
+pub use self::fixture::Time;
 pub use self::watch::Counters;
 
 /// The smallest object for random reads that rarely hit the same place.

@@ -43,7 +43,7 @@ pub enum Time {
 }
 
 /// The file and the environment for loads.
-pub(super) struct Stand<'a> {
+pub(super) struct Fixture<'a> {
     pub(super) clock: &'a Clock,
     pub(super) time: Time,
     pub(super) object: Arc<dyn Object>,
@@ -101,7 +101,7 @@ pub(super) struct Side {
     pub(super) latency: Histogram<u64>,
 }
 
-impl Stand<'_> {
+impl Fixture<'_> {
     /// Writes random bytes to the file until it has `bytes` or `time` is over, but `least` in any case. Random bytes
     /// defeat compression and holes.
     pub(super) fn fill(&mut self, bytes: u64, least: u64, time: Duration) -> anyhow::Result<()> {
@@ -291,7 +291,7 @@ impl Stand<'_> {
 
 /// Requests of one loop, each at its own offset.
 struct Requests<'a> {
-    stand: &'a Stand<'a>,
+    fixture: &'a Fixture<'a>,
     kind: Kind,
     bytes: u64,
     random: Xoshiro256PlusPlus,
@@ -301,34 +301,34 @@ struct Requests<'a> {
 }
 
 impl<'a> Requests<'a> {
-    fn new(stand: &'a Stand<'a>, kind: Kind, bytes: u64, number: usize) -> Self {
-        let mut random = stand.random(number);
+    fn new(fixture: &'a Fixture<'a>, kind: Kind, bytes: u64, number: usize) -> Self {
+        let mut random = fixture.random(number);
         let mut data = IoBufMut::zeroed(0);
         if kind == Kind::Write {
             // A surplus, so that writes differ.
             data.resize(index(bytes) + 64 * volume::buf::PAGE);
             random.fill_bytes(&mut data);
         }
-        Self { stand, kind, bytes, random, into: None, data: data.freeze() }
+        Self { fixture, kind, bytes, random, into: None, data: data.freeze() }
     }
 
     async fn next(&mut self) -> anyhow::Result<()> {
         let align = 1 << self.bytes.ilog2();
-        let places = (self.stand.bytes - self.bytes) / align + 1;
+        let places = (self.fixture.bytes - self.bytes) / align + 1;
         let offset = self.random.random_range(0..places) * align;
         let wanted = index(self.bytes);
         match self.kind {
             Kind::Read => {
                 let mut into = self.into.take().unwrap_or_else(|| IoBufMut::zeroed(wanted));
                 into.resize(wanted);
-                let read = self.stand.object.read_at(offset, into, IO).await?;
+                let read = self.fixture.object.read_at(offset, into, IO).await?;
                 ensure!(read.len() == wanted, "the probe's file was cut while it was read");
                 self.into = Some(read);
             }
             Kind::Write => {
                 let from = self.random.random_range(0..=64) * volume::buf::PAGE;
                 let data = self.data.slice(from..from + wanted);
-                self.stand.object.write_at(offset, data, IO).await?;
+                self.fixture.object.write_at(offset, data, IO).await?;
             }
         }
         Ok(())
