@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(
             refused.to_string(),
             "the volumes have room for 30 MiB: deletes, flushes and compactions need 6.5 MiB of \
-             their own, which may be a fifth at most; give it volumes of at least 32.5 MiB"
+             their own, which may be a fifth at most; give the store volumes of at least 32.5 MiB"
         );
         assert!(sizes(33 * MIB, USUAL).is_ok());
     }
