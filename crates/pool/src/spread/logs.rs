@@ -37,7 +37,15 @@ impl Spread {
             inode.write_lock.watch();
             (inode.len(), inode.replicas())
         };
-        let checked = pool.checked(inode).filter(|checked| checked.len <= end);
+        let checked = pool.checked(inode);
+        if let Some(Checked { len: expected, .. }) = checked
+            && expected > end
+        {
+            let short = |replica: &Arc<Replica>| {
+                found(replica, Some(Problem::Short { found: end, expected }))
+            };
+            return replicas.iter().map(short).collect();
+        }
         let at = checked.map_or(0, |checked| checked.len);
         let mut read = Vec::new();
         for replica in &replicas {

@@ -153,6 +153,25 @@ fn a_copy_of_a_log_that_lost_bytes_with_a_checksum_goes_when_the_pool_opens() {
 }
 
 #[test]
+fn a_log_that_lost_bytes_of_its_only_copy_is_short_at_every_scrub() {
+    let mems = mems(1);
+    block_on(async {
+        let pool = crate::rig::open(&mems).await.unwrap();
+        let log = pool.create(&name("a.log"), &Intent::LOG).await.unwrap();
+        log.write_at(0, IoBuf::from(&b"acknowledged"[..]), IO).await.unwrap();
+        log.sync(IO).await.unwrap();
+        assert_eq!(found(&scrub(&pool).await), []);
+        drop((log, pool));
+        mems[0].open(&leaf(&mems[0])).await.unwrap().set_len(5).await.unwrap();
+        let pool = crate::rig::open(&mems).await.unwrap();
+        let short = Problem::Short { found: 5, expected: 12 };
+        for _ in 0..2 {
+            assert_eq!(found(&scrub(&pool).await), [("s0", &short, false)]);
+        }
+    });
+}
+
+#[test]
 fn writes_while_a_scrub_reads_are_not_taken_for_damage() {
     let (plan, clock) = (FaultPlan::new(0), Clock::simulated());
     let mems = mems(2);
