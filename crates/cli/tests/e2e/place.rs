@@ -86,7 +86,9 @@ pub(crate) fn flip_a_byte(place: &Place, end: &str) -> String {
         let objects = std::fs::read_dir(place.path(volume).join("objects")).expect("a volume");
         for object in objects {
             let path = object.expect("a file").path();
-            if path.extension().is_some_and(|extension| extension == end) {
+            // The manifest mends itself.
+            let is_object = path.file_name().is_some_and(|name| name.as_encoded_bytes()[0] == b'o');
+            if is_object && path.extension().is_some_and(|extension| extension == end) {
                 let mut bytes = std::fs::read(&path).expect("an object");
                 let middle = bytes.len() / 2;
                 let Some(byte) = bytes.get_mut(middle) else { continue };
