@@ -148,7 +148,7 @@ impl Readable {
     /// Answers a read from the cache, or returns it.
     fn read_cached<'r, 'a>(&self, read: &'r mut Read<'a>, why: Why) -> Option<&'r mut Read<'a>> {
         let range = self.clamp(read.offset, read.into.len());
-        if !self.is_cached(&range, read.into, why) {
+        if !self.fill_from_cache(&range, read.into, why) {
             return Some(read);
         }
         read.got = Ok(length(&range));
@@ -161,7 +161,7 @@ impl Readable {
     }
 
     /// Fills `into` from the cache if all of `range` is there.
-    fn is_cached(&self, range: &Range<u64>, into: &mut [MaybeUninit<u8>], why: Why) -> bool {
+    fn fill_from_cache(&self, range: &Range<u64>, into: &mut [MaybeUninit<u8>], why: Why) -> bool {
         let Some(cache) = self.cache_for(why) else { return false };
         if why.again {
             cache.distrust(range.start, length(range));
@@ -205,7 +205,7 @@ impl Readable {
         if is_sequential(why.activity, into.len()) {
             return self.read_windows(range, into, why, io);
         }
-        if self.is_cached(&range, into, why) {
+        if self.fill_from_cache(&range, into, why) {
             return Ok(length(&range));
         }
         let pages = extent::whole_pages(&range);

@@ -180,7 +180,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         requests: &mut VecDeque<Request>,
         out: &mut BytesMut,
     ) -> io::Result<()> {
-        self.peer.is_busy(self.service.figures.uptime());
+        self.peer.begin_work(self.service.figures.uptime());
         let permit = self.peer.cut.run_until_cancelled(self.threads.acquire()).await;
         let permit = permit.filter(|_| !self.peer.cut.is_cancelled());
         let permit = permit.ok_or_else(|| ended("it was cut off"))?;

@@ -107,13 +107,13 @@ impl Peer {
             guest,
             cut,
         };
-        peer.is_busy(since);
+        peer.begin_work(since);
         peer.rests();
         peer
     }
 
     /// A command is under way until [`Peer::rests`].
-    pub(super) fn is_busy(&self, now: Duration) {
+    pub(super) fn begin_work(&self, now: Duration) {
         self.guest.iter().for_each(Guest::works);
         let ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         self.busy_ms.store(ms, Ordering::Relaxed);

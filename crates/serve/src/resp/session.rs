@@ -78,7 +78,7 @@ impl Session {
         out: &mut BytesMut,
         out_bytes_max: usize,
     ) {
-        self.client.peer.is_busy(service.figures.uptime());
+        self.client.peer.begin_work(service.figures.uptime());
         self.client.review(service);
         while out.len() < out_bytes_max
             && !self.client.closing
