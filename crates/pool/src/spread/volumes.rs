@@ -237,8 +237,8 @@ impl Spread {
         let slot = pool.must_be_member(volume)?;
         pool.must_be_drained(&slot)?;
         // From here on no task can begin to create an object there.
-        let nobody = slot.set_closed(true);
-        let empty = pool.must_be_empty(&slot, nobody);
+        let is_unused = slot.set_closed(true);
+        let empty = pool.must_be_empty(&slot, is_unused);
         if let Err(e) = empty {
             slot.set_closed(false);
             return Err(e);
@@ -507,7 +507,7 @@ impl Inner {
         Err(Error::new(ErrorKind::Invalid, what))
     }
 
-    fn must_be_empty(&self, slot: &MemberSlot, nobody: bool) -> Result<()> {
+    fn must_be_empty(&self, slot: &MemberSlot, is_unused: bool) -> Result<()> {
         let label = &slot.label;
         let mut names = self.uncommitted_on(slot.id);
         self.journal.look(|state| {
@@ -518,7 +518,7 @@ impl Inner {
                 }));
             }
         });
-        if names.is_empty() && nobody {
+        if names.is_empty() && is_unused {
             return Ok(());
         }
         let some: Vec<_> = names.iter().take(3).map(Name::as_str).collect();

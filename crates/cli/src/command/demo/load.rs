@@ -229,7 +229,7 @@ struct Request {
 struct Stream {
     /// The part of all requests that writes.
     writes: f64,
-    /// How many there are in the mean; none for as many as there can be.
+    /// The mean rate of requests a second; `None` sends each as soon as a thread is free.
     per_sec: Option<f64>,
     keys: u64,
     /// What the next one follows from, and when the last was due.
