@@ -182,8 +182,8 @@ impl Spread {
         Ok(report)
     }
 
-    /// Compares each copy of an object that never changes with its checksum.
-    async fn scrub_sealed(&self, object: &Handle, checked: Checked) -> Vec<Found> {
+    /// Compares the bytes of each copy that the checksum covers with it.
+    pub(super) async fn scrub_sealed(&self, object: &Handle, checked: Checked) -> Vec<Found> {
         let mut findings = Vec::new();
         for replica in object.inode().replicas() {
             let problem = match read_through(object, &replica, [checked.len; 2], IO).await {

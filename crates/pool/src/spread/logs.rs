@@ -38,13 +38,11 @@ impl Spread {
             (inode.len(), inode.replicas())
         };
         let checked = pool.checked(inode);
-        if let Some(Checked { len: expected, .. }) = checked
-            && expected > end
+        // Bytes were lost of the copy that gave the length; another may have them all.
+        if let Some(checked) = checked
+            && checked.len > end
         {
-            let short = |replica: &Arc<Replica>| {
-                found(replica, Some(Problem::Short { found: end, expected }))
-            };
-            return replicas.iter().map(short).collect();
+            return self.scrub_sealed(log, checked).await;
         }
         let at = checked.map_or(0, |checked| checked.len);
         let mut read = Vec::new();

@@ -153,7 +153,7 @@ fn a_copy_of_a_log_that_lost_bytes_with_a_checksum_goes_when_the_pool_opens() {
 }
 
 #[test]
-fn a_log_that_lost_bytes_of_its_only_copy_is_short_at_every_scrub() {
+fn a_log_that_lost_bytes_of_its_only_copy_is_damaged_at_every_scrub() {
     let mems = mems(1);
     block_on(async {
         let pool = crate::rig::open(&mems).await.unwrap();
@@ -164,11 +164,28 @@ fn a_log_that_lost_bytes_of_its_only_copy_is_short_at_every_scrub() {
         drop((log, pool));
         mems[0].open(&leaf(&mems[0])).await.unwrap().set_len(5).await.unwrap();
         let pool = crate::rig::open(&mems).await.unwrap();
-        let short = Problem::Short { found: 5, expected: 12 };
         for _ in 0..2 {
-            assert_eq!(found(&scrub(&pool).await), [("s0", &short, false)]);
+            assert_eq!(found(&scrub(&pool).await), [("s0", &Problem::Damaged, false)]);
         }
     });
+}
+
+#[test]
+fn a_copy_that_lost_bytes_while_the_pool_was_open_is_told_from_the_whole_one() {
+    for wrong in 0..2 {
+        let rig = Rig::new(mems(3));
+        block_on(async {
+            let pool = open(&rig, &[0, 1, 2]).await.unwrap();
+            let on = scrubbed_log(&pool).await;
+            let volume = &rig.mems[usize::from(on[wrong].0)];
+            volume.open(&leaf(volume)).await.unwrap().set_len(5).await.unwrap();
+            let report = scrub(&pool).await;
+            let label = format!("s{}", on[wrong]);
+            assert_eq!(found(&report), [(&*label, &Problem::Damaged, true)]);
+            assert_eq!(pool.mend(&report).await.unwrap(), 1);
+            assert_eq!(get(&pool, "a.log").await.unwrap(), b"acknowledged");
+        });
+    }
 }
 
 #[test]
