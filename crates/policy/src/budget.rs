@@ -22,6 +22,7 @@
 use std::time::Duration;
 
 use crate::contract::{Contract, Cost, Counted, Limit};
+use crate::estimate::Part;
 use crate::time::{Instant, NANOS_PER_SEC};
 
 /// The most operations of one request, so that its wait for tokens never blocks the queue for long. The caller splits
@@ -89,11 +90,15 @@ impl Share {
         Ok(Self { credits_ppm: (credits * f64::from(MILLION)).round() as u32, ..self })
     }
 
-    /// The same with `factor` (0 to 1) of its rho; the result is above 0.
+    /// The same with this part (0 to 1) of its rho and of its beta; rho stays above 0.
     #[must_use]
-    pub fn lowered(self, factor: f64) -> Self {
-        let rho_ppm = (f64::from(self.rho_ppm) * factor.clamp(0.0, 1.0)).round() as u32;
-        Self { rho_ppm: rho_ppm.max(1), ..self }
+    pub fn lowered(self, Part { rate, depth }: Part) -> Self {
+        let part = |ppm: u32, part: f64| (f64::from(ppm) * part.clamp(0.0, 1.0)).round() as u32;
+        Self {
+            rho_ppm: part(self.rho_ppm, rate).max(1),
+            beta_ppm: part(self.beta_ppm, depth),
+            ..self
+        }
     }
 
     /// The share of each paid rate that is used.
@@ -225,9 +230,11 @@ impl Budget {
         self.change_to(changed);
     }
 
-    /// Discards accumulated tokens, including burst credits: the volume shows that it has none. New ones are earned.
-    pub fn forget_saved(&mut self) {
+    /// Discards accumulated tokens, including burst credits: the volume shows that it has none. New ones are earned
+    /// from `until` on: until then the volume needs its own for the requests that it has.
+    pub fn forget_saved(&mut self, until: Instant) {
         self.buckets.iter_mut().for_each(|bucket| bucket.saved = 0);
+        self.updated_at = self.updated_at.max(until);
     }
 
     /// The credits left, as a part of their capacity; `None` if the contract has none.

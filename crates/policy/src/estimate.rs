@@ -1,26 +1,35 @@
 //! Infers what a volume really gives from how long it takes to answer.
 //!
-//! A contract may be wrong, or shared: a backup or another machine drains the same bucket. Then the provider delays
-//! requests that the gate let go, in an order that no gate controls. The estimate notices, lowers the share that the
-//! gate uses until the provider answers at once again, and sometimes tries for more: multiplicative decrease, additive
-//! increase (docs/adr/0011-pressure-and-estimate.md).
+//! A contract may be wrong, or shared: a backup or another machine drains the same bucket; or it does not say how many
+//! operations the provider's bucket saves up. Then the provider delays requests that the gate let go, in an order that
+//! no gate controls. The estimate notices, and finds out which of two limits is too high
+//! (docs/adr/0011-pressure-and-estimate.md):
+//!
+//! - the *depth*: the tokens that the gate saves up for bursts. A burst that the provider's bucket does not cover
+//!   queues there, and answers are slow until the queue is gone. So the gate saves up less from the first slow interval
+//!   on, and spends nothing until the queue is gone. If that cures it, the gate tries more again, step by step.
+//! - the *rate*: if answers are slow although the gate saves nothing up, the volume gives less than the contract says.
+//!   Then the gate uses what the volume was seen to give, and sometimes tries for more.
 //!
 //! ```text
-//!   factor 1 ─┐  slow 2 s         ┌─ 1 %/s ─┐  slow 1 s
-//!             └──┐   ┌── hold ────┘         └──┐   ┌── hold, twice as long ── ...
-//!                └───┘  ×0.85                  └───┘
+//!   depth 1 ─┐ slow                    ┌─ ×1.5 ...        rate 1 ─────────┐  slow 2 s more      ┌─ 1 %/s, faster ...
+//!            └─ ×0.25 ─┐ still slow  ┌─┘                                  └── what it gave ─hold┘
+//!                      └─ 0 ── hold ─┘
 //! ```
 //!
 //! A throttled volume delays every I/O; a volume on a bad day delays a few for long. So an interval is *slow* when over
-//! a quarter of its I/Os took more than twice the volume's known 99th percentile. A tail alone, however heavy, is not
-//! slow.
+//! a quarter of its I/Os took more than twice the volume's usual 99th percentile, and waited for two operations at
+//! least. A tail alone, however heavy, is not slow.
 //!
-//! Slowness has other causes than a bucket. If the volume is still slow at half of the rate that it first gave while
-//! slow, lowering is no cure: the estimate returns to the full share, and waits until the volume has been calm for a
-//! while.
+//! Slowness has other causes than a bucket. A volume that is slow, and yet does all that the gate asks of it, has
+//! another cause: the estimate returns to the full share, and waits until the volume has been calm for a while.
+
+mod usual;
 
 use std::time::Duration;
 
+pub use self::usual::IoKind;
+use self::usual::Usual;
 use crate::contract::{Contract, Cost, Counted};
 use crate::latency::Times;
 use crate::time::Instant;
@@ -36,60 +45,41 @@ const ANSWERED_MIN: u64 = 16;
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_AGAIN: Duration = Duration::from_secs(1);
 
-const LOWER: f64 = 0.85;
-const LOWER_MOST: f64 = 0.75;
+/// A lowered rate is this part of what the volume did while it was slow: its queue shrinks.
+const LOWER: f64 = 0.95;
+/// A volume that is slow even at this part of what it did, and keeps pace, has another trouble.
+const IN_VAIN: f64 = 0.7;
+/// A volume that does this part of what is asked of it does all of it: a provider that gives less falls behind by more.
+const KEEPS_PACE: f64 = 0.97;
 const RAISE_PER_SEC: f64 = 0.01;
+const RAISE_DOUBLINGS_MAX: f64 = 4.0;
 
-/// The least part of the configured share: some work always goes on, and shows when the volume recovers.
-pub const FACTOR_MIN: f64 = 0.05;
+/// The least part of the configured rate: some work always goes on, and shows when the volume recovers.
+pub const RATE_MIN: f64 = 0.05;
 
-/// How long a share is kept before it is raised; doubled each time that a raise failed.
+/// How long a rate is kept before it is raised; doubled each time that a raise failed.
 const HOLD_MIN: Duration = Duration::from_secs(4);
 const HOLD_MAX: Duration = Duration::from_secs(32);
+
+/// The least part of the depth above nothing, and the steps by which it is raised.
+const DEPTH_MIN: f64 = 0.02;
+const DEPTH_RAISE: f64 = 1.5;
+
+/// How long a depth is kept before it is raised: bursts test it.
+const DEPTH_HOLD: Duration = Duration::from_secs(30);
+
+/// How long a depth that was too much is not tried again; doubled each time.
+const BAD_MIN: Duration = Duration::from_secs(60);
+const BAD_MAX: Duration = Duration::from_secs(3600);
+
+/// The longest queue at the volume that the gate waits for.
+const QUEUE_MAX: Duration = Duration::from_secs(1);
 
 /// After a cure that failed, slowness counts again once the volume was calm for this long.
 const CALM_AGAIN: Duration = Duration::from_secs(5);
 
 /// Lowered for this long, it is worth a warning.
 const REPORT_AFTER: Duration = Duration::from_secs(60);
-
-/// The properties of an I/O on which its time depends.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum IoKind {
-    /// A read of at most [`IoKind::SMALL_MAX`].
-    SmallRead,
-    /// A read of more.
-    LargeRead,
-    /// A write of at most [`IoKind::SMALL_MAX`].
-    SmallWrite,
-    /// A write of more.
-    LargeWrite,
-}
-
-impl IoKind {
-    /// Number of kinds.
-    pub const COUNT: usize = 4;
-
-    /// Up to this many bytes, the transfer time is negligible.
-    pub const SMALL_MAX: usize = 16 * 1024;
-
-    /// The kind of an I/O of `len` bytes.
-    #[must_use]
-    pub const fn of(is_write: bool, len: usize) -> Self {
-        match (is_write, len <= Self::SMALL_MAX) {
-            (false, true) => Self::SmallRead,
-            (false, false) => Self::LargeRead,
-            (true, true) => Self::SmallWrite,
-            (true, false) => Self::LargeWrite,
-        }
-    }
-
-    /// Its position among the kinds.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self as usize
-    }
-}
 
 /// All I/O of a volume so far.
 #[derive(Clone, Debug, Default)]
@@ -103,61 +93,140 @@ pub struct Seen {
 /// What the gate should do now.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Advice {
-    /// Use this part of the configured share.
-    Use(f64),
+    /// Use this much of the configured share.
+    Use(Part),
+    /// Use this much, without the tokens saved so far, and earn none for `queue`: so long does the volume take for the
+    /// requests that it has.
+    Lower {
+        /// How much to use.
+        part: Part,
+        /// How long the requests at the volume take.
+        queue: Duration,
+    },
     /// Assume no burst credits: they are spent.
     ForgetCredits,
     /// Log a warning: for a minute the volume has given only this part of its contract.
     Report(f64),
 }
 
+/// How much of the configured share is used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Part {
+    /// Of its rate: from [`RATE_MIN`] to 1.
+    pub rate: f64,
+    /// Of its depth: from 0, only what one request needs, to 1.
+    pub depth: f64,
+}
+
+impl Part {
+    /// All of it.
+    pub const ALL: Self = Self { rate: 1.0, depth: 1.0 };
+}
+
 /// The estimate of one volume.
 #[derive(Clone, Debug)]
 pub struct Estimate {
     contract: Contract,
-    bases: [Base; IoKind::COUNT],
+    usual: Usual,
     seen: Seen,
     looked_at: Instant,
-    factor: f64,
+    rate: f64,
+    depth: Depth,
     slow_for: Duration,
     calm_for: Duration,
+    /// The time since the last slow interval began, and the part of the contract spent in it: how much the volume does.
+    slow: Slow,
     hold: Duration,
     hold_until: Instant,
-    /// The last factor without slowness, before it was raised.
+    /// The last rate without slowness, before it was raised.
     good: f64,
-    /// Whether the factor was raised since it was last lowered.
-    raised: bool,
+    /// The rate is being raised since then.
+    raised_since: Option<Instant>,
     episode: Option<Episode>,
+    /// How often the volume was slow although it did all that was asked of it.
+    strikes: u32,
     /// Lowering did not help: the slowness has another cause.
     gave_up: bool,
 }
 
-/// A time during which the gate uses less than the configured share.
+/// The slow intervals since the last change.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slow {
+    passed: Duration,
+    /// The part of the contract that was spent, times the seconds.
+    spent: f64,
+}
+
+/// A time during which the gate uses less than the configured rate.
 #[derive(Clone, Copy, Debug)]
 struct Episode {
     since: Instant,
-    /// The part of the contract spent in the first slow interval, and its average over the slow intervals since.
+    /// The part of the contract that the volume did when it was lowered first.
     first: f64,
+    /// The part of the contract spent in slow intervals, as a moving average.
     available: f64,
     reported: bool,
 }
 
-/// How long a kind of I/O takes without throttling.
+/// How much of the configured depth is used.
 #[derive(Clone, Copy, Debug)]
-enum Base {
-    /// The contract says it.
-    Known(Duration),
-    /// The contract does not say it; the fastest interval so far had this 99th percentile.
-    Learned(Option<Duration>),
+struct Depth {
+    part: f64,
+    /// The part at which the volume was slow, and until when it is not tried again.
+    bad: f64,
+    bad_until: Instant,
+    bad_for: Duration,
+    hold_until: Instant,
+    /// Slowness until then is still that of the last burst.
+    again_until: Instant,
 }
 
-impl Base {
-    const fn p99(self) -> Option<Duration> {
-        match self {
-            Self::Known(p99) => Some(p99),
-            Self::Learned(p99) => p99,
+impl Depth {
+    const fn whole() -> Self {
+        Self {
+            part: 1.0,
+            bad: f64::INFINITY,
+            bad_until: Instant::ZERO,
+            bad_for: BAD_MIN,
+            hold_until: Instant::ZERO,
+            again_until: Instant::ZERO,
         }
     }
+
+    /// The volume is slow: uses a quarter, or nothing where it was lowered just before.
+    fn lower(&mut self, now: Instant) {
+        // Nothing in between but the last queue: what was lowered just now was not enough.
+        let again = now < self.again_until;
+        if !again {
+            (self.bad, self.bad_until) = (self.part, now + self.bad_for);
+            self.bad_for = (2 * self.bad_for).min(BAD_MAX);
+        }
+        self.part = if again || self.part / 4.0 < DEPTH_MIN { 0.0 } else { self.part / 4.0 };
+        self.again_until = now + HOLD_MIN;
+        self.hold_until = now + DEPTH_HOLD;
+    }
+
+    /// Tries for more, unless that was too much not long ago. Whether it changed.
+    fn raise(&mut self, now: Instant) -> bool {
+        let next = (self.part * DEPTH_RAISE).clamp(DEPTH_MIN, 1.0);
+        let is_bad = next >= self.bad && now < self.bad_until;
+        if self.part >= 1.0 || now < self.hold_until || is_bad {
+            return false;
+        }
+        self.part = next;
+        self.hold_until = now + DEPTH_HOLD;
+        true
+    }
+}
+
+/// What an interval showed.
+struct Interval {
+    /// Whether it was slow; `None` with too few I/Os to tell.
+    slow: Option<bool>,
+    /// The part of the contract that was spent.
+    spent: f64,
+    /// Half of the I/Os took longer.
+    median: Duration,
 }
 
 impl Estimate {
@@ -165,18 +234,21 @@ impl Estimate {
     #[must_use]
     pub fn new(contract: &Contract, now: Instant) -> Self {
         Self {
-            bases: bases(contract),
+            usual: Usual::new(contract),
             contract: contract.clone(),
             seen: Seen::default(),
             looked_at: now,
-            factor: 1.0,
+            rate: 1.0,
+            depth: Depth::whole(),
             slow_for: Duration::ZERO,
             calm_for: Duration::ZERO,
+            slow: Slow::default(),
             hold: HOLD_MIN,
             hold_until: now,
             good: 1.0,
-            raised: false,
+            raised_since: None,
             episode: None,
+            strikes: 0,
             gave_up: false,
         }
     }
@@ -187,10 +259,12 @@ impl Estimate {
         *self = Self { seen, ..Self::new(contract, now) };
     }
 
-    /// The part of the configured share to use.
+    /// How much of the configured share to use.
     #[must_use]
-    pub const fn factor(&self) -> f64 {
-        self.factor
+    pub const fn part(&self) -> Part {
+        // Tokens saved up would be spent on top of a rate that just fits.
+        let depth = if self.rate < 1.0 { 0.0 } else { self.depth.part };
+        Part { rate: self.rate, depth }
     }
 
     /// The part of its contract that the volume was found to give; `None` while it seems to give all.
@@ -209,64 +283,54 @@ impl Estimate {
         credits: Option<f64>,
     ) -> Option<Advice> {
         let passed = now.since(self.looked_at);
-        let verdict = self.judge(&seen);
-        let spent = self.part_spent(&seen, passed);
+        let interval = self.interval(&seen, passed);
         (self.seen, self.looked_at) = (seen, now);
-        match verdict {
+        let counted = passed.min(2 * INTERVAL);
+        match interval.slow {
             None => {}
             Some(true) => {
-                self.slow_for += passed.min(2 * INTERVAL);
+                self.slow_for += counted;
                 self.calm_for = Duration::ZERO;
+                self.slow.passed += counted;
+                self.slow.spent += interval.spent * counted.as_secs_f64();
             }
             Some(false) => {
                 self.slow_for = Duration::ZERO;
-                self.calm_for += passed.min(2 * INTERVAL);
+                self.slow = Slow::default();
+                self.calm_for += counted;
             }
         }
         if self.gave_up {
             self.gave_up = self.calm_for < CALM_AGAIN;
             return None;
         }
-        if verdict == Some(true) {
-            if let Some(episode) = &mut self.episode {
-                episode.available += (spent - episode.available) / 4.0;
-            }
-            let patience = if self.raised { PATIENCE_AGAIN } else { PATIENCE };
-            return if self.slow_for < patience {
-                None
-            } else if credits.is_some_and(|part| part > 0.0) {
-                self.slow_for = Duration::ZERO;
-                Some(Advice::ForgetCredits)
+        if interval.slow == Some(true) {
+            return self.when_slow(now, &interval, rho, credits);
+        }
+        self.strikes = if interval.slow == Some(false) { 0 } else { self.strikes };
+        if self.rate < 1.0 {
+            return if now >= self.hold_until {
+                Some(self.raise(now, passed))
             } else {
-                Some(self.lower(now, spent, rho))
+                self.report(now)
             };
         }
-        if self.factor < 1.0 && now >= self.hold_until {
-            return Some(self.raise(passed));
-        }
-        self.report(now)
+        (interval.slow == Some(false) && self.depth.raise(now)).then(|| Advice::Use(self.part()))
     }
 
-    /// Whether the last interval was slow; `None` if it had too few I/Os to tell.
-    fn judge(&mut self, seen: &Seen) -> Option<bool> {
-        let (mut answered, mut slow) = (0, 0);
-        for (base, (now, then)) in
-            self.bases.iter_mut().zip(seen.answers.iter().zip(&self.seen.answers))
-        {
-            let interval = now.since(then);
-            let count = interval.count();
-            if let Base::Learned(least) = base
-                && count >= ANSWERED_MIN
-            {
-                let p99 = interval.quantile(0.99);
-                *least = least.map_or(p99, |least| p99.map(|p99| p99.min(least)));
-            }
-            if let Some(p99) = base.p99() {
-                answered += count;
-                slow += interval.longer_than(2 * p99);
-            }
+    fn interval(&mut self, seen: &Seen, passed: Duration) -> Interval {
+        let answers: [Times; IoKind::COUNT] =
+            std::array::from_fn(|kind| seen.answers[kind].since(&self.seen.answers[kind]));
+        let ops = seen.spent.ops.saturating_sub(self.seen.spent.ops) as f64;
+        let (answered, late) = self.usual.compare(&answers, ops / passed.as_secs_f64().max(1e-9));
+        let slow = (answered >= ANSWERED_MIN).then_some(late * 4 > answered);
+        if slow != Some(true) {
+            self.usual.learn(&answers);
         }
-        (answered >= ANSWERED_MIN).then_some(slow * 4 > answered)
+        let mut all = Times::default();
+        answers.iter().for_each(|times| all.add(times));
+        let median = all.quantile(0.5).unwrap_or_default();
+        Interval { slow, spent: self.part_spent(seen, passed), median }
     }
 
     /// The part of the contract spent since the last look.
@@ -282,45 +346,86 @@ impl Estimate {
         parts.fold(0.0, f64::max)
     }
 
-    fn lower(&mut self, now: Instant, spent: f64, rho: f64) -> Advice {
-        self.slow_for = Duration::ZERO;
-        let episode = self.episode.get_or_insert(Episode {
-            since: now,
-            first: spent,
-            available: spent,
-            reported: false,
-        });
-        if self.factor * rho < episode.first / 2.0 || self.factor <= FACTOR_MIN {
-            let seen = std::mem::take(&mut self.seen);
-            *self = Self { seen, gave_up: true, ..Self::new(&self.contract.clone(), now) };
-            return Advice::Use(1.0);
+    fn when_slow(
+        &mut self,
+        now: Instant,
+        interval: &Interval,
+        rho: f64,
+        credits: Option<f64>,
+    ) -> Option<Advice> {
+        if let Some(episode) = &mut self.episode {
+            episode.available += (interval.spent - episode.available) / 4.0;
         }
-        if self.raised {
-            self.hold = (2 * self.hold).min(HOLD_MAX);
-            self.raised = false;
-        } else {
-            self.good = self.factor;
+        // A volume answers within the second, unless it has trouble of another kind.
+        let queue = interval.median.min(QUEUE_MAX);
+        if credits.is_some_and(|part| part > 0.0) {
+            let is_over = self.slow_for >= PATIENCE;
+            self.slow_for = if is_over { Duration::ZERO } else { self.slow_for };
+            return is_over.then_some(Advice::ForgetCredits);
         }
-        self.hold_until = now + self.hold;
-        // A rate far above the real one would have to be lowered many times before it has an effect.
-        let felt = 1.05 * spent.max(episode.available) / rho;
-        // Return to the last factor that went well before a raise, if it is near.
-        let good = self.good.max(self.factor * LOWER_MOST);
-        self.factor = (self.factor * LOWER).min(felt).min(good).max(FACTOR_MIN);
-        Advice::Use(self.factor)
+        if self.part().depth > 0.0 {
+            self.depth.lower(now);
+            (self.slow_for, self.slow) = (Duration::ZERO, Slow::default());
+            return Some(Advice::Lower { part: self.part(), queue });
+        }
+        let patience = if self.raised_since.is_some() { PATIENCE_AGAIN } else { PATIENCE };
+        (self.slow_for >= patience).then(|| self.lower(now, queue, rho))
     }
 
-    fn raise(&mut self, passed: Duration) -> Advice {
-        if !self.raised {
-            (self.raised, self.good) = (true, self.factor);
+    /// Lowers the rate to what the volume did while it was slow. A volume that does all that is asked of it, and is slow
+    /// nevertheless, gets the time to empty its queue, then a little less, and then up to the full rate again.
+    fn lower(&mut self, now: Instant, queue: Duration, rho: f64) -> Advice {
+        let did = self.slow.spent / self.slow.passed.as_secs_f64().max(1e-9);
+        (self.slow_for, self.slow) = (Duration::ZERO, Slow::default());
+        let keeps_pace = did >= KEEPS_PACE * self.rate * rho;
+        let is_in_vain = keeps_pace
+            && match self.episode {
+                Some(episode) if self.strikes == 0 => self.rate * rho < IN_VAIN * episode.first,
+                _ => self.strikes >= 2,
+            };
+        if self.raised_since.take().is_some() {
+            self.hold = (2 * self.hold).min(HOLD_MAX);
+            self.rate = self.good;
+        } else if is_in_vain || self.rate <= RATE_MIN {
+            let seen = std::mem::take(&mut self.seen);
+            let usual = self.usual.clone();
+            *self = Self { seen, usual, gave_up: true, ..Self::new(&self.contract.clone(), now) };
+            return Advice::Use(Part::ALL);
+        } else if keeps_pace && (self.episode.is_none() || self.strikes > 0) {
+            self.rate *= if self.strikes == 0 { 1.0 } else { LOWER };
+            self.strikes += 1;
+        } else {
+            self.rate = (LOWER * did / rho).min(LOWER * self.rate).max(RATE_MIN);
         }
-        self.factor = (self.factor + RAISE_PER_SEC * passed.as_secs_f64()).min(1.0);
-        if self.factor >= 1.0 {
+        if self.rate < 1.0 {
+            // Less depth did not help, so it was not too much.
+            self.depth = Depth::whole();
+            self.episode.get_or_insert(Episode {
+                since: now,
+                first: did,
+                available: did,
+                reported: false,
+            });
+        }
+        self.hold_until = now + self.hold;
+        Advice::Lower { part: self.part(), queue }
+    }
+
+    /// Raises the rate by a percent a second, twice as fast each time that went well for [`HOLD_MIN`].
+    fn raise(&mut self, now: Instant, passed: Duration) -> Advice {
+        let since = *self.raised_since.get_or_insert_with(|| {
+            self.good = self.rate;
+            now
+        });
+        let doublings = (now.since(since).as_secs_f64() / HOLD_MIN.as_secs_f64()).floor();
+        let faster = doublings.min(RAISE_DOUBLINGS_MAX).exp2();
+        self.rate = (self.rate + RAISE_PER_SEC * faster * passed.as_secs_f64()).min(1.0);
+        if self.rate >= 1.0 {
             self.episode = None;
-            self.raised = false;
+            self.raised_since = None;
             self.hold = HOLD_MIN;
         }
-        Advice::Use(self.factor)
+        Advice::Use(self.part())
     }
 
     fn report(&mut self, now: Instant) -> Option<Advice> {
@@ -331,24 +436,6 @@ impl Estimate {
         episode.reported = true;
         Some(Advice::Report(episode.available))
     }
-}
-
-fn bases(contract: &Contract) -> [Base; IoKind::COUNT] {
-    // A large I/O may be forwarded whole, at the paid bandwidth, once on its way.
-    let moving = contract.paid_bytes_per_sec().map_or(Duration::from_millis(1), |rate| {
-        Duration::from_secs_f64(contract.op_bytes_max as f64 / rate as f64)
-    });
-    let known = |p99: Duration, more: Duration| match p99 {
-        Duration::ZERO => Base::Learned(None),
-        p99 => Base::Known(p99 + more),
-    };
-    let (read, write) = (contract.latency.read.p99, contract.latency.write.p99);
-    [
-        known(read, Duration::ZERO),
-        known(read, moving),
-        known(write, Duration::ZERO),
-        known(write, moving),
-    ]
 }
 
 #[cfg(test)]

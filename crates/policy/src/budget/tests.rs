@@ -203,13 +203,18 @@ fn credits_are_saved_up_while_idle_and_spent_in_a_burst() {
         burst += drain(&mut budget, now + Duration::from_millis(tenth * 100));
     }
     assert!((29_000..=30_000).contains(&burst), "{burst}");
-    budget.forget_saved();
+    budget.forget_saved(T0);
     assert_eq!(drain(&mut budget, now + Duration::from_secs(10)), 29, "earned in this tenth");
     let mut budget = Budget::new(&gp3(), quarter(), T0);
     assert!(drain(&mut budget, T0 + Duration::from_secs(1)) > 0);
     let _ = budget.admit(T0 + Duration::from_secs(2), ONE_OP);
-    budget.forget_saved();
+    budget.forget_saved(T0);
     assert_eq!(drain(&mut budget, T0 + Duration::from_secs(2)), 0);
+    // While the volume empties its queue, nothing is earned.
+    let at = |ms| T0 + Duration::from_millis(ms);
+    budget.forget_saved(at(2100));
+    assert_eq!(drain(&mut budget, at(2100)), 0);
+    assert_eq!(drain(&mut budget, at(2200)), 294);
 }
 
 #[test]
@@ -227,7 +232,7 @@ fn credits_at_the_start_are_those_somebody_vouched_for() {
 fn credits_survive_new_terms_and_another_share() {
     let share = quarter().with_credits(1.0).unwrap();
     let mut budget = Budget::new(&gp2(), share, T0);
-    budget.set_share(share.lowered(0.5), &gp2(), T0);
+    budget.set_share(share.lowered(Part { rate: 0.5, depth: 1.0 }), &gp2(), T0);
     assert_eq!(budget.credits(), Some(1.0));
     let mut larger = gp2();
     larger.limits[1].rate_per_sec = 600;
@@ -247,8 +252,8 @@ fn a_lower_share_earns_less_and_keeps_what_was_saved() {
     budget.set_share(Share::new(0.5, 0.25).unwrap(), &gp3(), at(200));
     assert_eq!(drain(&mut budget, at(200)), 300);
     assert_eq!(drain(&mut budget, at(300)), 150);
-    assert_eq!(quarter().lowered(0.5).rho(), 0.49);
-    assert!(quarter().lowered(0.0).rho() > 0.0);
+    assert_eq!(quarter().lowered(Part { rate: 0.5, depth: 1.0 }).rho(), 0.49);
+    assert!(quarter().lowered(Part { rate: 0.0, depth: 1.0 }).rho() > 0.0);
 }
 
 /// A contract with one to three limits.
@@ -290,7 +295,11 @@ fn never_overdraws(
         now = now + nanos(step);
         let cost = part_of(budget.largest(), eighths, thousandths);
         if changes && step % 5 == 0 {
-            budget.set_share(share.lowered(step as f64 / 3e9), contract, now);
+            budget.set_share(
+                share.lowered(Part { rate: step as f64 / 3e9, depth: 1.0 }),
+                contract,
+                now,
+            );
         }
         if budget.admit(now, cost) == Admission::Now {
             prop_assert!(!provider.admit(now, cost).throttled);

@@ -1,3 +1,5 @@
+mod devices;
+
 use super::*;
 use crate::contract::{Latency, Limit, Percentiles};
 
@@ -55,22 +57,29 @@ impl Stage {
     }
 
     fn interval(&mut self) -> f64 {
-        let wanted = self.estimate.factor() * RHO;
+        let wanted = self.estimate.part().rate * RHO;
         let got = (wanted.min(self.gives) * IOPS as f64 / 2.0) as u64;
         let slow = wanted > self.gives;
         self.slow += u32::from(slow);
-        let late = if slow { got } else { got * self.tail / 100 };
-        self.answer(late, 10 * P99);
-        self.answer(got - late, P99 / 2);
+        if slow {
+            // Ten requests queue at the volume.
+            self.answer(got, Duration::from_secs_f64(10.0 / (self.gives * IOPS as f64)));
+        } else {
+            let late = got * self.tail / 100;
+            self.answer(late, 10 * P99);
+            self.answer(got - late, P99 / 2);
+        }
         self.seen.spent.ops += got;
         self.now = self.now + INTERVAL;
         match self.estimate.look(self.now, self.seen.clone(), RHO, self.credits) {
             Some(Advice::ForgetCredits) => self.credits = Some(0.0),
             Some(Advice::Report(part)) => self.reported.push(part),
-            Some(Advice::Use(factor)) => assert_eq!(factor, self.estimate.factor()),
+            Some(Advice::Use(part) | Advice::Lower { part, .. }) => {
+                assert_eq!(part, self.estimate.part());
+            }
             None => {}
         }
-        self.estimate.factor()
+        self.estimate.part().rate
     }
 }
 
@@ -129,7 +138,7 @@ fn a_contract_that_is_not_what_was_bought_is_found_and_reported() {
     let mut right = contract();
     right.limits[0].rate_per_sec = 200;
     stage.estimate.set_contract(&right, stage.now);
-    assert_eq!((stage.estimate.factor(), stage.estimate.available()), (1.0, None));
+    assert_eq!((stage.estimate.part().rate, stage.estimate.available()), (1.0, None));
 }
 
 #[test]
@@ -139,12 +148,12 @@ fn what_lowering_does_not_cure_is_not_treated_with_it() {
     let mut last = 0.0;
     for _ in 0..240 {
         // Every request is answered, late.
-        let got = (stage.estimate.factor() * RHO * IOPS as f64 / 2.0) as u64;
+        let got = (stage.estimate.part().rate * RHO * IOPS as f64 / 2.0) as u64;
         stage.answer(got, 10 * P99);
         stage.seen.spent.ops += got;
         stage.now = stage.now + INTERVAL;
         let _ = stage.estimate.look(stage.now, stage.seen.clone(), RHO, None);
-        last = stage.estimate.factor();
+        last = stage.estimate.part().rate;
         worst = worst.min(last);
     }
     assert!(worst >= 0.4, "{worst}");
@@ -161,7 +170,7 @@ fn credits_that_are_spent_are_found_out_before_the_share_suffers() {
     stage.credits = Some(0.8);
     stage.gives = 0.5;
     stage.run(2);
-    assert_eq!((stage.credits, stage.estimate.factor()), (Some(0.0), 1.0));
+    assert_eq!((stage.credits, stage.estimate.part().rate), (Some(0.0), 1.0));
 }
 
 #[test]

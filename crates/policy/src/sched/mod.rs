@@ -128,8 +128,9 @@ pub trait Scheduler: Send {
     /// Uses another share of `contract`, the terms in force, from now on.
     fn set_share(&mut self, share: Share, contract: &Contract, now: Instant);
 
-    /// Discards accumulated tokens, including burst credits: the volume shows that it has none.
-    fn forget_saved(&mut self);
+    /// Discards accumulated tokens, including burst credits: the volume shows that it has none. New ones are earned from
+    /// `until` on.
+    fn forget_saved(&mut self, until: Instant);
 
     /// The burst credits that the budget assumes, as a part of their capacity; `None` without any.
     fn credits(&self) -> Option<f64>;

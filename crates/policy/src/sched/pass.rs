@@ -76,7 +76,7 @@ impl Scheduler for Pass {
 
     fn set_share(&mut self, _: Share, _: &Contract, _: Instant) {}
 
-    fn forget_saved(&mut self) {}
+    fn forget_saved(&mut self, _: Instant) {}
 
     fn credits(&self) -> Option<f64> {
         None

@@ -106,8 +106,8 @@ impl Scheduler for Strict {
         self.budget.set_share(share, contract, now);
     }
 
-    fn forget_saved(&mut self) {
-        self.budget.forget_saved();
+    fn forget_saved(&mut self, until: Instant) {
+        self.budget.forget_saved(until);
     }
 
     fn credits(&self) -> Option<f64> {

@@ -387,8 +387,8 @@ impl Scheduler for Tags {
         self.pace = Pace::of(&self.rights, &self.budget);
     }
 
-    fn forget_saved(&mut self) {
-        self.budget.forget_saved();
+    fn forget_saved(&mut self, until: Instant) {
+        self.budget.forget_saved(until);
     }
 
     fn credits(&self) -> Option<f64> {

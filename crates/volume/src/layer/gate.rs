@@ -62,6 +62,8 @@ pub struct Meter {
     pub share: Share,
     /// The share of each paid rate in use now: lower while the volume gives less.
     pub rho: f64,
+    /// The part of a second's tokens that is saved up at most, now: less while bursts make the volume slow.
+    pub beta: f64,
     /// The part of its contract that the volume was found to give; `None` while it seems to give all.
     pub available: Option<f64>,
     /// The burst credits that the gate assumes, as a part of their capacity; `None` if the contract has none.

@@ -334,8 +334,8 @@ impl<S: Scheme> Scheduler for Seconds<S> {
         self.bytes.set_share(share, &only_bytes(contract), self.now);
     }
 
-    fn forget_saved(&mut self) {
-        self.bytes.forget_saved();
+    fn forget_saved(&mut self, until: Instant) {
+        self.bytes.forget_saved(until);
     }
 
     fn credits(&self) -> Option<f64> {

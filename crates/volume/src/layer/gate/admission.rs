@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use policy::budget::Share;
 use policy::contract::{Contract, Cost};
-use policy::estimate::{Advice, Estimate, INTERVAL, IoKind, Seen};
+use policy::estimate::{Advice, Estimate, INTERVAL, IoKind, Part, Seen};
 use policy::purpose::{Class, Origin, Pressure};
 use policy::sched::{Event, Full, Grant, Request, Scheduler, Ticket};
 use policy::time::Instant;
@@ -255,17 +255,16 @@ impl AdmissionQueue {
                 bytes: sum.bytes + spent.bytes,
             });
             let seen = Seen { answers: self.answers.of_kinds(), spent };
-            let before = estimate.factor();
             match estimate.look(now, seen, state.share.rho(), state.scheduler.credits()) {
                 None => {}
-                Some(Advice::Use(factor)) => {
-                    if factor < before {
-                        state.scheduler.forget_saved();
-                    }
-                    let share = state.share.lowered(factor);
-                    state.scheduler.set_share(share, &state.contract, now);
+                Some(Advice::Use(part)) => {
+                    state.scheduler.set_share(state.share.lowered(part), &state.contract, now);
                 }
-                Some(Advice::ForgetCredits) => state.scheduler.forget_saved(),
+                Some(Advice::Lower { part, queue }) => {
+                    state.scheduler.set_share(state.share.lowered(part), &state.contract, now);
+                    state.scheduler.forget_saved(now + queue);
+                }
+                Some(Advice::ForgetCredits) => state.scheduler.forget_saved(now),
                 Some(Advice::Report(part)) => report = Some((part, state.contract.name.clone())),
             }
         });
@@ -303,7 +302,7 @@ impl AdmissionQueue {
             state.contract = contract.clone();
             if let Some(estimate) = &mut state.estimate {
                 if estimate.available().is_some() {
-                    state.scheduler.forget_saved();
+                    state.scheduler.forget_saved(now);
                 }
                 estimate.set_contract(contract, now);
                 state.scheduler.set_share(state.share, contract, now);
@@ -314,7 +313,7 @@ impl AdmissionQueue {
 
     pub(super) fn set_share(self: &Arc<Self>, share: Share) {
         self.change(|state, now| {
-            let lowered = share.lowered(state.factor());
+            let lowered = share.lowered(state.part());
             state.scheduler.set_share(lowered, &state.contract, now);
             state.share = share;
             self.measure(state);
@@ -346,10 +345,12 @@ impl AdmissionQueue {
         let state = self.state.lock();
         let now = self.clock.now();
         let window = state.scheduler.window();
+        let used = state.share.lowered(state.part());
         Meter {
             contract: state.contract.clone(),
             share: state.share,
-            rho: state.share.lowered(state.factor()).rho(),
+            rho: used.rho(),
+            beta: used.beta(),
             available: state.estimate.as_ref().and_then(Estimate::available),
             credits: state.scheduler.credits(),
             classes: Class::ALL.map(|class| {
@@ -437,9 +438,9 @@ pub(super) struct Polled {
 }
 
 impl State {
-    /// The factor of the estimate on the share.
-    fn factor(&self) -> f64 {
-        self.estimate.as_ref().map_or(1.0, Estimate::factor)
+    /// How much of the share the estimate lets the gate use.
+    fn part(&self) -> Part {
+        self.estimate.as_ref().map_or(Part::ALL, Estimate::part)
     }
 
     fn submit(

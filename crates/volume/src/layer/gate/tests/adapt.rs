@@ -65,7 +65,7 @@ fn room_is_made_for_another_client_and_taken_back() {
     shared.run(20, 0);
     assert_eq!((shared.throttled(), shared.gate.meter().rho), (0, 0.98));
     // The provider's saved tokens last a while; then 0.7 is left for the gate.
-    shared.run(15, 300);
+    shared.run(10, 300);
     let rho = shared.gate.meter().rho;
     assert!((0.55..=0.7).contains(&rho), "{rho}");
     let before = (shared.throttled(), shared.provider.meter().total.requests);
