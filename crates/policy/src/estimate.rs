@@ -52,7 +52,10 @@ const IN_VAIN: f64 = 0.7;
 /// A volume that does this part of what is asked of it does all of it: a provider that gives less falls behind by more.
 const KEEPS_PACE: f64 = 0.97;
 const RAISE_PER_SEC: f64 = 0.01;
-const RAISE_DOUBLINGS_MAX: f64 = 4.0;
+/// Faster once that went well for a while. More would go far over what the volume gives while the tokens that its
+/// provider saved up last.
+const RAISE_FASTER: f64 = 2.0;
+const FASTER_AFTER: Duration = Duration::from_secs(12);
 
 /// The least part of the configured rate: some work always goes on, and shows when the volume recovers.
 pub const RATE_MIN: f64 = 0.05;
@@ -411,14 +414,13 @@ impl Estimate {
         Advice::Lower { part: self.part(), queue }
     }
 
-    /// Raises the rate by a percent a second, twice as fast each time that went well for [`HOLD_MIN`].
+    /// Raises the rate by a percent a second, [faster](RAISE_FASTER) later.
     fn raise(&mut self, now: Instant, passed: Duration) -> Advice {
         let since = *self.raised_since.get_or_insert_with(|| {
             self.good = self.rate;
             now
         });
-        let doublings = (now.since(since).as_secs_f64() / HOLD_MIN.as_secs_f64()).floor();
-        let faster = doublings.min(RAISE_DOUBLINGS_MAX).exp2();
+        let faster = if now.since(since) >= FASTER_AFTER { RAISE_FASTER } else { 1.0 };
         self.rate = (self.rate + RAISE_PER_SEC * faster * passed.as_secs_f64()).min(1.0);
         if self.rate >= 1.0 {
             self.episode = None;
