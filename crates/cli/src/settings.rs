@@ -37,6 +37,7 @@ pub(crate) use self::mistake::Mistakes;
 pub(crate) use self::mqtt::Mqtt;
 pub(crate) use self::pool::{Overlap, PLACEMENTS, Placement, Pool};
 pub(crate) use self::series::Series;
+pub(crate) use self::units::size;
 pub(crate) use self::volume::{Volume, terms};
 
 /// All settings of a program.

@@ -8,19 +8,22 @@ use super::{Phase, Volume};
 use crate::drive::Operation;
 use crate::report::{Axis, Curve, Plot, Report, Stroke, Table};
 
-/// The id of all rows.
-const ID: &str = "YCSB";
-
 const PERCENTILES: [(&str, f64); 6] =
     [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
 
 /// Points of a latency curve for each factor of ten of the remainder.
 const POINTS_PER_NINE: i32 = 20;
 
-/// Adds the results of `phases` under `scheme`: JSON rows, also per second; tables and plots for readers; and one
+/// Adds the results of `phases` as rows `id` under `scheme`: in JSON, also per second; tables and plots for readers; and one
 /// check, that every answer was what had been stored.
-pub fn add_to(report: &mut Report, phases: &[Phase], volumes: &[Volume<'_>], scheme: &str) {
-    let mut writer = Writer { report, scheme };
+pub fn add_to(
+    report: &mut Report,
+    id: &str,
+    phases: &[Phase],
+    volumes: &[Volume<'_>],
+    scheme: &str,
+) {
+    let mut writer = Writer { report, id, scheme };
     for phase in phases {
         writer.throughput(phase, volumes);
         writer.latencies(phase);
@@ -29,11 +32,11 @@ pub fn add_to(report: &mut Report, phases: &[Phase], volumes: &[Volume<'_>], sch
         writer.seconds(phase, volumes);
     }
     let wrong: u64 = phases.iter().map(|phase| phase.driven.wrong).sum();
-    report.check(ID, "answers that were not what was stored", wrong as f64, [0.0, 0.0]);
+    report.check(id, "answers that were not what was stored", wrong as f64, [0.0, 0.0]);
     let examples = phases.iter().filter_map(|phase| Some((phase, phase.driven.example.as_ref()?)));
-    report.notes.extend(
-        examples.map(|(phase, example)| format!("workload {}: {example}", phase.workload.name())),
-    );
+    report
+        .notes
+        .extend(examples.map(|(phase, example)| format!("workload {}: {example}", phase.name)));
     report.tables.extend([
         workloads(phases, volumes),
         latency_table(phases),
@@ -47,16 +50,17 @@ pub fn add_to(report: &mut Report, phases: &[Phase], volumes: &[Volume<'_>], sch
 /// Writes rows.
 struct Writer<'r> {
     report: &'r mut Report,
+    id: &'r str,
     scheme: &'r str,
 }
 
 impl Writer<'_> {
     fn row(&mut self, case: &str, value: f64, unit: &str) {
-        self.report.row(ID, case, self.scheme, value, unit);
+        self.report.row(self.id, case, self.scheme, value, unit);
     }
 
     fn throughput(&mut self, phase: &Phase, volumes: &[Volume<'_>]) {
-        let name = phase.workload.name();
+        let name = phase.name;
         self.row(name, per_sec(phase.driven.operations(), phase.driven.elapsed), "op/s");
         self.row(&format!("{name}, took"), phase.driven.elapsed.as_secs_f64(), "s");
         for (volume, used) in volumes.iter().zip(usage(phase)) {
@@ -79,7 +83,7 @@ impl Writer<'_> {
     }
 
     fn seconds(&mut self, phase: &Phase, volumes: &[Volume<'_>]) {
-        let name = phase.workload.name();
+        let name = phase.name;
         for sample in &phase.driven.samples {
             let at = format!("{name}, at {:.1} s", sample.at.as_secs_f64());
             self.row(&at, sample.operations, "op/s over time");
@@ -119,7 +123,7 @@ fn us(nanos: u64) -> f64 {
 /// The latencies of a phase by their names: `A, read`, and `A, read/open` counted from the intended start of each
 /// operation.
 fn cases(phase: &Phase) -> impl Iterator<Item = (String, &Histogram<u64>)> {
-    let name = phase.workload.name();
+    let name = phase.name;
     let service = phase.driven.latencies.each().map(|(operation, nanos)| (operation, "", nanos));
     let open = phase.driven.open.each().map(|(operation, nanos)| (operation, "/open", nanos));
     service
@@ -144,7 +148,7 @@ fn workloads(phases: &[Phase], volumes: &[Volume<'_>]) -> Table {
             Some(iops),
             paid.map(|paid| share(iops, paid)),
         ];
-        (phase.workload.name().into(), figures.into())
+        (phase.name.into(), figures.into())
     };
     Table {
         title: "workload".into(),
@@ -172,7 +176,7 @@ fn latency_table(phases: &[Phase]) -> Table {
 fn volume_table(phases: &[Phase], volumes: &[Volume<'_>]) -> Table {
     let lines = phases.iter().flat_map(|phase| {
         usage(phase).zip(volumes).map(|(used, volume)| {
-            let name = format!("{}, {}", phase.workload.name(), volume.name);
+            let name = format!("{}, {}", phase.name, volume.name);
             let paid = volume.paid_iops;
             let of_paid = paid.map(|paid| share(used.mean, paid));
             (name, vec![paid.map(|paid| paid as f64), Some(used.mean), of_paid, Some(used.most)])
@@ -187,14 +191,14 @@ fn volume_table(phases: &[Phase], volumes: &[Volume<'_>]) -> Table {
 
 /// The start of each phase.
 fn marks(phases: &[Phase]) -> Vec<(f64, String)> {
-    let mark = |phase: &Phase| (phase.start.as_secs_f64(), phase.workload.name().into());
+    let mark = |phase: &Phase| (phase.start.as_secs_f64(), phase.name.into());
     phases.iter().map(mark).collect()
 }
 
 fn throughput_plot(phases: &[Phase]) -> Plot {
     let curve = |phase: &Phase| {
         let points = phase.driven.samples.iter().map(|s| (s.at.as_secs_f64(), s.operations));
-        Curve::new(phase.workload.name(), Stroke::Line, points)
+        Curve::new(phase.name, Stroke::Line, points)
     };
     Plot {
         y_axis: Axis::Log,
@@ -255,7 +259,7 @@ fn latency_plots(phases: &[Phase]) -> impl Iterator<Item = Plot> {
             })
             .map(|(phase, from, nanos)| {
                 let stroke = if from.is_empty() { Stroke::Line } else { Stroke::Dashes };
-                let name = format!("{}{from}", phase.workload.name());
+                let name = format!("{}{from}", phase.name);
                 Curve::new(name, stroke, latency_points(nanos))
             })
             .collect();

@@ -73,8 +73,8 @@ pub struct Settings {
 /// The result of one workload.
 #[derive(Clone, Debug)]
 pub struct Phase {
-    /// The workload.
-    pub workload: Workload,
+    /// The workload's name.
+    pub name: &'static str,
     /// When it started, since the bench began.
     pub start: Duration,
     /// What its threads did; the counts are operations of each volume, as its contract counts them.
@@ -177,7 +177,7 @@ impl<'b> Bench<'b> {
                 drive.run(choosers, even, &bar, position)
             }
         }?;
-        Ok(Phase { workload, start: start.since(self.origin), driven })
+        Ok(Phase { name: workload.name(), start: start.since(self.origin), driven })
     }
 
     fn chooser(&self, workload: Workload, operations: u64) -> Chooser {

@@ -4,7 +4,10 @@ mod contract;
 mod fixture;
 mod ingest;
 mod kv;
+mod mark;
+mod mixgraph;
 mod path;
+mod place;
 mod provider;
 mod series;
 mod spread;
@@ -34,6 +37,7 @@ enum Bench {
     Contract(contract::Args),
     Ingest(ingest::Args),
     Kv(Box<kv::Args>),
+    Mixgraph(mixgraph::Args),
     Provider(provider::Args),
     Path(path::Args),
     Series(series::Args),
@@ -45,6 +49,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Bench::Contract(args) => contract::run(args),
         Bench::Ingest(args) => ingest::run(args),
         Bench::Kv(args) => kv::run(args),
+        Bench::Mixgraph(args) => mixgraph::run(args),
         Bench::Provider(args) => provider::run(args),
         Bench::Path(args) => path::run(args),
         Bench::Series(args) => series::run(args),

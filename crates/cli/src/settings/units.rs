@@ -9,7 +9,7 @@ pub(super) const SIZE: &str = "a size with its unit, such as \"64MiB\"";
 pub(super) const DURATION: &str = "a duration with its unit, such as \"100ms\" or \"1s\"";
 
 /// The bytes of `text`; `None` without a unit, since a bare number is ambiguous.
-pub(super) fn size(text: &str) -> Option<u64> {
+pub(crate) fn size(text: &str) -> Option<u64> {
     let unit = text.trim_end().chars().next_back()?;
     if !unit.is_ascii_alphabetic() {
         return None;

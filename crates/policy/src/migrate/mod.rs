@@ -251,11 +251,13 @@ const HOT_WAIT: Duration = Duration::from_millis(2);
 const HOT_AHEAD: f64 = 6.0;
 /// A volume has slack below this part of the longest mean wait of users.
 const SLACK: f64 = 0.1;
-/// The number of the last [`DECISIONS`] in which a volume must be hot before its tables are copied.
+/// The number of the last [`DECISIONS`] in which a volume must be hot before its tables are copied,
 const HOT_DECISIONS: u32 = 2;
 const DECISIONS: usize = 3;
+/// or one, if users take no more than this part of another volume: then it is not a burst on all of them.
+const HOT_ALONE: f64 = 0.75;
 /// No copies for heat in this many first decisions: with cold caches all tables look hot.
-const EARLY: u64 = 3;
+const EARLY: u64 = 1;
 /// A volume this far above the mean is worth copies. Below it all volumes are busy, and copies do not help.
 const BAND: f64 = 0.05;
 /// The load that one copy of a new table should get, as a part of a line: two such tables fit on a volume beside
@@ -270,8 +272,8 @@ const SETTLING: u32 = 6;
 const PAYBACK: u32 = 30;
 /// Copies for heat may fill a volume up to this part.
 const FULL: f64 = 0.8;
-/// The part of a volume's line that copies may take.
-const COPY_SHARE: f64 = 0.05;
+/// The part of a volume's line that copies may take: users who wait lose it for some seconds, and gain more.
+const COPY_SHARE: f64 = 0.15;
 /// Bytes a second that all copies together may move.
 const COPY_BYTES_PER_SEC: f64 = 64.0 * 1024.0 * 1024.0;
 
@@ -333,10 +335,12 @@ impl Planner {
         let mut plan = Plan::default();
         self.remember(pool, now);
         let mut view = View::new(pool, self.terms, &self.copied);
-        for index in 0..pool.volumes.len() {
-            let heats = self.heats.get(&pool.volumes[index].id);
-            let hot = heats.map_or(0, |heats| heats.iter().filter(|&&hot| hot).count());
-            view.volumes[index].hot = hot as u32;
+        let is_free = |volume: &Volume| volume.state == State::Active && volume.used <= HOT_ALONE;
+        let is_one_free = pool.volumes.iter().any(is_free);
+        for (volume, load) in pool.volumes.iter().zip(&mut view.volumes) {
+            let heats = self.heats.get(&volume.id).copied().unwrap_or_default();
+            let hot = heats.into_iter().filter(|hot| *hot).count() as u32;
+            load.hot = if heats[0] && is_one_free { hot.max(HOT_DECISIONS) } else { hot };
         }
         jobs::keep(&mut view, &mut plan);
         jobs::make_room(&mut view, &mut plan);

@@ -223,24 +223,26 @@ fn copies_are_paced_by_what_their_volumes_are_paid_for() {
     let flight = |object, from, to| Flight { object, from, to };
     let at = |ms: u64| Instant::ZERO + Duration::from_millis(ms);
     let mut pace = Pace::default();
-    let line = |volume: VolumeId| if volume.0 == 2 { 160.0 } else { 1600.0 };
+    // Of which copies may take 160 and 16 a second.
+    const K: f64 = 1.0 / COPY_SHARE;
+    let line = |volume: VolumeId| if volume.0 == 2 { 16.0 * K } else { 160.0 * K };
     assert!(pace.may_begin(flight(1, a, b), at(0)));
     pace.begin(flight(1, a, b), 8 * MIB, line, at(0));
-    // 32 operations of 80 a second; 8 MiB of 64 MiB a second.
-    assert!(!pace.may_begin(flight(2, b, c), at(399)));
+    // 32 operations of 160 a second; 8 MiB of 64 MiB a second.
+    assert!(!pace.may_begin(flight(2, b, c), at(199)));
     pace.end(flight(1, a, b));
-    assert!(!pace.may_begin(flight(2, b, c), at(399)), "it was faster than it may be in the mean");
-    assert_eq!(pace.next(at(300)), Some(at(400)));
-    assert!(pace.may_begin(flight(2, b, c), at(400)));
-    pace.begin(flight(2, b, c), 8 * MIB, line, at(400));
-    assert!(!pace.may_begin(flight(3, a, VolumeId(3)), at(524)), "64 MiB a second for all");
-    assert!(pace.may_begin(flight(3, a, VolumeId(3)), at(525)));
+    assert!(!pace.may_begin(flight(2, b, c), at(199)), "it was faster than it may be in the mean");
+    assert_eq!(pace.next(at(150)), Some(at(200)));
+    assert!(pace.may_begin(flight(2, b, c), at(200)));
+    pace.begin(flight(2, b, c), 8 * MIB, line, at(200));
+    assert!(!pace.may_begin(flight(3, a, VolumeId(3)), at(324)), "64 MiB a second for all");
+    assert!(pace.may_begin(flight(3, a, VolumeId(3)), at(325)));
     assert_eq!(pace.in_flight().collect::<Vec<_>>(), [flight(2, b, c)]);
     pace.end(flight(2, b, c));
-    assert!(pace.may_begin(flight(3, a, b), at(800)));
-    assert!(!pace.may_begin(flight(3, a, c), at(4399)), "a slower volume rests longer");
-    assert!(pace.may_begin(flight(3, a, c), at(4400)));
-    assert_eq!(pace.next(at(4400)), None);
+    assert!(pace.may_begin(flight(3, a, b), at(400)));
+    assert!(!pace.may_begin(flight(3, a, c), at(2199)), "a slower volume rests longer");
+    assert!(pace.may_begin(flight(3, a, c), at(2200)));
+    assert_eq!(pace.next(at(2200)), None);
 }
 
 #[test]

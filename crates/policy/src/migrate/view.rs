@@ -273,7 +273,11 @@ impl<'a> View<'a> {
         let from = readable.min_by(|&a, &b| self.weight(a).total_cmp(&self.weight(b)));
         let from = from.ok_or(Skip::Target)?;
         let blocks = table.blocks();
-        let enough = |at: usize| self.volumes[at].ops_left >= blocks;
+        // A table that is larger than the budget is copied alone.
+        let enough = |at: usize| {
+            let budget = self.line(at) * COPY_SHARE * self.terms.every.as_secs_f64();
+            self.volumes[at].ops_left >= blocks.min(budget)
+        };
         if !enough(from) || !enough(to) || self.bytes_left < table.len as f64 {
             return Err(Skip::Budget);
         }

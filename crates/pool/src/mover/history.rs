@@ -39,8 +39,10 @@ pub(super) struct LoadHistory {
     rates: HashMap<(ObjectId, VolumeId), f64>,
     weights: HashMap<VolumeId, f64>,
     seconds: f64,
-    /// When tables were first seen.
+    /// When tables were first seen; those that were there at the first look count as old.
     seen: HashMap<ObjectId, Instant>,
+    /// Whether tables were looked at before.
+    looked: bool,
     /// Since when tables are leaving.
     leaving: HashMap<ObjectId, Instant>,
     /// Since when volumes do not answer.
@@ -157,9 +159,10 @@ impl LoadHistory {
             leaving.map(|id| (id, self.leaving.get(&id).copied().unwrap_or(now))).collect()
         });
         let before = std::mem::take(&mut self.seen);
+        let new = if std::mem::replace(&mut self.looked, true) { now } else { Instant::ZERO };
         let mut tables = Vec::new();
         for (id, len, volumes) in pool.tables() {
-            let since = before.get(&id).copied().unwrap_or(now);
+            let since = before.get(&id).copied().unwrap_or(new);
             self.seen.insert(id, since);
             let rate = |volume: VolumeId| self.rates.get(&(id, volume)).copied().unwrap_or(0.0);
             let sum: f64 = volumes.iter().map(|&volume| rate(volume)).sum();

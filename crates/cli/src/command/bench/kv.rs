@@ -1,8 +1,5 @@
 //! `plimsoll bench kv`.
 
-mod mark;
-mod place;
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,8 +8,7 @@ use anyhow::Context;
 use bench::Profile;
 use bench::report::Report;
 use bench::ycsb::{
-    self, Bench, Distribution, KEY_BYTES_MIN, Phase, Settings, Shape, Tally, VALUE_BYTES_MIN,
-    Volume, Workload,
+    self, Bench, Distribution, KEY_BYTES_MIN, Phase, Settings, Shape, VALUE_BYTES_MIN, Workload,
 };
 use clap::builder::PossibleValuesParser;
 use indicatif::ProgressBar;
@@ -22,8 +18,8 @@ use policy::units::Bytes;
 use rust_rocksdb::{ErrorKind, WaitForCompactOptions};
 use volume::Clock;
 
-use self::mark::Mark;
-use self::place::{Place, Simulated};
+use super::mark::{Keys, Mark};
+use super::place::{Place, Simulated, volumes};
 use super::{Common, announce};
 use crate::command::interrupt::Interrupt;
 use crate::settings::PLACEMENTS;
@@ -190,7 +186,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let place = args.place(&scale)?;
     let interrupt = Interrupt::listen().context("listen to signals")?;
     let clock = Clock::real();
-    let (store, there) = place.open(&clock, settings.records, settings.shape)?;
+    let (store, there) = place.open(&clock, settings.records, settings.shape, Keys::Hashed)?;
     let (takes, work) = args.plan(&settings, there);
     announce("kv", takes, &work);
 
@@ -201,7 +197,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let measured = args.measure(&bench, &store, &interrupt, &mut report);
     if let Ok(phases) = &measured {
         let scheme = place.settings.kv_pool().placement.name();
-        ycsb::add_to(&mut report, phases, &volumes, scheme);
+        ycsb::add_to(&mut report, "YCSB", phases, &volumes, scheme);
     }
     if let Some(overdrawn) = overdrawn(&store) {
         let what = "I/Os that the simulated provider made wait: over the line";
@@ -211,7 +207,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     drop(volumes);
     let closed = if measured.is_ok() && records >= settings.records {
         let (loaded, shape) = (settings.records, settings.shape);
-        place.close(store, Mark { loaded, records: Some(records), shape })
+        place.close(store, Mark { loaded, records: Some(records), shape, keys: Keys::Hashed })
     } else {
         place.remove(store)
     };
@@ -358,17 +354,6 @@ fn describe(report: &mut Report, settings: &Settings, place: &Place) {
         }
     }
     contracts.into_iter().for_each(|contract| report.assume(contract));
-}
-
-/// The volumes for the bench.
-fn volumes(store: &Store) -> Vec<Volume<'_>> {
-    let devices = store.devices().here().into_iter();
-    let volumes = devices.map(|device| Volume {
-        name: device.name().into(),
-        paid_iops: device.gate().meter().contract.paid_iops(),
-        ops: Tally::new(move || device.gate().meter().spent().ops),
-    });
-    volumes.collect()
 }
 
 /// The number of I/Os that the simulated providers made wait; `None` without simulated volumes.

@@ -4,13 +4,13 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use bench::ycsb::Shape;
+use bench::ycsb::{Shape, Tally, Volume as Measured};
 use plimsoll::kv::{self, Options, Store};
 use policy::units::Bytes;
 use volume::task::block_on;
 use volume::{Clock, Volume};
 
-use super::mark::{self, Mark, Owner};
+use super::mark::{self, Keys, Mark, Owner};
 use crate::command::scratch::Scratch;
 use crate::settings::Settings;
 use crate::wiring;
@@ -62,9 +62,10 @@ impl Place {
         clock: &Clock,
         records: u64,
         shape: Shape,
+        keys: Keys,
     ) -> anyhow::Result<(Store, u64)> {
         let mut store = self.store(clock)?;
-        let fresh = Mark { loaded: records, records: None, shape };
+        let fresh = Mark { loaded: records, records: None, shape, keys };
         match mark::owner(&**store.db())? {
             Owner::Nobody => {}
             Owner::Somebody => {
@@ -75,8 +76,8 @@ impl Place {
                      changed. Name another one with --store"
                 );
             }
-            Owner::Bench(Mark { loaded, records: Some(there), shape: same })
-                if loaded == records && same == shape =>
+            Owner::Bench(Mark { loaded, records: Some(there), shape: same, keys: order })
+                if loaded == records && same == shape && order == keys =>
             {
                 fresh.write(&**store.db())?;
                 return Ok((store, there));
@@ -143,6 +144,17 @@ impl Place {
         devices.close();
         Ok(())
     }
+}
+
+/// The volumes for the bench.
+pub(super) fn volumes(store: &Store) -> Vec<Measured<'static>> {
+    let devices = store.devices().here().into_iter();
+    let volumes = devices.map(|device| Measured {
+        name: device.name().into(),
+        paid_iops: device.gate().meter().contract.paid_iops(),
+        ops: Tally::new(move || device.gate().meter().spent().ops),
+    });
+    volumes.collect()
 }
 
 impl Simulated<'_> {

@@ -18,6 +18,25 @@ pub(super) struct Mark {
     /// Records stored; `None` during a run, which may have been killed.
     pub(super) records: Option<u64>,
     pub(super) shape: Shape,
+    pub(super) keys: Keys,
+}
+
+/// The order of the keys of records.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Keys {
+    /// That of a hash of their numbers: YCSB.
+    Hashed,
+    /// That of their numbers: mixgraph.
+    Numbered,
+}
+
+impl Keys {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Hashed => "",
+            Self::Numbered => " numbered",
+        }
+    }
 }
 
 /// The owner of a store.
@@ -51,9 +70,10 @@ impl Mark {
 
 impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { loaded, records, shape: Shape { key_bytes, value_bytes } } = self;
+        let Self { loaded, records, shape: Shape { key_bytes, value_bytes }, keys } = self;
         let records = records.map_or("?".into(), |records| records.to_string());
-        write!(f, "2 {loaded} {records} {key_bytes} {value_bytes}")
+        let keys = keys.name();
+        write!(f, "2 {loaded} {records} {key_bytes} {value_bytes}{keys}")
     }
 }
 
@@ -62,13 +82,18 @@ impl FromStr for Mark {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let words: Vec<_> = text.split(' ').collect();
-        let ["2", loaded, records, key_bytes, value_bytes] = words[..] else { return Err(()) };
+        let (words, keys) = match words.split_last() {
+            Some((&"numbered", words)) => (words, Keys::Numbered),
+            _ => (&words[..], Keys::Hashed),
+        };
+        let ["2", loaded, records, key_bytes, value_bytes] = *words else { return Err(()) };
         let number = |word: &str| word.parse::<u64>().map_err(drop);
         let size = |word: &str| word.parse::<usize>().map_err(drop);
         Ok(Self {
             loaded: number(loaded)?,
             records: if records == "?" { None } else { Some(number(records)?) },
             shape: Shape { key_bytes: size(key_bytes)?, value_bytes: size(value_bytes)? },
+            keys,
         })
     }
 }
@@ -91,8 +116,9 @@ mod tests {
         put(b"0123456789abcdef", b"a record");
         assert_eq!(is(), Owner::Somebody);
         let shape = Shape { key_bytes: 16, value_bytes: 256 };
-        for records in [None, Some(1_020)] {
-            let mark = Mark { loaded: 1000, records, shape };
+        let (hashed, numbered) = (Keys::Hashed, Keys::Numbered);
+        for (records, keys) in [(None, hashed), (Some(1_020), hashed), (Some(7), numbered)] {
+            let mark = Mark { loaded: 1000, records, shape, keys };
             mark.write(&store).expect("memory does not fail");
             assert_eq!(is(), Owner::Bench(mark));
         }

@@ -1,0 +1,183 @@
+//! The volumes during a run: what their gates use of the contract, and what the kernel counts.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use bench::probe::Counters;
+use bench::report::{Axis, Curve, Plot, Report, Stroke};
+use plimsoll::kv::Store;
+use plimsoll::volumes::Device;
+use policy::purpose::Class;
+use policy::time::Instant;
+use volume::Clock;
+use volume::layer::gate::Meter;
+
+use super::paths;
+use crate::settings::Settings;
+
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Users wait on a volume whose requests wait this long in the mean.
+const WAIT: Duration = Duration::from_millis(2);
+
+/// The volumes of a store.
+pub(super) struct Watch {
+    devices: Vec<Arc<Device>>,
+    kernel: Kernel,
+}
+
+/// A gate at one moment.
+struct Look {
+    at: Instant,
+    meters: Vec<Meter>,
+}
+
+/// What a run showed.
+pub(super) struct Seen {
+    names: Vec<String>,
+    from: Instant,
+    looks: Vec<Look>,
+    kernel: KernelCounts,
+}
+
+impl Watch {
+    pub(super) fn of(store: &Store, settings: &Settings) -> Self {
+        Self { devices: store.devices().here(), kernel: Kernel::of(paths(settings)) }
+    }
+
+    /// Watches the volumes each second while `run` runs.
+    pub(super) fn during<T>(
+        &self,
+        clock: &Clock,
+        run: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<(T, Seen)> {
+        let (done, running) = channel::<()>();
+        let look = || Look {
+            at: clock.now(),
+            meters: self.devices.iter().map(|device| device.gate().meter()).collect(),
+        };
+        let before = self.kernel.read();
+        let (result, looks) = std::thread::scope(|scope| {
+            let watching = scope.spawn(move || {
+                let mut looks = vec![look()];
+                while running.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+                    looks.push(look());
+                }
+                looks
+            });
+            let result = run();
+            drop(done);
+            (result, watching.join().expect("it does not panic"))
+        });
+        let kernel = self.kernel.since(&before);
+        let names = self.devices.iter().map(|device| device.name().to_owned()).collect();
+        let from = looks[0].at;
+        Ok((result?, Seen { names, from, looks, kernel }))
+    }
+}
+
+impl Seen {
+    /// Adds rows, and plots of the parts of the contract in use.
+    pub(super) fn add_to(&self, report: &mut Report, id: &str) {
+        let mut row = |case: &str, value: f64, unit: &str| {
+            report.row(id, case, "ours", value, unit);
+        };
+        for (at, name) in self.names.iter().enumerate() {
+            let of = |figure: fn(&Meter) -> f64| {
+                self.looks.iter().map(move |look| figure(&look.meters[at]))
+            };
+            let least = of(|meter| meter.rho).fold(f64::INFINITY, f64::min);
+            row(&format!("volume {name}, rho, least"), least, "");
+            for (what, figure) in FIGURES {
+                for (look, value) in self.looks.iter().zip(of(figure)) {
+                    let second = look.at.since(self.from).as_secs();
+                    row(&format!("volume {name}, {what}, at {second} s"), value, "over time");
+                }
+            }
+        }
+        if let Some(used) = self.used_while_users_wait() {
+            row("of all lines, in the seconds in which users wait", 100.0 * used, "%");
+        }
+        for (what, figure) in FIGURES {
+            let curves = self.names.iter().enumerate().map(|(at, name)| {
+                let points = self
+                    .looks
+                    .iter()
+                    .map(|look| (look.at.since(self.from).as_secs_f64(), figure(&look.meters[at])));
+                Curve::new(name, Stroke::Line, points)
+            });
+            let title = format!("{what} in use, by volume");
+            report
+                .plots
+                .push(Plot { y_axis: Axis::Linear, ..Plot::new(title, ["seconds", what], curves) });
+        }
+        self.kernel.add_to(report, id);
+    }
+
+    /// The part of all paid operations that was used in the seconds in which users waited on some volume; `None` if
+    /// they never did.
+    fn used_while_users_wait(&self) -> Option<f64> {
+        let (mut used, mut paid) = (0.0, 0.0);
+        for pair in self.looks.windows(2) {
+            let seconds = pair[1].at.since(pair[0].at).as_secs_f64();
+            let volumes = || pair[0].meters.iter().zip(&pair[1].meters);
+            if !volumes().any(|(before, after)| mean_wait(before, after) >= WAIT) {
+                continue;
+            }
+            for (before, after) in volumes() {
+                used += (after.spent().ops - before.spent().ops) as f64;
+                paid += after.contract.paid_iops().unwrap_or(0) as f64 * seconds;
+            }
+        }
+        (paid > 0.0).then(|| used / paid)
+    }
+}
+
+/// The parts of a contract in use.
+const FIGURES: [(&str, fn(&Meter) -> f64); 2] =
+    [("rho", |meter| meter.rho), ("beta", |meter| meter.beta)];
+
+/// The mean wait of users' requests between two looks.
+fn mean_wait(before: &Meter, after: &Meter) -> Duration {
+    let users = Class::Foreground.index();
+    let (before, after) = (&before.classes[users].waits, &after.classes[users].waits);
+    let count = after.counts.iter().sum::<u64>() - before.counts.iter().sum::<u64>();
+    let total = after.total.saturating_sub(before.total);
+    total.checked_div(u32::try_from(count).unwrap_or(u32::MAX)).unwrap_or_default()
+}
+
+/// The kernel's counters of the devices below some directories; only of those that have some.
+pub(super) struct Kernel(Vec<(String, Counters)>);
+
+/// I/Os by device.
+pub(super) struct KernelCounts(Vec<(String, u64)>);
+
+impl Kernel {
+    pub(super) fn of(dirs: impl IntoIterator<Item = (String, PathBuf)>) -> Self {
+        let found = dirs.into_iter().filter_map(|(name, dir)| Some((name, Counters::of(&dir)?)));
+        Self(found.collect())
+    }
+
+    pub(super) fn read(&self) -> KernelCounts {
+        let count = |(name, counters): &(String, Counters)| {
+            (name.clone(), counters.ios().unwrap_or_default())
+        };
+        KernelCounts(self.0.iter().map(count).collect())
+    }
+
+    pub(super) fn since(&self, before: &KernelCounts) -> KernelCounts {
+        let now = self.read().0.into_iter().zip(&before.0);
+        KernelCounts(now.map(|((name, now), (_, before))| (name, now - before)).collect())
+    }
+}
+
+impl KernelCounts {
+    pub(super) fn add_to(&self, report: &mut Report, id: &str) {
+        for (name, ios) in &self.0 {
+            let case = format!("volume {name}, I/Os that the kernel counted");
+            report.row(id, &case, "kernel", *ios as f64, "operations");
+        }
+    }
+}
