@@ -6,6 +6,8 @@
 //!
 //! A [`Volume`] is a recipe and opens nothing; [`Devices`] are open volumes, from which a pool is made.
 
+mod learned;
+
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -26,6 +28,7 @@ use volume::mem::Mem;
 use volume::task::block_on;
 use volume::{Clock, ErrorKind};
 
+use self::learned::LearnedFile;
 use crate::{Error, Result};
 
 /// The prefix of the names of a device's reserve.
@@ -168,7 +171,11 @@ impl Volume {
         let contract = self.at_most.as_ref().unwrap_or(contract);
         let gate = Gate::with_policy(device, name, contract, share, policy, clock.clone());
         gate.set_adapt(self.adapt.unwrap_or(!self.simulate));
-        Ok(Device { name: self.name.clone(), gate: Arc::new(gate), provider, reserve })
+        let learned = match &self.home {
+            Home::Directory(path) => Some(LearnedFile::open(path, &gate)),
+            Home::Other(_) => None,
+        };
+        Ok(Device { name: self.name.clone(), gate: Arc::new(gate), provider, reserve, learned })
     }
 }
 
@@ -180,6 +187,8 @@ pub struct Device {
     provider: Option<Arc<Simulate<Arc<dyn volume::Volume>>>>,
     /// The reserve in its directory, if it has one.
     reserve: Option<Reserve>,
+    /// What it was found to give, in its directory if it has one.
+    learned: Option<LearnedFile>,
 }
 
 impl Device {
@@ -215,6 +224,14 @@ impl Device {
         if let Some(reserve) = self.reserve.as_ref().filter(|_| self.provider.is_none()) {
             // A piece that cannot be reserved now is reserved later.
             while block_on(reserve.approach(bytes)).unwrap_or(false) {}
+        }
+    }
+
+    /// Writes what its gate has learned of it to its directory, if that changed: see [`Volume::adapt`]. The next start
+    /// begins with it.
+    pub fn keep_learned(&self) {
+        if let Some(file) = &self.learned {
+            file.keep(&self.gate);
         }
     }
 
@@ -383,7 +400,10 @@ impl Devices {
 
     /// Closes all gates.
     pub fn close(&self) {
-        self.0.read().here.iter().for_each(|device| device.gate.close());
+        for device in &self.0.read().here {
+            device.keep_learned();
+            device.gate.close();
+        }
     }
 }
 

@@ -126,6 +126,19 @@ impl Part {
     pub const ALL: Self = Self { rate: 1.0, depth: 1.0 };
 }
 
+/// What was found out of a volume, for the next start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Learned {
+    /// The part of the rate to use.
+    pub rate: f64,
+    /// The part of the depth to use.
+    pub depth: f64,
+    /// The part of the depth that was too much; infinite if none was.
+    pub bad: f64,
+    /// How long that is not tried again.
+    pub bad_for: Duration,
+}
+
 /// The estimate of one volume.
 #[derive(Clone, Debug)]
 pub struct Estimate {
@@ -260,6 +273,33 @@ impl Estimate {
     pub fn set_contract(&mut self, contract: &Contract, now: Instant) {
         let seen = std::mem::take(&mut self.seen);
         *self = Self { seen, ..Self::new(contract, now) };
+    }
+
+    /// What was found out so far.
+    #[must_use]
+    pub const fn learned(&self) -> Learned {
+        let Depth { part, bad, bad_for, .. } = self.depth;
+        Learned { rate: self.rate, depth: part, bad, bad_for }
+    }
+
+    /// Begins with what an earlier estimate of the volume found out.
+    pub fn resume(&mut self, learned: &Learned, now: Instant) {
+        let bad_for = learned.bad_for.clamp(BAD_MIN, BAD_MAX);
+        self.depth = Depth {
+            part: learned.depth.clamp(0.0, 1.0),
+            bad: learned.bad,
+            bad_until: now + bad_for,
+            bad_for,
+            hold_until: now + DEPTH_HOLD,
+            ..Depth::whole()
+        };
+        self.rate = learned.rate.clamp(RATE_MIN, 1.0);
+        if self.rate < 1.0 {
+            self.good = self.rate;
+            self.hold_until = now + self.hold;
+            let (first, available) = (self.rate, self.rate);
+            self.episode = Some(Episode { since: now, first, available, reported: false });
+        }
     }
 
     /// How much of the configured share to use.

@@ -190,3 +190,22 @@ fn too_few_say_nothing() {
         assert_eq!(stage.estimate.look(stage.now, stage.seen.clone(), RHO, None), None);
     }
 }
+
+#[test]
+fn what_was_learned_is_used_from_the_start() {
+    let contract = Contract::unlimited();
+    let learned = Learned { rate: 1.0, depth: 0.06, bad: 0.25, bad_for: Duration::from_secs(120) };
+    let mut estimate = Estimate::new(&contract, Instant::ZERO);
+    assert_eq!(estimate.learned().depth, 1.0);
+    estimate.resume(&learned, Instant::ZERO);
+    assert_eq!(estimate.learned(), learned);
+    assert_eq!((estimate.part(), estimate.available()), (Part { rate: 1.0, depth: 0.06 }, None));
+    let less = Learned { rate: 0.7, ..learned };
+    estimate.resume(&less, Instant::ZERO);
+    assert_eq!(estimate.learned(), less);
+    assert_eq!(estimate.part(), Part { rate: 0.7, depth: 0.0 });
+    assert_eq!(estimate.available(), Some(0.7));
+    // Nonsense is not believed.
+    estimate.resume(&Learned { rate: 7.0, depth: 9.0, ..learned }, Instant::ZERO);
+    assert_eq!(estimate.part(), Part::ALL);
+}

@@ -29,6 +29,7 @@ use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
 use parking_lot::{Mutex, MutexGuard};
 use policy::budget::Share;
 use policy::contract::{Contract, Cost};
+use policy::estimate::Learned;
 use policy::latency::Times;
 use policy::purpose::{Class, Pressure};
 use policy::sched::{Figures, Policy, QUEUE_MAX};
@@ -133,6 +134,17 @@ impl<V: Volume> Gate<V> {
     /// Whether to use less than the share while the volume gives less, as [`policy::estimate`] finds out. Off at first.
     pub fn set_adapt(&self, adapt: bool) {
         self.admission.set_adapt(adapt);
+    }
+
+    /// What was found out of the volume; `None` if the gate does not [adapt](Gate::set_adapt).
+    #[must_use]
+    pub fn learned(&self) -> Option<Learned> {
+        self.admission.learned()
+    }
+
+    /// Begins with what another gate [learned](Gate::learned) of the volume, if this one adapts.
+    pub fn resume(&self, learned: &Learned) {
+        self.admission.resume(learned);
     }
 
     /// Fails all waiting requests and every later one with `Fenced`. I/O already at the device ends as it does.

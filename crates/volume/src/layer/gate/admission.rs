@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use policy::budget::Share;
 use policy::contract::{Contract, Cost};
-use policy::estimate::{Advice, Estimate, INTERVAL, IoKind, Part, Seen};
+use policy::estimate::{Advice, Estimate, INTERVAL, IoKind, Learned, Part, Seen};
 use policy::purpose::{Class, Origin, Pressure};
 use policy::sched::{Event, Full, Grant, Request, Scheduler, Ticket};
 use policy::time::Instant;
@@ -338,6 +338,19 @@ impl AdmissionQueue {
             state.scheduler.set_share(state.share, &state.contract, now);
             let look_at = if adapt { (now + INTERVAL).as_nanos() } else { u64::MAX };
             self.look_at.store(look_at, Ordering::Relaxed);
+        });
+    }
+
+    pub(super) fn learned(&self) -> Option<Learned> {
+        self.state.lock().estimate.as_ref().map(Estimate::learned)
+    }
+
+    pub(super) fn resume(self: &Arc<Self>, learned: &Learned) {
+        self.change(|state, now| {
+            let Some(estimate) = &mut state.estimate else { return };
+            estimate.resume(learned, now);
+            state.scheduler.set_share(state.share.lowered(estimate.part()), &state.contract, now);
+            self.measure(state);
         });
     }
 

@@ -90,6 +90,10 @@ impl Seen {
             };
             let least = of(|meter| meter.rho).fold(f64::INFINITY, f64::min);
             row(&format!("volume {name}, rho, least"), least, "");
+            for (quantile, percent) in [(0.5, "p50"), (0.99, "p99")] {
+                let ms = self.device_ms(at, quantile);
+                row(&format!("volume {name}, users' reads at the device, {percent}"), ms, "ms");
+            }
             for (what, figure) in FIGURES {
                 for (look, value) in self.looks.iter().zip(of(figure)) {
                     let second = look.at.since(self.from).as_secs();
@@ -114,6 +118,16 @@ impl Seen {
                 .push(Plot { y_axis: Axis::Linear, ..Plot::new(title, ["seconds", what], curves) });
         }
         self.kernel.add_to(report, id);
+    }
+
+    /// A quantile of the time that the device took for users' requests, without their wait at the gate.
+    fn device_ms(&self, at: usize, quantile: f64) -> f64 {
+        let users = Class::Foreground.index();
+        let of = |look: &Look| look.meters[at].answers[users].clone();
+        let (first, last) = (self.looks.first(), self.looks.last());
+        let times = first.zip(last).map(|(first, last)| of(last).since(&of(first)));
+        let time = times.and_then(|times| times.quantile(quantile));
+        time.map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
     }
 
     /// The part of all paid operations that was used in the seconds in which users waited on some volume; `None` if
