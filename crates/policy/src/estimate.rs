@@ -30,7 +30,8 @@ use std::time::Duration;
 
 pub use self::usual::IoKind;
 use self::usual::Usual;
-use crate::contract::{Contract, Cost, Counted};
+use crate::budget::Share;
+use crate::contract::{Contract, Cost, Counted, Limit};
 use crate::latency::Times;
 use crate::time::Instant;
 
@@ -67,6 +68,9 @@ const HOLD_MAX: Duration = Duration::from_secs(32);
 /// The least part of the depth above nothing, and the steps by which it is raised.
 const DEPTH_MIN: f64 = 0.02;
 const DEPTH_RAISE: f64 = 1.5;
+
+/// An interval that spends this part of the depth beyond the rate tests it.
+const DEPTH_TEST: f64 = 0.5;
 
 /// How long a depth is kept before it is raised: bursts test it.
 const DEPTH_HOLD: Duration = Duration::from_secs(30);
@@ -193,6 +197,8 @@ struct Depth {
     bad_until: Instant,
     bad_for: Duration,
     hold_until: Instant,
+    /// A burst of it was answered in time.
+    is_tested: bool,
     /// Slowness until then is still that of the last burst.
     again_until: Instant,
 }
@@ -205,6 +211,7 @@ impl Depth {
             bad_until: Instant::ZERO,
             bad_for: BAD_MIN,
             hold_until: Instant::ZERO,
+            is_tested: false,
             again_until: Instant::ZERO,
         }
     }
@@ -220,17 +227,19 @@ impl Depth {
         self.part = if again || self.part / 4.0 < DEPTH_MIN { 0.0 } else { self.part / 4.0 };
         self.again_until = now + HOLD_MIN;
         self.hold_until = now + DEPTH_HOLD;
+        self.is_tested = false;
     }
 
-    /// Tries for more, unless that was too much not long ago. Whether it changed.
+    /// Tries for more once bursts went well, unless that was too much not long ago. Whether it changed.
     fn raise(&mut self, now: Instant) -> bool {
         let next = (self.part * DEPTH_RAISE).clamp(DEPTH_MIN, 1.0);
         let is_bad = next >= self.bad && now < self.bad_until;
-        if self.part >= 1.0 || now < self.hold_until || is_bad {
+        if self.part >= 1.0 || !self.is_tested || now < self.hold_until || is_bad {
             return false;
         }
         self.part = next;
         self.hold_until = now + DEPTH_HOLD;
+        self.is_tested = false;
         true
     }
 }
@@ -316,13 +325,13 @@ impl Estimate {
         self.episode.map(|episode| episode.available)
     }
 
-    /// Looks at all I/O so far. `credits` is the part of the burst credits that the budget assumes, `rho` the
-    /// configured share. To be called every [`INTERVAL`], or later if there is no I/O.
+    /// Looks at all I/O so far. `credits` is the part of the burst credits that the budget assumes, `share` the
+    /// configured one. To be called every [`INTERVAL`], or later if there is no I/O.
     pub fn look(
         &mut self,
         now: Instant,
         seen: Seen,
-        rho: f64,
+        share: Share,
         credits: Option<f64>,
     ) -> Option<Advice> {
         let passed = now.since(self.looked_at);
@@ -348,7 +357,7 @@ impl Estimate {
             return None;
         }
         if interval.slow == Some(true) {
-            return self.when_slow(now, &interval, rho, credits);
+            return self.when_slow(now, &interval, share.rho(), credits);
         }
         self.strikes = if interval.slow == Some(false) { 0 } else { self.strikes };
         if self.rate < 1.0 {
@@ -358,7 +367,12 @@ impl Estimate {
                 self.report(now)
             };
         }
-        (interval.slow == Some(false) && self.depth.raise(now)).then(|| Advice::Use(self.part()))
+        if interval.slow != Some(false) {
+            return None;
+        }
+        let burst = (interval.spent - share.rho()) * passed.as_secs_f64();
+        self.depth.is_tested |= burst >= DEPTH_TEST * self.saved_up(share);
+        self.depth.raise(now).then(|| Advice::Use(self.part()))
     }
 
     fn interval(&mut self, seen: &Seen, passed: Duration) -> Interval {
@@ -374,6 +388,13 @@ impl Estimate {
         answers.iter().for_each(|times| all.add(times));
         let median = all.quantile(0.5).unwrap_or_default();
         Interval { slow, spent: self.part_spent(seen, passed), median }
+    }
+
+    /// The seconds of tokens that the gate saves up at most.
+    fn saved_up(&self, share: Share) -> f64 {
+        let held = |limit: &Limit| limit.depth as f64 / limit.rate_per_sec as f64;
+        let configured = self.depth.part * share.beta();
+        self.contract.limits.iter().map(held).fold(configured, f64::min)
     }
 
     /// The part of the contract spent since the last look.

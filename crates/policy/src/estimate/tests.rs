@@ -71,7 +71,7 @@ impl Stage {
         }
         self.seen.spent.ops += got;
         self.now = self.now + INTERVAL;
-        match self.estimate.look(self.now, self.seen.clone(), RHO, self.credits) {
+        match self.estimate.look(self.now, self.seen.clone(), Share::default(), self.credits) {
             Some(Advice::ForgetCredits) => self.credits = Some(0.0),
             Some(Advice::Report(part)) => self.reported.push(part),
             Some(Advice::Use(part) | Advice::Lower { part, .. }) => {
@@ -152,7 +152,7 @@ fn what_lowering_does_not_cure_is_not_treated_with_it() {
         stage.answer(got, 10 * P99);
         stage.seen.spent.ops += got;
         stage.now = stage.now + INTERVAL;
-        let _ = stage.estimate.look(stage.now, stage.seen.clone(), RHO, None);
+        let _ = stage.estimate.look(stage.now, stage.seen.clone(), Share::default(), None);
         last = stage.estimate.part().rate;
         worst = worst.min(last);
     }
@@ -187,7 +187,10 @@ fn too_few_say_nothing() {
     for _ in 0..100 {
         stage.answer(ANSWERED_MIN - 1, 10 * P99);
         stage.now = stage.now + INTERVAL;
-        assert_eq!(stage.estimate.look(stage.now, stage.seen.clone(), RHO, None), None);
+        assert_eq!(
+            stage.estimate.look(stage.now, stage.seen.clone(), Share::default(), None),
+            None
+        );
     }
 }
 

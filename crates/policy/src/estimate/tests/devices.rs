@@ -105,7 +105,7 @@ fn run(told: &Contract, real: &Contract, noise: Option<(f64, Duration)>, seconds
         waited &= is_busy;
         if now >= look_at {
             look_at = now + INTERVAL;
-            match estimate.look(now, seen.clone(), share.rho(), None) {
+            match estimate.look(now, seen.clone(), share, None) {
                 Some(Advice::Use(part)) => scheduler.set_share(share.lowered(part), told, now),
                 Some(Advice::Lower { part, queue }) => {
                     scheduler.set_share(share.lowered(part), told, now);

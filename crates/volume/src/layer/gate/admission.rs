@@ -255,7 +255,7 @@ impl AdmissionQueue {
                 bytes: sum.bytes + spent.bytes,
             });
             let seen = Seen { answers: self.answers.of_kinds(), spent };
-            match estimate.look(now, seen, state.share.rho(), state.scheduler.credits()) {
+            match estimate.look(now, seen, state.share, state.scheduler.credits()) {
                 None => {}
                 Some(Advice::Use(part)) => {
                     state.scheduler.set_share(state.share.lowered(part), &state.contract, now);
