@@ -161,6 +161,34 @@ fn rules_of_merging_are_compared_on_equal_disks() {
 }
 
 #[test]
+fn mixgraph_keeps_its_store_for_the_next_run_on_volumes_and_without_them() {
+    let place = Place::new();
+    place.write(&settings("unlimited", ""));
+    let alone = place.path("alone");
+    std::fs::create_dir(&alone).expect("room for a directory");
+    let alone = alone.to_str().expect("a path of the test");
+    for target in [&["-c", "plimsoll.toml"], &["--rocksdb", alone]] {
+        for is_first in [true, false] {
+            let common = ["bench", "mixgraph", "--profile", "smoke", "--keep", "--json", "m.json"];
+            let ended = place.run(&[&common[..], target].concat());
+            assert!(ended.status.success(), "{}{}", ended.out, ended.err);
+            let text = std::fs::read_to_string(place.path("m.json")).expect("it was written");
+            let json: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+            let rows = json["rows"].as_array().expect("it has rows");
+            let value = |case: &str| {
+                let row = rows.iter().find(|row| row["case"] == case);
+                row.unwrap_or_else(|| panic!("no {case} in {text}"))["value"].as_f64()
+            };
+            assert!(value("mixgraph, read") > Some(100.0), "{text}");
+            assert_eq!(json["checks"][0]["value"].as_f64(), Some(0.0), "a wrong answer");
+            assert_eq!(text.contains("loaded by an earlier run"), !is_first, "{text}");
+        }
+    }
+    let ended = place.run(&["bench", "mixgraph", "--profile", "smoke"]);
+    assert!(!ended.status.success() && ended.err.contains("--rocksdb"), "{}", ended.err);
+}
+
+#[test]
 fn an_interrupted_bench_leaves_nothing_behind_and_a_killed_one_not_for_long() {
     let place = Place::new();
     let args = ["--workloads", "c", "--time", "1h"];

@@ -128,6 +128,9 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// Loading threads.
 const LOADERS: usize = 2;
 
+/// What a report says of a store of an earlier run.
+const LOADED: &str = "the records were loaded by an earlier run";
+
 /// The row's id in reports.
 const ID: &str = "mixgraph";
 
@@ -230,6 +233,8 @@ impl Run<'_> {
         if there < records {
             self.load(&**store.db())?;
             compact(&store)?;
+        } else {
+            report.notes.push(LOADED.into());
         }
         let watch = Watch::of(&store, &place.settings);
         for volume in
@@ -258,7 +263,9 @@ impl Run<'_> {
             dir.display(),
             Alone::ABOUT.replace("CACHE", &self.args.cache.to_string())
         ));
-        if !there {
+        if there {
+            report.notes.push(LOADED.into());
+        } else {
             self.load(&store)?;
             store.compact()?;
         }
