@@ -6,6 +6,7 @@ mod ingest;
 mod kv;
 mod path;
 mod provider;
+mod real;
 mod series;
 mod spread;
 
