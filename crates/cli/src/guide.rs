@@ -37,6 +37,7 @@ const NEVER_RUN: &[(&str, &str)] = &[
 const OTHERS: &[(&str, &str)] = &[
     ("make", "a target of the Makefile, looked up below"),
     ("cargo", "how this test was built"),
+    ("dev/devices", "by hand: it needs root, and limits for the whole machine's devices"),
     ("curl", "tests/e2e/guide.rs"),
     ("redis-cli", "tests/e2e/guide.rs"),
 ];

@@ -117,6 +117,12 @@ impl<O> Cell<O> {
         schemes.into_iter().map(of).collect()
     }
 
+    /// Whether a report has the figure: see [`Figure::optional`].
+    pub(super) fn has(&self, figure: &Figure<O>) -> bool {
+        let mut runs = self.sides.iter().flat_map(|side| &side.runs);
+        !figure.optional || runs.any(|run| !(figure.of)(run).is_nan())
+    }
+
     /// The names of all schemes.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.sides.iter().map(|side| side.scheme.as_str())
@@ -174,8 +180,9 @@ impl<O> Cell<O> {
     /// The table that readers see: figures of each scheme, and of its run in the open loop.
     #[must_use]
     pub fn table(&self, id: &str, figures: &[Figure<O>]) -> Table {
+        let figures: Vec<_> = figures.iter().filter(|figure| self.has(figure)).collect();
         let line = |name: String, value: &dyn Fn(&Figure<O>) -> f64| {
-            let values = figures.iter().map(value);
+            let values = figures.iter().map(|figure| value(figure));
             (name, values.map(|value| value.is_finite().then_some(value)).collect())
         };
         let lines = self.sides.iter().flat_map(|side| {
@@ -185,7 +192,7 @@ impl<O> Cell<O> {
                 open.map(|run| line(format!("{}/open", side.scheme), &|figure| (figure.of)(run)));
             std::iter::once(closed).chain(open)
         });
-        let column = |figure: &Figure<O>| format!("{} {}", figure.name, figure.unit);
+        let column = |figure: &&Figure<O>| format!("{} {}", figure.name, figure.unit);
         Table {
             title: format!("{id}, {}", self.case),
             columns: figures.iter().map(|figure| column(figure).trim().to_owned()).collect(),
@@ -213,6 +220,14 @@ mod tests {
         assert_eq!(cell.ratios("ours", "base", |run| *run), [3.0, 1.5]);
         assert_eq!(cell.best(&[], |run| *run), None);
         assert!(cell.find("theirs").is_none());
+    }
+
+    #[test]
+    fn an_optional_figure_that_no_run_has_is_left_out() {
+        let (known, unknown) = (|run: &f64| *run, |_: &f64| f64::NAN);
+        let figures = [Figure::new("a", "", known).optional(), Figure::new("b", "", unknown)];
+        let figures = [figures[0], figures[1], figures[1].optional()];
+        assert_eq!(cell().table("B01", &figures).columns, ["a", "b"]);
     }
 
     #[test]

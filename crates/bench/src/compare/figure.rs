@@ -14,6 +14,7 @@ pub struct Figure<O> {
     /// The figure of one run.
     pub of: fn(&O) -> f64,
     pub(super) timed: Timed,
+    pub(super) optional: bool,
 }
 
 /// Whether a figure is a latency, which has the timer's error in it.
@@ -35,17 +36,23 @@ impl<O> Copy for Figure<O> {}
 impl<O> Figure<O> {
     /// A figure that is not a latency.
     pub const fn new(name: &'static str, unit: &'static str, of: fn(&O) -> f64) -> Self {
-        Self { name, unit, of, timed: Timed::No }
+        Self { name, unit, of, timed: Timed::No, optional: false }
     }
 
     /// A mean latency in microseconds.
     pub const fn mean(name: &'static str, of: fn(&O) -> f64) -> Self {
-        Self { name, unit: "us", of, timed: Timed::Mean }
+        Self { timed: Timed::Mean, ..Self::new(name, "us", of) }
     }
 
     /// A high quantile of latencies in microseconds.
     pub const fn tail(name: &'static str, of: fn(&O) -> f64) -> Self {
-        Self { name, unit: "us", of, timed: Timed::Tail }
+        Self { timed: Timed::Tail, ..Self::new(name, "us", of) }
+    }
+
+    /// The same, left out of reports where no run of a case has it: where all are NaN.
+    #[must_use]
+    pub const fn optional(self) -> Self {
+        Self { optional: true, ..self }
     }
 
     /// `case, name`, or the case alone for its main figure.

@@ -23,7 +23,7 @@ pub use cell::{Cell, Side};
 pub use figure::{Figure, Values};
 pub use group::{at_once, each_once, groups, together};
 pub use late::Late;
-pub use outcome::{Case, Outcome, StoreOutcome, sound};
+pub use outcome::{Case, CountedBy, Outcome, StoreOutcome, sound};
 pub use plan::Plan;
 pub use row::Row;
 pub use writer::ReportWriter;

@@ -37,13 +37,41 @@ pub trait Outcome: Sized + 'static {
     }
 }
 
+/// What counts a run's operations below the gate.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum CountedBy {
+    /// The simulated provider.
+    Simulator,
+    /// The kernel, for the block device of a real volume.
+    Kernel,
+    /// A real volume on no visible block device.
+    Nobody,
+}
+
+/// The tokens for each operation that the kernel counted. A gate that charges less overdraws its contract once its
+/// budget uses 98 % of it.
+const CHARGED: [f64; 2] = [0.98, 1.0];
+
 /// The outcome of a load on a key-value store.
 pub trait StoreOutcome: Outcome {
     /// What its threads did.
     fn driven(&self) -> &Driven;
 
-    /// The requests that the simulated provider made wait, and all that it saw.
-    fn overdrawn(&self) -> [u64; 2];
+    /// The requests that the simulated provider made wait, and all that it saw; `None` on a real volume.
+    fn overdrawn(&self) -> Option<[u64; 2]>;
+
+    /// The requests that the simulated provider made wait; NaN on a real volume.
+    fn overdrafts(&self) -> f64 {
+        self.overdrawn().map_or(f64::NAN, |[waited, _]| waited as f64)
+    }
+
+    /// The tokens of all requests, and the operations that the kernel counted; `None` unless it did.
+    fn charged(&self) -> Option<[u64; 2]>;
+
+    /// The tokens for each operation that the kernel counted; NaN unless it did.
+    fn tokens_per_operation(&self) -> f64 {
+        self.charged().map_or(f64::NAN, |[tokens, counted]| tokens as f64 / counted as f64)
+    }
 
     /// The tokens of reads that users wait for.
     fn read_tokens(&self) -> u64;
@@ -77,7 +105,8 @@ pub trait StoreOutcome: Outcome {
 }
 
 /// Checks that every answer was right, and that no request of the schemes in `keepers` (empty: of any) overdrew its
-/// provider; `what` names that check, from the number of requests.
+/// provider; `what` names that check, from the number of requests. Real volumes do not report overdrafts. There it
+/// checks that each keeper charged what the kernel counted.
 pub fn sound<O: StoreOutcome>(
     report: &mut Report,
     cells: &[&Cell<O>],
@@ -85,20 +114,35 @@ pub fn sound<O: StoreOutcome>(
     what: impl Fn(u64) -> String,
 ) {
     let (mut overdrafts, mut wrong, mut requests) = (0, 0, 0);
-    let mut example = None;
+    let (mut example, mut simulated) = (None, true);
+    let mut charged: Vec<(&str, [u64; 2])> = Vec::new();
     for side in cells.iter().flat_map(|cell| &cell.sides) {
         for run in side.runs.iter().chain(&side.open) {
             wrong += run.driven().wrong;
             example = example.or_else(|| run.driven().example.clone());
-            if keepers.is_empty() || keepers.contains(&&*side.scheme) {
-                let [waited, all] = run.overdrawn();
-                overdrafts += waited;
-                requests += all;
+            if !keepers.is_empty() && !keepers.contains(&&*side.scheme) {
+                continue;
+            }
+            let overdrawn = run.overdrawn();
+            simulated &= overdrawn.is_some();
+            let [waited, all] = overdrawn.unwrap_or_default();
+            overdrafts += waited;
+            requests += all;
+            let Some([tokens, counted]) = run.charged() else { continue };
+            match charged.iter_mut().find(|(scheme, _)| *scheme == side.scheme) {
+                Some((_, sums)) => *sums = [sums[0] + tokens, sums[1] + counted],
+                None => charged.push((&side.scheme, [tokens, counted])),
             }
         }
     }
     let answers = "answers that were not what was stored, all schemes";
     report.check("all", answers, wrong as f64, [0.0, 0.0]);
     report.notes.extend(example.map(|example| format!("a wrong answer: {example}")));
-    report.check("all", &what(requests), overdrafts as f64, [0.0, 0.0]);
+    if simulated {
+        report.check("all", &what(requests), overdrafts as f64, [0.0, 0.0]);
+    }
+    for (scheme, [tokens, counted]) in charged {
+        let what = format!("{scheme}: tokens / operations the kernel counted, all runs");
+        report.check("all", &what, tokens as f64 / counted as f64, CHARGED);
+    }
 }

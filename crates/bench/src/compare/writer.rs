@@ -29,7 +29,7 @@ impl<'r> ReportWriter<'r> {
         }
         self.told.push((id.into(), case.clone()));
         for side in &cell.sides {
-            for figure in O::FIGURES {
+            for figure in O::FIGURES.iter().filter(|figure| cell.has(figure)) {
                 let values = side.each(figure.of);
                 self.report.median(id, &figure.label(case), &side.scheme, &values, figure.unit);
             }

@@ -4,7 +4,7 @@ use policy::purpose::Class;
 use policy::units::MIB;
 
 use super::{Counted, Run, plots};
-use crate::compare::{Cell, Figure, Outcome, Side, StoreOutcome};
+use crate::compare::{Cell, CountedBy, Figure, Outcome, Side, StoreOutcome};
 use crate::drive::Driven;
 use crate::report::{Plot, Report};
 
@@ -23,7 +23,14 @@ impl Run {
     pub const DEVICE_P99: Figure<Self> =
         Figure::tail("device p99, reads", |run| run.device_us(Class::Foreground, 0.99));
     /// Operations that the provider counted, in percent of the paid ones.
-    pub const USED: Figure<Self> = Figure::new("of what is paid for", "%", Self::used_percent);
+    pub const USED: Figure<Self> =
+        Figure::new("of what is paid for", "%", Self::used_percent).optional();
+    /// Tokens for each operation that the kernel counted, on real volumes.
+    const CHARGED: Figure<Self> =
+        Figure::new("tokens / operations the kernel counted", "x", Self::tokens_per_operation)
+            .optional();
+    /// Requests that the simulated provider made wait.
+    const OVERDRAFTS: Figure<Self> = Figure::new("overdrafts", "I/Os", Self::overdrafts).optional();
     /// Hits of caches in percent of look-ups.
     pub const HITS: Figure<Self> = Figure::new("hits", "% of look-ups", Self::hit_percent);
     /// Operations of the device for each operation that reads.
@@ -41,7 +48,8 @@ impl Outcome for Run {
         Figure::tail("worst second's p99", Self::worst_second_us),
         Self::READ_P99,
         Self::USED,
-        Figure::new("overdrafts", "I/Os", |run| run.count(Counted::Overdrafts) as f64),
+        Self::OVERDRAFTS,
+        Self::CHARGED,
         Figure::new("hits", "% of look-ups", Self::hit_percent),
         Figure::new("room for cached blocks", "MiB", |run| run.cache_bytes as f64 / MIB as f64),
         Self::IOS_PER_READ,
@@ -57,8 +65,9 @@ impl Outcome for Run {
         Figure::new("gate p99, reads", "", |run| run.wait_us(Class::Foreground, 0.99)),
         Figure::new("I/Os a read", "", Self::IOS_PER_READ.of),
         Figure::new("% hits", "", Self::hit_percent),
-        Figure::new("% of the line", "", Self::used_percent),
-        Figure::new("overdrafts", "", |run| run.count(Counted::Overdrafts) as f64),
+        Figure::new("% of the line", "", Self::used_percent).optional(),
+        Figure::new("overdrafts", "", Self::OVERDRAFTS.of).optional(),
+        Figure::new("tokens / kernel's I/Os", "", Self::CHARGED.of).optional(),
     ];
 
     const TOLD_AGAIN: bool = true;
@@ -97,8 +106,14 @@ impl StoreOutcome for Run {
         &self.driven
     }
 
-    fn overdrawn(&self) -> [u64; 2] {
-        [Counted::Overdrafts, Counted::Provider].map(|counted| self.count(counted))
+    fn overdrawn(&self) -> Option<[u64; 2]> {
+        let counts = [Counted::Overdrafts, Counted::Provider].map(|counted| self.count(counted));
+        (self.counted_by == CountedBy::Simulator).then_some(counts)
+    }
+
+    fn charged(&self) -> Option<[u64; 2]> {
+        let counts = [self.tokens(), self.count(Counted::Provider)];
+        (self.counted_by == CountedBy::Kernel).then_some(counts)
     }
 
     fn read_tokens(&self) -> u64 {

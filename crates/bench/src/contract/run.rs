@@ -6,6 +6,7 @@ use policy::latency::Times;
 use policy::purpose::Class;
 use policy::sched::Waits;
 
+use crate::compare::CountedBy;
 use crate::drive::{Driven, Operation, Second, by_second};
 
 /// What is counted per second besides operations.
@@ -13,7 +14,7 @@ use crate::drive::{Driven, Operation, Second, by_second};
 pub enum Counted {
     /// Tokens granted to a class.
     Tokens(Class),
-    /// Operations the simulated provider saw.
+    /// Operations that the provider saw: the simulated one, or the kernel in its place; see [`Run::counted_by`].
     Provider,
     /// Requests that the simulated provider made wait.
     Overdrafts,
@@ -53,6 +54,8 @@ pub struct Run {
     pub answers: [Times; Class::ALL.len()],
     /// How long requests waited at the gate, by class.
     pub waits: [Waits; Class::ALL.len()],
+    /// What counted [`Counted::Provider`].
+    pub counted_by: CountedBy,
     /// The paid operations per second.
     pub paid_iops: u64,
     /// The limit on bytes of cached blocks, at the end.
@@ -84,7 +87,15 @@ impl Run {
         100.0 * self.count(Counted::Hits) as f64 / self.count(Counted::Lookups) as f64
     }
 
+    /// Tokens of all classes.
+    pub(super) fn tokens(&self) -> u64 {
+        Class::ALL.iter().map(|class| self.count(Counted::Tokens(*class))).sum()
+    }
+
     pub(super) fn used_percent(&self) -> f64 {
+        if self.counted_by == CountedBy::Nobody {
+            return f64::NAN;
+        }
         let paid = self.paid_iops as f64 * self.driven.elapsed.as_secs_f64();
         100.0 * self.count(Counted::Provider) as f64 / paid
     }

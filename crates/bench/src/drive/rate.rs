@@ -55,6 +55,18 @@ pub struct Rate {
 const SILENCE_MAX: u64 = 1_000_000;
 
 impl Wave {
+    /// The same curve with `times` the rates.
+    #[must_use]
+    pub fn scaled(self, times: f64) -> Self {
+        match self {
+            Self::Flat { d } => Self::Flat { d: times * d },
+            Self::Sine { a, b, c, d } => Self::Sine { a: times * a, b, c, d: times * d },
+            Self::Square { low, high, period } => {
+                Self::Square { low: times * low, high: times * high, period }
+            }
+        }
+    }
+
     fn at(self, time: f64) -> f64 {
         match self {
             Self::Flat { d } => d,

@@ -3,7 +3,7 @@
 use policy::units::MIB;
 
 use super::{Counted, Run, balance, plots};
-use crate::compare::{Cell, Figure, Outcome, Side, StoreOutcome};
+use crate::compare::{Cell, CountedBy, Figure, Outcome, Side, StoreOutcome};
 use crate::drive::Driven;
 use crate::report::{Plot, Report};
 
@@ -43,7 +43,9 @@ impl Outcome for Run {
         Figure::new("device reads for each read", "I/Os", Self::ios_per_read),
         Self::COPIES,
         Self::COPIED,
-        Figure::new("overdrafts", "I/Os", |run| run.sum(Counted::Overdrafts) as f64),
+        Figure::new("overdrafts", "I/Os", Self::overdrafts).optional(),
+        Figure::new("tokens / operations the kernel counted", "x", Self::tokens_per_operation)
+            .optional(),
     ];
 
     /// The mean of each volume, and the first run per second.
@@ -72,9 +74,14 @@ impl StoreOutcome for Run {
         &self.driven
     }
 
-    fn overdrawn(&self) -> [u64; 2] {
-        let requests = self.sum(Counted::Users) + self.sum(Counted::Others);
-        [self.sum(Counted::Overdrafts), requests]
+    fn overdrawn(&self) -> Option<[u64; 2]> {
+        let counts = [self.sum(Counted::Overdrafts), self.tokens()];
+        (self.counted_by == CountedBy::Simulator).then_some(counts)
+    }
+
+    fn charged(&self) -> Option<[u64; 2]> {
+        let counts = [self.tokens(), self.sum(Counted::Provider)];
+        (self.counted_by == CountedBy::Kernel).then_some(counts)
     }
 
     fn read_tokens(&self) -> u64 {
@@ -104,14 +111,14 @@ mod tests {
     fn run(operations: u64, users: [u64; 2]) -> Run {
         let mut driven = Driven {
             elapsed: Duration::from_secs(1),
-            counted: vec![users[0], 0, 0, 0, users[1], 0, 0, 0],
+            counted: vec![users[0], 0, 0, 100, 0, users[1], 0, 0, 100, 0],
             ..Driven::default()
         };
         for _ in 0..operations {
             driven.latencies.record(Operation::Read, Duration::from_millis(1));
         }
         let paid = Paid { iops: vec![100, 100], rho: 1.0 };
-        Run { driven, paid, copies: Copies::default() }
+        Run { driven, paid, copies: Copies::default(), counted_by: CountedBy::Simulator }
     }
 
     fn cell() -> Cell<Run> {
@@ -138,5 +145,27 @@ mod tests {
         // 40 of the 50 that remained.
         assert_eq!(report.checks[0].value, Some(0.8));
         assert!(report.holds());
+    }
+
+    #[test]
+    fn real_volumes_have_the_kernels_count_and_no_overdrafts() {
+        let on = |counted_by| {
+            let mut cell = cell();
+            let runs = cell.sides.iter_mut().flat_map(|side| &mut side.runs);
+            runs.for_each(|run| run.counted_by = counted_by);
+            let mut report = Report::new("spread", &Options::default());
+            ReportWriter::new(&mut report).cell("B18", &cell);
+            sound(&mut report, &[&cell], &["ours"], |requests| format!("of {requests}"));
+            let told = ["reads, overdrafts", "reads, tokens / operations the kernel counted"]
+                .map(|case| report.rows.iter().any(|row| row.case == case));
+            (told, report.checks)
+        };
+        let (told, checks) = on(CountedBy::Simulator);
+        assert_eq!((told, checks.len(), &*checks[1].what), ([true, false], 2, "of 190"));
+        let (told, checks) = on(CountedBy::Kernel);
+        assert_eq!((told, checks.len()), ([false, true], 2));
+        assert_eq!((checks[1].value, checks[1].holds), (Some(0.95), false), "{}", checks[1].what);
+        let (told, checks) = on(CountedBy::Nobody);
+        assert_eq!((told, checks.len()), ([false, false], 1), "only the answers");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use policy::latency::Times;
 
 use super::balance;
-use crate::compare::StoreOutcome;
+use crate::compare::{CountedBy, StoreOutcome};
 use crate::drive::{Driven, Sample};
 
 /// The counters of every volume.
@@ -17,13 +17,16 @@ pub enum Counted {
     Others,
     /// The part of the others for copies of tables, with this volume as source or target.
     Copies,
+    /// Operations that the kernel counted, on a real volume.
+    Provider,
     /// Requests that the simulated provider made wait.
     Overdrafts,
 }
 
 impl Counted {
     /// Every counter of one volume, in the order of [`Driven::counted`], volume by volume.
-    pub const ALL: [Self; 4] = [Self::Users, Self::Others, Self::Copies, Self::Overdrafts];
+    pub const ALL: [Self; 5] =
+        [Self::Users, Self::Others, Self::Copies, Self::Provider, Self::Overdrafts];
 
     const fn of(self, volume: usize) -> usize {
         volume * Self::ALL.len() + self as usize
@@ -59,6 +62,8 @@ pub struct Run {
     pub paid: Paid,
     /// Copies made by its migration.
     pub copies: Copies,
+    /// What counted [`Counted::Provider`] and [`Counted::Overdrafts`].
+    pub counted_by: CountedBy,
 }
 
 impl Run {
@@ -72,6 +77,12 @@ impl Run {
     #[must_use]
     pub fn sum(&self, counted: Counted) -> u64 {
         (0..self.volumes()).map(|volume| self.count(volume, counted)).sum()
+    }
+
+    /// Tokens of all requests, also of copies.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.sum(Counted::Users) + self.sum(Counted::Others)
     }
 
     /// The number of volumes.
@@ -183,16 +194,16 @@ mod tests {
     fn run() -> Run {
         let driven = Driven {
             elapsed: Duration::from_secs(10),
-            counted: vec![900, 50, 20, 0, 800, 50, 20, 1],
+            counted: vec![900, 50, 20, 0, 0, 800, 50, 20, 0, 1],
             samples: vec![Sample {
                 at: Duration::from_millis(500),
                 operations: 170.0,
-                rates: vec![90.0, 5.0, 2.0, 0.0, 80.0, 5.0, 2.0, 0.0],
+                rates: vec![90.0, 5.0, 2.0, 0.0, 0.0, 80.0, 5.0, 2.0, 0.0, 0.0],
             }],
             ..Driven::default()
         };
         let paid = Paid { iops: vec![100, 100], rho: 0.98 };
-        Run { driven, paid, copies: Copies::default() }
+        Run { driven, paid, copies: Copies::default(), counted_by: CountedBy::Simulator }
     }
 
     #[test]
@@ -212,7 +223,7 @@ mod tests {
         let mut run = run();
         let early = &run.driven.samples[0];
         let late =
-            Sample { at: early.at + Duration::from_secs(1), rates: vec![0.0; 8], ..early.clone() };
+            Sample { at: early.at + Duration::from_secs(1), rates: vec![0.0; 10], ..early.clone() };
         run.driven.samples.push(late);
         let [zero, one, two] = [0, 1, 2].map(Duration::from_secs);
         assert_eq!(run.used_between(zero, one), (93.0 + 83.0) / 200.0);

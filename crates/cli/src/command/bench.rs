@@ -9,6 +9,7 @@ mod mixgraph;
 mod path;
 mod place;
 mod provider;
+mod real;
 mod series;
 mod spread;
 

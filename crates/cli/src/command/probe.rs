@@ -1,6 +1,6 @@
 //! `plimsoll probe`: measures a volume and prints its contract.
 
-mod in_use;
+pub(super) mod in_use;
 mod show;
 
 use std::fs;

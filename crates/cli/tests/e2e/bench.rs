@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use crate::place::{Ended, Place, settings};
+use crate::throttled::{Throttled, skipped};
 
 /// A bench with its temporary directory inside the place.
 fn temporary(place: &Place) -> PathBuf {
@@ -99,6 +100,54 @@ fn schemes_are_compared_on_equal_volumes() {
     let ended = place.run(&["bench", "contract", "--rows", "B99"]);
     assert_eq!(ended.status.code(), Some(1));
     assert!(ended.err.contains("there is no row B99; there are B03"), "{}", ended.err);
+}
+
+#[test]
+fn schemes_are_compared_on_a_real_device() {
+    let device = match Throttled::new() {
+        Ok(device) => device,
+        Err(why) => return skipped("schemes_are_compared_on_a_real_device", &why),
+    };
+    device.limit("read_iops", 5000);
+    device.limit("write_iops", 5000);
+    let place = Place::new();
+    place.write(&format!(
+        "[volume.a]\npath = {:?}\ncontract = {{ iops = 5000 }}\n\n\
+         [pool.main]\nvolumes = [\"a\"]\n\n[kv]\npool = \"main\"\n",
+        device.path()
+    ));
+    let bench = |args: &[&str]| {
+        let mut inside = device.inside(env!("CARGO_BIN_EXE_plimsoll"));
+        let on = ["bench", "contract", "-c", "plimsoll.toml", "--profile", "smoke"];
+        Ended::of(inside.args(on).args(args).current_dir(place.dir.path()))
+    };
+    let ended = bench(&["--rows", "B05", "--time", "300ms", "--json", "c.json"]);
+    assert!(ended.status.success(), "{}{}", ended.out, ended.err);
+    let json = std::fs::read_to_string(place.path("c.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let list = |name: &str| report[name].as_array().expect("a list").clone();
+    for scheme in ["plain", "auto-tuned", "ours"] {
+        for figure in ["mean", "p99", "tokens / operations the kernel counted"] {
+            let case = format!("mixgraph, read only, {figure}");
+            let has = |row: &serde_json::Value| {
+                row["id"] == "B05"
+                    && row["case"] == *case
+                    && row["scheme"] == scheme
+                    && row["value"].as_f64().is_some_and(|value| value > 0.0)
+            };
+            assert!(list("rows").iter().any(has), "no {case} of {scheme}");
+        }
+    }
+    // The test ignores speed; it checks that every value belonged to its key, and what the report claims of the device.
+    let sound: Vec<_> = list("checks").into_iter().filter(|check| check["id"] == "all").collect();
+    assert_eq!((sound.len(), &sound[0]["holds"]), (2, &true.into()), "{}", ended.out);
+    assert_eq!(sound[1]["what"], "ours: tokens / operations the kernel counted, all runs");
+    assert!(!json.contains("overdrafts") && json.contains("real volumes: a (loop"), "{json}");
+
+    let ended = bench(&["--rows", "B07"]);
+    assert!(ended.err.contains("row B07 compares contracts"), "{}", ended.err);
+    let left = std::fs::read_dir(device.path()).expect("it is there").count();
+    assert_eq!(left, 1, "only lost+found");
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub(super) fn refuse(path: &Path, clock: &Clock) -> anyhow::Result<()> {
 }
 
 /// The process that has the directory open as a volume.
-fn holder(path: &Path) -> Option<String> {
+pub(in crate::command) fn holder(path: &Path) -> Option<String> {
     let lock = path.join("plimsoll.lock");
     let file = File::open(&lock).ok()?;
     match file.try_lock() {

@@ -15,6 +15,7 @@ use volume::Clock;
 use volume::layer::gate::Meter;
 
 use super::super::fixture::GAP;
+use super::super::real::RealVolumes;
 use super::baselines::{NEVER_OVERDRAW, Scheme};
 use super::fixture::{Fixture, Image, Setup, VALUES};
 use super::scale::Scale;
@@ -34,6 +35,8 @@ pub(super) struct Case {
     pub(super) open_only: bool,
     /// Whether to repeat it once in the open loop.
     pub(super) open_too: bool,
+    /// The factor of its rates on real volumes; 1 on simulated ones.
+    pub(super) times: f64,
 }
 
 impl compare::Case for Case {
@@ -59,24 +62,44 @@ const TOGETHER_IOPS_MAX: u64 = 9000;
 const NOISE: f64 = 0.3;
 const INTERVAL: Duration = Duration::from_millis(50);
 
+/// The longest that warming reads take: an hour covers those of profile paper at ten operations a second.
+const WARMING_MAX: Duration = Duration::from_secs(3600);
+
 impl Case {
-    /// The stores that run together: see [`groups`].
-    fn groups(&self, runs: u64) -> Vec<Vec<(usize, u64)>> {
-        let schemes = self.schemes.len();
-        groups(schemes, runs, |runs| schemes as u64 * runs * self.setup.paid <= TOGETHER_IOPS_MAX)
+    /// Scales the load to a volume that is paid for `paid` operations a second, so that their ratio stays.
+    pub(super) fn scale_to(&mut self, paid: u64) {
+        let times = paid as f64 / self.setup.paid as f64;
+        self.wave = self.wave.map(|wave| wave.scaled(times));
+        self.setup.paid = paid;
+        self.times = times;
+    }
+
+    /// The stores that run together, at most `stores` if there is such a limit: see [`groups`].
+    fn groups(&self, runs: u64, stores: Option<usize>) -> Vec<Vec<(usize, u64)>> {
+        let schemes = self.schemes.len() as u64;
+        let stores = stores.map_or(u64::MAX, |stores| stores as u64);
+        let fit = |runs: u64| {
+            schemes * runs <= stores && schemes * runs * self.setup.paid <= TOGETHER_IOPS_MAX
+        };
+        groups(self.schemes.len(), runs, fit)
     }
 
     /// The duration of each run: all runs together take the requested time, at once or in turn.
-    fn run_time(&self, scale: &Scale) -> Duration {
-        let at_once = self.groups(scale.runs).len() == 1;
+    fn run_time(&self, scale: &Scale, stores: Option<usize>) -> Duration {
+        let at_once = self.groups(scale.runs, stores).len() == 1;
         if at_once { scale.time } else { scale.time / u32::try_from(scale.runs).unwrap_or(1) }
     }
 
     /// The approximate duration.
-    pub(super) fn takes(&self, scale: &Scale, opening: Duration) -> Duration {
-        let opens = if self.open_too { self.groups(1).len() } else { 0 };
-        let groups = self.groups(scale.runs).len() + opens;
-        (self.run_time(scale) + scale.lead + opening) * u32::try_from(groups).unwrap_or(u32::MAX)
+    pub(super) fn takes(
+        &self,
+        scale: &Scale,
+        opening: Duration,
+        stores: Option<usize>,
+    ) -> Duration {
+        let opens = if self.open_too { self.groups(1, stores).len() } else { 0 };
+        let groups = u32::try_from(self.groups(scale.runs, stores).len() + opens);
+        (self.run_time(scale, stores) + scale.lead + opening) * groups.unwrap_or(u32::MAX)
     }
 
     /// The settings of a run of `time`; the sine's period is `period`.
@@ -114,17 +137,26 @@ pub(super) struct Bencher<'b> {
     pub(super) clock: Clock,
     pub(super) stop: &'b AtomicBool,
     pub(super) seed: u64,
+    /// The volumes to use instead of simulated ones.
+    pub(super) real: Option<&'b RealVolumes>,
 }
 
 impl Bencher<'_> {
+    /// The most stores that run at the same time, if volumes limit them.
+    fn stores(&self) -> Option<usize> {
+        self.real.map(|real| real.all.len())
+    }
+
     /// Measures a case: every scheme for each seed, on a fresh copy of the database.
     pub(super) fn measure(&self, case: &Case) -> anyhow::Result<Cell> {
         let mut cell = Cell::of(&case.name, case.schemes.iter().map(|scheme| scheme.name));
         let closed = |group: &[_]| self.group(case, group, false);
-        cell.run(case.groups(self.scale.runs), closed, |side, run| side.runs.push(run))?;
+        cell.run(case.groups(self.scale.runs, self.stores()), closed, |side, run| {
+            side.runs.push(run)
+        })?;
         if case.open_too && case.wave.is_some() {
             let open = |group: &[_]| self.group(case, group, true);
-            cell.run(case.groups(1), open, |side, run| side.open = Some(run))?;
+            cell.run(case.groups(1, self.stores()), open, |side, run| side.open = Some(run))?;
         }
         Ok(cell)
     }
@@ -137,10 +169,11 @@ impl Bencher<'_> {
         open: bool,
     ) -> anyhow::Result<(Vec<Run>, Late)> {
         let seeds: Vec<_> = group.iter().map(|&(_, run)| self.seed.wrapping_add(run)).collect();
-        let opened = group
-            .iter()
-            .map(|&(scheme, _)| self.image.open(&case.schemes[scheme], &case.setup, &self.clock));
-        let fixtures = opened.collect::<anyhow::Result<Vec<_>>>()?;
+        let fixtures = compare::at_once(group.len(), |at| {
+            let (scheme, volume) =
+                (&case.schemes[group[at].0], self.real.map(|real| &real.all[at]));
+            self.image.open(scheme, &case.setup, volume, &self.clock)
+        })?;
         let benches: Vec<_> = fixtures
             .iter()
             .map(|fixture| {
@@ -149,17 +182,17 @@ impl Bencher<'_> {
             })
             .collect();
         // Fills the caches, with equal keys.
-        let time = case.run_time(&self.scale);
+        let time = case.run_time(&self.scale, self.stores());
         let warm = |seed: u64| Settings {
             mix: vec![(Operation::Read, 100)],
             load: Load::AtOnce,
             operations: self.scale.warm_reads,
-            ..case.settings(seed ^ 0x5eed, Duration::from_secs(60), time, false)
+            ..case.settings(seed ^ 0x5eed, WARMING_MAX, time, false)
         };
         let now = self.clock.now();
         compare::at_once(group.len(), |at| benches[at].run(&warm(seeds[at]), &[], now).map(drop))?;
         fixtures.iter().for_each(Fixture::enforce);
-        let begin = self.clock.now() + GAP;
+        let begin = self.clock.now() + self.real.map_or(GAP, |real| real.rest);
         let start = begin + self.scale.lead + GAP;
         let lead = |seed: u64| case.settings(seed ^ 0x1ead, self.scale.lead, time, open);
         let settings = |seed| case.settings(seed, time, time, open);
@@ -191,6 +224,7 @@ fn one(
         driven,
         answers: std::array::from_fn(|at| after.answers[at].since(&before.answers[at])),
         waits: std::array::from_fn(|at| since(&after, &before, at)),
+        counted_by: fixture.counted_by(),
         paid_iops: fixture.contract.paid_iops().unwrap_or(0),
         cache_bytes: fixture.cache_bytes(),
     })
@@ -198,11 +232,11 @@ fn one(
 
 fn count(fixture: &Fixture, counted: Counted) -> u64 {
     let tokens = |class: Class| fixture.device().gate().meter().classes[class.index()].spent.ops;
-    let provider = || fixture.device().seen_by_provider().unwrap_or_default();
+    let simulated = || fixture.device().seen_by_provider().unwrap_or_default();
     match counted {
         Counted::Tokens(class) => tokens(class),
-        Counted::Provider => provider().ops,
-        Counted::Overdrafts => provider().throttled,
+        Counted::Provider => fixture.kernel_count().unwrap_or_else(|| simulated().ops),
+        Counted::Overdrafts => simulated().throttled,
         Counted::Hits => fixture.lookups().0,
         Counted::Lookups => fixture.lookups().1,
     }
@@ -215,5 +249,47 @@ fn since(after: &Meter, before: &Meter, class: usize) -> Waits {
         total: after.total.saturating_sub(before.total),
         max: after.max,
         counts: std::array::from_fn(|at| after.counts[at].saturating_sub(before.counts[at])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::baselines::{OURS, PLAIN, STABILIZER};
+    use super::*;
+
+    fn case(wave: Wave) -> Case {
+        Case {
+            name: "reads".into(),
+            schemes: vec![PLAIN, STABILIZER, OURS],
+            setup: Setup { contract: "io2", paid: 200, cache: None, durable: false },
+            mix: vec![(Operation::Read, 100)],
+            keys: Keys::Ycsb(bench::ycsb::Distribution::Uniform),
+            wave: Some(wave),
+            threads: 10,
+            open_only: false,
+            open_too: true,
+            times: 1.0,
+        }
+    }
+
+    #[test]
+    fn a_load_keeps_its_ratio_to_what_is_paid_for() {
+        let mut sine = case(Wave::Sine { a: 100.0, b: 1.0, c: 4.17, d: 240.0 });
+        sine.scale_to(3000);
+        assert_eq!((sine.setup.paid, sine.times), (3000, 15.0));
+        assert_eq!(sine.wave, Some(Wave::Sine { a: 1500.0, b: 1.0, c: 4.17, d: 3600.0 }));
+        let mut flat = case(Wave::Flat { d: 180.0 });
+        flat.scale_to(100);
+        assert_eq!(flat.wave, Some(Wave::Flat { d: 90.0 }));
+    }
+
+    #[test]
+    fn as_many_stores_run_at_once_as_there_are_volumes() {
+        let case = case(Wave::Flat { d: 180.0 });
+        let groups = |stores| case.groups(2, stores).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(groups(None), [6]);
+        assert_eq!(groups(Some(6)), [6]);
+        assert_eq!(groups(Some(5)), [3, 3]);
+        assert_eq!(groups(Some(2)), [1; 6]);
     }
 }

@@ -1,4 +1,4 @@
-//! A store to measure: a loaded database in memory, and copies of it on simulated volumes.
+//! A store to measure: a loaded database in memory, and copies of it on simulated volumes or on real ones.
 //!
 //! Memory answers immediately, so that all latency comes from the simulated contract (and the machine, whose part is
 //! measured). Reads and writes are charged as with O_DIRECT, without a page cache.
@@ -8,13 +8,16 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
+use bench::compare::CountedBy;
 use bench::mixgraph::{self, Lengths};
+use bench::probe::Counters;
 use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll::kv::{CachePolicy, Durability, Options, RocksDb, Store};
 use plimsoll::volumes::{Device, Volume};
 use policy::contract::spec::Bought;
 use policy::contract::{Contract, catalogue};
 use policy::placement::Single;
+use policy::sched::Policy;
 use policy::units::{Bytes, GIB, MIB};
 use pool::spread::Opening;
 use rust_rocksdb::Options as RocksOptions;
@@ -23,11 +26,15 @@ use volume::Clock;
 use volume::mem::Mem;
 
 use super::super::fixture::{compact, family, levels, options};
+use super::super::real::RealVolume;
 use super::baselines::{PLAIN, Scheme};
 use super::scale::{Scale, VALUE_BYTES};
 
 /// Values of all records.
 pub(super) const VALUES: Lengths = Lengths::Fixed(VALUE_BYTES as usize);
+
+/// The name of a store's volume in its manifest.
+const LABEL: &str = "v";
 
 /// The rate of a volume on which reads that fill caches cost next to nothing.
 const WARM_IOPS: u64 = 256_000;
@@ -82,9 +89,9 @@ impl Image {
         stop: &AtomicBool,
     ) -> anyhow::Result<Self> {
         let (mem, records) = (Mem::new("image"), scale.records());
-        let volume = Volume::other("v", mem.clone(), Contract::unlimited()).scheduler(PLAIN.gate);
+        let volume = Volume::other(LABEL, mem.clone(), Contract::unlimited()).scheduler(PLAIN.gate);
         let setup = Setup { contract: "io2", paid: WARM_IOPS, cache: None, durable: false };
-        let store = open(volume, scale, &PLAIN, &setup, 0, clock)?;
+        let store = open(volume, scale, &PLAIN, &setup, &setup.contract()?, 0, clock)?;
         let bar = ProgressBar::new(records);
         bar.set_style(
             ProgressStyle::with_template("{bar:30} {elapsed}: loading {human_len} records")
@@ -99,20 +106,33 @@ impl Image {
         Ok(Self { mem, records, metadata, levels, scale: *scale })
     }
 
-    /// Opens a copy of it on its own simulated volume, without the contract yet.
+    /// Opens a copy of it: on a simulated volume, without the contract yet, or on a `real` one.
     pub(super) fn open(
         &self,
         scheme: &Scheme,
         setup: &Setup,
+        real: Option<&RealVolume>,
         clock: &Clock,
     ) -> anyhow::Result<Fixture> {
-        let volume = Mem::from_image("v", self.mem.image());
-        let volume = Volume::other("v", volume, contract("io2", WARM_IOPS)?)
-            .simulated()
-            .scheduler(scheme.gate);
-        let store = open(volume, &self.scale, scheme, setup, self.metadata, clock)?;
+        let (volume, contract) = match real {
+            None => {
+                let copy = Mem::from_image(LABEL, self.mem.image());
+                let volume = Volume::other(LABEL, copy, contract("io2", WARM_IOPS)?).simulated();
+                (volume, setup.contract()?)
+            }
+            Some(real) => {
+                let (path, contract) = (real.copy(&self.mem)?, real.contract.clone());
+                // As published, only our schedulers adapt.
+                let adapts = matches!(scheme.gate, Policy::Tags | Policy::TagsP99);
+                (Volume::directory(LABEL, path, contract.clone()).adapt(adapts), contract)
+            }
+        };
+        let volume = volume.scheduler(scheme.gate);
+        let store = open(volume, &self.scale, scheme, setup, &contract, self.metadata, clock)?;
         let tickers = store.family_options("default").context("the family every store has")?;
-        Ok(Fixture { store, tickers, contract: setup.contract()?, cache: scheme.cache })
+        let simulated = real.is_none();
+        let kernel = real.and_then(|real| real.counters.clone());
+        Ok(Fixture { store, tickers, contract, cache: scheme.cache, simulated, kernel })
     }
 }
 
@@ -122,6 +142,9 @@ pub(super) struct Fixture {
     tickers: RocksOptions,
     pub(super) contract: Contract,
     cache: CachePolicy,
+    simulated: bool,
+    /// The kernel's counters of its real device.
+    kernel: Option<Counters>,
 }
 
 impl Fixture {
@@ -129,9 +152,25 @@ impl Fixture {
         Arc::clone(&self.store.devices().here()[0])
     }
 
-    /// Applies the contract from now on.
+    /// Applies the contract from now on. A real volume has it from the beginning.
     pub(super) fn enforce(&self) {
-        self.device().set_contract(&self.contract);
+        if self.simulated {
+            self.device().set_contract(&self.contract);
+        }
+    }
+
+    /// What counts its operations below the gate.
+    pub(super) const fn counted_by(&self) -> CountedBy {
+        match (self.simulated, &self.kernel) {
+            (true, _) => CountedBy::Simulator,
+            (false, Some(_)) => CountedBy::Kernel,
+            (false, None) => CountedBy::Nobody,
+        }
+    }
+
+    /// Operations of its device so far, as the kernel counts them.
+    pub(super) fn kernel_count(&self) -> Option<u64> {
+        self.kernel.as_ref().and_then(Counters::ios)
     }
 
     /// Hits and look-ups of cached blocks so far.
@@ -155,8 +194,10 @@ impl Fixture {
     }
 
     pub(super) fn close(self) -> anyhow::Result<()> {
-        // Running compactions end sooner under a fast contract.
-        self.device().set_contract(&contract("io2", WARM_IOPS)?);
+        if self.simulated {
+            // Running compactions end sooner under a fast contract.
+            self.device().set_contract(&contract("io2", WARM_IOPS)?);
+        }
         drop(self.tickers);
         self.store.close().context("closing a store that was measured")
     }
@@ -167,6 +208,7 @@ fn open(
     scale: &Scale,
     scheme: &Scheme,
     setup: &Setup,
+    contract: &Contract,
     metadata: u64,
     clock: &Clock,
 ) -> anyhow::Result<Store> {
@@ -182,8 +224,7 @@ fn open(
         prefetch: scheme.prefetch,
         ..options(scale.sizes)
     };
-    let limit = scheme.limiter.then(|| setup.contract().map(|contract| bandwidth(&contract)));
-    let limit = limit.transpose()?;
+    let limit = scheme.limiter.then(|| bandwidth(contract));
     let family = family(move |rocks| {
         rocks.enable_statistics();
         rocks.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);

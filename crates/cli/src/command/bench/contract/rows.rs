@@ -3,6 +3,7 @@
 //! Bands are as first specified, or stricter; a figure better than its band holds too. Loads are the papers' (Calcspar,
 //! ATC 2023): a sine with amplitude A around D, here one period a run.
 
+use anyhow::bail;
 use bench::compare::{self, Figure, ReportWriter, Values};
 use bench::contract::{Cell, Run};
 use bench::drive::Mix;
@@ -33,6 +34,24 @@ const READ: &Mix = &[(Operation::Read, 100)];
 
 /// The rows of profile `smoke` by default.
 pub(super) const SMOKE: [&str; 4] = ["B03", "B04", "B05", "B16"];
+
+/// The rows about other contracts than the one of a real volume.
+const SIMULATED_ONLY: [&str; 3] = ["B07", "B15b", "B15c"];
+
+/// Whether a row compares contracts, so that real volumes of one contract have no answer.
+pub(super) fn is_simulated_only(id: &str) -> bool {
+    SIMULATED_ONLY.contains(&id)
+}
+
+/// Refuses requested rows that real volumes cannot answer.
+pub(super) fn refuse_on_real(asked: &[String]) -> anyhow::Result<()> {
+    match asked.iter().find(|asked| is_simulated_only(asked)) {
+        Some(row) => bail!(
+            "row {row} compares contracts, and the volumes of the file have one: leave -c out"
+        ),
+        None => Ok(()),
+    }
+}
 
 /// Every row, in the order of their numbers.
 pub(super) fn all(scale: &Scale) -> Vec<Row> {
@@ -81,6 +100,7 @@ impl Plan {
             threads: 10,
             open_only: false,
             open_too: true,
+            times: 1.0,
         }
     }
 

@@ -12,6 +12,7 @@ use volume::Clock;
 use volume::task::block_on;
 
 use super::super::fixture::{GAP, levels};
+use super::super::real::RealVolumes;
 use super::fixture::{Fixture, Image, OPENING, contract};
 use super::scale::{SHAPE, Scale, VOLUMES};
 use super::schemes::Scheme;
@@ -47,11 +48,11 @@ impl compare::Case for Case {
 const TOGETHER_IOPS_MAX: u64 = 8000;
 
 impl Case {
-    /// The stores that run together: see [`groups`].
-    fn groups(&self, runs: u64) -> anyhow::Result<Vec<Vec<(usize, u64)>>> {
+    /// The stores that run together: see [`groups`]. On real volumes one at a time.
+    fn groups(&self, runs: u64, real: bool) -> anyhow::Result<Vec<Vec<(usize, u64)>>> {
         let paid = contract()?.paid_iops().unwrap_or(0);
         let volumes: usize = self.schemes.iter().map(|scheme| scheme.volumes).sum();
-        let fit = |runs: u64| runs * volumes as u64 * paid <= TOGETHER_IOPS_MAX;
+        let fit = |runs: u64| !real && runs * volumes as u64 * paid <= TOGETHER_IOPS_MAX;
         Ok(groups(self.schemes.len(), runs, fit))
     }
 
@@ -61,9 +62,21 @@ impl Case {
     }
 
     /// The approximate duration.
-    pub(super) fn takes(&self, scale: &Scale) -> anyhow::Result<Duration> {
-        let groups = u32::try_from(self.groups(scale.runs)?.len()).unwrap_or(u32::MAX);
-        Ok((self.run_time(scale) + scale.lead + OPENING) * groups)
+    pub(super) fn takes(
+        &self,
+        scale: &Scale,
+        real: Option<&RealVolumes>,
+    ) -> anyhow::Result<Duration> {
+        let groups = self.groups(scale.runs, real.is_some())?.len();
+        let groups = u32::try_from(groups).unwrap_or(u32::MAX);
+        // The volumes of a pool take a part of the database each; a single one takes all.
+        let opening = real.map_or(Duration::ZERO, |real| real.opening(scale.data(), 0));
+        Ok((self.run_time(scale) + scale.lead + OPENING + opening) * groups)
+    }
+
+    /// Volumes that its schemes need.
+    pub(super) fn volumes(&self) -> usize {
+        self.schemes.iter().map(Scheme::volumes_max).max().unwrap_or(0)
     }
 
     fn settings(&self, scheme: &Scheme, scale: &Scale, seed: u64) -> Settings {
@@ -81,12 +94,20 @@ pub(super) struct Bencher<'b> {
     pub(super) clock: Clock,
     pub(super) stop: &'b AtomicBool,
     pub(super) seed: u64,
+    /// The volumes to use instead of simulated ones.
+    real: Option<&'b RealVolumes>,
     images: Vec<Image>,
 }
 
 impl<'b> Bencher<'b> {
-    pub(super) const fn new(scale: Scale, clock: Clock, stop: &'b AtomicBool, seed: u64) -> Self {
-        Self { scale, clock, stop, seed, images: Vec::new() }
+    pub(super) const fn new(
+        scale: Scale,
+        clock: Clock,
+        stop: &'b AtomicBool,
+        seed: u64,
+        real: Option<&'b RealVolumes>,
+    ) -> Self {
+        Self { scale, clock, stop, seed, real, images: Vec::new() }
     }
 
     /// Loads a database with the placement of `scheme`, unless one is loaded. Returns the tables of each level.
@@ -95,7 +116,7 @@ impl<'b> Bencher<'b> {
             return Ok(None);
         }
         let image = Image::load(scheme, &self.scale, self.seed, &self.clock, self.stop)?;
-        let fixture = image.open(scheme, &self.clock)?;
+        let fixture = image.open(scheme, None, &self.clock)?;
         let levels = levels(fixture.store.db());
         fixture.close()?;
         self.images.push(image);
@@ -104,14 +125,16 @@ impl<'b> Bencher<'b> {
 
     fn open(&self, scheme: &Scheme) -> anyhow::Result<Fixture> {
         let image = self.images.iter().find(|image| image.serves(scheme));
-        image.expect("callers load before they measure").open(scheme, &self.clock)
+        image.expect("callers load before they measure").open(scheme, self.real, &self.clock)
     }
 
     /// Measures a case: every scheme for each seed, on a fresh fork of its database.
     pub(super) fn measure(&self, case: &Case) -> anyhow::Result<Cell> {
         let mut cell = Cell::of(&case.name, case.schemes.iter().map(|scheme| scheme.name));
         let group = |group: &[_]| self.group(case, group);
-        cell.run(case.groups(self.scale.runs)?, group, |side, run| side.runs.push(run))?;
+        cell.run(case.groups(self.scale.runs, self.real.is_some())?, group, |side, run| {
+            side.runs.push(run)
+        })?;
         Ok(cell)
     }
 
@@ -129,7 +152,7 @@ impl<'b> Bencher<'b> {
             })
             .collect();
         fixtures.iter().for_each(Fixture::enforce);
-        let start = self.clock.now() + GAP;
+        let start = self.clock.now() + self.real.map_or(GAP, |real| real.rest);
         let measured = together(&self.clock, group.len(), |at| {
             let settings = case.settings(scheme(at), &self.scale, seed(at));
             one(&benches[at], &fixtures[at], &settings, start)
@@ -164,5 +187,5 @@ fn one(
         bytes: after.bytes.saturating_sub(before.bytes),
         times: after.times.since(&before.times),
     };
-    Ok(Run { driven, paid: fixture.paid(), copies })
+    Ok(Run { driven, paid: fixture.paid(), copies, counted_by: fixture.counted_by })
 }

@@ -1,4 +1,5 @@
-//! A store to measure: a database loaded on a pool in memory, and forks of it on simulated volumes.
+//! A store to measure: a database loaded on a pool in memory, and forks of it on simulated volumes or on
+//! real ones.
 //!
 //! The places of tables depend on the load, so each placement loads its own database, from the same seed. Schemes that
 //! differ only afterwards start from forks of one.
@@ -8,7 +9,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context;
+use bench::compare::{self, CountedBy};
 use bench::drive::Tally;
+use bench::probe::Counters;
 use bench::spread::{Bench, Copies, Counted, Paid};
 use plimsoll::kv::{CachePolicy, Options, Store};
 use plimsoll::volumes::{Device, Volume};
@@ -16,9 +19,11 @@ use policy::budget::Share;
 use policy::contract::{Contract, Latency, catalogue};
 use policy::purpose::Class;
 use volume::Clock;
+use volume::dir::{Dir, DirOptions};
 use volume::mem::Mem;
 
 use super::super::fixture::{compact, family, options};
+use super::super::real::{RealVolume, RealVolumes};
 use super::scale::{SHAPE, Scale, VOLUME_DIVISOR};
 use super::schemes::{Placed, Scheme};
 use super::watched::{CopyOps, Watched};
@@ -76,25 +81,49 @@ impl Image {
         let mems = (1..=scheme.volumes).map(|number| Mem::new(&label(number))).collect();
         let image = Self { placed: scheme.placed, mems, scale: *scale };
         // The load reads nothing, so no table is copied.
-        let (store, _) = open(&image.mems, scheme, scale, clock)?;
+        let wide = wide()?;
+        let volumes = image.mems.iter().map(|mem| simulated(mem, &wide)).collect();
+        let (store, _) = open(volumes, scheme, scale, clock)?;
         Bench::new(&**store.db(), clock, SHAPE, 0, stop).load(scale.records, LOADERS, seed)?;
         compact(&store)?;
         store.close()?;
         Ok(image)
     }
 
-    /// Opens a fork of it on simulated volumes, without their contract yet.
-    pub(super) fn open(&self, scheme: &Scheme, clock: &Clock) -> anyhow::Result<Fixture> {
-        let forks: Vec<_> = self.mems.iter().map(|mem| mem.fork(mem.label())).collect();
-        let (store, mut copies) = open(&forks, scheme, &self.scale, clock)?;
-        let contract = contract()?;
-        let joins = scheme.grows.then(|| {
-            let blank = Mem::new(&label(forks.len() + 1));
-            let (volume, counted) = watched(&blank, &contract);
-            copies.push(counted);
+    /// Opens a fork of it: on simulated volumes, without their contract yet, or on the first of `real` ones.
+    pub(super) fn open(
+        &self,
+        scheme: &Scheme,
+        real: Option<&RealVolumes>,
+        clock: &Clock,
+    ) -> anyhow::Result<Fixture> {
+        let mut forks: Vec<_> = self.mems.iter().map(|mem| mem.fork(mem.label())).collect();
+        if scheme.grows {
+            forks.push(Mem::new(&label(forks.len() + 1)));
+        }
+        let (contract, wide) = (contract()?, wide()?);
+        let (mut volumes, contract) = match real {
+            None => {
+                // The one that joins does so under its contract.
+                let at_first = |at| if at < scheme.volumes { &wide } else { &contract };
+                let forks = forks.iter().enumerate();
+                (forks.map(|(at, fork)| simulated(fork, at_first(at))).collect(), contract)
+            }
+            Some(real) => {
+                let copied = |at: usize| on_real(&forks[at], &real.all[at]);
+                let volumes: Vec<_> = compare::at_once(forks.len(), copied)?;
+                (volumes, real.all[0].contract.clone())
+            }
+        };
+        let joins = if scheme.grows { volumes.pop() } else { None };
+        let (store, mut counters) = open(volumes, scheme, &self.scale, clock)?;
+        let joins = joins.map(|(volume, counted)| {
+            counters.push(counted);
             volume
         });
-        Ok(Fixture { store, contract, copies, joins })
+        let counted_by =
+            real.map_or(CountedBy::Simulator, |real| real.counted_by(scheme.volumes_max()));
+        Ok(Fixture { store, contract, counters, joins, counted_by })
     }
 }
 
@@ -102,18 +131,24 @@ fn label(number: usize) -> String {
     format!("v{number}")
 }
 
-fn count(device: &Device, copies: &CopyOps, counted: Counted) -> u64 {
-    let users = |is: bool| {
+/// A counter of a volume; what only its device has is zero until it joins.
+fn count(device: Option<&Arc<Device>>, counters: &VolumeCounters, counted: Counted) -> u64 {
+    let users = |device: &Device, is: bool| {
         let classes = device.gate().meter().classes;
         let of = Class::ALL.iter().zip(classes);
         let of = of.filter(|(class, _)| (**class == Class::Foreground) == is);
         of.map(|(_, figures)| figures.spent.ops).sum()
     };
-    match counted {
-        Counted::Users => users(true),
-        Counted::Others => users(false),
-        Counted::Copies => copies.read(),
-        Counted::Overdrafts => device.seen_by_provider().unwrap_or_default().throttled,
+    let kernel = || counters.kernel.as_ref().and_then(Counters::ios).unwrap_or(0);
+    match (counted, device) {
+        (Counted::Provider, _) => kernel(),
+        (_, None) => 0,
+        (Counted::Users, Some(device)) => users(device, true),
+        (Counted::Others, Some(device)) => users(device, false),
+        (Counted::Copies, Some(_)) => counters.copies.read(),
+        (Counted::Overdrafts, Some(device)) => {
+            device.seen_by_provider().unwrap_or_default().throttled
+        }
     }
 }
 
@@ -121,16 +156,31 @@ fn count(device: &Device, copies: &CopyOps, counted: Counted) -> u64 {
 pub(super) struct Fixture {
     pub(super) store: Store,
     contract: Contract,
-    /// Copy operations of each volume, by its label.
-    copies: Vec<(String, CopyOps)>,
+    counters: Vec<VolumeCounters>,
     /// The volume that will join.
     joins: Option<Volume>,
+    pub(super) counted_by: CountedBy,
+}
+
+/// What is counted of a volume besides its gate's figures.
+#[derive(Clone)]
+struct VolumeCounters {
+    label: String,
+    copies: CopyOps,
+    /// The kernel's counters of its real device.
+    kernel: Option<Counters>,
 }
 
 impl Fixture {
-    /// Applies the contract from now on.
+    /// Applies the contract from now on. Real volumes have it from the beginning.
     pub(super) fn enforce(&self) {
-        self.store.devices().here().iter().for_each(|device| device.set_contract(&self.contract));
+        if self.counted_by == CountedBy::Simulator {
+            self.set_contract(&self.contract);
+        }
+    }
+
+    fn set_contract(&self, contract: &Contract) {
+        self.store.devices().here().iter().for_each(|device| device.set_contract(contract));
     }
 
     /// Adds the volume that will join, if there is one, during the run.
@@ -142,21 +192,21 @@ impl Fixture {
     /// The counters of each volume during a run; zero for one that has not joined.
     pub(super) fn counts(&self) -> Vec<Tally<'_>> {
         let devices = self.store.devices();
-        let of = |(label, copies): &'_ (String, CopyOps)| {
+        let of = |counters: &'_ VolumeCounters| {
             let known = Arc::new(OnceLock::new());
             Counted::ALL.map(|counted| {
-                let (label, copies, known) = (label.clone(), copies.clone(), Arc::clone(&known));
+                let (counters, known) = (counters.clone(), Arc::clone(&known));
                 Tally::new(move || {
                     if known.get().is_none()
-                        && let Some(device) = devices.get(&label)
+                        && let Some(device) = devices.get(&counters.label)
                     {
                         let _another = known.set(device);
                     }
-                    known.get().map_or(0, |device| count(device, &copies, counted))
+                    count(known.get(), &counters, counted)
                 })
             })
         };
-        self.copies.iter().flat_map(of).collect()
+        self.counters.iter().flat_map(of).collect()
     }
 
     /// Copies made so far.
@@ -172,27 +222,44 @@ impl Fixture {
     }
 
     pub(super) fn close(self) -> anyhow::Result<()> {
-        // Running compactions end sooner under a fast contract.
-        let wide = wide()?;
-        self.store.devices().here().iter().for_each(|device| device.set_contract(&wide));
+        if self.counted_by == CountedBy::Simulator {
+            // Running compactions end sooner under a fast contract.
+            self.set_contract(&wide()?);
+        }
         self.store.close().context("closing a store that was measured")
     }
 }
 
-/// A simulated volume on `mem`, and the counter of its copies.
-fn watched(mem: &Mem, contract: &Contract) -> (Volume, (String, CopyOps)) {
+/// A simulated volume on `mem`, and its counters.
+fn simulated(mem: &Mem, contract: &Contract) -> (Volume, VolumeCounters) {
+    let (volume, counters) = watched(mem.label(), Arc::new(mem.clone()), contract, None);
+    (volume.simulated(), counters)
+}
+
+/// A real volume with a copy of `mem`, and its counters.
+fn on_real(mem: &Mem, real: &RealVolume) -> anyhow::Result<(Volume, VolumeCounters)> {
+    let dir = Dir::open(real.copy(mem)?, DirOptions::default())?;
+    Ok(watched(mem.label(), Arc::new(dir), &real.contract, real.counters.clone()))
+}
+
+fn watched(
+    label: &str,
+    inner: Arc<dyn volume::Volume>,
+    contract: &Contract,
+    kernel: Option<Counters>,
+) -> (Volume, VolumeCounters) {
     let copies = CopyOps::default();
-    let watched = Watched { inner: mem.clone(), copies: copies.clone() };
-    let volume = Volume::other(mem.label(), watched, contract.clone()).simulated();
-    (volume, (mem.label().to_owned(), copies))
+    let watched = Watched { inner, copies: copies.clone() };
+    let volume = Volume::other(label, watched, contract.clone());
+    (volume, VolumeCounters { label: label.into(), copies, kernel })
 }
 
 fn open(
-    mems: &[Mem],
+    volumes: Vec<(Volume, VolumeCounters)>,
     scheme: &Scheme,
     scale: &Scale,
     clock: &Clock,
-) -> anyhow::Result<(Store, Vec<(String, CopyOps)>)> {
+) -> anyhow::Result<(Store, Vec<VolumeCounters>)> {
     let options = Options {
         // Only metadata in memory, as in the paper.
         cache_data: false,
@@ -200,8 +267,7 @@ fn open(
         prefetch: false,
         ..options(scale.sizes)
     };
-    let wide = wide()?;
-    let (volumes, copies): (Vec<_>, Vec<_>) = mems.iter().map(|mem| watched(mem, &wide)).unzip();
+    let (volumes, counters): (Vec<_>, Vec<_>) = volumes.into_iter().unzip();
     let store = Store::builder()
         .volumes(volumes)
         .opening(scheme.placed.opening())
@@ -210,5 +276,5 @@ fn open(
         .family(family(|_| {}))
         .clock(clock.clone());
     let store = store.open();
-    Ok((store.with_context(|| format!("a store of the scheme {}", scheme.name))?, copies))
+    Ok((store.with_context(|| format!("a store of the scheme {}", scheme.name))?, counters))
 }

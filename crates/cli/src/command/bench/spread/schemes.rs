@@ -151,6 +151,11 @@ pub(super) const IOPS: Scheme = Scheme {
 pub(super) const DECIDE_EVERY: Duration = Duration::from_secs(2);
 
 impl Scheme {
+    /// Its volumes in the end.
+    pub(super) fn volumes_max(&self) -> usize {
+        self.volumes + usize::from(self.grows)
+    }
+
     pub(super) fn terms(&self) -> Terms {
         Terms { every: DECIDE_EVERY, ..Terms::default() }
     }

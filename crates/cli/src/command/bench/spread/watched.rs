@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use policy::purpose::Origin;
-use volume::mem::Mem;
 use volume::{Intent, Io, IoBuf, IoBufMut, Listed, Name, Object, Pending, Result, Space, Volume};
 
 /// Operations of copies so far. Clones share the count.
@@ -29,7 +28,7 @@ impl CopyOps {
 
 /// The volume.
 pub(super) struct Watched {
-    pub(super) inner: Mem,
+    pub(super) inner: Arc<dyn Volume>,
     pub(super) copies: CopyOps,
 }
 
@@ -115,6 +114,7 @@ impl Object for WatchedObject {
 #[cfg(test)]
 mod tests {
     use policy::purpose::Step;
+    use volume::mem::Mem;
     use volume::task::block_on;
 
     use super::*;
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn it_counts_copies_and_nothing_else() {
         let copies = CopyOps::default();
-        let watched = Watched { inner: Mem::new("v"), copies: copies.clone() };
+        let watched = Watched { inner: Arc::new(Mem::new("v")), copies: copies.clone() };
         let name = Name::new("a").expect("a name");
         let object = block_on(watched.create(&name, &Intent::DATA)).expect("memory takes it");
         for origin in [Origin::UserWrite, Origin::Relief, Origin::Prefetch] {
