@@ -212,7 +212,6 @@ fn rules_of_merging_are_compared_on_equal_disks() {
 #[test]
 fn mixgraph_keeps_its_store_for_the_next_run_on_volumes_and_without_them() {
     let place = Place::new();
-    place.write(&settings("unlimited", ""));
     let alone = place.path("alone");
     std::fs::create_dir(&alone).expect("room for a directory");
     let alone = alone.to_str().expect("a path of the test");

@@ -85,9 +85,7 @@ impl Seen {
             report.row(id, case, "ours", value, unit);
         };
         for (at, name) in self.names.iter().enumerate() {
-            let of = |figure: fn(&Meter) -> f64| {
-                self.looks.iter().map(move |look| figure(&look.meters[at]))
-            };
+            let of = |figure: Figure| self.looks.iter().map(move |look| figure(&look.meters[at]));
             let least = of(|meter| meter.rho).fold(f64::INFINITY, f64::min);
             row(&format!("volume {name}, rho, least"), least, "");
             for (quantile, percent) in [(0.5, "p50"), (0.99, "p99")] {
@@ -149,9 +147,11 @@ impl Seen {
     }
 }
 
+/// A figure of a gate.
+type Figure = fn(&Meter) -> f64;
+
 /// The parts of a contract in use.
-const FIGURES: [(&str, fn(&Meter) -> f64); 2] =
-    [("rho", |meter| meter.rho), ("beta", |meter| meter.beta)];
+const FIGURES: [(&str, Figure); 2] = [("rho", |meter| meter.rho), ("beta", |meter| meter.beta)];
 
 /// The mean wait of users' requests between two looks.
 fn mean_wait(before: &Meter, after: &Meter) -> Duration {
