@@ -235,6 +235,10 @@ pub struct Volume {
     pub paid_bytes_per_sec: Option<u64>,
     /// The share of the paid rates that budgets use now.
     pub rho: f64,
+    /// The seconds of them that budgets save up at most now.
+    pub beta: f64,
+    /// The possible reasons for `rho` and `beta`, and which of them holds; empty while its gate does not adapt.
+    pub findings: Vec<(&'static str, bool)>,
     /// The use of the busiest limit in the last second: 1 is the paid rate.
     pub used: f64,
     /// The share of its contract that the volume seems to provide; `None` if that is all.

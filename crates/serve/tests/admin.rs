@@ -93,6 +93,8 @@ impl Figures for Program {
             paid_iops: Some(3000),
             paid_bytes_per_sec: Some(125 << 20),
             rho: 0.98,
+            beta: 0.02,
+            findings: vec![("gives_all", false), ("bursts_queue", true)],
             used: 0.75,
             available: Some(0.75),
             credits: Some(0.5),
@@ -528,6 +530,14 @@ fn metrics_are_open_metrics() {
             plimsoll_volume_rho{volume="a"} 0.98
             plimsoll_volume_rho{volume="b\"\\"} 0.0
             # HELP plimsoll_volume_used_ratio Load of the last second; 1 is the line
+            # HELP plimsoll_volume_beta Seconds of the paid rates that may be saved up
+            # TYPE plimsoll_volume_beta gauge
+            plimsoll_volume_beta{volume="a"} 0.02
+            plimsoll_volume_beta{volume="b\"\\"} 0.0
+            # HELP plimsoll_volume_finding Why rho and beta are what they are: 1 for the reason that holds
+            # TYPE plimsoll_volume_finding gauge
+            plimsoll_volume_finding{volume="a",finding="gives_all"} 0
+            plimsoll_volume_finding{volume="a",finding="bursts_queue"} 1
             # TYPE plimsoll_volume_used_ratio gauge
             plimsoll_volume_used_ratio{volume="a"} 0.75
             plimsoll_volume_used_ratio{volume="b\"\\"} 0.0

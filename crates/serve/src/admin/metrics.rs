@@ -323,6 +323,22 @@ impl Scrape {
             parts(|v| Some(v.rho)),
         )?;
         page.gauges(
+            "volume_beta",
+            "Seconds of the paid rates that may be saved up",
+            parts(|v| Some(v.beta)),
+        )?;
+        let findings = self.volumes.iter().flat_map(|volume| {
+            volume.findings.iter().map(move |&(finding, holds)| {
+                let labels = vec![("volume", volume.name.as_str()), ("finding", finding)];
+                (labels, u64::from(holds))
+            })
+        });
+        page.gauges(
+            "volume_finding",
+            "Why rho and beta are what they are: 1 for the reason that holds",
+            findings,
+        )?;
+        page.gauges(
             "volume_used_ratio",
             "Load of the last second; 1 is the line",
             parts(|v| Some(v.used)),

@@ -29,6 +29,7 @@ use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
 use parking_lot::{Mutex, MutexGuard};
 use policy::budget::Share;
 use policy::contract::{Contract, Cost};
+use policy::estimate::Finding;
 use policy::latency::Times;
 use policy::purpose::{Class, Pressure};
 use policy::sched::{Figures, Policy, QUEUE_MAX};
@@ -66,6 +67,8 @@ pub struct Meter {
     pub beta: f64,
     /// The part of its contract that the volume was found to give; `None` while it seems to give all.
     pub available: Option<f64>,
+    /// Why `rho` and `beta` are what they are; `None` while the gate does not adapt.
+    pub finding: Option<Finding>,
     /// The burst credits that the gate assumes, as a part of their capacity; `None` if the contract has none.
     pub credits: Option<f64>,
     /// What happened in each class, indexed as [`Class::ALL`].
