@@ -18,7 +18,7 @@ use policy::contract::{Contract, catalogue};
 use policy::sched::Policy;
 use pool::spread::{Opening, Spread};
 use pool::{Member, PoolId};
-use volume::dir::{Dir, DirOptions};
+use volume::dir::{BlockDevice, Dir, DirOptions};
 use volume::layer::gate::Gate;
 use volume::layer::reserve::Reserve;
 use volume::layer::simulate::{Count, Simulate};
@@ -164,11 +164,16 @@ impl Volume {
             Some(provider) => Arc::clone(provider) as _,
             None => device,
         };
+        let below = match &self.home {
+            Home::Directory(path) if !self.simulate => BlockDevice::of(path),
+            _ => None,
+        };
+        let below = below.and_then(|below| Some((below.ios()?, below)));
         let (name, share, policy) = (&self.name, self.share, self.scheduler);
         let contract = self.at_most.as_ref().unwrap_or(contract);
         let gate = Gate::with_policy(device, name, contract, share, policy, clock.clone());
         gate.set_adapt(self.adapt.unwrap_or(!self.simulate));
-        Ok(Device { name: self.name.clone(), gate: Arc::new(gate), provider, reserve })
+        Ok(Device { name: self.name.clone(), gate: Arc::new(gate), provider, reserve, below })
     }
 }
 
@@ -180,6 +185,8 @@ pub struct Device {
     provider: Option<Arc<Simulate<Arc<dyn volume::Volume>>>>,
     /// The reserve in its directory, if it has one.
     reserve: Option<Reserve>,
+    /// The block device below, if the kernel counts its I/Os, and their number when this was opened.
+    below: Option<(u64, BlockDevice)>,
 }
 
 impl Device {
@@ -226,6 +233,14 @@ impl Device {
     #[must_use]
     pub fn seen_by_provider(&self) -> Option<Count> {
         self.provider.as_ref().map(|provider| provider.meter().total)
+    }
+
+    /// The reads and writes that the kernel counted on its block device since it was opened, whoever asked for them.
+    /// `None` if it is simulated, is no directory, or lies on no block device that the kernel counts for.
+    #[must_use]
+    pub fn seen_by_kernel(&self) -> Option<u64> {
+        let (before, below) = self.below.as_ref()?;
+        Some(below.ios()?.saturating_sub(*before))
     }
 
     /// Applies a new contract from now on. A simulated provider changes first, with full buckets, so that requests that

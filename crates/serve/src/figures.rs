@@ -249,6 +249,9 @@ pub struct Volume {
     pub ops: u64,
     /// Bytes passed to the device and from it.
     pub bytes: u64,
+    /// Reads and writes that the kernel counted on the device since the volume was opened, of all programs; `None` if the
+    /// volume is simulated or the kernel does not count for it.
+    pub kernel_ops: Option<u64>,
     /// Operations that the provider counted; `None` if it cannot be queried. They equal `ops`, except for operations in
     /// flight.
     pub provider_ops: Option<u64>,
@@ -262,6 +265,15 @@ pub struct Volume {
     pub weight: Option<f64>,
     /// Space for data; `None` while the volume is away.
     pub space: Option<Space>,
+}
+
+impl Volume {
+    /// The operations spent for each that the kernel counted; `None` before it counted any.
+    #[must_use]
+    pub fn kernel_ratio(&self) -> Option<f64> {
+        let counted = self.kernel_ops.filter(|&counted| counted > 0)?;
+        Some(self.ops as f64 / counted as f64)
+    }
 }
 
 /// One class of a volume's gate.

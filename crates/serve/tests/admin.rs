@@ -100,6 +100,7 @@ impl Figures for Program {
             credits: Some(0.5),
             ops: 17,
             bytes: 70_000,
+            kernel_ops: Some(20),
             provider_ops: None,
             throttled: None,
             classes: vec![class("commit", 5), class("foreground", 12)],
@@ -529,7 +530,6 @@ fn metrics_are_open_metrics() {
             # TYPE plimsoll_volume_rho gauge
             plimsoll_volume_rho{volume="a"} 0.98
             plimsoll_volume_rho{volume="b\"\\"} 0.0
-            # HELP plimsoll_volume_used_ratio Load of the last second; 1 is the line
             # HELP plimsoll_volume_beta Seconds of the paid rates that may be saved up
             # TYPE plimsoll_volume_beta gauge
             plimsoll_volume_beta{volume="a"} 0.02
@@ -538,6 +538,7 @@ fn metrics_are_open_metrics() {
             # TYPE plimsoll_volume_finding gauge
             plimsoll_volume_finding{volume="a",finding="gives_all"} 0
             plimsoll_volume_finding{volume="a",finding="bursts_queue"} 1
+            # HELP plimsoll_volume_used_ratio Load of the last second; 1 is the line
             # TYPE plimsoll_volume_used_ratio gauge
             plimsoll_volume_used_ratio{volume="a"} 0.75
             plimsoll_volume_used_ratio{volume="b\"\\"} 0.0
@@ -555,6 +556,12 @@ fn metrics_are_open_metrics() {
             # TYPE plimsoll_volume_bytes counter
             plimsoll_volume_bytes_total{volume="a"} 70000
             plimsoll_volume_bytes_total{volume="b\"\\"} 0
+            # HELP plimsoll_volume_kernel_ops Reads and writes of all programs that the kernel counted on the volume's device
+            # TYPE plimsoll_volume_kernel_ops counter
+            plimsoll_volume_kernel_ops_total{volume="a"} 20
+            # HELP plimsoll_volume_kernel_ratio Operations that the gate admitted for each that the kernel counted
+            # TYPE plimsoll_volume_kernel_ratio gauge
+            plimsoll_volume_kernel_ratio{volume="a"} 0.85
             # HELP plimsoll_volume_provider_ops Operations the simulated provider counted
             # TYPE plimsoll_volume_provider_ops counter
             plimsoll_volume_provider_ops_total{volume="b\"\\"} 0

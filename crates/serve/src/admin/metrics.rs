@@ -356,6 +356,16 @@ impl Scrape {
         )?;
         page.counters("volume_bytes", "Bytes that the gate admitted", each(|v| Some(v.bytes)))?;
         page.counters(
+            "volume_kernel_ops",
+            "Reads and writes of all programs that the kernel counted on the volume's device",
+            each(|v| v.kernel_ops),
+        )?;
+        page.gauges(
+            "volume_kernel_ratio",
+            "Operations that the gate admitted for each that the kernel counted",
+            parts(Volume::kernel_ratio),
+        )?;
+        page.counters(
             "volume_provider_ops",
             "Operations the simulated provider counted",
             each(|v| v.provider_ops),

@@ -82,7 +82,8 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// All tokens spent so far, in all classes: the device's own count of I/Os must equal it.
+    /// All tokens spent so far, in all classes. A simulated device's own count of I/Os must equal it; the kernel's count of
+    /// a real one also has what the file system writes for itself.
     #[must_use]
     pub fn spent(&self) -> Cost {
         self.classes.iter().fold(Cost::default(), |sum, class| Cost {
