@@ -12,12 +12,7 @@ use policy::contract::spec::{Bought, Spec};
 use policy::units::MIB;
 
 use crate::place::{Ended, Place};
-use crate::throttled::Throttled;
-
-/// Reports on the terminal, even if the harness captures output, that a test could not run.
-fn skipped(test: &str, why: &str) {
-    writeln!(std::io::stderr(), "SKIPPED {test}: {why}").expect("there is a terminal");
-}
+use crate::throttled::{Throttled, skipped};
 
 /// Probes the throttled device for `seconds`.
 fn probe(device: &Throttled, seconds: &str, more: &[&str]) -> Ended {

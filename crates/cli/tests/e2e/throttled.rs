@@ -2,6 +2,7 @@
 //! (blkio of cgroup version 1). It needs root.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, id};
 
@@ -86,6 +87,11 @@ impl Drop for Throttled {
         let _ = run(Command::new("losetup").args(["--detach", &self.device]));
         let _ = fs::remove_dir(&self.group);
     }
+}
+
+/// Reports on the terminal, even if the harness captures output, that a test could not run.
+pub(crate) fn skipped(test: &str, why: &str) {
+    writeln!(std::io::stderr(), "SKIPPED {test}: {why}").expect("there is a terminal");
 }
 
 /// Removes the remains of killed tests.
