@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use plimsoll::kv::Store;
 use plimsoll::series;
 use plimsoll::volumes::Device;
+use policy::estimate::Finding;
 use policy::migrate::{Whence, Why};
 use policy::prefetch::Mode;
 use policy::purpose::Class;
@@ -403,10 +404,15 @@ pub(crate) fn volume_figures(device: &Device) -> figures::Volume {
         paid_bytes_per_sec: meter.contract.paid_bytes_per_sec(),
         used: meter.used,
         rho: meter.rho,
+        beta: meter.beta,
+        findings: meter.finding.map_or_else(Vec::new, |found| {
+            Finding::ALL.map(|finding| (finding.name(), finding == found)).into()
+        }),
         available: meter.available,
         credits: meter.credits,
         ops: spent.ops,
         bytes: spent.bytes,
+        kernel_ops: device.seen_by_kernel(),
         provider_ops: device.seen_by_provider().map(|seen| seen.ops),
         throttled: device.seen_by_provider().map(|seen| seen.throttled),
         classes: classes

@@ -20,7 +20,7 @@ use policy::contract::{Contract, catalogue};
 use policy::sched::Policy;
 use pool::spread::{Opening, Spread};
 use pool::{Member, PoolId};
-use volume::dir::{Dir, DirOptions};
+use volume::dir::{BlockDevice, Dir, DirOptions};
 use volume::layer::gate::Gate;
 use volume::layer::reserve::Reserve;
 use volume::layer::simulate::{Count, Simulate};
@@ -167,6 +167,11 @@ impl Volume {
             Some(provider) => Arc::clone(provider) as _,
             None => device,
         };
+        let below = match &self.home {
+            Home::Directory(path) if !self.simulate => BlockDevice::of(path),
+            _ => None,
+        };
+        let below = below.and_then(|below| Some((below.ios()?, below)));
         let (name, share, policy) = (&self.name, self.share, self.scheduler);
         let contract = self.at_most.as_ref().unwrap_or(contract);
         let gate = Gate::with_policy(device, name, contract, share, policy, clock.clone());
@@ -175,7 +180,14 @@ impl Volume {
             Home::Directory(path) => Some(LearnedFile::open(path, &gate)),
             Home::Other(_) => None,
         };
-        Ok(Device { name: self.name.clone(), gate: Arc::new(gate), provider, reserve, learned })
+        Ok(Device {
+            name: self.name.clone(),
+            gate: Arc::new(gate),
+            provider,
+            reserve,
+            below,
+            learned,
+        })
     }
 }
 
@@ -189,6 +201,8 @@ pub struct Device {
     reserve: Option<Reserve>,
     /// What it was found to give, in its directory if it has one.
     learned: Option<LearnedFile>,
+    /// The block device below, if the kernel counts its I/Os, and their number when this was opened.
+    below: Option<(u64, BlockDevice)>,
 }
 
 impl Device {
@@ -243,6 +257,14 @@ impl Device {
     #[must_use]
     pub fn seen_by_provider(&self) -> Option<Count> {
         self.provider.as_ref().map(|provider| provider.meter().total)
+    }
+
+    /// The reads and writes that the kernel counted on its block device since it was opened, whoever asked for them.
+    /// `None` if it is simulated, is no directory, or lies on no block device that the kernel counts for.
+    #[must_use]
+    pub fn seen_by_kernel(&self) -> Option<u64> {
+        let (before, below) = self.below.as_ref()?;
+        Some(below.ios()?.saturating_sub(*before))
     }
 
     /// Applies a new contract from now on. A simulated provider changes first, with full buckets, so that requests that

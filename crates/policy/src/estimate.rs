@@ -143,6 +143,36 @@ pub struct Learned {
     pub bad_for: Duration,
 }
 
+/// What the estimate found out about its volume: the reason for the [`Part`] in use.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Finding {
+    /// It gives all of its contract, as far as is known: the whole share is in use.
+    GivesAll,
+    /// Bursts queue at it: the depth is lowered.
+    BurstsQueue,
+    /// It gives less than its contract: the rate is lowered, and nothing is saved up.
+    GivesLess,
+    /// It is slow for another reason, and lowering did not help: the whole share is in use.
+    SlowOtherwise,
+}
+
+impl Finding {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::GivesAll, Self::BurstsQueue, Self::GivesLess, Self::SlowOtherwise];
+
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::GivesAll => "gives_all",
+            Self::BurstsQueue => "bursts_queue",
+            Self::GivesLess => "gives_less",
+            Self::SlowOtherwise => "slow_otherwise",
+        }
+    }
+}
+
 /// The estimate of one volume.
 #[derive(Clone, Debug)]
 pub struct Estimate {
@@ -317,6 +347,17 @@ impl Estimate {
         // Tokens saved up would be spent on top of a rate that just fits.
         let depth = if self.rate < 1.0 { 0.0 } else { self.depth.part };
         Part { rate: self.rate, depth }
+    }
+
+    /// The reason for [`Estimate::part`].
+    #[must_use]
+    pub fn finding(&self) -> Finding {
+        match () {
+            () if self.gave_up => Finding::SlowOtherwise,
+            () if self.rate < 1.0 => Finding::GivesLess,
+            () if self.depth.part < 1.0 => Finding::BurstsQueue,
+            () => Finding::GivesAll,
+        }
     }
 
     /// The part of its contract that the volume was found to give; `None` while it seems to give all.

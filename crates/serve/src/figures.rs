@@ -235,6 +235,10 @@ pub struct Volume {
     pub paid_bytes_per_sec: Option<u64>,
     /// The share of the paid rates that budgets use now.
     pub rho: f64,
+    /// The seconds of them that budgets save up at most now.
+    pub beta: f64,
+    /// The possible reasons for `rho` and `beta`, and which of them holds; empty while its gate does not adapt.
+    pub findings: Vec<(&'static str, bool)>,
     /// The use of the busiest limit in the last second: 1 is the paid rate.
     pub used: f64,
     /// The share of its contract that the volume seems to provide; `None` if that is all.
@@ -245,6 +249,9 @@ pub struct Volume {
     pub ops: u64,
     /// Bytes passed to the device and from it.
     pub bytes: u64,
+    /// Reads and writes that the kernel counted on the device since the volume was opened, of all programs; `None` if the
+    /// volume is simulated or the kernel does not count for it.
+    pub kernel_ops: Option<u64>,
     /// Operations that the provider counted; `None` if it cannot be queried. They equal `ops`, except for operations in
     /// flight.
     pub provider_ops: Option<u64>,
@@ -258,6 +265,15 @@ pub struct Volume {
     pub weight: Option<f64>,
     /// Space for data; `None` while the volume is away.
     pub space: Option<Space>,
+}
+
+impl Volume {
+    /// The operations spent for each that the kernel counted; `None` before it counted any.
+    #[must_use]
+    pub fn kernel_ratio(&self) -> Option<f64> {
+        let counted = self.kernel_ops.filter(|&counted| counted > 0)?;
+        Some(self.ops as f64 / counted as f64)
+    }
 }
 
 /// One class of a volume's gate.

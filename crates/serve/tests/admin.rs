@@ -93,11 +93,14 @@ impl Figures for Program {
             paid_iops: Some(3000),
             paid_bytes_per_sec: Some(125 << 20),
             rho: 0.98,
+            beta: 0.02,
+            findings: vec![("gives_all", false), ("bursts_queue", true)],
             used: 0.75,
             available: Some(0.75),
             credits: Some(0.5),
             ops: 17,
             bytes: 70_000,
+            kernel_ops: Some(20),
             provider_ops: None,
             throttled: None,
             classes: vec![class("commit", 5), class("foreground", 12)],
@@ -527,6 +530,14 @@ fn metrics_are_open_metrics() {
             # TYPE plimsoll_volume_rho gauge
             plimsoll_volume_rho{volume="a"} 0.98
             plimsoll_volume_rho{volume="b\"\\"} 0.0
+            # HELP plimsoll_volume_beta Seconds of the paid rates that may be saved up
+            # TYPE plimsoll_volume_beta gauge
+            plimsoll_volume_beta{volume="a"} 0.02
+            plimsoll_volume_beta{volume="b\"\\"} 0.0
+            # HELP plimsoll_volume_finding Why rho and beta are what they are: 1 for the reason that holds
+            # TYPE plimsoll_volume_finding gauge
+            plimsoll_volume_finding{volume="a",finding="gives_all"} 0
+            plimsoll_volume_finding{volume="a",finding="bursts_queue"} 1
             # HELP plimsoll_volume_used_ratio Load of the last second; 1 is the line
             # TYPE plimsoll_volume_used_ratio gauge
             plimsoll_volume_used_ratio{volume="a"} 0.75
@@ -545,6 +556,12 @@ fn metrics_are_open_metrics() {
             # TYPE plimsoll_volume_bytes counter
             plimsoll_volume_bytes_total{volume="a"} 70000
             plimsoll_volume_bytes_total{volume="b\"\\"} 0
+            # HELP plimsoll_volume_kernel_ops Reads and writes of all programs that the kernel counted on the volume's device
+            # TYPE plimsoll_volume_kernel_ops counter
+            plimsoll_volume_kernel_ops_total{volume="a"} 20
+            # HELP plimsoll_volume_kernel_ratio Operations that the gate admitted for each that the kernel counted
+            # TYPE plimsoll_volume_kernel_ratio gauge
+            plimsoll_volume_kernel_ratio{volume="a"} 0.85
             # HELP plimsoll_volume_provider_ops Operations the simulated provider counted
             # TYPE plimsoll_volume_provider_ops counter
             plimsoll_volume_provider_ops_total{volume="b\"\\"} 0

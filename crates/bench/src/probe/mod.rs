@@ -14,7 +14,6 @@ mod fit;
 mod fixture;
 mod measure;
 mod picture;
-mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,12 +21,12 @@ use std::time::Duration;
 
 use policy::contract::Percentiles;
 use policy::time::Instant;
+use volume::dir::BlockDevice;
 use volume::{Clock, Object};
 
 pub use self::contract::Labels;
 pub use self::fit::Estimate;
 pub use self::fixture::Time;
-pub use self::watch::Counters;
 
 /// The smallest object for random reads that rarely hit the same place.
 pub const BYTES_MIN: u64 = 16 << 20;
@@ -51,8 +50,8 @@ pub struct Probe {
     pub runs: Time,
     /// The seed of the requests' offsets.
     pub seed: u64,
-    /// The kernel's counters of the device, if it has any.
-    pub device: Option<Counters>,
+    /// The device below, if the kernel counts its I/Os.
+    pub device: Option<BlockDevice>,
 }
 
 /// Observes the progress of a probe.

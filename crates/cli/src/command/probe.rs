@@ -10,10 +10,10 @@ use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
-use bench::probe::{BYTES_MIN, Counters, Found, Interrupted, Labels, Probe, TIME_MIN, Time};
+use bench::probe::{BYTES_MIN, Found, Interrupted, Labels, Probe, TIME_MIN, Time};
 use bytesize::ByteSize;
 use policy::units::{Bytes, GIB};
-use volume::dir::{Dir, DirOptions};
+use volume::dir::{BlockDevice, Dir, DirOptions};
 use volume::task::block_on;
 use volume::{Clock, Intent, Name, Volume};
 
@@ -126,7 +126,7 @@ impl Args {
         let bytes = self.bytes(free).with_context(|| place.to_owned())?;
         let name = Name::new("probe.dat")?;
         let object = block_on(volume.create(&name, &Intent { len: Some(bytes), ..Intent::DATA }))?;
-        let device = Counters::of(&self.path);
+        let device = BlockDevice::of(&self.path);
         let probe = Probe {
             object,
             bytes,

@@ -1,5 +1,6 @@
 //! The program end to end, over loopback.
 
+mod audit;
 mod bench;
 mod check;
 mod full;

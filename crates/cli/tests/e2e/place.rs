@@ -56,6 +56,13 @@ impl Place {
         served.unwrap_or_else(|log| panic!("the server ended before it was ready: {log}"))
     }
 
+    /// As [`Place::serve`], by a command of the caller's for the same program.
+    pub(crate) fn serve_by(&self, mut command: Command) -> Server {
+        command.args(["serve", "-c", "plimsoll.toml"]).current_dir(self.dir.path());
+        let served = Server::start(command, self.dir.path());
+        served.unwrap_or_else(|log| panic!("the server ended before it was ready: {log}"))
+    }
+
     /// As [`Place::serve`]; returns the log if it ends before it is ready.
     pub(crate) fn try_serve(&self) -> Result<Server, String> {
         Server::start(self.command(&["serve", "-c", "plimsoll.toml"]), self.dir.path())

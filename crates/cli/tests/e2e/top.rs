@@ -25,7 +25,11 @@ fn one_picture_in_lines_shows_each_volume_against_its_line() {
             "foreground_wait_ms",
             "urgent_wait_ms",
             "background_wait_ms",
-            "idle_wait_ms"
+            "idle_wait_ms",
+            "rho",
+            "beta",
+            "available",
+            "finding"
         ]
     );
     let mut names: Vec<_> = lines[2..].iter().map(|line| line.split_once(' ').unwrap().0).collect();

@@ -116,6 +116,22 @@ fn another_client_is_made_room_for_and_its_room_taken_back() {
 }
 
 #[test]
+fn the_finding_is_the_reason_for_what_is_in_use() {
+    let mut stage = Stage::new(&contract());
+    stage.run(10);
+    assert_eq!(stage.estimate.finding(), Finding::GivesAll);
+    // The first answer to slowness is less depth.
+    stage.gives = 0.7;
+    stage.interval();
+    assert_eq!((stage.estimate.finding(), stage.estimate.part().rate), (Finding::BurstsQueue, 1.0));
+    stage.run(6);
+    assert_eq!((stage.estimate.finding(), stage.estimate.part().depth), (Finding::GivesLess, 0.0));
+    stage.gives = 1.0;
+    stage.run(75);
+    assert_eq!((stage.estimate.finding(), stage.estimate.part()), (Finding::GivesAll, Part::ALL));
+}
+
+#[test]
 fn a_moment_is_no_reason() {
     let mut stage = Stage::new(&contract());
     for _ in 0..20 {
@@ -157,7 +173,7 @@ fn what_lowering_does_not_cure_is_not_treated_with_it() {
         worst = worst.min(last);
     }
     assert!(worst >= 0.4, "{worst}");
-    assert_eq!(last, 1.0);
+    assert_eq!((last, stage.estimate.finding()), (1.0, Finding::SlowOtherwise));
     // After some calm it adapts again.
     stage.run(10);
     stage.gives = 0.7;

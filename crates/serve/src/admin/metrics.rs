@@ -323,6 +323,22 @@ impl Scrape {
             parts(|v| Some(v.rho)),
         )?;
         page.gauges(
+            "volume_beta",
+            "Seconds of the paid rates that may be saved up",
+            parts(|v| Some(v.beta)),
+        )?;
+        let findings = self.volumes.iter().flat_map(|volume| {
+            volume.findings.iter().map(move |&(finding, holds)| {
+                let labels = vec![("volume", volume.name.as_str()), ("finding", finding)];
+                (labels, u64::from(holds))
+            })
+        });
+        page.gauges(
+            "volume_finding",
+            "Why rho and beta are what they are: 1 for the reason that holds",
+            findings,
+        )?;
+        page.gauges(
             "volume_used_ratio",
             "Load of the last second; 1 is the line",
             parts(|v| Some(v.used)),
@@ -339,6 +355,16 @@ impl Scrape {
             each(|v| Some(v.ops)),
         )?;
         page.counters("volume_bytes", "Bytes that the gate admitted", each(|v| Some(v.bytes)))?;
+        page.counters(
+            "volume_kernel_ops",
+            "Reads and writes of all programs that the kernel counted on the volume's device",
+            each(|v| v.kernel_ops),
+        )?;
+        page.gauges(
+            "volume_kernel_ratio",
+            "Operations that the gate admitted for each that the kernel counted",
+            parts(Volume::kernel_ratio),
+        )?;
         page.counters(
             "volume_provider_ops",
             "Operations the simulated provider counted",

@@ -120,6 +120,15 @@ pub struct Volume {
     pub paid_bytes_per_s: Option<u64>,
     /// The use of the busiest limit in the last second: 1 is the paid rate.
     pub used: f64,
+    /// The share of the paid rates in use.
+    #[serde(default)]
+    pub rho: f64,
+    /// Seconds of the paid rates that are saved up at most.
+    #[serde(default)]
+    pub beta: f64,
+    /// Why they are what they are, as a label of `plimsoll_volume_finding`; `None` while its gate does not adapt.
+    #[serde(default)]
+    pub finding: Option<String>,
     /// The share of its contract that it seems to provide; `None` if that is all.
     pub available: Option<f64>,
     /// The remaining share of burst credits; `None` without credits.
@@ -191,12 +200,16 @@ impl Snapshot {
 
 impl From<figures::Volume> for Volume {
     fn from(volume: figures::Volume) -> Self {
+        let finding = volume.findings.iter().find(|(_, holds)| *holds);
         Self {
             name: volume.name,
             contract: volume.contract,
             paid_iops: volume.paid_iops,
             paid_bytes_per_s: volume.paid_bytes_per_sec,
             used: volume.used,
+            rho: volume.rho,
+            beta: volume.beta,
+            finding: finding.map(|(name, _)| (*name).to_owned()),
             available: volume.available,
             credits: volume.credits,
             ops: volume.ops,

@@ -34,6 +34,7 @@
 //! Each creation on a poisoned volume probes first, so the volume serves again as soon as it works: for example a thin
 //! volume that ran out of space.
 
+mod block_device;
 mod file;
 mod lock;
 mod names;
@@ -54,6 +55,7 @@ use parking_lot::Mutex;
 use rustix::fs::{self, AtFlags, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+pub use self::block_device::BlockDevice;
 use self::file::{File, Handle};
 use self::lock::Lock;
 use self::names::Names;

@@ -29,7 +29,7 @@ use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
 use parking_lot::{Mutex, MutexGuard};
 use policy::budget::Share;
 use policy::contract::{Contract, Cost};
-use policy::estimate::Learned;
+use policy::estimate::{Finding, Learned};
 use policy::latency::Times;
 use policy::purpose::{Class, Pressure};
 use policy::sched::{Figures, Policy, QUEUE_MAX};
@@ -67,6 +67,8 @@ pub struct Meter {
     pub beta: f64,
     /// The part of its contract that the volume was found to give; `None` while it seems to give all.
     pub available: Option<f64>,
+    /// Why `rho` and `beta` are what they are; `None` while the gate does not adapt.
+    pub finding: Option<Finding>,
     /// The burst credits that the gate assumes, as a part of their capacity; `None` if the contract has none.
     pub credits: Option<f64>,
     /// What happened in each class, indexed as [`Class::ALL`].
@@ -80,7 +82,8 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// All tokens spent so far, in all classes: the device's own count of I/Os must equal it.
+    /// All tokens spent so far, in all classes. A simulated device's own count of I/Os must equal it; the kernel's count of
+    /// a real one also has what the file system writes for itself.
     #[must_use]
     pub fn spent(&self) -> Cost {
         self.classes.iter().fold(Cost::default(), |sum, class| Cost {

@@ -11,12 +11,12 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use bench::Profile;
 use bench::compare::CountedBy;
-use bench::probe::Counters;
+
 use bench::report::Report;
 use policy::contract::Contract;
 use policy::purpose::{Origin, Step};
 use policy::units::{Bytes, KIB};
-use volume::dir::{Dir, DirOptions};
+use volume::dir::{BlockDevice, Dir, DirOptions};
 use volume::mem::Mem;
 use volume::task::block_on;
 use volume::{Intent, Io, Volume};
@@ -67,7 +67,7 @@ pub(super) struct RealVolume {
     name: String,
     pub(super) contract: Contract,
     /// The kernel's counters of its device, if that is visible.
-    pub(super) counters: Option<Counters>,
+    pub(super) counters: Option<BlockDevice>,
     /// Removed with its contents when this is dropped.
     scratch: Scratch,
 }
@@ -77,14 +77,14 @@ impl RealVolumes {
         let settings = Settings::load(file)?;
         let paid = paid(&settings)?;
         let volumes = wiring::parts(&settings).into_iter().map(|(volume, _)| volume);
-        let mut devices: Vec<(u64, Option<Counters>, &str)> = Vec::new();
+        let mut devices: Vec<(u64, Option<BlockDevice>, &str)> = Vec::new();
         for volume in volumes.clone() {
             let name = &*volume.name;
             let path = &volume.path;
             let device = fs::metadata(path)
                 .with_context(|| format!("volume {name} at {}: mount it first", path.display()))?
                 .dev();
-            let counters = Counters::of(path);
+            let counters = BlockDevice::of(path);
             let same = devices.iter().find(|(other, counted, _)| {
                 *other == device || counters.is_some() && *counted == counters
             });
@@ -158,7 +158,7 @@ impl RealVolume {
         let volume = Self {
             name: name.clone(),
             contract: contract.clone(),
-            counters: Counters::of(path),
+            counters: BlockDevice::of(path),
             scratch,
         };
         let dir = Dir::open(volume.empty()?, DirOptions::default())?;

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::bail;
-use bench::probe::Counters;
 use volume::Clock;
+use volume::dir::BlockDevice;
 use volume::task::block_on;
 
 /// How long to watch the device's counters.
@@ -28,7 +28,7 @@ pub(super) fn refuse(path: &Path, clock: &Clock) -> anyhow::Result<()> {
              harm: give --in-use"
         );
     }
-    let Some(device) = Counters::of(path) else { return Ok(()) };
+    let Some(device) = BlockDevice::of(path) else { return Ok(()) };
     let before = device.ios();
     block_on(clock.sleep(WATCHED));
     let moved = device.ios().zip(before).map_or(0, |(after, before)| after.saturating_sub(before));

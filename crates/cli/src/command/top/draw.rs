@@ -43,13 +43,20 @@ impl Widget for Screen {
         // Leaves room for the columns' heading above the volumes, and the keys below.
         let room = height.saturating_sub(lines.len() + 2);
         let rows = &self.view.rows;
-        // One row less if a line must say that there are more.
-        let shown = if rows.len() > room { room.saturating_sub(1) } else { rows.len() };
         let columns = Columns::new(&self.view, width);
         lines.push(columns.heading(&self.view));
-        lines.extend(rows[..shown].iter().map(|row| columns.row(row)));
-        if shown < rows.len() {
-            let more = rows.len() - shown;
+        let drawn: Vec<_> = rows.iter().map(|row| columns.row(row)).collect();
+        let all: usize = drawn.iter().map(Vec::len).sum();
+        // One line less if it must say that there are more.
+        let mut room = if all > room { room.saturating_sub(1) } else { room };
+        let mut more = rows.len();
+        for row in drawn {
+            let Some(left) = room.checked_sub(row.len()) else { break };
+            room = left;
+            more -= 1;
+            lines.extend(row);
+        }
+        if more > 0 {
             lines.push(Line::styled(format!("and {more} more: make the window taller"), DIM));
         }
         lines.resize(height.saturating_sub(1).max(lines.len()), Line::default());
@@ -141,7 +148,16 @@ impl Columns {
         Line::styled(text, BOLD)
     }
 
-    fn row(&self, row: &Row) -> Line<'static> {
+    /// The figures of a volume, and below them why its gate uses less of it.
+    fn row(&self, row: &Row) -> Vec<Line<'static>> {
+        let indent = self.name + 1;
+        let remark = row.remark().map(|remark| {
+            Line::styled(format!("{:indent$}{remark}", ""), Style::new().fg(Color::Yellow))
+        });
+        std::iter::once(self.figures(row)).chain(remark).collect()
+    }
+
+    fn figures(&self, row: &Row) -> Line<'static> {
         let Self { name, bar, free } = *self;
         let color = match () {
             () if row.over => Color::Red,
@@ -260,8 +276,8 @@ mod tests {
             "volume                          used         IOPS weight  comm  user  back queue"
             "s1     ███████████████████████▌  98%    2940/3000   1.04   0.1   2.4    30    38"
             "s2     ████████████              50%    1500/3000   0.31     -     -     0      "
+            "       gives 0.75 of its contract                                               "
             "s3                                 -         10/-      -     -     -     0      "
-            "                                                                                "
             "                                                                                "
             "                                                                                "
             "                                                                                "

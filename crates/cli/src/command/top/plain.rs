@@ -1,5 +1,5 @@
-//! The picture in lines, for scripts: a heading and a line for each volume, in columns of bare numbers. An unknown or
-//! inapplicable figure is `-`.
+//! The picture in lines, for scripts: a heading and a line for each volume, in columns of bare numbers and names. An
+//! unknown or inapplicable figure is `-`.
 
 use std::fmt::Display;
 
@@ -64,6 +64,7 @@ fn heading(view: &View) -> Vec<String> {
     .map(str::to_owned)
     .into();
     cells.extend(classes(view).map(|class| format!("{class}_wait_ms")));
+    cells.extend(["rho", "beta", "available", "finding"].map(str::to_owned));
     cells
 }
 
@@ -82,6 +83,12 @@ fn cells(view: &View, row: &Row) -> Vec<String> {
     ];
     let waits = classes(view).enumerate().map(|(at, _)| row.classes.get(at)?.wait_ms);
     cells.extend(waits.map(|wait| or_dash(wait, 3)));
+    cells.extend([
+        format!("{:.3}", row.rho),
+        format!("{:.3}", row.beta),
+        or_dash(row.available, 3),
+        shown(row.finding.as_ref()),
+    ]);
     cells
 }
 
@@ -106,10 +113,10 @@ mod tests {
         let text = lines(&View::between(Some(&before), &now));
         expect![[r#"
             # uptime_s 102 seconds 2.0 commands_per_s 10000 clients 5 hit_ratio 0.900 memory_bytes 100663296 memory_max_bytes 134217728 copies_in_flight 2 copies_planned 12 short_objects 14 unreadable_objects 0
-            volume iops paid_iops bytes_per_s used  over weight free_bytes  queued commit_wait_ms foreground_wait_ms background_wait_ms
-            s1     2940 3000      12042240    0.980 0    1.040  48318382080 38     0.100          2.400              30.000
-            s2     1500 3000      6144000     0.500 1    0.310  48318382080 0      -              -                  -
-            s3     10   -         40960       -     0    -      -           0      -              -                  -
+            volume iops paid_iops bytes_per_s used  over weight free_bytes  queued commit_wait_ms foreground_wait_ms background_wait_ms rho   beta  available finding
+            s1     2940 3000      12042240    0.980 0    1.040  48318382080 38     0.100          2.400              30.000             0.980 0.900 -         gives_all
+            s2     1500 3000      6144000     0.500 1    0.310  48318382080 0      -              -                  -                  0.735 0.000 0.750     gives_less
+            s3     10   -         40960       -     0    -      -           0      -              -                  -                  0.980 0.900 -         -
         "#]].assert_eq(&text);
         let counts: Vec<_> = text.lines().skip(1).map(|l| l.split_whitespace().count()).collect();
         assert!(counts.iter().all(|&count| count == counts[0]), "{counts:?}");

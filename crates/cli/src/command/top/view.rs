@@ -1,5 +1,6 @@
 //! The change between two answers of a server.
 
+use policy::estimate::Finding;
 use serve::admin::Snapshot;
 use serve::admin::snapshot::{Class, Copies, Volume};
 
@@ -41,6 +42,12 @@ pub(super) struct Row {
     pub(super) over: bool,
     /// The share of its contract that it seems to provide; `None` if that is all.
     pub(super) available: Option<f64>,
+    /// The share of the paid rate in use.
+    pub(super) rho: f64,
+    /// Seconds of the paid rate that are saved up at most.
+    pub(super) beta: f64,
+    /// Why they are what they are, as its gate names it; `None` while the gate does not adapt.
+    pub(super) finding: Option<String>,
     /// Its load by the heat of its tables; 1 is the paid rate.
     pub(super) weight: Option<f64>,
     /// By class, most urgent first.
@@ -164,9 +171,28 @@ impl Row {
             used: now.used,
             over: before.is_some_and(|before| throttled(now) > throttled(before)),
             available: now.available,
+            rho: now.rho,
+            beta: now.beta,
+            finding: now.finding.clone(),
             weight: now.weight,
             classes: classes.collect(),
             space: now.free_bytes.zip(now.size_bytes),
+        }
+    }
+
+    /// What its gate found out about it, in words; `None` if the whole share is in use and the volume answers in time.
+    pub(super) fn remark(&self) -> Option<String> {
+        let finding = self.finding.as_deref()?;
+        let found = Finding::ALL.into_iter().find(|known| known.name() == finding)?;
+        match found {
+            Finding::GivesAll => None,
+            Finding::BurstsQueue => {
+                Some(format!("saves up {:.2} s: bursts queue at the volume", self.beta))
+            }
+            Finding::GivesLess => {
+                Some(format!("gives {:.2} of its contract", self.available.unwrap_or(self.rho)))
+            }
+            Finding::SlowOtherwise => Some("slow, and not for lack of tokens".into()),
         }
     }
 
@@ -231,6 +257,9 @@ pub(super) mod tests {
             ops,
             bytes: ops * 4096,
             throttled: Some(0),
+            rho: 0.98,
+            beta: 0.9,
+            finding: Some("gives_all".into()),
             size_bytes: Some(60 << 30),
             free_bytes: Some(45 << 30),
             classes,
@@ -276,12 +305,19 @@ pub(super) mod tests {
         now.volumes[0].weight = Some(1.04);
         now.volumes[1] = Volume {
             throttled: Some(2),
+            rho: 0.735,
+            beta: 0.0,
             available: Some(0.75),
+            finding: Some("gives_less".into()),
             weight: Some(0.31),
             ..volume("s2", Some(3000), 0.5, 3000, quiet())
         };
-        now.volumes[2] =
-            Volume { size_bytes: None, free_bytes: None, ..volume("s3", None, 0.0, 90, quiet()) };
+        now.volumes[2] = Volume {
+            size_bytes: None,
+            free_bytes: None,
+            finding: None,
+            ..volume("s3", None, 0.0, 90, quiet())
+        };
         now.cache_reads =
             [("passive".into(), 250), ("prefetched".into(), 30), ("volume".into(), 70)].into();
         now.resp = Some(Resp { clients: 5, commands: 21_000, errors: 0 });
@@ -294,6 +330,29 @@ pub(super) mod tests {
             ..Copies::default()
         });
         (before, now)
+    }
+
+    #[test]
+    fn a_remark_says_what_is_less_and_why() {
+        let row = |finding: Finding| Row {
+            rho: 0.98,
+            beta: 0.02,
+            available: (finding == Finding::GivesLess).then_some(0.714),
+            finding: Some(finding.name().into()),
+            ..Row::default()
+        };
+        assert_eq!(
+            Finding::ALL.map(|finding| row(finding).remark().unwrap_or_default()),
+            [
+                "",
+                "saves up 0.02 s: bursts queue at the volume",
+                "gives 0.71 of its contract",
+                "slow, and not for lack of tokens"
+            ]
+        );
+        assert_eq!(Row::default().remark(), None);
+        let of_a_later_version = Row { finding: Some("new".into()), ..Row::default() };
+        assert_eq!(of_a_later_version.remark(), None);
     }
 
     #[test]

@@ -365,6 +365,7 @@ impl AdmissionQueue {
             rho: used.rho(),
             beta: used.beta(),
             available: state.estimate.as_ref().and_then(Estimate::available),
+            finding: state.estimate.as_ref().map(Estimate::finding),
             credits: state.scheduler.credits(),
             classes: Class::ALL.map(|class| {
                 let mut figures = state.scheduler.figures(class);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use bench::compare::CountedBy;
 use bench::mixgraph::{self, Lengths};
-use bench::probe::Counters;
+
 use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll::kv::{CachePolicy, Durability, Options, RocksDb, Store};
 use plimsoll::volumes::{Device, Volume};
@@ -23,6 +23,7 @@ use pool::spread::Opening;
 use rust_rocksdb::Options as RocksOptions;
 use rust_rocksdb::statistics::{StatsLevel, Ticker};
 use volume::Clock;
+use volume::dir::BlockDevice;
 use volume::mem::Mem;
 
 use super::super::fixture::{compact, family, levels, options};
@@ -144,7 +145,7 @@ pub(super) struct Fixture {
     cache: CachePolicy,
     simulated: bool,
     /// The kernel's counters of its real device.
-    kernel: Option<Counters>,
+    kernel: Option<BlockDevice>,
 }
 
 impl Fixture {
@@ -170,7 +171,7 @@ impl Fixture {
 
     /// Operations of its device so far, as the kernel counts them.
     pub(super) fn kernel_count(&self) -> Option<u64> {
-        self.kernel.as_ref().and_then(Counters::ios)
+        self.kernel.as_ref().and_then(BlockDevice::ios)
     }
 
     /// Hits and look-ups of cached blocks so far.

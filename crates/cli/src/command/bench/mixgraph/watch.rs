@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use bench::probe::Counters;
 use bench::report::{Axis, Curve, Plot, Report, Stroke};
 use plimsoll::kv::Store;
 use plimsoll::volumes::Device;
 use policy::purpose::Class;
 use policy::time::Instant;
 use volume::Clock;
+use volume::dir::BlockDevice;
 use volume::layer::gate::Meter;
 
 use super::paths;
@@ -163,19 +163,19 @@ fn mean_wait(before: &Meter, after: &Meter) -> Duration {
 }
 
 /// The kernel's counters of the devices below some directories; only of those that have some.
-pub(super) struct Kernel(Vec<(String, Counters)>);
+pub(super) struct Kernel(Vec<(String, BlockDevice)>);
 
 /// I/Os by device.
 pub(super) struct KernelCounts(Vec<(String, u64)>);
 
 impl Kernel {
     pub(super) fn of(dirs: impl IntoIterator<Item = (String, PathBuf)>) -> Self {
-        let found = dirs.into_iter().filter_map(|(name, dir)| Some((name, Counters::of(&dir)?)));
+        let found = dirs.into_iter().filter_map(|(name, dir)| Some((name, BlockDevice::of(&dir)?)));
         Self(found.collect())
     }
 
     pub(super) fn read(&self) -> KernelCounts {
-        let count = |(name, counters): &(String, Counters)| {
+        let count = |(name, counters): &(String, BlockDevice)| {
             (name.clone(), counters.ios().unwrap_or_default())
         };
         KernelCounts(self.0.iter().map(count).collect())

@@ -2,6 +2,7 @@
 //! is smaller.
 
 use policy::contract::{Latency, Percentiles};
+use policy::estimate::Finding;
 
 use super::*;
 use crate::layer::simulate::Simulate;
@@ -79,8 +80,10 @@ fn room_is_made_for_another_client_and_taken_back() {
     let all = shared.provider.meter().total.requests - before.1;
     assert!(late * 8 < all, "{late} of {all} were late");
     assert!(shared.gate.meter().available.is_some());
+    assert_eq!(shared.gate.meter().finding, Some(Finding::GivesLess));
 
     shared.run(75, 0);
+    assert_eq!(shared.gate.meter().finding, Some(Finding::GivesAll));
     assert_eq!((shared.gate.meter().rho, shared.gate.meter().available), (0.98, None));
 }
 
@@ -109,5 +112,6 @@ fn a_gate_that_does_not_adapt_keeps_its_share() {
     shared.run(10, 400);
     shared.gate.set_adapt(false);
     shared.run(20, 400);
+    assert_eq!(shared.gate.meter().finding, None);
     assert_eq!((shared.gate.meter().rho, shared.gate.meter().available), (0.98, None));
 }

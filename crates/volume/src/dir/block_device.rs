@@ -1,4 +1,5 @@
-//! The kernel's counters of a block device: whether other processes use it, and whether each request becomes one I/O.
+//! The block device under a directory, and the kernel's counters of it: whether other processes use it, whether each
+//! request becomes one I/O, and whether the tokens of a gate are what the device did.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,15 +7,15 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor};
 
-/// The counters of a device.
+/// A block device, as the kernel shows it under `/sys`.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Counters {
+pub struct BlockDevice {
     device: PathBuf,
 }
 
-impl Counters {
-    /// Of the device that holds the file or directory at `path`; of the whole device where it is partitioned, since a
-    /// provider sells the whole. `None` if it is on no visible block device.
+impl BlockDevice {
+    /// The device that holds the file or directory at `path`; the whole device where it is partitioned, since a provider
+    /// sells the whole. `None` if the kernel shows none: btrfs, overlays, file systems in memory and over a network.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         let number = fs::metadata(path).ok()?.dev();
@@ -23,8 +24,8 @@ impl Counters {
         if device.join("partition").exists() {
             device.pop();
         }
-        let counters = Self { device };
-        counters.ios().is_some().then_some(counters)
+        let found = Self { device };
+        found.ios().is_some().then_some(found)
     }
 
     /// The device's name: `nvme1n1`.
@@ -33,7 +34,8 @@ impl Counters {
         self.device.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// I/Os that ended since the device was attached: reads and writes.
+    /// I/Os that ended since the device was attached: reads and writes, each as the device had it, after the kernel split
+    /// and merged requests.
     #[must_use]
     pub fn ios(&self) -> Option<u64> {
         ios(&fs::read_to_string(self.device.join("stat")).ok()?)
@@ -65,8 +67,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_no_device_has_no_counters() {
-        assert_eq!(Counters::of(Path::new("/proc/self")), None);
-        assert_eq!(Counters::of(Path::new("/nowhere/at/all")), None);
+    fn no_device_is_found_where_the_kernel_shows_none() {
+        assert_eq!(BlockDevice::of(Path::new("/proc/self")), None);
+        assert_eq!(BlockDevice::of(Path::new("/nowhere/at/all")), None);
     }
 }
