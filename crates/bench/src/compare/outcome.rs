@@ -48,9 +48,10 @@ pub enum CountedBy {
     Nobody,
 }
 
-/// The tokens for each operation that the kernel counted. A gate that charges less overdraws its contract once its
-/// budget uses 98 % of it.
-const CHARGED: [f64; 2] = [0.98, 1.0];
+/// The tokens for each operation that the kernel counted. A gate that charges less overdraws its contract, of which its
+/// budget uses 98 %. Requests under way when a run begins and ends are counted on one side only: 128 threads on six
+/// volumes make that half a percent of a run of 20 s.
+const CHARGED: [f64; 2] = [0.98, 1.005];
 
 /// The outcome of a load on a key-value store.
 pub trait StoreOutcome: Outcome {
