@@ -137,7 +137,7 @@ fn every_lie_is_counted() {
     let scans = phases[2].driven.latencies.count(Operation::Scan);
     assert_eq!(phases[2].driven.wrong, scans / 100, "of {scans} scans");
     let mut report = Report::new("kv", &Options::default());
-    add_to(&mut report, &phases, &[], "liar");
+    add_to(&mut report, "YCSB", &phases, &[], "liar");
     assert!(!report.holds());
 }
 
@@ -230,7 +230,7 @@ fn the_report_has_every_figure_and_draws_its_pictures() {
     let bench = Bench::new(&store, &clock, &volumes, &SETTINGS, 0, &stop);
     let phases = [bench.load(), bench.run(Workload::A)].map(|phase| phase.expect("no failure"));
     let mut report = Report::new("kv", &Options::default());
-    add_to(&mut report, &phases, &volumes, "round-robin");
+    add_to(&mut report, "YCSB", &phases, &volumes, "round-robin");
     assert!(report.holds());
     let row = |case: &str| {
         let row = report.rows.iter().find(|row| row.case == case);

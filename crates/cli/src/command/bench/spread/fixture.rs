@@ -11,7 +11,6 @@ use std::time::Duration;
 use anyhow::Context;
 use bench::compare::{self, CountedBy};
 use bench::drive::Tally;
-use bench::probe::Counters;
 use bench::spread::{Bench, Copies, Counted, Paid};
 use plimsoll::kv::{CachePolicy, Options, Store};
 use plimsoll::volumes::{Device, Volume};
@@ -19,6 +18,7 @@ use policy::budget::Share;
 use policy::contract::{Contract, Latency, catalogue};
 use policy::purpose::Class;
 use volume::Clock;
+use volume::dir::BlockDevice;
 use volume::dir::{Dir, DirOptions};
 use volume::mem::Mem;
 
@@ -139,7 +139,7 @@ fn count(device: Option<&Arc<Device>>, counters: &VolumeCounters, counted: Count
         let of = of.filter(|(class, _)| (**class == Class::Foreground) == is);
         of.map(|(_, figures)| figures.spent.ops).sum()
     };
-    let kernel = || counters.kernel.as_ref().and_then(Counters::ios).unwrap_or(0);
+    let kernel = || counters.kernel.as_ref().and_then(BlockDevice::ios).unwrap_or(0);
     match (counted, device) {
         (Counted::Provider, _) => kernel(),
         (_, None) => 0,
@@ -168,7 +168,7 @@ struct VolumeCounters {
     label: String,
     copies: CopyOps,
     /// The kernel's counters of its real device.
-    kernel: Option<Counters>,
+    kernel: Option<BlockDevice>,
 }
 
 impl Fixture {
@@ -246,7 +246,7 @@ fn watched(
     label: &str,
     inner: Arc<dyn volume::Volume>,
     contract: &Contract,
-    kernel: Option<Counters>,
+    kernel: Option<BlockDevice>,
 ) -> (Volume, VolumeCounters) {
     let copies = CopyOps::default();
     let watched = Watched { inner, copies: copies.clone() };
