@@ -20,7 +20,7 @@ const FILE: &str = "plimsoll.learned";
 /// The first line: the format.
 const FORMAT: &str = "plimsoll learned 1";
 
-/// The file, and the text last read from it or written to it.
+/// The file, and what it says or would say.
 pub(super) struct LearnedFile {
     path: PathBuf,
     text: Mutex<String>,
@@ -30,9 +30,12 @@ impl LearnedFile {
     /// The file in `dir`. Tells `gate` what it says.
     pub(super) fn open<V: Volume>(dir: &Path, gate: &Gate<V>) -> Self {
         let path = dir.join(FILE);
-        let text = fs::read_to_string(&path).unwrap_or_default();
-        if let Some(learned) = parse(&text, &gate.meter().contract) {
-            gate.resume(&learned);
+        let contract = gate.meter().contract;
+        let mut text = fs::read_to_string(&path).unwrap_or_default();
+        match parse(&text, &contract) {
+            Some(learned) => gate.resume(&learned),
+            // Nothing is written until something is learned.
+            None => text = gate.learned().map_or(text, |nothing| show(&nothing, &contract)),
         }
         Self { path, text: Mutex::new(text) }
     }
