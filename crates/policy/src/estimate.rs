@@ -12,7 +12,7 @@
 //!   Then the gate uses what the volume was seen to give, and sometimes tries for more.
 //!
 //! ```text
-//!   depth 1 ─┐ slow                    ┌─ ×1.5 ...        rate 1 ─────────┐  slow 2 s more      ┌─ 1 %/s, faster ...
+//!   depth 1 ─┐ slow                    ┌─ ×2 ...          rate 1 ─────────┐  slow 2 s more      ┌─ 1 %/s, faster ...
 //!            └─ ×0.25 ─┐ still slow  ┌─┘                                  └── what it gave ─hold┘
 //!                      └─ 0 ── hold ─┘
 //! ```
@@ -67,7 +67,7 @@ const HOLD_MAX: Duration = Duration::from_secs(32);
 
 /// The least part of the depth above nothing, and the steps by which it is raised.
 const DEPTH_MIN: f64 = 0.02;
-const DEPTH_RAISE: f64 = 1.5;
+const DEPTH_RAISE: f64 = 2.0;
 
 /// An interval that spends this part of the depth beyond the rate tests it.
 const DEPTH_TEST: f64 = 0.5;
@@ -280,8 +280,8 @@ struct Interval {
     slow: Option<bool>,
     /// The part of the contract that was spent.
     spent: f64,
-    /// Half of the I/Os took longer.
-    median: Duration,
+    /// Nine of ten I/Os took no longer: so long is the volume's queue, about.
+    queue: Duration,
 }
 
 impl Estimate {
@@ -427,8 +427,8 @@ impl Estimate {
         }
         let mut all = Times::default();
         answers.iter().for_each(|times| all.add(times));
-        let median = all.quantile(0.5).unwrap_or_default();
-        Interval { slow, spent: self.part_spent(seen, passed), median }
+        let queue = all.quantile(0.9).unwrap_or_default();
+        Interval { slow, spent: self.part_spent(seen, passed), queue }
     }
 
     /// The seconds of tokens that the gate saves up at most.
@@ -462,7 +462,7 @@ impl Estimate {
             episode.available += (interval.spent - episode.available) / 4.0;
         }
         // A volume answers within the second, unless it has trouble of another kind.
-        let queue = interval.median.min(QUEUE_MAX);
+        let queue = interval.queue.min(QUEUE_MAX);
         if credits.is_some_and(|part| part > 0.0) {
             let is_over = self.slow_for >= PATIENCE;
             self.slow_for = if is_over { Duration::ZERO } else { self.slow_for };

@@ -254,8 +254,10 @@ const SLACK: f64 = 0.1;
 /// The number of the last [`DECISIONS`] in which a volume must be hot before its tables are copied,
 const HOT_DECISIONS: u32 = 2;
 const DECISIONS: usize = 3;
-/// or one, if users take no more than this part of another volume: then it is not a burst on all of them.
-const HOT_ALONE: f64 = 0.75;
+/// or one, if users take so much less of another volume: then it is not a burst on all of them.
+const APART: f64 = 0.25;
+/// So far apart, a volume is as good as hot when users take this part of its line.
+const NEARLY_HOT: f64 = 0.85;
 /// No copies for heat in this many first decisions: with cold caches all tables look hot.
 const EARLY: u64 = 1;
 /// A volume this far above the mean is worth copies. Below it all volumes are busy, and copies do not help.
@@ -335,12 +337,14 @@ impl Planner {
         let mut plan = Plan::default();
         self.remember(pool, now);
         let mut view = View::new(pool, self.terms, &self.copied);
-        let is_free = |volume: &Volume| volume.state == State::Active && volume.used <= HOT_ALONE;
-        let is_one_free = pool.volumes.iter().any(is_free);
+        let active = pool.volumes.iter().filter(|volume| volume.state == State::Active);
+        let least = active.map(|volume| volume.used).fold(f64::INFINITY, f64::min);
         for (volume, load) in pool.volumes.iter().zip(&mut view.volumes) {
             let heats = self.heats.get(&volume.id).copied().unwrap_or_default();
             let hot = heats.into_iter().filter(|hot| *hot).count() as u32;
-            load.hot = if heats[0] && is_one_free { hot.max(HOT_DECISIONS) } else { hot };
+            let is_hot_now = heats[0] || volume.used >= NEARLY_HOT;
+            let is_apart = volume.used - least >= APART;
+            load.hot = if is_hot_now && is_apart { hot.max(HOT_DECISIONS) } else { hot };
         }
         jobs::keep(&mut view, &mut plan);
         jobs::make_room(&mut view, &mut plan);
