@@ -69,8 +69,10 @@ const HOLD_MAX: Duration = Duration::from_secs(32);
 const DEPTH_MIN: f64 = 0.02;
 const DEPTH_RAISE: f64 = 2.0;
 
-/// An interval that spends this part of the depth beyond the rate tests it.
+/// An interval that spends this part of the depth beyond the rate tests it. A depth of so few seconds is tested by any
+/// load: an interval cannot tell such bursts from its mean.
 const DEPTH_TEST: f64 = 0.5;
+const DEPTH_SHORT: f64 = 0.125;
 
 /// How long a depth is kept before it is raised: bursts test it.
 const DEPTH_HOLD: Duration = Duration::from_secs(30);
@@ -412,7 +414,8 @@ impl Estimate {
             return None;
         }
         let burst = (interval.spent - share.rho()) * passed.as_secs_f64();
-        self.depth.is_tested |= burst >= DEPTH_TEST * self.saved_up(share);
+        let saved = self.saved_up(share);
+        self.depth.is_tested |= burst >= DEPTH_TEST * saved || saved < DEPTH_SHORT;
         self.depth.raise(now).then(|| Advice::Use(self.part()))
     }
 
