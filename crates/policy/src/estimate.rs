@@ -21,6 +21,9 @@
 //! a quarter of its I/Os took more than twice the volume's usual 99th percentile, and waited for two operations at
 //! least. A tail alone, however heavy, is not slow.
 //!
+//! A provider that stops the volume for the rest of a time slice delays few, but for long: at its rate, 0.09 of
+//! late I/Os is enough to save up less.
+//!
 //! Slowness has other causes than a bucket. A volume that is slow, and yet does all that the gate asks of it, has
 //! another cause: the estimate returns to the full share, and waits until the volume has been calm for a while.
 
@@ -40,6 +43,10 @@ pub const INTERVAL: Duration = Duration::from_millis(500);
 
 /// An interval with fewer I/Os says nothing.
 const ANSWERED_MIN: u64 = 16;
+
+/// A volume that did this part of its contract is at its rate, and bursts stall there if this part of its I/Os is late.
+const AT_RATE: f64 = 0.95;
+const STALLED: f64 = 0.09;
 
 /// A share is too large after so long a slow time. Shorter after a raise, because the share is known to have been too
 /// large before; but the queue at the provider takes time to drain.
@@ -280,6 +287,8 @@ impl Depth {
 struct Interval {
     /// Whether it was slow; `None` with too few I/Os to tell.
     slow: Option<bool>,
+    /// Whether it was at its rate, and a few I/Os took long.
+    stalls: bool,
     /// The part of the contract that was spent.
     spent: f64,
     /// Nine of ten I/Os took no longer: so long is the volume's queue, about.
@@ -413,6 +422,11 @@ impl Estimate {
         if interval.slow != Some(false) {
             return None;
         }
+        if interval.stalls && self.depth.part > 0.0 {
+            self.depth.lower(now);
+            let queue = interval.queue.min(QUEUE_MAX);
+            return Some(Advice::Lower { part: self.part(), queue });
+        }
         let burst = (interval.spent - share.rho()) * passed.as_secs_f64();
         let saved = self.saved_up(share);
         self.depth.is_tested |= burst >= DEPTH_TEST * saved || saved < DEPTH_SHORT;
@@ -425,13 +439,15 @@ impl Estimate {
         let ops = seen.spent.ops.saturating_sub(self.seen.spent.ops) as f64;
         let (answered, late) = self.usual.compare(&answers, ops / passed.as_secs_f64().max(1e-9));
         let slow = (answered >= ANSWERED_MIN).then_some(late * 4 > answered);
-        if slow != Some(true) {
+        let spent = self.part_spent(seen, passed);
+        let stalls = slow.is_some() && late as f64 > STALLED * answered as f64 && spent >= AT_RATE;
+        if slow != Some(true) && !stalls {
             self.usual.learn(&answers);
         }
         let mut all = Times::default();
         answers.iter().for_each(|times| all.add(times));
         let queue = all.quantile(0.9).unwrap_or_default();
-        Interval { slow, spent: self.part_spent(seen, passed), queue }
+        Interval { slow, stalls, spent, queue }
     }
 
     /// The seconds of tokens that the gate saves up at most.

@@ -228,3 +228,24 @@ fn what_was_learned_is_used_from_the_start() {
     estimate.resume(&Learned { rate: 7.0, depth: 9.0, ..learned }, Instant::ZERO);
     assert_eq!(estimate.part(), Part::ALL);
 }
+
+/// As the kernel does at the end of each slice of time.
+#[test]
+fn a_few_that_wait_long_at_the_rate_lower_the_depth_and_never_the_rate() {
+    let mut stage = Stage::new(&contract());
+    stage.tail = 10;
+    assert!(stage.run(60).into_iter().all(|factor| factor == 1.0));
+    assert!(stage.estimate.part().depth < 0.3, "{:?}", stage.estimate.part());
+
+    let mut stage = Stage::new(&contract());
+    for _ in 0..120 {
+        // Half of the rate: a day on which some take long.
+        stage.answer(225, P99 / 2);
+        stage.answer(25, 10 * P99);
+        stage.seen.spent.ops += 250;
+        stage.now = stage.now + INTERVAL;
+        let seen = stage.seen.clone();
+        assert_eq!(stage.estimate.look(stage.now, seen, Share::default(), None), None);
+    }
+    assert_eq!(stage.estimate.part(), Part::ALL);
+}
