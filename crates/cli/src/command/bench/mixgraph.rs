@@ -6,7 +6,7 @@ mod watch;
 use std::f64::consts::TAU;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -232,16 +232,15 @@ impl Run<'_> {
         let (store, there) = place.open(&self.clock, records, SHAPE, Keys::Numbered)?;
         if there < records {
             self.load(&**store.db())?;
+            if self.stop.load(Ordering::Relaxed) {
+                return place.remove(store);
+            }
             compact(&store)?;
         } else {
             report.notes.push(LOADED.into());
         }
         let watch = Watch::of(&store, &place.settings);
-        for volume in
-            place.settings.kv_pool().volumes.iter().filter_map(|name| {
-                place.settings.volumes.iter().find(|volume| volume.name == *name)
-            })
-        {
+        for volume in volumes_of(&place.settings) {
             report.notes.push(format!("volume {}: {}", volume.name, volume.terms()));
         }
         let volumes = volumes(&store);
@@ -267,6 +266,9 @@ impl Run<'_> {
             report.notes.push(LOADED.into());
         } else {
             self.load(&store)?;
+            if self.stop.load(Ordering::Relaxed) {
+                return store.close(false);
+            }
             store.compact()?;
         }
         let kernel = Kernel::of([("all".to_owned(), dir.to_owned())]);
@@ -306,10 +308,8 @@ impl Run<'_> {
     }
 }
 
-/// The settings' volumes by name and path.
-fn paths(settings: &settings::Settings) -> Vec<(String, PathBuf)> {
-    let all = settings.kv_pool().volumes.iter();
-    all.filter_map(|name| settings.volumes.iter().find(|volume| volume.name == *name))
-        .map(|volume| (volume.name.clone(), volume.path.clone()))
-        .collect()
+/// The volumes of the store's pool.
+fn volumes_of(settings: &settings::Settings) -> impl Iterator<Item = &settings::Volume> {
+    let names = settings.kv_pool().volumes.iter();
+    names.filter_map(|name| settings.volumes.iter().find(|volume| volume.name == *name))
 }

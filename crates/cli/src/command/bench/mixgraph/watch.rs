@@ -14,7 +14,7 @@ use volume::Clock;
 use volume::dir::BlockDevice;
 use volume::layer::gate::Meter;
 
-use super::paths;
+use super::volumes_of;
 use crate::settings::Settings;
 
 const EVERY: Duration = Duration::from_secs(1);
@@ -44,7 +44,8 @@ pub(super) struct Seen {
 
 impl Watch {
     pub(super) fn of(store: &Store, settings: &Settings) -> Self {
-        Self { devices: store.devices().here(), kernel: Kernel::of(paths(settings)) }
+        let dirs = volumes_of(settings).map(|volume| (volume.name.clone(), volume.path.clone()));
+        Self { devices: store.devices().here(), kernel: Kernel::of(dirs) }
     }
 
     /// Watches the volumes each second while `run` runs.
