@@ -315,12 +315,12 @@ fn what_takes_the_place_of_a_hot_table_begins_with_two_copies() {
         scene.write_tables().await;
         let (mover, _) = scene.mover(Policy::Level);
         let story = async {
-            clock.sleep(seconds(20)).await;
+            clock.sleep(seconds(15)).await;
             let compaction = Origin::Compaction { level: 1 };
             scene.pool.set_table_leaving(&name("t0"), true);
             scene.write_table("early", 2, 0, compaction).await;
             assert_eq!(scene.copies("early"), 1, "nothing is hot for long enough");
-            clock.sleep(seconds(25)).await;
+            clock.sleep(seconds(30)).await;
             scene.pool.set_table_leaving(&name("t1"), true);
             scene.write_table("hot", 2, 1, compaction).await;
             assert_eq!(scene.copies("hot"), 2);
