@@ -6,6 +6,9 @@
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,10 +23,18 @@ const FILE: &str = "plimsoll.learned";
 /// The first line: the format.
 const FORMAT: &str = "plimsoll learned 1";
 
+/// A write takes longer only where the volume does not answer.
+const WRITE_MAX: Duration = Duration::from_secs(1);
+
 /// The file, and what it says or would say.
 pub(super) struct LearnedFile {
     path: PathBuf,
-    text: Mutex<String>,
+    kept: Arc<Mutex<Kept>>,
+}
+
+struct Kept {
+    text: String,
+    is_being_written: bool,
 }
 
 impl LearnedFile {
@@ -37,19 +48,39 @@ impl LearnedFile {
             // Nothing is written until something is learned.
             None => text = gate.learned().map_or(text, |nothing| show(&nothing, &contract)),
         }
-        Self { path, text: Mutex::new(text) }
+        Self { path, kept: Arc::new(Mutex::new(Kept { text, is_being_written: false })) }
     }
 
-    /// Writes what `gate` has learned, if that changed.
+    /// Writes what `gate` has learned, if that changed. Blocks for a second at most: a write to a volume that does not
+    /// answer goes on in a thread of its own, and until it ends nothing more is written.
     pub(super) fn keep<V: Volume>(&self, gate: &Gate<V>) {
         let Some(learned) = gate.learned() else { return };
-        let mut text = self.text.lock();
         let now = show(&learned, &gate.meter().contract);
-        if now != *text {
-            match fs::write(&self.path, &now) {
-                Ok(()) => *text = now,
+        let mut kept = self.kept.lock();
+        if kept.is_being_written || now == kept.text {
+            return;
+        }
+        kept.is_being_written = true;
+        drop(kept);
+        let (path, kept) = (self.path.clone(), Arc::clone(&self.kept));
+        let (done, written) = channel::<()>();
+        let write = move || {
+            let result = fs::write(&path, &now);
+            let mut kept = kept.lock();
+            kept.is_being_written = false;
+            match result {
+                Ok(()) => kept.text = now,
                 // A full or failed volume says so elsewhere.
-                Err(error) => tracing::debug!("{} is not written: {error}", self.path.display()),
+                Err(error) => tracing::debug!("{} is not written: {error}", path.display()),
+            }
+            drop(done);
+        };
+        match thread::Builder::new().name("learned".into()).spawn(write) {
+            // Disconnected when the write has ended.
+            Ok(_) => _ = written.recv_timeout(WRITE_MAX),
+            Err(error) => {
+                self.kept.lock().is_being_written = false;
+                tracing::debug!("{} is not written: {error}", self.path.display());
             }
         }
     }
@@ -92,8 +123,36 @@ fn limits(contract: &Contract) -> String {
 
 #[cfg(test)]
 mod tests {
+    use policy::budget::Share;
+    use policy::sched::Policy;
+    use volume::Clock;
+    use volume::mem::Mem;
+
     use super::*;
     use crate::volumes::contract;
+
+    #[test]
+    fn a_volume_begins_with_what_was_learned_and_nothing_is_written_before() {
+        let dir = tempfile::tempdir().expect("room for a directory");
+        let gate = || {
+            let gp3 = contract("gp3").expect("it is there");
+            let (share, clock) = (Share::default(), Clock::simulated());
+            let gate = Gate::with_policy(Mem::new("a"), "a", gp3, share, Policy::default(), clock);
+            gate.set_adapt(true);
+            gate
+        };
+        let first = gate();
+        let file = LearnedFile::open(dir.path(), &first);
+        file.keep(&first);
+        assert!(!dir.path().join(FILE).exists(), "nothing was learned");
+        let learned =
+            Learned { rate: 0.5, depth: 0.25, bad: 0.5, bad_for: Duration::from_secs(120) };
+        first.resume(&learned);
+        file.keep(&first);
+        let second = gate();
+        LearnedFile::open(dir.path(), &second);
+        assert_eq!(second.learned(), Some(learned));
+    }
 
     #[test]
     fn it_comes_back_as_it_was_for_the_same_contract_only() {
