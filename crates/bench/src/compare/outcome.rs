@@ -45,7 +45,7 @@ pub enum CountedBy {
     /// The kernel, for the block device of a real volume.
     Kernel,
     /// A real volume on no visible block device.
-    Nobody,
+    Nothing,
 }
 
 /// The tokens for each operation that the kernel counted. A gate that charges less overdraws its contract, of which its

@@ -93,7 +93,7 @@ impl Run {
     }
 
     pub(super) fn used_percent(&self) -> f64 {
-        if self.counted_by == CountedBy::Nobody {
+        if self.counted_by == CountedBy::Nothing {
             return f64::NAN;
         }
         let paid = self.paid_iops as f64 * self.driven.elapsed.as_secs_f64();

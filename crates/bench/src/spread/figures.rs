@@ -165,7 +165,7 @@ mod tests {
         let (told, checks) = on(CountedBy::Kernel);
         assert_eq!((told, checks.len()), ([false, true], 2));
         assert_eq!((checks[1].value, checks[1].holds), (Some(0.95), false), "{}", checks[1].what);
-        let (told, checks) = on(CountedBy::Nobody);
+        let (told, checks) = on(CountedBy::Nothing);
         assert_eq!((told, checks.len()), ([false, false], 1), "only the answers");
     }
 }

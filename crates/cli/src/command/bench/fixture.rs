@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll::kv::{Compression, Family, Options, RocksDb, Store};
 use policy::units::MIB;
 use rust_rocksdb::{Options as RocksOptions, WaitForCompactOptions};
@@ -56,6 +57,12 @@ pub(super) fn family(more: impl Fn(&mut RocksOptions) + Send + Sync + 'static) -
 /// The duration of a load, estimated from the least rate of records.
 pub(super) const fn load_takes(records: u64) -> Duration {
     Duration::from_secs(records.div_ceil(LOADS_PER_SEC))
+}
+
+/// The progress of a load of `records`.
+pub(super) fn load_bar(records: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {elapsed}: loading {human_len} records");
+    ProgressBar::new(records).with_style(style.expect("the template is right"))
 }
 
 /// Waits for the compactions after a load.

@@ -16,13 +16,13 @@ use bench::mixgraph::{self, Bench, Keys as Popular, Lengths, Load, Power, Settin
 use bench::report::Report;
 use bench::ycsb::{self, Phase, Shape, Tally, Volume};
 use engine::kv::KeyValue;
-use indicatif::{ProgressBar, ProgressStyle};
 use policy::units::Bytes;
 use volume::Clock;
+use volume::dir::BlockDevice;
 
 use self::alone::Alone;
-use self::watch::{Kernel, Watch};
-use super::fixture::{compact, load_takes};
+use self::watch::{Watch, kernel_row};
+use super::fixture::{compact, load_bar, load_takes};
 use super::mark::{Keys, Mark};
 use super::place::{Place, volumes};
 use super::{Common, announce};
@@ -239,7 +239,7 @@ impl Run<'_> {
         } else {
             report.notes.push(LOADED.into());
         }
-        let watch = Watch::of(&store, &place.settings);
+        let watch = Watch::of(&store);
         for volume in volumes_of(&place.settings) {
             report.notes.push(format!("volume {}: {}", volume.name, volume.terms()));
         }
@@ -271,8 +271,8 @@ impl Run<'_> {
             }
             store.compact()?;
         }
-        let kernel = Kernel::of([("all".to_owned(), dir.to_owned())]);
-        let before = kernel.read();
+        let device = BlockDevice::of(dir);
+        let before = device.as_ref().and_then(BlockDevice::ios);
         let (done, running) = channel();
         let phase = std::thread::scope(|scope| {
             let store = &store;
@@ -281,17 +281,16 @@ impl Run<'_> {
             drop(done);
             phase
         })?;
-        kernel.since(&before).add_to(report, ID);
+        let after = device.as_ref().and_then(BlockDevice::ios);
+        if let Some((after, before)) = after.zip(before) {
+            kernel_row(report, ID, "all", after - before);
+        }
         ycsb::add_to(report, ID, &[phase], &[], "rocksdb");
         store.close(self.args.keep)
     }
 
     fn load(&self, store: &dyn KeyValue) -> anyhow::Result<()> {
-        let bar = ProgressBar::new(self.scale.records);
-        bar.set_style(
-            ProgressStyle::with_template("{bar:30} {elapsed}: loading {human_len} records")
-                .expect("the template is right"),
-        );
+        let bar = load_bar(self.scale.records);
         mixgraph::load(store, self.scale.records, VALUES, LOADERS, self.seed, &bar, self.stop)?;
         bar.finish_and_clear();
         Ok(())

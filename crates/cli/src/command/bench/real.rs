@@ -103,7 +103,7 @@ impl RealVolumes {
     /// What counts the operations of a store on the first `volumes`.
     pub(super) fn counted_by(&self, volumes: usize) -> CountedBy {
         let known = self.all.iter().take(volumes).all(|volume| volume.counters.is_some());
-        if known { CountedBy::Kernel } else { CountedBy::Nobody }
+        if known { CountedBy::Kernel } else { CountedBy::Nothing }
     }
 
     /// The approximate time to copy `bytes` to a volume, to do `reads` before a run, and to rest.

@@ -10,8 +10,6 @@ use std::time::Duration;
 use anyhow::Context;
 use bench::compare::CountedBy;
 use bench::mixgraph::{self, Lengths};
-
-use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll::kv::{CachePolicy, Durability, Options, RocksDb, Store};
 use plimsoll::volumes::{Device, Volume};
 use policy::contract::spec::Bought;
@@ -26,7 +24,7 @@ use volume::Clock;
 use volume::dir::BlockDevice;
 use volume::mem::Mem;
 
-use super::super::fixture::{compact, family, levels, options};
+use super::super::fixture::{compact, family, levels, load_bar, options};
 use super::super::real::RealVolume;
 use super::baselines::{PLAIN, Scheme};
 use super::scale::{Scale, VALUE_BYTES};
@@ -93,11 +91,7 @@ impl Image {
         let volume = Volume::other(LABEL, mem.clone(), Contract::unlimited()).scheduler(PLAIN.gate);
         let setup = Setup { contract: "io2", paid: WARM_IOPS, cache: None, durable: false };
         let store = open(volume, scale, &PLAIN, &setup, &setup.contract()?, 0, clock)?;
-        let bar = ProgressBar::new(records);
-        bar.set_style(
-            ProgressStyle::with_template("{bar:30} {elapsed}: loading {human_len} records")
-                .expect("the template is right"),
-        );
+        let bar = load_bar(records);
         mixgraph::load(&**store.db(), records, VALUES, 2, seed, &bar, stop)?;
         compact(&store)?;
         bar.finish_and_clear();
@@ -165,7 +159,7 @@ impl Fixture {
         match (self.simulated, &self.kernel) {
             (true, _) => CountedBy::Simulator,
             (false, Some(_)) => CountedBy::Kernel,
-            (false, None) => CountedBy::Nobody,
+            (false, None) => CountedBy::Nothing,
         }
     }
 

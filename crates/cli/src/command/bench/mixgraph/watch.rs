@@ -1,21 +1,16 @@
 //! The volumes during a run: what their gates use of the contract, and what the kernel counts.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use bench::report::{Axis, Curve, Plot, Report, Stroke};
+use bench::report::{Curve, Plot, Report, Stroke};
 use plimsoll::kv::Store;
 use plimsoll::volumes::Device;
 use policy::purpose::Class;
 use policy::time::Instant;
 use volume::Clock;
-use volume::dir::BlockDevice;
 use volume::layer::gate::Meter;
-
-use super::volumes_of;
-use crate::settings::Settings;
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -25,7 +20,6 @@ const WAIT: Duration = Duration::from_millis(2);
 /// The volumes of a store.
 pub(super) struct Watch {
     devices: Vec<Arc<Device>>,
-    kernel: Kernel,
 }
 
 /// A gate at one moment.
@@ -39,13 +33,17 @@ pub(super) struct Seen {
     names: Vec<String>,
     from: Instant,
     looks: Vec<Look>,
-    kernel: KernelCounts,
+    /// The I/Os that the kernel counted on each volume's device; `None` where it counts none.
+    kernel: Vec<Option<u64>>,
 }
 
 impl Watch {
-    pub(super) fn of(store: &Store, settings: &Settings) -> Self {
-        let dirs = volumes_of(settings).map(|volume| (volume.name.clone(), volume.path.clone()));
-        Self { devices: store.devices().here(), kernel: Kernel::of(dirs) }
+    pub(super) fn of(store: &Store) -> Self {
+        Self { devices: store.devices().here() }
+    }
+
+    fn kernel(&self) -> impl Iterator<Item = Option<u64>> {
+        self.devices.iter().map(|device| device.seen_by_kernel())
     }
 
     /// Watches the volumes each second while `run` runs.
@@ -59,7 +57,7 @@ impl Watch {
             at: clock.now(),
             meters: self.devices.iter().map(|device| device.gate().meter()).collect(),
         };
-        let before = self.kernel.read();
+        let before: Vec<_> = self.kernel().collect();
         let (result, looks) = std::thread::scope(|scope| {
             let watching = scope.spawn(move || {
                 let mut looks = vec![look()];
@@ -72,7 +70,8 @@ impl Watch {
             drop(done);
             (result, watching.join().expect("it does not panic"))
         });
-        let kernel = self.kernel.since(&before);
+        let counts = self.kernel().zip(before);
+        let kernel = counts.map(|(now, before)| Some(now? - before?)).collect();
         let names = self.devices.iter().map(|device| device.name().to_owned()).collect();
         let from = looks[0].at;
         Ok((result?, Seen { names, from, looks, kernel }))
@@ -112,11 +111,13 @@ impl Seen {
                 Curve::new(name, Stroke::Line, points)
             });
             let title = format!("{what} in use, by volume");
-            report
-                .plots
-                .push(Plot { y_axis: Axis::Linear, ..Plot::new(title, ["seconds", what], curves) });
+            report.plots.push(Plot::new(title, ["seconds", what], curves));
         }
-        self.kernel.add_to(report, id);
+        for (name, ios) in self.names.iter().zip(&self.kernel) {
+            if let Some(ios) = ios {
+                kernel_row(report, id, name, *ios);
+            }
+        }
     }
 
     /// A quantile of the time that the device took for users' requests, without their wait at the gate.
@@ -163,36 +164,8 @@ fn mean_wait(before: &Meter, after: &Meter) -> Duration {
     total.checked_div(u32::try_from(count).unwrap_or(u32::MAX)).unwrap_or_default()
 }
 
-/// The kernel's counters of the devices below some directories; only of those that have some.
-pub(super) struct Kernel(Vec<(String, BlockDevice)>);
-
-/// I/Os by device.
-pub(super) struct KernelCounts(Vec<(String, u64)>);
-
-impl Kernel {
-    pub(super) fn of(dirs: impl IntoIterator<Item = (String, PathBuf)>) -> Self {
-        let found = dirs.into_iter().filter_map(|(name, dir)| Some((name, BlockDevice::of(&dir)?)));
-        Self(found.collect())
-    }
-
-    pub(super) fn read(&self) -> KernelCounts {
-        let count = |(name, counters): &(String, BlockDevice)| {
-            (name.clone(), counters.ios().unwrap_or_default())
-        };
-        KernelCounts(self.0.iter().map(count).collect())
-    }
-
-    pub(super) fn since(&self, before: &KernelCounts) -> KernelCounts {
-        let now = self.read().0.into_iter().zip(&before.0);
-        KernelCounts(now.map(|((name, now), (_, before))| (name, now - before)).collect())
-    }
-}
-
-impl KernelCounts {
-    pub(super) fn add_to(&self, report: &mut Report, id: &str) {
-        for (name, ios) in &self.0 {
-            let case = format!("volume {name}, I/Os that the kernel counted");
-            report.row(id, &case, "kernel", *ios as f64, "operations");
-        }
-    }
+/// Adds the I/Os that the kernel counted on a volume's device.
+pub(super) fn kernel_row(report: &mut Report, id: &str, volume: &str, ios: u64) {
+    let case = format!("volume {volume}, I/Os that the kernel counted");
+    report.row(id, &case, "kernel", ios as f64, "operations");
 }
