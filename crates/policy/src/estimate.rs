@@ -6,15 +6,16 @@
 //! (docs/adr/0011-pressure-and-estimate.md):
 //!
 //! - the *depth*: the tokens that the gate saves up for bursts. A burst that the provider's bucket does not cover
-//!   queues there, and answers are slow until the queue is gone. So the gate saves up less from the first slow interval
-//!   on, and spends nothing until the queue is gone. If that cures it, the gate tries more again, step by step.
+//!   queues there, and answers are slow until the queue is gone. So the gate begins with an eighth, where the contract
+//!   says nothing of a depth, and tries more step by step. From the first slow interval on it saves up less, and spends
+//!   nothing until the queue is gone.
 //! - the *rate*: if answers are slow although the gate saves nothing up, the volume gives less than the contract says.
 //!   Then the gate uses what the volume was seen to give, and sometimes tries for more.
 //!
 //! ```text
-//!   depth 1 ─┐ slow                    ┌─ ×2 ...          rate 1 ─────────┐  slow 2 s more      ┌─ 1 %/s, faster ...
-//!            └─ ×0.25 ─┐ still slow  ┌─┘                                  └── what it gave ─hold┘
-//!                      └─ 0 ── hold ─┘
+//!   depth  ┌─ ×2 ─┐ slow                    ┌─ ×2 ...     rate 1 ─────────┐  slow 2 s more      ┌─ 1 %/s, faster ...
+//!      1/8 ┘      └─ ×0.25 ─┐ still slow  ┌─┘                             └── what it gave ─hold┘
+//!                           └─ 0 ── hold ─┘
 //! ```
 //!
 //! A throttled volume delays every I/O; a volume on a bad day delays a few for long. So an interval is *slow* when over
@@ -71,6 +72,10 @@ pub const RATE_MIN: f64 = 0.05;
 /// How long a rate is kept before it is raised; doubled each time that a raise failed.
 const HOLD_MIN: Duration = Duration::from_secs(4);
 const HOLD_MAX: Duration = Duration::from_secs(32);
+
+/// The part of the depth to begin with. A contract that says nothing of its depth is taken for one of a second; the
+/// least that providers are known to save up is a tenth of one (Linux's `blkio.throttle`).
+const DEPTH_FIRST: f64 = 0.125;
 
 /// The least part of the depth above nothing, and the steps by which it is raised.
 const DEPTH_MIN: f64 = 0.02;
@@ -157,6 +162,8 @@ pub struct Learned {
 pub enum Finding {
     /// It gives all of its contract, as far as is known: the whole share is in use.
     GivesAll,
+    /// It gives all of its rate; how much of the depth it covers is being tried.
+    TriesDepth,
     /// Bursts queue at it: the depth is lowered.
     BurstsQueue,
     /// It gives less than its contract: the rate is lowered, and nothing is saved up.
@@ -167,14 +174,15 @@ pub enum Finding {
 
 impl Finding {
     /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::GivesAll, Self::BurstsQueue, Self::GivesLess, Self::SlowOtherwise];
+    pub const ALL: [Self; 5] =
+        [Self::GivesAll, Self::TriesDepth, Self::BurstsQueue, Self::GivesLess, Self::SlowOtherwise];
 
     /// Its name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::GivesAll => "gives_all",
+            Self::TriesDepth => "tries_depth",
             Self::BurstsQueue => "bursts_queue",
             Self::GivesLess => "gives_less",
             Self::SlowOtherwise => "slow_otherwise",
@@ -243,6 +251,14 @@ struct Depth {
 }
 
 impl Depth {
+    /// What to begin with under `contract`.
+    fn first(contract: &Contract, now: Instant) -> Self {
+        let mut limits = contract.limits.iter();
+        let is_known = limits.any(|limit| limit.depth < limit.rate_per_sec);
+        let part = if is_known || contract.limits.is_empty() { 1.0 } else { DEPTH_FIRST };
+        Self { part, hold_until: now + DEPTH_HOLD, ..Self::whole() }
+    }
+
     const fn whole() -> Self {
         Self {
             part: 1.0,
@@ -305,7 +321,7 @@ impl Estimate {
             seen: Seen::default(),
             looked_at: now,
             rate: 1.0,
-            depth: Depth::whole(),
+            depth: Depth::first(contract, now),
             slow_for: Duration::ZERO,
             calm_for: Duration::ZERO,
             slow: Slow::default(),
@@ -366,8 +382,9 @@ impl Estimate {
         match () {
             () if self.gave_up => Finding::SlowOtherwise,
             () if self.rate < 1.0 => Finding::GivesLess,
-            () if self.depth.part < 1.0 => Finding::BurstsQueue,
-            () => Finding::GivesAll,
+            () if self.depth.part >= 1.0 => Finding::GivesAll,
+            () if self.depth.bad.is_finite() => Finding::BurstsQueue,
+            () => Finding::TriesDepth,
         }
     }
 
@@ -422,7 +439,9 @@ impl Estimate {
         if interval.slow != Some(false) {
             return None;
         }
-        if interval.stalls && self.depth.part > 0.0 {
+        // Assumed credits explain stalls too, and are forgotten first.
+        let assumes_credits = credits.is_some_and(|part| part > 0.0);
+        if interval.stalls && !assumes_credits && self.depth.part > 0.0 {
             self.depth.lower(now);
             let queue = interval.queue.min(QUEUE_MAX);
             return Some(Advice::Lower { part: self.part(), queue });
@@ -514,7 +533,7 @@ impl Estimate {
             let seen = std::mem::take(&mut self.seen);
             let usual = self.usual.clone();
             *self = Self { seen, usual, gave_up: true, ..Self::new(&self.contract.clone(), now) };
-            return Advice::Use(Part::ALL);
+            return Advice::Use(self.part());
         } else if keeps_pace && (self.episode.is_none() || self.strikes > 0) {
             self.rate *= if self.strikes == 0 { 1.0 } else { LOWER };
             self.strikes += 1;
@@ -523,7 +542,7 @@ impl Estimate {
         }
         if self.rate < 1.0 {
             // Less depth did not help, so it was not too much.
-            self.depth = Depth::whole();
+            self.depth = Depth::first(&self.contract, now);
             self.episode.get_or_insert(Episode {
                 since: now,
                 first: did,

@@ -8,10 +8,11 @@ const IOPS: u64 = 1000;
 /// The 99th percentile without throttling.
 const P99: Duration = Duration::from_micros(500);
 
+/// One that says its depth.
 fn contract() -> Contract {
     let latency = Percentiles::constant(P99);
     Contract {
-        limits: vec![Limit { counts: Counted::Ops, rate_per_sec: IOPS, depth: IOPS }],
+        limits: vec![Limit { counts: Counted::Ops, rate_per_sec: IOPS, depth: IOPS / 2 }],
         latency: Latency { read: latency, write: latency },
         ..Contract::unlimited()
     }
@@ -236,6 +237,11 @@ fn a_few_that_wait_long_at_the_rate_lower_the_depth_and_never_the_rate() {
     stage.tail = 10;
     assert!(stage.run(60).into_iter().all(|factor| factor == 1.0));
     assert!(stage.estimate.part().depth < 0.3, "{:?}", stage.estimate.part());
+
+    let mut stage = Stage::new(&contract());
+    (stage.tail, stage.credits) = (10, Some(0.8));
+    stage.run(60);
+    assert_eq!(stage.estimate.part(), Part::ALL, "credits may be spent: they come first");
 
     let mut stage = Stage::new(&contract());
     for _ in 0..120 {

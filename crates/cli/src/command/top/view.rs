@@ -185,7 +185,7 @@ impl Row {
         let finding = self.finding.as_deref()?;
         let found = Finding::ALL.into_iter().find(|known| known.name() == finding)?;
         match found {
-            Finding::GivesAll => None,
+            Finding::GivesAll | Finding::TriesDepth => None,
             Finding::BurstsQueue => {
                 Some(format!("saves up {:.2} s: bursts queue at the volume", self.beta))
             }

@@ -146,12 +146,22 @@ fn a_shallow_bucket_costs_depth_and_no_rate() {
 }
 
 #[test]
-fn a_bucket_as_deep_as_the_contract_says_keeps_its_depth() {
+fn a_bucket_as_deep_as_the_contract_says_is_used_whole() {
     let ms = Duration::from_millis;
     for noise in [None, Some((0.05, ms(30))), Some((0.01, ms(300)))] {
         let outcome = run(&ops(800, 800), &ops(800, 800), noise, 300);
-        assert_eq!((outcome.least, outcome.last), (Part::ALL, Part::ALL), "{noise:?}");
+        assert_eq!((outcome.least.rate, outcome.last), (1.0, Part::ALL), "{noise:?}");
+        assert_eq!(outcome.least.depth, DEPTH_FIRST);
         assert!(outcome.used >= 0.97, "{}", outcome.used);
+    }
+}
+
+/// A gate that began with the whole assumed depth met the bucket's bottom with a second of tokens.
+#[test]
+fn a_first_minute_on_a_shallow_bucket_meets_no_stall() {
+    for iops in [250, 800, 3000] {
+        let outcome = run(&ops(iops, iops), &ops(iops, iops / 10), None, 60);
+        assert!(late(&outcome, 20) < 0.005, "{iops}: {} late", late(&outcome, 20));
     }
 }
 

@@ -83,7 +83,7 @@ fn room_is_made_for_another_client_and_taken_back() {
     assert_eq!(shared.gate.meter().finding, Some(Finding::GivesLess));
 
     shared.run(75, 0);
-    assert_eq!(shared.gate.meter().finding, Some(Finding::GivesAll));
+    assert_eq!(shared.gate.meter().finding, Some(Finding::TriesDepth));
     assert_eq!((shared.gate.meter().rho, shared.gate.meter().available), (0.98, None));
 }
 
