@@ -147,11 +147,13 @@ impl Volume {
     }
 
     fn open(&self, clock: &Clock, dirs: &DirOptions) -> volume::Result<Device> {
-        let mut reserve = None;
+        let (mut reserve, mut journal_ops) = (None, 0);
         let device: Arc<dyn volume::Volume> = match &self.home {
             Home::Directory(path) => {
                 let options = DirOptions { create: self.simulate, ..dirs.clone() };
                 let directory = Arc::new(Dir::open(path, options)?);
+                // A simulated provider counts what the gate lets through, without a file system.
+                journal_ops = if self.simulate { 0 } else { directory.journal_ops() };
                 let backed = block_on(Reserve::open(directory, RESERVE))?;
                 backed.hide();
                 reserve = Some(backed.clone());
@@ -175,6 +177,7 @@ impl Volume {
         let (name, share, policy) = (&self.name, self.share, self.scheduler);
         let contract = self.at_most.as_ref().unwrap_or(contract);
         let gate = Gate::with_policy(device, name, contract, share, policy, clock.clone());
+        gate.set_journal_ops(journal_ops);
         gate.set_adapt(self.adapt.unwrap_or(!self.simulate));
         let learned = match &self.home {
             Home::Directory(path) => Some(LearnedFile::open(path, &gate)),

@@ -158,6 +158,14 @@ impl Dir {
         self.0.direct
     }
 
+    /// The writes that the file system adds to each synced append, for its journal: measured with three appends, on the
+    /// block device's counters. 0 where the kernel shows none or the appends fail. It blocks for some I/O.
+    #[must_use]
+    pub fn journal_ops(&self) -> u64 {
+        let device = BlockDevice::of(&self.0.path);
+        device.and_then(|device| probe::journal_ops(&self.0.root, &device).ok()).unwrap_or_default()
+    }
+
     /// Writes, syncs and reads back a file. If that works, a volume whose sync had failed takes new
     /// objects again; the object it failed for stays poisoned.
     ///

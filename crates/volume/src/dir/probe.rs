@@ -1,4 +1,4 @@
-//! Tries out whether a file system takes direct I/O, and whether its device works.
+//! Tries out whether a file system takes direct I/O, whether its device works, and what its journal writes.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -6,12 +6,18 @@ use std::path::Path;
 use rustix::fs::{self, AtFlags, OFlags};
 use rustix::io::Errno;
 
+use super::block_device::BlockDevice;
 use super::lock::LOCK;
 use super::{FILE_FLAGS, FILE_MODE, sys};
 use crate::buf::PAGE;
 use crate::{IoBufMut, Result};
 
 const PROBE: &str = "plimsoll.probe";
+
+/// Appends to measure the journal by: the least of them counts, since others use the device too.
+const APPENDS: u64 = 3;
+/// More writes than this at each append are those of other programs.
+const JOURNAL_MAX: u64 = 4;
 
 /// Whether the file system takes direct I/O, found by trying it.
 pub(super) fn probe_direct(root: &OwnedFd, path: &Path) -> Result<bool> {
@@ -52,4 +58,21 @@ pub(super) fn try_out(root: &OwnedFd, direct: bool) -> rustix::io::Result<()> {
     let back = tried?;
     removed?;
     if back == PAGE && page.iter().all(|&byte| byte == 0xa5) { Ok(()) } else { Err(Errno::IO) }
+}
+
+/// The writes beside the data that a synced append makes, as the kernel counts them on `device`.
+pub(super) fn journal_ops(root: &OwnedFd, device: &BlockDevice) -> rustix::io::Result<u64> {
+    let fd = fs::openat(root, PROBE, FILE_FLAGS | OFlags::CREATE, FILE_MODE)?;
+    let page = [0xa5; PAGE];
+    let ios = || device.ios().unwrap_or_default();
+    let appended = (0..APPENDS).map(|at| {
+        let before = ios();
+        sys::write_all_at(&fd, &page, at * PAGE as u64)?;
+        fs::fdatasync(&fd)?;
+        Ok(ios().saturating_sub(before))
+    });
+    let least = appended.collect::<rustix::io::Result<Vec<_>>>();
+    fs::unlinkat(root, PROBE, AtFlags::empty())?;
+    let beside = least?.into_iter().min().unwrap_or_default().saturating_sub(1);
+    Ok(if beside <= JOURNAL_MAX { beside } else { 0 })
 }

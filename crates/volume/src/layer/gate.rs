@@ -12,6 +12,8 @@
 //!   unsynced than a budget can pay for at once syncs first: the kernel never has more to write back than was, or can
 //!   be, charged.
 //! - Creating, opening, removing, listing, cutting: free.
+//! - The file system's journal: where [`Gate::set_journal_ops`] was told that there is one, each sync after a write is
+//!   charged for its writes too, at a table in the class of the sync.
 //!
 //! This file is a shell: policy is in [`policy::sched`]. A request that need not wait takes one lock and no allocation
 //! beyond its future. For waiting requests the gate sets an alarm on the [`Clock`], with itself as the waker. The alarm
@@ -23,6 +25,7 @@ mod answers;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesOrdered, FuturesUnordered, StreamExt};
@@ -150,6 +153,12 @@ impl<V: Volume> Gate<V> {
         self.admission.resume(learned);
     }
 
+    /// The writes that the file system adds to each sync of grown data, for its journal: 2 on ext4. They are charged from
+    /// now on. 0 at first.
+    pub fn set_journal_ops(&self, ops: u64) {
+        self.admission.set_journal_ops(ops);
+    }
+
     /// Fails all waiting requests and every later one with `Fenced`. I/O already at the device ends as it does.
     pub fn close(&self) {
         self.admission.close();
@@ -164,7 +173,8 @@ impl<V: Volume> Gate<V> {
     fn object(&self, name: &Name, inner: Arc<dyn Object>) -> Arc<dyn Object> {
         let unsynced =
             name.is_log().then(|| Arc::clone(self.logs.lock().entry(name.clone()).or_default()));
-        Arc::new(GatedObject { inner, admission: Arc::clone(&self.admission), unsynced })
+        let admission = Arc::clone(&self.admission);
+        Arc::new(GatedObject { inner, admission, unsynced, is_written: AtomicBool::new(false) })
     }
 }
 
@@ -221,6 +231,8 @@ struct GatedObject {
     /// Of a log: the bytes written since its last sync, shared by all its handles. The gate calls the layer below under
     /// this lock, so that the layer finds as many unsynced bytes as this says; it awaits the call without the lock.
     unsynced: Option<Arc<Mutex<usize>>>,
+    /// Of any other object: whether it was written through this handle since it was last synced.
+    is_written: AtomicBool,
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -238,6 +250,7 @@ impl Object for GatedObject {
         if let Some(unsynced) = &self.unsynced {
             return Box::pin(self.append(unsynced, offset, data, io));
         }
+        self.is_written.store(true, Ordering::Relaxed);
         let piece_len = self.admission.piece_len();
         if data.len() <= piece_len {
             Box::pin(self.write_piece(offset, data, io))
@@ -287,7 +300,12 @@ impl Object for GatedObject {
         Box::pin(async move {
             self.admission.check_open()?;
             match &self.unsynced {
-                None => self.inner.sync(io).await,
+                None => {
+                    if self.is_written.swap(false, Ordering::Relaxed) {
+                        self.admission.pass_journal(io).await?;
+                    }
+                    self.inner.sync(io).await
+                }
                 Some(unsynced) => self.sync_log(unsynced, io).await,
             }
         })

@@ -36,11 +36,14 @@ pub(super) struct AdmissionQueue {
     look_at: AtomicU64,
     /// The same value as in the state.
     user_goes_at: Arc<AtomicU64>,
+    has_journal: AtomicBool,
     state: Mutex<State>,
 }
 
 struct State {
     contract: Contract,
+    /// The writes that the file system adds to a sync.
+    journal_ops: u64,
     /// The share of the contract to use if the volume gives it.
     share: Share,
     /// The estimate of what the volume really gives, while it is on.
@@ -89,6 +92,8 @@ pub(super) struct RequestContext {
     deadline: Option<Instant>,
     refusable: bool,
     of_user: bool,
+    /// Whether the file system writes its journal along.
+    journals: bool,
 }
 
 /// A request that may go.
@@ -118,7 +123,14 @@ impl RequestContext {
         deadline: None,
         refusable: false,
         of_user: true,
+        journals: true,
     };
+
+    /// What the sync of a written object adds to its writes. It has no deadline and is never refused: the data are on
+    /// their way.
+    const fn journal(io: Io) -> Self {
+        Self { deadline: None, refusable: false, journals: true, ..Self::write(io) }
+    }
 
     pub(super) const fn read(io: Io) -> Self {
         Self {
@@ -128,6 +140,7 @@ impl RequestContext {
             deadline: io.deadline,
             refusable: io.refusable(),
             of_user: matches!(io.origin, Origin::UserRead | Origin::UserWrite),
+            journals: false,
         }
     }
 
@@ -159,8 +172,10 @@ impl AdmissionQueue {
             answers: Answers::default(),
             look_at: AtomicU64::new(u64::MAX),
             user_goes_at: Arc::clone(&user_goes_at),
+            has_journal: AtomicBool::new(false),
             state: Mutex::new(State {
                 contract: contract.clone(),
+                journal_ops: 0,
                 share,
                 estimate: None,
                 scheduler,
@@ -228,6 +243,17 @@ impl AdmissionQueue {
             None => Tried::Waits(passing),
         };
         Ok((tried, polled))
+    }
+
+    /// Charges the journal's writes for the sync of a written object that is no log.
+    ///
+    /// # Errors
+    /// `Fenced` when the gate is closed.
+    pub(super) async fn pass_journal(self: &Arc<Self>, io: Io) -> Result<()> {
+        if self.has_journal.load(Ordering::Relaxed) {
+            self.pass(RequestContext::journal(io), 0).await?;
+        }
+        Ok(())
     }
 
     /// Records that the device answered a granted request.
@@ -320,6 +346,14 @@ impl AdmissionQueue {
         });
     }
 
+    pub(super) fn set_journal_ops(self: &Arc<Self>, ops: u64) {
+        self.has_journal.store(ops > 0, Ordering::Relaxed);
+        self.change(|state, _| {
+            state.journal_ops = ops;
+            self.measure(state);
+        });
+    }
+
     pub(super) fn set_pressure(self: &Arc<Self>, pressure: Pressure) {
         self.change(|state, now| {
             if pressure != state.pressure {
@@ -379,14 +413,17 @@ impl AdmissionQueue {
     }
 
     fn measure(&self, state: &State) {
-        let largest = state.scheduler.largest();
+        let (largest, journal) = (state.scheduler.largest(), state.journal());
         let op_bytes_max = state.contract.op_bytes_max;
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let piece_len = bytes(op_bytes_max.min(largest.bytes));
         let unsynced_max = match state.contract.limits[..] {
             // Nothing is charged.
             [] => usize::MAX,
-            _ => bytes(largest.bytes.min(largest.ops.saturating_mul(op_bytes_max))),
+            _ => {
+                let ops = largest.ops - journal.ops;
+                bytes((largest.bytes - journal.bytes).min(ops.saturating_mul(op_bytes_max)))
+            }
         };
         self.piece_len.store((piece_len / PAGE * PAGE).max(PAGE), Ordering::Relaxed);
         self.unsynced_max.store(unsynced_max.max(PAGE), Ordering::Relaxed);
@@ -457,6 +494,29 @@ impl State {
         self.estimate.as_ref().map_or(Part::ALL, Estimate::part)
     }
 
+    /// The cost of one sync's journal: pages, or less where a budget never holds them and a page of data.
+    fn journal(&self) -> Cost {
+        let (page, largest) = (PAGE as u64, self.scheduler.largest());
+        Cost {
+            ops: self.journal_ops.min(largest.ops - 1),
+            bytes: (self.journal_ops * page).min(largest.bytes.saturating_sub(page)),
+        }
+    }
+
+    fn cost(&self, context: RequestContext, len: usize) -> Cost {
+        if !context.journals {
+            return self.contract.cost(len as u64);
+        }
+        let journal = self.journal();
+        match len {
+            0 => journal,
+            len => {
+                let data = self.contract.cost(len as u64);
+                Cost { ops: data.ops + journal.ops, bytes: data.bytes + journal.bytes }
+            }
+        }
+    }
+
     fn submit(
         &mut self,
         context: RequestContext,
@@ -464,7 +524,7 @@ impl State {
         now: Instant,
     ) -> std::result::Result<Ticket, Full> {
         let RequestContext { class, deadline, refusable, of_user, .. } = context;
-        let cost = self.contract.cost(len as u64);
+        let cost = self.cost(context, len);
         let ticket = Ticket(self.last_ticket.0 + 1);
         let request = Request { class, cost, deadline, refusable, of_user };
         self.scheduler.submit(ticket, request, now)?;
@@ -587,7 +647,7 @@ impl Passing<'_> {
                 state.submit(context, self.len, now).map_err(|full| admission.full_error(full))?
             }
             Some(before) => {
-                let cost = state.contract.cost(self.len as u64);
+                let cost = state.cost(context, self.len);
                 state.scheduler.put_back(before.grant, cost, now);
                 before.grant.ticket
             }
