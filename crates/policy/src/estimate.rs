@@ -6,16 +6,16 @@
 //! (docs/adr/0011-pressure-and-estimate.md):
 //!
 //! - the *depth*: the tokens that the gate saves up for bursts. A burst that the provider's bucket does not cover
-//!   queues there, and answers are slow until the queue is gone. So the gate begins with an eighth, where the contract
+//!   queues there, and answers are slow until the queue is gone. So the gate begins with a tenth, where the contract
 //!   says nothing of a depth, and tries more step by step. From the first slow interval on it saves up less, and spends
 //!   nothing until the queue is gone.
-//! - the *rate*: if answers are slow although the gate saves nothing up, the volume gives less than the contract says.
+//! - the *rate*: if answers are slow although the gate saves up next to nothing, the volume gives less than the contract says.
 //!   Then the gate uses what the volume was seen to give, and sometimes tries for more.
 //!
 //! ```text
 //!   depth  ┌─ ×2 ─┐ slow                    ┌─ ×2 ...     rate 1 ─────────┐  slow 2 s more      ┌─ 1 %/s, faster ...
-//!      1/8 ┘      └─ ×0.25 ─┐ still slow  ┌─┘                             └── what it gave ─hold┘
-//!                           └─ 0 ── hold ─┘
+//!     1/10 ┘      └─ ×0.25 ─┐ still slow  ┌─┘                             └── what it gave ─hold┘
+//!                           └─ least, hold┘
 //! ```
 //!
 //! A throttled volume delays every I/O; a volume on a bad day delays a few for long. So an interval is *slow* when over
@@ -75,9 +75,10 @@ const HOLD_MAX: Duration = Duration::from_secs(32);
 
 /// The part of the depth to begin with. A contract that says nothing of its depth is taken for one of a second; the
 /// least that providers are known to save up is a tenth of one (Linux's `blkio.throttle`).
-const DEPTH_FIRST: f64 = 0.125;
+const DEPTH_FIRST: f64 = 0.1;
 
-/// The least part of the depth above nothing, and the steps by which it is raised.
+/// The least depth, in seconds: a busy machine wakes callers some milliseconds late, and what was earned meanwhile must
+/// not be lost while they wait. And the steps by which the depth is raised.
 const DEPTH_MIN: f64 = 0.02;
 const DEPTH_RAISE: f64 = 2.0;
 
@@ -271,15 +272,15 @@ impl Depth {
         }
     }
 
-    /// The volume is slow: uses a quarter, or nothing where it was lowered just before.
-    fn lower(&mut self, now: Instant) {
+    /// The volume is slow: uses a quarter, or only the `least` part where it was lowered just before.
+    fn lower(&mut self, least: f64, now: Instant) {
         // Nothing in between but the last queue: what was lowered just now was not enough.
         let again = now < self.again_until;
         if !again {
             (self.bad, self.bad_until) = (self.part, now + self.bad_for);
             self.bad_for = (2 * self.bad_for).min(BAD_MAX);
         }
-        self.part = if again || self.part / 4.0 < DEPTH_MIN { 0.0 } else { self.part / 4.0 };
+        self.part = if again { least } else { (self.part / 4.0).max(least) };
         self.again_until = now + HOLD_MIN;
         self.hold_until = now + DEPTH_HOLD;
         self.is_tested = false;
@@ -426,7 +427,7 @@ impl Estimate {
             return None;
         }
         if interval.slow == Some(true) {
-            return self.when_slow(now, &interval, share.rho(), credits);
+            return self.when_slow(now, &interval, share, credits);
         }
         self.strikes = if interval.slow == Some(false) { 0 } else { self.strikes };
         if self.rate < 1.0 {
@@ -441,8 +442,9 @@ impl Estimate {
         }
         // Assumed credits explain stalls too, and are forgotten first.
         let assumes_credits = credits.is_some_and(|part| part > 0.0);
-        if interval.stalls && !assumes_credits && self.depth.part > 0.0 {
-            self.depth.lower(now);
+        let least = self.least_depth(share);
+        if interval.stalls && !assumes_credits && self.depth.part > least {
+            self.depth.lower(least, now);
             let queue = interval.queue.min(QUEUE_MAX);
             return Some(Advice::Lower { part: self.part(), queue });
         }
@@ -476,6 +478,11 @@ impl Estimate {
         self.contract.limits.iter().map(held).fold(configured, f64::min)
     }
 
+    /// The part of the configured depth that is always used while the rate is.
+    fn least_depth(&self, share: Share) -> f64 {
+        (DEPTH_MIN / share.beta().max(DEPTH_MIN)).min(1.0)
+    }
+
     /// The part of the contract spent since the last look.
     fn part_spent(&self, seen: &Seen, passed: Duration) -> f64 {
         let limits = self.contract.limits.iter();
@@ -493,7 +500,7 @@ impl Estimate {
         &mut self,
         now: Instant,
         interval: &Interval,
-        rho: f64,
+        share: Share,
         credits: Option<f64>,
     ) -> Option<Advice> {
         if let Some(episode) = &mut self.episode {
@@ -506,13 +513,14 @@ impl Estimate {
             self.slow_for = if is_over { Duration::ZERO } else { self.slow_for };
             return is_over.then_some(Advice::ForgetCredits);
         }
-        if self.part().depth > 0.0 {
-            self.depth.lower(now);
+        let least = self.least_depth(share);
+        if self.rate >= 1.0 && self.depth.part > least {
+            self.depth.lower(least, now);
             (self.slow_for, self.slow) = (Duration::ZERO, Slow::default());
             return Some(Advice::Lower { part: self.part(), queue });
         }
         let patience = if self.raised_since.is_some() { PATIENCE_AGAIN } else { PATIENCE };
-        (self.slow_for >= patience).then(|| self.lower(now, queue, rho))
+        (self.slow_for >= patience).then(|| self.lower(now, queue, share.rho()))
     }
 
     /// Lowers the rate to what the volume did while it was slow. A volume that does all that is asked of it, and is slow
