@@ -1,5 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use policy::placement::RoundRobin;
+use pool::spread::{Opening, Spread};
+use pool::{Member, PoolId};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use volume::Volume;
@@ -22,11 +25,15 @@ mod upkeep;
 const ID: StoreId = StoreId([9; 16]);
 const SECOND: i64 = 1_000_000_000;
 
-/// A machine with one volume, and the options of its store.
+/// A machine with one volume, or with a pool of several, and the options of its store.
 struct World {
     clock: Clock,
     power: Power,
     crash: Crash,
+    /// The pool's further volumes.
+    others: Vec<Crash>,
+    /// Whether the first volume of the pool is away.
+    is_one_away: bool,
     options: Options,
 }
 
@@ -42,11 +49,36 @@ impl World {
         options.log.groups = 1;
         let power = Power::new();
         let crash = Crash::new(Mem::new("v0"), &power);
-        Self { clock: Clock::simulated(), power, crash, options }
+        let (others, is_one_away) = (Vec::new(), false);
+        Self { clock: Clock::simulated(), power, crash, others, is_one_away, options }
+    }
+
+    /// A world whose store has two partitions, on a pool that keeps two copies of everything on three volumes.
+    fn on_pool() -> Self {
+        let mut world = Self::new();
+        world.others = ["v1", "v2"].map(|name| Crash::new(Mem::new(name), &world.power)).into();
+        world.options.log.partitions = 2;
+        world
+    }
+
+    fn pool(&self) -> volume::Result<Spread> {
+        let volumes = std::iter::once(&self.crash).chain(&self.others).enumerate();
+        let here = volumes.skip(usize::from(self.is_one_away));
+        let members =
+            here.map(|(at, crash)| Member::new(format!("v{at}"), crash.clone())).collect();
+        let opening = Opening::new(RoundRobin::default()).copies(2);
+        let opening = match self.is_one_away {
+            true => opening.allow_away(),
+            false => opening.create_if_missing(PoolId(5)),
+        };
+        self.clock.run(Spread::open(members, opening))
     }
 
     fn try_open(&self) -> Result<(Store, Report)> {
-        let volume: Arc<dyn Volume> = Arc::new(self.crash.clone());
+        let volume: Arc<dyn Volume> = match self.others.is_empty() {
+            true => Arc::new(self.crash.clone()),
+            false => Arc::new(self.pool().map_err(|error| failed(&error))?),
+        };
         let members = vec![("v0".to_string(), volume)];
         self.clock.run(Store::open(members, self.options.clone(), self.clock.clone(), Some(ID)))
     }
@@ -63,9 +95,11 @@ impl World {
 
     /// Starts the machine again, with the bytes that survived.
     fn reboot(&mut self, seed: u64) {
-        let survivor = self.crash.survivor(seed);
-        self.power = Power::new();
-        self.crash = Crash::new(survivor, &self.power);
+        let power = Power::new();
+        for crash in std::iter::once(&mut self.crash).chain(&mut self.others) {
+            *crash = Crash::new(crash.survivor(seed), &power);
+        }
+        self.power = power;
     }
 
     fn tend(&self, store: &Store) {

@@ -260,14 +260,22 @@ fn rounds(few: u64) -> u64 {
 fn holds_what_a_map_holds_through_restarts_deaths_and_power_cuts() {
     for seed in 0..rounds(40) {
         println!("seed {seed}");
-        live(seed);
+        live(World::new(), seed);
     }
 }
 
-fn live(seed: u64) {
+/// One volume of the pool goes and comes back, in its state of that time, at any restart.
+#[test]
+fn holds_what_a_map_holds_on_a_pool_that_misses_a_volume() {
+    for seed in 0..rounds(40) {
+        println!("seed {seed}");
+        live(World::on_pool(), seed);
+    }
+}
+
+fn live(mut world: World, seed: u64) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let random = &mut random;
-    let mut world = World::new();
     world.options.source_bytes = [300, 600, 4000][random.random_range(0..3)];
     let always = random.random();
     world.options.durability = if always { Durability::Always } else { Durability::Never };
@@ -327,6 +335,7 @@ fn live(seed: u64) {
             world.clock.run(living.close()).unwrap();
         }
         since.clear();
+        world.is_one_away = !world.others.is_empty() && random.random();
         let opened = world.open();
         model.check(&world, &opened, random);
         world.tend(&opened);
@@ -339,10 +348,19 @@ fn live(seed: u64) {
 
 #[test]
 fn recovers_from_a_cut_at_every_step() {
+    recovers(World::new);
+}
+
+#[test]
+fn recovers_on_a_pool_from_a_cut_at_every_step_that_takes_a_volume_along() {
+    recovers(World::on_pool);
+}
+
+fn recovers(new: fn() -> World) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(77);
     let ops: Vec<Op> = (0..45).map(|_| any_op(&mut random)).collect();
     let whole = {
-        let world = World::new();
+        let world = new();
         let store = world.with_database();
         let before = world.power.steps();
         ops.iter().for_each(|op| run(&world, &store, op).unwrap());
@@ -350,7 +368,7 @@ fn recovers_from_a_cut_at_every_step() {
     };
     let stride = (whole / rounds(120)).max(1);
     for steps in (0..whole).step_by(stride as usize) {
-        let mut world = World::new();
+        let mut world = new();
         let store = world.with_database();
         world.power.cut_after(steps);
         let mut model = Model::default();
@@ -366,6 +384,7 @@ fn recovers_from_a_cut_at_every_step() {
         }
         drop(store);
         world.reboot(steps);
+        world.is_one_away = !world.others.is_empty() && steps % 2 == 1;
         // The machine fails again during recovery, twice.
         for again in 1..3 {
             world.power.cut_after(steps % 7 * again);
