@@ -51,6 +51,7 @@ mod readme {}
 mod error;
 pub mod kv;
 pub mod series;
+mod stop;
 pub mod volumes;
 
 pub use self::error::{Error, Result};

@@ -1,7 +1,7 @@
 //! A store of time series and everything below it, built in a few lines.
 //!
 //! ```text
-//! Store: engine::series::store (write-ahead log, buffers, blocks) -> engine::log -> devices: gate -> directory
+//! Store: engine::series::store (write-ahead log, buffers, blocks) -> engine::log -> Pool, or devices -> gate -> directory
 //! ```
 //!
 //! ```no_run
@@ -23,25 +23,34 @@ use engine::series::{Cursor, Series};
 use volume::Clock;
 use volume::task::block_on;
 
-use crate::volumes::{Device, Devices, Volume};
+use crate::volumes::{Device, Devices, Pool, Volume};
 use crate::{Error, Result};
 
-/// A store of points and its volumes. It dereferences to [`Engine`], which has all calls and does not block: use it
+/// A store of points on a pool, or on volumes of its own. It dereferences to [`Engine`], which has all calls and does not block: use it
 /// with the trait [`engine::series::Series`] and an executor. The calls defined here block the thread.
 ///
 /// Its own threads write blocks, merge, sync and expire. Dropping it closes the store; [`Store::close`] also reports
 /// errors.
 pub struct Store {
     engine: Engine,
-    devices: Devices,
+    on: On,
     report: Report,
     clock: Clock,
     threads: Vec<JoinHandle<()>>,
 }
 
+/// What a store is on.
+enum On {
+    /// A pool, which other stores may share. It has the copies, and survives what the pool does.
+    Pool(Arc<Pool>),
+    /// Volumes of its own, all of which it needs.
+    Volumes(Devices),
+}
+
 /// Builds a store.
 #[derive(Default)]
 pub struct Builder {
+    pool: Option<Arc<Pool>>,
     volumes: Vec<Volume>,
     options: Option<Options>,
     clock: Option<Clock>,
@@ -66,10 +75,22 @@ impl Store {
         &self.report
     }
 
+    /// The pool it is on; `None` on volumes of its own.
+    #[must_use]
+    pub const fn pool(&self) -> Option<&Arc<Pool>> {
+        match &self.on {
+            On::Pool(pool) => Some(pool),
+            On::Volumes(_) => None,
+        }
+    }
+
     /// The volumes it is on.
     #[must_use]
-    pub const fn devices(&self) -> &Devices {
-        &self.devices
+    pub fn devices(&self) -> &Devices {
+        match &self.on {
+            On::Pool(pool) => pool.devices(),
+            On::Volumes(devices) => devices,
+        }
     }
 
     /// The clock of all parts.
@@ -117,12 +138,22 @@ impl Store {
         Ok(block_on(Series::delete(&self.engine, selector, span))?)
     }
 
-    /// Writes buffered rows as blocks, and closes store and gates: on return everything is durable.
+    /// Writes buffered rows as blocks and closes the store; then its volumes, unless other stores use them. On return
+    /// everything is durable.
     ///
     /// # Errors
     /// As the kind says; answered writes stay as durable as they were.
     pub fn close(mut self) -> Result<()> {
-        self.end()
+        let closed = self.end();
+        let pool = match &self.on {
+            On::Pool(pool) => Arc::clone(pool),
+            On::Volumes(devices) => {
+                devices.close();
+                return closed;
+            }
+        };
+        drop(self);
+        closed.and(pool.release())
     }
 
     fn end(&mut self) -> Result<()> {
@@ -131,8 +162,8 @@ impl Store {
             // The thread fails only by a panic, which was reported.
             let _ = thread.join();
         }
-        self.devices.close();
-        Ok(closed?)
+        closed?;
+        Ok(())
     }
 }
 
@@ -143,6 +174,9 @@ impl Drop for Store {
             && let Err(error) = self.end()
         {
             tracing::error!(%error, "closing a store of time series failed");
+        }
+        if let On::Volumes(devices) = &self.on {
+            devices.close();
         }
     }
 }
@@ -166,8 +200,38 @@ impl Iterator for Pieces {
     }
 }
 
+impl On {
+    /// The number of volumes: at least as many partitions write in parallel.
+    fn volumes(&self) -> u16 {
+        let count = match self {
+            Self::Pool(pool) => pool.volumes().len(),
+            Self::Volumes(devices) => devices.here().len(),
+        };
+        u16::try_from(count).unwrap_or(u16::MAX)
+    }
+
+    /// What the store sees as volumes, with their names for people. A pool is one: it places the logs of all partitions.
+    fn members(&self) -> Vec<(String, Arc<dyn volume::Volume>)> {
+        match self {
+            Self::Pool(pool) => vec![("pool".into(), Arc::new(pool.spread().clone()) as _)],
+            Self::Volumes(devices) => {
+                let member = |device: &Arc<Device>| (device.name().to_owned(), device.volume());
+                devices.here().iter().map(member).collect()
+            }
+        }
+    }
+}
+
 impl Builder {
-    /// Adds a volume.
+    /// Opens the store on a pool that is open, beside the pool's other stores: its logs and blocks have the pool's
+    /// copies, and go where the pool places them. Otherwise the store has the [volumes](Builder::volume) to itself.
+    #[must_use]
+    pub fn pool(mut self, pool: Arc<Pool>) -> Self {
+        self.pool = Some(pool);
+        self
+    }
+
+    /// Adds a volume of the store's own.
     #[must_use]
     pub fn volume(mut self, volume: Volume) -> Self {
         self.volumes.push(volume);
@@ -200,16 +264,23 @@ impl Builder {
     /// # Errors
     /// `Away`: a volume is unavailable, and the store needs all of them. The message names the volume, and what to do.
     pub fn open(self) -> Result<Store> {
-        let Self { volumes, options, clock } = self;
-        let clock = clock.unwrap_or_else(Clock::real);
-        let devices = Devices::open(&volumes, &clock)?;
-        if let Some(away) = devices.away().first() {
-            return Err(Error::Away(away.to_string()));
-        }
-        let options = options
-            .unwrap_or_else(|| Options::new(u16::try_from(volumes.len()).unwrap_or(u16::MAX)));
-        let member = |device: &Arc<Device>| (device.name().to_owned(), device.volume());
-        let members = devices.here().iter().map(member).collect();
+        let Self { pool, volumes, options, clock } = self;
+        let (on, clock) = match pool {
+            Some(pool) => {
+                let clock = pool.clock().clone();
+                (On::Pool(pool), clock)
+            }
+            None => {
+                let clock = clock.unwrap_or_else(Clock::real);
+                let devices = Devices::open(&volumes, &clock)?;
+                if let Some(away) = devices.away().first() {
+                    return Err(Error::Away(away.to_string()));
+                }
+                (On::Volumes(devices), clock)
+            }
+        };
+        let options = options.unwrap_or_else(|| Options::new(on.volumes()));
+        let members = on.members();
         // Differs from store to store.
         let any = || u128::from(RandomState::new().hash_one(0));
         let id = StoreId((any() << 64 | any()).to_le_bytes());
@@ -221,7 +292,7 @@ impl Builder {
                 .expect("the system has room for one more thread")
         });
         let threads = tending.collect();
-        Ok(Store { engine, devices, report, clock, threads })
+        Ok(Store { engine, on, report, clock, threads })
     }
 }
 

@@ -4,22 +4,24 @@
 //! Volume (what to open) ── Devices::open ──> Device: gate -> [simulate] -> directory
 //! ```
 //!
-//! A [`Volume`] is a recipe and opens nothing; [`Devices`] are open volumes, from which a pool is made.
+//! A [`Volume`] is a recipe and opens nothing. [`Devices`] are open volumes; a [`Pool`] is open devices as one, for the
+//! stores on it.
 
 mod learned;
+mod pool;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ::pool::spread::{Opening, Spread};
+use ::pool::{Member, PoolId};
 use parking_lot::RwLock;
 use policy::budget::Share;
 use policy::contract::spec::{Bought, SpecError};
 use policy::contract::{Contract, catalogue};
 use policy::sched::Policy;
-use pool::spread::{Opening, Spread};
-use pool::{Member, PoolId};
 use volume::dir::{BlockDevice, Dir, DirOptions};
 use volume::layer::gate::Gate;
 use volume::layer::reserve::Reserve;
@@ -29,6 +31,7 @@ use volume::task::block_on;
 use volume::{Clock, ErrorKind};
 
 use self::learned::LearnedFile;
+pub use self::pool::{Copies, Pool, PoolBuilder};
 use crate::{Error, Result};
 
 /// The prefix of the names of a device's reserve.

@@ -19,7 +19,7 @@ use volume::Clock;
 use volume::task::block_on;
 
 use super::inner::Inner;
-use super::stop::Stop;
+use crate::stop::Stop;
 
 const SECOND: Duration = Duration::from_secs(1);
 

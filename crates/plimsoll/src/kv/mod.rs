@@ -8,7 +8,8 @@
 //! - checkpoints and backups by name;
 //! - the trait [`KeyValue`](engine::kv::KeyValue), which protocol servers use.
 //!
-//! [`Store`] opens volumes, pool and store in a few lines; [`open`] takes a pool that is open already.
+//! [`Store`] opens volumes, pool and store in a few lines, or takes a [pool](crate::volumes::Pool) that others use too;
+//! [`open`] is for callers that tend the pool themselves.
 
 mod cache_sizer;
 mod copies;
@@ -19,14 +20,11 @@ mod inner;
 mod key_value;
 mod levels;
 mod load;
-mod load_sampler;
-mod moving;
 mod options;
 mod pressure_monitor;
 mod reclaim;
 mod room;
 mod steps;
-mod stop;
 mod store;
 mod writes;
 
@@ -39,7 +37,6 @@ pub use self::options::{CachePolicy, Compression, Options};
 pub use self::store::{Builder, Store};
 pub use engine::kv::Durability;
 pub use pool::cache::Figures as CacheFigures;
-pub use pool::mover::Figures as Copies;
 
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,6 @@ use policy::purpose::Pressure;
 use rocks::Notify;
 
 use super::Db;
-use super::load_sampler::LoadSampler;
 use crate::volumes::Devices;
 
 /// The longest time between two looks.
@@ -26,12 +25,12 @@ pub(super) struct PressureMonitor {
 }
 
 impl PressureMonitor {
-    pub(super) fn start(db: &Arc<Db>, devices: Devices, sampler: LoadSampler) -> Self {
+    pub(super) fn start(db: &Arc<Db>, devices: Devices) -> Self {
         let notify = Arc::clone(db.shim().notify());
         let (db, notified) = (Arc::downgrade(db), Arc::clone(&notify));
         let thread = std::thread::Builder::new()
             .name("pressure".into())
-            .spawn(move || watch(&db, &devices, sampler, &notified))
+            .spawn(move || watch(&db, &devices, &notified))
             .expect("the system has room for one more thread");
         Self { notify, thread: Some(thread) }
     }
@@ -54,11 +53,10 @@ impl Drop for PressureMonitor {
     }
 }
 
-fn watch(db: &Weak<Db>, devices: &Devices, mut sampler: LoadSampler, notify: &Notify) {
+fn watch(db: &Weak<Db>, devices: &Devices, notify: &Notify) {
     let mut gauge = Gauge::default();
     let mut told = (Pressure::default(), 0);
     while notify.wait(LOOK_EVERY) {
-        sampler.look();
         let Some(db) = db.upgrade() else { return };
         let pressure = gauge.see(db.pressure());
         db.inner().look_at_room();

@@ -18,14 +18,11 @@ use volume::task::block_on;
 
 use super::inner::Inner;
 use super::steps::Steps;
-use super::stop::ThreadStop;
+use crate::stop::ThreadStop;
 use crate::volumes::Devices;
 
 /// The time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// What gates learned of their volumes is written after so many looks: once a minute.
-const LEARNED_EVERY: u32 = 60;
 
 /// The pause before a failed compaction is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
@@ -48,10 +45,7 @@ impl Reclaim {
             .name("reclaim".into())
             .spawn(move || {
                 let (mut steps, mut owed) = (Steps::default(), Owed::default());
-                for look in 1_u32.. {
-                    if look.is_multiple_of(LEARNED_EVERY) {
-                        devices.here().iter().for_each(|device| device.keep_learned());
-                    }
+                loop {
                     set_aside(&reclaimed, &pool, &devices);
                     if !stopped.wait(LOOK_EVERY) {
                         return;

@@ -15,7 +15,7 @@ use rust_rocksdb::{CompactionOptions, Error, properties};
 use super::inner::Inner;
 use super::levels::Leveled;
 use super::room::WAY_OUT;
-use super::stop::ThreadStop;
+use crate::stop::ThreadStop;
 
 /// Tables of the first level at which RocksDB merges it.
 const MERGED_AT: u64 = 4;

@@ -1,7 +1,7 @@
 //! A store and everything below it, put together in a few lines.
 //!
 //! ```text
-//! Store: Db -> pool (Spread) -> devices: gate -> [simulate] -> directory
+//! Store: Db -> Pool (Spread) -> devices: gate -> [simulate] -> directory
 //! ```
 
 use std::ops::Deref;
@@ -9,42 +9,36 @@ use std::sync::Arc;
 
 use engine::health::StoreHealth;
 use policy::migrate::{Policy, Terms};
-use policy::placement::{LeastOverlap, Placement, VolumeId};
-use pool::spread::{Opening, Spread};
+use policy::placement::Placement;
+use pool::spread::Opening;
 use volume::Clock;
-use volume::task::block_on;
 
 use super::db::open_under;
-use super::load_sampler::LoadSampler;
-use super::moving::Moving;
 use super::pressure_monitor::PressureMonitor;
 use super::reclaim::Reclaim;
-use super::{Copies, Db, Family, Options, load};
-use crate::volumes::{Devices, Volume};
+use super::{Db, Family, Options, load};
+use crate::volumes::{Devices, Pool, PoolBuilder, Volume};
 use crate::{Error, Result};
 
-/// A store, its pool and their volumes. It dereferences to [`Db`].
+/// A store on its pool. It dereferences to [`Db`].
 ///
 /// Dropping it closes the store as [`Db`] does; [`Store::close`] also closes the pool, and reports errors.
 pub struct Store {
     // Dropped in this order.
-    moving: Moving,
     monitor: PressureMonitor,
     reclaim: Reclaim,
     db: Arc<Db>,
-    pool: Spread,
-    devices: Devices,
-    clock: Clock,
+    pool: Arc<Pool>,
 }
 
 /// Builds a store.
+#[derive(Default)]
 pub struct Builder {
-    volumes: Vec<Volume>,
-    opening: Opening,
+    /// A pool that is open; otherwise `new` opens one.
+    pool: Option<Arc<Pool>>,
+    new: PoolBuilder,
     options: Options,
     families: Vec<Family>,
-    migrate: (Policy, Terms),
-    clock: Option<Clock>,
 }
 
 impl Store {
@@ -67,14 +61,7 @@ impl Store {
     /// ```
     #[must_use]
     pub fn builder() -> Builder {
-        Builder {
-            volumes: Vec::new(),
-            opening: Opening::new(LeastOverlap::default()),
-            options: Options::default(),
-            families: Vec::new(),
-            migrate: (Policy::default(), Terms::default()),
-            clock: None,
-        }
+        Builder::default()
     }
 
     /// The store itself, to be shared. [`Store::close`] requires that all clones are dropped.
@@ -85,40 +72,37 @@ impl Store {
 
     /// The pool it is on.
     #[must_use]
-    pub fn pool(&self) -> &Spread {
+    pub const fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
-    /// The volumes the pool is on.
+    /// The volumes of its pool.
     #[must_use]
     pub fn devices(&self) -> &Devices {
-        &self.devices
+        self.pool.devices()
     }
 
-    /// Figures of the copies of tables made and dropped: see [`Builder::migrate`].
+    /// The clock of all parts.
     #[must_use]
-    pub fn copies(&self) -> Copies {
-        self.moving.figures()
+    pub fn clock(&self) -> &Clock {
+        self.pool.clock()
     }
 
     /// The store's condition now, and what it needs. Costs a walk over the pool's names, and no I/O.
     #[must_use]
     pub fn health(&self) -> StoreHealth {
-        let redundancy = self.copies().redundancy;
-        let damage = self.pool.damage();
-        let unreadable = (redundancy.unreadable > 0).then(|| {
-            format!(
-                "{} objects have no copy that can be read: bring back the volumes that are away",
-                redundancy.unreadable
-            )
-        });
-        let stopped = [("pressure", self.monitor.is_alive()), ("reclaim", self.reclaim.is_alive())];
-        let stopped = stopped.into_iter().find(|(_, alive)| !alive);
+        let redundancy = self.pool.copies().redundancy;
+        let threads = [
+            ("pressure", self.monitor.is_alive()),
+            ("reclaim", self.reclaim.is_alive()),
+            ("pool", self.pool.is_tended()),
+        ];
+        let stopped = threads.into_iter().find(|(_, alive)| !alive);
         StoreHealth {
             writes_refused: self.db.shim().stopped().or_else(|| self.db.room().refusal()),
-            reads_refused: unreadable,
+            reads_refused: self.pool.unreadable(),
             copies_short: redundancy.short + redundancy.doubtful,
-            damaged: damage.left,
+            damaged: self.pool.damage().left,
             upkeep_stopped: stopped.map(|(name, _)| {
                 format!(
                     "the thread {name} ended with a panic: restart, and report what the log says"
@@ -127,64 +111,16 @@ impl Store {
         }
     }
 
-    /// The clock of all parts.
-    #[must_use]
-    pub fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
-    /// Adds a blank volume to the pool. Durable on return: new tables go there from now on. Later openings have to name
-    /// it.
-    ///
-    /// # Errors
-    /// `Volume`: it cannot be used, or is in use. `Pool`: it is not blank, the pool has one of that name, or it did not
-    /// take it.
-    pub fn add_volume(&self, volume: &Volume) -> Result<()> {
-        self.devices.add(volume, &self.pool, &self.clock)
-    }
-
-    /// Removes a volume from the pool that [`Spread::drain`] has emptied, and closes it. Durable on return.
-    ///
-    /// # Errors
-    /// `Pool`: there is none of that name, or it is not empty.
-    pub fn remove_volume(&self, name: &str) -> Result<()> {
-        let id = self.member(name)?;
-        block_on(self.pool.remove_volume(id)).map_err(Error::Pool)?;
-        self.devices.forget(name);
-        Ok(())
-    }
-
-    /// Removes a volume that does not answer and is lost for good. Durable on return. Gives the objects that were only
-    /// there; there must be none, unless `give_up`: see [`Spread::remove_lost`].
-    ///
-    /// # Errors
-    /// `Pool`: there is none of that name; it is available; or it has the only copies of the objects named.
-    pub fn remove_lost_volume(&self, name: &str, give_up: bool) -> Result<Vec<volume::Name>> {
-        let id = self.member(name)?;
-        let lost = block_on(self.pool.remove_lost(id, give_up)).map_err(Error::Pool)?;
-        self.devices.forget(name);
-        Ok(lost)
-    }
-
-    fn member(&self, name: &str) -> Result<VolumeId> {
-        self.pool.volume_id(name).ok_or_else(|| {
-            let what = format!("volume {name}: the pool has none of that name");
-            Error::Pool(volume::Error::new(volume::ErrorKind::NotFound, what))
-        })
-    }
-
-    /// Closes the store, then the pool, then the gates: on return everything is durable.
+    /// Closes the store; then the pool and its gates, unless others use it. On return everything is durable.
     ///
     /// # Errors
     /// `InUse`: another handle of the store exists. `Pool`: the last changes could not be made durable; writes keep the
     /// durability they had.
     pub fn close(self) -> Result<()> {
-        let Self { moving, monitor, reclaim, db, pool, devices, clock: _ } = self;
-        drop((moving, monitor, reclaim));
+        let Self { monitor, reclaim, db, pool } = self;
+        drop((monitor, reclaim));
         Arc::into_inner(db).ok_or(Error::InUse)?.close();
-        block_on(pool.close()).map_err(Error::Pool)?;
-        devices.close();
-        Ok(())
+        pool.release()
     }
 }
 
@@ -197,40 +133,60 @@ impl Deref for Store {
 }
 
 impl Builder {
-    /// Adds a volume to the pool. The order does not matter to an existing pool.
+    /// Opens the store on a pool that is open, beside the pool's other stores. What the builder says of a pool has no
+    /// effect then.
+    #[must_use]
+    pub fn pool(mut self, pool: Arc<Pool>) -> Self {
+        self.pool = Some(pool);
+        self
+    }
+
+    /// Adds a volume to the pool: see [`PoolBuilder::volume`].
     #[must_use]
     pub fn volume(mut self, volume: Volume) -> Self {
-        self.volumes.push(volume);
+        self.new = self.new.volume(volume);
         self
     }
 
-    /// Adds volumes to the pool.
+    /// Adds volumes to the pool: see [`PoolBuilder::volumes`].
     #[must_use]
     pub fn volumes(mut self, volumes: impl IntoIterator<Item = Volume>) -> Self {
-        self.volumes.extend(volumes);
+        self.new = self.new.volumes(volumes);
         self
     }
 
-    /// Sets how the pool is opened: besides placement and copies, the volumes for logs and manifest. It overrides
-    /// earlier calls of [`Builder::copies`] and [`Builder::placement`]; later ones override it.
+    /// Sets how the pool is opened: see [`PoolBuilder::opening`].
     #[must_use]
     pub fn opening(mut self, opening: Opening) -> Self {
-        self.opening = opening;
+        self.new = self.new.opening(opening);
         self
     }
 
-    /// Keeps `copies` copies of each object, each on another volume: the store survives the loss of all but one of
-    /// them. Default: one.
+    /// Keeps `copies` copies of each object: see [`PoolBuilder::copies`].
     #[must_use]
     pub fn copies(mut self, copies: usize) -> Self {
-        self.opening = self.opening.copies(copies);
+        self.new = self.new.copies(copies);
         self
     }
 
-    /// Sets the placement of new tables. Default: apart from tables they are read with, [`LeastOverlap`].
+    /// Sets the placement of new tables: see [`PoolBuilder::placement`].
     #[must_use]
     pub fn placement(mut self, placement: impl Placement + 'static) -> Self {
-        self.opening = self.opening.placement(placement);
+        self.new = self.new.placement(placement);
+        self
+    }
+
+    /// Sets what is copied to other volumes: see [`PoolBuilder::migrate`].
+    #[must_use]
+    pub fn migrate(mut self, policy: Policy, terms: Terms) -> Self {
+        self.new = self.new.migrate(policy, terms);
+        self
+    }
+
+    /// Uses an existing clock: see [`PoolBuilder::clock`].
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.new = self.new.clock(clock);
         self
     }
 
@@ -249,47 +205,25 @@ impl Builder {
         self
     }
 
-    /// Copies tables that are read often from volumes whose users wait to others, as `policy` and `terms` say. Default:
-    /// [`Policy::Level`]. Under any policy, missing copies are restored and draining volumes are emptied, each ten
-    /// seconds as much as [`policy::migrate`] allows.
-    #[must_use]
-    pub fn migrate(mut self, policy: Policy, terms: Terms) -> Self {
-        self.migrate = (policy, terms);
-        self
-    }
-
-    /// Uses an existing clock. By default it starts one.
-    #[must_use]
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = Some(clock);
-        self
-    }
-
-    /// Opens volumes, pool and store; creates pool and store if every volume is available and blank. Blocks for as long
-    /// as a recovery takes.
-    ///
-    /// Unavailable volumes do not prevent this, as long as one volume is available and more than half of the copies of
-    /// the pool's manifest are: [`Devices::away`] names the missing ones.
+    /// Opens the pool as [`PoolBuilder::open`] does, unless one was given, and the store; creates the store if it is
+    /// missing. Blocks for as long as a recovery takes.
     ///
     /// # Errors
     /// The message names the volume, and what to do.
     pub fn open(self) -> Result<Store> {
-        let Self { volumes, opening, options, families, migrate, clock } = self;
-        let clock = clock.unwrap_or_else(Clock::real);
-        let devices = Devices::open(&volumes, &clock)?;
-        for away in devices.away() {
-            tracing::warn!("{away}");
-        }
-        let pool = devices.open_pool(opening)?;
-        let loads = load::of(&devices, &pool);
-        let db = open_under(pool.clone(), clock.clone(), &options, families, loads)
+        let Self { pool, new, options, families } = self;
+        let pool = match pool {
+            Some(pool) => pool,
+            None => Arc::new(new.open()?),
+        };
+        let (devices, clock) = (pool.devices().clone(), pool.clock().clone());
+        let spread = pool.spread().clone();
+        let loads = load::of(&devices, &spread);
+        let db = open_under(spread.clone(), clock, &options, families, loads)
             .map_err(|source| Error::Store { name: options.name, source })?;
         let db = Arc::new(db);
-        let sampler = LoadSampler::new(devices.clone(), pool.clone(), clock.clone());
-        let monitor = PressureMonitor::start(&db, devices.clone(), sampler);
-        let reclaim = Reclaim::start(Arc::clone(db.inner()), pool.clone(), devices.clone());
-        let (policy, terms) = migrate;
-        let moving = Moving::start(pool.clone(), devices.clone(), clock.clone(), policy, terms);
-        Ok(Store { moving, monitor, reclaim, db, pool, devices, clock })
+        let monitor = PressureMonitor::start(&db, devices.clone());
+        let reclaim = Reclaim::start(Arc::clone(db.inner()), spread, devices);
+        Ok(Store { monitor, reclaim, db, pool })
     }
 }

@@ -137,7 +137,7 @@ mod tests {
         let gate = || {
             let gp3 = contract("gp3").expect("it is there");
             let (share, clock) = (Share::default(), Clock::simulated());
-            let gate = Gate::with_policy(Mem::new("a"), "a", gp3, share, Policy::default(), clock);
+            let gate = Gate::with_policy(Mem::new("a"), "a", &gp3, share, Policy::default(), clock);
             gate.set_adapt(true);
             gate
         };

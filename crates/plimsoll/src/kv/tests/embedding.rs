@@ -106,7 +106,7 @@ fn a_checkpoint_is_a_store_of_its_own_until_it_is_destroyed() {
     assert!(store.checkpoint("monday").is_err(), "there is one already");
     store.put("k", "now").unwrap();
 
-    let (pool, clock) = (store.pool().clone(), store.clock().clone());
+    let (pool, clock) = (store.pool().spread().clone(), store.clock().clone());
     let options = Options { name: "kv/monday".into(), ..small() };
     let monday = open_with(pool.clone(), clock.clone(), &options, [tally()]).unwrap();
     assert_eq!(monday.get(b"k").unwrap().as_deref(), Some(&b"then"[..]));
@@ -128,7 +128,7 @@ fn a_backup_is_put_on_other_volumes() {
     }
     store.put("k", "3").unwrap();
     assert_eq!(store.backups(dir.path()).unwrap().get_backup_info().len(), 2);
-    let (pool, clock) = (store.pool().clone(), store.clock().clone());
+    let (pool, clock) = (store.pool().spread().clone(), store.clock().clone());
     let refused = restore(pool, clock, &small(), dir.path());
     assert!(refused.unwrap_err().to_string().contains("open already"));
     store.close().unwrap();
@@ -136,7 +136,7 @@ fn a_backup_is_put_on_other_volumes() {
     let elsewhere = three();
     let store = reopen(&elsewhere);
     store.put("other", "gone after").unwrap();
-    let (pool, clock) = (store.pool().clone(), store.clock().clone());
+    let (pool, clock) = (store.pool().spread().clone(), store.clock().clone());
     drop(store);
     restore(pool.clone(), clock.clone(), &small(), dir.path()).unwrap();
     let store = open_with(pool, clock, &small(), [tally()]).unwrap();
@@ -149,7 +149,7 @@ fn a_backup_is_put_on_other_volumes() {
 #[test]
 fn no_backup_in_a_directory_that_is_not_there() {
     let store = reopen(&three());
-    let (pool, clock) = (store.pool().clone(), store.clock().clone());
+    let (pool, clock) = (store.pool().spread().clone(), store.clock().clone());
     drop(store);
     let error = restore(pool, clock, &small(), "/nonexistent/backups").unwrap_err();
     assert!(error.to_string().starts_with("/nonexistent/backups: no such directory"), "{error}");

@@ -64,7 +64,7 @@ fn read_until(store: &Store, enough: impl Fn() -> bool + Sync) {
             });
         }
     });
-    assert!(enough(), "not in {GETS_MAX} gets: {:?}, {:?}", reads(store), store.copies());
+    assert!(enough(), "not in {GETS_MAX} gets: {:?}, {:?}", reads(store), store.pool().copies());
 }
 
 #[test]
@@ -80,8 +80,8 @@ fn a_hot_table_gets_a_copy_and_reads_go_to_both() {
     };
     assert!(tables().iter().all(|table| table.copies.len() == 1));
     let before = reads(&store);
-    read_until(&store, || store.copies().made[Why::Heat as usize] > 0);
-    assert!(tables().iter().any(|table| table.copies.len() > 1), "{:?}", store.copies());
+    read_until(&store, || store.pool().copies().made[Why::Heat as usize] > 0);
+    assert!(tables().iter().any(|table| table.copies.len() > 1), "{:?}", store.pool().copies());
     let others = |reads: &BTreeMap<String, u64>| reads["b"] + reads["c"];
     assert_eq!(others(&before), 0, "all is on the first volume");
     // Reads are split: with this many, every volume has some.

@@ -1,4 +1,4 @@
-//! The rebalancer: a thread that copies and drops tables of a store's pool.
+//! The rebalancer: a thread that copies and drops tables of a pool.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,7 +11,7 @@ use pool::spread::Spread;
 use volume::Clock;
 use volume::task::block_on;
 
-use super::stop::Stop;
+use crate::stop::Stop;
 use crate::volumes::{Device, Devices};
 
 /// The thread. Dropping this ends it, and cancels its work.

@@ -9,10 +9,10 @@ use parking_lot::{Condvar, Mutex};
 
 /// Tells a future to end.
 #[derive(Default)]
-pub(super) struct Stop(Mutex<(bool, Option<Waker>)>);
+pub(crate) struct Stop(Mutex<(bool, Option<Waker>)>);
 
 impl Stop {
-    pub(super) fn set(&self) {
+    pub(crate) fn set(&self) {
         let mut state = self.0.lock();
         state.0 = true;
         if let Some(waker) = state.1.take() {
@@ -21,14 +21,14 @@ impl Stop {
     }
 
     /// Whether it is set; if not, wakes `waker` when it is.
-    pub(super) fn is_set(&self, waker: &Waker) -> bool {
+    pub(crate) fn is_set(&self, waker: &Waker) -> bool {
         let mut state = self.0.lock();
         state.1 = Some(waker.clone());
         state.0
     }
 
     /// Runs `future` until it ends, or this is set.
-    pub(super) async fn or_end_of(&self, future: impl Future<Output = ()>) {
+    pub(crate) async fn or_end_of(&self, future: impl Future<Output = ()>) {
         let mut future = pin!(future);
         poll_fn(|cx| match self.is_set(cx.waker()) {
             true => Poll::Ready(()),
@@ -40,19 +40,19 @@ impl Stop {
 
 /// Tells a thread to end.
 #[derive(Default)]
-pub(super) struct ThreadStop {
+pub(crate) struct ThreadStop {
     set: Mutex<bool>,
     changed: Condvar,
 }
 
 impl ThreadStop {
-    pub(super) fn set(&self) {
+    pub(crate) fn set(&self) {
         *self.set.lock() = true;
         self.changed.notify_all();
     }
 
     /// Waits for `time`; false once the thread is to end.
-    pub(super) fn wait(&self, time: Duration) -> bool {
+    pub(crate) fn wait(&self, time: Duration) -> bool {
         let mut set = self.set.lock();
         if !*set {
             self.changed.wait_for(&mut set, time);

@@ -1,0 +1,262 @@
+//! An open pool: its devices, and the threads that tend it, whatever stores are on it.
+
+mod load_sampler;
+mod moving;
+mod tending;
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use policy::migrate::{Policy, Terms};
+use policy::placement::{LeastOverlap, Placement, VolumeId};
+pub use pool::mover::Figures as Copies;
+use pool::spread::{Opening, Spread};
+use volume::Clock;
+use volume::task::block_on;
+
+use self::moving::Moving;
+use self::tending::Tending;
+use super::{Devices, Volume};
+use crate::{Error, Result};
+
+/// A pool that is open: several volumes as one. Stores share it, each under a name of its own
+/// ([`kv::Options::name`](crate::kv::Options::name), [`series::Options::name`](crate::series::Options::name)). It
+/// dereferences to [`Spread`], which has all calls.
+///
+/// Its own threads restore missing copies, copy hot tables, empty draining volumes, and keep what the gates learned of
+/// their volumes. Dropping it stops them; [`Pool::close`] also makes everything durable.
+pub struct Pool {
+    // Dropped in this order.
+    moving: Moving,
+    tending: Tending,
+    spread: Spread,
+    devices: Devices,
+    clock: Clock,
+}
+
+/// Opens a pool.
+pub struct PoolBuilder {
+    volumes: Vec<Volume>,
+    opening: Opening,
+    migrate: (Policy, Terms),
+    clock: Option<Clock>,
+}
+
+impl Default for PoolBuilder {
+    fn default() -> Self {
+        Self {
+            volumes: Vec::new(),
+            opening: Opening::new(LeastOverlap::default()),
+            migrate: (Policy::default(), Terms::default()),
+            clock: None,
+        }
+    }
+}
+
+impl Pool {
+    /// Starts to open a pool.
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    ///
+    /// use plimsoll::volumes::{Pool, Volume, contract};
+    /// use plimsoll::{kv, series};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let gp3 = contract("gp3")?;
+    /// let volumes = ["a", "b", "c"];
+    /// let volumes = volumes.map(|v| Volume::directory(v, format!("/mnt/ebs-{v}"), gp3.clone()));
+    /// let pool = Arc::new(Pool::builder().volumes(volumes).copies(2).open()?);
+    /// let ships = kv::Store::builder().pool(Arc::clone(&pool)).open()?;
+    /// let tides = series::Store::builder().pool(pool).open()?;
+    /// tides.close()?;
+    /// ships.close()?; // the last one closes the pool, too
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn builder() -> PoolBuilder {
+        PoolBuilder::default()
+    }
+
+    /// The pool's own handle, to be shared.
+    #[must_use]
+    pub const fn spread(&self) -> &Spread {
+        &self.spread
+    }
+
+    /// The open volumes, and those that are away.
+    #[must_use]
+    pub const fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
+    /// The clock of all parts.
+    #[must_use]
+    pub const fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Figures of the copies of objects made and dropped: see [`PoolBuilder::migrate`].
+    #[must_use]
+    pub fn copies(&self) -> Copies {
+        self.moving.figures()
+    }
+
+    /// Why objects cannot be read, for people; `None` if each has a readable copy.
+    #[must_use]
+    pub fn unreadable(&self) -> Option<String> {
+        let unreadable = self.copies().redundancy.unreadable;
+        (unreadable > 0).then(|| {
+            format!(
+                "{unreadable} objects have no copy that can be read: bring back the volumes that are away"
+            )
+        })
+    }
+
+    /// Whether its threads run: only a panic ends one early.
+    #[must_use]
+    pub fn is_tended(&self) -> bool {
+        self.tending.is_alive()
+    }
+
+    /// Adds a blank volume. Durable on return: new objects go there from now on. Later openings have to name it.
+    ///
+    /// # Errors
+    /// `Volume`: it cannot be used, or is in use. `Pool`: it is not blank, the pool has one of that name, or it did not
+    /// take it.
+    pub fn add_volume(&self, volume: &Volume) -> Result<()> {
+        self.devices.add(volume, &self.spread, &self.clock)
+    }
+
+    /// Removes a volume that [`Spread::drain`] has emptied, and closes it. Durable on return.
+    ///
+    /// # Errors
+    /// `Pool`: there is none of that name, or it is not empty.
+    pub fn remove_volume(&self, name: &str) -> Result<()> {
+        let id = self.member(name)?;
+        block_on(self.spread.remove_volume(id)).map_err(Error::Pool)?;
+        self.devices.forget(name);
+        Ok(())
+    }
+
+    /// Removes a volume that does not answer and is lost for good. Durable on return. Gives the objects that were only
+    /// there; there must be none, unless `give_up`: see [`Spread::remove_lost`].
+    ///
+    /// # Errors
+    /// `Pool`: there is none of that name; it is available; or it has the only copies of the objects named.
+    pub fn remove_lost_volume(&self, name: &str, give_up: bool) -> Result<Vec<volume::Name>> {
+        let id = self.member(name)?;
+        let lost = block_on(self.spread.remove_lost(id, give_up)).map_err(Error::Pool)?;
+        self.devices.forget(name);
+        Ok(lost)
+    }
+
+    fn member(&self, name: &str) -> Result<VolumeId> {
+        self.spread.volume_id(name).ok_or_else(|| {
+            let what = format!("volume {name}: the pool has none of that name");
+            Error::Pool(volume::Error::new(volume::ErrorKind::NotFound, what))
+        })
+    }
+
+    /// Closes the pool, then the gates: on return everything is durable. Its stores must be closed.
+    ///
+    /// # Errors
+    /// `Pool`: the last changes could not be made durable; writes keep the durability they had.
+    pub fn close(self) -> Result<()> {
+        let Self { moving, tending, spread, devices, clock: _ } = self;
+        drop((moving, tending));
+        block_on(spread.close()).map_err(Error::Pool)?;
+        devices.close();
+        Ok(())
+    }
+
+    /// Closes it if this is its last handle: the last store on a pool closes it.
+    pub(crate) fn release(self: Arc<Self>) -> Result<()> {
+        Arc::into_inner(self).map_or(Ok(()), Self::close)
+    }
+}
+
+impl Deref for Pool {
+    type Target = Spread;
+
+    fn deref(&self) -> &Spread {
+        &self.spread
+    }
+}
+
+impl PoolBuilder {
+    /// Adds a volume. The order does not matter to an existing pool.
+    #[must_use]
+    pub fn volume(mut self, volume: Volume) -> Self {
+        self.volumes.push(volume);
+        self
+    }
+
+    /// Adds volumes.
+    #[must_use]
+    pub fn volumes(mut self, volumes: impl IntoIterator<Item = Volume>) -> Self {
+        self.volumes.extend(volumes);
+        self
+    }
+
+    /// Sets how the pool is opened: besides placement and copies, the volumes for logs and manifest. It overrides
+    /// earlier calls of [`PoolBuilder::copies`] and [`PoolBuilder::placement`]; later ones override it.
+    #[must_use]
+    pub fn opening(mut self, opening: Opening) -> Self {
+        self.opening = opening;
+        self
+    }
+
+    /// Keeps `copies` copies of each object, each on another volume: stores survive the loss of all but one of them.
+    /// Default: one.
+    #[must_use]
+    pub fn copies(mut self, copies: usize) -> Self {
+        self.opening = self.opening.copies(copies);
+        self
+    }
+
+    /// Sets the placement of new objects. Default: tables apart from those they are read with, [`LeastOverlap`].
+    #[must_use]
+    pub fn placement(mut self, placement: impl Placement + 'static) -> Self {
+        self.opening = self.opening.placement(placement);
+        self
+    }
+
+    /// Copies tables that are read often from volumes whose users wait to others, as `policy` and `terms` say. Default:
+    /// [`Policy::Level`]. Under any policy, missing copies are restored and draining volumes are emptied, each ten
+    /// seconds as much as [`policy::migrate`] allows.
+    #[must_use]
+    pub fn migrate(mut self, policy: Policy, terms: Terms) -> Self {
+        self.migrate = (policy, terms);
+        self
+    }
+
+    /// Uses an existing clock. By default it starts one.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Opens volumes and pool; creates the pool if every volume is available and blank. Blocks for as long as a recovery
+    /// takes.
+    ///
+    /// Unavailable volumes do not prevent this, as long as one volume is available and more than half of the copies of
+    /// the pool's manifest are: [`Devices::away`] names the missing ones.
+    ///
+    /// # Errors
+    /// The message names the volume, and what to do.
+    pub fn open(self) -> Result<Pool> {
+        let Self { volumes, opening, migrate: (policy, terms), clock } = self;
+        let clock = clock.unwrap_or_else(Clock::real);
+        let devices = Devices::open(&volumes, &clock)?;
+        for away in devices.away() {
+            tracing::warn!("{away}");
+        }
+        let spread = devices.open_pool(opening)?;
+        let tending = Tending::start(spread.clone(), devices.clone(), clock.clone());
+        let moving = Moving::start(spread.clone(), devices.clone(), clock.clone(), policy, terms);
+        Ok(Pool { moving, tending, spread, devices, clock })
+    }
+}
